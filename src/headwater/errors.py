@@ -1,0 +1,214 @@
+"""Every error a user of Headwater can meet.
+
+    HeadwaterError
+    ├── Misuse          the call is wrong; change the call
+    │   ├── InvalidDeclaration   unknown_topic's sibling: a topic, key or setting that makes no sense
+    │   ├── UnknownTopic         no topic of that name
+    │   ├── UnknownGroup         no group of that name
+    │   ├── DeclarationConflict  the topic exists with another key, partition count, …
+    │   ├── SchemaConflict       the new schema cannot follow the old one
+    │   ├── RowRefused           a row does not fit the schema
+    │   ├── OffsetOutOfRange     before the start or after the end
+    │   ├── MissingExtra         an optional package is not installed
+    │   └── ClosedError          the log was closed
+    ├── Conflict        somebody else moved first; look again
+    │   ├── Fenced               a newer member, generation or producer has taken over
+    │   └── LeaseLost            the message's lease ran out
+    ├── Unavailable     it may work later
+    │   ├── Backpressure         the slowest group is too far behind
+    │   ├── DiskFull             no space left
+    │   ├── ReadOnlyHome         the home cannot be written
+    │   └── CatalogBusy          another process held the catalog for too long
+    └── Corruption      stop; the data on disk is not what was written
+        ├── CorruptSegment
+        ├── CorruptCatalog
+        └── NewerFormat          the home was written by a newer Headwater
+
+Invariants: each class has one stable ``code`` (docs, HTTP body) and its branch has one
+``exit_status`` (command line). A message is a primary sentence, then detail, then a hint.
+Errors carry their data in ``.data``. Not here: foreign exceptions; they are mapped where
+they are caught (``log/files.py``, ``log/catalog.py``). Read next: ``docs/errors.md``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class HeadwaterError(Exception):
+    """The root of all errors raised on purpose.
+
+    >>> raise UnknownTopic('no topic "order"', hint='Did you mean "orders"?')
+    Traceback (most recent call last):
+        ...
+    headwater.errors.UnknownTopic: no topic "order"
+      Hint: Did you mean "orders"?
+    """
+
+    code: ClassVar[str] = "error"
+    exit_status: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, detail: str | None = None, hint: str | None = None, **data: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.detail = detail
+        self.hint = hint
+        self.data = data
+
+    def __str__(self) -> str:
+        lines = [self.message]
+        if self.detail:
+            lines.append(f"  {self.detail}")
+        if self.hint:
+            lines.append(f"  Hint: {self.hint}")
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The shape programs get: the command line's ``--json`` and, later, the HTTP body.
+
+        >>> UnknownTopic('no topic "x"', topic="x").to_dict()
+        {'code': 'unknown_topic', 'message': 'no topic "x"', 'detail': None, 'hint': None, 'data': {'topic': 'x'}}
+        """
+        return {
+            "code": self.code,
+            "message": self.message,
+            "detail": self.detail,
+            "hint": self.hint,
+            "data": self.data,
+        }
+
+
+class Misuse(HeadwaterError):
+    """The call is wrong; change the call."""
+
+    code = "misuse"
+    exit_status = 2
+
+
+class InvalidDeclaration(Misuse):
+    """A declaration that makes no sense by itself."""
+
+    code = "invalid_declaration"
+
+
+class UnknownTopic(Misuse):
+    """No topic of that name in this home."""
+
+    code = "unknown_topic"
+
+
+class UnknownGroup(Misuse):
+    """No group of that name on this topic."""
+
+    code = "unknown_group"
+
+
+class DeclarationConflict(Misuse):
+    """The topic exists and was declared otherwise."""
+
+    code = "declaration_conflict"
+
+
+class SchemaConflict(DeclarationConflict):
+    """The new schema cannot follow the stored one."""
+
+    code = "schema_conflict"
+
+
+class RowRefused(Misuse):
+    """A row does not fit the topic's schema. Nothing of its batch was written."""
+
+    code = "row_refused"
+
+
+class OffsetOutOfRange(Misuse):
+    """An offset before the start or after the end of a partition."""
+
+    code = "offset_out_of_range"
+
+
+class MissingExtra(Misuse):
+    """An optional dependency is not installed."""
+
+    code = "missing_extra"
+
+
+class ClosedError(Misuse):
+    """The log, consumer or producer was closed."""
+
+    code = "closed"
+
+
+class Conflict(HeadwaterError):
+    """Somebody else moved first; look again."""
+
+    code = "conflict"
+    exit_status = 3
+
+
+class Fenced(Conflict):
+    """A newer member, generation or producer has taken over."""
+
+    code = "fenced"
+
+
+class LeaseLost(Conflict):
+    """The message's lease ran out and it may be with another worker now."""
+
+    code = "lease_lost"
+
+
+class Unavailable(HeadwaterError):
+    """It may work later."""
+
+    code = "unavailable"
+    exit_status = 4
+
+
+class Backpressure(Unavailable):
+    """The slowest group is too far behind and the topic's policy is to block."""
+
+    code = "backpressure"
+
+
+class DiskFull(Unavailable):
+    """No space left for what was to be written. Nothing of it was kept."""
+
+    code = "disk_full"
+
+
+class ReadOnlyHome(Unavailable):
+    """The home directory cannot be written."""
+
+    code = "read_only_home"
+
+
+class CatalogBusy(Unavailable):
+    """Another process held the catalog for too long."""
+
+    code = "catalog_busy"
+
+
+class Corruption(HeadwaterError):
+    """Stop: the data on disk is not what was written."""
+
+    code = "corruption"
+    exit_status = 5
+
+
+class CorruptSegment(Corruption):
+    """A segment's bytes do not match their checksum."""
+
+    code = "corrupt_segment"
+
+
+class CorruptCatalog(Corruption):
+    """The catalog is not a readable SQLite database."""
+
+    code = "corrupt_catalog"
+
+
+class NewerFormat(Corruption):
+    """The home was written by a newer Headwater."""
+
+    code = "newer_format"
