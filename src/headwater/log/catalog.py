@@ -118,9 +118,7 @@ class Catalog:
         with self._translated():
             # A home on a read-only disk cannot hold SQLite's -shm file: "immutable" reads it without.
             uri = f"{self.path.resolve().as_uri()}" + ("?mode=ro&immutable=1" if self.read_only else "")
-            db = sqlite3.connect(
-                uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
-            )
+            db = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
             db.row_factory = sqlite3.Row
             if not self.read_only:
                 db.execute("PRAGMA journal_mode = WAL")
