@@ -20,20 +20,24 @@ from typing import Any
 
 from headwater.errors import DiskFull, HeadwaterError, ReadOnlyHome
 
+PARTS_MAX = 1000  # the kernel takes at most IOV_MAX (1024) parts in one call
+
 
 class Files:
     """The machine's files. ``label`` names the boundary for crash tests."""
 
     def write(self, fd: int, parts: Sequence[Any], *, label: str) -> int:
-        """Append all parts to ``fd`` (opened with O_APPEND), or none of them; returns the bytes written."""
+        """Append all parts to the file, or none of them; returns the bytes written."""
+        if len(parts) > PARTS_MAX:
+            parts = [b"".join(parts)]
         total = sum(memoryview(part).nbytes for part in parts)
         before = os.fstat(fd).st_size
         try:
-            written = os.writev(fd, parts)
-            if written < total:
-                joined = memoryview(b"".join(bytes(part) for part in parts))
+            written = os.pwritev(fd, parts, before)
+            if written < total:  # a signal or a nearly full disk may cut a write short
+                joined = memoryview(b"".join(parts))
                 while written < total:
-                    written += os.write(fd, joined[written:])
+                    written += os.pwrite(fd, joined[written:], before + written)
         except OSError as error:
             os.ftruncate(fd, before)
             raise mapped(error, label) from error
@@ -60,9 +64,9 @@ class Files:
                 os.close(fd)
 
     def create(self, path: Path, *, label: str) -> int:
-        """Open for appending, creating it when missing; returns the descriptor."""
+        """Open for reading and writing, creating it when missing; returns the descriptor."""
         with translated(label):
-            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
     def truncate(self, fd: int, size: int, *, label: str) -> None:
         """Cut the file to ``size`` bytes."""

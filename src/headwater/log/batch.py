@@ -1,0 +1,69 @@
+"""A batch: what reading hands out.
+
+What it is: some consecutive rows of one partition as an Arrow record batch, with their offsets.
+Invariants: rows are in offset order; ``next_offset`` is where reading goes on (compaction may have left gaps).
+Not here: where the rows came from (``reading.py``).
+Read next: ``topic.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows of one partition.
+
+    >>> import headwater as hw, tempfile
+    >>> topic = hw.Log(tempfile.mkdtemp()).topic("greetings", "who STRING")
+    >>> _ = topic.append([{"who": "Ada"}, {"who": "Grace"}])
+    >>> batch = next(topic.read())
+    >>> batch
+    Batch(greetings[0]@0..1, 2 rows)
+    >>> batch.to_pylist()
+    [{'who': 'Ada'}, {'who': 'Grace'}]
+    """
+
+    topic: str
+    partition: int
+    first_offset: int
+    next_offset: int
+    data: pa.RecordBatch
+    _offsets: np.ndarray[Any, np.dtype[np.int64]] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows."""
+        return int(self.data.num_rows)
+
+    @property
+    def offsets(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Each row's offset."""
+        if self._offsets is not None:
+            return self._offsets
+        return np.arange(self.first_offset, self.first_offset + self.num_rows, dtype=np.int64)
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """The rows as dicts."""
+        return list(self.data.to_pylist())
+
+    def to_pandas(self) -> Any:
+        """The rows as a pandas DataFrame (needs the extra ``pandas``)."""
+        return self.data.to_pandas()
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.to_pylist())
+
+    def __len__(self) -> int:
+        return self.num_rows
+
+    def __repr__(self) -> str:
+        return (
+            f"Batch({self.topic}[{self.partition}]@{self.first_offset}..{self.next_offset - 1}, {self.num_rows} rows)"
+        )

@@ -1,0 +1,258 @@
+"""A home: one directory, one log.
+
+What it is: ``Log`` opens (or makes) a home directory, declares and finds topics, and holds what all topics share.
+Invariants: many processes may have a home open at once; opening reads no rows and starts no thread; a home written by
+a newer format is refused untouched; a directory that holds other things is not turned into a home.
+Not here: anything about Spark; views and apps stand on this (``app.py``).
+Read next: ``topic.py``; ``docs/internals/files.md``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+
+from headwater.clock import Clock
+from headwater.errors import (
+    ClosedError,
+    CorruptCatalog,
+    InvalidDeclaration,
+    NewerFormat,
+    ReadOnlyHome,
+    UnknownTopic,
+)
+from headwater.log.catalog import Catalog
+from headwater.log.declare import open_or_declare, suggestion
+from headwater.log.files import Files, translated
+from headwater.log.recovery import Recovery
+from headwater.log.registry import Registry
+from headwater.log.sealing import seal_partition
+from headwater.log.settings import check_name
+from headwater.log.topic import Topic
+from headwater.log.upkeep import Flusher, Sealer
+from headwater.log.wake import Waker
+
+FORMAT = 1
+FORMAT_FILE = "headwater.json"
+
+
+class Log:
+    """One ordered, typed log in a directory.
+
+    >>> import headwater as hw, tempfile
+    >>> with hw.Log(tempfile.mkdtemp()) as log:
+    ...     clicks = log.topic("clicks", "url STRING, at TIMESTAMP", event_time="at")
+    ...     [topic.name for topic in log.topics()]
+    ['clicks']
+    """
+
+    def __init__(
+        self, home: str | os.PathLike[str], *, clock: Clock | None = None, files: Files | None = None,
+        on_alert: Callable[[Any], None] | None = None, create: bool = True,
+    ) -> None:  # fmt: skip
+        self.home = Path(home).expanduser().absolute()
+        self.clock = clock or Clock()
+        self.files = files or Files()
+        self.on_alert = on_alert
+        self.closed = False
+        self.recoveries: list[Recovery] = []
+        self.read_only = _prepare(self.home, self.files, create=create)
+        self.catalog = Catalog(self.home / "catalog.sqlite", read_only=self.read_only, tables=_tables())
+        self.registry = Registry(self.catalog)
+        self.waker = Waker()
+        self._flusher = Flusher()
+        self._sealer = Sealer(self._seal_all)
+        self._topics: dict[str, Topic] = {}
+
+    # Topics
+
+    def topic(self, name: str, schema: str | pa.Schema | None = None, **settings: Any) -> Topic:
+        """Declare a topic, or open one that exists (without ``schema``).
+
+        ``settings`` are those of ``TopicSettings``: key, event_time, partitions, fsync, retention_ms and so on.
+        Declaring again with more columns makes a new schema version.
+
+        >>> import headwater as hw, tempfile
+        >>> log = hw.Log(tempfile.mkdtemp())
+        >>> log.topic("users", "id BIGINT, name STRING", key="id").schema_version
+        1
+        >>> log.topic("users", "id BIGINT, name STRING, country STRING", key="id").schema_version
+        2
+        >>> log.topic("user")
+        Traceback (most recent call last):
+            ...
+        headwater.errors.UnknownTopic: no topic "user" in this home
+          Hint: Did you mean "users"?
+        """
+        self.check_open()
+        if schema is None:
+            if settings:
+                raise InvalidDeclaration(
+                    f'settings for topic "{name}" need its schema too', hint="Declare it: log.topic(name, schema, …)."
+                )
+            row = self.registry.find(name)
+            if row is None:
+                raise UnknownTopic(
+                    f'no topic "{name}" in this home', hint=suggestion(name, self.registry.names()), topic=name
+                )
+        else:
+            if self.read_only:
+                raise ReadOnlyHome(f"the home {self.home} cannot be written", hint="Open topics without a schema.")
+            row = open_or_declare(self.registry, name, schema, settings, self.clock.now_us())
+        topic = self._topics.get(name)
+        if topic is None or topic.id != row.id:
+            topic = self._topics[name] = Topic(self, row)
+        else:
+            topic.refresh()
+        return topic
+
+    def topics(self) -> list[Topic]:
+        """All topics, by name."""
+        return [self.topic(name) for name in self.registry.names()]
+
+    def delete_topic(self, name: str) -> None:
+        """Remove a topic, its rows and its groups, for good."""
+        topic = self.topic(name)
+        directory = topic.directory
+        topic.close()
+        self._topics.pop(name, None)
+        self.registry.delete(topic.id)
+        with translated(f"remove {directory}"):
+            shutil.rmtree(directory, ignore_errors=True)
+
+    # Care
+
+    def maintain(self) -> Any:
+        """Seal, compact, retain and watch lag now, for all topics; returns what was done."""
+        from headwater.log.care import maintain
+
+        self.check_open()
+        return maintain(self)
+
+    def check(self) -> Any:
+        """Verify every checksum, index, offset and catalog row; returns a report. Safe on a live home."""
+        from headwater.log.check import check
+
+        self.check_open()
+        return check(self)
+
+    def mark_dirty(self, partition: Any) -> None:
+        """A partition has appends that need a sync within its topic's interval."""
+        self._flusher.mark(partition)
+
+    def wake_upkeep(self) -> None:
+        """A segment was rolled: seal it in the background."""
+        self._sealer.wake()
+
+    def _seal_all(self) -> None:
+        for topic in list(self._topics.values()):
+            for number in range(topic.settings.partitions):
+                # One at a time, so that closing waits for one segment at most.
+                while not self._sealer.closing and seal_partition(topic, number, at_most=1):
+                    pass
+
+    def note_recovery(self, topic: Topic, partition: int, recovery: Recovery) -> None:
+        """Opening had to mend a partition: remember it, and pull groups back that are beyond its end."""
+        from headwater.log.groups import clamp_positions
+
+        self.recoveries.append(recovery)
+        if not recovery.empty:
+            with self.catalog.write(durable=True) as db:
+                clamp_positions(db, topic.id, partition, recovery.next_offset)
+
+    # Life
+
+    def check_open(self) -> None:
+        """Refuse to work after ``close``."""
+        if self.closed:
+            raise ClosedError(f"the log {self.home} was closed", hint="Open it again: Log(home).")
+
+    def close(self) -> None:
+        """Bring everything to disk and give all resources back."""
+        if self.closed:
+            return
+        self._flusher.close()
+        self._sealer.close()
+        self.closed = True
+        self.waker.close()
+        for topic in self._topics.values():
+            topic.close()
+        self.catalog.close()
+
+    def __enter__(self) -> Log:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Log({str(self.home)!r})"
+
+
+def _tables() -> tuple[str, ...]:
+    from headwater.log.consumers import TABLES_CONSUMERS
+    from headwater.log.workers import TABLES_WORKERS
+
+    return (TABLES_CONSUMERS, TABLES_WORKERS)
+
+
+def _prepare(home: Path, files: Files, *, create: bool) -> bool:
+    """Make sure that the directory is a home we can work with; returns whether it is read-only."""
+    marker = home / FORMAT_FILE
+    if not marker.exists():
+        if home.exists() and not home.is_dir():
+            raise InvalidDeclaration(f"{home} is a file, not a directory", hint="Give a directory as the home.")
+        if not create:
+            raise InvalidDeclaration(f"there is no Headwater home at {home}", hint="Give its path with --home.")
+        others = [p.name for p in home.iterdir() if not p.name.startswith(FORMAT_FILE)] if home.exists() else []
+        if others:
+            raise InvalidDeclaration(
+                f"{home} is not a Headwater home, and not empty (it holds {sorted(others)[0]!r})",
+                hint="Give an empty or a new directory.",
+            )
+        _make(home, marker, files)
+    _check_format(home, marker)
+    return not os.access(home, os.W_OK) or _on_read_only_disk(home)
+
+
+def _make(home: Path, marker: Path, files: Files) -> None:
+    files.make_dir(home / "topics", label="home.make_directory")
+    temporary = marker.with_name(f"{FORMAT_FILE}.{os.getpid()}.tmp")
+    fd = files.create(temporary, label="home.create_marker")
+    try:
+        text = json.dumps({"format": FORMAT, "what": "a Headwater home; see docs/internals/files.md"}) + "\n"
+        files.write(fd, [text.encode()], label="home.write_marker")
+        files.sync(fd, label="home.sync_marker")
+    finally:
+        os.close(fd)
+    files.rename(temporary, marker, label="home.rename_marker")
+    files.sync_dir(home, label="home.sync_directory")
+
+
+def _check_format(home: Path, marker: Path) -> None:
+    try:
+        found = json.loads(marker.read_text())["format"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptCatalog(
+            f"{marker} is damaged", hint=f'Restore it from a backup, or write {{"format": {FORMAT}}} into it.'
+        ) from error
+    if not isinstance(found, int) or found > FORMAT:
+        raise NewerFormat(
+            f"the home {home} has format {found}; this Headwater knows formats up to {FORMAT}",
+            detail="It was written by a newer version. Nothing was changed.",
+            hint="Upgrade: pip install --upgrade headwater",
+            format=found,
+        )
+
+
+def _on_read_only_disk(home: Path) -> bool:
+    return bool(os.statvfs(home).f_flag & os.ST_RDONLY)

@@ -1,0 +1,150 @@
+"""The buffered producer: rows one at a time in, batches out.
+
+What it is: ``Producer`` collects rows and appends them when enough have come or a short while has passed.
+Invariants: rows are written in the order of ``send``; what was sent is in the log when ``flush`` returns, not before; a
+batch that is refused is given to the caller of the next ``send`` or ``flush`` and never dropped in silence; a named
+producer counts its batches, so that one tried again after a crash is not written twice.
+Not here: the check of rows (``rows.py``), durability (the topic's ``fsync``).
+Read next: ``topic.py``.
+"""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from headwater.errors import ClosedError
+from headwater.log.token import Token
+
+if TYPE_CHECKING:
+    from headwater.log.topic import Topic
+
+CHUNKS_PER_SEQUENCE = 1 << 16
+
+
+class Producer:
+    """Made by ``topic.producer()``. Threads may share one.
+
+    >>> import headwater as hw, tempfile
+    >>> topic = hw.Log(tempfile.mkdtemp()).topic("t", "x INT")
+    >>> producer = topic.producer("importer")
+    >>> producer.last_sequence  # nothing yet
+    -1
+    >>> token = producer.append([{"x": 1}], sequence=10)
+    >>> token = producer.append([{"x": 1}], sequence=10)  # recognised
+    >>> producer.last_sequence, topic.end_offsets()
+    (10, {0: 1})
+    >>> producer.close()
+    """
+
+    def __init__(self, topic: Topic, name: str | None, *, batch_rows: int, linger: float) -> None:
+        self.topic = topic
+        self.name = name
+        self.batch_rows = batch_rows
+        self.linger = linger
+        self._buffer: list[Any] = []
+        self._lock = threading.RLock()
+        self._token = Token({topic.name: {}})
+        self._error: BaseException | None = None
+        self._closed = False
+        self._wanted = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._id, self._epoch, self.last_sequence = 0, 0, -1
+        if name is not None:
+            self._id, self._epoch = topic.log.registry.open_producer(topic.id, name)
+            stored = [topic.partition(p).last_sequence(self._id) for p in range(topic.settings.partitions)]
+            self.last_sequence = max(stored) // CHUNKS_PER_SEQUENCE if max(stored) >= 0 else -1
+
+    def send(self, row: Any) -> None:
+        """Take one row; it is written with others, at the latest after ``linger`` seconds."""
+        buffer = self._buffer
+        buffer.append(row)
+        if len(buffer) >= self.batch_rows:
+            self.flush()
+        elif len(buffer) == 1:
+            self._start_lingering()
+
+    def append(self, rows: Any, *, sequence: int | None = None) -> Token:
+        """Write a batch at once, after what is buffered. Without ``sequence`` it gets the next one."""
+        with self._lock:
+            self._flush()
+            return self._append(rows, sequence)
+
+    def flush(self) -> Token:
+        """Write what is buffered; returns a token that contains everything sent so far."""
+        with self._lock:
+            self._flush()
+            return self._token
+
+    def _flush(self) -> None:
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        if self._closed and self._buffer:
+            raise ClosedError("this producer is closed", hint="Make a new one with topic.producer().")
+        rows, self._buffer = self._buffer, []
+        if rows:
+            self._append(rows, None)
+
+    def _append(self, rows: Any, sequence: int | None) -> Token:
+        batch = self.topic._to_batch(rows)
+        if self.name is None:
+            token = self.topic.append_batch(batch)
+        else:
+            number = self.last_sequence + 1 if sequence is None else sequence
+            token = self.topic.append_batch(
+                batch, producer=self.name, sequence=number, producer_id=self._id, epoch=self._epoch
+            )
+            self.last_sequence = max(self.last_sequence, number)
+        self._token = self._token | token
+        return token
+
+    def _start_lingering(self) -> None:
+        if self._closed:
+            self._buffer.clear()
+            raise ClosedError("this producer is closed", hint="Make a new one with topic.producer().")
+        if self._thread is None:
+            with self._lock:
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._linger, name="headwater-producer", daemon=True)
+                    self._thread.start()
+        self._wanted.set()
+
+    def _linger(self) -> None:
+        while True:
+            self._wanted.wait()
+            self._wanted.clear()
+            if self._closed:
+                return
+            self.topic.clock.sleep(self.linger)
+            with self._lock:
+                if self._closed:
+                    return
+                try:
+                    rows, self._buffer = self._buffer, []
+                    if rows and self._error is None:
+                        self._append(rows, None)
+                    elif rows:
+                        self._buffer = rows + self._buffer
+                except BaseException as error:  # told to the caller of the next send or flush
+                    self._error = error
+
+    def close(self) -> None:
+        """Write what is buffered and stop."""
+        with self._lock:
+            if self._closed:
+                return
+            try:
+                self._flush()
+            finally:
+                self._closed = True
+                self._wanted.set()
+
+    def __enter__(self) -> Producer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

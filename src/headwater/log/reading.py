@@ -1,0 +1,290 @@
+"""One partition's reading side.
+
+What it is: ``PartitionReader`` finds the segment that holds an offset, whatever form it has by now, and yields its
+rows; it knows the partition's first and next offset.
+Invariants: it takes no lock and blocks no writer; a segment that was sealed, compacted or dropped while it was
+looked for is looked for again; an offset outside the partition is an error that names the bounds; rows of older
+schema versions come out in the asked schema.
+Not here: several partitions, following, waking (``follow.py``).
+Read next: ``segment.py``, ``sealed.py``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.clock import format_us
+from headwater.errors import CorruptSegment, OffsetOutOfRange
+from headwater.log.batch import Batch
+from headwater.log.evolution import conform
+from headwater.log.index import NO_TIME_MAX
+from headwater.log.partition import arrow_bases
+from headwater.log.registry import Registry, TopicRow
+from headwater.log.sealed import SealedSegment, appended_of, offsets_of, producer_of
+from headwater.log.segment import ArrowSegment, Chunk
+
+BATCH_ROWS = 65_536
+SMALL_ROWS = 4_096  # frames with fewer rows are joined into larger batches
+
+
+class PartitionReader:
+    """Reads one partition. Cheap to make; each follower has its own."""
+
+    def __init__(self, directory: Path, number: int, topic: Callable[..., TopicRow], registry: Registry) -> None:
+        self.directory = directory
+        self.number = number
+        self.topic = topic
+        self.registry = registry
+        self._lock = threading.RLock()
+        self._tail: ArrowSegment | None = None
+        self._current: ArrowSegment | None = None
+
+    # Bounds
+
+    def start_offset(self) -> int:
+        """The first offset that is kept."""
+        return self.registry.start(self.topic().id, self.number)[0]
+
+    def end_offset(self) -> int:
+        """The offset that the next append will get."""
+        with self._lock:
+            tail = self._advance()
+            if tail is not None:
+                return tail.next_offset
+        topic = self.topic()
+        return max(self.registry.sealed_end(topic.id, self.number), self.start_offset())
+
+    def _advance(self) -> ArrowSegment | None:
+        """The segment that is active now, with its newest entries read."""
+        if self._tail is None:
+            for base in reversed(arrow_bases(self.directory)):
+                self._tail = self._open(base)
+                if self._tail is not None:
+                    break
+        tail = self._tail
+        if tail is None:
+            return None
+        tail.refresh()
+        while tail.next_base is not None:
+            following = self._open(tail.next_base)
+            if following is None:
+                # Not made yet, or rolled and sealed since this reader last looked.
+                newest = max(arrow_bases(self.directory), default=-1)
+                following = self._open(newest) if newest > tail.base_offset else None
+                if following is None:
+                    break
+            tail = self._tail = following
+        return tail
+
+    def _open(self, base: int) -> ArrowSegment | None:
+        """A segment's Arrow form; None when it is not there (sealed) or is just being made."""
+        try:
+            return ArrowSegment(self.directory, base)
+        except FileNotFoundError:
+            return None
+        except CorruptSegment:
+            if (self.directory / f"{base:020d}.arrow").stat().st_size < 64 << 10:
+                return None  # its creation is under way
+            raise
+
+    def check_bounds(self, offset: int, end: int) -> None:
+        """Refuse an offset that is before the start or after the end."""
+        topic = self.topic()
+        start, moved_us = self.registry.start(topic.id, self.number)
+        where = f'of topic "{topic.name}" partition {self.number}'
+        data = {"topic": topic.name, "partition": self.number, "offset": offset, "start": start, "end": end}
+        if offset < start:
+            moved = f" at {format_us(moved_us)}" if moved_us else ""
+            raise OffsetOutOfRange(
+                f"offset {offset} is before the start {where}",
+                detail=f"Retention moved the start to {start}{moved}.",
+                hint='Read from "earliest", or reset the group: headwater group reset GROUP --topic '
+                f"{topic.name} --to earliest",
+                **data,
+            )
+        if offset > end:
+            raise OffsetOutOfRange(
+                f"offset {offset} is after the end {where}",
+                detail=f"The next offset to be written is {end}.",
+                hint='Read from "latest", or check that the offset belongs to this topic and partition.',
+                **data,
+            )
+
+    # Rows
+
+    def read(self, start: int, stop: int, columns: Sequence[str] | None, rows_max: int = BATCH_ROWS) -> Iterator[Batch]:
+        """The rows from ``start`` up to ``stop`` (not included), joined or cut into handy batches."""
+        waiting: list[Batch] = []
+        rows = 0
+        for chunk in self.chunks(start, stop, columns):
+            batch = self._batch(chunk, columns)
+            if batch.num_rows < SMALL_ROWS and batch.num_rows + rows <= min(rows_max, BATCH_ROWS):
+                waiting.append(batch)
+                rows += batch.num_rows
+                continue
+            if waiting:
+                yield _joined(waiting)
+                waiting, rows = [], 0
+            yield from _cut(batch, rows_max)
+        if waiting:
+            yield _joined(waiting)
+
+    def chunks(self, start: int, stop: int, columns: Sequence[str] | None = None) -> Iterator[Chunk]:
+        """The same rows as they are stored, chunk by chunk."""
+        position = start
+        missing = 0
+        while position < stop:
+            arrow, sealed = self._locate(position)
+            try:
+                if arrow is not None:
+                    for chunk in arrow.read(position, stop):
+                        yield chunk
+                        position = chunk.next_offset
+                    missing = 0
+                    continue
+                if sealed is not None:
+                    for chunk in sealed.read(position, stop, columns):
+                        yield chunk
+                        position = chunk.next_offset
+                    position = max(position, min(sealed.next_offset, stop))
+                    missing = 0
+                    continue
+            except FileNotFoundError:
+                pass  # compacted or dropped in between: look again
+            missing += 1
+            if missing > 3:
+                self.check_bounds(position, self.end_offset())
+                raise CorruptSegment(
+                    f'no segment holds offset {position} of topic "{self.topic().name}" partition {self.number}',
+                    hint="A file is missing from the home: restore it from a backup; `headwater check` lists all.",
+                    offset=position,
+                )
+
+    def _locate(self, offset: int) -> tuple[ArrowSegment | None, SealedSegment | None]:
+        with self._lock:
+            for segment in (self._current, self._tail):
+                if segment is not None and segment.base_offset <= offset:
+                    segment.refresh()
+                    if offset < segment.next_offset:
+                        return segment, None
+            topic = self.topic()
+            sealed = self.registry.sealed_at(topic.id, self.number, self.directory, offset)
+            if sealed is not None:
+                return None, sealed
+            for base in reversed(arrow_bases(self.directory)):
+                if base <= offset:
+                    self._current = self._open(base)
+                    if self._current is not None and offset < self._current.next_offset:
+                        return self._current, None
+            return None, None
+
+    def _batch(self, chunk: Chunk, columns: Sequence[str] | None) -> Batch:
+        topic = self.topic(chunk.schema_version)
+        data = chunk.batch
+        fields = [f for f in topic.schema if columns is None or f.name in columns]
+        if chunk.schema_version != topic.version:
+            keep = [f for f in fields if f.name in data.schema.names]
+            if columns is None or "_deleted" in columns:
+                keep += [f for f in data.schema if f.name == "_deleted"]
+            data = data.select([f.name for f in keep])
+            target = [*fields, *(f for f in data.schema if f.name == "_deleted")]
+            data = conform(data, pa.schema(target))
+        if columns is None:
+            data = data.select(topic.schema.names) if topic.settings.key else data
+        else:
+            data = self._project(chunk, data, columns)
+        return Batch(topic.name, self.number, chunk.first_offset, chunk.next_offset, data, chunk.offsets)
+
+    def _project(self, chunk: Chunk, data: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
+        arrays, fields = [], []
+        for name in columns:
+            if name == "_offset":
+                array = offsets_of(chunk)
+            elif name == "_partition":
+                array = pa.array(np.full(data.num_rows, self.number, dtype=np.int32))
+            elif name == "_appended_at":
+                array = appended_of(chunk)
+            elif name == "_producer":
+                array = producer_of(chunk)
+            else:
+                array = data.column(name)
+                fields.append(data.schema.field(name))
+                arrays.append(array)
+                continue
+            fields.append(pa.field(name, array.type))
+            arrays.append(array)
+        if not arrays:  # nothing but a count is wanted
+            return data.select([])
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+    # Time
+
+    def offset_at(self, moment_us: int) -> int:
+        """The first offset whose event time (append time, without one) is at or after the moment; the end if none."""
+        topic = self.topic()
+        column = topic.settings.event_time
+        start, end = self.start_offset(), self.end_offset()
+        for segment in self.registry.sealed(topic.id, self.number, self.directory, start=start):
+            newest = segment.time_max if column else segment.appended_max
+            if newest is not None and newest >= moment_us:
+                found = self._first_in(segment.base_offset, segment.next_offset, column, moment_us)
+                if found is not None:
+                    return max(found, start)
+        position = max(start, self.registry.sealed_end(topic.id, self.number))
+        for base in arrow_bases(self.directory):
+            segment_ = self._open(base)
+            if segment_ is None or segment_.next_offset <= position:
+                continue
+            newest_each = segment_.entries["time_max" if column else "appended_us"]
+            for number in np.flatnonzero((newest_each >= moment_us) & (newest_each != NO_TIME_MAX)).tolist():
+                entry = segment_.entries[number]
+                first = int(entry["base_offset"])
+                found = self._first_in(max(first, start), first + int(entry["rows"]), column, moment_us)
+                if found is not None:
+                    return found
+        return end
+
+    def _first_in(self, start: int, stop: int, column: str | None, moment_us: int) -> int | None:
+        for chunk in self.chunks(start, stop, [column or "_appended_at"]):
+            times = chunk.batch.column(column) if column else appended_of(chunk)
+            if pa.types.is_date(times.type):
+                times = times.cast(pa.timestamp("us"))
+            hits = pc.indices_nonzero(pc.fill_null(pc.greater_equal(times.cast(pa.int64()), moment_us), False))
+            if len(hits):
+                return int(offsets_of(chunk)[hits[0].as_py()].as_py())
+        return None
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        with self._lock:
+            self._tail = self._current = None
+
+
+def _joined(batches: list[Batch]) -> Batch:
+    if len(batches) == 1:
+        return batches[0]
+    first, last = batches[0], batches[-1]
+    offsets = None
+    if last.next_offset - first.first_offset != sum(b.num_rows for b in batches):
+        offsets = np.concatenate([b.offsets for b in batches])
+    data = pa.concat_batches([b.data for b in batches])
+    return Batch(first.topic, first.partition, first.first_offset, last.next_offset, data, offsets)
+
+
+def _cut(batch: Batch, rows_max: int) -> Iterator[Batch]:
+    if batch.num_rows <= rows_max:
+        yield batch
+        return
+    offsets = batch.offsets
+    for at in range(0, batch.num_rows, rows_max):
+        part = batch.data.slice(at, rows_max)
+        end = at + part.num_rows
+        following = batch.next_offset if end == batch.num_rows else int(offsets[end - 1]) + 1
+        part_offsets = None if batch._offsets is None else offsets[at:end]
+        yield Batch(batch.topic, batch.partition, int(offsets[at]), following, part, part_offsets)

@@ -1,0 +1,302 @@
+"""A segment that is still Arrow: the active one, or a rolled one that waits to be sealed.
+
+What it is: ``ArrowSegment`` reads the pair of files (``N.arrow`` data, ``N.index``); ``SegmentWriter`` creates
+the pair and appends frames to it.
+Invariants: the data file is a HEADER frame whose payload is the Arrow schema, then frames of one record batch each;
+one segment has one schema version. Readers take no lock and trust only what the index lists; every payload is
+checked against its checksum before it is decoded. Only the holder of the partition's lock writes.
+Not here: what to do about damage (``recovery.py``), Parquet (``sealed.py``), choosing the segment (``partition.py``).
+Read next: ``partition.py``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+
+from headwater.errors import CorruptSegment
+from headwater.log import index
+from headwater.log.files import Files
+from headwater.log.index import DATA, DURABLE, ENTRY_BYTES, HEADER, ROLL, Entries, Entry
+
+READ_BYTES_MAX = 8 << 20  # consecutive frames are fetched in one read of at most about this size
+
+
+def segment_name(base_offset: int) -> str:
+    """File names sort as their offsets do."""
+    return f"{base_offset:020d}"
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Some consecutive rows of one segment as they are stored, with what the system knows of each.
+
+    ``offsets`` is None when they rise by one from ``first_offset``; compaction leaves gaps. ``appended_us`` and
+    ``producer`` are one number for all rows, or an Arrow array with one for each.
+    """
+
+    first_offset: int
+    next_offset: int
+    batch: pa.RecordBatch
+    schema_version: int
+    offsets: np.ndarray[Any, np.dtype[np.int64]] | None
+    appended_us: int | pa.Array
+    producer: int | pa.Array
+
+    def clip(self, start: int, stop: int) -> Chunk:
+        """The same rows without those before ``start`` or from ``stop`` on."""
+        if start <= self.first_offset and stop >= self.next_offset:
+            return self
+        if self.offsets is None:
+            skip = max(0, start - self.first_offset)
+            keep = max(0, min(self.next_offset, stop) - self.first_offset - skip)
+            offsets = None
+        else:
+            skip = int(np.searchsorted(self.offsets, start))
+            keep = max(0, int(np.searchsorted(self.offsets, stop)) - skip)
+            offsets = self.offsets[skip : skip + keep]
+        cut = [v.slice(skip, keep) if isinstance(v, pa.Array) else v for v in (self.appended_us, self.producer)]
+        return Chunk(
+            max(self.first_offset, start), min(self.next_offset, stop), self.batch.slice(skip, keep),
+            self.schema_version, offsets, cut[0], cut[1],
+        )  # fmt: skip
+
+
+class ArrowSegment:
+    """The reading side of one Arrow segment."""
+
+    def __init__(self, directory: Path, base_offset: int) -> None:
+        self.base_offset = base_offset
+        self.data_path = directory / f"{segment_name(base_offset)}.arrow"
+        self.index_path = directory / f"{segment_name(base_offset)}.index"
+        self._data_fd = -1
+        self._index_fd = -1
+        self._data_fd = os.open(self.data_path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self._index_fd = os.open(self.index_path, os.O_RDONLY | os.O_CLOEXEC)
+            self.schema, self.schema_version = self._read_header()
+        except BaseException:
+            self.close()
+            raise
+        self._index_bytes = ENTRY_BYTES
+        self._room: Entries = np.empty(64, dtype=index.ENTRY)
+        self.entries: Entries = self._room[:0]
+        self.next_base: int | None = None  # set once a ROLL entry was read
+        self.refresh()
+
+    def _read_header(self) -> tuple[pa.Schema, int]:
+        header = Entry.unpack(os.pread(self._data_fd, ENTRY_BYTES, 0))
+        payload = os.pread(self._data_fd, header.length, ENTRY_BYTES) if header else b""
+        if header is None or header.kind != HEADER or xxhash.xxh3_64_intdigest(payload) != header.payload_checksum:
+            raise CorruptSegment(
+                f"the header of {self.data_path} is damaged",
+                hint="Restore the file from a backup; `headwater check` tells what else is damaged.",
+                file=str(self.data_path),
+            )
+        return pa.ipc.read_schema(pa.py_buffer(payload)), header.schema_version
+
+    def refresh(self) -> bool:
+        """Read the entries that were added since the last call; True when there were some."""
+        size = os.fstat(self._index_fd).st_size
+        if size < self._index_bytes + ENTRY_BYTES or self.next_base is not None:
+            return False
+        data = os.pread(self._index_fd, size - self._index_bytes, self._index_bytes)
+        fresh = index.read_entries(data)
+        if not len(fresh):
+            return False
+        self._index_bytes += len(fresh) * ENTRY_BYTES
+        if fresh["kind"][-1] == ROLL:
+            self.next_base = int(fresh["base_offset"][-1])
+            fresh = fresh[:-1]
+        if len(fresh):
+            if not len(self.entries) and fresh["schema_version"][0] != self.schema_version:
+                # An empty segment is replaced where it stands when its topic gets a newer schema.
+                self.schema, self.schema_version = self._read_header()
+            self._keep(fresh)
+        return True
+
+    def _keep(self, fresh: Entries) -> None:
+        have = len(self.entries)
+        if have + len(fresh) > len(self._room):
+            # Doubling, so that a follower of many small appends does not copy its list for each of them.
+            room: Entries = np.empty(max(2 * len(self._room), have + len(fresh)), dtype=index.ENTRY)
+            room[:have] = self.entries
+            self._room = room
+        self._room[have : have + len(fresh)] = fresh
+        self.entries = self._room[: have + len(fresh)]
+
+    @property
+    def next_offset(self) -> int:
+        """The offset after the last row that this segment lists."""
+        if not len(self.entries):
+            return self.base_offset
+        last = self.entries[-1]
+        return int(last["base_offset"]) + int(last["rows"])
+
+    @property
+    def data_bytes(self) -> int:
+        """The size of the data file as the index knows it."""
+        return Entry.of(self.entries[-1]).end if len(self.entries) else ENTRY_BYTES
+
+    def read(self, start: int, stop: int) -> Iterator[Chunk]:
+        """The rows from ``start`` up to ``stop`` (not included), frame by frame, checksums verified."""
+        if not len(self.entries):
+            return
+        entries = self.entries
+        number = int(np.searchsorted(entries["base_offset"], start, side="right")) - 1
+        number = max(number, 0)
+        last = int(np.searchsorted(entries["base_offset"], stop, side="left"))
+        positions, lengths = entries["position"], entries["length"]
+        while number < last:
+            # Take as many frames as fit one read: many small frames should not cost a system call each.
+            first_byte = int(positions[number])
+            until = int(np.searchsorted(positions, first_byte + READ_BYTES_MAX, side="right"))
+            until = max(number + 1, min(until - 1, last))
+            end_byte = int(positions[until - 1]) + ENTRY_BYTES + int(lengths[until - 1])
+            buffer = pa.py_buffer(os.pread(self._data_fd, end_byte - first_byte, first_byte))
+            for at in range(number, until):
+                chunk = self._decode(at, buffer, int(positions[at]) - first_byte + ENTRY_BYTES)
+                yield chunk.clip(start, stop)
+            number = until
+
+    def _decode(self, number: int, buffer: pa.Buffer, at: int) -> Chunk:
+        entry = self.entries[number]
+        payload = buffer.slice(at, int(entry["length"])) if at + int(entry["length"]) <= buffer.size else None
+        if payload is None or xxhash.xxh3_64_intdigest(payload) != int(entry["payload_checksum"]):
+            first = int(entry["base_offset"])
+            raise CorruptSegment(
+                f"offsets {first} to {first + int(entry['rows']) - 1} of {self.data_path} are damaged",
+                detail="Their bytes do not match the checksum that was stored when they were written.",
+                hint="Restore the file from a backup; `headwater check` tells what else is damaged.",
+                file=str(self.data_path),
+                offset=first,
+            )
+        batch = pa.ipc.read_record_batch(payload, self.schema)
+        first = int(entry["base_offset"])
+        return Chunk(
+            first, first + batch.num_rows, batch, self.schema_version, None,
+            int(entry["appended_us"]), int(entry["producer"]),
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        for name in ("_data_fd", "_index_fd"):
+            descriptor = getattr(self, name)
+            if descriptor >= 0:
+                setattr(self, name, -1)
+                os.close(descriptor)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A record batch ready to be written: its bytes and what its entry will say, except for its place."""
+
+    payload: pa.Buffer
+    rows: int
+    producer: int
+    sequence: int
+    time_min: int
+    time_max: int
+
+
+class SegmentWriter:
+    """The writing side of the active segment. Every method needs the partition's lock."""
+
+    def __init__(self, directory: Path, base_offset: int, files: Files) -> None:
+        self.directory = directory
+        self.base_offset = base_offset
+        self.files = files
+        name = segment_name(base_offset)
+        self.data_fd = files.create(directory / f"{name}.arrow", label="segment.open_data")
+        self.index_fd = files.create(directory / f"{name}.index", label="segment.open_index")
+        self.synced_bytes = 0
+
+    @staticmethod
+    def create(
+        directory: Path, base_offset: int, schema: pa.Schema, schema_version: int, files: Files, *, durable: bool
+    ) -> SegmentWriter:
+        """A new, empty segment. A crash inside leaves a pair that recovery recognises as empty and replaces."""
+        writer = SegmentWriter(directory, base_offset, files)
+        payload = schema.serialize()
+        header = Entry(
+            kind=HEADER, base_offset=base_offset, position=0, length=payload.size, schema_version=schema_version,
+            payload_checksum=xxhash.xxh3_64_intdigest(payload),
+        )  # fmt: skip
+        parts = [header.pack(), payload, index.padding(payload.size)]
+        written = files.write(writer.data_fd, parts, label="segment.write_header")
+        if durable:
+            files.sync(writer.data_fd, label="segment.sync_header")
+        files.write(writer.index_fd, [writer._index_header(written)], label="segment.write_index_header")
+        if durable:
+            files.sync(writer.index_fd, label="segment.sync_index_header")
+            files.sync_dir(directory, label="segment.sync_directory")
+        writer.synced_bytes = written
+        return writer
+
+    def _index_header(self, synced_bytes: int) -> bytes:
+        # The header of the index remembers how much of the data file a sync has covered: damage below that
+        # is corruption, damage above it is what a power cut leaves.
+        return Entry(kind=HEADER, base_offset=self.base_offset, position=synced_bytes, length=0).pack()
+
+    def append(self, frames: Sequence[Frame], *, position: int, base_offset: int, version: int, now_us: int,
+               sync: bool) -> list[Entry]:  # fmt: skip
+        """Write the frames in one go: data, then (``sync``) to disk, then the index entries."""
+        entries: list[Entry] = []
+        parts: list[Any] = []
+        for frame in frames:
+            length = frame.payload.size
+            entry = Entry(
+                kind=DATA, base_offset=base_offset, position=position, length=length, rows=frame.rows,
+                schema_version=version, producer=frame.producer, sequence=frame.sequence, appended_us=now_us,
+                time_min=frame.time_min, time_max=frame.time_max, flags=DURABLE if sync else 0,
+                payload_checksum=xxhash.xxh3_64_intdigest(frame.payload),
+            )  # fmt: skip
+            entries.append(entry)
+            parts += [entry.pack(), frame.payload, index.padding(length)]
+            position, base_offset = entry.end, entry.next_offset
+        self.files.write(self.data_fd, parts, label="append.write_data")
+        if sync:
+            self.files.sync(self.data_fd, label="append.sync_data")
+        # The entries come last: what the index lists is whole (and, with sync, on disk) in the data file.
+        self.files.write(self.index_fd, [entry.pack() for entry in entries], label="append.write_index")
+        if sync:
+            self.synced_bytes = position
+        return entries
+
+    def header_version(self) -> int:
+        """The schema version in the data file's header, 0 when there is none yet."""
+        header = Entry.unpack(os.pread(self.data_fd, ENTRY_BYTES, 0))
+        return header.schema_version if header else 0
+
+    def note_synced(self, data_bytes: int) -> None:
+        """Remember that everything up to ``data_bytes`` is on disk."""
+        self.synced_bytes = max(self.synced_bytes, data_bytes)
+        self.files.write_at(self.index_fd, self._index_header(self.synced_bytes), 0, label="segment.note_synced")
+
+    def roll(self, next_base: int) -> None:
+        """Close the segment: the entry tells readers and other writers where the next one begins.
+
+        Synced whatever the topic's policy: damage by a power cut is confined to the active segment, and the
+        next segment never exists without this entry.
+        """
+        self.files.sync(self.data_fd, label="roll.sync_data")
+        entry = Entry(kind=ROLL, base_offset=next_base, position=0, length=0)
+        self.files.write(self.index_fd, [entry.pack()], label="roll.write_index")
+        self.files.sync(self.index_fd, label="roll.sync_index")
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        for descriptor in (self.data_fd, self.index_fd):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self.data_fd = self.index_fd = -1

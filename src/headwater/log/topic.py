@@ -1,0 +1,475 @@
+"""A topic: what people append to and read from.
+
+What it is: the public face of one named, typed, partitioned log: append, read, describe, consumers.
+Invariants: a batch is checked whole before a byte of it is written; the same key always goes to the same partition;
+``append`` returns when the rows are as durable as the topic's policy says.
+Not here: bytes (``partition.py``), conversion of rows (``rows.py``), the buffered producer (``producer.py``).
+Read next: ``partition.py`` for writing, ``follow.py`` for reading, ``consumers.py`` and ``workers.py`` for sharing.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from headwater.clock import Clock, format_us
+from headwater.errors import InvalidDeclaration, Misuse
+from headwater.log import follow, overflow, routing
+from headwater.log.batch import Batch
+from headwater.log.ddl import to_ddl
+from headwater.log.evolution import conform
+from headwater.log.filelist import FileList, list_files
+from headwater.log.follow import Place
+from headwater.log.index import NO_TIME_MAX, NO_TIME_MIN
+from headwater.log.partition import Partition, StaleSchema, deleted, stored_schema
+from headwater.log.producer import Producer
+from headwater.log.reading import PartitionReader
+from headwater.log.registry import TopicRow
+from headwater.log.rows import json_lines, to_batch
+from headwater.log.sealed import time_range
+from headwater.log.segment import Frame
+from headwater.log.settings import TopicSettings
+from headwater.log.token import Token
+
+if TYPE_CHECKING:
+    from headwater.log.consumers import Consumer
+    from headwater.log.groups import Group
+    from headwater.log.home import Log
+    from headwater.log.workers import Worker
+
+FRAME_ROWS_MAX = 65_536
+FRAME_BYTES_MAX = 16 << 20
+CHUNKS_PER_SEQUENCE = 1 << 16  # a stored sequence is the caller's times this, plus the chunk's number
+
+
+class Topic:
+    """A named, typed, partitioned log of events.
+
+    >>> import headwater as hw, tempfile
+    >>> log = hw.Log(tempfile.mkdtemp())
+    >>> orders = log.topic("orders", "order_id BIGINT, amount DOUBLE", key="order_id", partitions=2)
+    >>> token = orders.append([{"order_id": 1, "amount": 9.5}, {"order_id": 2, "amount": 3.0}])
+    >>> sorted(row["amount"] for row in orders.rows())
+    [3.0, 9.5]
+    """
+
+    def __init__(self, log: Log, row: TopicRow) -> None:
+        self.log = log
+        self._row = row
+        self._refresh_lock = threading.Lock()
+        self._turn = random.randrange(row.settings.partitions)
+        self._partitions = [self._partition(number) for number in range(row.settings.partitions)]
+        self._readers = [self.new_reader(number) for number in range(row.settings.partitions)]
+        self._tombstone_false: dict[int, pa.Array] = {}
+        if not log.read_only:
+            for partition in self._partitions:
+                log.files.make_dir(partition.directory, label="topic.make_directory")
+
+    def _partition(self, number: int) -> Partition:
+        log = self.log
+        return Partition(
+            self.directory / str(number), number, self.row, log.registry, log.files, log.clock,
+            on_dirty=log.mark_dirty, on_roll=lambda partition: log.wake_upkeep(), on_recovery=self._recovered,
+        )  # fmt: skip
+
+    def _recovered(self, partition: Partition, recovery: Any) -> None:
+        self.log.note_recovery(self, partition.number, recovery)
+
+    # What it is
+
+    def row(self) -> TopicRow:
+        """The catalog's row as this process knows it."""
+        return self._row
+
+    @property
+    def id(self) -> int:
+        """The topic's number in this home; never used again."""
+        return self._row.id
+
+    @property
+    def name(self) -> str:
+        """The topic's name."""
+        return self._row.name
+
+    @property
+    def settings(self) -> TopicSettings:
+        """Everything declared besides the columns."""
+        return self._row.settings
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns, in the latest version."""
+        return self._row.schema
+
+    @property
+    def schema_version(self) -> int:
+        """The latest version's number, from 1."""
+        return self._row.version
+
+    @property
+    def clock(self) -> Clock:
+        """The log's clock."""
+        return self.log.clock
+
+    @property
+    def directory(self) -> Path:
+        """Where the partitions' files are."""
+        return self.log.home / "topics" / self._row.directory_name
+
+    def refresh(self) -> None:
+        """Look up schema versions and settings that another process declared."""
+        with self._refresh_lock:
+            row = self.log.registry.find(self._row.name)
+            if row is None or row.id != self._row.id:
+                raise deleted(self._row.name)
+            self._row = row
+
+    # Appending
+
+    def append(self, rows: Any, *, producer: str | None = None, sequence: int | None = None) -> Token:
+        """Append rows: dicts, dataclasses, a pandas DataFrame, an Arrow table or batch. Returns a token.
+
+        With ``producer`` and ``sequence`` (whole numbers that rise), an append that is tried again is recognised
+        and not written twice, also after a restart.
+
+        >>> import headwater as hw, tempfile
+        >>> topic = hw.Log(tempfile.mkdtemp()).topic("t", "x INT")
+        >>> _ = topic.append([{"x": 1}], producer="importer", sequence=7)
+        >>> _ = topic.append([{"x": 1}], producer="importer", sequence=7)
+        >>> topic.end_offsets()
+        {0: 1}
+        """
+        return self.append_batch(self._to_batch(rows), producer=producer, sequence=sequence)
+
+    def append_json(self, lines: str | bytes | Iterable[str | bytes]) -> Token:
+        """Append JSON lines, one object a line.
+
+        >>> import headwater as hw, tempfile
+        >>> topic = hw.Log(tempfile.mkdtemp()).topic("t", "x INT, at TIMESTAMP")
+        >>> str(topic.append_json('{"x": 1, "at": "2026-01-01T00:00:00Z"}'))
+        't:0=1'
+        """
+        return self.append_batch(json_lines(lines, self.schema, not_null=self._not_null()))
+
+    def delete(self, keys: Any) -> Token:
+        """Append tombstones for these keys (rows with the key columns). Only for a topic with a key.
+
+        >>> import headwater as hw, tempfile
+        >>> users = hw.Log(tempfile.mkdtemp()).topic("users", "id INT, name STRING", key="id")
+        >>> _ = users.append([{"id": 1, "name": "Ada"}])
+        >>> _ = users.delete([{"id": 1}])
+        >>> list(users.rows(columns=["id", "name", "_deleted"]))[-1]
+        {'id': 1, 'name': None, '_deleted': True}
+        """
+        key = self.settings.key
+        if not key:
+            raise Misuse(
+                f'topic "{self.name}" has no key, so nothing can be deleted from it by key',
+                hint='Declare it with key="…", or append an event that says what happened.',
+            )
+        only_keys = pa.schema([self.schema.field(name) for name in key])
+        keyed = to_batch(keys, only_keys, not_null=frozenset(key))
+        columns = [
+            keyed.column(field.name) if field.name in key else pa.nulls(keyed.num_rows, field.type)
+            for field in self.schema
+        ]
+        nullable = pa.schema([f if f.name in key else f.with_nullable(True) for f in self.schema])
+        return self.append_batch(pa.RecordBatch.from_arrays(columns, schema=nullable), deleted=True)
+
+    def producer(self, name: str | None = None, *, batch_rows: int = 4096, linger: float = 0.05) -> Producer:
+        """A buffered producer: ``send`` one row at a time, written in batches.
+
+        With a ``name`` it is idempotent, and a newer producer of the same name shuts out an older one.
+
+        >>> import headwater as hw, tempfile
+        >>> topic = hw.Log(tempfile.mkdtemp()).topic("t", "x INT")
+        >>> with topic.producer() as producer:
+        ...     for x in range(3):
+        ...         producer.send({"x": x})
+        >>> topic.end_offsets()
+        {0: 3}
+        """
+        return Producer(self, name, batch_rows=batch_rows, linger=linger)
+
+    def _not_null(self) -> frozenset[str]:
+        settings = self.settings
+        return frozenset(settings.key) | ({settings.event_time} if settings.event_time else frozenset())
+
+    def _to_batch(self, rows: Any) -> pa.RecordBatch:
+        return to_batch(rows, self.schema, not_null=self._not_null())
+
+    def append_batch(
+        self, batch: pa.RecordBatch, *, producer: str | None = None, sequence: int | None = None,
+        producer_id: int = 0, epoch: int = 0, deleted: bool = False,
+    ) -> Token:  # fmt: skip
+        """Append one record batch that has the topic's schema already (``append`` makes it so)."""
+        if (producer is None) != (sequence is None):
+            raise InvalidDeclaration("producer and sequence go together", hint="Give both or neither.")
+        if sequence is not None and not 0 <= sequence < 1 << 46:
+            raise InvalidDeclaration(f"sequence cannot be {sequence!r}", hint="Use a whole number from 0 to 2^46 - 1.")
+        self.log.check_open()
+        if producer is not None and not producer_id:
+            producer_id = self.log.registry.producer_id(self.id, producer)
+        rows = batch.num_rows
+        if rows == 0:
+            return Token({self.name: {}})
+        settings = self.settings
+        if settings.overflow != "keep":
+            if overflow.admit(self._row, rows, self.log.catalog, self.clock, self.end_offsets()) == 0:
+                self.log.registry.count_dropped(self.id, rows)
+                return Token({self.name: {}}, dropped_rows=rows)
+        version = self._row.version
+        frontier = {}
+        for number, part in self._route(batch, sequence):
+            frontier[number] = self._append_to(
+                number, part, version, producer or "", producer_id, epoch, sequence, deleted
+            )
+        return Token({self.name: frontier})
+
+    def _route(self, batch: pa.RecordBatch, sequence: int | None) -> list[tuple[int, pa.RecordBatch]]:
+        partitions = self.settings.partitions
+        if partitions == 1:
+            return [(0, batch)]
+        if self.settings.key:
+            return routing.split(batch, routing.partition_of(batch, self.settings.key, partitions))
+        if sequence is not None:  # tried again, it must go where it went
+            return [(sequence % partitions, batch)]
+        self._turn = (self._turn + 1) % partitions
+        return [(self._turn, batch)]
+
+    def _append_to(
+        self, number: int, batch: pa.RecordBatch, version: int, producer: str, producer_id: int, epoch: int,
+        sequence: int | None, deleted: bool,
+    ) -> int:  # fmt: skip
+        while True:
+            row = self._row
+            if row.version != version:
+                batch = conform(batch, row.schema)
+                version = row.version
+            frames = self._frames(batch, row, producer_id, sequence, deleted)
+            try:
+                following, _ = self._partitions[number].append(
+                    frames, version=version, schema=row.schema, producer_name=producer, epoch=epoch
+                )
+                return following
+            except StaleSchema:
+                self.refresh()
+
+    def _frames(
+        self, batch: pa.RecordBatch, row: TopicRow, producer_id: int, sequence: int | None, deleted: bool
+    ) -> list[Frame]:
+        settings = row.settings
+        stored = batch
+        if settings.key:
+            # Tombstones have nulls in NOT NULL columns: the stored schema cannot forbid them.
+            marks = self._marks(batch.num_rows, deleted)
+            stored = pa.RecordBatch.from_arrays([*batch.columns, marks], schema=stored_schema(batch.schema, row))
+        rows = batch.num_rows
+        per_frame = FRAME_ROWS_MAX
+        if rows > 1 and stored.nbytes > FRAME_BYTES_MAX:
+            per_frame = max(1, min(FRAME_ROWS_MAX, rows * FRAME_BYTES_MAX // stored.nbytes))
+        frames = []
+        for chunk, at in enumerate(range(0, rows, per_frame)):
+            part = stored.slice(at, per_frame) if rows > per_frame else stored
+            low, high = (NO_TIME_MIN, NO_TIME_MAX)
+            if settings.event_time is not None and not deleted:
+                low, high = time_range(part.column(settings.event_time))
+            number = 0 if sequence is None else sequence * CHUNKS_PER_SEQUENCE + chunk
+            frames.append(Frame(part.serialize(), part.num_rows, producer_id, number, low, high))
+        return frames
+
+    def _marks(self, rows: int, deleted: bool) -> pa.Array:
+        if deleted:
+            return pa.array([True] * rows)
+        marks = self._tombstone_false.get(rows)
+        if marks is None:
+            if len(self._tombstone_false) > 64:
+                self._tombstone_false.clear()
+            marks = self._tombstone_false[rows] = pa.array([False] * rows)
+        return marks
+
+    # Reading
+
+    def start_offsets(self) -> dict[int, int]:
+        """The first offset that is kept, by partition."""
+        return {reader.number: reader.start_offset() for reader in self._readers}
+
+    def end_offsets(self) -> dict[int, int]:
+        """The offset that the next append will get, by partition."""
+        self.open_partitions()
+        return {reader.number: reader.end_offset() for reader in self._readers}
+
+    def offsets_at(self, moment: dt.datetime) -> dict[int, int]:
+        """The first offset at or after a moment of event time (append time, without one), by partition."""
+        self.open_partitions()
+        return follow.offsets_for(self, moment, range(self.settings.partitions))
+
+    def read(
+        self, start: Place = "earliest", *, stop: Place | None = None, partitions: Sequence[int] | None = None,
+        columns: Sequence[str] | None = None, follow: bool = False, timeout: float | None = None,
+        rows_max: int | None = None,
+    ) -> Iterator[Batch]:  # fmt: skip
+        """Batches from ``start``, up to ``stop`` or to the end as it is now; or for ever with ``follow``.
+
+        ``start`` and ``stop`` are "earliest", "latest", an offset, {partition: offset}, a datetime or a token.
+        ``columns`` may name system columns too: _offset, _partition, _appended_at, _producer, _deleted.
+        A follower ends when nothing has come for ``timeout`` seconds.
+
+        >>> import headwater as hw, tempfile
+        >>> topic = hw.Log(tempfile.mkdtemp()).topic("t", "x INT, y INT")
+        >>> _ = topic.append([{"x": n, "y": -n} for n in range(5)])
+        >>> [batch.data.column("y").to_pylist() for batch in topic.read(3, columns=["y"])]
+        [[-3, -4]]
+        """
+        self.log.check_open()
+        self.open_partitions()
+        return _follow_read(self, start, stop, partitions, columns, follow=follow, timeout=timeout, rows_max=rows_max)
+
+    def rows(self, start: Place = "earliest", **arguments: Any) -> Iterator[dict[str, Any]]:
+        """The same as ``read``, row by row as dicts.
+
+        >>> import headwater as hw, tempfile
+        >>> topic = hw.Log(tempfile.mkdtemp()).topic("t", "x INT")
+        >>> _ = topic.append([{"x": 1}])
+        >>> list(topic.rows(columns=["_offset", "x"]))
+        [{'_offset': 0, 'x': 1}]
+        """
+        for batch in self.read(start, **arguments):
+            yield from batch.to_pylist()
+
+    def read_partition(
+        self, partition: int, start: int, *, stop: int | None = None, columns: Sequence[str] | None = None,
+        rows_max: int | None = None,
+    ) -> Iterator[Batch]:  # fmt: skip
+        """Batches of one partition up to ``stop`` or the end; never waits. A batch may be empty: go on at its next_offset."""
+        self.open_partitions()
+        reader = self.new_reader(follow.check_partitions(self, [partition])[0])
+        wanted = follow.check_columns(self, columns)
+        end = reader.end_offset()
+        reader.check_bounds(start, end)
+        arguments = {} if rows_max is None else {"rows_max": rows_max}
+        yield from reader.read(start, end if stop is None else min(stop, end), wanted, **arguments)
+
+    def wait(self, seen: Mapping[int, int], *, timeout: float) -> bool:
+        """Sleep until some partition grows past what was seen; False when the time ran out first."""
+        waker = self.log.waker
+        deadline = self.clock.monotonic() + timeout
+        for number in seen:
+            waker.watch(self.directory / str(number))
+        while True:
+            count = waker.count()
+            if any(self._readers[number].end_offset() > offset for number, offset in seen.items()):
+                return True
+            left = deadline - self.clock.monotonic()
+            if left <= 0 or self.log.closed:
+                return False
+            waker.wait(count, left)
+
+    def files(self, start: Mapping[int, int], stop: Mapping[int, int]) -> FileList:
+        """The sealed Parquet files of an offset range, and the ranges that are still Arrow. For Spark.
+
+        >>> import headwater as hw, tempfile
+        >>> topic = hw.Log(tempfile.mkdtemp()).topic("t", "x INT")
+        >>> _ = topic.append([{"x": 1}])
+        >>> topic.files({0: 0}, {0: 1}).tails
+        (Range(partition=0, start=0, stop=1),)
+        """
+        self.open_partitions()
+        return list_files(self, start, stop)
+
+    def reader(self, partition: int) -> PartitionReader:
+        """This handle's own reader of a partition (shared between its threads)."""
+        return self._readers[partition]
+
+    def new_reader(self, partition: int) -> PartitionReader:
+        """A further reader, for one follower."""
+        return PartitionReader(self.directory / str(partition), partition, self.row_for_reading, self.log.registry)
+
+    def row_for_reading(self, version: int = 0) -> TopicRow:
+        """The topic's row; looked up again when a reader meets a newer schema version."""
+        if version > self._row.version:
+            self.refresh()
+        return self._row
+
+    def partition(self, number: int) -> Partition:
+        """The writing side of one partition."""
+        return self._partitions[number]
+
+    def open_partitions(self) -> None:
+        """Recover every partition once per process, before its first use."""
+        if not self.log.read_only:
+            for partition in self._partitions:
+                partition.open()
+
+    # Groups
+
+    def consumer(self, group: str, **options: Any) -> Consumer:
+        """A member of a consumer group: whole partitions, in order. See ``Consumer``."""
+        from headwater.log.consumers import Consumer
+
+        return Consumer(self, group, **options)
+
+    def worker(self, group: str, **options: Any) -> Worker:
+        """A member of a work group: single messages, each acknowledged. See ``Worker``."""
+        from headwater.log.workers import Worker
+
+        return Worker(self, group, **options)
+
+    def groups(self) -> list[Group]:
+        """All groups of this topic."""
+        from headwater.log.groups import groups_of
+
+        return groups_of(self)
+
+    def group(self, name: str) -> Group:
+        """One group of this topic."""
+        from headwater.log.groups import Group
+
+        return Group(self, name)
+
+    def describe(self) -> dict[str, Any]:
+        """Everything a person may want to know, ready for a table or JSON."""
+        from dataclasses import asdict
+
+        row = self.log.registry.find(self.name) or self._row
+        starts, ends = self.start_offsets(), self.end_offsets()
+        sealed = self.log.registry.catalog.read(
+            "SELECT partition, count(*) AS n, sum(bytes) AS bytes FROM segments WHERE topic_id = ? GROUP BY partition",
+            (self.id,),
+        )
+        by_partition = {r["partition"]: r for r in sealed}
+        partitions = []
+        for number in range(self.settings.partitions):
+            directory = self.directory / str(number)
+            arrow = [path.stat().st_size for path in directory.glob("*.arrow")] if directory.exists() else []
+            known = by_partition.get(number)
+            partitions.append({
+                "partition": number, "start_offset": starts[number], "end_offset": ends[number],
+                "rows": ends[number] - starts[number], "sealed_segments": known["n"] if known else 0,
+                "sealed_bytes": known["bytes"] if known else 0, "arrow_segments": len(arrow),
+                "arrow_bytes": sum(arrow),
+            })  # fmt: skip
+        return {
+            "name": self.name, "schema": to_ddl(row.schema), "schema_version": row.version,
+            "settings": asdict(row.settings), "created_at": format_us(row.created_us),
+            "dropped_rows": row.dropped_rows, "partitions": partitions,
+        }  # fmt: skip
+
+    def close(self) -> None:
+        """Give descriptors back. ``Log.close`` does it for all topics."""
+        for partition in self._partitions:
+            partition.close()
+        for reader in self._readers:
+            reader.close()
+
+    def __repr__(self) -> str:
+        return f"Topic({self.name}, {to_ddl(self.schema)})"
+
+
+_follow_read = follow.read

@@ -1,0 +1,114 @@
+"""Upkeep: the background thread of a log.
+
+What it is: one thread per ``Log`` that syncs topics with ``fsync="interval"`` and seals rolled segments.
+Invariants: it does nothing that ``Log.maintain`` would not do; an error in it is logged and told at the next
+``maintain``, and never stops appends; it starts with the first append, not with the opening of a home.
+Not here: retention, compaction and alerts, which ``Log.maintain`` also runs (``retention.py``, ``compaction.py``).
+Read next: ``sealing.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headwater.log.partition import Partition
+
+logger = logging.getLogger("headwater.log")
+
+
+class Flusher:
+    """Syncs dirty partitions at their topics' intervals: one sync for all appends in between."""
+
+    def __init__(self) -> None:
+        self._dirty: dict[Partition, float] = {}
+        self._condition = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def mark(self, partition: Partition) -> None:
+        """This partition has appends that no sync has covered yet."""
+        if partition in self._dirty:
+            return
+        with self._condition:
+            interval = partition.topic().settings.fsync_interval_ms / 1000
+            self._dirty.setdefault(partition, partition.clock.monotonic() + interval)
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(target=self._run, name="headwater-flusher", daemon=True)
+                self._thread.start()
+            self._condition.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._condition:
+                self._condition.wait_for(lambda: self._dirty or self._closed)
+                if self._closed:
+                    return
+                partition, due = min(self._dirty.items(), key=lambda item: item[1])
+                left = due - partition.clock.monotonic()
+                if left > 0:
+                    self._condition.wait(left)
+                    continue
+                del self._dirty[partition]
+            _quietly(partition.sync, f"sync of {partition.directory}")
+
+    def close(self, *, sync: bool = True) -> None:
+        """Stop; with ``sync``, after bringing everything to disk."""
+        with self._condition:
+            self._closed = True
+            self._condition.notify_all()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout=30)
+        for partition in list(self._dirty) if sync else []:
+            partition.sync()
+        self._dirty.clear()
+
+
+class Sealer:
+    """Runs ``work`` on its own thread whenever it was woken, one run at a time."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._work = work
+        self._wanted = threading.Event()
+        self._closed = False
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    def wake(self) -> None:
+        """There is something to seal."""
+        if self._thread is None and not self._closed:
+            with self._lock:
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, name="headwater-sealer", daemon=True)
+                    self._thread.start()
+        self._wanted.set()
+
+    def _run(self) -> None:
+        while True:
+            self._wanted.wait()
+            self._wanted.clear()
+            if self._closed:
+                return
+            _quietly(self._work, "sealing")
+
+    @property
+    def closing(self) -> bool:
+        """Whether the work should come to an end."""
+        return self._closed
+
+    def close(self) -> None:
+        """Finish the segment at hand and stop; the rest is sealed by whoever opens the home next."""
+        self._closed = True
+        self._wanted.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout=120)
+
+
+def _quietly(work: Callable[[], None], what: str) -> None:
+    try:
+        work()
+    except Exception as error:
+        logger.warning("%s failed: %s", what, error)
