@@ -39,7 +39,8 @@ MAY_IMPORT = {
     "upkeep": LOG | DERIVED | {"app"},
     "testing": BUILT,
     "server": BUILT | {"__init__"},
-    "cli": BUILT | {"__init__", "server", "testing"},
+    "bench": BUILT | {"__init__"},
+    "cli": BUILT | {"__init__", "bench", "server", "testing"},
     "__init__": BUILT,
     "__main__": {"cli"},
 }
