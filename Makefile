@@ -1,0 +1,42 @@
+# Every target sets itself up: the first run makes .venv, the next ones find it ready.
+# Needed beforehand: Python 3.11+, Java 17+, pip.   make PYTHON=/path/to/python3.12 test   picks another Python.
+# ARGS goes to the command that is run:             make test ARGS="tests/unit -k offsets"
+
+PYTHON ?=
+ARGS ?=
+
+# Spark's workers must be the same Python as the driver. The shell's $$PWD, not make's functions, so that
+# a folder with spaces in its name works.
+RUN = PYSPARK_PYTHON="$$PWD/.venv/bin/python" PYSPARK_DRIVER_PYTHON="$$PWD/.venv/bin/python"
+TESTS = tests src/headwater --doctest-modules
+
+.PHONY: help demo test check bench bench-log clean
+.DEFAULT_GOAL := help
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
+
+.venv/.ready: pyproject.toml constraints.txt tools/setup.sh
+	@PYTHON="$(PYTHON)" bash tools/setup.sh
+
+demo: .venv/.ready  ## see the log at work, in under a minute
+	@$(RUN) .venv/bin/headwater demo $(ARGS)
+
+test: .venv/.ready  ## all tests, with the examples in docstrings, README and docs
+	@$(RUN) .venv/bin/python -m pytest $(if $(ARGS),$(ARGS),$(TESTS))
+
+check: .venv/.ready  ## format, lint, types, then all tests
+	@.venv/bin/python -m ruff format --check .
+	@.venv/bin/python -m ruff check .
+	@.venv/bin/python -m mypy
+	@$(MAKE) --no-print-directory test
+
+bench: bench-log  ## every benchmark
+
+bench-log: .venv/.ready  ## the log beside SQLite, Redis, NATS and Kafka, in one run
+	@bash bench/setup.sh
+	@$(RUN) .venv/bin/python -m bench.log_bench $(ARGS)
+
+clean:  ## remove .venv, .tools and caches; results in bench/out stay
+	rm -rf .venv .tools .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist spark-warehouse metastore_db derby.log
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,261 @@
+"""The source keeps its own rules.
+
+What it is: the rules of CONTRIBUTING.md that a machine can check, over every file of the repository: length,
+docstrings, names, import direction, who may touch files, what must never be committed.
+Invariants: a rule that fails names each file and line. Nothing here imports the package, except to look at
+its public names.
+Not here: formatting, lint and types (``make check``); errors and docs (``test_errors.py``, ``test_docs.py``).
+Read next: ``CONTRIBUTING.md``.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "headwater"
+LINES_MAX = 500
+
+# The names at the root, in one place. Adding one is a decision: at most a dozen, ever.
+PUBLIC_NAMES = ["App", "Batch", "HeadwaterError", "Log", "Producer", "Token", "Topic", "__version__", "errors"]
+PUBLIC_NAMES_MAX = 12
+
+# Who may import whom, inside the package: data walks through once. A part may always import itself.
+GROUND = {"errors", "clock", "event", "settings"}
+LOG = GROUND | {"log"}
+DERIVED = {"capture", "views", "aggregates", "sinks"}
+BUILT = LOG | DERIVED | {"app", "upkeep"}
+MAY_IMPORT = {
+    **dict.fromkeys(GROUND, GROUND),
+    "log": GROUND,
+    **dict.fromkeys(DERIVED, LOG),
+    "app": LOG | DERIVED,
+    "upkeep": LOG | DERIVED | {"app"},
+    "testing": BUILT,
+    "server": BUILT | {"__init__"},
+    "bench": BUILT | {"__init__"},
+    "cli": BUILT | {"__init__", "bench", "server", "testing"},
+    "__init__": BUILT,
+    "__main__": {"cli"},
+}
+
+FORBIDDEN_MODULES = {"utils", "util", "core", "common", "base", "helpers", "queue", "types", "logging", "exceptions"}
+OS_WRITES = {"fdatasync", "fsync", "ftruncate", "pwrite", "truncate", "write", "writev"}
+OS_CHANGES = OS_WRITES | {"remove", "rename", "replace", "rmdir", "unlink"}
+PATH_CHANGES = {"rename", "rmdir", "touch", "unlink", "write_bytes", "write_text"}
+
+# Addresses that committed files may name. Package indexes and mirrors are the machine's business, not ours.
+KNOWN_HOSTS = {"127.0.0.1", "localhost", "example.com", "www.apache.org", "keepachangelog.com", "semver.org"}
+
+
+def ignored_names() -> set[str]:
+    return {line.strip().strip("/").split("/")[-1] for line in (ROOT / ".gitignore").read_text().splitlines() if line}
+
+
+def committed_files() -> Iterator[Path]:
+    ignored = ignored_names() | {".git"}
+
+    def walk(folder: Path) -> Iterator[Path]:
+        for path in sorted(folder.iterdir()):
+            if path.name in ignored or path.name.endswith(".egg-info"):
+                continue
+            if path.is_dir():
+                yield from walk(path)
+            elif path.name != ".git":
+                yield path
+
+    return walk(ROOT)
+
+
+def python_files(*folders: str) -> list[Path]:
+    return [path for path in committed_files() if path.suffix == ".py" and path.relative_to(ROOT).parts[0] in folders]
+
+
+def package_modules() -> list[Path]:
+    return python_files("src")
+
+
+def where(path: Path, line: int | None = None) -> str:
+    return f"{path.relative_to(ROOT)}" + (f":{line}" if line else "")
+
+
+def matches(pattern: re.Pattern[str], files: list[Path]) -> list[str]:
+    found = []
+    for path in files:
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:  # a picture or the like
+            continue
+        for number, line in enumerate(text.splitlines(), start=1):
+            found += [f"{where(path, number)}: {match.group(0)}" for match in pattern.finditer(line)]
+    return found
+
+
+def imported_modules(path: Path) -> Iterator[tuple[int, str]]:
+    """Every module a file imports, at its top or late, with the line; relative imports made absolute."""
+    package = path.relative_to(ROOT / "src").with_suffix("").parts
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            # from .x import y, in headwater.log.topic: one dot is headwater.log.
+            above = ".".join(package[: len(package) - node.level]) if node.level else ""
+            module = ".".join(part for part in (above, node.module) if part)
+            yield node.lineno, module
+            if module == "headwater":  # "from headwater import log" imports headwater.log
+                for alias in node.names:
+                    yield node.lineno, f"headwater.{alias.name}"
+
+
+def part_of(module: str) -> str:
+    """The part of the package a module belongs to: ``headwater.log.topic`` is in ``log``."""
+    names = module.split(".")
+    return names[1] if len(names) > 1 else "__init__"
+
+
+def known_part(module: str) -> str:
+    """As ``part_of``; a public name such as ``headwater.Log`` belongs to the root."""
+    part = part_of(module)
+    return part if part in MAY_IMPORT else "__init__"
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
+
+
+def test_the_package_was_found() -> None:
+    modules = {where(path) for path in package_modules()}
+
+    assert {"src/headwater/errors.py", "src/headwater/log/files.py"} <= modules
+
+
+def test_no_module_is_too_long_to_read_at_once() -> None:
+    files = python_files("src", "tests", "bench", "examples")
+
+    lengths = {where(path): len(path.read_text(encoding="utf-8").splitlines()) for path in files}
+
+    assert {name: lines for name, lines in lengths.items() if lines > LINES_MAX} == {}
+
+
+def test_every_module_says_what_it_is_in_more_than_one_sentence() -> None:
+    files = python_files("src", "bench", "examples")
+
+    short = []
+    for path in files:
+        docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        if len(re.findall(r"[.;:](?=\s|$)", docstring)) < 2:
+            short.append(where(path))
+
+    assert short == []
+
+
+def test_modules_are_named_by_a_noun_of_the_domain() -> None:
+    files = python_files("src", "bench", "examples")
+
+    assert [where(path) for path in files if path.stem in FORBIDDEN_MODULES] == []
+    assert [where(path) for path in files if path.parent.name in FORBIDDEN_MODULES] == []
+
+
+def test_every_part_of_the_package_has_its_place_in_the_import_direction() -> None:
+    parts = {part_of(module_name(path)) for path in package_modules()}
+
+    assert parts - set(MAY_IMPORT) == set(), "add the new part to MAY_IMPORT above"
+
+
+def test_imports_go_one_way() -> None:
+    wrong = []
+    for path in package_modules():
+        part = part_of(module_name(path))
+        for line, module in imported_modules(path):
+            if module.split(".")[0] != "headwater" or module == "headwater":
+                continue
+            target = known_part(module)
+            if target != part and target not in MAY_IMPORT.get(part, set()):
+                wrong.append(f"{where(path, line)}: {part} imports {module}")
+
+    assert wrong == []
+
+
+def test_only_views_import_pyspark() -> None:
+    wrong = []
+    for path in package_modules():
+        if part_of(module_name(path)) == "views":
+            continue
+        for line, module in imported_modules(path):
+            if module.split(".")[0] in {"pyspark", "py4j"}:
+                wrong.append(f"{where(path, line)}: imports {module}")
+
+    assert wrong == []
+
+
+def test_importing_headwater_imports_neither_spark_nor_pandas() -> None:
+    code = "import sys, json, headwater; print(json.dumps(sorted({name.split('.')[0] for name in sys.modules})))"
+
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT / "src")
+
+    assert {"pyspark", "py4j", "pandas", "typer", "rich"} & set(json.loads(run.stdout)) == set()
+
+
+def test_the_public_names_are_few_sorted_and_pinned() -> None:
+    import headwater
+
+    assert headwater.__all__ == PUBLIC_NAMES
+    assert sorted(PUBLIC_NAMES) == PUBLIC_NAMES
+    assert len(PUBLIC_NAMES) <= PUBLIC_NAMES_MAX
+    assert [name for name in PUBLIC_NAMES if not hasattr(headwater, name)] == []
+
+
+def test_only_the_files_module_changes_files_of_the_log() -> None:
+    wrong = []
+    for path in package_modules():
+        if path.parent != PACKAGE / "log" or path.name == "files.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and changes_a_file(node):
+                wrong.append(f"{where(path, node.lineno)}: {ast.unparse(node)}")
+
+    assert wrong == []
+
+
+def changes_a_file(node: ast.Attribute) -> bool:
+    owner = ast.unparse(node.value)
+    if owner == "os":
+        return node.attr in OS_CHANGES
+    # path.unlink() goes around Files as much as os.unlink() does; files.unlink(path) is the way.
+    return node.attr in PATH_CHANGES and not owner.endswith("files")
+
+
+def test_nothing_is_left_for_later_in_the_source() -> None:
+    pattern = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|X{3})\b")
+
+    assert matches(pattern, list(committed_files())) == []
+
+
+def test_no_file_names_a_path_of_somebodys_machine() -> None:
+    pattern = re.compile(r"(?<![\w.~$}/*-])/(?:home|root|tmp|Users|work)/[\w.]+")
+
+    assert matches(pattern, list(committed_files())) == []
+
+
+def test_no_file_names_a_registry_or_mirror() -> None:
+    address = re.compile(r"\b(?:https?|ftp)://(?:[^\s/@]*@)?([\w.-]+)")
+    option = re.compile(r"(?<!\w)(--(?:extra-)?index-url|--find-links|--trusted-host)\b")
+    files = [path for path in committed_files() if path.resolve() != Path(__file__).resolve()]
+
+    hosts = [hit for hit in matches(address, files) if hit.split("://")[1].split("@")[-1] not in KNOWN_HOSTS]
+
+    assert hosts == []
+    assert matches(option, files) == []
+
+
+def test_no_test_is_skipped_or_expected_to_fail() -> None:
+    pattern = re.compile(r"\b(?:pytest|mark|unittest)\.(?:skip\w*|xfail|importorskip|expectedFailure)")
+
+    assert matches(pattern, python_files("tests")) == []
