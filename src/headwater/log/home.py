@@ -34,7 +34,6 @@ from headwater.log.files import Files, translated
 from headwater.log.recovery import Recovery
 from headwater.log.registry import Registry
 from headwater.log.sealing import seal_partition
-from headwater.log.settings import check_name
 from headwater.log.topic import Topic
 from headwater.log.upkeep import Flusher, Sealer
 from headwater.log.wake import Waker

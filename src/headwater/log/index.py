@@ -95,7 +95,7 @@ class Entry:
         fields = _STRUCT.unpack_from(data)
         if fields[0] != MAGIC or fields[-1] != xxhash.xxh3_64_intdigest(data[:120]):
             return None
-        magic, kind, flags, base_offset, position, length, rows, schema_version, *rest = fields
+        _, kind, flags, base_offset, position, length, rows, schema_version, *rest = fields
         producer, sequence, appended_us, time_min, time_max, payload_checksum, _ = rest
         return Entry(
             kind=kind, base_offset=base_offset, position=position, length=length, rows=rows,

@@ -1,7 +1,7 @@
 """Overflow: what happens when producers outrun consumers.
 
-What it is: the topic's declared policy, asked before each append: ``keep`` (the disk is the buffer), ``drop`` (counted),
-``block`` (wait for the slowest group, with a time-out).
+What it is: the topic's declared policy, asked before each append: ``keep`` (the disk is the buffer), ``drop``
+(counted), ``block`` (wait for the slowest group, with a time-out).
 Invariants: with no group on the topic there is nobody to outrun, and everything is kept; a batch is admitted or not as
 a whole; what was dropped is counted in the catalog and told in the token.
 Not here: how far groups are (``groups.py``), retention (which may drop what nobody has read: ``retention.py``).
@@ -10,7 +10,7 @@ Read next: ``topic.py``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from headwater.clock import Clock
 from headwater.errors import Backpressure
@@ -20,7 +20,7 @@ from headwater.log.registry import TopicRow
 LOOK_AGAIN_S = 0.01
 
 
-def admit(topic: TopicRow, rows: int, catalog: Catalog, clock: Clock, ends: Mapping[int, int]) -> int:
+def admit(topic: TopicRow, rows: int, catalog: Catalog, clock: Clock, ends: Callable[[], Mapping[int, int]]) -> int:
     """How many of the rows may be appended (all or none); waits under ``block``."""
     settings = topic.settings
     if settings.overflow == "keep":
@@ -29,7 +29,7 @@ def admit(topic: TopicRow, rows: int, catalog: Catalog, clock: Clock, ends: Mapp
     assert limit is not None
     deadline = clock.monotonic() + settings.block_timeout_ms / 1000
     while True:
-        lag, group = slowest_lag(catalog, topic.id, ends)
+        lag, group = slowest_lag(catalog, topic.id, ends())
         # A batch larger than the limit passes when nothing is waiting: it could never pass otherwise.
         if lag + rows <= limit or lag == 0:
             return rows

@@ -86,7 +86,7 @@ class Partition:
     files: Files
     clock: Clock
     on_dirty: Callable[[Partition], None]
-    on_roll: Callable[[Partition], None]
+    on_roll: Callable[[], None]
     on_recovery: Callable[[Partition, Recovery], None]
     lock: FileLock = field(init=False)
 
@@ -325,7 +325,7 @@ class Partition:
         active.writer.roll(active.next_offset)
         self._drop_active()
         self._begin(active.next_offset, active.last_us)
-        self.on_roll(self)
+        self.on_roll()
 
     def _replace_empty(self, base_offset: int) -> None:
         emptied = SegmentWriter(self.directory, base_offset, self.files)

@@ -27,7 +27,7 @@ from headwater.log.index import NO_TIME_MAX
 from headwater.log.partition import arrow_bases
 from headwater.log.registry import Registry, TopicRow
 from headwater.log.sealed import SealedSegment, appended_of, offsets_of, producer_of
-from headwater.log.segment import ArrowSegment, Chunk
+from headwater.log.segment import ArrowSegment, Chunk, joined
 
 BATCH_ROWS = 65_536
 SMALL_ROWS = 4_096  # frames with fewer rows are joined into larger batches
@@ -120,20 +120,24 @@ class PartitionReader:
 
     def read(self, start: int, stop: int, columns: Sequence[str] | None, rows_max: int = BATCH_ROWS) -> Iterator[Batch]:
         """The rows from ``start`` up to ``stop`` (not included), joined or cut into handy batches."""
-        waiting: list[Batch] = []
+        waiting: list[Chunk] = []
         rows = 0
         for chunk in self.chunks(start, stop, columns):
-            batch = self._batch(chunk, columns)
-            if batch.num_rows < SMALL_ROWS and batch.num_rows + rows <= min(rows_max, BATCH_ROWS):
-                waiting.append(batch)
-                rows += batch.num_rows
+            size = chunk.batch.num_rows
+            fits = size + rows <= min(rows_max, BATCH_ROWS)
+            if waiting and (not fits or chunk.schema_version != waiting[0].schema_version):
+                yield self._batch(joined(waiting), columns)
+                waiting, rows = [], 0
+            if size < SMALL_ROWS and size <= rows_max:
+                waiting.append(chunk)
+                rows += size
                 continue
             if waiting:
-                yield _joined(waiting)
+                yield self._batch(joined(waiting), columns)
                 waiting, rows = [], 0
-            yield from _cut(batch, rows_max)
+            yield from _cut(self._batch(chunk, columns), rows_max)
         if waiting:
-            yield _joined(waiting)
+            yield self._batch(joined(waiting), columns)
 
     def chunks(self, start: int, stop: int, columns: Sequence[str] | None = None) -> Iterator[Chunk]:
         """The same rows as they are stored, chunk by chunk."""
@@ -264,17 +268,6 @@ class PartitionReader:
         """Give the descriptors back."""
         with self._lock:
             self._tail = self._current = None
-
-
-def _joined(batches: list[Batch]) -> Batch:
-    if len(batches) == 1:
-        return batches[0]
-    first, last = batches[0], batches[-1]
-    offsets = None
-    if last.next_offset - first.first_offset != sum(b.num_rows for b in batches):
-        offsets = np.concatenate([b.offsets for b in batches])
-    data = pa.concat_batches([b.data for b in batches])
-    return Batch(first.topic, first.partition, first.first_offset, last.next_offset, data, offsets)
 
 
 def _cut(batch: Batch, rows_max: int) -> Iterator[Batch]:

@@ -69,6 +69,37 @@ class Chunk:
         )  # fmt: skip
 
 
+def joined(chunks: Sequence[Chunk]) -> Chunk:
+    """Consecutive chunks of one schema version as one: many small appends should not be many small batches."""
+    if len(chunks) == 1:
+        return chunks[0]
+    first, last = chunks[0], chunks[-1]
+    counts = [chunk.batch.num_rows for chunk in chunks]
+    offsets = None
+    if any(chunk.offsets is not None for chunk in chunks) or last.next_offset - first.first_offset != sum(counts):
+        offsets = np.concatenate([
+            np.arange(chunk.first_offset, chunk.first_offset + count) if chunk.offsets is None else chunk.offsets
+            for chunk, count in zip(chunks, counts, strict=True)
+        ])  # fmt: skip
+    return Chunk(
+        first.first_offset, last.next_offset, pa.concat_batches([chunk.batch for chunk in chunks]),
+        first.schema_version, offsets, _spread([chunk.appended_us for chunk in chunks], counts),
+        _spread([chunk.producer for chunk in chunks], counts),
+    )  # fmt: skip
+
+
+def _spread(values: Sequence[int | pa.Array], counts: Sequence[int]) -> int | pa.Array:
+    """One number for each row, from one number (or array) for each chunk."""
+    if all(isinstance(value, int) for value in values):
+        if all(value == values[0] for value in values):
+            return values[0]
+        return pa.array(np.repeat(np.array(values, dtype=np.int64), counts))
+    return pa.concat_arrays([
+        pa.array(np.full(count, value, dtype=np.int64)) if isinstance(value, int) else value.cast(pa.int64())
+        for value, count in zip(values, counts, strict=True)
+    ])  # fmt: skip
+
+
 class ArrowSegment:
     """The reading side of one Arrow segment."""
 

@@ -2,7 +2,8 @@
 
 What it is: ``TopicSettings``, a frozen record with defaults, checked when it is made, stored as JSON in the catalog.
 Invariants: key, event_time and partitions never change for a topic's life; everything else may be declared anew.
-Not here: the schema (``schema.py``), acting on the settings (``partition.py``, ``retention.py``, ``compaction.py``, ``overflow.py``).
+Not here: the schema (``schema.py``), acting on the settings (``partition.py``, ``retention.py``,
+``compaction.py``, ``overflow.py``).
 Read next: ``docs/log.md``, which explains each setting.
 """
 

@@ -75,7 +75,7 @@ class Topic:
         log = self.log
         return Partition(
             self.directory / str(number), number, self.row, log.registry, log.files, log.clock,
-            on_dirty=log.mark_dirty, on_roll=lambda partition: log.wake_upkeep(), on_recovery=self._recovered,
+            on_dirty=log.mark_dirty, on_roll=log.wake_upkeep, on_recovery=self._recovered,
         )  # fmt: skip
 
     def _recovered(self, partition: Partition, recovery: Any) -> None:
@@ -219,11 +219,9 @@ class Topic:
         rows = batch.num_rows
         if rows == 0:
             return Token({self.name: {}})
-        settings = self.settings
-        if settings.overflow != "keep":
-            if overflow.admit(self._row, rows, self.log.catalog, self.clock, self.end_offsets()) == 0:
-                self.log.registry.count_dropped(self.id, rows)
-                return Token({self.name: {}}, dropped_rows=rows)
+        if self.settings.overflow != "keep" and not self._admitted(rows):
+            self.log.registry.count_dropped(self.id, rows)
+            return Token({self.name: {}}, dropped_rows=rows)
         version = self._row.version
         frontier = {}
         for number, part in self._route(batch, sequence):
@@ -231,6 +229,9 @@ class Topic:
                 number, part, version, producer or "", producer_id, epoch, sequence, deleted
             )
         return Token({self.name: frontier})
+
+    def _admitted(self, rows: int) -> bool:
+        return overflow.admit(self._row, rows, self.log.catalog, self.clock, self.end_offsets) > 0
 
     def _route(self, batch: pa.RecordBatch, sequence: int | None) -> list[tuple[int, pa.RecordBatch]]:
         partitions = self.settings.partitions
@@ -347,7 +348,10 @@ class Topic:
         self, partition: int, start: int, *, stop: int | None = None, columns: Sequence[str] | None = None,
         rows_max: int | None = None,
     ) -> Iterator[Batch]:  # fmt: skip
-        """Batches of one partition up to ``stop`` or the end; never waits. A batch may be empty: go on at its next_offset."""
+        """Batches of one partition up to ``stop`` or the end; never waits.
+
+        A batch may be empty, where compaction left a gap: go on at its ``next_offset``.
+        """
         self.open_partitions()
         reader = self.new_reader(follow.check_partitions(self, [partition])[0])
         wanted = follow.check_columns(self, columns)
