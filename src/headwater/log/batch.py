@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headwater.log.rows import to_rows
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -51,7 +53,7 @@ class Batch:
 
     def to_pylist(self) -> list[dict[str, Any]]:
         """The rows as dicts."""
-        return list(self.data.to_pylist())
+        return to_rows(self.data)
 
     def to_pandas(self) -> Any:
         """The rows as a pandas DataFrame (needs the extra ``pandas``)."""

@@ -31,7 +31,8 @@ from headwater.log.partition import Partition, StaleSchema, deleted, stored_sche
 from headwater.log.producer import Producer
 from headwater.log.reading import PartitionReader
 from headwater.log.registry import TopicRow
-from headwater.log.rows import json_lines, to_batch
+from headwater.log.json_lines import json_lines
+from headwater.log.rows import to_batches
 from headwater.log.sealed import time_range
 from headwater.log.segment import Frame
 from headwater.log.settings import TopicSettings
@@ -174,7 +175,7 @@ class Topic:
                 hint='Declare it with key="…", or append an event that says what happened.',
             )
         only_keys = pa.schema([self.schema.field(name) for name in key])
-        keyed = to_batch(keys, only_keys, not_null=frozenset(key))
+        keyed = to_batches(keys, only_keys, not_null=frozenset(key))
         columns = [
             keyed.column(field.name) if field.name in key else pa.nulls(keyed.num_rows, field.type)
             for field in self.schema
@@ -202,7 +203,7 @@ class Topic:
         return frozenset(settings.key) | ({settings.event_time} if settings.event_time else frozenset())
 
     def _to_batch(self, rows: Any) -> pa.RecordBatch:
-        return to_batch(rows, self.schema, not_null=self._not_null())
+        return to_batches(rows, self.schema, not_null=self._not_null())
 
     def append_batch(
         self, batch: pa.RecordBatch, *, producer: str | None = None, sequence: int | None = None,
