@@ -9,9 +9,11 @@ Read next: ``topic.py``; ``docs/internals/files.md``.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import shutil
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -65,10 +67,15 @@ class Log:
         self.read_only = _prepare(self.home, self.files, create=create)
         self.catalog = Catalog(self.home / "catalog.sqlite", read_only=self.read_only, tables=_tables())
         self.registry = Registry(self.catalog)
+        self._topics: dict[str, Topic] = {}
+        self._start_helpers()
+        atexit.register(_close, weakref.ref(self))
+
+    def _start_helpers(self) -> None:
+        self._pid = os.getpid()
         self.waker = Waker()
         self._flusher = Flusher()
         self._sealer = Sealer(self._seal_all)
-        self._topics: dict[str, Topic] = {}
 
     # Topics
 
@@ -172,10 +179,16 @@ class Log:
         """Refuse to work after ``close``."""
         if self.closed:
             raise ClosedError(f"the log {self.home} was closed", hint="Open it again: Log(home).")
+        if self._pid != os.getpid():
+            # A forked child (multiprocessing's default on Linux) has the parent's descriptors, whose locks do not
+            # keep the two apart, and none of its threads: begin anew.
+            self._start_helpers()
+            for topic in self._topics.values():
+                topic.after_fork()
 
     def close(self) -> None:
         """Bring everything to disk and give all resources back."""
-        if self.closed:
+        if self.closed or self._pid != os.getpid():
             return
         self._flusher.close()
         self._sealer.close()
@@ -195,6 +208,13 @@ class Log:
 
     def __repr__(self) -> str:
         return f"Log({str(self.home)!r})"
+
+
+def _close(reference: weakref.ref[Log]) -> None:
+    """At the end of the process: a log that was not closed still brings its appends to disk."""
+    log = reference()
+    if log is not None:
+        log.close()
 
 
 def _tables() -> tuple[str, ...]:

@@ -44,7 +44,6 @@ class _Append:
 
     frames: Sequence[Frame]
     version: int
-    schema: pa.Schema
     producer_name: str
     epoch: int
     next_offset: int = 0
@@ -171,10 +170,10 @@ class Partition:
     # Appending
 
     def append(
-        self, frames: Sequence[Frame], *, version: int, schema: pa.Schema, producer_name: str = "", epoch: int = 0
+        self, frames: Sequence[Frame], *, version: int, producer_name: str = "", epoch: int = 0
     ) -> tuple[int, int]:
         """Write the frames; returns the offset after them and how many rows were new (a repeated one is not)."""
-        mine = _Append(frames, version, schema, producer_name, epoch)
+        mine = _Append(frames, version, producer_name, epoch)
         with self._queue_lock:
             self._queue.append(mine)
         with self._turn:
@@ -375,6 +374,12 @@ class Partition:
         if self._active is not None:
             self._active.writer.close()
             self._active = None
+
+    def abandon(self) -> None:
+        """Close the descriptors without taking any lock: after a fork, or a crash that a test makes."""
+        self._drop_active()
+        self._opened = False
+        self.lock.close()
 
     def close(self) -> None:
         """Give descriptors back; what was acknowledged stays as durable as the policy made it."""

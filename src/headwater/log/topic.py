@@ -27,11 +27,11 @@ from headwater.log.evolution import conform
 from headwater.log.filelist import FileList, list_files
 from headwater.log.follow import Place
 from headwater.log.index import NO_TIME_MAX, NO_TIME_MIN
+from headwater.log.json_lines import json_lines
 from headwater.log.partition import Partition, StaleSchema, deleted, stored_schema
 from headwater.log.producer import Producer
 from headwater.log.reading import PartitionReader
 from headwater.log.registry import TopicRow
-from headwater.log.json_lines import json_lines
 from headwater.log.rows import to_batches
 from headwater.log.sealed import time_range
 from headwater.log.segment import Frame
@@ -65,12 +65,23 @@ class Topic:
         self._row = row
         self._refresh_lock = threading.Lock()
         self._turn = random.randrange(row.settings.partitions)
-        self._partitions = [self._partition(number) for number in range(row.settings.partitions)]
-        self._readers = [self.new_reader(number) for number in range(row.settings.partitions)]
         self._tombstone_false: dict[int, pa.Array] = {}
+        self._make_sides()
         if not log.read_only:
             for partition in self._partitions:
                 log.files.make_dir(partition.directory, label="topic.make_directory")
+
+    def _make_sides(self) -> None:
+        numbers = range(self._row.settings.partitions)
+        self._partitions = [self._partition(number) for number in numbers]
+        self._readers = [self.new_reader(number) for number in numbers]
+
+    def after_fork(self) -> None:
+        """In a forked child: nothing is shared with the parent, so that the file locks keep them apart."""
+        self._refresh_lock = threading.Lock()
+        for partition in self._partitions:
+            partition.abandon()
+        self._make_sides()
 
     def _partition(self, number: int) -> Partition:
         log = self.log
@@ -180,8 +191,7 @@ class Topic:
             keyed.column(field.name) if field.name in key else pa.nulls(keyed.num_rows, field.type)
             for field in self.schema
         ]
-        nullable = pa.schema([f if f.name in key else f.with_nullable(True) for f in self.schema])
-        return self.append_batch(pa.RecordBatch.from_arrays(columns, schema=nullable), deleted=True)
+        return self.append_batch(pa.RecordBatch.from_arrays(columns, schema=_nullable(self.schema)), deleted=True)
 
     def producer(self, name: str | None = None, *, batch_rows: int = 4096, linger: float = 0.05) -> Producer:
         """A buffered producer: ``send`` one row at a time, written in batches.
@@ -223,12 +233,9 @@ class Topic:
         if self.settings.overflow != "keep" and not self._admitted(rows):
             self.log.registry.count_dropped(self.id, rows)
             return Token({self.name: {}}, dropped_rows=rows)
-        version = self._row.version
         frontier = {}
         for number, part in self._route(batch, sequence):
-            frontier[number] = self._append_to(
-                number, part, version, producer or "", producer_id, epoch, sequence, deleted
-            )
+            frontier[number] = self._append_to(number, part, producer or "", producer_id, epoch, sequence, deleted)
         return Token({self.name: frontier})
 
     def _admitted(self, rows: int) -> bool:
@@ -246,18 +253,17 @@ class Topic:
         return [(self._turn, batch)]
 
     def _append_to(
-        self, number: int, batch: pa.RecordBatch, version: int, producer: str, producer_id: int, epoch: int,
+        self, number: int, batch: pa.RecordBatch, producer: str, producer_id: int, epoch: int,
         sequence: int | None, deleted: bool,
     ) -> int:  # fmt: skip
         while True:
             row = self._row
-            if row.version != version:
-                batch = conform(batch, row.schema)
-                version = row.version
+            if not _same_columns(batch.schema, row.schema):  # another thread or process declared more meanwhile
+                batch = conform(batch, _nullable(row.schema) if deleted else row.schema)
             frames = self._frames(batch, row, producer_id, sequence, deleted)
             try:
                 following, _ = self._partitions[number].append(
-                    frames, version=version, schema=row.schema, producer_name=producer, epoch=epoch
+                    frames, version=row.version, producer_name=producer, epoch=epoch
                 )
                 return following
             except StaleSchema:
@@ -408,6 +414,7 @@ class Topic:
 
     def open_partitions(self) -> None:
         """Recover every partition once per process, before its first use."""
+        self.log.check_open()
         if not self.log.read_only:
             for partition in self._partitions:
                 partition.open()
@@ -475,6 +482,15 @@ class Topic:
 
     def __repr__(self) -> str:
         return f"Topic({self.name}, {to_ddl(self.schema)})"
+
+
+def _same_columns(one: pa.Schema, other: pa.Schema) -> bool:
+    """The same names and types; a tombstone's columns may be null where a row's may not."""
+    return one.equals(other) or (one.names == other.names and one.types == other.types)
+
+
+def _nullable(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([field.with_nullable(True) for field in schema])
 
 
 _follow_read = follow.read

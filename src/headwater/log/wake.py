@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import os
 import select
+import socket
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,7 @@ class Waker:
         self._watched: dict[Path, Any] = {}
         self._thread: threading.Thread | None = None
         self._inotify: Any = None
-        self._stop_read, self._stop_write = -1, -1
+        self._stop: socket.socket | None = None
         self._closed = False
 
     def watch(self, directory: Path) -> None:
@@ -60,7 +62,6 @@ class Waker:
     def _start(self) -> None:
         if self._thread is not None:
             return
-        self._stop_read, self._stop_write = os.pipe2(os.O_CLOEXEC) if hasattr(os, "pipe2") else os.pipe()
         target = self._look
         if sys.platform == "linux":
             try:
@@ -72,35 +73,37 @@ class Waker:
                 target = self._listen
             except (ImportError, OSError):
                 self._inotify = None
-        self._thread = threading.Thread(target=target, name="headwater-waker", daemon=True)
+        self._run(target)
+
+    def _run(self, target: Callable[[socket.socket], None]) -> None:
+        self._stop, stopped = socket.socketpair()
+        self._thread = threading.Thread(target=target, args=(stopped,), name="headwater-waker", daemon=True)
         self._thread.start()
 
     def _fall_back(self) -> None:
         """No more watches to be had from the kernel: look at file sizes instead."""
-        os.write(self._stop_write, b"x")
+        assert self._stop is not None
+        self._stop.close()
         self._inotify = None
-        self._stop_read, self._stop_write = os.pipe()
-        self._thread = threading.Thread(target=self._look, name="headwater-waker", daemon=True)
-        self._thread.start()
+        self._run(self._look)
 
-    def _listen(self) -> None:
-        inotify, stop = self._inotify, self._stop_read
+    def _listen(self, stop: socket.socket) -> None:
+        inotify = self._inotify
         poller = select.poll()
         poller.register(inotify.fileno(), select.POLLIN)
-        poller.register(stop, select.POLLIN)
+        poller.register(stop.fileno(), select.POLLIN)
         while True:
             ready = {fd for fd, _ in poller.poll()}
-            if stop in ready:
+            if stop.fileno() in ready:  # the other end was closed
                 inotify.close()
-                os.close(stop)
+                stop.close()
                 return
             events = inotify.read(timeout=0)
             # The data file is written before the index: only the index makes rows visible.
             if any(event.name.endswith(".index") for event in events):
                 self._tell()
 
-    def _look(self) -> None:
-        stop = self._stop_read
+    def _look(self, stop: socket.socket) -> None:
         seen: dict[str, int] = {}
         while not select.select([stop], [], [], POLL_S)[0]:
             now: dict[str, int] = {}
@@ -113,7 +116,7 @@ class Waker:
             if now != seen:
                 seen = now
                 self._tell()
-        os.close(stop)
+        stop.close()
 
     def _tell(self) -> None:
         with self._condition:
@@ -126,7 +129,7 @@ class Waker:
             self._closed = True
             self._condition.notify_all()
         if self._thread is not None:
-            os.write(self._stop_write, b"x")
+            assert self._stop is not None
+            self._stop.close()
             self._thread.join(timeout=5)
-            os.close(self._stop_write)
             self._thread = None
