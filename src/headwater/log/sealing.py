@@ -74,12 +74,15 @@ def _seal(topic: Topic, number: int, directory: Path, segment: ArrowSegment) -> 
 
 
 def _sweep(topic: Topic, number: int, directory: Path) -> None:
-    """Remove what an interrupted sealing, compaction or retention left behind."""
+    """Remove what an interrupted sealing, compaction or retention left behind. The caller holds the seal lock.
+
+    Appends go on meanwhile and may begin a segment: its data file comes before its index, so an index whose data
+    file is not there *now* is a leftover.
+    """
     files = topic.log.files
-    arrow = {f"{base:020d}" for base in arrow_bases(directory)}
     listed = {segment.path.name for segment in topic.log.registry.sealed(topic.id, number, directory)}
     for path in sorted(directory.iterdir()):
-        stray_index = path.suffix == ".index" and path.stem not in arrow
+        stray_index = path.suffix == ".index" and not path.with_suffix(".arrow").exists()
         stray_parquet = path.suffix == ".parquet" and path.name not in listed
         if path.name.endswith(".tmp") or stray_index or stray_parquet:
             files.unlink(path, label="sweep.remove")

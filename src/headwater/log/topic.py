@@ -486,7 +486,7 @@ class Topic:
 
 def _same_columns(one: pa.Schema, other: pa.Schema) -> bool:
     """The same names and types; a tombstone's columns may be null where a row's may not."""
-    return one.equals(other) or (one.names == other.names and one.types == other.types)
+    return bool(one.equals(other)) or (one.names == other.names and one.types == other.types)
 
 
 def _nullable(schema: pa.Schema) -> pa.Schema:
