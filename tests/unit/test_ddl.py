@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import InvalidDeclaration
@@ -78,11 +78,13 @@ def test_a_whole_struct_type_is_a_schema_too():
     assert parse_ddl("STRUCT<a: INT, b: STRING>") == parse_ddl("a INT, b STRING")
 
 
+@settings(deadline=None)
 @given(fields_of(types_of()).map(pa.schema))
 def test_a_schema_survives_its_ddl(schema: pa.Schema):
     assert parse_ddl(to_ddl(schema)) == schema
 
 
+@settings(deadline=None)
 @given(st.text("ab`'<>(),: \nINTSRUCAY19_-", max_size=30))
 def test_any_text_is_read_or_refused_with_a_sentence(text: str):
     try:

@@ -34,6 +34,7 @@ MICROSECONDS = pa.duration("us")
 NULL = frozenset({type(None)})
 # Python's own parser drops what is finer than a microsecond; we refuse it.
 FINER_THAN_MICROSECONDS = re.compile(r"[.,]\d{6}\d*[1-9]")
+TOO_LARGE = "the column holds more than 2 GiB in one batch"
 ARROW_FAILURES = (pa.ArrowException, OverflowError, TypeError, ValueError)
 
 _short = reprlib.Repr()
@@ -102,9 +103,7 @@ class Column:
         except ARROW_FAILURES as failure:
             raise self._first_failing(values, failure) from None
         if isinstance(array, pa.ChunkedArray):  # pyarrow's answer to more than 2 GiB of text
-            raise Misfit(
-                0, "…", self.expected, "the column holds more than 2 GiB in one batch", "Append fewer rows at once."
-            )
+            raise Misfit(0, "…", self.expected, TOO_LARGE, "Append fewer rows at once.")
         return array
 
     def build(self, values: Values, types: set[type]) -> pa.Array:  # noqa: ARG002

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from headwater.errors import InvalidDeclaration
-from headwater.log.columns import Column, Misfit, shorten
+from headwater.log.columns import TOO_LARGE, Column, Misfit, shorten
 from headwater.log.schema import normalize_type
 
 # Whole floats beyond this may already have lost their last digits on the way through float64.
@@ -88,10 +88,8 @@ def _one_chunk(array: pa.Array | pa.ChunkedArray, column: Column) -> pa.Array:
         return pa.array([], array.type)
     try:
         return pa.concat_arrays(array.chunks)
-    except pa.ArrowInvalid as failure:  # the offsets of text and lists are 32 bits wide
-        raise Misfit(
-            0, "…", column.expected, f"the column does not fit one batch: {failure}", "Append fewer rows."
-        ) from None
+    except pa.ArrowInvalid:  # the offsets of text and lists are 32 bits wide
+        raise Misfit(0, "…", column.expected, TOO_LARGE, "Append fewer rows at once.") from None
 
 
 def _means_the_same(source: pa.DataType, target: pa.DataType) -> bool:

@@ -216,7 +216,7 @@ class Record(Column):
             names = [field.name for field in dataclasses.fields(kind)]
             unknown = [name for name in names if name not in self.known]
             if unknown:
-                self._refuse_unknown(0, vars(rows[0]), unknown[0])
+                self._refuse_unknown(0, self._as_dict(0, rows[0]), unknown[0])
             present = [name for name in self.names if name in names]
             self._dataclasses[kind] = (attrgetter(*present), present) if present else (lambda _: (), present)
         get, present = self._dataclasses[kind]
