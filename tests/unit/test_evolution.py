@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typed_rows import rows, same, schemas, schemas_with_rows
 
 from headwater.errors import SchemaConflict
 from headwater.log.ddl import to_ddl
 from headwater.log.evolution import conform, covers, evolve, is_older_version, widens
 from headwater.log.rows import to_batches, to_rows
 from headwater.log.schema import normalize_schema
+from tests.unit.typed_rows import rows, same, schemas, schemas_with_rows
 
 
 def follow(old: str, new: str, **roles: Any) -> str:

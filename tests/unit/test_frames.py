@@ -11,11 +11,11 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
-from typed_rows import same, schemas_with_rows
 
 from headwater.errors import RowRefused
 from headwater.log.rows import to_batches, to_rows
 from headwater.log.schema import normalize_schema
+from tests.unit.typed_rows import same, schemas_with_rows
 
 AT = datetime(2026, 1, 31, 10, tzinfo=UTC)
 

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typed_rows import EXAMPLES, same, schemas_with_rows
 
 from headwater.errors import RowRefused
 from headwater.log.rows import FEW_ROWS_MAX, RowConverter, to_batches, to_rows
 from headwater.log.schema import normalize_schema
+from tests.unit.typed_rows import EXAMPLES, same, schemas_with_rows
 
 ORDERS = normalize_schema("order_id BIGINT, amount DOUBLE, note STRING, at TIMESTAMP")
 AT = datetime(2026, 1, 31, 10, tzinfo=UTC)

@@ -42,8 +42,6 @@ from headwater.log.columns import (
 )
 
 DICT = {dict}
-# zip(*rows) takes every row as an argument: fastest while the rows fit the processor's cache, slower beyond.
-ZIP_ROWS_MAX = 10_000
 
 Leaves = Mapping[type[Column], type[Column]]
 
@@ -173,7 +171,7 @@ class Record(Column):
         self.required = required
         self.parts = [(field.name, column_for(field.type, leaves), field.name in required) for field in self.fields]
         self._full = {len(self.names)}
-        self._dataclasses: dict[type, tuple[Callable[[Any], Any], list[str]]] = {}
+        self._dataclasses: dict[type, frozenset[str]] = {}
 
     def arrays(self, rows: Values, valid: Sequence[bool] | None = None) -> list[pa.Array]:
         """One Arrow array for each field. ``valid`` marks the rows that are not themselves null."""
@@ -217,11 +215,9 @@ class Record(Column):
             unknown = [name for name in names if name not in self.known]
             if unknown:
                 self._refuse_unknown(0, self._as_dict(0, rows[0]), unknown[0])
-            present = [name for name in self.names if name in names]
-            self._dataclasses[kind] = (attrgetter(*present), present) if present else (lambda _: (), present)
-        get, present = self._dataclasses[kind]
-        columns = dict(zip(present, _transpose(get, rows, len(present)), strict=True))
-        return [columns.get(name) or [None] * len(rows) for name in self.names]
+            self._dataclasses[kind] = frozenset(names)
+        present = self._dataclasses[kind]
+        return [list(map(attrgetter(name), rows)) if name in present else [None] * len(rows) for name in self.names]
 
     def _as_dict(self, index: int, row: Any) -> dict[Any, Any]:
         if isinstance(row, Mapping):
@@ -263,19 +259,6 @@ class StructColumn(Record):
         rows, mask = _without_nulls(values, types, {})
         valid = None if mask is None else [value is not None for value in values]
         return pa.StructArray.from_arrays(self.arrays(rows, valid), fields=self.fields, mask=mask)
-
-
-def _transpose(get: Callable[[Any], Any], rows: Values, width: int) -> Sequence[Values]:
-    if width <= 1:
-        return [list(map(get, rows))][:width]
-    if len(rows) <= ZIP_ROWS_MAX:
-        return list(zip(*map(get, rows), strict=True)) or [()] * width
-    turned: list[list[Any]] = [[] for _ in range(width)]
-    for start in range(0, len(rows), ZIP_ROWS_MAX):
-        part = zip(*map(get, rows[start : start + ZIP_ROWS_MAX]), strict=True)
-        for column, values in zip(turned, part, strict=True):
-            column.extend(values)
-    return turned
 
 
 def _without_nulls(values: Values, types: set[type], empty: Any) -> tuple[Values, pa.Array | None]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -234,10 +233,20 @@ def to_batches(rows: Rows, schema: pa.Schema, *, not_null: frozenset[str] = froz
     return converter_for(schema, not_null).batch(rows)
 
 
-@lru_cache(maxsize=256)
+_converters: dict[tuple[int, frozenset[str]], RowConverter] = {}
+CONVERTERS_MAX = 256
+
+
 def converter_for(schema: pa.Schema, not_null: frozenset[str] = frozenset()) -> RowConverter:
-    """The compiled converter of a schema; the same one each time."""
-    return RowConverter(schema, not_null)
+    """The compiled converter of this schema object; the same one each time."""
+    # By identity: hashing a schema takes as long as converting a row. The converter keeps its schema alive, so an
+    # id cannot come to mean another one.
+    converter = _converters.get((id(schema), not_null))
+    if converter is None:
+        if len(_converters) >= CONVERTERS_MAX:
+            _converters.clear()
+        converter = _converters[id(schema), not_null] = RowConverter(schema, not_null)
+    return converter
 
 
 def refused(misfit: Misfit) -> RowRefused:
