@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.errors import DeclarationConflict, InvalidDeclaration
-from headwater.log.evolution import covers, evolve
+from headwater.log.evolution import evolve
 from headwater.log.registry import Registry, TopicRow
 from headwater.log.routing import check_key_type
 from headwater.log.schema import normalize_schema
@@ -50,7 +50,7 @@ def open_or_declare(
         settings = row.settings.with_changes(changes)
         if settings != row.settings:
             registry.change_settings(row.id, settings)
-        if not covers(row.schema, wanted):
+        if not any(earlier.equals(wanted) for earlier in row.schemas.values()):
             merged = evolve(row.schema, wanted, key=row.settings.key, event_time=row.settings.event_time)
             if not merged.equals(row.schema):
                 registry.add_schema(row.id, merged, now_us)

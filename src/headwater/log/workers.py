@@ -146,7 +146,7 @@ class Worker:
         due_us = self._catalog.read("SELECT due_us FROM work_groups WHERE group_id = ?", (self._group_id,))
         if not due_us or due_us[0][0] == NEVER_US:
             return SLICE_S
-        until_due_s = (due_us[0][0] - self._clock.now_us()) / 1e6
+        until_due_s = (int(due_us[0][0]) - self._clock.now_us()) / 1e6
         return max(0.001, min(SLICE_WHILE_IN_FLIGHT_S, until_due_s))
 
     def _take_now(self, count: int) -> tuple[list[Message], bool]:
