@@ -1,8 +1,7 @@
 """Whether one schema may follow another, and how old batches are read under the new one.
 
-What it is: ``evolve`` merges a new declaration into the stored schema or says why it cannot; ``covers`` tells
-whether a program with yesterday's declaration may still open the topic; ``conform`` makes a batch written under an
-older version look like the latest. Invariants: every batch ever written conforms to every later version without
+What it is: ``evolve`` merges a new declaration into the stored schema or says why it cannot; ``conform`` makes a
+batch written under an older version look like the latest. Invariants: every batch ever written conforms to every later version without
 losing a value; the merged schema keeps the old columns' order and puts new ones at the end; keys keep their meaning,
 so the partition of a key never changes. Not here: where versions are stored (``catalog.py``), rows (``rows.py``).
 Read next: ``rows.py``.
@@ -29,8 +28,8 @@ NEW_COLUMN = "Add the change under a new column name, or write a new topic."
 def evolve(old: pa.Schema, new: pa.Schema, *, key: tuple[str, ...] = (), event_time: str | None = None) -> pa.Schema:
     """The schema that follows ``old`` when ``new`` is declared; ``SchemaConflict`` when none can.
 
-    A declaration equal to an *earlier* version (a process with yesterday's code) is not a change: ask ``covers``, or
-    the stored versions, before. Here a narrower type is refused, since nothing tells the two cases apart.
+    A declaration equal to an *earlier* version (a process with yesterday's code) is not a change: look at the stored
+    versions before. Here a missing column or a narrower type is refused, since nothing tells the two cases apart.
 
     >>> from headwater.log.schema import normalize_schema
     >>> old, new = map(normalize_schema, ("id INT, name STRING", "id BIGINT, name STRING, note STRING"))
@@ -38,8 +37,6 @@ def evolve(old: pa.Schema, new: pa.Schema, *, key: tuple[str, ...] = (), event_t
     id: int64
     name: string
     note: string
-    >>> evolve(new, normalize_schema("id BIGINT, name STRING")) == new  # a part of the columns changes nothing
-    True
     >>> evolve(old, normalize_schema("id INT, name DOUBLE"))
     Traceback (most recent call last):
         ...
@@ -49,40 +46,12 @@ def evolve(old: pa.Schema, new: pa.Schema, *, key: tuple[str, ...] = (), event_t
     """
     added = [field for field in new if field.name not in old.names]
     missing = [field for field in old if field.name not in new.names]
-    if missing and (added or not _is_part(new, old)):
+    if missing:
         _refuse_missing(missing[0], new)
     for field in added:
         _refuse_required(field)
-    kept = [
-        field if field in missing else _evolve_column(field, new.field(field.name), key=key, event_time=event_time)
-        for field in old
-    ]
+    kept = [_evolve_column(field, new.field(field.name), key=key, event_time=event_time) for field in old]
     return pa.schema(kept + added)
-
-
-def covers(latest: pa.Schema, declared: pa.Schema) -> bool:
-    """Whether a program that declares ``declared`` may use a topic whose schema is ``latest``.
-
-    True when each declared column is there with the same or a wider type, and whatever else is there may be null:
-    then every row the program writes fits.
-
-    >>> from headwater.log.schema import normalize_schema
-    >>> covers(normalize_schema("id BIGINT, note STRING"), normalize_schema("id INT"))
-    True
-    >>> covers(normalize_schema("id BIGINT, note STRING NOT NULL"), normalize_schema("id INT"))
-    False
-    """
-    return _covers_fields(list(latest), list(declared))
-
-
-def is_older_version(declared: pa.Schema, latest: pa.Schema) -> bool:
-    """Whether ``declared`` looks like an earlier version of ``latest``, and is not ``latest`` itself.
-
-    >>> from headwater.log.schema import normalize_schema
-    >>> is_older_version(normalize_schema("id INT"), normalize_schema("id BIGINT, note STRING"))
-    True
-    """
-    return declared != latest and covers(latest, declared)
 
 
 def widens(old: pa.DataType, new: pa.DataType) -> bool:
@@ -133,13 +102,7 @@ def conform(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=target)
 
 
-def _is_part(new: pa.Schema, old: pa.Schema) -> bool:
-    """Whether ``new`` names some of the columns of ``old`` as they are, and may leave the others null."""
-    same = all(field.name in old.names and old.field(field.name) == field for field in new)
-    return same and all(field.nullable for field in old if field.name not in new.names)
-
-
-def _covers_fields(latest: list[pa.Field], declared: list[pa.Field]) -> bool:
+ef _covers_fields(latest: list[pa.Field], declared: list[pa.Field]) -> bool:
     given = {field.name: field for field in declared}
     if not given.keys() <= {field.name for field in latest}:
         return False
