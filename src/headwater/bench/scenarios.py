@@ -14,7 +14,7 @@ import multiprocessing
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from multiprocessing.synchronize import Barrier
@@ -31,6 +31,7 @@ from headwater.log.topic import Topic
 _ARROW_ROWS = 10_000
 _DICT_ROWS = 1_000
 _PROCESS_SECONDS_MAX = 300.0
+_SEALING_SECONDS_MAX = 300.0
 _RETAINED_SEGMENTS = 2_000
 _RETAINED_SEGMENT_ROWS = 50
 _RETAINED_SAMPLES = 3
@@ -116,7 +117,8 @@ class ReadScenarios:
         # A segment is closed by the append after it is full: with a tiny limit, one more row closes the last one.
         self.sealed.log.topic("orders", DDL, segment_bytes_max=1)
         self.sealed.append(material.rows.dicts[:1])
-        self.sealed.log.maintain()
+        end = {0: material.rows.count * material.repeats}
+        _maintain_until(self.sealed, lambda: not self.sealed.files({0: 0}, end).tails)
 
     def read(self, topic: Topic, *, name: str) -> Sample:
         """Read all rows as Arrow batches, every column, and sum one of them."""
@@ -146,7 +148,7 @@ class RetainedScenario:
         piece = material.batches[0].slice(0, _RETAINED_SEGMENT_ROWS)
         for _ in range(_RETAINED_SEGMENTS + 1):
             full.append(piece)
-        full.log.maintain()
+        _maintain_until(full, lambda: full.describe()["partitions"][0]["sealed_segments"] >= _RETAINED_SEGMENTS)
         # From here on both have the same settings, and both grow alike.
         full.log.topic("orders", DDL, segment_bytes_max=empty.settings.segment_bytes_max)
         self._pair = ((empty_name, empty), (full_name, full))
@@ -225,6 +227,15 @@ def _empty_topic(directory: Path, **settings: Any) -> Iterator[Topic]:
             yield log.topic("orders", DDL, event_time="at", **settings)
     finally:
         shutil.rmtree(home, ignore_errors=True)
+
+
+def _maintain_until(topic: Topic, done: Callable[[], bool]) -> None:
+    """Seal until ``done``: while the log's own thread is sealing a partition, a call to ``maintain`` passes it by."""
+    deadline = time.monotonic() + _SEALING_SECONDS_MAX
+    while not done():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{topic} was not sealed within {_SEALING_SECONDS_MAX:.0f} seconds")
+        topic.log.maintain()
 
 
 def _check_rows(topic: Topic, expected: int) -> None:
