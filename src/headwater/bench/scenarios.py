@@ -14,7 +14,7 @@ import multiprocessing
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from multiprocessing.synchronize import Barrier
@@ -117,8 +117,7 @@ class ReadScenarios:
         # A segment is closed by the append after it is full: with a tiny limit, one more row closes the last one.
         self.sealed.log.topic("orders", DDL, segment_bytes_max=1)
         self.sealed.append(material.rows.dicts[:1])
-        end = {0: material.rows.count * material.repeats}
-        _maintain_until(self.sealed, lambda: not self.sealed.files({0: 0}, end).tails)
+        _seal(self.sealed, up_to=material.rows.count * material.repeats)
 
     def read(self, topic: Topic, *, name: str) -> Sample:
         """Read all rows as Arrow batches, every column, and sum one of them."""
@@ -148,7 +147,8 @@ class RetainedScenario:
         piece = material.batches[0].slice(0, _RETAINED_SEGMENT_ROWS)
         for _ in range(_RETAINED_SEGMENTS + 1):
             full.append(piece)
-        _maintain_until(full, lambda: full.describe()["partitions"][0]["sealed_segments"] >= _RETAINED_SEGMENTS)
+        sealed = _seal(full, up_to=_RETAINED_SEGMENTS * _RETAINED_SEGMENT_ROWS)
+        _check("segments retained", sealed, _RETAINED_SEGMENTS)
         # From here on both have the same settings, and both grow alike.
         full.log.topic("orders", DDL, segment_bytes_max=empty.settings.segment_bytes_max)
         self._pair = ((empty_name, empty), (full_name, full))
@@ -229,13 +229,15 @@ def _empty_topic(directory: Path, **settings: Any) -> Iterator[Topic]:
         shutil.rmtree(home, ignore_errors=True)
 
 
-def _maintain_until(topic: Topic, done: Callable[[], bool]) -> None:
-    """Seal until ``done``: while the log's own thread is sealing a partition, a call to ``maintain`` passes it by."""
+def _seal(topic: Topic, *, up_to: int) -> int:
+    """Seal partition 0 up to an offset; returns in how many files. Asked more than once, because ``maintain`` passes a
+    partition by while the log's own thread is sealing it."""
     deadline = time.monotonic() + _SEALING_SECONDS_MAX
-    while not done():
+    while (found := topic.files({0: 0}, {0: up_to})).tails:
         if time.monotonic() > deadline:
             raise AssertionError(f"{topic} was not sealed within {_SEALING_SECONDS_MAX:.0f} seconds")
         topic.log.maintain()
+    return len(found.files)
 
 
 def _check_rows(topic: Topic, expected: int) -> None:
