@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from headwater.bench.peers import PEERS
+from headwater.bench.peers import PEERS, Mode, Reading
 from headwater.bench.servers import PeerUnavailable, free_port, running
 from headwater.bench.shape import Rows
 
@@ -26,17 +26,19 @@ def test_a_peer_gives_back_what_it_was_given_or_says_how_to_get_it(name: str, tm
     rows = Rows(count=2_500)
     peer = PEERS[name]()
 
-    readings = []
+    readings: list[tuple[Mode, float, Reading]] = []
+    reason = "installed"
     try:
         peer.setup(tmp_path)
         for mode in peer.modes:
             seconds = peer.append(rows, mode)
             readings.append((mode, seconds, peer.read_all(check=True)))
     except PeerUnavailable as error:
-        assert "install" in str(error) or "setup.sh" in str(error)
+        reason = str(error)
     finally:
         peer.teardown()
 
+    assert "install" in reason or "setup.sh" in reason
     for mode, seconds, reading in readings:
         assert seconds > 0
         assert reading.rows == rows.count
@@ -48,9 +50,13 @@ def test_a_server_is_stopped_when_its_block_raises(tmp_path: Path) -> None:
     before = set(psutil.Process().children())
     started: set[psutil.Process] = set()
 
-    with pytest.raises(RuntimeError, match="in the middle"), _server(tmp_path):
-        started |= set(psutil.Process().children()) - before
-        raise RuntimeError("in the middle")
+    def work() -> None:
+        with _server(tmp_path):
+            started.update(set(psutil.Process().children()) - before)
+            raise RuntimeError("in the middle")
+
+    with pytest.raises(RuntimeError, match="in the middle"):
+        work()
 
     assert len(started) == 1
     assert not any(server.is_running() for server in started)

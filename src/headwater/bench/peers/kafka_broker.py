@@ -44,6 +44,7 @@ class KafkaBroker(Peer):
     def __init__(self) -> None:
         self._stack = contextlib.ExitStack()
         self._topics = 0
+        self._topic = ""
         self._written = 0
 
     def setup(self, directory: Path) -> None:
