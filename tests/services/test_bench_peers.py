@@ -1,0 +1,113 @@
+"""Peers of the benchmark: what they are given they give back, and no server outlives its measurement."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from headwater.bench.peers import PEERS, Mode, Reading
+from headwater.bench.servers import PeerUnavailable, free_port, running
+from headwater.bench.shape import Rows
+
+_SECONDS_MAX = 30.0
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_a_peer_gives_back_what_it_was_given_or_says_how_to_get_it(name: str, tmp_path: Path) -> None:
+    rows = Rows(count=2_500)
+    peer = PEERS[name]()
+
+    readings: list[tuple[Mode, float, Reading]] = []
+    reason = "installed"
+    try:
+        peer.setup(tmp_path)
+        for mode in peer.modes:
+            seconds = peer.append(rows, mode)
+            readings.append((mode, seconds, peer.read_all(check=True)))
+    except PeerUnavailable as error:
+        reason = str(error)
+    finally:
+        peer.teardown()
+
+    assert "install" in reason or "setup.sh" in reason
+    for mode, seconds, reading in readings:
+        assert seconds > 0
+        assert reading.rows == rows.count
+        assert reading.checksum == rows.checksum or (mode.given == "dicts" and reading.checksum is None)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_server_is_stopped_when_its_block_raises(tmp_path: Path) -> None:
+    before = set(psutil.Process().children())
+    started: set[psutil.Process] = set()
+
+    def work() -> None:
+        with _server(tmp_path):
+            started.update(set(psutil.Process().children()) - before)
+            raise RuntimeError("in the middle")
+
+    with pytest.raises(RuntimeError, match="in the middle"):
+        work()
+
+    assert len(started) == 1
+    assert not any(server.is_running() for server in started)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_server_that_does_not_start_is_unavailable_with_its_last_words(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "raise SystemExit('no luck today')"]
+
+    with pytest.raises(PeerUnavailable, match="luckless did not start: no luck today"):
+        running("luckless", command, directory=tmp_path, ready=lambda: False).__enter__()
+
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_no_server_outlives_the_benchmark_however_it_ends(ending: signal.Signals, tmp_path: Path) -> None:
+    program = f"""
+        import signal, sys, time, pathlib
+        sys.path.insert(0, {str(Path(__file__).parent)!r})
+        from headwater.bench import log_bench
+        from test_bench_peers import _server
+        signal.signal(signal.SIGTERM, log_bench._interrupt)
+        with _server(pathlib.Path({str(tmp_path)!r})):
+            print("running", flush=True)
+            signal.pause()
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    benchmark = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert benchmark.stdout is not None
+    assert benchmark.stdout.readline().strip() == "running"
+    servers = psutil.Process(benchmark.pid).children()
+
+    benchmark.send_signal(ending)
+    benchmark.communicate(timeout=_SECONDS_MAX)
+
+    assert len(servers) == 1
+    deadline = time.monotonic() + _SECONDS_MAX
+    while servers[0].is_running() and servers[0].status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline, "the server lives on"
+        time.sleep(0.02)
+
+
+def _server(directory: Path) -> contextlib.AbstractContextManager[None]:
+    """A real server that is on every machine."""
+    port = free_port()
+
+    def ready() -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return True
+        return False
+
+    command = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", str(port)]
+    return running("http", command, directory=directory, ready=ready)
