@@ -111,11 +111,11 @@ def move_to_the_end(ledger: Ledger, one: Sent, survivors: set[int]) -> None:
 
 
 @pytest.mark.parametrize("fsync", ["always", "interval", "never"])
-def test_a_crash_at_any_boundary_loses_nothing_acknowledged(tmp_path: Path, fsync: str) -> None:
+def test_a_crash_at_any_boundary_loses_nothing_acknowledged(quick_path: Path, fsync: str) -> None:
     crashed, number = True, 0
 
     while crashed:
-        home = tmp_path / str(number)
+        home = quick_path / str(number)
         files = CrashingFiles(crash_at=number)
         ledger, crashed = run_until_the_crash(home, files, fsync)
         try:
@@ -129,11 +129,11 @@ def test_a_crash_at_any_boundary_loses_nothing_acknowledged(tmp_path: Path, fsyn
 
 @pytest.mark.parametrize("fsync", ["always", "interval", "never"])
 @pytest.mark.parametrize("seed", range(2))
-def test_a_power_cut_at_any_boundary_keeps_what_the_policy_promises(tmp_path: Path, fsync: str, seed: int) -> None:
+def test_a_power_cut_at_any_boundary_keeps_what_the_policy_promises(quick_path: Path, fsync: str, seed: int) -> None:
     crashed, number = True, 0
 
     while crashed:
-        home = tmp_path / str(number)
+        home = quick_path / str(number)
         files = CrashingFiles(crash_at=number, power_cut=True, seed=seed)
         ledger, crashed = run_until_the_crash(home, files, fsync)
         try:
