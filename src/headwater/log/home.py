@@ -232,7 +232,7 @@ def _prepare(home: Path, files: Files, *, create: bool) -> bool:
             raise InvalidDeclaration(f"{home} is a file, not a directory", hint="Give a directory as the home.")
         if not create:
             raise InvalidDeclaration(f"there is no Headwater home at {home}", hint="Give its path with --home.")
-        others = [p.name for p in home.iterdir() if not p.name.startswith(FORMAT_FILE)] if home.exists() else []
+        others = _foreign_names(home)
         if others:
             raise InvalidDeclaration(
                 f"{home} is not a Headwater home, and not empty (it holds {sorted(others)[0]!r})",
@@ -243,11 +243,20 @@ def _prepare(home: Path, files: Files, *, create: bool) -> bool:
     return not os.access(home, os.W_OK) or _on_read_only_disk(home)
 
 
+def _foreign_names(home: Path) -> list[str]:
+    """What a directory holds besides the beginnings of a home that another process is just making, or died making."""
+    if not home.exists():
+        return []
+    names = [path.name for path in home.iterdir() if not path.name.startswith(FORMAT_FILE)]
+    return [name for name in names if name != "topics" or any((home / "topics").iterdir())]
+
+
 def _make(home: Path, marker: Path, files: Files) -> None:
     files.make_dir(home / "topics", label="home.make_directory")
     temporary = marker.with_name(f"{FORMAT_FILE}.{os.getpid()}.tmp")
     fd = files.create(temporary, label="home.create_marker")
     try:
+        files.truncate(fd, 0, label="home.empty_marker")  # a process of the same number may have died here
         text = json.dumps({"format": FORMAT, "what": "a Headwater home; see docs/internals/files.md"}) + "\n"
         files.write(fd, [text.encode()], label="home.write_marker")
         files.sync(fd, label="home.sync_marker")

@@ -197,10 +197,11 @@ class Partition:
             for one in waiting:
                 if not one.done:
                     one.error, one.done = error, True
+            # After a failed or interrupted write the cache may not match the files, nor the sequences what was
+            # written of them: look again before the next one.
+            self._forget()
             if not isinstance(error, Exception):
                 raise
-            # After a failed write the cache may not match the files: look again before the next one.
-            self._forget()
 
     def _forget(self) -> None:
         self._drop_active()
@@ -238,21 +239,19 @@ class Partition:
         self._open_locked()
 
     def _write(self, waiting: list[_Append]) -> None:
-        topic = self.topic()
-        settings = topic.settings
+        settings = self.topic().settings
+        # Before anything is compared with the active segment: rolling may raise the schema version.
+        self._roll_if_due()
         ready: list[tuple[_Append, list[Frame]]] = []
         for one in waiting:
             assert self._active is not None
-            if one.version < self._active.version:
-                one.error, one.done = StaleSchema(), True
-                continue
             if one.version > self._active.version:
                 self._flush(ready, sync=settings.fsync == "always")
                 ready = []
                 self._roll_locked()
-                if self._active.version < one.version:
-                    # This process's view of the topic is older than its own caller's: cannot be.
-                    raise AssertionError(f"schema version {one.version} of {topic.name} is not known")
+            if one.version != self._active.version:
+                one.error, one.done = StaleSchema(), True
+                continue
             fresh = self._unseen(one)
             if fresh is not None:
                 ready.append((one, fresh))
@@ -285,14 +284,9 @@ class Partition:
     def _flush(self, ready: list[tuple[_Append, list[Frame]]], *, sync: bool) -> None:
         if not ready:
             return
-        settings = self.topic().settings
-        assert self._active is not None
-        now_us = max(self.clock.now_us(), self._active.last_us)
-        full = self._active.data_bytes >= settings.segment_bytes_max
-        old = self._active.opened_us and now_us - self._active.opened_us >= settings.segment_ms_max * 1000
-        if (full or old) and self._active.next_offset > self._active.writer.base_offset:
-            self._roll_locked()
         active = self._active
+        assert active is not None
+        now_us = max(self.clock.now_us(), active.last_us)
         frames = [frame for _, fresh in ready for frame in fresh]
         if frames:
             entries = active.writer.append(
@@ -312,6 +306,14 @@ class Partition:
             one.done = True
 
     # Rolling and syncing
+
+    def _roll_if_due(self) -> None:
+        active, settings = self._active, self.topic().settings
+        assert active is not None
+        age_us = self.clock.now_us() - active.opened_us if active.opened_us else 0
+        due = active.data_bytes >= settings.segment_bytes_max or age_us >= settings.segment_ms_max * 1000
+        if due and active.next_offset > active.writer.base_offset:
+            self._roll_locked()
 
     def _roll_locked(self) -> None:
         active = self._active

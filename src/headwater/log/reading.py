@@ -125,7 +125,8 @@ class PartitionReader:
         for chunk in self.chunks(start, stop, columns):
             size = chunk.batch.num_rows
             fits = size + rows <= min(rows_max, BATCH_ROWS)
-            if waiting and (not fits or chunk.schema_version != waiting[0].schema_version):
+            # A sealed segment gives only the columns that were asked for, an Arrow one all: these do not join.
+            if waiting and (not fits or not chunk.batch.schema.equals(waiting[0].batch.schema)):
                 yield self._batch(joined(waiting), columns)
                 waiting, rows = [], 0
             if size < SMALL_ROWS and size <= rows_max:
