@@ -77,7 +77,9 @@ def run_until_the_crash(home: Path, files: Files, fsync: str) -> tuple[Ledger, b
 def reopen_and_verify(home: Path, ledger: Ledger, fsync: str, *, may_be_lost: bool) -> None:
     with QuietLog(home) as log:
         topic = declare(log, fsync)
-        survivors = {n for numbers in ledger.verify(topic, acknowledged_may_be_lost=may_be_lost).values() for n in numbers}
+        survivors = {
+            n for numbers in ledger.verify(topic, acknowledged_may_be_lost=may_be_lost).values() for n in numbers
+        }
         if may_be_lost:
             ledger = only_survivors(ledger, survivors)
         for one in ledger.sent:  # what was not acknowledged is tried again, where that is safe
@@ -99,7 +101,9 @@ def only_survivors(ledger: Ledger, survivors: set[int]) -> Ledger:
         parts = {p: numbers for p, numbers in one.by_partition.items() if set(numbers) <= survivors}
         lost = len(parts) < len(one.by_partition)
         if parts or one.producer:
-            kept.append(Sent(one.numbers, one.by_partition if one.producer else parts, one.producer, one.sequence, not lost))
+            kept.append(
+                Sent(one.numbers, one.by_partition if one.producer else parts, one.producer, one.sequence, not lost)
+            )
     return Ledger(kept, ledger.counter)
 
 

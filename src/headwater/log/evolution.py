@@ -102,7 +102,7 @@ def conform(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=target)
 
 
-ef _covers_fields(latest: list[pa.Field], declared: list[pa.Field]) -> bool:
+def _covers_fields(latest: list[pa.Field], declared: list[pa.Field]) -> bool:
     given = {field.name: field for field in declared}
     if not given.keys() <= {field.name for field in latest}:
         return False
