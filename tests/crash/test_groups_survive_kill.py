@@ -121,7 +121,9 @@ def test_every_message_is_accepted_once_although_workers_are_killed(tmp_path):
     book = sqlite3.connect(ledger, isolation_level=None, timeout=60)
     book.execute("PRAGMA journal_mode = WAL")
     book.execute("CREATE TABLE attempts (worker TEXT, partition INTEGER, offset INTEGER)")
-    book.execute("CREATE TABLE acceptances (worker TEXT, partition INTEGER, offset INTEGER, UNIQUE (partition, offset))")
+    book.execute(
+        "CREATE TABLE acceptances (worker TEXT, partition INTEGER, offset INTEGER, UNIQUE (partition, offset))"
+    )
 
     def working(name):
         return book.execute("SELECT 1 FROM attempts WHERE worker = ?", (name,)).fetchone()
