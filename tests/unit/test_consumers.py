@@ -152,9 +152,13 @@ def test_with_auto_commit_a_poll_commits_what_was_handed_out_before(topic):
 def test_with_auto_commit_a_failed_handler_does_not_commit_its_batch(topic):
     topic.append([{"id": n} for n in range(100)])
 
-    with pytest.raises(ZeroDivisionError), join(topic, auto_commit=True) as consumer:
-        consumer.poll(timeout=0)
-        raise ZeroDivisionError
+    def fail():
+        with join(topic, auto_commit=True) as consumer:
+            consumer.poll(timeout=0)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
 
     assert topic.group("billing").describe().lag_total == 100
 

@@ -5,8 +5,9 @@ with no coordinator: every step is a transaction on the catalog.
 Invariants: a partition has one owner at a time, and only the owner commits (others are ``Fenced``, and nothing
 changes); a new owner starts at the committed offset, so after a crash nothing is skipped and at most the
 uncommitted tail is seen twice; a commit never goes back, except after ``seek`` by the owner or a group's reset.
-Not here: who gets what (``assignment.py``); reset by others (``groups.py``); single messages (``workers.py``).
-Read next: ``assignment.py``.
+Not here: membership (``members.py``); who gets what (``assignment.py``); reset by others (``groups.py``); single
+messages (``workers.py``).
+Read next: ``members.py``, then ``assignment.py``.
 
 A living owner keeps a partition that another member is to have until all that it handed out of it is committed
 (with ``auto_commit``: until its next poll), hands out no more of it meanwhile, and at a poll ``session_timeout``
@@ -17,9 +18,6 @@ come from a thread.
 from __future__ import annotations
 
 import contextlib
-import os
-import secrets
-import socket
 import sqlite3
 import threading
 import weakref
@@ -28,10 +26,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from headwater.errors import ClosedError, Fenced, HeadwaterError, Misuse, OffsetOutOfRange
-from headwater.log.assignment import TABLES_ASSIGNMENTS, hand_over, rebalance, take_over
+from headwater.log.assignment import TABLES_ASSIGNMENTS
 from headwater.log.catalog import Catalog
 from headwater.log.follow import Place
-from headwater.log.groups import TABLES_MEMBERS, open_group, resolve_place
+from headwater.log.groups import open_group, resolve_place
+from headwater.log.members import TABLES_MEMBERS, Member
 from headwater.log.settings import check_name
 
 if TYPE_CHECKING:
@@ -87,28 +86,26 @@ class Consumer:
             check_name("member", member)
         self.topic = topic
         self.group = group
-        self.member_name = member
         self.session_timeout = session_timeout
         self.auto_commit = auto_commit
         self._columns = list(columns) if columns is not None else None
         self._rows_max = rows_max
         self._catalog: Catalog = topic.log.catalog
         self._clock = topic.clock
-        self._partitions = range(topic.settings.partitions)
         self._group_id = open_group(topic, group, kind="consumer", start=start)
+        self._member = Member(topic, group, self._group_id, name=member, session_timeout=session_timeout)
         self._lock = threading.RLock()
         self._closed = threading.Event()
         self._turn = 0
         self._forget()
-        self._join()
+        self._member.join()
+        self._look()
         if background:
             arguments = (weakref.ref(self), self._closed, session_timeout / 3)
             threading.Thread(target=_beat, args=arguments, name=f"headwater-{self.member}", daemon=True).start()
 
     # What the member knows of itself. "handed out" is position > committed.
     def _forget(self) -> None:
-        self.member = ""
-        self.generation = -1
         self._position: dict[int, int] = {}
         self._committed: dict[int, int] = {}
         self._sought: set[int] = set()
@@ -205,6 +202,16 @@ class Consumer:
             end=end,
         )
 
+    @property
+    def member(self) -> str:
+        """This member's id; another one after each join."""
+        return self._member.id
+
+    @property
+    def generation(self) -> int:
+        """The group's generation, as of the last poll or heartbeat."""
+        return self._member.generation
+
     # -- positions -------------------------------------------------------------------------------------------------
 
     @property
@@ -234,7 +241,7 @@ class Consumer:
                 return
             now_us = self._clock.now_us()
             with self._catalog.write() as db:
-                self._require_ownership(db, offsets)
+                self._member.require_ownership(db, offsets)
                 for partition, offset in offsets.items():
                     back = partition in self._sought
                     db.execute(
@@ -242,7 +249,7 @@ class Consumer:
                         " WHERE group_id = ? AND partition = ? AND (offset < ? OR ?)",
                         (offset, now_us, self._group_id, partition, offset, back),
                     )
-                self._refresh(db, now_us)
+                self._member.refresh(db, now_us)
             for partition, offset in offsets.items():
                 back = partition in self._sought
                 self._committed[partition] = offset if back else max(offset, self._committed.get(partition, offset))
@@ -255,30 +262,6 @@ class Consumer:
         if isinstance(what, Mapping):
             return resolve_place(self.topic, what)
         return {what.partition: what.next_offset}
-
-    def _require_ownership(self, db: sqlite3.Connection, partitions: Iterable[int]) -> None:
-        for partition in partitions:
-            row = db.execute(
-                "SELECT groups.generation, owner FROM groups LEFT JOIN assignments"
-                " ON group_id = id AND partition = ? WHERE id = ?",
-                (partition, self._group_id),
-            ).fetchone()
-            if row is None:
-                raise self._deleted()
-            if row["owner"] != self.member:
-                owner = row["owner"] or "nobody"
-                raise Fenced(
-                    f'group "{self.group}" partition {partition} is no longer this consumer\'s: nothing was committed',
-                    detail=f"This is {self.member} of generation {self.generation};"
-                    f" the owner is {owner}, the generation {row['generation']}.",
-                    hint="Rejoin by calling poll(), or make a new consumer; uncommitted rows go to the new owner.",
-                    group=self.group,
-                    partition=partition,
-                    member=self.member,
-                    generation=self.generation,
-                    owner=row["owner"],
-                    current_generation=row["generation"],
-                )
 
     def seek(self, to: Place) -> None:
         """Read owned partitions from another place: "earliest", "latest", an offset, offsets by partition, a time.
@@ -306,7 +289,7 @@ class Consumer:
     def heartbeat(self) -> bool:
         """Say that this member lives, and notice those that do not; False when it was itself evicted."""
         with self._lock:
-            if self._closed.is_set() or not self._beat_now():
+            if self._closed.is_set() or not self._member.beat():
                 return False
             self._look()
             return True
@@ -322,13 +305,8 @@ class Consumer:
                         self.commit()
             finally:
                 self._closed.set()
-                with self._catalog.write() as db:
-                    gone = db.execute(
-                        "DELETE FROM members WHERE group_id = ? AND id = ?", (self._group_id, self.member)
-                    )
-                    if gone.rowcount:
-                        self._rebalance(db)
                 self._readers.clear()
+                self._member.leave()
 
     def __enter__(self) -> Consumer:
         return self
@@ -343,105 +321,36 @@ class Consumer:
         places = " ".join(f"{self.topic.name}[{p}]@{offset}" for p, offset in self.position().items())
         return f"<Consumer {self.member} of {self.group}, generation {self.generation}: {places or 'no partitions'}>"
 
-    def _join(self) -> None:
-        """Become a member, under a new id, and know nothing of what an earlier id had in hand."""
-        self._forget()
-        self.member = f"{self.member_name or f'{socket.gethostname()}-{os.getpid()}'}-{secrets.token_hex(4)}"
-        now_us = self._clock.now_us()
-        with self._catalog.write() as db:
-            if not db.execute("SELECT 1 FROM groups WHERE id = ?", (self._group_id,)).fetchone():
-                raise self._deleted()
-            db.execute(
-                "INSERT INTO members (group_id, id, name, session_us, heartbeat_us) VALUES (?, ?, ?, ?, ?)",
-                (self._group_id, self.member, self.member_name, round(self.session_timeout * 1e6), now_us),
-            )
-            for namesake in db.execute(
-                "SELECT id FROM members WHERE group_id = ? AND name = ? AND id <> ?",
-                (self._group_id, self.member_name, self.member),
-            ).fetchall():
-                take_over(db, self._group_id, old=namesake["id"], new=self.member)
-            self._rebalance(db)
-        self._beaten_us = now_us
-        self._look()
-
     def _keep_up(self) -> None:
         """What every poll does first: one SELECT when nothing has changed."""
-        rows = self._catalog.read(
-            "SELECT generation, (SELECT 1 FROM members WHERE group_id = groups.id AND members.id = ?) AS present"
-            " FROM groups WHERE id = ?",
-            (self.member, self._group_id),
-        )
-        if not rows:
-            raise self._deleted()
-        if not rows[0]["present"]:
-            self._rejoin()
-        elif self._clock.now_us() - self._beaten_us >= self.session_timeout / 3 * 1e6:
+        present, rebalanced = self._member.look()
+        if not present:
+            self._member.rejoin()
+            self._forget()
+            self._look()
+        elif self._member.beat_is_due():
             self.heartbeat()
-        elif rows[0]["generation"] != self.generation or self._pending:
+        elif rebalanced or self._pending:
             self._look()
         if self._leaving:
             self._let_go(waited=True)
 
-    def _rejoin(self) -> None:
-        if self.member_name is not None:
-            namesakes = self._catalog.read(
-                "SELECT id FROM members WHERE group_id = ? AND name = ?", (self._group_id, self.member_name)
-            )
-            if namesakes:
-                raise Fenced(
-                    f'another consumer "{self.member_name}" has taken this one\'s place in group "{self.group}"',
-                    detail=f"This is {self.member}; the other is {namesakes[0]['id']}.",
-                    hint="Close this one, or give each its own member name.",
-                    group=self.group,
-                    member=self.member,
-                    owner=namesakes[0]["id"],
-                )
-        self._join()
-
-    def _beat_now(self) -> bool:
-        now_us = self._clock.now_us()
-        with self._catalog.write() as db:
-            if not self._refresh(db, now_us):
-                return False
-            late = db.execute(
-                "SELECT 1 FROM members WHERE group_id = ? AND heartbeat_us + session_us < ?", (self._group_id, now_us)
-            ).fetchone()
-            if late:
-                self._rebalance(db)
-        return True
-
-    def _refresh(self, db: sqlite3.Connection, now_us: int) -> bool:
-        beaten = db.execute(
-            "UPDATE members SET heartbeat_us = ? WHERE group_id = ? AND id = ?", (now_us, self._group_id, self.member)
-        )
-        self._beaten_us = now_us
-        return bool(beaten.rowcount)
-
-    def _rebalance(self, db: sqlite3.Connection) -> None:
-        rebalance(db, self._group_id, partitions=self._partitions, now_us=self._clock.now_us())
-
     def _look(self) -> None:
-        """Read our assignment; take up new partitions at the committed offset."""
-        # The generation first: when it moves on in between, the next poll looks again.
-        generation = self._catalog.read("SELECT generation FROM groups WHERE id = ?", (self._group_id,))
-        rows = self._catalog.read(
-            "SELECT a.partition, a.owner, a.wanted, p.offset FROM assignments a"
-            " JOIN positions p ON p.group_id = a.group_id AND p.partition = a.partition"
-            " WHERE a.group_id = ? AND (a.owner = ? OR a.wanted = ?)",
-            (self._group_id, self.member, self.member),
-        )
-        owned = {row["partition"]: row for row in rows if row["owner"] == self.member}
-        for partition, row in owned.items():
-            if partition not in self._position:
-                self._position[partition] = self._committed[partition] = row["offset"]
-            if row["wanted"] == self.member:
-                self._leaving.pop(partition, None)
+        """Learn our shares; take up new partitions at the committed offset."""
+        shares = self._member.shares()
+        owned = {share.partition for share in shares if share.owned}
+        for share in shares:
+            if not share.owned:
+                continue
+            if share.partition not in self._position:
+                self._position[share.partition] = self._committed[share.partition] = share.committed
+            if share.wanted:
+                self._leaving.pop(share.partition, None)
             else:
-                self._leaving.setdefault(partition, self._clock.monotonic() + self.session_timeout)
+                self._leaving.setdefault(share.partition, self._clock.monotonic() + self.session_timeout)
         for partition in [p for p in self._position if p not in owned]:
             self._drop(partition)
-        self._pending = any(row["owner"] != self.member for row in rows)
-        self.generation = int(generation[0][0]) if generation else -1
+        self._pending = any(not share.owned for share in shares)
         self._let_go()
 
     def _let_go(self, *, waited: bool = False) -> None:
@@ -452,8 +361,7 @@ class Consumer:
         for partition, latest in list(self._leaving.items()):
             settled = self._position[partition] <= self._committed[partition] and partition not in self._sought
             if settled or (waited and self._clock.monotonic() >= latest):
-                with self._catalog.write() as db:
-                    hand_over(db, self._group_id, partition, owner=self.member)
+                self._member.hand_over(partition)
                 self._drop(partition)
 
     def _drop(self, partition: int) -> None:
@@ -462,9 +370,6 @@ class Consumer:
         self._leaving.pop(partition, None)
         self._readers.pop(partition, None)
         self._sought.discard(partition)
-
-    def _deleted(self) -> Fenced:
-        return Fenced(f'group "{self.group}" of topic "{self.topic.name}" was deleted', group=self.group)
 
     def _require_open(self) -> None:
         if self._closed.is_set():

@@ -24,17 +24,6 @@ from headwater.log.settings import check_name
 if TYPE_CHECKING:
     from headwater.log.topic import Topic
 
-TABLES_MEMBERS = """
-CREATE TABLE IF NOT EXISTS members (
-    group_id INTEGER NOT NULL REFERENCES groups(id) ON DELETE CASCADE,
-    id TEXT NOT NULL,                    -- a new one for every join
-    name TEXT,                           -- given by the user; a consumer group has one living member of a name
-    session_us INTEGER NOT NULL,
-    heartbeat_us INTEGER NOT NULL,
-    PRIMARY KEY (group_id, id)
-) WITHOUT ROWID;
-"""
-
 Kind: TypeAlias = Literal["consumer", "work"]
 
 

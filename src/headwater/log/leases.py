@@ -46,6 +46,7 @@ CREATE TABLE IF NOT EXISTS work_messages (  -- delivered and not settled
 
 NEVER_US = 2**62
 
+_RUN_HELD = " WHERE group_id = ? AND partition = ? AND offset BETWEEN ? AND ? AND lease = ? AND released = 0"
 _HELD = " WHERE group_id = ? AND partition = ? AND offset = ? AND lease = ? AND released = 0"
 
 
@@ -140,15 +141,20 @@ class Leases:
                 )
         return leases
 
-    def write(self, db: sqlite3.Connection, leases: Sequence[Lease], *, until_us: int) -> None:
-        """Note leases down, in place of what was known of these messages."""
+    def write(self, db: sqlite3.Connection, *, fresh: Sequence[Lease], again: Sequence[Lease], until_us: int) -> None:
+        """Note leases down, on messages never delivered before and on those that came back."""
         db.executemany(
-            "INSERT OR REPLACE INTO work_messages"
+            "INSERT INTO work_messages"
             " (group_id, partition, offset, deliveries, lease, worker, lease_until_us, released)"
             f" VALUES ({self.group_id}, ?, ?, ?, ?, ?, {until_us}, 0)",
-            leases,
+            fresh,
         )
-        if leases:
+        db.executemany(
+            "UPDATE work_messages SET deliveries = ?3, lease = ?4, worker = ?5, lease_until_us = ?6, released = 0"
+            " WHERE group_id = ?7 AND partition = ?1 AND offset = ?2",
+            [(*lease, until_us, self.group_id) for lease in again],
+        )
+        if fresh or again:
             self._due(db, until_us)
 
     def unsettled(self, db: sqlite3.Connection) -> int:
@@ -165,16 +171,19 @@ class Leases:
             (NEVER_US, self.group_id),
         )
 
-    def settle(self, db: sqlite3.Connection, leases: Sequence[Lease]) -> list[Lease]:
+    def settle(self, db: sqlite3.Connection, leases: Iterable[Lease]) -> list[Lease]:
         """Forget messages that are done; returns the leases that were lost to another holder."""
-        lost = [
-            lease
-            for lease in leases
-            if not db.execute(
-                "DELETE FROM work_messages" + _HELD, (self.group_id, lease.partition, lease.offset, lease.number)
-            ).rowcount
-        ]
-        self.move_positions(db, {lease.partition for lease in leases})
+        lost: list[Lease] = []
+        partitions: set[int] = set()
+        for run in runs(leases):
+            partitions.add(run[0].partition)
+            place = (self.group_id, run[0].partition, run[0].offset, run[-1].offset, run[0].number)
+            if db.execute("SELECT count(*) FROM work_messages" + _RUN_HELD, place).fetchone()[0] < len(run):
+                rows = db.execute("SELECT offset FROM work_messages" + _RUN_HELD, place)
+                held = {row[0] for row in rows.fetchall()}
+                lost += [lease for lease in run if lease.offset not in held]
+            db.execute("DELETE FROM work_messages" + _RUN_HELD, place)
+        self.move_positions(db, partitions)
         return lost
 
     def release(self, db: sqlite3.Connection, leases: Iterable[Lease], *, now_us: int) -> list[Lease]:
@@ -240,6 +249,22 @@ class Leases:
 
     def _due(self, db: sqlite3.Connection, until_us: int) -> None:
         db.execute("UPDATE work_groups SET due_us = min(due_us, ?) WHERE group_id = ?", (until_us, self.group_id))
+
+
+def runs(leases: Iterable[Lease]) -> list[list[Lease]]:
+    """Leases of one take on consecutive offsets, together: one statement settles them all.
+
+    >>> [len(run) for run in runs([Lease(0, 4, 1, 7, "w"), Lease(0, 3, 1, 7, "w"), Lease(0, 6, 1, 7, "w")])]
+    [2, 1]
+    """
+    found: list[list[Lease]] = []
+    for lease in sorted(set(leases)):
+        last = found[-1][-1] if found else None
+        if last and (last.partition, last.offset + 1, last.number) == (lease.partition, lease.offset, lease.number):
+            found[-1].append(lease)
+        else:
+            found.append([lease])
+    return found
 
 
 def given_up_reason(deliveries: int, *, released: bool) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from headwater.errors import Misuse, OffsetOutOfRange
 from headwater.log.leases import Gap, Lease
@@ -166,22 +167,22 @@ class MessageReader:
         self, batch: Batch, wanted: list[int], found: dict[tuple[int, int], tuple[dict[str, Any], bool]]
     ) -> list[int]:
         """Put the wanted rows of a batch into ``found``; returns the offsets it does not have."""
-        have = batch.offsets
-        places = np.searchsorted(have, wanted)
-        present = [
-            (offset, place)
-            for offset, place in zip(wanted, places.tolist(), strict=True)
-            if place < len(have) and have[place] == offset
-        ]
-        if present:
-            first, last = present[0][1], present[-1][1]
-            if last - first + 1 == len(present):
-                rows = batch.data.slice(first, len(present)).to_pylist()
-            else:
-                rows = batch.data.take(np.array([place for _, place in present])).to_pylist()
-            for (offset, _), row in zip(present, rows, strict=True):
+        first, last = wanted[0] - batch.first_offset, wanted[-1] - batch.first_offset
+        in_a_row = last - first + 1 == len(wanted)
+        missing: list[int] = []
+        if batch.next_offset - batch.first_offset == batch.num_rows and first >= 0:  # no gaps: offsets are places
+            places = [offset - batch.first_offset for offset in wanted]
+        else:
+            have = batch.offsets
+            hits = [(offset, int(place)) for offset, place in zip(wanted, np.searchsorted(have, wanted), strict=True)]
+            there = {offset: place for offset, place in hits if place < len(have) and have[place] == offset}
+            missing = [offset for offset in wanted if offset not in there]
+            wanted, places, in_a_row = list(there), list(there.values()), False
+        if wanted:
+            part = batch.data.slice(first, len(wanted)) if in_a_row else batch.data.take(pa.array(places))
+            for offset, row in zip(wanted, part.to_pylist(), strict=True):
                 found[batch.partition, offset] = (row, bool(row.pop("_deleted", False)))
-        return [] if len(present) == len(wanted) else sorted(set(wanted) - {offset for offset, _ in present})
+        return missing
 
     def _batch(self, partition: int, offset: int) -> Batch | None:
         batch = self._batches.get(partition)

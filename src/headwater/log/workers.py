@@ -16,9 +16,6 @@ delivered: it is skipped, and counted as ``missed`` in the group's description.
 
 from __future__ import annotations
 
-import os
-import secrets
-import socket
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,6 +28,7 @@ from headwater.log.deadletter import TABLE_DEAD_LETTERS, Letter, bury, dead_lett
 from headwater.log.follow import Place
 from headwater.log.groups import open_group
 from headwater.log.leases import NEVER_US, TABLES_LEASES, Lease, Leases, given_up_reason
+from headwater.log.members import new_id
 from headwater.log.messages import Message, MessageReader
 from headwater.log.settings import check_name
 
@@ -46,6 +44,7 @@ BURIALS_MAX = 1000
 # How long a waiting worker sleeps; what another process releases is seen after one slice.
 SLICE_S = 1.0
 SLICE_WHILE_IN_FLIGHT_S = 0.1
+ENDS_AGE_MAX_S = 0.02
 
 
 class Worker:
@@ -98,7 +97,7 @@ class Worker:
         self.topic = topic
         self.group = group
         self.name = name
-        self.id = f"{name or f'{socket.gethostname()}-{os.getpid()}'}-{secrets.token_hex(4)}"
+        self.id = new_id(name)
         self.lease = lease
         self.deliveries_max = deliveries_max
         self.max_in_flight = max_in_flight
@@ -109,6 +108,7 @@ class Worker:
         self._closed = threading.Event()
         self._turn = 0
         self._ends: dict[int, int] = {}
+        self._ends_seen = 0.0
         self._group_id = open_group(topic, group, kind="work", start=start)
         self._leases = Leases(self._group_id)
         with self._catalog.write() as db:
@@ -165,13 +165,12 @@ class Worker:
                 # Leased, but not delivered, to read their rows; should we die before the burial, another does it.
                 given_up = [(lease._replace(number=number), reason) for lease, reason in given_up]
                 leases = self._leases.back(db, **limits, number=number, worker=self.id, limit=count)
+            again = [lease for lease, _ in given_up] + leases
             room = min(count - len(leases), self.max_in_flight - self._leases.unsettled(db))
-            if room > 0:
-                self._turn += 1
-                leases += self._leases.fresh(
-                    db, number=number, worker=self.id, ends=self._ends, limit=room, turn=self._turn
-                )
-            self._leases.write(db, [lease for lease, _ in given_up] + leases, until_us=until_us)
+            self._turn += 1
+            fresh = self._leases.fresh(db, number=number, worker=self.id, ends=self._ends, limit=room, turn=self._turn)
+            self._leases.write(db, fresh=fresh, again=again, until_us=until_us)
+            leases += fresh
             if due_us <= now_us:
                 self._leases.find_due(db)
             self._beat(db, now_us)
@@ -200,8 +199,11 @@ class Worker:
             raise Fenced(f'group "{self.group}" of topic "{self.topic.name}" was deleted', group=self.group)
         if rows[0]["buried"]:
             post(self.topic, self.group, self._group_id)
-        if not any(self._ends.get(row["partition"], 0) > row["next"] for row in rows):
+        new = any(self._ends.get(row["partition"], 0) > row["next"] for row in rows)
+        # Also in the midst of plenty: a long partition must not keep us from seeing that others have grown.
+        if not new or self._clock.monotonic() - self._ends_seen > ENDS_AGE_MAX_S:
             self._ends = self.topic.end_offsets()
+            self._ends_seen = self._clock.monotonic()
         if rows[0]["due_us"] <= now_us or any(self._ends[row["partition"]] > row["next"] for row in rows):
             return True
         if now_us - self._beaten_us > SESSION_S / 3 * 1e6:
