@@ -1,6 +1,7 @@
 """A crash at every boundary there is.
 
-What it is: one workload, run again and again; each run dies one boundary later than the one before, until a run ends.
+What it is: a workload in a few steps; each step is run again and again on what the steps before it made, and dies one
+boundary later than the time before, until it ends alive.
 Invariants: see ``ledger.py``; besides, a retried append of a named producer is not doubled, and a second opening after
 the crash changes nothing more.
 Not here: real processes (``test_kill_nine.py``), damage that no crash makes (``test_tail_damage.py``).
@@ -9,29 +10,28 @@ Read next: ``headwater/testing/disk.py``.
 
 from __future__ import annotations
 
+import copy
+import itertools
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.crash.ledger import Ledger, QuietLog, Sent
 
 from headwater.log.files import Files
 from headwater.log.sealing import seal_partition
 from headwater.log.topic import Topic
 from headwater.testing import Crash, CrashingFiles
+from tests.crash.ledger import Ledger, QuietLog, Sent, many
 
 SCHEMA = "n BIGINT, text STRING"
 LATER = "n BIGINT, text STRING, extra STRING"
 PARTITIONS = 2
+Step = Callable[[QuietLog, Ledger, str], None]
 
 
 def declare(log: QuietLog, fsync: str, schema: str = SCHEMA) -> Topic:
     return log.topic("orders", schema, key="n", partitions=PARTITIONS, fsync=fsync, segment_bytes_max=2200)
-
-
-def seal_everything(topic: Topic) -> None:
-    for number in range(PARTITIONS):
-        topic.partition(number).roll()
-        seal_partition(topic, number)
 
 
 def sync_everything(topic: Topic) -> None:
@@ -39,39 +39,81 @@ def sync_everything(topic: Topic) -> None:
         topic.partition(number).sync()
 
 
-def work(log: QuietLog, ledger: Ledger, fsync: str) -> None:
-    """Everything that changes files, in a few steps."""
+def make_and_append(log: QuietLog, ledger: Ledger, fsync: str) -> None:
     topic = declare(log, fsync)
     ledger.append(topic, 5)
     one = ledger.append(topic, 4, producer="importer", sequence=0)
     ledger.again(topic, one)
+
+
+def roll_by_size(log: QuietLog, ledger: Ledger, fsync: str) -> None:
+    topic = declare(log, fsync)
+    ledger.append(topic, 6)
     sync_everything(topic)
-    for _ in range(3):  # rolls by size
-        ledger.append(topic, 6)
-    seal_everything(topic)
-    ledger.again(topic, one)  # known from the catalog now
+    ledger.append(topic, 12, producer="importer", sequence=1)
+    ledger.append(topic, 6)
+
+
+def seal(log: QuietLog, ledger: Ledger, fsync: str) -> None:
+    topic = declare(log, fsync)
+    for number in range(PARTITIONS):
+        topic.partition(number).roll()
+        seal_partition(topic, number)
+    ledger.again(topic, ledger.sent[1])  # known from the catalog now
+
+
+def evolve_and_delete(log: QuietLog, ledger: Ledger, fsync: str) -> None:
     topic = declare(log, fsync, LATER)
-    ledger.append(topic, 3, producer="importer", sequence=1)
+    ledger.append(topic, 3, producer="importer", sequence=2)
     ledger.delete(topic, 2)
     sync_everything(topic)
     topic.partition(0).roll()
     ledger.append(topic, 4)
+
+
+def seal_older_and_append(log: QuietLog, ledger: Ledger, fsync: str) -> None:
+    topic = declare(log, fsync)
     seal_partition(topic, 0)
-    ledger.append(topic, 1)
+    ledger.append(topic, 2)
 
 
-def run_until_the_crash(home: Path, files: Files, fsync: str) -> tuple[Ledger, bool]:
-    ledger = Ledger()
+STEPS = (make_and_append, roll_by_size, seal, evolve_and_delete, seal_older_and_append)
+
+
+def crash_at_every_boundary(path: Path, fsync: str, *, power_cut: bool, seed: int = 0) -> int:
+    """Each step, crashed at each of its boundaries, on a copy of what the steps before it made."""
+    made, book, crashes = path / "made", Ledger(), 0
+    for step in STEPS:
+        for number in itertools.count():
+            home, ledger = path / f"{step.__name__}-{number}", copy.deepcopy(book)
+            if made.exists():
+                shutil.copytree(made, home)
+            files = CrashingFiles(crash_at=number, power_cut=power_cut, seed=seed)
+            crashed = run(step, home, ledger, fsync, files)
+            try:
+                reopen_and_verify(home, ledger, fsync, may_be_lost=power_cut and fsync != "always")
+            except Exception as error:
+                raise AssertionError(f"{step.__name__}, crash at {number}, {files.boundaries[-1]}: {error}") from error
+            shutil.rmtree(home)
+            if not crashed:
+                break
+            crashes += 1
+        run(step, made, book, fsync, Files())
+    return crashes
+
+
+def run(step: Step, home: Path, ledger: Ledger, fsync: str, files: Files) -> bool:
+    """Do the step in a log of its own; returns whether it crashed."""
     log = None
     try:
         log = QuietLog(home, files=files)
-        work(log, ledger, fsync)
+        step(log, ledger, fsync)
     except Crash:
-        return ledger, True
+        return True
     finally:
         if log is not None:
             log.abandon()
-    return ledger, False
+    return False
 
 
 def reopen_and_verify(home: Path, ledger: Ledger, fsync: str, *, may_be_lost: bool) -> None:
@@ -87,7 +129,7 @@ def reopen_and_verify(home: Path, ledger: Ledger, fsync: str, *, may_be_lost: bo
                 move_to_the_end(ledger, one, survivors)
                 ledger.again(topic, one)
         ledger.append(topic, 3)
-        ledger.append(topic, 2, producer="importer", sequence=2)
+        ledger.append(topic, 2, producer="importer", sequence=3)
         found = ledger.verify(topic)
 
     with QuietLog(home) as log:
@@ -116,32 +158,12 @@ def move_to_the_end(ledger: Ledger, one: Sent, survivors: set[int]) -> None:
 
 @pytest.mark.parametrize("fsync", ["always", "interval", "never"])
 def test_a_crash_at_any_boundary_loses_nothing_acknowledged(quick_path: Path, fsync: str) -> None:
-    crashed, number = True, 0
-
-    while crashed:
-        home = quick_path / str(number)
-        files = CrashingFiles(crash_at=number)
-        ledger, crashed = run_until_the_crash(home, files, fsync)
-        try:
-            reopen_and_verify(home, ledger, fsync, may_be_lost=False)
-        except Exception as error:
-            raise AssertionError(f"crashed at {number}, {files.boundaries[-1]}: {error}") from error
-        number += 1
-
-    assert number > 200
+    assert crash_at_every_boundary(quick_path, fsync, power_cut=False) > 200
 
 
 @pytest.mark.parametrize("fsync", ["always", "interval", "never"])
-@pytest.mark.parametrize("seed", range(2))
-def test_a_power_cut_at_any_boundary_keeps_what_the_policy_promises(quick_path: Path, fsync: str, seed: int) -> None:
-    crashed, number = True, 0
-
-    while crashed:
-        home = quick_path / str(number)
-        files = CrashingFiles(crash_at=number, power_cut=True, seed=seed)
-        ledger, crashed = run_until_the_crash(home, files, fsync)
-        try:
-            reopen_and_verify(home, ledger, fsync, may_be_lost=fsync != "always")
-        except Exception as error:
-            raise AssertionError(f"cut at {number}, {files.boundaries[-1]}: {error}") from error
-        number += 1
+def test_a_power_cut_at_any_boundary_keeps_what_the_policy_promises(quick_path: Path, fsync: str) -> None:
+    for seed in range(many(1)):
+        path = quick_path / str(seed)
+        path.mkdir()
+        assert crash_at_every_boundary(path, fsync, power_cut=True, seed=seed) > 200

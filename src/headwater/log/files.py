@@ -84,9 +84,12 @@ class Files:
             path.unlink(missing_ok=True)
 
     def make_dir(self, path: Path, *, label: str) -> None:
-        """Create a directory and its parents."""
+        """Create a directory and its parents, so that they survive a power cut."""
+        missing = [folder for folder in (path, *path.parents) if not folder.exists()]
         with translated(label):
             path.mkdir(parents=True, exist_ok=True)
+        for folder in missing:
+            self.sync_dir(folder.parent, label=label)
 
 
 @contextmanager

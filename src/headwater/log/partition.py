@@ -321,19 +321,12 @@ class Partition:
         if active.next_offset == active.writer.base_offset:
             # Nothing in it: replace it where it stands (its schema version is outdated).
             self._drop_active()
-            self._replace_empty(active.writer.base_offset)
+            self._begin(active.writer.base_offset)
             return
         active.writer.roll(active.next_offset)
         self._drop_active()
         self._begin(active.next_offset, active.last_us)
         self.on_roll()
-
-    def _replace_empty(self, base_offset: int) -> None:
-        emptied = SegmentWriter(self.directory, base_offset, self.files)
-        self.files.truncate(emptied.index_fd, 0, label="roll.empty_index")
-        self.files.truncate(emptied.data_fd, 0, label="roll.empty_data")
-        emptied.close()
-        self._begin(base_offset)
 
     def roll(self, *, older_than_us: int | None = None) -> bool:
         """End the active segment (if it has rows, and its first is older); True when it did."""

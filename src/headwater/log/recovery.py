@@ -70,12 +70,12 @@ def _recover(
     data_bytes = os.fstat(data_fd).st_size
     header = _whole_frame(data_fd, 0, data_bytes)
     if header is None or header.kind != HEADER:
-        if data_bytes <= 64 << 10:
-            # Creating a segment writes the header first: no header, and no room for rows, means no rows.
-            files.unlink(data_path, label="recover.remove_data")
-            files.unlink(index_path, label="recover.remove_index")
-            return Recovery(str(data_path), base_offset, empty=True)
-        return Recovery(str(data_path), base_offset)  # reading reports the damaged header
+        if _header_was_synced(index_fd):
+            return Recovery(str(data_path), base_offset)  # not a crash but damage: reading reports it
+        # The index first: an index without data would be taken for a leftover, and swept up, at any time.
+        files.unlink(index_path, label="recover.remove_index")
+        files.unlink(data_path, label="recover.remove_data")
+        return Recovery(str(data_path), base_offset, empty=True)
 
     listed, synced, roll = _listed(index_fd, header, base_offset)
     kept, lost_rows = _verified(data_fd, data_bytes, listed, synced)
@@ -93,12 +93,23 @@ def _recover(
         end, next_offset = frame.end, frame.next_offset
 
     cut_bytes = max(0, data_bytes - end)
-    if cut_bytes:
+    if data_bytes != end:  # it may also be too short: the padding after the last frame was cut
         files.truncate(data_fd, end, label="recover.cut_data")
-    _mend_index(index_fd, base_offset, kept, adopted, roll, min(synced, end) or header.end, files)
+    if adopted or not synced:
+        # Adopted frames may have been written for fsync="always" and not have got to their sync: a repetition of
+        # the same append is recognised from here on, and acknowledged, so they must be as safe as written anew.
+        files.sync(data_fd, label="recover.sync_data")
+        synced = end
+    _mend_index(index_fd, base_offset, kept, adopted, roll, min(synced, end), files)
     return Recovery(
         str(data_path), next_offset, cut_bytes, sum(entry.rows for entry in adopted), lost_rows
     )  # fmt: skip
+
+
+def _header_was_synced(index_fd: int) -> bool:
+    """Whether the index says that the data file's header had got to disk; then rows may be behind it."""
+    first = Entry.unpack(os.pread(index_fd, ENTRY_BYTES, 0))
+    return first is not None and first.kind == HEADER and first.position > 0
 
 
 def _listed(index_fd: int, header: Entry, base_offset: int) -> tuple[list[Entry], int, Entry | None]:

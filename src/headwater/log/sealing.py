@@ -70,6 +70,7 @@ def _seal(topic: Topic, number: int, directory: Path, segment: ArrowSegment) -> 
         registry.replace_segments(topic.id, [], [sealed], sequences)
     # The data goes first: an index without data is swept up, data without an index would be opened.
     files.unlink(segment.data_path, label="seal.remove_data")
+    files.sync_dir(directory, label="seal.sync_removal")
     files.unlink(segment.index_path, label="seal.remove_index")
 
 

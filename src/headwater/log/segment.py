@@ -248,8 +248,13 @@ class SegmentWriter:
         self.base_offset = base_offset
         self.files = files
         name = segment_name(base_offset)
+        self.data_fd = self.index_fd = -1
         self.data_fd = files.create(directory / f"{name}.arrow", label="segment.open_data")
-        self.index_fd = files.create(directory / f"{name}.index", label="segment.open_index")
+        try:
+            self.index_fd = files.create(directory / f"{name}.index", label="segment.open_index")
+        except BaseException:
+            self.close()
+            raise
         self.synced_bytes = 0
 
     @staticmethod
@@ -258,21 +263,35 @@ class SegmentWriter:
     ) -> SegmentWriter:
         """A new, empty segment. A crash inside leaves a pair that recovery recognises as empty and replaces."""
         writer = SegmentWriter(directory, base_offset, files)
-        payload = schema.serialize()
+        try:
+            writer._write_headers(schema.serialize(), schema_version, durable=durable)
+        except BaseException:
+            writer.close()
+            raise
+        return writer
+
+    def _write_headers(self, payload: pa.Buffer, schema_version: int, *, durable: bool) -> None:
+        files = self.files
+        # What an interrupted creation left, or an empty segment of an older schema. The index goes first, and for
+        # good: an index that knows of a header means, where the header is missing, that somebody damaged the file.
+        if os.fstat(self.index_fd).st_size:
+            files.truncate(self.index_fd, 0, label="segment.empty_index")
+            files.sync(self.index_fd, label="segment.sync_empty_index")
+        if os.fstat(self.data_fd).st_size:
+            files.truncate(self.data_fd, 0, label="segment.empty_data")
         header = Entry(
-            kind=HEADER, base_offset=base_offset, position=0, length=payload.size, schema_version=schema_version,
+            kind=HEADER, base_offset=self.base_offset, position=0, length=payload.size, schema_version=schema_version,
             payload_checksum=xxhash.xxh3_64_intdigest(payload),
         )  # fmt: skip
         parts = [header.pack(), payload, index.padding(payload.size)]
-        written = files.write(writer.data_fd, parts, label="segment.write_header")
+        written = files.write(self.data_fd, parts, label="segment.write_header")
         if durable:
-            files.sync(writer.data_fd, label="segment.sync_header")
-        files.write(writer.index_fd, [writer._index_header(written)], label="segment.write_index_header")
+            files.sync(self.data_fd, label="segment.sync_header")
+            self.synced_bytes = written
+        files.write(self.index_fd, [self._index_header(self.synced_bytes)], label="segment.write_index_header")
         if durable:
-            files.sync(writer.index_fd, label="segment.sync_index_header")
-            files.sync_dir(directory, label="segment.sync_directory")
-        writer.synced_bytes = written
-        return writer
+            files.sync(self.index_fd, label="segment.sync_index_header")
+            files.sync_dir(self.directory, label="segment.sync_directory")
 
     def _index_header(self, synced_bytes: int) -> bytes:
         # The header of the index remembers how much of the data file a sync has covered: damage below that
@@ -296,10 +315,15 @@ class SegmentWriter:
             parts += [entry.pack(), frame.payload, index.padding(length)]
             position, base_offset = entry.end, entry.next_offset
         self.files.write(self.data_fd, parts, label="append.write_data")
-        if sync:
-            self.files.sync(self.data_fd, label="append.sync_data")
-        # The entries come last: what the index lists is whole (and, with sync, on disk) in the data file.
-        self.files.write(self.index_fd, [entry.pack() for entry in entries], label="append.write_index")
+        try:
+            if sync:
+                self.files.sync(self.data_fd, label="append.sync_data")
+            # The entries come last: what the index lists is whole (and, with sync, on disk) in the data file.
+            self.files.write(self.index_fd, [entry.pack() for entry in entries], label="append.write_index")
+        except Exception:
+            # A full disk, say. Rows that were refused must not be adopted by the next opening.
+            self.files.truncate(self.data_fd, entries[0].position, label="append.take_back")
+            raise
         if sync:
             self.synced_bytes = position
         return entries
@@ -324,6 +348,7 @@ class SegmentWriter:
         entry = Entry(kind=ROLL, base_offset=next_base, position=0, length=0)
         self.files.write(self.index_fd, [entry.pack()], label="roll.write_index")
         self.files.sync(self.index_fd, label="roll.sync_index")
+        self.files.sync_dir(self.directory, label="roll.sync_directory")
 
     def close(self) -> None:
         """Give the descriptors back."""
