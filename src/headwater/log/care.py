@@ -3,7 +3,7 @@
 What it is: ``maintain`` goes over all topics and ends old segments, seals, compacts, watches groups and drops what
 retention does not keep; it returns what it did.
 Invariants: running it again changes nothing more; several processes may run it at once (each partition is worked on by
-one at a time, another skips it); a step that fails is in the report and does not keep the others from being done.
+one at a time); a step that fails is in the report and does not keep the others from being done.
 Groups are warned before retention drops anything in the same round.
 Not here: the steps themselves (``sealing.py``, ``compaction.py``, ``retention.py``, ``alerts.py``), the thread that
 calls it now and then (``upkeep.py``).
@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.errors import CorruptSegment, HeadwaterError, ReadOnlyHome, UnknownTopic
 from headwater.log.alerts import ALERTS_TOPIC, Alert, note_corruption, tell, watch_groups
-from headwater.log.compaction import compact_partition, never
+from headwater.log.compaction import compact_partition, never, seal_closed
 from headwater.log.layout import partition_directory, spans_of
 from headwater.log.retention import retain_partition
-from headwater.log.sealing import seal_partition
 from headwater.log.segment import ArrowSegment
 
 if TYPE_CHECKING:
@@ -79,16 +78,21 @@ class MaintenanceReport:
         return "\n  ".join([f"Maintained {head}:", *told]) if told else f"Nothing to do: {head}"
 
 
-def maintain(log: Log, *, stopping: Callable[[], bool] = never) -> MaintenanceReport:
-    """One round over all topics. ``stopping`` is asked now and then and ends the round early."""
+def maintain(log: Log, *, wait: bool = True, stopping: Callable[[], bool] = never) -> MaintenanceReport:
+    """One round over all topics.
+
+    ``wait``: also for a partition that another process works on; without it such a partition is left to that process.
+    ``stopping`` is asked now and then and ends the round early.
+    """
     if log.read_only:
         raise ReadOnlyHome(f"the home {log.home} cannot be written", hint="Maintain it where it may be written.")
-    return _Round(log, stopping).run()
+    return _Round(log, wait, stopping).run()
 
 
 class _Round:
-    def __init__(self, log: Log, stopping: Callable[[], bool]) -> None:
+    def __init__(self, log: Log, wait: bool, stopping: Callable[[], bool]) -> None:
         self.log = log
+        self.wait = wait
         self.stopping = stopping
         self.steps: list[Step] = []
         self.alerts: list[Alert] = []
@@ -118,7 +122,7 @@ class _Round:
         self._watch(topic)
         for number in numbers:
             with self._step(topic, number, "retain"):
-                retained = retain_partition(topic, number)
+                retained = retain_partition(topic, number, wait=self.wait)
                 if retained is not None:
                     self._did(topic, number, "retain", str(retained), asdict(retained))
         if any(step.action == "retain" and step.topic == topic.name for step in self.steps):
@@ -129,14 +133,12 @@ class _Round:
             if end_if_old(topic, number):
                 self._did(topic, number, "roll", "ended the active segment")
         with self._step(topic, number, "seal"):
-            sealed = 0
-            while not self.stopping() and seal_partition(topic, number, at_most=1):
-                sealed += 1
+            sealed = seal_closed(topic, number, wait=self.wait, stopping=self.stopping)
             if sealed:
                 self._did(topic, number, "seal", f"sealed {sealed} segments", {"segments": sealed})
         if topic.settings.compact:
             with self._step(topic, number, "compact"):
-                compacted = compact_partition(topic, number, stopping=self.stopping)
+                compacted = compact_partition(topic, number, wait=self.wait, stopping=self.stopping)
                 if compacted is not None:
                     self._did(topic, number, "compact", str(compacted), asdict(compacted))
 

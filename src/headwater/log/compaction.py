@@ -70,11 +70,11 @@ def never() -> bool:
 
 
 def compact_partition(
-    topic: Topic, number: int, *, force: bool = False, stopping: Callable[[], bool] = never
+    topic: Topic, number: int, *, force: bool = False, wait: bool = False, stopping: Callable[[], bool] = never
 ) -> Compacted | None:
     """Compact what is sealed, when it is worth while; None when it is not, or another process is at it.
 
-    ``force``: end and seal the active segment first, wait for others, and compact whatever there is.
+    ``force``: end and seal the active segment first, and compact whatever there is. ``wait``: for the other process.
     """
     topic.refresh()
     if not topic.settings.compact:
@@ -83,10 +83,11 @@ def compact_partition(
             hint="Declare it with a key and compact=True.",
             topic=topic.name,
         )
-    directory = partition_directory(topic, number)
     if force:
-        _seal_everything(topic, number, directory)
-    with alone(directory, wait=force) as got:
+        topic.partition(number).roll()
+        seal_closed(topic, number, wait=True, stopping=stopping)
+    directory = partition_directory(topic, number)
+    with alone(directory, wait=wait or force) as got:
         segments = layout_of(topic, number).sealed if got else ()
         oldest_tombstone_us = topic.clock.now_us() - topic.settings.tombstone_grace_ms * 1000
         if not segments or not (force or worthwhile(segments, topic.settings.segment_bytes_max, oldest_tombstone_us)):
@@ -97,14 +98,17 @@ def compact_partition(
             return None
 
 
-def _seal_everything(topic: Topic, number: int, directory: Path) -> None:
-    topic.partition(number).roll()
+def seal_closed(topic: Topic, number: int, *, wait: bool, stopping: Callable[[], bool] = never) -> int:
+    """Seal every closed segment; returns how many. ``wait``: until those that another process is sealing are, too."""
+    sealed = 0
     for _ in range(SEALING_TRIES_MAX):
-        seal_partition(topic, number)
-        if len(layout_of(topic, number).arrow) <= 1:
-            return
-        with alone(directory, wait=True):
-            pass  # another process was sealing; it has just finished
+        while not stopping() and seal_partition(topic, number, at_most=1):
+            sealed += 1
+        if stopping() or not wait or len(layout_of(topic, number).arrow) <= 1:
+            break
+        with alone(partition_directory(topic, number), wait=True):
+            pass  # another process was sealing, and has just finished
+    return sealed
 
 
 def worthwhile(segments: Sequence[SealedSegment], segment_bytes_max: int, oldest_tombstone_us: int) -> bool:

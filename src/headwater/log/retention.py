@@ -2,10 +2,11 @@
 
 What it is: ``retain_partition`` drops whole sealed segments from the front of a partition, after copying them to the
 archive when the topic has one, and moves the partition's start.
-Invariants: a segment leaves by age when its newest row was appended longer than ``retention_ms`` ago, and by size while
-the partition has more than ``retention_bytes`` on disk; always the oldest first, never the active one (one that is too
-old as a whole is ended and sealed first). A file is whole in the archive before the catalog forgets it, and the
-catalog has forgotten it, durably, before it is deleted: a crash in between leaves a stray that sealing sweeps up. Groups that had not read what leaves are noted in the same transaction.
+Invariants: a segment leaves by age when its newest row was appended ``retention_ms`` ago, and by size while the
+partition has more than ``retention_bytes`` on disk; always the oldest first, never the active one (one that is too old
+as a whole is ended and sealed first). A file is whole in the archive before the catalog forgets it, and the catalog
+has forgotten it, durably, before it is deleted: a crash in between leaves a stray that sealing sweeps up. Groups that
+had not read what leaves are noted in the same transaction.
 Not here: warnings before it happens (``alerts.py``), what a reader before the start gets (``reading.py``).
 Read next: ``alerts.py``.
 """
@@ -19,10 +20,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.log.alerts import note_lost
+from headwater.log.compaction import seal_closed
 from headwater.log.files import Files, translated
 from headwater.log.layout import Span, alone, layout_of, partition_directory, spans_of
+from headwater.log.partition import arrow_bases
 from headwater.log.sealed import SealedSegment, checksum_of, damaged
-from headwater.log.sealing import seal_partition
+from headwater.log.segment import segment_name
 from headwater.log.settings import TopicSettings
 
 if TYPE_CHECKING:
@@ -49,17 +52,17 @@ class Retained:
         )
 
 
-def retain_partition(topic: Topic, number: int) -> Retained | None:
-    """Drop what is too old or too much; None when nothing is, or another process is at it."""
+def retain_partition(topic: Topic, number: int, *, wait: bool = False) -> Retained | None:
+    """Drop what is too old or too much; None when nothing is, or (without ``wait``) another process is at it."""
     settings = topic.settings
     if settings.retention_ms is None and settings.retention_bytes is None:
         return None
     directory = partition_directory(topic, number)
     now_us = topic.clock.now_us()
-    _end_if_old(topic, number, now_us)
+    _end_if_old(topic, number, now_us, wait=wait)
     if not expired(spans_of(topic, number), settings, now_us):
         return None
-    with alone(directory) as got:
+    with alone(directory, wait=wait) as got:
         if not got:
             return None
         count = expired(spans_of(topic, number), settings, now_us)
@@ -88,7 +91,7 @@ def expired(spans: Sequence[Span], settings: TopicSettings, now_us: int) -> int:
     return count
 
 
-def _end_if_old(topic: Topic, number: int, now_us: int) -> None:
+def _end_if_old(topic: Topic, number: int, now_us: int, *, wait: bool) -> None:
     """A partition that nobody appends to any more has an active segment that would stay for ever."""
     retention_ms = topic.settings.retention_ms
     spans = spans_of(topic, number)
@@ -97,7 +100,7 @@ def _end_if_old(topic: Topic, number: int, now_us: int) -> None:
     if now_us - spans[-1].newest_us >= retention_ms * 1000:
         # An append that comes in between is no harm: the segment is judged again when it is sealed.
         topic.partition(number).roll()
-        seal_partition(topic, number)
+        seal_closed(topic, number, wait=wait)
 
 
 def _drop(topic: Topic, number: int, gone: Sequence[SealedSegment], now_us: int) -> Retained:
@@ -108,6 +111,12 @@ def _drop(topic: Topic, number: int, gone: Sequence[SealedSegment], now_us: int)
             archive_segment(segment, archive_directory(topic, number), log.files)
             archived += 1
     start = gone[-1].next_offset
+    for base in arrow_bases(partition_directory(topic, number)):
+        if base < start:
+            # The Arrow twin that an interrupted sealing left: without its sealed form it would be sealed once more.
+            for end in ("arrow", "index"):
+                path = partition_directory(topic, number) / f"{segment_name(base)}.{end}"
+                log.files.unlink(path, label="retain.remove_twin")
     with log.catalog.write(durable=True) as db:
         log.registry.move_start(topic.id, number, start, gone, now_us)
         note_lost(db, topic.row(), number, now_us)
