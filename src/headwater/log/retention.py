@@ -149,7 +149,8 @@ def archive_segment(segment: SealedSegment, directory: Path, files: Files) -> Pa
             os.link(segment.path, target)
         except OSError:
             _copy(segment.path, target, files)
-    files.sync_dir(directory, label="archive.sync_directory")
+    for folder in (directory, *directory.parents[:3]):  # up to the entry of the archive itself
+        files.sync_dir(folder, label="archive.sync_directory")
     return target
 
 
