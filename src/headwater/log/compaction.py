@@ -23,14 +23,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.errors import Misuse
+from headwater.errors import CorruptSegment, Misuse
 from headwater.log.evolution import conform
 from headwater.log.layout import alone, layout_of, partition_directory
 from headwater.log.partition import stored_schema
 from headwater.log.registry import TopicRow
 from headwater.log.sealed import SealedSegment, appended_of, producer_of, write_sealed
 from headwater.log.sealing import seal_partition
-from headwater.log.segment import Chunk
+from headwater.log.segment import ArrowSegment, Chunk
 
 if TYPE_CHECKING:
     from headwater.log.topic import Topic
@@ -101,14 +101,36 @@ def compact_partition(
 def seal_closed(topic: Topic, number: int, *, wait: bool, stopping: Callable[[], bool] = never) -> int:
     """Seal every closed segment; returns how many. ``wait``: until those that another process is sealing are, too."""
     sealed = 0
+    directory = partition_directory(topic, number)
     for _ in range(SEALING_TRIES_MAX):
         while not stopping() and seal_partition(topic, number, at_most=1):
             sealed += 1
-        if stopping() or not wait or len(layout_of(topic, number).arrow) <= 1:
+        if stopping() or len(layout_of(topic, number).arrow) <= 1:
             break
-        with alone(partition_directory(topic, number), wait=True):
-            pass  # another process was sealing, and has just finished
+        # Either another process was sealing, or something is wrong with the segment.
+        with alone(directory, wait=wait) as got:
+            if not got:
+                break
+            _check_closed(directory, layout_of(topic, number).arrow)
     return sealed
+
+
+def _check_closed(directory: Path, arrow: Sequence[int]) -> None:
+    """A segment with a younger one after it has an end in its index; without, sealing would wait for it for ever."""
+    if len(arrow) < 2:
+        return
+    segment = ArrowSegment(directory, arrow[0])
+    try:
+        if segment.next_base is None:
+            raise CorruptSegment(
+                f"the index of {segment.data_path} is damaged",
+                detail=f"It lists rows up to offset {segment.next_offset - 1} and has no end.",
+                hint="Restore the file from a backup; `headwater check` tells what else is damaged.",
+                file=str(segment.data_path),
+                offset=segment.next_offset,
+            )
+    finally:
+        segment.close()
 
 
 def worthwhile(segments: Sequence[SealedSegment], segment_bytes_max: int, oldest_tombstone_us: int) -> bool:

@@ -114,9 +114,10 @@ def _drop(topic: Topic, number: int, gone: Sequence[SealedSegment], now_us: int)
     for base in arrow_bases(partition_directory(topic, number)):
         if base < start:
             # The Arrow twin that an interrupted sealing left: without its sealed form it would be sealed once more.
-            for end in ("arrow", "index"):
-                path = partition_directory(topic, number) / f"{segment_name(base)}.{end}"
-                log.files.unlink(path, label="retain.remove_twin")
+            path = partition_directory(topic, number) / f"{segment_name(base)}.arrow"
+            log.files.unlink(path, label="retain.remove_twin")
+            log.files.sync_dir(path.parent, label="retain.sync_removal")
+            log.files.unlink(path.with_suffix(".index"), label="retain.remove_twin_index")
     with log.catalog.write(durable=True) as db:
         log.registry.move_start(topic.id, number, start, gone, now_us)
         note_lost(db, topic.row(), number, now_us)
