@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import atexit
 import json
+import logging
 import os
 import shutil
 import weakref
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -37,8 +38,15 @@ from headwater.log.recovery import Recovery
 from headwater.log.registry import Registry
 from headwater.log.sealing import seal_partition
 from headwater.log.topic import Topic
-from headwater.log.upkeep import Flusher, Sealer
+from headwater.log.upkeep import Caretaker, Flusher, Sealer
 from headwater.log.wake import Waker
+
+if TYPE_CHECKING:
+    from headwater.log.alerts import Alert
+    from headwater.log.care import MaintenanceReport
+    from headwater.log.check import CheckReport
+
+logger = logging.getLogger("headwater.log")
 
 FORMAT = 1
 FORMAT_FILE = "headwater.json"
@@ -56,12 +64,13 @@ class Log:
 
     def __init__(
         self, home: str | os.PathLike[str], *, clock: Clock | None = None, files: Files | None = None,
-        on_alert: Callable[[Any], None] | None = None, create: bool = True,
+        on_alert: Callable[[Alert], None] | None = None, create: bool = True, upkeep_interval: float | None = 30.0,
     ) -> None:  # fmt: skip
         self.home = Path(home).expanduser().absolute()
         self.clock = clock or Clock()
         self.files = files or Files()
         self.on_alert = on_alert
+        self.upkeep_interval = upkeep_interval
         self.closed = False
         self.recoveries: list[Recovery] = []
         self.read_only = _prepare(self.home, self.files, create=create)
@@ -76,6 +85,7 @@ class Log:
         self.waker = Waker()
         self._flusher = Flusher()
         self._sealer = Sealer(self._seal_all)
+        self._caretaker = Caretaker(weakref.WeakMethod(self._care), None if self.read_only else self.upkeep_interval)
 
     # Topics
 
@@ -117,6 +127,7 @@ class Log:
             topic = self._topics[name] = Topic(self, row)
         else:
             topic.refresh()
+        self._caretaker.start()
         return topic
 
     def topics(self) -> list[Topic]:
@@ -135,19 +146,32 @@ class Log:
 
     # Care
 
-    def maintain(self) -> Any:
-        """Seal, compact, retain and watch lag now, for all topics; returns what was done."""
+    def maintain(self) -> MaintenanceReport:
+        """Seal, compact, retain and watch lag now, for all topics; returns what was done.
+
+        A process that has a topic open does this by itself every ``upkeep_interval`` seconds.
+        """
         from headwater.log.care import maintain
 
         self.check_open()
         return maintain(self)
 
-    def check(self) -> Any:
-        """Verify every checksum, index, offset and catalog row; returns a report. Safe on a live home."""
+    def check(self, *, progress: Callable[[int, int], None] | None = None) -> CheckReport:
+        """Verify every checksum, index, offset and catalog row; returns a report. Safe on a live home.
+
+        ``progress`` is called with the bytes done and the bytes in all.
+        """
         from headwater.log.check import check
 
         self.check_open()
-        return check(self)
+        return check(self, progress=progress)
+
+    def _care(self) -> None:
+        from headwater.log.care import maintain
+
+        report = maintain(self, wait=False, stopping=lambda: self._caretaker.closing)
+        for step in report.steps:
+            logger.log(logging.WARNING if step.failed else logging.INFO, "%s", step)
 
     def mark_dirty(self, partition: Any) -> None:
         """A partition has appends that need a sync within its topic's interval."""
@@ -190,6 +214,7 @@ class Log:
         """Bring everything to disk and give all resources back."""
         if self.closed or self._pid != os.getpid():
             return
+        self._caretaker.close()
         self._flusher.close()
         self._sealer.close()
         self.closed = True
@@ -218,10 +243,11 @@ def _close(reference: weakref.ref[Log]) -> None:
 
 
 def _tables() -> tuple[str, ...]:
+    from headwater.log.alerts import TABLES_ALERTS
     from headwater.log.consumers import TABLES_CONSUMERS
     from headwater.log.workers import TABLES_WORKERS
 
-    return (TABLES_CONSUMERS, TABLES_WORKERS)
+    return (TABLES_ALERTS, TABLES_CONSUMERS, TABLES_WORKERS)
 
 
 def _prepare(home: Path, files: Files, *, create: bool) -> bool:

@@ -1,16 +1,18 @@
-"""Upkeep: the background thread of a log.
+"""Upkeep: the background threads of a log.
 
-What it is: one thread per ``Log`` that syncs topics with ``fsync="interval"`` and seals rolled segments.
-Invariants: it does nothing that ``Log.maintain`` would not do; an error in it is logged and told at the next
-``maintain``, and never stops appends; it starts with the first append, not with the opening of a home.
-Not here: retention, compaction and alerts, which ``Log.maintain`` also runs (``retention.py``, ``compaction.py``).
-Read next: ``sealing.py``.
+What it is: threads of a ``Log`` that sync topics with ``fsync="interval"`` (``Flusher``), seal rolled segments
+(``Sealer``) and run a round of care every now and then (``Caretaker``).
+Invariants: they do nothing that ``Log.maintain`` would not do; an error in one is logged and told at the next
+``maintain``, and never stops appends; they start when there is a topic to work on, not with the opening of a home.
+Not here: what a round does (``care.py``).
+Read next: ``sealing.py``, ``care.py``.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -103,6 +105,41 @@ class Sealer:
         """Finish the segment at hand and stop; the rest is sealed by whoever opens the home next."""
         self._closed = True
         self._wanted.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout=120)
+
+
+class Caretaker:
+    """Runs ``work`` every ``interval`` seconds, first after one interval: a short process never sees it run."""
+
+    def __init__(self, work: weakref.WeakMethod[Callable[[], None]], interval: float | None) -> None:
+        self._work = work  # weak, so that a log that nobody closed can still go
+        self._interval = interval
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin, unless it has begun or is not wanted."""
+        if self._thread is None and self._interval is not None and not self._stop.is_set():
+            self._thread = threading.Thread(target=self._run, name="headwater-caretaker", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._interval):
+            work = self._work()
+            if work is None:
+                return
+            _quietly(work, "maintenance")
+            del work
+
+    @property
+    def closing(self) -> bool:
+        """Whether the work should come to an end."""
+        return self._stop.is_set()
+
+    def close(self) -> None:
+        """Stop; a round that is under way ends at the next place where it may."""
+        self._stop.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout=120)
 

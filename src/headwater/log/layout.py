@@ -1,0 +1,120 @@
+"""The layout of a partition: which segments hold it right now.
+
+What it is: ``layout_of`` looks once at the directory and the catalog and says where the partition begins, which
+segments are sealed and which are still Arrow; ``spans_of`` says of each segment how large and how old it is.
+Invariants: a layout is one consistent moment, although appends, sealing, compaction and retention go on meanwhile: the
+directory is listed before the catalog is asked, so a segment that is sealed in between is seen sealed, never missed.
+``alone`` is what sealing, compaction and retention of one partition hold, one at a time over all processes.
+Not here: reading rows (``reading.py``), what should happen to a segment (``retention.py``, ``compaction.py``).
+Read next: ``retention.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headwater.errors import CorruptSegment
+from headwater.log.locks import FileLock
+from headwater.log.partition import arrow_bases
+from headwater.log.sealed import SealedSegment
+from headwater.log.segment import ArrowSegment
+
+if TYPE_CHECKING:
+    from headwater.log.topic import Topic
+
+LOOKS_MAX = 20  # a layout that changes this often while it is looked at is given up
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A partition's segments at one moment. The last Arrow one is active."""
+
+    start_offset: int
+    sealed: tuple[SealedSegment, ...]
+    arrow: tuple[int, ...]  # base offsets
+
+    @property
+    def sealed_end(self) -> int:
+        """Where the sealed part ends and the Arrow part begins."""
+        return self.sealed[-1].next_offset if self.sealed else self.start_offset
+
+
+@dataclass(frozen=True)
+class Span:
+    """One segment as retention sees it: its offsets, size, and the append time of its newest row."""
+
+    base_offset: int
+    next_offset: int
+    bytes: int
+    newest_us: int
+    active: bool = False
+
+
+def partition_directory(topic: Topic, number: int) -> Path:
+    """Where a partition's files are."""
+    return topic.directory / str(number)
+
+
+def layout_of(topic: Topic, number: int) -> Layout:
+    """The partition's segments as they are now."""
+    registry, directory = topic.log.registry, partition_directory(topic, number)
+    for _ in range(LOOKS_MAX):
+        bases = arrow_bases(directory)
+        start, _ = registry.start(topic.id, number)
+        sealed = tuple(registry.sealed(topic.id, number, directory))
+        # Compaction changes the list in one step, but retention also moves the start: both must be of one moment.
+        if registry.start(topic.id, number)[0] == start:
+            break
+    end = sealed[-1].next_offset if sealed else start
+    # What lies below the end is the twin of a sealed segment, about to be deleted.
+    return Layout(start, sealed, tuple(base for base in bases if base >= end))
+
+
+def spans_of(topic: Topic, number: int) -> list[Span]:
+    """Every segment that has rows, in order."""
+    directory = partition_directory(topic, number)
+    for _ in range(LOOKS_MAX):
+        layout = layout_of(topic, number)
+        spans = [Span(s.base_offset, s.next_offset, s.bytes, s.appended_max) for s in layout.sealed]
+        try:
+            for base in layout.arrow:
+                spans += _arrow_span(directory, base, active=base == layout.arrow[-1])
+        except FileNotFoundError:
+            continue  # sealed or dropped since
+        return spans
+    return [span for span in spans if not span.active]
+
+
+def _arrow_span(directory: Path, base: int, *, active: bool) -> list[Span]:
+    try:
+        segment = ArrowSegment(directory, base)
+    except CorruptSegment:
+        if active:
+            return []  # it is just being made; when it is damaged indeed, reading and check say so
+        raise
+    try:
+        if not len(segment.entries):
+            return []
+        newest = int(segment.entries["appended_us"][-1])
+        return [Span(base, segment.next_offset, segment.data_bytes, newest, active and segment.next_base is None)]
+    finally:
+        segment.close()
+
+
+@contextmanager
+def alone(directory: Path, *, wait: bool = False) -> Iterator[bool]:
+    """Be the only one that seals, compacts or retains this partition; False when another one is at it."""
+    lock = FileLock(directory / "seal.lock")
+    try:
+        got = lock.acquire(blocking=wait)
+        try:
+            yield got
+        finally:
+            if got:
+                lock.release()
+    finally:
+        lock.close()
