@@ -23,6 +23,8 @@ def register(spark: SparkSession) -> None:
     >>> home = tempfile.mkdtemp()
     >>> orders = hw.Log(home).topic("orders", "order_id BIGINT, amount DOUBLE")
     >>> _ = orders.append([{"order_id": 1, "amount": 9.5}, {"order_id": 2, "amount": 3.0}])
+    >>> from pyspark.sql import SparkSession
+    >>> spark = SparkSession.builder.master("local[2]").getOrCreate()
     >>> headwater.views.register(spark)
     >>> frame = spark.read.format("headwater").option("home", home).option("topic", "orders").load()
     >>> frame.selectExpr("sum(amount) AS revenue").collect()

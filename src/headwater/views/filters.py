@@ -50,6 +50,10 @@ class Span:
         return low_us <= self.high_us and high_us >= self.low_us
 
 
+EVERYWHERE = Bounds()
+ALWAYS = Span()
+
+
 @dataclass(frozen=True)
 class Pushed:
     """What the log does with a query's filters.
@@ -59,9 +63,9 @@ class Pushed:
     (7, [EqualTo(attribute=('country',), value='DE')])
     """
 
-    bounds: Bounds = Bounds()
-    happened: Span = Span()  # by the event-time column
-    appended: Span = Span()
+    bounds: Bounds = EVERYWHERE
+    happened: Span = ALWAYS  # by the event-time column
+    appended: Span = ALWAYS
     left_to_spark: list[Filter] = field(default_factory=list)
 
     @staticmethod
@@ -92,7 +96,7 @@ class Pushed:
 
     def prune(self, topic: Topic, listing: FileList) -> FileList:
         """Leave out the sealed files whose times cannot match. Tails stay: they are small, and still growing."""
-        if self.happened == Span() and self.appended == Span():
+        if self.happened == ALWAYS and self.appended == ALWAYS:
             return listing
         return replace(listing, files=tuple(file for file in listing.files if self._may_match(topic, file)))
 
@@ -108,7 +112,7 @@ class Pushed:
 
 
 def _column(one: Filter) -> str | None:
-    path = getattr(one, "attribute", ())
+    path: tuple[str, ...] = getattr(one, "attribute", ())
     return path[0] if len(path) == 1 else None
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from headwater.errors import Unavailable
 from headwater.log.ddl import to_ddl
 from headwater.log.filelist import FileList, Range, SealedFile
 from headwater.log.follow import check_columns
@@ -60,6 +61,8 @@ def read_range(
     before the query runs, the query fails and naming the range again gives a frame over what replaced the file.
 
     >>> import headwater as hw, tempfile
+    >>> from pyspark.sql import SparkSession
+    >>> spark = SparkSession.builder.master("local[2]").getOrCreate()
     >>> orders = hw.Log(tempfile.mkdtemp()).topic("orders", "order_id BIGINT, amount DOUBLE")
     >>> _ = orders.append([{"order_id": n, "amount": n / 2} for n in range(10)])
     >>> read_range(spark, orders, {0: 2}, {0: 4}, ["_offset", "amount"]).collect()
@@ -67,27 +70,27 @@ def read_range(
     """
     shape = _shape(topic, columns)
     listing = _verified_listing(topic, start, stop)
-    whole: list[SealedFile] = []
+    whole = [file for file in listing.files if file.whole]
     parts: list[SealedFile] = []
     small: list[Range] = []
     large: list[Range] = []
-    for file in listing.files:
-        if file.stop - file.start <= LOCAL_ROWS_MAX and not file.whole:
-            small.append(Range(file.partition, file.start, file.stop))
-        elif not _native(topic, file.schema_version, shape):
-            large.append(Range(file.partition, file.start, file.stop))
-        else:
-            (whole if file.whole else parts).append(file)
     left = LOCAL_ROWS_MAX
-    for tail in listing.tails:
-        (small if tail.stop - tail.start <= left else large).append(tail)
-        left -= min(left, tail.stop - tail.start)
+    pieces: list[SealedFile | Range] = [*(file for file in listing.files if not file.whole), *listing.tails]
+    for piece in pieces:
+        rows = piece.stop - piece.start
+        if rows <= left:
+            small.append(Range(piece.partition, piece.start, piece.stop))
+            left -= rows
+        elif isinstance(piece, SealedFile):
+            parts.append(piece)
+        else:
+            large.append(piece)
     frames = [_scan(spark, whole, shape)] if whole else []
     frames += [_scan(spark, [file], shape) for file in parts]
     frames += [_through_workers(spark, topic, large, shape)] if large else []
     if small or not frames:
         frames.append(_local(spark, topic, small, shape))
-    return functools.reduce(lambda one, other: one.unionByName(other), frames)
+    return functools.reduce(lambda one, other: one.union(other), frames)
 
 
 def _shape(topic: Topic, columns: Sequence[str] | None) -> pa.Schema:
@@ -107,10 +110,12 @@ def _scan(spark: SparkSession, files: Sequence[SealedFile], shape: pa.Schema) ->
     """One native scan. Of several files all are whole; a single one may be cut by its offsets."""
     from pyspark.sql import functions
 
+    # Every widening that a topic's schema may take (log/evolution.py) is one that Spark's reader does by itself, and
+    # a column that an older file lacks is null: tests/spark/test_evolution_in_spark.py goes through all of them.
     (first, *others) = files
     needed = [field for field in shape if field.name != "_partition"]
     cut = None if others or first.whole else (first.start, first.stop)
-    if cut is not None and "_offset" not in shape.names:
+    if not needed or (cut is not None and "_offset" not in shape.names):
         needed.append(SYSTEM.field("_offset"))
     reader = spark.read.options(**READ_OPTIONS).schema(to_ddl(pa.schema(needed)))
     frame = reader.parquet(*(_literal_path(file.path) for file in files))
@@ -135,93 +140,30 @@ def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _native(topic: Topic, version: int, shape: pa.Schema) -> bool:
-    """Whether Spark's Parquet reader turns this version's columns into the wanted ones by itself."""
-    if version == topic.schema_version:
-        return True
-    stored = topic.row_for_reading(version).schemas[version]
-    return all(
-        reads_natively(stored.field(field.name).type, field.type) for field in shape if field.name in stored.names
-    )
-
-
-def reads_natively(stored: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether Spark's Parquet reader widens one type into the other, exactly. Tested type by type in tests/spark.
-
-    >>> reads_natively(pa.int32(), pa.int64()), reads_natively(pa.int16(), pa.float32())
-    (True, False)
-    """
-    kinds = pa.types
-    if stored.equals(wanted):
-        return True
-    if kinds.is_struct(stored) and kinds.is_struct(wanted):
-        both = [field for field in wanted if stored.get_field_index(field.name) >= 0]
-        return all(reads_natively(stored.field(field.name).type, field.type) for field in both)
-    if kinds.is_list(stored) and kinds.is_list(wanted):
-        return reads_natively(stored.value_type, wanted.value_type)
-    if kinds.is_map(stored) and kinds.is_map(wanted):
-        return stored.key_type.equals(wanted.key_type) and reads_natively(stored.item_type, wanted.item_type)
-    if kinds.is_signed_integer(stored):
-        if kinds.is_signed_integer(wanted):
-            return bool(stored.bit_width < wanted.bit_width)
-        if kinds.is_float64(wanted):
-            return bool(stored.bit_width <= 32)
-        if kinds.is_decimal(wanted):  # Spark asks for room for every value of the stored type in Parquet
-            return bool(wanted.precision - wanted.scale >= (20 if stored.bit_width == 64 else 10))
-        return False
-    if kinds.is_float32(stored):
-        return bool(kinds.is_float64(wanted))
-    if kinds.is_decimal(stored) and kinds.is_decimal(wanted):
-        grows = wanted.scale - stored.scale
-        return bool(grows >= 0 and wanted.precision - stored.precision >= grows)
-    return bool(kinds.is_date32(stored) and wanted.equals(pa.timestamp("us")))
-
-
 # Arrow
 
 
 def _local(spark: SparkSession, topic: Topic, ranges: Sequence[Range], shape: pa.Schema) -> DataFrame:
     """A few rows, read here and put into the plan."""
-    from pyspark.sql.types import StructType
-
     batches = [
         batch.data.cast(shape)
         for wanted in ranges
         for batch in topic.read_partition(wanted.partition, wanted.start, stop=wanted.stop, columns=shape.names)
     ]
-    table = pa.Table.from_batches(batches, schema=shape)
-    return spark.createDataFrame(table, StructType.fromDDL(to_ddl(shape)))
+    frame: DataFrame = spark.createDataFrame(pa.Table.from_batches(batches, schema=shape), to_ddl(shape))
+    return frame
 
 
-def _through_workers(spark: SparkSession, topic: Topic, ranges: Sequence[Range], shape: pa.Schema) -> DataFrame:
-    """Many rows, read by Python workers in parallel: long tails, and files in a type that Spark cannot widen."""
-    from headwater.views import register
+def _through_workers(spark: SparkSession, topic: Topic, tails: Sequence[Range], shape: pa.Schema) -> DataFrame:
+    """Many rows that are not sealed yet, read by Python workers in parallel."""
+    from headwater.views.session import register_source
 
-    register(spark)
-    frames = []
-    for wanted in _joined(ranges):
-        # Every other partition is given an empty range: from its start to its start.
-        offsets = topic.start_offsets()
-        reader = (
-            spark.read.format("headwater")
-            .option("home", str(topic.log.home))
-            .option("topic", topic.name)
-            .option("startingOffsets", json.dumps({**offsets, wanted.partition: wanted.start}))
-            .option("endingOffsets", json.dumps({**offsets, wanted.partition: wanted.stop}))
-        )
-        frames.append(reader.schema(to_ddl(shape)).load())
-    return functools.reduce(lambda one, other: one.unionByName(other), frames)
-
-
-def _joined(ranges: Sequence[Range]) -> list[Range]:
-    """Neighbours made one."""
-    joined: list[Range] = []
-    for wanted in sorted(ranges, key=lambda r: (r.partition, r.start)):
-        if joined and (joined[-1].partition, joined[-1].stop) == (wanted.partition, wanted.start):
-            joined[-1] = Range(wanted.partition, joined[-1].start, wanted.stop)
-        else:
-            joined.append(wanted)
-    return joined
+    register_source(spark)
+    nothing = topic.end_offsets()  # partitions that are not meant are read from their end to their end
+    reader = spark.read.format("headwater").option("home", str(topic.log.home)).option("topic", topic.name)
+    reader = reader.option("startingOffsets", json.dumps({**nothing, **{r.partition: r.start for r in tails}}))
+    reader = reader.option("endingOffsets", json.dumps({**nothing, **{r.partition: r.stop for r in tails}}))
+    return reader.schema(to_ddl(shape)).load()
 
 
 # Checksums
@@ -234,9 +176,13 @@ def _verified_listing(topic: Topic, start: Mapping[int, int], stop: Mapping[int,
     """The files and tails of the range, after each file was compared with its checksum."""
     for _ in range(LISTINGS_MAX):
         listing = topic.files(start, stop)
-        if all([_verify(topic, file) for file in listing.files]):
+        if all(_verify(topic, file) for file in listing.files):
             return listing
-    raise FileNotFoundError(f"the files of topic {topic.name} change faster than they can be listed")
+    raise Unavailable(
+        f'the sealed files of topic "{topic.name}" were replaced {LISTINGS_MAX} times while they were listed',
+        hint="Try again when compaction has come to rest.",
+        topic=topic.name,
+    )
 
 
 def _verify(topic: Topic, file: SealedFile) -> bool:

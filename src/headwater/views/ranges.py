@@ -9,6 +9,7 @@ Read next: ``source.py``; ``log/filelist.py``.
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -110,4 +111,4 @@ def _cut(whole: Range, target: int) -> list[Range]:
     size = whole.stop - whole.start
     count = max(1, round(size / target))
     edges = [whole.start + size * number // count for number in range(count + 1)]
-    return [Range(whole.partition, low, high) for low, high in zip(edges, edges[1:], strict=False)]
+    return [Range(whole.partition, low, high) for low, high in itertools.pairwise(edges)]

@@ -47,7 +47,7 @@ METADATA = pa.schema(
         pa.field("_appended_at", pa.timestamp("us", tz="UTC"), nullable=False),
     ]
 )
-
+POLL_AGE = 1.0  # a stream at rest notices within a second that its topic was deleted
 LOST = (
     'Go on without the lost rows: .option("failOnDataLoss", "false"); or begin anew at what is left: '
     '.option("startingOffsets", "earliest") and, for a stream, a new checkpoint location.'
@@ -165,7 +165,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         """Where the next trigger ends. Called many times a second."""
         with told_plainly():
-            topic = self._topic()
+            topic = open_topic(self.options.home, self.options.topic, age=POLL_AGE)
             begin, end = _numbers(start), self.target or topic.end_offsets()
             for number in end:
                 # A partition cannot shrink: this checkpoint belongs to another topic, or to a restored backup.
@@ -176,7 +176,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, int]:
         """How far the topic reaches; for the query's progress."""
         with told_plainly():
-            return _text(self._topic().end_offsets())
+            return _text(open_topic(self.options.home, self.options.topic, age=POLL_AGE).end_offsets())
 
     def prepareForTriggerAvailableNow(self) -> None:
         """From here on the end stands still. Called once, by ``trigger(availableNow=True)``."""
