@@ -10,23 +10,19 @@ Read next: ``options.py``, ``topic.py``.
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import traceback
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from headwater.cli import check, demo, group, topic
+from headwater.cli import bench, check, demo, group, topic
 from headwater.cli.options import HomeOption, home_before_verb
 from headwater.cli.output import EXIT_INTERRUPTED, abandon_stdout, show_error
 from headwater.errors import HeadwaterError, Misuse
-
-BENCH = "headwater.cli.bench"
 
 
 class Root(TyperGroup):
@@ -77,8 +73,7 @@ app.add_typer(group.app, name="group")
 app.command("check")(check.check)
 app.command("maintain")(check.maintain)
 app.command("demo")(demo.demo)
-if importlib.util.find_spec(BENCH) is not None:
-    app.add_typer(import_module(BENCH).app, name="bench")
+app.add_typer(bench.app, name="bench")
 
 
 def _show_version(wanted: bool) -> None:

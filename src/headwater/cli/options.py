@@ -51,15 +51,22 @@ def home_of(home: Path | None) -> Path:
 @contextmanager
 def opened(home: Path | None, *, create: bool = False) -> Iterator[Log]:
     """The log in the home, closed at the end. Without ``create``, a home that is not there is an error."""
-    from headwater.log.home import FORMAT_FILE, Log
+    from headwater.log.home import Log
 
-    path = home_of(home)
-    if not create and not (path.expanduser() / FORMAT_FILE).exists():
+    path = home_of(home) if create else require_home(home_of(home))
+    with Log(path, create=create) as log:
+        yield log
+
+
+def require_home(path: Path) -> Path:
+    """The same path, if there is a home."""
+    from headwater.log.home import FORMAT_FILE
+
+    if not (path.expanduser() / FORMAT_FILE).exists():
         raise InvalidDeclaration(
             f"there is no Headwater home at {path}",
             detail=None if path.exists() else "There is no such directory.",
             hint=f"Give its path with --home or {HOME_VARIABLE}; `headwater topic create` makes a new one.",
             home=str(path),
         )
-    with Log(path, create=create) as log:
-        yield log
+    return path
