@@ -1,0 +1,102 @@
+"""``headwater demo``: the log at work, by itself, in under a minute.
+
+What it is: real processes append, consume and work on one home; some are killed with ``kill -9``; at the end everything
+is held against what was promised.
+Invariants: it finishes by itself; it exits with 1 and a plain sentence if a promise was not kept; it leaves nothing
+behind (processes, files), unless a home was named or is to be kept.
+Not here: the processes (``demo_parts.py``, ``demo_crew.py``), the adding up (``demo_ledger.py``), the display
+(``demo_screen.py``), the plot (``demo_plot.py``).
+Read next: ``demo_plot.py``.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from headwater.cli.options import JsonOption
+from headwater.cli.output import console, table, write_json
+from headwater.cli.quantities import show_count
+from headwater.errors import Misuse
+
+SECONDS_MIN = 10
+
+
+def demo(
+    seconds: Annotated[float, typer.Option("--seconds", min=SECONDS_MIN, help="About how long it takes.")] = 40,
+    home: Annotated[
+        Path | None,
+        typer.Option("--home", metavar="DIR", help="A new directory to use, and to keep.", show_default=False),
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the temporary home, to look around in it.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """See the log at work: producers, consumers, kills, takeovers, a replay, and a check.
+
+    [cyan]headwater demo[/cyan]
+    [cyan]headwater demo --seconds 20 --json[/cyan]
+    """
+    from headwater.cli.demo_plot import Plot
+    from headwater.cli.demo_screen import LiveScreen, Screen
+
+    if home is not None and home.exists() and any(home.iterdir()):
+        raise Misuse(f"the demo wants a home of its own, and {home} is not empty", hint="Name a new directory.")
+    path = home if home is not None else Path(tempfile.mkdtemp(prefix="headwater-demo-"))
+    live = sys.stdout.isatty() and not as_json
+    try:
+        with LiveScreen() if live else Screen(stderr=as_json) as screen:
+            summary = Plot(path, seconds, screen).run()
+    finally:
+        if home is None and not keep:
+            shutil.rmtree(path, ignore_errors=True)
+    if as_json:
+        write_json(summary)
+    else:
+        _show(summary, path if home is not None or keep else None)
+    if not summary["ok"]:
+        raise typer.Exit(1)
+
+
+def _show(summary: dict[str, Any], kept: Path | None) -> None:
+    out = console()
+    out.print(table(["the demo in numbers", ""], _rows(summary)))
+    for problem in summary["problems"]:
+        out.print(f"[bold red]not kept:[/bold red] {problem}")
+    if summary["ok"]:
+        out.print("[bold green]Every promise was kept.[/bold green]")
+    if kept is not None:
+        out.print(f"The home is kept; look around: headwater --home {kept} topic ls")
+
+
+def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    quiet, whole = summary["wake_ms"], summary["wake_whole_run_ms"]
+    peak, mean = show_count(summary["rate_peak"]), show_count(summary["rate_mean"])
+    damage = f"{summary['missing']} events lost, {summary['written_twice']} written twice"
+    takeovers = ", ".join(f"{each:.1f} s" for each in summary["takeover_seconds"]) or "none"
+    return [
+        ("events appended", f"{summary['events']:,} orders, {summary['messages']:,} emails"),
+        ("appended per second", f"{peak} at the peak, {mean} on average"),
+        ("append → seen by another process", _wake(quiet)),
+        ("  … in the whole run, kills included", _wake(whole)),
+        ("consumers killed, taken over after", f"{summary['consumers_killed']}, {takeovers}"),
+        ("events skipped by the group", f"{summary['skipped']}"),
+        ("events seen again after a kill", f"{summary['seen_again']:,}"),
+        ("producers killed", f"{summary['producers_killed']}: {damage}"),
+        ("workers killed", f"{summary['workers_killed']}"),
+        ("messages accepted exactly once", f"{summary['accepted']:,} of {summary['acceptable']:,}"),
+        ("poison messages in dead letters", f"{summary['dead_letters']} of {summary['poison']}"),
+        ("schema versions", f"{summary['schema_version']}, {summary['coupons']:,} events with the new column"),
+        ("replayed from the start", f"{summary['replay_rows']:,} events, {show_count(summary['replay_rate'])}/s"),
+        ("check of every byte", "clean" if summary["check_ok"] else f"{len(summary['check_problems'])} problems"),
+    ]  # fmt: skip
+
+
+def _wake(wake: dict[str, Any]) -> str:
+    if not wake["samples"]:
+        return "not measured"
+    return f"p50 {wake['p50']} ms, p99 {wake['p99']} ms ({wake['samples']:,} sightings)"

@@ -1,0 +1,139 @@
+"""The entry point: ``headwater NOUN VERB``, and what becomes of errors.
+
+What it is: the typer app with all nouns mounted, and the one place where an error becomes an exit status.
+Invariants: a user's mistake shows message, detail and hint, and no stack trace; with ``--json`` it is the document of
+``error.to_dict()`` on stderr. Statuses: 0 well, 1 a bug or a failed demo, 2 misuse, 3 conflict, 4 unavailable,
+5 corruption, 130 interrupted. A closed pipe (``| head``) ends the program quietly with 0.
+Not here: the verbs. Importing this imports no pyarrow by itself.
+Read next: ``options.py``, ``topic.py``.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from headwater.cli import bench, check, demo, group, topic
+from headwater.cli.options import HomeOption, home_before_verb
+from headwater.cli.output import EXIT_INTERRUPTED, abandon_stdout, show_error
+from headwater.errors import HeadwaterError, Misuse
+
+
+class Root(TyperGroup):
+    """The root command, with every error mapped, however the app is called."""
+
+    def main(
+        self, args: Sequence[str] | None = None, prog_name: str | None = None, complete_var: str | None = None,
+        standalone_mode: bool = True, windows_expand_args: bool = True, **extra: Any,
+    ) -> Any:  # fmt: skip
+        """Run, and leave with the fitting status (or return it, when not ``standalone_mode``)."""
+        words = list(sys.argv[1:] if args is None else args)
+        as_json = "--json" in words
+        try:
+            result = super().main(words, prog_name, complete_var, False, windows_expand_args, **extra)
+            status = result if isinstance(result, int) else 0
+        except HeadwaterError as error:
+            show_error(error, as_json=as_json)
+            status = error.exit_status
+        except (KeyboardInterrupt, typer.Abort):
+            status = EXIT_INTERRUPTED
+        except Exception as error:
+            status = _report(error, as_json=as_json)
+        if standalone_mode:
+            sys.exit(status)
+        return status
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a verb; a reader of our output that goes away (``| head``) has seen enough, which is no error."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+        except BrokenPipeError:
+            abandon_stdout()
+            return 0
+
+
+app = typer.Typer(
+    cls=Root,
+    name="headwater",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+app.add_typer(topic.app, name="topic")
+app.add_typer(group.app, name="group")
+app.command("check")(check.check)
+app.command("maintain")(check.maintain)
+app.command("demo")(demo.demo)
+app.add_typer(bench.app, name="bench")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from headwater import __version__
+
+        typer.echo(f"headwater {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    home: HomeOption = None,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave.")
+    ] = False,
+) -> None:
+    """One ordered, typed log in a directory: topics, groups, and their care.
+
+    Begin with [cyan]headwater demo[/cyan], or:
+
+    [cyan]headwater topic create orders --schema "order_id BIGINT, amount DOUBLE"[/cyan]
+    [cyan]echo '{"order_id": 1, "amount": 9.5}' | headwater topic append orders[/cyan]
+    [cyan]headwater topic tail orders -f[/cyan]
+    """
+    home_before_verb.set(Path(home) if home is not None else None)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit; what the installed script ``headwater`` calls."""
+    app(args=arguments, prog_name="headwater")
+
+
+def _report(error: Any, *, as_json: bool) -> int:
+    """Errors that are not ours: typer's own, which are misuse, and bugs."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+        return Misuse.exit_status
+    if not hasattr(error, "format_message"):
+        return _report_bug(error, as_json=as_json)
+    context = getattr(error, "ctx", None)
+    # Some of typer's messages end with a full stop, or go over several lines; ours are one line.
+    message = " ".join(error.format_message().split()).rstrip(".")
+    hint = f"See: {context.command_path if context else 'headwater'} --help"
+    show_error(Misuse(message[:1].lower() + message[1:], hint=hint), as_json=as_json)
+    return Misuse.exit_status
+
+
+def _report_bug(error: Exception, *, as_json: bool) -> int:
+    trace = "".join(traceback.format_exception(error))
+    bug = HeadwaterError(
+        f"unexpected {type(error).__name__}: {error}",
+        detail=trace if as_json else None,
+        hint="This is a bug of Headwater, not of yours. Please report it with the trace above.",
+    )
+    if not as_json:
+        sys.stderr.write(trace)
+    show_error(bug, as_json=as_json)
+    return bug.exit_status
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""How the command line speaks: tables for people, JSON for programs.
+
+What it is: the two consoles, tables, JSON documents, errors in three parts, and small drawings (sparklines).
+Invariants: results go to stdout, all else (errors, progress, questions) to stderr; with ``--json`` stdout holds one
+document and nothing more, and an error is one document on stderr; colour only on a terminal. A table that is piped is
+never cut.
+Not here: what is said (the verbs); rows of a topic (``tail.py``).
+Read next: ``main.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from headwater.errors import HeadwaterError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+PIPED_WIDTH = 1000
+SPARKS = "▁▂▃▄▅▆▇█"
+EXIT_INTERRUPTED = 130
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A rich console on stdout or stderr. Where nobody looks, lines are as long as they need to be."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(stderr=stderr, width=None if stream.isatty() else PIPED_WIDTH, highlight=False, emoji=False)
+
+
+def say(text: str) -> None:
+    """One line of result for people; ``text`` may hold rich markup."""
+    console().print(text)
+
+
+def write_json(document: Any) -> None:
+    """One JSON document on stdout."""
+    sys.stdout.write(json.dumps(document, default=str, ensure_ascii=False, indent=2) + "\n")
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None) -> Table:
+    """A plain table; a column whose name begins with ``>`` is aligned to the right."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in columns:
+        right = name.startswith(">")
+        made.add_column(name.removeprefix(">"), justify="right" if right else "left", header_style="dim", no_wrap=right)
+    for row in rows:
+        made.add_row(*(cell if isinstance(cell, Text) else Text("" if cell is None else str(cell)) for cell in row))
+    return made
+
+
+def show_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None) -> None:
+    """Print a table on stdout."""
+    console().print(table(columns, rows, title=title))
+
+
+def show_facts(facts: Iterable[tuple[str, Any]]) -> None:
+    """Print names and values, one a line, the names aligned."""
+    listed = [(name, value) for name, value in facts if value is not None]
+    width = max(len(name) for name, _ in listed)
+    out = console()
+    for name, value in listed:
+        out.print(f"[dim]{name:<{width}}[/dim]  ", end="")
+        out.print(str(value), markup=False, soft_wrap=True)
+
+
+def show_error(error: HeadwaterError, *, as_json: bool) -> None:
+    """An error on stderr: message, detail and hint in three colours, or one JSON document."""
+    if as_json:
+        sys.stderr.write(json.dumps(error.to_dict(), default=str, ensure_ascii=False) + "\n")
+        return
+    from rich.text import Text
+
+    out = console(stderr=True)
+    out.print(Text.assemble(("error: ", "bold red"), (error.message, "bold")), soft_wrap=True)
+    if error.detail:
+        out.print(Text(f"  {error.detail}"), soft_wrap=True)
+    if error.hint:
+        out.print(Text.assemble(("  hint: ", "cyan"), (error.hint, "cyan")), soft_wrap=True)
+
+
+def sparkline(values: Sequence[float], *, width: int) -> str:
+    """The last values as a small drawing.
+
+    >>> sparkline([0, 1, 2, 4, 8], width=4)
+    '▁▂▄█'
+    """
+    shown = list(values)[-width:]
+    top = max(shown, default=0) or 1
+    return "".join(SPARKS[min(7, max(0, round(value / top * 7)))] for value in shown)
+
+
+def abandon_stdout() -> None:
+    """Whoever read our output has gone: let the interpreter's last flush go nowhere instead of failing."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, sys.stdout.fileno())
+    finally:
+        os.close(nowhere)
