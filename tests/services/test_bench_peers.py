@@ -75,11 +75,11 @@ def test_a_server_that_does_not_start_is_unavailable_with_its_last_words(tmp_pat
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_no_server_outlives_the_benchmark_however_it_ends(ending: signal.Signals, tmp_path: Path) -> None:
     program = f"""
-        import signal, sys, time, pathlib
+        import pathlib, signal, sys
         sys.path.insert(0, {str(Path(__file__).parent)!r})
         from headwater.bench import log_bench
         from test_bench_peers import _server
-        signal.signal(signal.SIGTERM, log_bench._interrupt)
+        log_bench.Ending().listen()
         with _server(pathlib.Path({str(tmp_path)!r})):
             print("running", flush=True)
             signal.pause()
@@ -111,3 +111,26 @@ def _server(directory: Path) -> contextlib.AbstractContextManager[None]:
 
     command = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", str(port)]
     return running("http", command, directory=directory, ready=ready)
+
+
+def test_a_signal_that_python_swallowed_still_ends_the_benchmark() -> None:
+    program = """
+        import os, signal, weakref
+        from headwater.bench import log_bench
+
+        class Thing: ...
+
+        ending = log_bench.Ending()
+        ending.listen()
+        thing = Thing()
+        reference = weakref.ref(thing, lambda _: os.kill(os.getpid(), signal.SIGTERM))
+        del thing
+        print("swallowed", flush=True)
+        ending.check()
+        print("went on", flush=True)
+    """
+
+    found = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True)
+
+    assert found.stdout.split() == ["swallowed"]
+    assert found.returncode == 128 + signal.SIGTERM

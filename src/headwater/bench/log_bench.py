@@ -74,11 +74,11 @@ def log(
     directory: Annotated[Path | None, typer.Option(help="Where all data goes; default: the temporary one.")] = None,
 ) -> None:
     """Measure the log beside its peers: records/s and MB/s, appending and reading."""
-    # A plain kill ends like Ctrl-C: every server is stopped and every directory removed on the way out.
-    signal.signal(signal.SIGTERM, _interrupt)
+    ending = Ending()
+    ending.listen()
     wanted = [name for name, on in zip(PEERS, (sqlite, redis, nats, kafka), strict=True) if on]
     console = Console(stderr=True)
-    samples = measure(rows, runs=runs, peers=wanted, own=own, directory=directory, console=console)
+    samples = measure(rows, runs=runs, peers=wanted, own=own, directory=directory, console=console, ending=ending)
     bars = BARS if own else ()
     found = samples.measurements(bars)
     if out is None and Path("bench/setup.sh").exists():
@@ -92,8 +92,33 @@ def log(
         report.show(samples, bars, Console(), title=title)
 
 
+class Ending:
+    """A plain kill ends like Ctrl-C: every server is stopped and every directory removed on the way out.
+
+    The signal is remembered as well as raised: Python swallows what is raised inside a finalizer or a weak reference's
+    callback, and a benchmark that lost its signal there would go on for minutes.
+    """
+
+    def __init__(self) -> None:
+        self._number: int | None = None
+
+    def listen(self) -> None:
+        """From now on, SIGINT and SIGTERM end the benchmark."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._note)
+
+    def _note(self, number: int, _: object) -> NoReturn:
+        self._number = number
+        sys.exit(128 + number)
+
+    def check(self) -> None:
+        """End now if a signal came."""
+        if self._number is not None:
+            sys.exit(128 + self._number)
+
+
 def measure(
-    rows: int, *, runs: int, peers: Sequence[str], own: bool, directory: Path | None, console: Console
+    rows: int, *, runs: int, peers: Sequence[str], own: bool, directory: Path | None, console: Console, ending: Ending
 ) -> Samples:
     """Run all rounds and return the samples. Everything started is stopped when this returns or raises."""
     samples = Samples()
@@ -119,6 +144,7 @@ def measure(
         for number in range(-WARM_UP_ROUNDS, runs):
             for title, turn in list(turns):
                 progress(f"round {number + 1} of {runs}: {title}" if number >= 0 else f"warming up: {title}")
+                ending.check()
                 try:
                     taken = turn(check=number < 0)
                 except Exception as error:
@@ -191,10 +217,6 @@ def _progress(console: Console) -> Iterator[Callable[[str], None]]:
     with Progress(*columns, console=console, transient=True, refresh_per_second=1) as progress:
         task = progress.add_task("", total=None)
         yield lambda text: progress.update(task, description=text)
-
-
-def _interrupt(*_: object) -> NoReturn:
-    sys.exit(143)
 
 
 def main() -> None:
