@@ -148,7 +148,9 @@ def write_sealed(
 def _repeating(group: pa.Table | None) -> list[str]:
     """The columns whose values repeat: a dictionary makes these small, and all others slow (measured: by half)."""
     names = ["_appended_at", "_producer"]
-    for field in group.schema if group is not None else []:
+    if group is None:
+        return names
+    for field in group.schema:
         if pa.types.is_string(field.type) or pa.types.is_binary(field.type):
             sample = group.column(field.name).slice(0, 8192)
             if pc.count_distinct(sample).as_py() <= len(sample) // 2:
