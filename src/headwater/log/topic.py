@@ -9,6 +9,7 @@ Read next: ``partition.py`` for writing, ``follow.py`` for reading, ``consumers.
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import random
 import threading
@@ -459,7 +460,7 @@ class Topic:
         partitions = []
         for number in range(self.settings.partitions):
             directory = self.directory / str(number)
-            arrow = [path.stat().st_size for path in directory.glob("*.arrow")] if directory.exists() else []
+            arrow = _sizes(directory, ".arrow")
             known = by_partition.get(number)
             partitions.append({
                 "partition": number, "start_offset": starts[number], "end_offset": ends[number],
@@ -482,6 +483,15 @@ class Topic:
 
     def __repr__(self) -> str:
         return f"Topic({self.name}, {to_ddl(self.schema)})"
+
+
+def _sizes(directory: Path, suffix: str) -> list[int]:
+    """The sizes of a directory's files; one that goes while we look is not counted."""
+    sizes = []
+    for path in directory.glob(f"*{suffix}"):
+        with contextlib.suppress(FileNotFoundError):
+            sizes.append(path.stat().st_size)
+    return sizes
 
 
 def _same_columns(one: pa.Schema, other: pa.Schema) -> bool:
