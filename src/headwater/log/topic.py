@@ -9,7 +9,6 @@ Read next: ``partition.py`` for writing, ``follow.py`` for reading, ``consumers.
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import random
 import threading
@@ -19,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headwater.clock import Clock, format_us
+from headwater.clock import Clock
 from headwater.errors import InvalidDeclaration, Misuse
 from headwater.log import follow, overflow, routing
 from headwater.log.batch import Batch
 from headwater.log.ddl import to_ddl
+from headwater.log.description import describe_topic
 from headwater.log.evolution import conform
 from headwater.log.filelist import FileList, list_files
 from headwater.log.follow import Place
@@ -448,31 +448,7 @@ class Topic:
 
     def describe(self) -> dict[str, Any]:
         """Everything a person may want to know, ready for a table or JSON."""
-        from dataclasses import asdict
-
-        row = self.log.registry.find(self.name) or self._row
-        starts, ends = self.start_offsets(), self.end_offsets()
-        sealed = self.log.registry.catalog.read(
-            "SELECT partition, count(*) AS n, sum(bytes) AS bytes FROM segments WHERE topic_id = ? GROUP BY partition",
-            (self.id,),
-        )
-        by_partition = {r["partition"]: r for r in sealed}
-        partitions = []
-        for number in range(self.settings.partitions):
-            directory = self.directory / str(number)
-            arrow = _sizes(directory, ".arrow")
-            known = by_partition.get(number)
-            partitions.append({
-                "partition": number, "start_offset": starts[number], "end_offset": ends[number],
-                "rows": ends[number] - starts[number], "sealed_segments": known["n"] if known else 0,
-                "sealed_bytes": known["bytes"] if known else 0, "arrow_segments": len(arrow),
-                "arrow_bytes": sum(arrow),
-            })  # fmt: skip
-        return {
-            "name": self.name, "schema": to_ddl(row.schema), "schema_version": row.version,
-            "settings": asdict(row.settings), "created_at": format_us(row.created_us),
-            "dropped_rows": row.dropped_rows, "partitions": partitions,
-        }  # fmt: skip
+        return describe_topic(self)
 
     def close(self) -> None:
         """Give descriptors back. ``Log.close`` does it for all topics."""
@@ -483,15 +459,6 @@ class Topic:
 
     def __repr__(self) -> str:
         return f"Topic({self.name}, {to_ddl(self.schema)})"
-
-
-def _sizes(directory: Path, suffix: str) -> list[int]:
-    """The sizes of a directory's files; one that goes while we look is not counted."""
-    sizes = []
-    for path in directory.glob(f"*{suffix}"):
-        with contextlib.suppress(FileNotFoundError):
-            sizes.append(path.stat().st_size)
-    return sizes
 
 
 def _same_columns(one: pa.Schema, other: pa.Schema) -> bool:
