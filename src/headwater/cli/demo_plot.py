@@ -302,10 +302,11 @@ class Plot:
             report = self.log.check()
         except HeadwaterError as error:
             return [str(error)]
-        problems = [str(problem) for problem in report.problems]
+        # A warning is about something untidy, such as a file that a killed process was just making.
+        errors = [str(problem) for problem in report.problems if problem.severity == "error"]
         took = time.monotonic() - begun
-        self.screen.narrate(f"check of every byte in {took:.1f} s: {len(problems) or 'no'} problems")
-        return problems
+        self.screen.narrate(f"check of every byte in {took:.1f} s: {len(errors) or 'no'} problems")
+        return errors
 
 
 def _broken(summary: dict[str, Any]) -> list[str]:
