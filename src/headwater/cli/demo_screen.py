@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from rich.console import Group as Renderables
 
 SPARK_WIDTH = 24
-NARRATION_LINES = 9
 STATUS_EVERY_S = 3.0
 
 
@@ -93,7 +92,6 @@ class LiveScreen(Screen):
         super().__init__()
         from rich.live import Live
 
-        self._lines: deque[str] = deque(maxlen=NARRATION_LINES)
         self._live = Live(console=self.console, refresh_per_second=8, transient=True)
 
     def update(self, topics: Sequence[TopicState], groups: Sequence[GroupState], progress: float) -> None:

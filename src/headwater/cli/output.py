@@ -94,7 +94,7 @@ def sparkline(values: Sequence[float], *, width: int) -> str:
     """The last values as a small drawing.
 
     >>> sparkline([0, 1, 2, 4, 8], width=4)
-    '▁▂▄█'
+    '▂▃▅█'
     """
     shown = list(values)[-width:]
     top = max(shown, default=0) or 1
