@@ -15,18 +15,18 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from tests.crash.ledger import QuietLog
 
 from headwater.log.care import maintain
 from headwater.log.topic import Topic
 from headwater.testing import Crash, CrashingFiles, ManualClock
+from tests.crash.ledger import QuietLog
 
 
 def quiet(home: Path, **options: Any) -> QuietLog:
     return QuietLog(home, upkeep_interval=None, **options)
 
 
-def prepare(log: QuietLog, clock: ManualClock) -> tuple[Topic, Topic]:
+def prepare(log: QuietLog) -> tuple[Topic, Topic]:
     """Sealed segments with keys replaced and deleted in them, and others that are too old."""
     users = log.topic("users", "id INT, name STRING", key="id", compact=True, tombstone_grace_ms=1000, fsync="always")
     clicks = log.topic("clicks", "x INT", retention_ms=1000, archive="attic", fsync="always")
@@ -55,7 +55,7 @@ def test_care_that_crashes_anywhere_is_repeated_harmlessly(quick_path: Path, pow
     while crashed:
         clock, home = ManualClock(), quick_path / str(number)
         with quiet(home, clock=clock) as log:
-            users, _ = prepare(log, clock)
+            users, _ = prepare(log)
             before = state(users)
         clock.advance(2)
 

@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Any
 from headwater.errors import CorruptSegment, HeadwaterError, ReadOnlyHome, UnknownTopic
 from headwater.log.alerts import ALERTS_TOPIC, Alert, note_corruption, tell, watch_groups
 from headwater.log.compaction import compact_partition, never, seal_closed
-from headwater.log.layout import partition_directory, spans_of
+from headwater.log.layout import spans_of
 from headwater.log.retention import retain_partition
-from headwater.log.segment import ArrowSegment
 
 if TYPE_CHECKING:
     from headwater.log.home import Log
@@ -170,15 +169,7 @@ def end_if_old(topic: Topic, number: int) -> bool:
     """Roll the active segment when its first row is older than ``segment_ms_max``; True when it did."""
     limit_us = topic.clock.now_us() - topic.settings.segment_ms_max * 1000
     spans = spans_of(topic, number)
-    if not spans or not spans[-1].active:
-        return False
     # A look before the lock: a round over many quiet partitions should not open each of them for writing.
-    try:
-        segment = ArrowSegment(partition_directory(topic, number), spans[-1].base_offset)
-    except FileNotFoundError:
+    if not spans or not spans[-1].active or spans[-1].oldest_us > limit_us:
         return False
-    try:
-        old = len(segment.entries) > 0 and int(segment.entries["appended_us"][0]) <= limit_us
-    finally:
-        segment.close()
-    return old and topic.partition(number).roll(older_than_us=limit_us)
+    return topic.partition(number).roll(older_than_us=limit_us)

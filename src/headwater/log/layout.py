@@ -11,17 +11,18 @@ Read next: ``retention.py``.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headwater.errors import CorruptSegment
+from headwater.log.index import DATA, ENTRY_BYTES, ROLL, Entry
 from headwater.log.locks import FileLock
 from headwater.log.partition import arrow_bases
 from headwater.log.sealed import SealedSegment
-from headwater.log.segment import ArrowSegment
+from headwater.log.segment import segment_name
 
 if TYPE_CHECKING:
     from headwater.log.topic import Topic
@@ -45,13 +46,14 @@ class Layout:
 
 @dataclass(frozen=True)
 class Span:
-    """One segment as retention sees it: its offsets, size, and the append time of its newest row."""
+    """One segment as retention sees it: its offsets, size, and the append times of its newest and oldest row."""
 
     base_offset: int
     next_offset: int
     bytes: int
     newest_us: int
     active: bool = False
+    oldest_us: int = 0
 
 
 def partition_directory(topic: Topic, number: int) -> Path:
@@ -79,7 +81,9 @@ def spans_of(topic: Topic, number: int) -> list[Span]:
     directory = partition_directory(topic, number)
     for _ in range(LOOKS_MAX):
         layout = layout_of(topic, number)
-        spans = [Span(s.base_offset, s.next_offset, s.bytes, s.appended_max) for s in layout.sealed]
+        spans = [
+            Span(s.base_offset, s.next_offset, s.bytes, s.appended_max, oldest_us=s.appended_min) for s in layout.sealed
+        ]
         try:
             for base in layout.arrow:
                 spans += _arrow_span(directory, base, active=base == layout.arrow[-1])
@@ -90,19 +94,22 @@ def spans_of(topic: Topic, number: int) -> list[Span]:
 
 
 def _arrow_span(directory: Path, base: int, *, active: bool) -> list[Span]:
-    try:
-        segment = ArrowSegment(directory, base)
-    except CorruptSegment:
-        if active:
-            return []  # it is just being made; when it is damaged indeed, reading and check say so
-        raise
-    try:
-        if not len(segment.entries):
-            return []
-        newest = int(segment.entries["appended_us"][-1])
-        return [Span(base, segment.next_offset, segment.data_bytes, newest, active and segment.next_base is None)]
-    finally:
-        segment.close()
+    """From the first and the last entry of the index: an active one may be long, and is looked at again and again.
+
+    Nothing when it has no rows, or when its index cannot be read: sealing, reading and check say so.
+    """
+    with (directory / f"{segment_name(base)}.index").open("rb", buffering=0) as file:
+        count = os.fstat(file.fileno()).st_size // ENTRY_BYTES
+        first = Entry.unpack(os.pread(file.fileno(), ENTRY_BYTES, ENTRY_BYTES))
+        rolled = False
+        # The last one may be the mark of the end, or still be on its way to the file.
+        for number in range(count - 1, max(0, count - 4), -1):
+            last = Entry.unpack(os.pread(file.fileno(), ENTRY_BYTES, number * ENTRY_BYTES))
+            rolled = rolled or (last is not None and last.kind == ROLL)
+            if first is not None and last is not None and first.kind == last.kind == DATA:
+                growing = active and not rolled
+                return [Span(base, last.next_offset, last.end, last.appended_us, growing, first.appended_us)]
+    return []
 
 
 @contextmanager
