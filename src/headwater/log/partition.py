@@ -22,7 +22,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from headwater.clock import Clock
-from headwater.errors import Fenced, Misuse
+from headwater.errors import CorruptSegment, Fenced, Misuse
 from headwater.log import index
 from headwater.log.files import Files
 from headwater.log.index import DATA, ENTRY_BYTES, Entries, Entry
@@ -32,6 +32,8 @@ from headwater.log.registry import Registry, TopicRow
 from headwater.log.segment import ArrowSegment, Frame, SegmentWriter
 
 logger = logging.getLogger("headwater.log")
+
+OPEN_ATTEMPTS_MAX = 100  # how often a segment may be sealed away while a partition is being opened
 
 
 class StaleSchema(Exception):
@@ -107,8 +109,24 @@ class Partition:
                 self._open_locked()
 
     def _open_locked(self) -> None:
-        if self._opened:
-            return
+        for attempt in range(OPEN_ATTEMPTS_MAX):
+            if self._opened:
+                return
+            # Sealing goes on without this lock and may remove a segment between the look and the opening: look again.
+            try:
+                self._recover_and_load()
+                self._opened = True
+            except FileNotFoundError as error:
+                if not self.directory.exists():
+                    raise deleted(self.topic().name) from error
+                if attempt == OPEN_ATTEMPTS_MAX - 1:
+                    raise CorruptSegment(
+                        f"the file {error.filename} is missing",
+                        hint="Restore it from a backup; `headwater check` tells what else is damaged.",
+                        file=str(error.filename),
+                    ) from error
+
+    def _recover_and_load(self) -> None:
         bases = arrow_bases(self.directory)
         while bases:
             recovery = recover_tail(self.directory, bases[-1], self.files)
@@ -119,22 +137,27 @@ class Partition:
                 break
             bases.pop()
         self._load(bases)
-        self._opened = True
 
     def _load(self, bases: list[int]) -> None:
         """Take the last segment as the active one, or begin one where the last ended."""
         topic = self.topic()
-        self._sequences = self.registry.sequences(topic.id, self.number)
-        end = max(self.registry.sealed_end(topic.id, self.number), self.registry.start(topic.id, self.number)[0])
+        self._sequences = {}
         segment: ArrowSegment | None = None
         for base in bases:
             segment = ArrowSegment(self.directory, base)
             self._note_sequences(segment.entries)
             if base != bases[-1]:
                 segment.close()
+        # After the segments: one that was sealed meanwhile is in the catalog now, with its sequences.
+        for producer, sequence in self.registry.sequences(topic.id, self.number).items():
+            self._sequences[producer] = max(sequence, self._sequences.get(producer, -1))
         self._drop_active()
         if segment is None:
-            self._begin(end)
+            sealed_end, start = (
+                self.registry.sealed_end(topic.id, self.number),
+                self.registry.start(topic.id, self.number),
+            )
+            self._begin(max(sealed_end, start[0]))
             return
         if segment.next_base is not None:
             self._begin(segment.next_base)
