@@ -1,9 +1,10 @@
 """Whether one schema may follow another, and how old batches are read under the new one.
 
 What it is: ``evolve`` merges a new declaration into the stored schema or says why it cannot; ``conform`` makes a
-batch written under an older version look like the latest. Invariants: every batch ever written conforms to every later version without
-losing a value; the merged schema keeps the old columns' order and puts new ones at the end; keys keep their meaning,
-so the partition of a key never changes. Not here: where versions are stored (``catalog.py``), rows (``rows.py``).
+batch written under an older version look like the latest.
+Invariants: every batch ever written conforms to every later version without losing a value; the merged schema keeps
+the old columns' order and puts new ones at the end; keys keep their meaning, so the partition of a key never changes.
+Not here: where versions are stored (``registry.py``), rows (``rows.py``).
 Read next: ``rows.py``.
 """
 
