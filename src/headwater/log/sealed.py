@@ -214,10 +214,10 @@ def _with_system(chunk: Chunk, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def offsets_of(chunk: Chunk) -> pa.Array:
-    """The offset of each row."""
+    """The offset of each row. A chunk may reach beyond its last row, where compaction left a gap."""
     if chunk.offsets is not None:
         return pa.array(chunk.offsets, pa.int64())
-    return pa.array(np.arange(chunk.first_offset, chunk.next_offset, dtype=np.int64))
+    return pa.array(np.arange(chunk.first_offset, chunk.first_offset + chunk.batch.num_rows, dtype=np.int64))
 
 
 def appended_of(chunk: Chunk) -> pa.Array:
