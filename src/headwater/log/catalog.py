@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from headwater.errors import CatalogBusy, CorruptCatalog, DiskFull, HeadwaterError, ReadOnlyHome
+from headwater.errors import CatalogBusy, CorruptCatalog, DiskFull, ReadOnlyHome
 
 BUSY_TIMEOUT_S = 30.0
 
@@ -189,13 +189,15 @@ class Catalog:
     def _translated(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise self._mapped(error) from error
 
-    def _mapped(self, error: sqlite3.Error) -> HeadwaterError | sqlite3.Error:
+    def _mapped(self, error: sqlite3.Error | UnicodeDecodeError) -> Exception:
         name = getattr(error, "sqlite_errorname", "") or ""
         text = str(error)
-        if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")) or "malformed" in text or "not a database" in text:
+        if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")) or any(
+            sign in text for sign in ("malformed", "not a database", "decode")
+        ):
             return CorruptCatalog(
                 f"the catalog {self.path} is damaged: {text}",
                 detail="Topics, schemas and group positions are in it; the segments beside it are untouched.",
