@@ -82,7 +82,8 @@ def append_input(topic: Topic, source: Input, *, batch_rows: int, producer: str 
     except HeadwaterError as error:
         raise _told(error, result, source, producer) from None
     except KeyboardInterrupt:
-        console(stderr=True).print(f"interrupted; {result.rows:,} rows were written before")
+        told = f"interrupted; {result.rows:,} rows were written for certain, the batch at hand perhaps"
+        console(stderr=True).print(told)
         raise
     result.seconds = topic.clock.monotonic() - begun
     result.token = str(token)
