@@ -3,19 +3,49 @@
     capture / append  →  log  →  tick (Spark)  →  views  →  sinks, subscribers, queries
 
 What works today is the log: ``Log``, ``Topic``, producers, consumer groups, work groups. ``App`` is what a user
-declares. Importing this starts no JVM and imports neither pyspark nor pandas.
+declares. Importing this starts no JVM and imports neither pyspark nor pandas; a name brings its module with it when it
+is first used, so that ``headwater --help`` does not wait for pyarrow.
 Read next: ``app.py``, ``log/home.py``, ``ARCHITECTURE.md``.
 """
 
-from headwater import errors
-from headwater.app import App
-from headwater.errors import HeadwaterError
-from headwater.log.batch import Batch
-from headwater.log.home import Log
-from headwater.log.producer import Producer
-from headwater.log.token import Token
-from headwater.log.topic import Topic
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headwater import errors
+    from headwater.app import App
+    from headwater.errors import HeadwaterError
+    from headwater.log.batch import Batch
+    from headwater.log.home import Log
+    from headwater.log.producer import Producer
+    from headwater.log.token import Token
+    from headwater.log.topic import Topic
 
 __version__ = "0.1.0"
 
 __all__ = ["App", "Batch", "HeadwaterError", "Log", "Producer", "Token", "Topic", "__version__", "errors"]
+
+_HOMES = {
+    "App": "headwater.app",
+    "Batch": "headwater.log.batch",
+    "HeadwaterError": "headwater.errors",
+    "Log": "headwater.log.home",
+    "Producer": "headwater.log.producer",
+    "Token": "headwater.log.token",
+    "Topic": "headwater.log.topic",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "errors":
+        return import_module("headwater.errors")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
