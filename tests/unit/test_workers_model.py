@@ -173,4 +173,4 @@ class WorkGroup(RuleBasedStateMachine):
 
 
 TestWorkGroup = WorkGroup.TestCase
-TestWorkGroup.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestWorkGroup.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
