@@ -15,7 +15,7 @@ from headwater.log.home import Log
 def consume(home: str, journal: str) -> None:
     """Consume for ever. The journal says of each batch that it was seen, and then that it was committed."""
     with Log(home) as log, open(journal, "a", buffering=1) as out:
-        consumer = log.topic("orders").consumer("billing", session_timeout=2.0, rows_max=50)
+        consumer = log.topic("orders").consumer("billing", session_timeout=3.0, rows_max=50)
         for batch in consumer:
             out.write(f"seen {batch.partition} {batch.first_offset} {batch.next_offset}\n")
             time.sleep(random.random() * 0.01)  # the work: it makes room for a kill between seeing and committing

@@ -10,6 +10,7 @@ from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 
+from headwater.log.groups import slowest_positions
 from headwater.log.home import Log
 
 MEMBERS = Path(__file__).with_name("group_members.py")
@@ -61,10 +62,14 @@ def test_a_killed_consumers_partitions_are_taken_over_and_nothing_is_skipped(tmp
         topic = log.topic("orders", "id BIGINT", key="id", partitions=6)
         written = 0
 
+        def slowest():
+            return (slowest_positions(log.catalog, topic.id) or {}).values()
+
         def write():
             nonlocal written
-            topic.append([{"id": written + n} for n in range(100)])
-            written += 100
+            if sum(topic.end_offsets().values()) - sum(slowest()) < 500:  # the writer does not outrun a busy machine
+                topic.append([{"id": written + n} for n in range(100)])
+                written += 100
             return True
 
         running += [start("consume", tmp_path / "home", journal) for journal in journals]
@@ -84,14 +89,15 @@ def test_a_killed_consumers_partitions_are_taken_over_and_nothing_is_skipped(tmp
     assert len(ends) == written
     seen = sum((offsets(batches(journal, "seen")) for journal in journals), Counter())
     assert set(seen) == ends  # nothing skipped
-    living_committed = sum((offsets(batches(journal, "committed")) for journal in journals), Counter())
-    assert max(living_committed.values()) == 1
+    committed = sum((offsets(batches(journal, "committed")) for journal in journals), Counter())
+    assert max(committed.values()) == 1
     # What was seen twice was seen once without being committed.
     unfinished = sum((offsets(batches(j, "seen")) - offsets(batches(j, "committed")) for j in journals), Counter())
     assert {place for place, times in seen.items() if times > 1} <= set(unfinished)
-    # And of the killed one that is at most the last batch: all before it was committed.
-    killed = [batch for batch in batches(journals[0], "seen") if batch not in batches(journals[0], "committed")]
-    assert len(killed) <= 1
+    # And of the killed one that is at most the last batch: all before it was committed (or refused, had it been
+    # taken for dead before it was).
+    answered = batches(journals[0], "committed") + batches(journals[0], "fenced")
+    assert len([batch for batch in batches(journals[0], "seen") if batch not in answered]) <= 1
     assert taken_over <= {p for member in description.members for p in member.partitions}
     assert sum(len(member.partitions) for member in description.members) == 6
 
@@ -138,8 +144,9 @@ def test_every_message_is_accepted_once_although_workers_are_killed(tmp_path):
 
             def busy(victim=victim):
                 nonlocal written
-                topic.append([{"id": written + n} for n in range(40)])
-                written += 40
+                if (topic_lag(topic) or 0) < 100:  # always something to do, never a mountain of it
+                    topic.append([{"id": written + n} for n in range(100)])
+                    written += 100
                 return working(names[victim])
 
             eventually(busy, f"{names[victim]} works")

@@ -1,41 +1,46 @@
 """Groups on partitions whose rows are partly gone, by compaction or by retention."""
 
-import dataclasses
-
-import numpy as np
-import pyarrow as pa
 import pytest
 
 from headwater.errors import OffsetOutOfRange
+from headwater.log.compaction import compact_partition
+
+GRACE_S = 60
+REPLACED = -1
 
 
-@pytest.fixture
-def topic(log):
-    topic = log.topic("users", "id BIGINT", partitions=1)
-    topic.append([{"id": n} for n in range(100)])
+def compacted(log, clock, keys, *, deleted=()):
+    """A partition with a row for each key in turn, of which only the latest of each key is left.
+
+    Keys in ``deleted`` get a tombstone at the end, and that is gone as well.
+    """
+    topic = log.topic("users", "id BIGINT", key="id", compact=True, partitions=1, tombstone_grace_ms=GRACE_S * 1000)
+    topic.append([{"id": key} for key in keys])
+    if deleted:
+        topic.delete([{"id": key} for key in deleted])
+    topic.partition(0).roll()
+    clock.advance(GRACE_S)
+    compact_partition(topic, 0, force=True)
     return topic
 
 
-def compact(topic, monkeypatch, keep):
-    """Reading shows what it shows after compaction: offsets as they were, and only some of the rows."""
-    read = topic.read_partition
+def retained(log, clock):
+    """A topic of a hundred rows, and what to call to make retention take the first forty."""
+    topic = log.topic("events", "id BIGINT", partitions=1, retention_ms=1000)
+    topic.append([{"id": n} for n in range(40)])
+    topic.partition(0).roll()
 
-    def read_compacted(*arguments, **options):
-        for batch in read(*arguments, **options):
-            left = np.array([place for place, offset in enumerate(batch.offsets) if keep(offset)], dtype=np.int64)
-            yield dataclasses.replace(batch, data=batch.data.take(pa.array(left)), _offsets=batch.offsets[left])
+    def retain():
+        clock.advance(2)
+        topic.append([{"id": n} for n in range(40, 100)])
+        log.maintain()
+        assert topic.start_offsets() == {0: 40}
 
-    monkeypatch.setattr(topic, "read_partition", read_compacted)
-
-
-def retain_from(topic, start):
-    """Retention has moved the start."""
-    with topic.log.catalog.write() as db:
-        db.execute("UPDATE partitions SET start_offset = ? WHERE topic_id = ?", (start, topic.id))
+    return topic, retain
 
 
-def test_a_worker_skips_compacted_offsets(topic, monkeypatch):
-    compact(topic, monkeypatch, keep=lambda offset: offset % 3 == 0)
+def test_a_worker_skips_compacted_offsets(log, clock):
+    topic = compacted(log, clock, [n if n % 3 == 0 else REPLACED for n in range(100)])
     worker = topic.worker("g")
 
     taken = []
@@ -43,46 +48,40 @@ def test_a_worker_skips_compacted_offsets(topic, monkeypatch):
         taken += [message.offset for message in messages]
         worker.accept(messages)
 
-    assert taken == list(range(0, 100, 3))
+    assert taken == [*range(0, 98, 3), 98, 99]
     assert topic.group("g").positions() == {0: 100}
 
 
-def test_a_worker_jumps_over_a_long_gap_at_once(topic, monkeypatch):
-    compact(topic, monkeypatch, keep=lambda offset: offset in (0, 90))
+def test_a_worker_jumps_over_a_long_gap_at_once(log, clock):
+    topic = compacted(log, clock, [0, *[REPLACED] * 1000, 1])
     worker = topic.worker("g")
 
     messages = worker.take(2, timeout=0) + worker.take(2, timeout=0)
 
-    assert [message.offset for message in messages] == [0, 90]
-    assert topic.log.catalog.read("SELECT lease FROM work_groups")[0][0] <= 3
+    assert [message.offset for message in messages] == [0, 1000, 1001]
+    assert log.catalog.read("SELECT lease FROM work_groups")[0][0] <= 3
 
 
-def test_a_worker_passes_an_end_where_nothing_is_left(topic, monkeypatch):
-    compact(topic, monkeypatch, keep=lambda offset: offset < 5)
-    worker = topic.worker("g")
+def test_groups_pass_an_end_where_nothing_is_left(log, clock):
+    topic = compacted(log, clock, range(100), deleted=range(5, 100))
+    worker, consumer = topic.worker("w"), topic.consumer("c", rows_max=10, background=False)
 
-    worker.accept(worker.take(10, timeout=0))
-
-    assert worker.take(timeout=0) == []
-    assert topic.group("g").describe().lag_total == 0
-
-
-def test_a_consumer_passes_gaps_and_an_empty_end(topic, monkeypatch):
-    compact(topic, monkeypatch, keep=lambda offset: 20 <= offset < 25)
-    consumer = topic.consumer("g", rows_max=10, background=False)
-
+    taken = []
+    while messages := worker.take(10, timeout=0):
+        taken += [message.row["id"] for message in messages]
+        worker.accept(messages)
     batches = list(iter(lambda: consumer.poll(timeout=0), None))
     consumer.commit()
 
-    assert [row["id"] for batch in batches for row in batch.to_pylist()] == [20, 21, 22, 23, 24]
-    assert topic.group("g").describe().lag_total == 0
+    assert taken == [row["id"] for batch in batches for row in batch.to_pylist()] == [0, 1, 2, 3, 4]
+    assert [group.describe().lag_total for group in topic.groups()] == [0, 0]
 
 
-def test_a_worker_skips_and_counts_what_retention_took_first(topic):
-    worker = topic.worker("g")
-    worker.take(10)
-    worker.close()
-    retain_from(topic, 40)
+def test_a_worker_skips_and_counts_what_retention_took_first(log, clock):
+    topic, retain = retained(log, clock)
+    with topic.worker("g") as worker:
+        worker.take(10)
+    retain()
 
     messages = topic.worker("g").take(20, timeout=0)
 
@@ -91,15 +90,16 @@ def test_a_worker_skips_and_counts_what_retention_took_first(topic):
     assert (description.missed, description.positions) == (40, {0: 40})
 
 
-def test_a_consumer_behind_the_start_is_told_the_way_out(topic):
+def test_a_consumer_behind_the_start_is_told_the_way_out(log, clock):
+    topic, retain = retained(log, clock)
     consumer = topic.consumer("g", background=False)
-    retain_from(topic, 40)
+    retain()
 
     with pytest.raises(OffsetOutOfRange) as caught:
         consumer.poll(timeout=0)
 
     assert "offset 0 of group g is before the start" in caught.value.message
-    assert caught.value.hint == "Reset with: headwater group reset g --topic users --to earliest"
+    assert caught.value.hint == "Reset with: headwater group reset g --topic events --to earliest"
     consumer.close()
     topic.group("g").reset("earliest")
     assert topic.consumer("g", background=False).poll(timeout=0).first_offset == 40

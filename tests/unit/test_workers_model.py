@@ -48,6 +48,7 @@ class WorkGroup(RuleBasedStateMachine):
         return self.topic.worker("g", lease=LEASE_S, deliveries_max=DELIVERIES_MAX, max_in_flight=IN_FLIGHT_MAX)
 
     def teardown(self):
+        assert self.log.check().problems == ()
         self.log.close()
         self.directory.cleanup()
 
@@ -173,4 +174,4 @@ class WorkGroup(RuleBasedStateMachine):
 
 
 TestWorkGroup = WorkGroup.TestCase
-TestWorkGroup.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestWorkGroup.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)

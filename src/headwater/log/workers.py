@@ -152,7 +152,7 @@ class Worker:
     def _take_now(self, count: int) -> tuple[list[Message], bool]:
         """Messages that are to be had now, and whether it makes sense to look again at once."""
         now_us = self._clock.now_us()
-        if not self._worth_a_transaction(now_us):
+        if not self._worth_a_transaction(count, now_us):
             return [], False
         given_up: list[tuple[Lease, str]] = []
         leases: list[Lease] = []
@@ -187,7 +187,7 @@ class Worker:
         messages = [Message(self, lease, *rows[lease[:2]]) for lease in leases if lease[:2] in rows]
         return messages, bool(leases or given_up)
 
-    def _worth_a_transaction(self, now_us: int) -> bool:
+    def _worth_a_transaction(self, count: int, now_us: int) -> bool:
         """A look that costs one SELECT; also posts dead letters that a crash, or a full disk, left behind."""
         rows = self._catalog.read(
             "SELECT p.partition, p.next, w.due_us,"
@@ -199,9 +199,9 @@ class Worker:
             raise Fenced(f'group "{self.group}" of topic "{self.topic.name}" was deleted', group=self.group)
         if rows[0]["buried"]:
             post(self.topic, self.group, self._group_id)
-        new = any(self._ends.get(row["partition"], 0) > row["next"] for row in rows)
+        known = sum(max(0, self._ends.get(row["partition"], 0) - row["next"]) for row in rows)
         # Also in the midst of plenty: a long partition must not keep us from seeing that others have grown.
-        if not new or self._clock.monotonic() - self._ends_seen > ENDS_AGE_MAX_S:
+        if known < count or self._clock.monotonic() - self._ends_seen > ENDS_AGE_MAX_S:
             self._ends = self.topic.end_offsets()
             self._ends_seen = self._clock.monotonic()
         if rows[0]["due_us"] <= now_us or any(self._ends[row["partition"]] > row["next"] for row in rows):
