@@ -10,7 +10,10 @@ Read next: ``sealing.py``, ``care.py``.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -89,6 +92,7 @@ class Sealer:
         self._wanted.set()
 
     def _run(self) -> None:
+        _give_way()
         while True:
             self._wanted.wait()
             self._wanted.clear()
@@ -125,6 +129,7 @@ class Caretaker:
             self._thread.start()
 
     def _run(self) -> None:
+        _give_way()
         while not self._stop.wait(self._interval):
             work = self._work()
             if work is None:
@@ -142,6 +147,13 @@ class Caretaker:
         self._stop.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout=120)
+
+
+def _give_way() -> None:
+    """Let appends and reads go first where cores are few: on Linux a thread has a priority of its own."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
 
 
 def _quietly(work: Callable[[], None], what: str) -> None:
