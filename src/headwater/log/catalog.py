@@ -116,8 +116,12 @@ class Catalog:
 
     def _connect(self) -> sqlite3.Connection:
         with self._translated():
-            # A home on a read-only disk cannot hold SQLite's -shm file: "immutable" reads it without.
-            uri = f"{self.path.resolve().as_uri()}" + ("?mode=ro&immutable=1" if self.read_only else "")
+            uri = self.path.resolve().as_uri()
+            if self.read_only:
+                # A read-only disk cannot hold SQLite's -shm file: "immutable" reads without. But it would overlook
+                # what a writer that died left in the -wal file; then SQLite's own way of reading it is needed.
+                wal = self.path.with_name(self.path.name + "-wal")
+                uri += "?mode=ro" + ("" if wal.exists() and wal.stat().st_size else "&immutable=1")
             db = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
             db.row_factory = sqlite3.Row
             if not self.read_only:
