@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from headwater.errors import CatalogBusy, CorruptCatalog, DiskFull, ReadOnlyHome
+from headwater.errors import CatalogBusy, CorruptCatalog, DiskFull, ReadOnlyHome, Unavailable
 
 BUSY_TIMEOUT_S = 30.0
 
@@ -222,5 +222,11 @@ class Catalog:
             return CatalogBusy(
                 f"the catalog {self.path} was held by another process for more than {BUSY_TIMEOUT_S:.0f} s",
                 hint="Look for a stopped process on this home (lsof catalog.sqlite), then try again.",
+            )
+        if name.startswith("SQLITE_IOERR"):
+            return Unavailable(
+                f"the disk refused to read or write the catalog {self.path}: {text}",
+                detail="The change was rolled back.",
+                hint="Look at the disk's health, its free space and the limits of this process, and try again.",
             )
         return error
