@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from headwater.errors import CatalogBusy, CorruptCatalog, DiskFull, ReadOnlyHome, Unavailable
+from headwater.errors import CatalogBusy, ClosedError, CorruptCatalog, DiskFull, ReadOnlyHome, Unavailable
 
 BUSY_TIMEOUT_S = 30.0
 
@@ -199,6 +199,8 @@ class Catalog:
     def _mapped(self, error: sqlite3.Error | UnicodeDecodeError) -> Exception:
         name = getattr(error, "sqlite_errorname", "") or ""
         text = str(error)
+        if "closed database" in text:
+            return ClosedError(f"the log {self.path.parent} was closed", hint="Open it again: Log(home).")
         if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")) or any(
             sign in text for sign in ("malformed", "not a database", "decode")
         ):
