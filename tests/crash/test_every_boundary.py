@@ -131,6 +131,8 @@ def reopen_and_verify(home: Path, ledger: Ledger, fsync: str, *, may_be_lost: bo
         ledger.append(topic, 3)
         ledger.append(topic, 2, producer="importer", sequence=3)
         found = ledger.verify(topic)
+        report = log.check()
+        assert report.ok, str(report)
 
     with QuietLog(home) as log:
         assert ledger.verify(log.topic("orders")) == found

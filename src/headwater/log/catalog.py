@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from headwater.errors import CatalogBusy, CorruptCatalog, DiskFull, ReadOnlyHome
+from headwater.errors import CatalogBusy, ClosedError, CorruptCatalog, DiskFull, ReadOnlyHome, Unavailable
 
 BUSY_TIMEOUT_S = 30.0
 
@@ -116,8 +116,12 @@ class Catalog:
 
     def _connect(self) -> sqlite3.Connection:
         with self._translated():
-            # A home on a read-only disk cannot hold SQLite's -shm file: "immutable" reads it without.
-            uri = f"{self.path.resolve().as_uri()}" + ("?mode=ro&immutable=1" if self.read_only else "")
+            uri = self.path.resolve().as_uri()
+            if self.read_only:
+                # A read-only disk cannot hold SQLite's -shm file: "immutable" reads without. But it would overlook
+                # what a writer that died left in the -wal file; then SQLite's own way of reading it is needed.
+                wal = self.path.with_name(self.path.name + "-wal")
+                uri += "?mode=ro" + ("" if wal.exists() and wal.stat().st_size else "&immutable=1")
             db = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
             db.row_factory = sqlite3.Row
             if not self.read_only:
@@ -195,6 +199,8 @@ class Catalog:
     def _mapped(self, error: sqlite3.Error | UnicodeDecodeError) -> Exception:
         name = getattr(error, "sqlite_errorname", "") or ""
         text = str(error)
+        if "closed database" in text:
+            return ClosedError(f"the log {self.path.parent} was closed", hint="Open it again: Log(home).")
         if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")) or any(
             sign in text for sign in ("malformed", "not a database", "decode")
         ):
@@ -218,5 +224,11 @@ class Catalog:
             return CatalogBusy(
                 f"the catalog {self.path} was held by another process for more than {BUSY_TIMEOUT_S:.0f} s",
                 hint="Look for a stopped process on this home (lsof catalog.sqlite), then try again.",
+            )
+        if name.startswith("SQLITE_IOERR"):
+            return Unavailable(
+                f"the disk refused to read or write the catalog {self.path}: {text}",
+                detail="The change was rolled back.",
+                hint="Look at the disk's health, its free space and the limits of this process, and try again.",
             )
         return error

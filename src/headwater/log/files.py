@@ -104,7 +104,7 @@ def translated(what: str) -> Iterator[None]:
 def mapped(error: OSError, what: str) -> HeadwaterError | OSError:
     """Our error for an operating system's one, or the same error when it is none of ours."""
     where = f" ({error.filename})" if error.filename else ""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return DiskFull(
             f"no space left on the disk for: {what}{where}",
             detail="Nothing of this write was kept; everything acknowledged before it is safe.",

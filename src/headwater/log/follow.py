@@ -138,6 +138,8 @@ def _walk(
             if left <= 0:
                 return
             topic.wait(positions, timeout=min(left, WAIT_S))
+            if topic.log.closed:
+                return
     finally:
         for reader in readers.values():
             reader.close()

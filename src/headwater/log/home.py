@@ -266,6 +266,7 @@ def _prepare(home: Path, files: Files, *, create: bool) -> bool:
             )
         _make(home, marker, files)
     _check_format(home, marker)
+    _check_catalog(home)
     return not os.access(home, os.W_OK) or _on_read_only_disk(home)
 
 
@@ -305,6 +306,20 @@ def _check_format(home: Path, marker: Path) -> None:
             detail="It was written by a newer version. Nothing was changed.",
             hint="Upgrade: pip install --upgrade headwater",
             format=found,
+        )
+
+
+def _check_catalog(home: Path) -> None:
+    """SQLite would make a missing or emptied catalog anew, and all topics would be gone without a word."""
+    catalog = home / "catalog.sqlite"
+    if catalog.exists() and catalog.stat().st_size:
+        return
+    topics = sorted(path.name for path in (home / "topics").iterdir()) if (home / "topics").exists() else []
+    if topics:
+        raise CorruptCatalog(
+            f"the catalog {catalog} is {'empty' if catalog.exists() else 'missing'}",
+            detail=f"There are segments of {len(topics)} topics beside it ({topics[0]}, …); they are untouched.",
+            hint="Stop all processes on this home and restore catalog.sqlite from a backup.",
         )
 
 

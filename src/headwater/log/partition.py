@@ -16,13 +16,14 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
 
 from headwater.clock import Clock
-from headwater.errors import CorruptSegment, Fenced, Misuse
+from headwater.errors import CorruptSegment, DiskFull, Fenced, Misuse
 from headwater.log import index
 from headwater.log.files import Files
 from headwater.log.index import DATA, ENTRY_BYTES, Entries, Entry
@@ -105,7 +106,8 @@ class Partition:
     def open(self) -> None:
         """Recover once per process, before the first read or append."""
         if not self._opened:
-            with self.lock:
+            # Readers need no active segment: where there is no room to begin one, they read what there is.
+            with suppress(DiskFull), self.lock:
                 self._open_locked()
 
     def _open_locked(self) -> None:

@@ -3,7 +3,8 @@
 What it is: ``Producer`` collects rows and appends them when enough have come or a short while has passed.
 Invariants: rows are written in the order of ``send``; what was sent is in the log when ``flush`` returns, not before; a
 batch that is refused is given to the caller of the next ``send`` or ``flush`` and never dropped in silence; a named
-producer counts its batches, so that one tried again after a crash is not written twice.
+producer counts its batches, so that one tried again is not written twice; one that failed half-way (a full disk, a
+busy group) is tried again, under the same number, before anything that comes after it.
 Not here: the check of rows (``rows.py``), durability (the topic's ``fsync``).
 Read next: ``topic.py``.
 """
@@ -11,8 +12,11 @@ Read next: ``topic.py``.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from headwater.errors import ClosedError
 from headwater.log.token import Token
@@ -43,7 +47,9 @@ class Producer:
         self.name = name
         self.batch_rows = batch_rows
         self.linger = linger
-        self._buffer: list[Any] = []
+        # Taken from the left by whoever writes, while others may append: no row falls between two lists.
+        self._buffer: deque[Any] = deque()
+        self._unfinished: tuple[pa.RecordBatch, int] | None = None
         self._lock = threading.RLock()
         self._token = Token({topic.name: {}})
         self._error: BaseException | None = None
@@ -60,7 +66,7 @@ class Producer:
         """Take one row; it is written with others, at the latest after ``linger`` seconds."""
         buffer = self._buffer
         buffer.append(row)
-        if len(buffer) >= self.batch_rows:
+        if len(buffer) >= self.batch_rows or self._error is not None:
             self.flush()
         elif len(buffer) == 1:
             self._start_lingering()
@@ -80,23 +86,38 @@ class Producer:
     def _flush(self) -> None:
         if self._error is not None:
             error, self._error = self._error, None
+            self._wanted.set()  # what came since is still in the buffer
             raise error
         if self._closed and self._buffer:
             raise ClosedError("this producer is closed", hint="Make a new one with topic.producer().")
-        rows, self._buffer = self._buffer, []
+        self._finish()
+        rows = self._taken()
         if rows:
             self._append(rows, None)
 
+    def _taken(self) -> list[Any]:
+        take = self._buffer.popleft
+        return [take() for _ in range(len(self._buffer))]
+
     def _append(self, rows: Any, sequence: int | None) -> Token:
         batch = self.topic._to_batch(rows)
-        if self.name is None:
-            token = self.topic.append_batch(batch)
-        else:
-            number = self.last_sequence + 1 if sequence is None else sequence
-            token = self.topic.append_batch(
-                batch, producer=self.name, sequence=number, producer_id=self._id, epoch=self._epoch
-            )
-            self.last_sequence = max(self.last_sequence, number)
+        if self.name is not None:
+            self._unfinished = (batch, self.last_sequence + 1 if sequence is None else sequence)
+            return self._finish()
+        token = self.topic.append_batch(batch)
+        self._token = self._token | token
+        return token
+
+    def _finish(self) -> Token:
+        """Write the numbered batch that is not known to be written. Some partitions may have their part already."""
+        if self._unfinished is None:
+            return self._token
+        batch, number = self._unfinished
+        token = self.topic.append_batch(
+            batch, producer=self.name, sequence=number, producer_id=self._id, epoch=self._epoch
+        )  # fmt: skip
+        self._unfinished = None
+        self.last_sequence = max(self.last_sequence, number)
         self._token = self._token | token
         return token
 
@@ -121,12 +142,10 @@ class Producer:
             with self._lock:
                 if self._closed:
                     return
+                if self._error is not None:
+                    continue  # the caller is told first; what came since stays in the buffer
                 try:
-                    rows, self._buffer = self._buffer, []
-                    if rows and self._error is None:
-                        self._append(rows, None)
-                    elif rows:
-                        self._buffer = rows + self._buffer
+                    self._flush()
                 except BaseException as error:  # told to the caller of the next send or flush
                     self._error = error
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import xxhash
 
 from headwater.log.files import Files
-from headwater.log.index import DATA, DURABLE, ENTRY_BYTES, HEADER, ROLL, Entry, padded
+from headwater.log.index import DATA, DURABLE, ENTRY_BYTES, HEADER, ROLL, Entry, padded, padding
 from headwater.log.segment import segment_name
 
 
@@ -31,12 +31,13 @@ class Recovery:
     cut_bytes: int = 0
     adopted_rows: int = 0
     lost_rows: int = 0
+    mended: bool = False  # the index, or the last frame's entry, was damaged and written anew; no row was lost by that
     empty: bool = False  # the segment was never completely created; it was removed
 
     @property
     def changed(self) -> bool:
         """Whether anything had to be mended."""
-        return bool(self.cut_bytes or self.adopted_rows or self.lost_rows or self.empty)
+        return bool(self.cut_bytes or self.adopted_rows or self.lost_rows or self.mended or self.empty)
 
     def __str__(self) -> str:
         if self.empty:
@@ -48,6 +49,8 @@ class Recovery:
             told.append(f"{self.cut_bytes} bytes of an unfinished write were cut off")
         if self.lost_rows:
             told.append(f"{self.lost_rows} listed rows did not survive")
+        if self.mended and len(told) == 1:
+            told.append("a damaged index entry was written anew")
         return "; ".join(told)
 
 
@@ -100,9 +103,11 @@ def _recover(
         # the same append is recognised from here on, and acknowledged, so they must be as safe as written anew.
         files.sync(data_fd, label="recover.sync_data")
         synced = end
-    _mend_index(index_fd, base_offset, kept, adopted, roll, min(synced, end), files)
+    mended = _mend_index(index_fd, base_offset, kept, adopted, roll, min(synced, end), files)
+    if kept:
+        mended = _mend_frame(data_fd, kept[-1], files) or mended
     return Recovery(
-        str(data_path), next_offset, cut_bytes, sum(entry.rows for entry in adopted), lost_rows
+        str(data_path), next_offset, cut_bytes, sum(entry.rows for entry in adopted), lost_rows, mended
     )  # fmt: skip
 
 
@@ -156,17 +161,31 @@ def _whole_frame(data_fd: int, position: int, data_bytes: int) -> Entry | None:
     return entry if _payload_holds(data_fd, entry) else None
 
 
+def _mend_frame(data_fd: int, entry: Entry, files: Files) -> bool:
+    """Write a frame's entry and padding anew where they are damaged; its rows are known to be whole."""
+    mended = False
+    rows_end = entry.position + ENTRY_BYTES + entry.length
+    for wanted, position in ((entry.pack(), entry.position), (padding(entry.length), rows_end)):
+        if os.pread(data_fd, len(wanted), position) != wanted:
+            files.write_at(data_fd, wanted, position, label="recover.write_frame")
+            mended = True
+    return mended
+
+
 def _mend_index(
     index_fd: int, base_offset: int, kept: list[Entry], adopted: list[Entry], roll: Entry | None, synced: int,
     files: Files,
-) -> None:  # fmt: skip
+) -> bool:  # fmt: skip
+    """Make the index say what is in the data file; returns whether it did not."""
     size = os.fstat(index_fd).st_size
     have = os.pread(index_fd, size, 0)
     header = Entry.unpack(have)
+    mended = False
     if header is None or header.kind != HEADER or header.position > synced:
         fresh = Entry(kind=HEADER, base_offset=base_offset, position=synced, length=0).pack()
         files.write_at(index_fd, fresh, 0, label="recover.write_index_header")
         size = max(size, ENTRY_BYTES)
+        mended = True
     # Entries that stay are left in place, other processes may be reading them; the rest is cut and written
     # anew. A crash in between loses only copies of what the data file still says.
     wanted = b"".join(entry.pack() for entry in [*kept, *adopted] + ([roll] if roll else []))
@@ -176,5 +195,8 @@ def _mend_index(
         same += ENTRY_BYTES
     if size > ENTRY_BYTES + same:
         files.truncate(index_fd, ENTRY_BYTES + same, label="recover.cut_index")
+        mended = True
     if wanted[same:]:
         files.write(index_fd, [wanted[same:]], label="recover.write_index")
+        mended = True
+    return mended
