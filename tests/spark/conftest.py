@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from headwater.log.home import Log
+
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
 
@@ -37,3 +41,17 @@ def spark() -> Iterator[SparkSession]:
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
     yield session
     session.stop()
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Log]:
+    with Log(tmp_path / "home") as log:
+        yield log
+
+
+@pytest.fixture
+def registered(spark: SparkSession) -> SparkSession:
+    from headwater.views import register
+
+    register(spark)
+    return spark

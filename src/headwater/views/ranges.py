@@ -12,7 +12,6 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from headwater.log.filelist import FileList, Range
 
@@ -51,28 +50,6 @@ def admit(start: Mapping[int, int], end: Mapping[int, int], rows_max: int | None
             taken[number] += more
             left -= more
     return {number: start[number] + taken[number] for number in numbers}
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """What pushed filters leave of a range: some partitions, and offsets from ``low`` up to ``high`` of each.
-
-    >>> Bounds(low=5, high=20).clip([Range(0, 0, 10), Range(1, 30, 40)])
-    [Range(partition=0, start=5, stop=10)]
-    """
-
-    low: int = 0
-    high: int = 2**63 - 1
-    partitions: frozenset[int] | None = None  # None: all
-
-    def clip(self, ranges: Iterable[Range]) -> list[Range]:
-        """The part of each range that is inside; empty ones are left out."""
-        inside = (
-            Range(r.partition, max(r.start, self.low), min(r.stop, self.high))
-            for r in ranges
-            if self.partitions is None or r.partition in self.partitions
-        )
-        return [r for r in inside if r.start < r.stop]
 
 
 def pieces(listing: FileList) -> list[Range]:

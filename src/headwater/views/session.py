@@ -1,6 +1,6 @@
 """The Spark session: what it needs to know before it can read a topic.
 
-What it is: registering the data source, and the three settings without which it would work badly or not at all.
+What it is: registering the data source, and what its workers and its messages need.
 Invariants: pyspark is imported here only when it is called for; a missing pyspark is one sentence with the install
 line; registering twice is harmless.
 Not here: starting Spark, which is the user's; the source itself (``source.py``).
@@ -19,7 +19,6 @@ from headwater.errors import MissingExtra
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 # PySpark logs every failed query as a page of JSON, before the exception that says the same.
 NOISY_LOGGER = "SQLQueryContextLogger"
 
@@ -40,8 +39,6 @@ def register_source(spark: SparkSession) -> None:
     except ModuleNotFoundError as error:
         raise missing_spark(error) from error
     use_this_python(spark)
-    # Spark refuses a source that takes filters unless this is set; for sources that take none it changes nothing.
-    spark.conf.set(PUSHDOWN, "true")
     logging.getLogger(NOISY_LOGGER).setLevel(logging.CRITICAL + 1)
     spark.dataSource.register(TopicSource)
 

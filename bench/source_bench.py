@@ -1,0 +1,210 @@
+"""``python -m bench.source_bench``: reading a topic with Spark, beside plain Parquet files of the same rows.
+
+What it is: a windowed sum over orders of about 100 bytes, read through ``format("headwater")``, through ``read_range``
+and by ``spark.read.parquet`` over the very same sealed files; what the checksums cost; and how long an appended row
+takes to reach ``foreachBatch``.
+Invariants: every way of reading must give the same sum, or the run fails; figures are medians; no bar is set here.
+Not here: the log without Spark (``log_bench.py``).
+Read next: ``docs/spark.md``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+import headwater as hw
+from headwater.bench.report import Measurement, write
+from headwater.bench.shape import DDL, Rows
+from headwater.log.sealed import checksum_of
+from headwater.log.sealing import seal_partition
+from headwater.views import register
+from headwater.views.native import READ_OPTIONS
+from headwater.views.source import read_range
+
+OUT = Path(__file__).parent / "out" / "source.json"
+BATCH_ROWS = 10_000
+WARM_UPS = 5
+SECONDS_MAX = 60.0
+
+
+def main() -> None:
+    """Measure, print a table, write the list."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rows", type=int, default=4_000_000)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--appends", type=int, default=40, help="how many appends the latency is measured over")
+    arguments = parser.parse_args()
+    spark = session()
+    with tempfile.TemporaryDirectory() as folder, hw.Log(Path(folder) / "home") as log:
+        orders = filled(log, arguments.rows)
+        lines = throughput(spark, orders, arguments.runs)
+        lines += latency(spark, log, Path(folder) / "checkpoint", arguments.appends)
+    spark.stop()
+    show(lines)
+    write(lines, OUT)
+
+
+def session():
+    """A Spark of this machine's cores that keeps quiet."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    from pyspark.sql import SparkSession
+
+    spark = (
+        SparkSession.builder.master("local[*]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", str(os.cpu_count()))
+        .config("spark.sql.streaming.noDataMicroBatches.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.log.level", "ERROR")
+        .getOrCreate()
+    )
+    register(spark)
+    return spark
+
+
+def filled(log: hw.Log, rows: int) -> hw.Topic:
+    """A topic with so many rows, all of them sealed."""
+    orders = log.topic("orders", DDL, event_time="at", partitions=2)
+    made = 0
+    while made < rows:
+        count = min(200_000, rows - made)
+        for batch in Rows(count=count, first_id=made).batches(BATCH_ROWS):
+            orders.append(batch)
+        made += count
+    for number, end in orders.end_offsets().items():
+        orders.partition(number).roll()
+        wait_until(lambda number=number, end=end: sealed(orders, number) == end)
+    return orders
+
+
+def sealed(topic: hw.Topic, number: int) -> int:
+    """Seal what can be sealed; how far the sealed part of a partition reaches."""
+    seal_partition(topic, number)
+    return topic.log.registry.sealed_end(topic.id, number)
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Look again until it holds."""
+    deadline = time.monotonic() + SECONDS_MAX
+    while not holds():
+        if time.monotonic() > deadline:
+            raise TimeoutError("it took too long")
+        time.sleep(0.01)
+
+
+def throughput(spark, orders: hw.Topic, runs: int) -> list[Measurement]:
+    """Rows per second of a windowed sum, by every way of reading, the ways taking turns."""
+    start, stop = orders.start_offsets(), orders.end_offsets()
+    rows = sum(stop.values()) - sum(start.values())
+    files = orders.files(start, stop)
+    assert not files.tails
+    paths = [str(file.path) for file in files.files]
+    unchecked = {**READ_OPTIONS, "parquet.page.verify-checksum.enabled": "false"}
+    source = spark.read.format("headwater").option("home", str(orders.log.home)).option("topic", "orders")
+    ways = {
+        "spark.read.parquet, as a user would": lambda: spark.read.parquet(*paths),
+        "spark.read.parquet, page checksums off": lambda: spark.read.options(**unchecked).schema(DDL).parquet(*paths),
+        "spark.read.parquet, page checksums on": lambda: spark.read.options(**READ_OPTIONS).schema(DDL).parquet(*paths),
+        "read_range": lambda: read_range(spark, orders, start, stop),
+        'format("headwater")': lambda: source.load(),
+        'format("headwater"), columns=at,amount': lambda: source.option("columns", "at,amount").load(),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    sums = set()
+    for run in range(runs + 1):
+        for name, way in ways.items():
+            began = time.perf_counter()
+            sums.add(windowed(way()))
+            if run:  # the first round warms up the JVM, the page cache and the workers
+                seconds[name].append(time.perf_counter() - began)
+    assert len(sums) == 1, f"the ways disagree: {sums}"
+    lines = [
+        Measurement(f"windowed sum, {name}", round(rows / statistics.median(each)), "rows/s")
+        for name, each in seconds.items()
+    ]
+    began = time.perf_counter()
+    for file in files.files:
+        checksum_of(file.path)
+    took = time.perf_counter() - began
+    size = sum(file.path.stat().st_size for file in files.files)
+    lines.append(Measurement("sealed files", len(paths), "files"))
+    lines.append(Measurement("sealed files", round(size / 1e6, 1), "MB"))
+    lines.append(Measurement("whole-file checksums, once per process", round(took * 1e3, 1), "ms"))
+    return lines
+
+
+def windowed(frame) -> tuple[int, float]:
+    """Sums by minute and their control: how many windows, and the sum over all."""
+    from pyspark.sql import functions
+
+    by_minute = frame.groupBy(functions.window("at", "1 minute")).agg(functions.sum("amount").alias("amount"))
+    windows, amount = by_minute.agg(functions.count("*"), functions.sum("amount")).collect()[0]
+    return windows, round(amount, 2)
+
+
+def latency(spark, log: hw.Log, checkpoint: Path, appends: int) -> list[Measurement]:
+    """Append to ``foreachBatch``, one append at a time, without and with the rows being read."""
+    lines = []
+    for name, collect in {"called": False, "rows collected": True}.items():
+        topic = log.topic(f"latency-{collect}", DDL, event_time="at", partitions=2)
+        times = sorted(delays(spark, topic, checkpoint / topic.name, appends, collect=collect))
+        for rank, share in {"p50": 0.5, "p95": 0.95}.items():
+            value = times[int(len(times) * share)]
+            lines.append(Measurement(f"append to foreachBatch, {name}, {rank}", round(value * 1e3, 1), "ms"))
+    return lines
+
+
+def delays(spark, topic: hw.Topic, checkpoint: Path, appends: int, *, collect: bool) -> list[float]:
+    """The seconds from before each append until the sink has seen it."""
+    seen = threading.Event()
+
+    def sink(frame, _number: int) -> None:
+        if collect:
+            frame.collect()
+        seen.set()
+
+    reader = spark.readStream.format("headwater").option("home", str(topic.log.home)).option("topic", topic.name)
+    writer = reader.load().writeStream.option("checkpointLocation", str(checkpoint))
+    query = writer.foreachBatch(sink).start()
+    took = []
+    try:
+        for number in range(appends + WARM_UPS):
+            query.processAllAvailable()
+            seen.clear()
+            batch = Rows(count=100, first_id=number * 100).batch
+            began = time.perf_counter()
+            topic.append(batch)
+            if not seen.wait(SECONDS_MAX):
+                raise TimeoutError(f"nothing came: {query.exception()}")
+            took.append(time.perf_counter() - began)
+    finally:
+        query.stop()
+    return took[WARM_UPS:]
+
+
+def show(lines: list[Measurement]) -> None:
+    """Print the table for people."""
+    table = Table(title="Reading a topic with Spark", title_justify="left")
+    table.add_column("what")
+    table.add_column("value", justify="right")
+    table.add_column("unit")
+    for line in lines:
+        table.add_row(line.name, f"{line.value:,}", line.unit)
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
