@@ -174,7 +174,7 @@ class PartitionReader:
     def _locate(self, offset: int) -> tuple[ArrowSegment | None, SealedSegment | None]:
         with self._lock:
             for segment in (self._current, self._tail):
-                if segment is not None and segment.base_offset <= offset:
+                if segment is not None and segment.base_offset <= offset and not segment.removed:
                     segment.refresh()
                     if offset < segment.next_offset:
                         return segment, None

@@ -164,6 +164,11 @@ class ArrowSegment:
         self.entries = self._room[: have + len(fresh)]
 
     @property
+    def removed(self) -> bool:
+        """Whether its files are gone, sealed away: what was compacted or erased since is still in them, so look anew."""
+        return os.fstat(self._data_fd).st_nlink == 0
+
+    @property
     def next_offset(self) -> int:
         """The offset after the last row that this segment lists."""
         if not len(self.entries):
