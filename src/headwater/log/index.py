@@ -23,6 +23,7 @@ ENTRY_BYTES = 128
 MAGIC = 0x31305748  # "HW01" in little-endian order
 HEADER, DATA, ROLL = 1, 2, 3
 DURABLE = 1  # flag: the frame was synced before its entry was listed
+CONTINUES = 2  # flag: the next frame belongs to the same append (a large one); alone they are not a whole batch
 NO_TIME_MIN, NO_TIME_MAX = 2**63 - 1, -(2**63)  # neutral for min and max: "no event time here"
 
 _STRUCT = struct.Struct("<IHHqqqiiqqqqqQ32xQ")

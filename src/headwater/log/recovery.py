@@ -18,7 +18,7 @@ from pathlib import Path
 import xxhash
 
 from headwater.log.files import Files
-from headwater.log.index import DATA, DURABLE, ENTRY_BYTES, HEADER, ROLL, Entry, padded, padding
+from headwater.log.index import CONTINUES, DATA, DURABLE, ENTRY_BYTES, HEADER, ROLL, Entry, padded, padding
 from headwater.log.segment import segment_name
 
 
@@ -94,6 +94,9 @@ def _recover(
             break
         adopted.append(frame)
         end, next_offset = frame.end, frame.next_offset
+    while adopted and adopted[-1].flags & CONTINUES:  # the first frames of a large append whose last was not written
+        torn = adopted.pop()
+        end, next_offset = torn.position, torn.base_offset
 
     cut_bytes = max(0, data_bytes - end)
     if data_bytes != end:  # it may also be too short: the padding after the last frame was cut

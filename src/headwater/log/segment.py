@@ -24,7 +24,7 @@ import xxhash
 from headwater.errors import CorruptSegment
 from headwater.log import index
 from headwater.log.files import Files
-from headwater.log.index import DATA, DURABLE, ENTRY_BYTES, HEADER, ROLL, Entries, Entry
+from headwater.log.index import CONTINUES, DATA, DURABLE, ENTRY_BYTES, HEADER, ROLL, Entries, Entry
 
 READ_BYTES_MAX = 8 << 20  # consecutive frames are fetched in one read of at most about this size
 
@@ -165,7 +165,7 @@ class ArrowSegment:
 
     @property
     def removed(self) -> bool:
-        """Whether its files are gone, sealed away: what was compacted or erased since is still in them, so look anew."""
+        """Whether it was sealed away. Its open file still has what was compacted since: look for the rows anew."""
         return os.fstat(self._data_fd).st_nlink == 0
 
     @property
@@ -243,6 +243,7 @@ class Frame:
     sequence: int
     time_min: int
     time_max: int
+    continues: bool = False  # more frames of the same append follow
 
 
 class SegmentWriter:
@@ -313,7 +314,7 @@ class SegmentWriter:
             entry = Entry(
                 kind=DATA, base_offset=base_offset, position=position, length=length, rows=frame.rows,
                 schema_version=version, producer=frame.producer, sequence=frame.sequence, appended_us=now_us,
-                time_min=frame.time_min, time_max=frame.time_max, flags=DURABLE if sync else 0,
+                time_min=frame.time_min, time_max=frame.time_max, flags=DURABLE * sync | CONTINUES * frame.continues,
                 payload_checksum=xxhash.xxh3_64_intdigest(frame.payload),
             )  # fmt: skip
             entries.append(entry)

@@ -290,7 +290,8 @@ class Topic:
             if settings.event_time is not None and not deleted:
                 low, high = time_range(part.column(settings.event_time))
             number = 0 if sequence is None else sequence * CHUNKS_PER_SEQUENCE + chunk
-            frames.append(Frame(part.serialize(), part.num_rows, producer_id, number, low, high))
+            continues = at + per_frame < rows
+            frames.append(Frame(part.serialize(), part.num_rows, producer_id, number, low, high, continues))
         return frames
 
     def _marks(self, rows: int, deleted: bool) -> pa.Array:
