@@ -253,7 +253,8 @@ class Partition:
         )
         if len(fresh) and index_bytes == active.index_bytes + len(fresh) * ENTRY_BYTES:
             last = Entry.of(fresh[-1])
-            if last.kind == DATA and last.end == data_bytes:
+            # Another version means that the segment was still empty and was replaced for a newer schema.
+            if last.kind == DATA and last.end == data_bytes and last.schema_version == active.version:
                 self._note_sequences(fresh)
                 active.index_bytes, active.data_bytes, active.next_offset = index_bytes, data_bytes, last.next_offset
                 active.opened_us = active.opened_us or int(fresh["appended_us"][0])
