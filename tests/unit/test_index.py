@@ -12,7 +12,8 @@ NUMBERS = st.integers(-(2**63), 2**63 - 1)
 SMALL = st.integers(0, 2**31 - 1)
 ENTRIES = st.builds(
     Entry, kind=st.sampled_from([HEADER, DATA, ROLL]), base_offset=NUMBERS, position=NUMBERS, length=NUMBERS,
-    rows=SMALL, schema_version=SMALL, producer=NUMBERS, sequence=NUMBERS, appended_us=NUMBERS, time_min=NUMBERS, time_max=NUMBERS,
+    rows=SMALL, schema_version=SMALL, producer=NUMBERS, sequence=NUMBERS, appended_us=NUMBERS, time_min=NUMBERS,
+    time_max=NUMBERS,
     payload_checksum=st.integers(0, 2**64 - 1), flags=st.integers(0, 2**16 - 1),
 )  # fmt: skip
 
