@@ -24,7 +24,8 @@ from rich.console import Console
 from rich.table import Table
 
 import headwater as hw
-from headwater.bench.report import Measurement, write
+from headwater.bench import report
+from headwater.bench.report import Measurement, Samples
 from headwater.bench.shape import DDL, Rows
 from headwater.log.sealed import checksum_of
 from headwater.log.sealing import seal_partition
@@ -34,7 +35,7 @@ from headwater.views.source import read_range
 
 OUT = Path(__file__).parent / "out" / "source.json"
 BATCH_ROWS = 10_000
-WARM_UPS = 5
+WARM_UPS = 3
 SECONDS_MAX = 60.0
 
 
@@ -48,11 +49,13 @@ def main() -> None:
     spark = session()
     with tempfile.TemporaryDirectory() as folder, hw.Log(Path(folder) / "home") as log:
         orders = filled(log, arguments.rows)
-        lines = throughput(spark, orders, arguments.runs)
+        samples = throughput(spark, orders, arguments.runs)
+        lines = [*checksums(orders), fixed_cost(spark, orders, arguments.runs)]
         lines += latency(spark, log, Path(folder) / "checkpoint", arguments.appends)
     spark.stop()
+    report.show(samples, [], Console(), title="A windowed sum over a topic, with Spark")
     show(lines)
-    write(lines, OUT)
+    report.write([*samples.measurements([]), *lines], OUT)
 
 
 def session():
@@ -105,54 +108,67 @@ def wait_until(holds: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def throughput(spark, orders: hw.Topic, runs: int) -> list[Measurement]:
-    """Rows per second of a windowed sum, by every way of reading, the ways taking turns."""
+def throughput(spark, orders: hw.Topic, runs: int) -> Samples:
+    """A windowed sum by every way of reading, the ways taking turns."""
     start, stop = orders.start_offsets(), orders.end_offsets()
     rows = sum(stop.values()) - sum(start.values())
-    files = orders.files(start, stop)
-    assert not files.tails
-    paths = [str(file.path) for file in files.files]
+    listing = orders.files(start, stop)
+    assert not listing.tails
+    paths = [str(file.path) for file in listing.files]
     unchecked = {**READ_OPTIONS, "parquet.page.verify-checksum.enabled": "false"}
     source = spark.read.format("headwater").option("home", str(orders.log.home)).option("topic", "orders")
     ways = {
-        "spark.read.parquet, as a user would": lambda: spark.read.parquet(*paths),
+        "spark.read.parquet": lambda: spark.read.parquet(*paths),
         "spark.read.parquet, page checksums off": lambda: spark.read.options(**unchecked).schema(DDL).parquet(*paths),
         "spark.read.parquet, page checksums on": lambda: spark.read.options(**READ_OPTIONS).schema(DDL).parquet(*paths),
         "read_range": lambda: read_range(spark, orders, start, stop),
-        'format("headwater")': lambda: source.load(),
-        'format("headwater"), columns=at,amount': lambda: source.option("columns", "at,amount").load(),
+        "format headwater": lambda: source.load(),
+        "format headwater, columns=at,amount": lambda: source.option("columns", "at,amount").load(),
     }
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    samples = Samples()
     sums = set()
-    for run in range(runs + 1):
+    for run in range(runs + WARM_UPS):
         for name, way in ways.items():
             began = time.perf_counter()
             sums.add(windowed(way()))
-            if run:  # the first round warms up the JVM, the page cache and the workers
-                seconds[name].append(time.perf_counter() - began)
+            if run >= WARM_UPS:  # the first rounds warm up the JVM, the page cache and the workers
+                samples.add(name, rows=rows, seconds=time.perf_counter() - began)
     assert len(sums) == 1, f"the ways disagree: {sums}"
-    lines = [
-        Measurement(f"windowed sum, {name}", round(rows / statistics.median(each)), "rows/s")
-        for name, each in seconds.items()
-    ]
+    return samples
+
+
+def checksums(orders: hw.Topic) -> list[Measurement]:
+    """What read_range does once per process before Spark may read the files."""
+    files = orders.files(orders.start_offsets(), orders.end_offsets()).files
     began = time.perf_counter()
-    for file in files.files:
+    for file in files:
         checksum_of(file.path)
     took = time.perf_counter() - began
-    size = sum(file.path.stat().st_size for file in files.files)
-    lines.append(Measurement("sealed files", len(paths), "files"))
-    lines.append(Measurement("sealed files", round(size / 1e6, 1), "MB"))
-    lines.append(Measurement("whole-file checksums, once per process", round(took * 1e3, 1), "ms"))
-    return lines
+    return [
+        Measurement("sealed files", len(files), "files"),
+        Measurement("sealed files", round(sum(file.path.stat().st_size for file in files) / 1e6, 1), "MB"),
+        Measurement("their whole-file checksums, once per process", round(took * 1e3, 1), "ms"),
+    ]
 
 
-def windowed(frame) -> tuple[int, float]:
+def fixed_cost(spark, orders: hw.Topic, runs: int) -> Measurement:
+    """What the same query costs over no rows at all: how much of the figures above is Spark's own."""
+    end = orders.end_offsets()
+    took = []
+    for _ in range(runs):
+        began = time.perf_counter()
+        windowed(read_range(spark, orders, end, end))
+        took.append(time.perf_counter() - began)
+    return Measurement("the windowed sum over no rows", round(statistics.median(took) * 1e3, 1), "ms")
+
+
+def windowed(frame) -> tuple[int, float | None]:
     """Sums by minute and their control: how many windows, and the sum over all."""
     from pyspark.sql import functions
 
     by_minute = frame.groupBy(functions.window("at", "1 minute")).agg(functions.sum("amount").alias("amount"))
     windows, amount = by_minute.agg(functions.count("*"), functions.sum("amount")).collect()[0]
-    return windows, round(amount, 2)
+    return windows, amount and round(amount, 2)
 
 
 def latency(spark, log: hw.Log, checkpoint: Path, appends: int) -> list[Measurement]:
@@ -197,7 +213,7 @@ def delays(spark, topic: hw.Topic, checkpoint: Path, appends: int, *, collect: b
 
 def show(lines: list[Measurement]) -> None:
     """Print the table for people."""
-    table = Table(title="Reading a topic with Spark", title_justify="left")
+    table = Table(title="Besides", title_justify="left")
     table.add_column("what")
     table.add_column("value", justify="right")
     table.add_column("unit")

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import AnalysisException
 
+from headwater.log.compaction import compact_partition
+from headwater.views.source import read_range
 from tests.spark.topics import NESTED, NOON, append_orders, by_place, forget, order, orders, rows_of, seal
 
 if TYPE_CHECKING:
@@ -118,6 +120,24 @@ def test_tombstones_are_marked(registered: SparkSession, log: Log):
     ]
 
 
+def test_a_compacted_topic_is_read_over_its_gaps(registered: SparkSession, log: Log):
+    topic = log.topic("users", "id INT, name STRING", key="id", compact=True)
+    for round_ in range(5):
+        topic.append([{"id": number, "name": f"{number} in {round_}"} for number in range(20)])
+    seal(topic)
+    compact_partition(topic, 0, wait=True)
+    topic.append([{"id": 1, "name": "new"}])
+    columns = ["id", "name", "_deleted", "_partition", "_offset", "_appended_at"]
+    expected = list(topic.rows(columns=columns))
+    assert len(expected) == 21
+
+    frame = load(registered, topic, includeMetadata="true")
+    ranged = read_range(registered, topic, {0: 10}, {0: 101})
+
+    assert by_place(rows_of(frame)) == expected
+    assert by_place(rows_of(ranged)) == expected
+
+
 def test_nested_types_come_as_they_went(registered: SparkSession, log: Log):
     topic = log.topic("nested", NESTED)
     written = [
@@ -169,7 +189,7 @@ def test_rows_that_retention_took_are_an_error_that_names_the_new_start(register
     append_orders(topic, 10)
     seal(topic)
     append_orders(topic, 5, first=10)
-    forget(topic, 0, before=10)
+    forget(topic)
 
     with pytest.raises(AnalysisException) as caught:
         load(registered, topic, startingOffsets='{"0": 4}').count()

@@ -115,7 +115,7 @@ def test_a_checkpoint_before_the_start_is_an_error_that_names_the_new_start(
     append_orders(topic, 10, first=10)
     seal(topic)
     append_orders(topic, 10, first=20)
-    forget(topic, 0, before=20)
+    forget(topic)
 
     with pytest.raises(StreamingQueryException) as caught:
         stream(registered, topic, tmp_path / "check", batches).awaitTermination(SECONDS_MAX)

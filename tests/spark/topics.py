@@ -6,6 +6,7 @@ import datetime as dt
 import time
 from typing import TYPE_CHECKING, Any
 
+from headwater.log.retention import retain_partition
 from headwater.log.sealing import seal_partition
 
 if TYPE_CHECKING:
@@ -43,13 +44,11 @@ def seal(topic: Topic) -> None:
                 time.sleep(0.01)
 
 
-def forget(topic: Topic, partition: int, before: int) -> None:
-    """What retention does: the sealed segments before an offset go."""
-    registry = topic.log.registry
-    gone = registry.sealed(topic.id, partition, topic.reader(partition).directory, stop=before)
-    registry.move_start(topic.id, partition, before, gone, topic.clock.now_us())
-    for segment in gone:
-        segment.path.unlink()
+def forget(topic: Topic) -> None:
+    """Let retention drop every sealed segment."""
+    topic.log.topic(topic.name, topic.schema, retention_bytes=1)
+    for number in range(topic.settings.partitions):
+        retain_partition(topic, number, wait=True)
 
 
 def rows_of(frame: DataFrame) -> list[dict[str, Any]]:
