@@ -46,10 +46,6 @@ class Portion:
     bytes_read: int
 
 
-class InputRefused(RowRefused):
-    """A row of the input does not fit; ``data`` has its number in the input. The code is that of ``RowRefused``."""
-
-
 @dataclass(frozen=True)
 class Input:
     """What is to be appended, and in which format.
@@ -147,17 +143,15 @@ class Input:
         """Give a refused row the number it has in the input."""
         try:
             yield
-        except InputRefused:
-            raise
         except RowRefused as error:
             row = error.data.get("row")
-            if not isinstance(row, int):  # an unknown column, say: it is about all rows
+            if not isinstance(row, int):  # an unknown column, say, is about all rows; or it was named already
                 raise
             place = f"{self.unit} {numbers[row]} of {self.shown}"
             message = error.message.replace(f"row {row} (counted from 0)", place, 1)
             data = {name: value for name, value in error.data.items() if name != "row"}
             data |= {self.unit: numbers[row], "input": self.shown}
-            raise InputRefused(
+            raise RowRefused(
                 message if message != error.message else f"{place}: {message}",
                 detail=error.detail, hint=error.hint, **data,
             ) from None  # fmt: skip
