@@ -116,14 +116,17 @@ def throughput(spark, orders: hw.Topic, runs: int) -> Samples:
     assert not listing.tails
     paths = [str(file.path) for file in listing.files]
     unchecked = {**READ_OPTIONS, "parquet.page.verify-checksum.enabled": "false"}
-    source = spark.read.format("headwater").option("home", str(orders.log.home)).option("topic", "orders")
+
+    def source():  # a new reader each time: options given to a reader stay with it
+        return spark.read.format("headwater").option("home", str(orders.log.home)).option("topic", "orders")
+
     ways = {
         "spark.read.parquet": lambda: spark.read.parquet(*paths),
         "spark.read.parquet, page checksums off": lambda: spark.read.options(**unchecked).schema(DDL).parquet(*paths),
         "spark.read.parquet, page checksums on": lambda: spark.read.options(**READ_OPTIONS).schema(DDL).parquet(*paths),
         "read_range": lambda: read_range(spark, orders, start, stop),
-        "format headwater": lambda: source.load(),
-        "format headwater, columns=at,amount": lambda: source.option("columns", "at,amount").load(),
+        "format headwater": lambda: source().load(),
+        "format headwater, columns=at,amount": lambda: source().option("columns", "at,amount").load(),
     }
     samples = Samples()
     sums = set()
