@@ -10,7 +10,7 @@ ARGS ?=
 RUN = PYSPARK_PYTHON="$$PWD/.venv/bin/python" PYSPARK_DRIVER_PYTHON="$$PWD/.venv/bin/python"
 TESTS = tests src/headwater --doctest-modules
 
-.PHONY: help demo test check bench bench-log clean
+.PHONY: help demo test check bench bench-log bench-source clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -31,11 +31,14 @@ check: .venv/.ready  ## format, lint, types, then all tests
 	@.venv/bin/python -m mypy
 	@$(MAKE) --no-print-directory test
 
-bench: bench-log  ## every benchmark
+bench: bench-log bench-source  ## every benchmark
 
 bench-log: .venv/.ready  ## the log beside SQLite, Redis, NATS and Kafka, in one run
 	@bash bench/setup.sh
 	@$(RUN) .venv/bin/python -m bench.log_bench $(ARGS)
+
+bench-source: .venv/.ready  ## topics read by Spark, beside plain Parquet
+	@$(RUN) .venv/bin/python -m bench.source_bench $(ARGS)
 
 clean:  ## remove .venv, .tools and caches; results in bench/out stay
 	rm -rf .venv .tools .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist spark-warehouse metastore_db derby.log
