@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headwater.log.sealed import SealedSegment
+
 if TYPE_CHECKING:
     from headwater.log.topic import Topic
 
@@ -32,13 +34,24 @@ class Range:
 class SealedFile:
     """One Parquet file and the part of it that is meant."""
 
-    path: Path
-    partition: int
+    segment: SealedSegment
     start: int
     stop: int
-    whole: bool  # the whole file lies in the range: no filter on _offset is needed
-    rows: int  # of the whole file
-    schema_version: int
+
+    @property
+    def path(self) -> Path:
+        """The Parquet file."""
+        return self.segment.path
+
+    @property
+    def partition(self) -> int:
+        """The partition it belongs to."""
+        return self.segment.partition
+
+    @property
+    def whole(self) -> bool:
+        """Whether the whole file lies in the range, so that no filter on ``_offset`` is needed."""
+        return self.start == self.segment.base_offset and self.stop == self.segment.next_offset
 
 
 @dataclass(frozen=True)
@@ -62,8 +75,7 @@ def list_files(topic: Topic, start: Mapping[int, int], stop: Mapping[int, int]) 
         position = first
         for segment in topic.log.registry.sealed(topic.id, number, reader.directory, start=first, stop=last):
             low, high = max(first, segment.base_offset), min(last, segment.next_offset)
-            whole = low == segment.base_offset and high == segment.next_offset
-            files.append(SealedFile(segment.path, number, low, high, whole, segment.rows, segment.schema_version))
+            files.append(SealedFile(segment, low, high))
             position = high
         if position < last:
             tails.append(Range(number, position, last))

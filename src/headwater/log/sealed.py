@@ -11,10 +11,10 @@ Read next: ``sealing.py``.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sqlite3
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -126,7 +126,7 @@ def write_sealed(
         )  # fmt: skip
         try:
             while first is not None:
-                writer.write_table(first, row_group_size=ROW_GROUP_ROWS)
+                writer.write_table(first, row_group_size=first.num_rows)
                 first = next(groups, None)
         finally:
             writer.close()
@@ -255,30 +255,35 @@ def signed(number: int) -> int:
     return number - (1 << 64) if number >= 1 << 63 else number
 
 
-_verified: dict[Path, tuple[int, int, int]] = {}
-_verified_lock = threading.Lock()
+def verify(segment: SealedSegment) -> None:
+    """Compare a file's bytes with the catalog's checksum, once per process; FileNotFoundError when it is gone."""
+    stat = segment.path.stat()
+    try:
+        _compare(segment.path, stat.st_mtime_ns, stat.st_size, segment.checksum)
+    except _Different:
+        raise damaged(segment, "Its bytes do not match the checksum in the catalog.") from None
+
+
+class _Different(Exception):
+    """The bytes are not those that were written. Not remembered, so that a restored file is looked at again."""
+
+
+@functools.lru_cache(maxsize=65_536)
+def _compare(path: Path, _mtime_ns: int, _size: int, checksum: int) -> None:
+    """Remembered by time and size too: a file that was changed is another one."""
+    if checksum_of(path) != checksum:
+        raise _Different
 
 
 def _open_verified(segment: SealedSegment) -> pq.ParquetFile:
-    """The file, opened, after its bytes were compared with the catalog's checksum (once per process and file)."""
+    """The file, opened, after its bytes were verified."""
     try:
-        stat = segment.path.stat()
-        seen = (stat.st_mtime_ns, stat.st_size, segment.checksum)
-        with _verified_lock:
-            known = _verified.get(segment.path) == seen
-        if known:
-            return pq.ParquetFile(pa.memory_map(str(segment.path)), pre_buffer=False)
-        data = segment.path.read_bytes()
-        if signed(xxhash.xxh3_64_intdigest(data)) != segment.checksum:
-            raise damaged(segment, "Its bytes do not match the checksum in the catalog.")
-        file = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False)
+        verify(segment)
+        return pq.ParquetFile(pa.memory_map(str(segment.path)), pre_buffer=False)
+    except FileNotFoundError:
+        raise
     except (pa.ArrowInvalid, OSError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise
         raise damaged(segment, str(error)) from error
-    with _verified_lock:
-        _verified[segment.path] = seen
-    return file
 
 
 def damaged(segment: SealedSegment, reason: str) -> CorruptSegment:

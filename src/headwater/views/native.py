@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import json
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +23,7 @@ from headwater.log.ddl import to_ddl
 from headwater.log.filelist import FileList, Range, SealedFile
 from headwater.log.follow import check_columns
 from headwater.log.partition import stored_schema
-from headwater.log.sealed import SealedSegment, checksum_of, damaged
+from headwater.log.sealed import SealedSegment, damaged, verify
 from headwater.log.topic import Topic
 
 if TYPE_CHECKING:
@@ -168,15 +167,12 @@ def _through_workers(spark: SparkSession, topic: Topic, tails: Sequence[Range], 
 
 # Checksums
 
-_verified: dict[Path, tuple[int, int, int]] = {}
-_verified_lock = threading.Lock()
-
 
 def _verified_listing(topic: Topic, start: Mapping[int, int], stop: Mapping[int, int]) -> FileList:
     """The files and tails of the range, after each file was compared with its checksum."""
     for _ in range(LISTINGS_MAX):
         listing = topic.files(start, stop)
-        if all(_verify(topic, file) for file in listing.files):
+        if all(_verify(topic, file.segment) for file in listing.files):
             return listing
     raise Unavailable(
         f'the sealed files of topic "{topic.name}" were replaced {LISTINGS_MAX} times while they were listed',
@@ -185,23 +181,12 @@ def _verified_listing(topic: Topic, start: Mapping[int, int], stop: Mapping[int,
     )
 
 
-def _verify(topic: Topic, file: SealedFile) -> bool:
-    """Compare a file with its checksum, once in this process; False when it was replaced and must be listed again."""
-    segment = topic.log.registry.sealed_at(topic.id, file.partition, topic.reader(file.partition).directory, file.start)
-    if segment is None or segment.path != file.path:
-        return False
+def _verify(topic: Topic, segment: SealedSegment) -> bool:
+    """Compare a file with its checksum; False when it was replaced since it was listed."""
     try:
-        stat = file.path.stat()
-        seen = (stat.st_mtime_ns, stat.st_size, segment.checksum)
-        with _verified_lock:
-            if _verified.get(file.path) == seen:
-                return True
-        if checksum_of(file.path) != segment.checksum:
-            raise damaged(segment, "Its bytes do not match the checksum in the catalog.")
+        verify(segment)
     except FileNotFoundError:
         return _still_listed(topic, segment)
-    with _verified_lock:
-        _verified[file.path] = seen
     return True
 
 
