@@ -10,7 +10,6 @@ from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 
-from headwater.log.groups import slowest_positions
 from headwater.log.home import Log
 
 MEMBERS = Path(__file__).with_name("group_members.py")
@@ -63,7 +62,7 @@ def test_a_killed_consumers_partitions_are_taken_over_and_nothing_is_skipped(tmp
         written = 0
 
         def slowest():
-            return (slowest_positions(log.catalog, topic.id) or {}).values()
+            return (offset for group in topic.groups() for offset in group.positions().values())
 
         def write():
             nonlocal written

@@ -3,7 +3,7 @@ import datetime as dt
 import pytest
 
 from headwater.errors import Conflict, LeaseLost, OffsetOutOfRange, UnknownGroup
-from headwater.log.groups import ClampedPosition, clamp_positions, slowest_positions
+from headwater.log.groups import ClampedPosition, clamp_positions
 
 
 @pytest.fixture
@@ -147,15 +147,6 @@ def test_a_deleted_group_begins_anew(topic):
 
     assert topic.groups() == []
     assert consumer(topic).poll(timeout=0).first_offset == 0
-
-
-def test_the_slowest_positions_are_over_all_groups(log, topic):
-    assert slowest_positions(log.catalog, topic.id) is None
-    consumer(topic, "a").commit({0: 7})
-    worker = topic.worker("b")
-    worker.accept(worker.take(3))
-
-    assert slowest_positions(log.catalog, topic.id) == {0: 3}
 
 
 def test_positions_ahead_of_the_log_are_brought_back(log, topic):

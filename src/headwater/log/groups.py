@@ -260,16 +260,6 @@ def resolve_place(topic: Topic, place: Place) -> dict[int, int]:
     return offsets
 
 
-def slowest_positions(catalog: Catalog, topic_id: int) -> dict[int, int] | None:
-    """The lowest position of each partition over all groups; None when the topic has no group."""
-    rows = catalog.read(
-        "SELECT positions.partition, min(positions.offset) FROM groups"
-        " JOIN positions ON positions.group_id = groups.id WHERE groups.topic_id = ? GROUP BY positions.partition",
-        (topic_id,),
-    )
-    return {row[0]: row[1] for row in rows} or None
-
-
 @dataclass(frozen=True)
 class ClampedPosition:
     """A position that was ahead of the log after a power cut, and where it was put."""
