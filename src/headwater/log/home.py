@@ -10,6 +10,7 @@ Read next: ``topic.py``; ``docs/internals/files.md``.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import logging
 import os
@@ -138,11 +139,15 @@ class Log:
         """Remove a topic, its rows and its groups, for good."""
         topic = self.topic(name)
         directory = topic.directory
+        with contextlib.ExitStack() as locks:
+            # Nobody appends meanwhile; whoever waits for a lock finds the files gone and is told so.
+            for number in range(topic.settings.partitions):
+                locks.enter_context(topic.partition(number).lock)
+            self.registry.delete(topic.id)
+            with translated(f"remove {directory}"):
+                shutil.rmtree(directory, ignore_errors=True)
         topic.close()
         self._topics.pop(name, None)
-        self.registry.delete(topic.id)
-        with translated(f"remove {directory}"):
-            shutil.rmtree(directory, ignore_errors=True)
 
     # Care
 

@@ -371,6 +371,9 @@ class Partition:
     def sync(self) -> None:
         """Bring what was appended so far to disk, without holding up appends meanwhile."""
         with self._turn:
+            if self._active is None:  # a failed append dropped it; what came before may still need the sync
+                with self.lock:
+                    self._open_locked()
             active = self._active
             if active is None or active.writer.synced_bytes >= active.data_bytes:
                 return
@@ -380,7 +383,8 @@ class Partition:
             self.files.sync(duplicate, label="interval.sync_data")
         finally:
             os.close(duplicate)
-        with self._turn:
+        # Under the file lock: another process that opens the partition reads the mark and may write it too.
+        with self._turn, self.lock:
             if self._active is active:
                 active.writer.note_synced(data_bytes)
 

@@ -30,6 +30,9 @@ CHUNKS_PER_SEQUENCE = 1 << 16
 class Producer:
     """Made by ``topic.producer()``. Threads may share one.
 
+    ``last_sequence`` is the highest number that some partition has. A program that died in the middle of an append
+    begins by sending that number again: partitions that have it recognise it.
+
     >>> import headwater as hw, tempfile
     >>> topic = hw.Log(tempfile.mkdtemp()).topic("t", "x INT")
     >>> producer = topic.producer("importer")

@@ -30,6 +30,7 @@ from headwater.log.sealed import SealedSegment, appended_of, offsets_of, produce
 from headwater.log.segment import ArrowSegment, Chunk, joined
 
 BATCH_ROWS = 65_536
+LOOKS_MAX = 3  # a segment that is not found may have been sealed or compacted between two looks
 SMALL_ROWS = 4_096  # frames with fewer rows are joined into larger batches
 
 
@@ -163,13 +164,16 @@ class PartitionReader:
             except FileNotFoundError:
                 pass  # compacted or dropped in between: look again
             missing += 1
-            if missing > 3:
+            if missing > LOOKS_MAX:
                 self.check_bounds(position, self.end_offset())
-                raise CorruptSegment(
-                    f'no segment holds offset {position} of topic "{self.topic().name}" partition {self.number}',
-                    hint="A file is missing from the home: restore it from a backup; `headwater check` lists all.",
-                    offset=position,
-                )
+                raise self._missing(position)
+
+    def _missing(self, offset: int) -> CorruptSegment:
+        return CorruptSegment(
+            f'no segment holds offset {offset} of topic "{self.topic().name}" partition {self.number}',
+            hint="A file is missing from the home: restore it from a backup; `headwater check` lists all.",
+            offset=offset,
+        )
 
     def _locate(self, offset: int) -> tuple[ArrowSegment | None, SealedSegment | None]:
         with self._lock:
@@ -232,27 +236,33 @@ class PartitionReader:
 
     def offset_at(self, moment_us: int) -> int:
         """The first offset whose event time (append time, without one) is at or after the moment; the end if none."""
-        topic = self.topic()
-        column = topic.settings.event_time
-        start, end = self.start_offset(), self.end_offset()
-        for segment in self.registry.sealed(topic.id, self.number, self.directory, start=start):
-            newest = segment.time_max if column else segment.appended_max
-            if newest is not None and newest >= moment_us:
-                found = self._first_in(segment.base_offset, segment.next_offset, column, moment_us)
-                if found is not None:
-                    return max(found, start)
-        position = max(start, self.registry.sealed_end(topic.id, self.number))
-        for base in arrow_bases(self.directory):
-            segment_ = self._open(base)
-            if segment_ is None or segment_.next_offset <= position:
+        column = self.topic().settings.event_time
+        position = self.start_offset()
+        end = self.end_offset()
+        missing = 0
+        while position < end:
+            arrow, sealed = self._locate(position)
+            if sealed is not None:
+                newest = sealed.time_max if column else sealed.appended_max
+                ranges = [(position, sealed.next_offset)] if newest is not None and newest >= moment_us else []
+                following = sealed.next_offset
+            elif arrow is not None:
+                newest_each = arrow.entries["time_max" if column else "appended_us"]
+                fitting = arrow.entries[(newest_each >= moment_us) & (newest_each != NO_TIME_MAX)]
+                pairs = zip(fitting["base_offset"].tolist(), fitting["rows"].tolist(), strict=True)
+                ranges = [(max(first, position), first + rows) for first, rows in pairs if first + rows > position]
+                following = arrow.next_offset
+            else:  # sealed, or dropped, between two looks
+                missing += 1
+                if missing > LOOKS_MAX:
+                    self.check_bounds(position, end)
+                    raise self._missing(position)
                 continue
-            newest_each = segment_.entries["time_max" if column else "appended_us"]
-            for number in np.flatnonzero((newest_each >= moment_us) & (newest_each != NO_TIME_MAX)).tolist():
-                entry = segment_.entries[number]
-                first = int(entry["base_offset"])
-                found = self._first_in(max(first, start), first + int(entry["rows"]), column, moment_us)
+            for first, last in ranges:
+                found = self._first_in(first, last, column, moment_us)
                 if found is not None:
                     return found
+            position = following
         return end
 
     def _first_in(self, start: int, stop: int, column: str | None, moment_us: int) -> int | None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headwater.clock import Clock
-from headwater.errors import InvalidDeclaration, Misuse
+from headwater.errors import HeadwaterError, InvalidDeclaration, Misuse
 from headwater.log import follow, overflow, routing
 from headwater.log.batch import Batch
 from headwater.log.ddl import to_ddl
@@ -234,9 +234,12 @@ class Topic:
         if self.settings.overflow != "keep" and not self._admitted(rows):
             self.log.registry.count_dropped(self.id, rows)
             return Token({self.name: {}}, dropped_rows=rows)
-        frontier = {}
+        frontier: dict[int, int] = {}
         for number, part in self._route(batch, sequence):
-            frontier[number] = self._append_to(number, part, producer or "", producer_id, epoch, sequence, deleted)
+            try:
+                frontier[number] = self._append_to(number, part, producer or "", producer_id, epoch, sequence, deleted)
+            except HeadwaterError as error:
+                raise _partly(error, sorted(frontier), named=producer is not None) from error.__cause__
         return Token({self.name: frontier})
 
     def _admitted(self, rows: int) -> bool:
@@ -460,6 +463,20 @@ class Topic:
 
     def __repr__(self) -> str:
         return f"Topic({self.name}, {to_ddl(self.schema)})"
+
+
+def _partly(error: HeadwaterError, written: list[int], *, named: bool) -> HeadwaterError:
+    """A keyed batch may fail when some partitions have their part of it already: say so."""
+    if written:
+        error.detail = f"Partitions {', '.join(map(str, written))} have their part of this batch, the others have not."
+        again = (
+            "the partitions that have it recognise it."
+            if named
+            else "with a producer and a sequence no row is doubled."
+        )
+        error.hint = f"{error.hint or ''} Append it again: {again}".strip()
+        error.data["written_partitions"] = written
+    return error
 
 
 def _same_columns(one: pa.Schema, other: pa.Schema) -> bool:

@@ -58,7 +58,8 @@ class Flusher:
                     self._condition.wait(left)
                     continue
                 del self._dirty[partition]
-            _quietly(partition.sync, f"sync of {partition.directory}")
+            if not _quietly(partition.sync, f"sync of {partition.directory}"):
+                self.mark(partition)  # again after the next interval
 
     def close(self, *, sync: bool = True) -> None:
         """Stop; with ``sync``, after bringing everything to disk."""
@@ -156,8 +157,11 @@ def _give_way() -> None:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
 
 
-def _quietly(work: Callable[[], None], what: str) -> None:
+def _quietly(work: Callable[[], None], what: str) -> bool:
+    """Do the work; an error is logged. Whether it was done."""
     try:
         work()
+        return True
     except Exception as error:
         logger.warning("%s failed: %s", what, error)
+        return False
