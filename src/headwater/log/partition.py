@@ -372,6 +372,8 @@ class Partition:
         """Bring what was appended so far to disk, without holding up appends meanwhile."""
         with self._turn:
             if self._active is None:  # a failed append dropped it; what came before may still need the sync
+                if not self.directory.exists():
+                    return  # the topic was deleted
                 with self.lock:
                     self._open_locked()
             active = self._active
