@@ -51,6 +51,7 @@ BARS = (
     Bar("row by row, beside the best peer", f"{ROW_BY_ROW}, interval", BEST_APPENDS, 1.0),
     Bar("row by row, beside the best peer given dicts", f"{ROW_BY_ROW}, interval", DICT_APPENDS),
     Bar("sequential read, beside the best peer", READ_ARROW, READS, 10.0),
+    Bar("sequential read of sealed segments, beside the best peer", READ_SEALED, READS, 10.0),
     Bar("append with many segments retained, beside none", FULL, (EMPTY,), 0.9),
 )
 

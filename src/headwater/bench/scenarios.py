@@ -108,7 +108,8 @@ class ReadScenarios:
     def __init__(self, directory: Path, material: Material) -> None:
         self._material = material
         self._stack = contextlib.ExitStack()
-        self.arrow = self._stack.enter_context(_empty_topic(directory))
+        # One segment that is never full, or the background would seal it while it is measured.
+        self.arrow = self._stack.enter_context(_empty_topic(directory, segment_bytes_max=1 << 40))
         self.sealed = self._stack.enter_context(_empty_topic(directory))
         for topic in (self.arrow, self.sealed):
             for _ in range(material.repeats):

