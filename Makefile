@@ -23,6 +23,7 @@ demo: .venv/.ready  ## see the log at work, in under a minute
 	@$(RUN) .venv/bin/headwater demo $(ARGS)
 
 test: .venv/.ready  ## all tests, with the examples in docstrings, README and docs
+	@bash bench/setup.sh
 	@$(RUN) .venv/bin/python -m pytest $(if $(ARGS),$(ARGS),$(TESTS))
 
 check: .venv/.ready  ## format, lint, types, then all tests

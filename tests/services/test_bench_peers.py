@@ -22,23 +22,19 @@ _SECONDS_MAX = 30.0
 
 
 @pytest.mark.parametrize("name", PEERS)
-def test_a_peer_gives_back_what_it_was_given_or_says_how_to_get_it(name: str, tmp_path: Path) -> None:
+def test_a_peer_gives_back_what_it_was_given(name: str, tmp_path: Path) -> None:
     rows = Rows(count=2_500)
     peer = PEERS[name]()
 
     readings: list[tuple[Mode, float, Reading]] = []
-    reason = "installed"
     try:
-        peer.setup(tmp_path)
+        peer.setup(tmp_path)  # make test has brought every peer: one that is missing is a failure
         for mode in peer.modes:
             seconds = peer.append(rows, mode)
             readings.append((mode, seconds, peer.read_all(check=True)))
-    except PeerUnavailable as error:
-        reason = str(error)
     finally:
         peer.teardown()
 
-    assert "install" in reason or "setup.sh" in reason
     for mode, seconds, reading in readings:
         assert seconds > 0
         assert reading.rows == rows.count
