@@ -194,7 +194,7 @@ class Topic:
         ]
         return self.append_batch(pa.RecordBatch.from_arrays(columns, schema=_nullable(self.schema)), deleted=True)
 
-    def producer(self, name: str | None = None, *, batch_rows: int = 4096, linger: float = 0.05) -> Producer:
+    def producer(self, name: str | None = None, *, batch_rows: int = 8192, linger: float = 0.05) -> Producer:
         """A buffered producer: ``send`` one row at a time, written in batches.
 
         With a ``name`` it is idempotent, and a newer producer of the same name shuts out an older one.
