@@ -3,7 +3,8 @@
 What it is: threads of a ``Log`` that sync topics with ``fsync="interval"`` (``Flusher``), seal rolled segments
 (``Sealer``) and run a round of care every now and then (``Caretaker``).
 Invariants: they do nothing that ``Log.maintain`` would not do; an error in one is logged, is tried again (the next
-``maintain`` reports it if it lasts), and never stops appends; they start when there is a topic to work on, not with the opening of a home.
+``maintain`` reports it if it lasts), and never stops appends; they start when there is a topic to work on, not with
+the opening of a home.
 Not here: what a round does (``care.py``).
 Read next: ``sealing.py``, ``care.py``.
 """
