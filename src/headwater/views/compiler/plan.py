@@ -1,0 +1,232 @@
+"""A plan: what the compiler hands to whoever runs ticks.
+
+What it is: frozen descriptions of a view as *stages*. A stage reads relations (base tables, topics, other stages),
+is given what changed in them, and yields what changes in its own rows. All SQL here is text in Spark's dialect.
+Invariants: stages stand in dependency order and the last one carries the view's name; every table that a stage's SQL
+mentions is one of its leaves; columns that begin with an underscore are hidden from users.
+Not here: how a stage is run (``views/tick.py`` on Spark, ``tests/compiler/duck.py`` on DuckDB); how a plan is made
+(``compile.py``).
+Read next: ``compile.py``.
+
+The algebra. A relation's content is a bag of rows. A *weighted* table holds rows with ``_weight BIGINT``: the content
+is the sum of the weights of equal rows, whatever the order and the number of rows. *Changes* are a weighted table too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+WEIGHT = "_weight"
+
+
+class Kind(StrEnum):
+    """What a stage's tick costs; see the table in ``docs/views.md``."""
+
+    LINEAR = "linear"  # the changes
+    BILINEAR = "bilinear"  # the changes and their matches
+    ACCUMULATING = "accumulating"  # the groups touched
+    KEYED = "keyed"  # the rows of the touched keys
+    WHOLE = "whole"  # everything
+
+
+class Content(StrEnum):
+    """What a leaf must be bound to."""
+
+    CHANGES = "changes"  # weighted: what this tick changed in the relation
+    BEFORE = "before"  # weighted: the relation as the previous tick left it
+    AFTER = "after"  # weighted: the relation with this tick's changes (before, and changes, one below the other)
+    BAG = "bag"  # not weighted: the rows after this tick, each as often as it is there
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column and its type as Spark writes it in DDL; None when nobody knows it yet."""
+
+    name: str
+    type: str | None = None
+
+
+@dataclass(frozen=True)
+class Relation:
+    """What the compiler is told about a table, a topic or another view."""
+
+    name: str
+    columns: tuple[Column, ...]
+    key: tuple[str, ...] = ()  # unique, when not empty
+    append_only: bool = False  # rows never leave: no negative weights, ever
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """A leaf needs no more than the rows whose ``columns`` equal ``source_columns`` of some row of leaf ``source``.
+
+    Equal as in SQL: a null matches nothing. Whoever binds the leaf may bind more rows than these, up to all of them;
+    the SQL stays right, for it repeats the condition.
+    """
+
+    columns: tuple[str, ...]
+    source: str  # the name of another leaf of the same term, which has no lookup or one that does not lead back here
+    source_columns: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One mention of a relation in a stage's SQL."""
+
+    name: str  # the table name in the SQL text, unique in the stage: "_l0", "_l1", …
+    relation: str  # a base relation, another view, or an earlier stage of this view
+    content: Content
+    columns: tuple[str, ...]  # all that the SQL uses of it (without _weight)
+    lookup: Lookup | None = None
+
+
+@dataclass(frozen=True)
+class Term:
+    """One summand of a flow's changes. Yields the flow's columns and ``_weight``.
+
+    It is zero, and need not be run, when the leaf named ``changes`` is bound to no rows.
+    """
+
+    sql: str
+    leaves: tuple[Leaf, ...]
+    changes: str  # the name of the one leaf whose content is CHANGES
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What every stage has. ``columns`` are visible to whoever reads it; ``hidden`` are for the stage itself."""
+
+    name: str  # "revenue" for the last stage of view revenue, "revenue$1", … for the others
+    kind: Kind
+    columns: tuple[Column, ...]
+    hidden: tuple[Column, ...]
+    what: str  # for people: "orders ⋈ users", "group by country: sum(amount)"
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """The relations it reads."""
+        return frozenset(leaf.relation for leaf in self.leaves)
+
+    @property
+    def leaves(self) -> tuple[Leaf, ...]:
+        """Every leaf of the stage."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class FlowStage(Stage):
+    """Filters, projections, explosions, inner joins, UNION ALL: linear and bilinear.
+
+    Changes = the sum of the terms. For leaves l1..ln there are n terms; in term i the leaves before i are AFTER, leaf
+    i is CHANGES, the leaves behind it are BEFORE; the weight of a joined row is the product of the weights.
+    """
+
+    terms: tuple[Term, ...] = ()
+    constant: str | None = None  # SQL without leaves (VALUES, SELECT 1): rows with _weight, added once, at the start
+
+    @property
+    def leaves(self) -> tuple[Leaf, ...]:
+        return tuple(leaf for term in self.terms for leaf in term.leaves)
+
+
+@dataclass(frozen=True)
+class AccumulateStage(Stage):
+    """GROUP BY (or DISTINCT) whose aggregates can be added to and taken from.
+
+    State rows: ``columns``, then hidden ``_g0…`` (the group), ``_n`` (rows in the group), ``_a0…`` (accumulators) and
+    ``_shown`` (BOOLEAN: HAVING holds). One row for a group with ``_n`` > 0. Readers see the rows that are shown.
+
+    1. the terms yield ``_g0…``, ``_x0…`` and ``_weight``; their union is bound to ``_flow`` (a table of no rows when
+       nothing changed);
+    2. ``partial`` reads ``_flow``: one row per touched group with ``_g0…``, ``_n``, ``_a0…``, all of them differences;
+    3. ``combine`` reads ``_partial`` and ``_before`` (the stage's own state rows; at least those of the touched
+       groups, without ``_weight``): the new state row of each touched group that still has rows.
+    The stage's changes: the rows of ``combine`` with weight +1, the old state rows of the touched groups with -1.
+    """
+
+    terms: tuple[Term, ...] = ()
+    constant: str | None = None
+    groups: tuple[Column, ...] = ()  # _g0, _g1, …
+    partial: str = ""
+    combine: str = ""
+    one_row: bool = False  # no GROUP BY: exactly one row always, and so the first tick must run it without changes
+
+    @property
+    def leaves(self) -> tuple[Leaf, ...]:
+        return tuple(leaf for term in self.terms for leaf in term.leaves)
+
+
+@dataclass(frozen=True)
+class KeyedInput:
+    """An input of a keyed stage: a relation and the expressions over its columns that are the key."""
+
+    leaf: Leaf  # content BAG; to be bound to the rows of touched keys only
+    keys: tuple[str, ...]  # SQL over the relation's bare column names, as many as the stage has keys
+    plain: tuple[str, ...] | None  # the same as column names, when each key is just a column; else None
+
+
+@dataclass(frozen=True)
+class KeyedStage(Stage):
+    """Anything computed key by key: the touched keys are computed anew.
+
+    State rows: ``columns``, then hidden ``_k0…``, the key. ``sql`` yields exactly these, as a bag.
+    1. touched = the distinct keys of the changes of all inputs (nulls are keys like others);
+    2. ``sql`` over the inputs, each restricted to the rows after the tick whose keys are touched (compared with <=>);
+    The stage's changes: the rows of ``sql`` with +1, the old state rows of the touched keys with -1, netted.
+    """
+
+    inputs: tuple[KeyedInput, ...] = ()
+    keys: tuple[Column, ...] = ()  # _k0, _k1, …
+    sql: str = ""
+
+    @property
+    def leaves(self) -> tuple[Leaf, ...]:
+        return tuple(given.leaf for given in self.inputs)
+
+
+@dataclass(frozen=True)
+class WholeStage(Stage):
+    """What is none of these: computed anew from everything, whenever something changed.
+
+    The stage's changes: the rows of ``sql`` with +1, all old state rows with -1, netted. Runs on the first tick too.
+    """
+
+    inputs: tuple[Leaf, ...] = ()
+    sql: str = ""
+
+    @property
+    def leaves(self) -> tuple[Leaf, ...]:
+        return self.inputs
+
+
+@dataclass(frozen=True)
+class ViewPlan:
+    """A compiled view."""
+
+    name: str
+    sql: str  # as the user wrote it
+    stages: tuple[Stage, ...]
+    columns: tuple[Column, ...]
+    reads: tuple[str, ...]  # the base relations and views, in order of mention
+    fingerprint: str  # equal for equal meaning: formatting, comments and case of keywords do not matter
+    key: tuple[str, ...] = ()  # visible columns known to be unique together (the columns of a GROUP BY)
+    notes: tuple[str, ...] = ()  # for people: "ORDER BY has no effect on a view and was left out"
+    query: str = ""  # the whole query over leaves of content BAG named as the relations: what recomputation runs
+
+    @property
+    def kind(self) -> Kind:
+        """The dearest kind among the stages."""
+        order = list(Kind)
+        return max((stage.kind for stage in self.stages), key=order.index)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Where in the user's SQL something cannot be done: for an error that underlines it."""
+
+    message: str
+    hint: str
+    start: int = 0  # offsets into the SQL text
+    stop: int = 0
+    data: dict[str, str] = field(default_factory=dict)
