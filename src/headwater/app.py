@@ -1,22 +1,33 @@
 """An app: what a user declares.
 
-What it is: a name and a home, and the topics declared in it. Views and sinks will be declared here too.
-Invariants: making an ``App`` touches no disk and starts nothing; the home is opened by the first declaration.
-Not here: the log itself (``log/home.py``).
-Read next: ``log/topic.py``.
+What it is: a name and a home, and the topics, tables and views declared in it; ``tick``, ``run`` and ``query``.
+Invariants: making an ``App`` touches no disk and starts nothing; the home is opened by the first declaration, Spark by
+the first tick. A declaration that makes no sense is refused at once, with the user's line.
+Not here: the log itself (``log/home.py``), what a tick does (``views/tick.py``).
+Read next: ``views/tick.py``, ``log/topic.py``.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headwater.errors import DeclarationConflict, InvalidDeclaration, UnknownView
 from headwater.log.home import Log
 from headwater.log.settings import check_name
+from headwater.log.tables import Table, declare_table
+from headwater.log.token import Token
 from headwater.log.topic import Topic
+
+if TYPE_CHECKING:
+    from headwater.views.declarations import Declaration
+    from headwater.views.operation import Operation
+    from headwater.views.tick import TickReport
+    from headwater.views.view import View
 
 
 class App:
@@ -30,11 +41,17 @@ class App:
     'orders:0=1'
     """
 
-    def __init__(self, name: str, home: str | os.PathLike[str] | None = None) -> None:
+    def __init__(
+        self, name: str, home: str | os.PathLike[str] | None = None, *, spark: Mapping[str, str] | None = None
+    ) -> None:
         check_name("app", name)
         self.name = name
         self.home = home if home is not None else f"./{name}-data"
+        self.spark_settings = dict(spark or {})
         self._log: Log | None = None
+        self._declared: dict[str, Declaration] = {}
+        self._plans: dict[str, Any] = {}
+        self._operation: Operation | None = None
 
     @property
     def log(self) -> Log:
@@ -43,12 +60,231 @@ class App:
             self._log = Log(self.home)
         return self._log
 
+    # Declaring
+
     def topic(self, name: str, schema: str | pa.Schema | None = None, **settings: Any) -> Topic:
         """Declare a topic, or open one that exists. See ``Log.topic``."""
+        self._not_a_view(name)
         return self.log.topic(name, schema, **settings)
 
+    def table(
+        self, name: str, schema: str | pa.Schema | None = None, *, key: str | Sequence[str] | None = None, **settings: Any
+    ) -> Table:
+        """Declare a table, or open one that exists. Without a key it is a bag: equal rows may be there twice.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> users = app.table("users", "id BIGINT, country STRING", key="id")
+        >>> _ = users.upsert([{"id": 7, "country": "DE"}])
+        >>> _ = users.delete([{"id": 7}])
+        """
+        self._not_a_view(name)
+        return declare_table(self.log, name, schema, key=key, **settings)
+
+    def view(
+        self, name: str | None = None, sql: str | None = None, *, inputs: Sequence[Any] | None = None,
+        by: str | Sequence[str] | None = None, serve: bool = True,
+    ) -> Any:  # fmt: skip
+        """Declare a view by SQL, or by a PySpark function; or open one that was declared.
+
+        The SQL is Spark's. It may read topics, tables and views that were declared before. Nothing runs here.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> _ = app.table("users", "id BIGINT, country STRING", key="id")
+        >>> app.view("countries", "SELECT country, count(*) AS users FROM users GROUP BY country")
+        View('countries', columns=country, users)
+
+        A function of frames: row by row, or with ``by`` over all rows of each key that was touched.
+
+        >>> @app.view(inputs=["users"])
+        ... def german(users):
+        ...     return users.where("country = 'DE'")
+        >>> app.view("german").name
+        'german'
+        """
+        from headwater.views.declarations import Declaration, caller
+        from headwater.views.view import View
+
+        if inputs is not None:
+            return self._by_function(name, inputs, by, serve, caller())
+        if name is None:
+            raise InvalidDeclaration(
+                "a view needs a name and a query", hint='app.view("revenue", "SELECT …"), or @app.view(inputs=[…])'
+            )
+        if sql is None:
+            if name not in self._declared:
+                raise UnknownView(
+                    f'no view "{name}" was declared',
+                    hint="Declared are: " + (", ".join(self._declared) or "none") + ".",
+                    view=name,
+                )
+            return View(self, name)
+        self._check_view_name(name)
+        declared = Declaration(name, sql, caller(), serve=serve)
+        self._declare(declared, self._compiled(declared))
+        return View(self, name)
+
+    def _by_function(
+        self, name: str | None, inputs: Sequence[Any], by: str | Sequence[str] | None, serve: bool, location: str
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        from headwater.views.declarations import Declaration
+
+        names = tuple(given if isinstance(given, str) else given.name for given in inputs)
+        keys = (by,) if isinstance(by, str) else tuple(by or ())
+
+        def declare(function: Callable[..., Any]) -> Callable[..., Any]:
+            view = name or function.__name__
+            self._check_view_name(view)
+            declared = Declaration(view, None, location, function, names, keys, serve)
+            relations = self._relations()
+            for given in names:
+                if given not in relations:
+                    raise InvalidDeclaration(
+                        f'{declared.title}: there is no topic, table or view "{given}"',
+                        hint="There are: " + (", ".join(sorted(relations)) or "none yet") + ".",
+                        view=view,
+                    )
+            self._declare(declared, None)
+            return function
+
+        return declare
+
+    def _check_view_name(self, name: str) -> None:
+        check_name("view", name)
+        if name in self._declared:
+            raise DeclarationConflict(
+                f'view "{name}" is declared twice, first at {self._declared[name].location}',
+                hint="Give one of the two another name.",
+                view=name,
+            )
+        if any(topic.name == name for topic in self.log.topics()):
+            raise DeclarationConflict(
+                f'"{name}" is a topic or table of this home already', hint="Give the view another name.", view=name
+            )
+
+    def _not_a_view(self, name: str) -> None:
+        if name in self._declared:
+            raise DeclarationConflict(
+                f'"{name}" is a view already, declared at {self._declared[name].location}',
+                hint="Give the topic another name.",
+                topic=name,
+            )
+
+    def _relations(self) -> dict[str, Any]:
+        from headwater.views.compiler.plan import Relation
+        from headwater.views.prepare import relations_of
+
+        relations = relations_of(self.log)
+        for name, plan in self._plans.items():
+            relations[name] = Relation(name, plan.columns if plan is not None else (), plan.key if plan else ())
+        return relations
+
+    def _compiled(self, declared: Declaration) -> Any:
+        """Compile without Spark: everything but types is checked here."""
+        from headwater.views.compiler.compile import compile_view
+
+        assert declared.sql is not None
+        unknown = [name for name, plan in self._plans.items() if plan is None]
+        if unknown:
+            # The columns of views by function are known to Spark alone: the query is checked when it starts.
+            from headwater.views.reading import tables_in
+
+            if set(tables_in(declared.sql)) & set(unknown):
+                return None
+        try:
+            return compile_view(declared.name, declared.sql, self._relations())
+        except InvalidDeclaration as error:
+            error.message = f"{declared.title}: {error.message}"
+            error.args = (error.message,)
+            error.data.setdefault("view", declared.name)
+            error.data.setdefault("location", declared.location)
+            raise
+
+    def _declare(self, declared: Declaration, plan: Any) -> None:
+        self._declared[declared.name] = declared
+        self._plans[declared.name] = plan
+        self._stop_operation()
+
+    def drop_view(self, name: str) -> None:
+        """Take a declaration back. Its state goes with the next tick. Refused while another view reads it."""
+        if name not in self._declared:
+            self.view(name)
+        readers = [
+            other for other, plan in self._plans.items()
+            if name in (plan.reads if plan is not None else self._declared[other].inputs)
+        ]  # fmt: skip
+        if readers:
+            raise InvalidDeclaration(
+                f'view "{name}" cannot be dropped: {", ".join(readers)} reads it',
+                hint=f"Drop {readers[0]} first.",
+                view=name,
+                readers=readers,
+            )
+        del self._declared[name], self._plans[name]
+        self._stop_operation()
+
+    @property
+    def views(self) -> list[View]:
+        """The declared views, in the order of their declaration."""
+        return [self.view(name) for name in self._declared]
+
+    # Running
+
+    @property
+    def operation(self) -> Operation:
+        """Spark, the compiled views and their state; started when first needed."""
+        from headwater.views.operation import Operation
+
+        if self._operation is None:
+            self._operation = Operation(self.name, self.log, self._declared.values(), self.spark_settings)
+        return self._operation
+
+    def tick(self, *, rows_max: int | None = None) -> TickReport:
+        """Advance all views over what the log holds (at most ``rows_max`` rows of each topic), and return.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> users = app.table("users", "id BIGINT, country STRING", key="id")
+        >>> _ = app.view("countries", "SELECT country, count(*) AS users FROM users GROUP BY country")
+        >>> token = users.upsert([{"id": 1, "country": "DE"}, {"id": 2, "country": "DE"}])
+        >>> app.tick().rows_in
+        2
+        >>> app.query("SELECT * FROM countries", at_least=token).to_pylist()
+        [{'country': 'DE', 'users': 2}]
+        """
+        return self.operation.tick(rows_max=rows_max)
+
+    def run(self, *, timeout: float | None = None, on_tick: Callable[[TickReport], None] | None = None) -> None:
+        """Keep all views up to date until interrupted (or for ``timeout`` seconds)."""
+        self.operation.run(timeout=timeout, on_tick=on_tick)
+
+    def start(self, *, on_tick: Callable[[TickReport], None] | None = None) -> None:
+        """Like ``run``, in the background; ``stop`` ends it."""
+        self.operation.start(on_tick=on_tick)
+
+    def stop(self) -> None:
+        """End what ``start`` began, after the running tick."""
+        if self._operation is not None:
+            self._operation.stop()
+
+    # Reading
+
+    def query(self, sql: str, *, at_least: Token | str | None = None, timeout: float = 30.0) -> pa.Table:
+        """Run a query over views, tables and topics, as of one tick that covers ``at_least``."""
+        token = Token.parse(at_least) if isinstance(at_least, str) else at_least
+        return self.operation.query(sql, at_least=token, timeout=timeout)
+
+    # Ending
+
+    def _stop_operation(self) -> None:
+        if self._operation is not None:
+            self._operation.close()
+            self._operation = None
+
     def close(self) -> None:
-        """Close the log, if it was opened."""
+        """Stop what runs, and close the log, if it was opened. Spark stays, for the next app of this process."""
+        self._stop_operation()
         if self._log is not None:
             self._log.close()
             self._log = None

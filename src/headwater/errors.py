@@ -9,12 +9,16 @@
     │   ├── SchemaConflict       the new schema cannot follow the old one
     │   ├── RowRefused           a row does not fit the schema
     │   ├── OffsetOutOfRange     before the start or after the end
+    │   ├── ViewFailed           a view cannot be computed over the rows there are
+    │   ├── UnknownView          no view of that name
+    │   ├── InvalidQuery         a query that cannot be run
     │   ├── MissingExtra         an optional package is not installed
     │   └── ClosedError          the log was closed
     ├── Conflict        somebody else moved first; look again
     │   ├── Fenced               a newer member, generation or producer has taken over
     │   └── LeaseLost            the message's lease ran out
     ├── Unavailable     it may work later
+    │   ├── NotYetCovered        the views have not reached a token in time
     │   ├── Backpressure         the slowest group is too far behind
     │   ├── DiskFull             no space left
     │   ├── ReadOnlyHome         the home cannot be written
@@ -127,6 +131,24 @@ class OffsetOutOfRange(Misuse):
     code = "offset_out_of_range"
 
 
+class ViewFailed(Misuse):
+    """A view cannot be computed over the rows there are. The tick was not committed."""
+
+    code = "view_failed"
+
+
+class UnknownView(Misuse):
+    """No view of that name in this app."""
+
+    code = "unknown_view"
+
+
+class InvalidQuery(Misuse):
+    """A query that cannot be run."""
+
+    code = "invalid_query"
+
+
 class MissingExtra(Misuse):
     """An optional dependency is not installed."""
 
@@ -163,6 +185,12 @@ class Unavailable(HeadwaterError):
 
     code = "unavailable"
     exit_status = 4
+
+
+class NotYetCovered(Unavailable):
+    """The views have not reached what a token asks for, in the time given."""
+
+    code = "not_yet_covered"
 
 
 class Backpressure(Unavailable):

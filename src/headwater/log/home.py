@@ -249,10 +249,11 @@ def _close(reference: weakref.ref[Log]) -> None:
 
 def _tables() -> tuple[str, ...]:
     from headwater.log.alerts import TABLES_ALERTS
+    from headwater.log.apps import TABLES_APPS
     from headwater.log.consumers import TABLES_CONSUMERS
     from headwater.log.workers import TABLES_WORKERS
 
-    return (TABLES_ALERTS, TABLES_CONSUMERS, TABLES_WORKERS)
+    return (TABLES_ALERTS, TABLES_APPS, TABLES_CONSUMERS, TABLES_WORKERS)
 
 
 def _prepare(home: Path, files: Files, *, create: bool) -> bool:

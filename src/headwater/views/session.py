@@ -1,9 +1,9 @@
 """The Spark session: what it needs to know before it can read a topic.
 
-What it is: registering the data source, and what its workers and its messages need.
+What it is: starting Spark for an app, registering the data source, and what workers and messages need.
 Invariants: pyspark is imported here only when it is called for; a missing pyspark is one sentence with the install
-line; registering twice is harmless.
-Not here: starting Spark, which is the user's; the source itself (``source.py``).
+line; registering twice is harmless; a session that the user started is used, and never stopped.
+Not here: the source itself (``source.py``); the settings of a view's own sessions (``workbench.py``).
 Read next: ``source.py``.
 """
 
@@ -12,6 +12,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.errors import MissingExtra
@@ -41,6 +43,44 @@ def register_source(spark: SparkSession) -> None:
     use_this_python(spark)
     logging.getLogger(NOISY_LOGGER).setLevel(logging.CRITICAL + 1)
     spark.dataSource.register(TopicSource)
+
+
+QUIET = Path(__file__).with_name("log4j2.properties")
+
+DEFAULTS = {
+    "spark.master": "local[*]",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.memory": "2g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.codegen.cache.maxEntries": "2000",
+    # Spark's own words on start-up and about each broadcast are not for our users.
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={QUIET.as_uri()} -XX:+UseParallelGC",
+    "spark.sql.artifact.isolation.enabled": "false",
+}
+
+
+def start_session(name: str, settings: Mapping[str, str]) -> SparkSession:
+    """The session that runs now, or a new one: local unless ``settings`` say otherwise."""
+    try:
+        from pyspark.sql import SparkSession
+    except ModuleNotFoundError as error:
+        raise missing_spark(error) from error
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    logging.getLogger(NOISY_LOGGER).setLevel(logging.CRITICAL + 1)
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    builder = SparkSession.builder.appName(f"headwater-{name}")
+    for key, value in {**DEFAULTS, **settings}.items():
+        builder = builder.config(key, value)
+    spark: SparkSession = builder.getOrCreate()
+    use_this_python(spark)
+    return spark
 
 
 def use_this_python(spark: SparkSession) -> None:

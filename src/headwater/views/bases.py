@@ -1,0 +1,131 @@
+"""Base relations: topics and tables of the log, as the changes that views are fed with.
+
+What it is: ``Base`` turns a range of offsets of one topic into changes. Three kinds: a *keyed* topic or table (the
+latest row by key is the state), a *bag* (rows carry their own ``_weight``), a *log* (every row was added).
+Invariants: the changes of a range, added to the state at its start, are the state at its end; of several rows of one
+key in a range only the last counts; the same range and state give the same changes.
+Not here: reading of segments (``log/``, ``native.py``); the state's files (``piles.py``).
+Read next: ``tick.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.log.topic import Topic
+from headwater.views.changes import Changes
+from headwater.views.compiler.plan import WEIGHT, Relation
+from headwater.views.equality import matching, net, row_numbers, weighted
+from headwater.views.native import read_range
+from headwater.views.shapes import columns_of
+from headwater.views.sources import LOCAL_ROWS_MAX, Rows, Standing
+from headwater.views.workbench import with_weight
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# Rows of a keyed or bag topic pass through the driver: so many in one tick.
+DRIVER_ROWS_MAX = 2_000_000
+# Netting looks at every column of every row; beyond so many rows it costs more than the rows it saves.
+NET_ROWS_MAX = 200_000
+
+
+class BaseKind(StrEnum):
+    """How a topic's rows are to be understood."""
+
+    KEYED = "keyed"
+    BAG = "bag"
+    LOG = "log"
+
+
+class Base:
+    """One topic as a relation."""
+
+    def __init__(self, topic: Topic) -> None:
+        self.topic = topic
+        self.name = topic.name
+        self.key = tuple(topic.settings.key or ())
+        names = [name for name in topic.schema.names if name != WEIGHT]
+        self.schema = pa.schema([topic.schema.field(name).with_nullable(True) for name in names])
+        if self.key:
+            self.kind = BaseKind.KEYED
+        elif WEIGHT in topic.schema.names:
+            self.kind = BaseKind.BAG
+        else:
+            self.kind = BaseKind.LOG
+
+    @property
+    def keeps_itself(self) -> bool:
+        """Whether the log is the state: nothing ever leaves it, so nothing needs to be copied."""
+        settings = self.topic.settings
+        bounded = settings.retention_ms is not None or settings.retention_bytes is not None
+        return self.kind is BaseKind.LOG and not bounded
+
+    @property
+    def relation(self) -> Relation:
+        """What the compiler is told."""
+        return Relation(self.name, columns_of(self.schema), self.key, append_only=self.kind is BaseKind.LOG)
+
+    def changes(self, start: Mapping[int, int], stop: Mapping[int, int], pile: Any) -> Changes | Standing:
+        """What the rows from ``start`` up to ``stop`` change in the state ``pile``."""
+        count = sum(stop[number] - start.get(number, 0) for number in stop)
+        if count == 0:
+            return Changes.nothing(with_weight(self.schema))
+        if self.kind is BaseKind.LOG:
+            return self._added(start, stop, count)
+        if self.kind is BaseKind.BAG:
+            table = self._read(start, stop, [*self.schema.names, WEIGHT])
+            return Changes.local(net(table) if table.num_rows <= NET_ROWS_MAX else table)
+        return Changes.local(self._upserted(start, stop, pile))
+
+    def _read(self, start: Mapping[int, int], stop: Mapping[int, int], columns: list[str]) -> pa.Table:
+        stored = {field.name: field.with_nullable(True) for field in self.topic.schema}
+        stored["_deleted"] = pa.field("_deleted", pa.bool_())
+        shape = pa.schema([stored[name] for name in columns])
+        batches = [
+            batch.data.cast(shape)
+            for number in sorted(stop)
+            if stop[number] > start.get(number, 0)
+            for batch in self.topic.read_partition(number, start.get(number, 0), stop=stop[number], columns=columns)
+        ]
+        return pa.Table.from_batches(batches, schema=shape)
+
+    def _added(self, start: Mapping[int, int], stop: Mapping[int, int], count: int) -> Changes | Standing:
+        begin = {number: start.get(number, 0) for number in stop}
+        if count <= LOCAL_ROWS_MAX:
+            return Changes.local(weighted(self._read(begin, stop, self.schema.names), 1))
+
+        def build(spark: SparkSession) -> DataFrame:
+            return read_range(spark, self.topic, begin, stop, self.schema.names).selectExpr("*", f"1L AS {WEIGHT}")
+
+        return Standing(Rows(with_weight(self.schema), count, None, build))
+
+    def _upserted(self, start: Mapping[int, int], stop: Mapping[int, int], pile: Any) -> pa.Table:
+        """Old rows of the keys with -1, the last rows of the range with +1."""
+        rows = self._read(start, stop, [*self.schema.names, "_deleted"])
+        numbers = row_numbers(rows, self.key)
+        last = np.full(int(numbers.max()) + 1, -1, dtype=np.int64)
+        last[numbers] = np.arange(rows.num_rows)  # of several the last assignment stays
+        latest = rows.take(pa.array(np.sort(last[last >= 0])))
+        new = latest.filter(pc.invert(latest.column("_deleted").fill_null(False))).select(self.schema.names)
+        if pile is None or pile.rows == 0:
+            return weighted(new, 1)
+        old = self._present(pile, latest.select(list(self.key)))
+        both = pa.concat_tables([weighted(old, -1), weighted(new, 1)])
+        return net(both) if both.num_rows <= NET_ROWS_MAX else both
+
+    def _present(self, pile: Any, keys: pa.Table) -> pa.Table:
+        """The rows that the state holds for these keys."""
+        found = matching(pile.lookup(list(self.key), keys, self.schema.names), self.key, keys)
+        numbers = row_numbers(found, self.key)
+        # Most keys have one row, which needs no netting; the others were changed since the runs were last merged.
+        often = np.bincount(numbers, minlength=1)[numbers] > 1 if found.num_rows else np.zeros(0, dtype=bool)
+        once = found.filter(pa.array(~often))
+        changed = net(found.filter(pa.array(often)))
+        return pa.concat_tables([once, changed]).select(self.schema.names).cast(self.schema)

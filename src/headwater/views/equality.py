@@ -1,0 +1,147 @@
+"""Equal rows: which rows of an Arrow table are the same, and what is left when opposite weights cancel.
+
+What it is: ``row_numbers`` gives equal rows equal numbers; ``net``, ``matching`` and ``expand`` stand on it.
+Invariants: equal means what Spark's GROUP BY means: NULL equals NULL, NaN equals NaN, 0.0 equals -0.0, structs,
+arrays and maps by content (a map whatever the order of its entries); exact, never by hash alone.
+Not here: rows in Parquet files (``piles.py``), SQL.
+Read next: ``stages.py``, which uses it on small ticks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.views.compiler.plan import WEIGHT
+
+
+def row_numbers(table: pa.Table, columns: Sequence[str] | None = None) -> np.ndarray:
+    """For each row a number; two rows have the same one exactly when they are equal in ``columns``.
+
+    >>> one, other, third, fourth = row_numbers(pa.table({"a": [1, None, 1, None], "b": [0.0, 1.0, -0.0, 1.0]}))
+    >>> one == third, other == fourth, one == other
+    (True, True, False)
+    """
+    names = table.column_names if columns is None else list(columns)
+    numbers: np.ndarray | None = None
+    for name in names:
+        codes = _codes(table.column(name))
+        if numbers is None:
+            numbers = codes
+        else:
+            # Two numbers become one: at most rows² combinations, which fit into 63 bits.
+            joined = numbers * (int(codes.max(initial=0)) + 1) + codes
+            _, numbers = np.unique(joined, return_inverse=True)
+    return np.zeros(table.num_rows, dtype=np.int64) if numbers is None else numbers
+
+
+def _codes(column: pa.ChunkedArray) -> np.ndarray:
+    """Numbers for the values of one column; 0 is NULL."""
+    kind = column.type
+    if pa.types.is_floating(kind):
+        column = pc.add(column, pa.scalar(0.0, kind))  # -0.0 + 0.0 is 0.0
+        values = column.to_numpy(zero_copy_only=False)
+        # One NaN among many bit patterns; np.unique holds all NaN for equal.
+        _, codes = np.unique(values, return_inverse=True)
+        valid = column.is_valid().to_numpy(zero_copy_only=False)
+        return np.where(valid, codes + 1, 0)
+    if pa.types.is_nested(kind):
+        column = pa.chunked_array([pa.array([_text(value) for value in column.to_pylist()], pa.string())])
+    encoded = column.combine_chunks()
+    if isinstance(encoded, pa.ChunkedArray):  # more than 2 GB of strings stay in chunks
+        encoded = pa.concat_arrays([chunk.cast(pa.large_string()) for chunk in encoded.chunks])
+    if not pa.types.is_dictionary(encoded.type):
+        encoded = encoded.dictionary_encode()
+    codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    return codes.astype(np.int64) + 1
+
+
+def _text(value: Any) -> str | None:
+    """A nested value as text that is equal for equal values."""
+    if value is None:
+        return None
+    return repr(_canonical(value))
+
+
+def _canonical(value: Any) -> Any:
+    if isinstance(value, dict):
+        return [(name, _canonical(part)) for name, part in value.items()]
+    if isinstance(value, list):
+        parts = [_canonical(part) for part in value]
+        # pyarrow gives a map as a list of pairs: their order means nothing.
+        return sorted(parts, key=repr) if parts and all(isinstance(part, tuple) for part in value) else parts
+    if isinstance(value, tuple):
+        return tuple(_canonical(part) for part in value)
+    if isinstance(value, float):
+        return "NaN" if value != value else value + 0.0
+    return value
+
+
+def weights(table: pa.Table) -> np.ndarray:
+    """The column ``_weight``."""
+    return table.column(WEIGHT).to_numpy(zero_copy_only=False)
+
+
+def weighted(table: pa.Table, weight: int | np.ndarray) -> pa.Table:
+    """The table with this ``_weight``, which comes last."""
+    values = np.full(table.num_rows, weight, dtype=np.int64) if isinstance(weight, int) else weight
+    return table.append_column(pa.field(WEIGHT, pa.int64(), nullable=False), pa.array(values, pa.int64()))
+
+
+def net(table: pa.Table) -> pa.Table:
+    """Equal rows become one, with the sum of their weights; rows whose weights cancel are gone.
+
+    >>> net(pa.table({"a": [1, 2, 1], "_weight": [1, 1, -1]})).to_pylist()
+    [{'a': 2, '_weight': 1}]
+    """
+    if table.num_rows == 0:
+        return table
+    names = [name for name in table.column_names if name != WEIGHT]
+    numbers = row_numbers(table, names)
+    sums = np.zeros(int(numbers.max()) + 1, dtype=np.int64)
+    np.add.at(sums, numbers, weights(table))
+    # Of equal rows the first stands for all: assigning backwards leaves the first one's place.
+    first = np.zeros(len(sums), dtype=np.int64)
+    first[numbers[::-1]] = np.arange(table.num_rows - 1, -1, -1)
+    kept = np.flatnonzero(sums)
+    if len(kept) == table.num_rows:
+        return table
+    kept = kept[np.argsort(first[kept])]
+    return weighted(table.select(names).take(pa.array(first[kept])), sums[kept])
+
+
+def expand(table: pa.Table) -> pa.Table:
+    """A netted table as a bag: each row as often as its weight says, and no ``_weight``."""
+    counts = weights(table)
+    names = [name for name in table.column_names if name != WEIGHT]
+    if (counts == 1).all():
+        return table.select(names)
+    return table.select(names).take(pa.array(np.repeat(np.arange(table.num_rows), np.maximum(counts, 0))))
+
+
+def matching(table: pa.Table, columns: Sequence[str], keys: pa.Table) -> pa.Table:
+    """The rows whose ``columns`` equal some row of ``keys`` (whose columns stand in the same order)."""
+    if table.num_rows == 0 or keys.num_rows == 0:
+        return table.slice(0, 0)
+    if not columns:
+        return table
+    names = [f"_{place}" for place in range(len(columns))]
+    wanted = keys.rename_columns(names)
+    mine = table.select(list(columns)).rename_columns(names).cast(wanted.schema)
+    numbers = row_numbers(pa.concat_tables([wanted, mine]))
+    found = np.isin(numbers[keys.num_rows :], numbers[: keys.num_rows])
+    return table.filter(pa.array(found))
+
+
+def distinct(table: pa.Table) -> pa.Table:
+    """Each row once."""
+    if table.num_rows == 0:
+        return table
+    if not table.column_names:
+        return table.slice(0, 1)
+    _, first = np.unique(row_numbers(table), return_index=True)
+    return table.take(pa.array(np.sort(first)))

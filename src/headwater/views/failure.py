@@ -1,0 +1,63 @@
+"""Failures of a view: Spark's errors, told as ours.
+
+What it is: ``in_view`` maps what Spark raises while a view is analysed or computed to one error that names the view,
+the user's line and Spark's condition.
+Invariants: no Java stack reaches a user; Spark's error condition (DIVIDE_BY_ZERO, …) is kept in ``data``.
+Not here: the compiler's refusals (``compiler/refusal.py``).
+Read next: ``docs/errors.md``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from headwater.errors import HeadwaterError, ViewFailed
+from headwater.views.declarations import Declaration
+
+ADVICE = {
+    "DIVIDE_BY_ZERO": "Use try_divide, or nullif(divisor, 0).",
+    "ARITHMETIC_OVERFLOW": "CAST to a wider type, or use try_add, try_multiply, try_sum.",
+    "CAST_INVALID_INPUT": "Use try_cast, or correct the rows.",
+    "CAST_OVERFLOW": "CAST to a wider type, or use try_cast.",
+    "NUMERIC_VALUE_OUT_OF_RANGE": "CAST to a DECIMAL with more digits.",
+    "SCALAR_SUBQUERY_TOO_MANY_ROWS": "Aggregate inside the subquery: max(…), or LIMIT with ORDER BY.",
+    "INVALID_ARRAY_INDEX": "Use try_element_at or get.",
+    "CANNOT_PARSE_TIMESTAMP": "Use try_to_timestamp, or correct the rows.",
+}
+
+
+@contextmanager
+def in_view(declared: Declaration) -> Iterator[None]:
+    """Name the view in every error of the block."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except HeadwaterError:
+        raise
+    except (PySparkException, Py4JError) as error:
+        raise mapped(declared, error) from error
+
+
+def mapped(declared: Declaration, error: Exception) -> ViewFailed:
+    """Our error for one of Spark's."""
+    condition = getattr(error, "getCondition", lambda: None)() or ""
+    text = str(error)
+    if not condition:
+        found = re.search(r"\[([A-Z][A-Z0-9_.]+)\]", text)
+        condition = found.group(1) if found else ""
+    first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
+    if condition and f"[{condition}" in text:  # behind Java's own words, the sentence for people
+        first = text[text.index(f"[{condition}") :].splitlines()[0]
+    name = condition.split(".")[0]
+    return ViewFailed(
+        f"{declared.title} cannot be computed",
+        detail=first.strip()[:500],
+        hint=ADVICE.get(name, "Change the query or the rows. The tick was not committed, and every view is as before."),
+        view=declared.name,
+        location=declared.location,
+        condition=condition,
+    )

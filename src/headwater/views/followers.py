@@ -1,0 +1,99 @@
+"""Followers: what is told of each committed tick.
+
+What it is: fills the serving store with each tick's changes, after the commit, and catches up when it fell behind.
+Invariants: the store never gets ahead of the manifest; it gets each tick once and in order, after a crash too.
+Not here: the serving store itself (``serving.py``).
+Read next: ``serving.py``, ``committed.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from headwater.log.home import Log
+from headwater.views.changes import Changes
+from headwater.views.committed import Committed
+from headwater.views.manifest import Manifest, Manifests
+from headwater.views.reading import Contents
+from headwater.views.serving import ServingStore
+from headwater.views.shapes import columns_of
+from headwater.views.sources import Standing
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from headwater.views.prepare import Prepared
+
+STORE = "serving.sqlite"
+# Behind by more ticks than this, the store is filled anew from the state.
+REPLAYED_TICKS_MAX = 1000
+
+
+class Followers:
+    """The serving store of one app, led along by its engine."""
+
+    def __init__(
+        self, folder: Path, manifests: Manifests, prepared: Prepared, log: Log, spark: SparkSession
+    ) -> None:
+        self.folder = folder
+        self.manifests = manifests
+        self.log = log
+        self.spark = spark
+        self.served = {name: view for name, view in prepared.views.items() if view.declared.serve}
+        folder.mkdir(parents=True, exist_ok=True)
+        self.store = ServingStore(folder / STORE)
+        self.committed = Committed(manifests, folder, log.files)
+
+    def catch_up(self, manifest: Manifest, epoch: int) -> None:
+        """Bring the store to the manifest's tick, before the first tick of this process."""
+        for tick in range(self.store.tick + 1, manifest.tick + 1):
+            then = self.manifests.at(tick)
+            if then is None or manifest.tick - tick > REPLAYED_TICKS_MAX:
+                self._fill(manifest, epoch)
+                return
+            self._declare(then)
+            known = [name for name in self.served if name in then.views and self._same(then, name)]
+            self.store.apply(
+                tick, epoch, then.frontier, {name: self.committed.changes_in(then, name) for name in known}
+            )
+
+    def _same(self, manifest: Manifest, name: str) -> bool:
+        return bool(manifest.views[name]["fingerprint"] == self.served[name].fingerprint)
+
+    def _fill(self, manifest: Manifest, epoch: int) -> None:
+        contents = Contents(self.log, self.folder, manifest, self.spark)
+        self._declare(manifest)
+        for name in self.served:
+            if name in manifest.views and self._same(manifest, name):
+                self.store.reset(name, contents.frame(name).toArrow().to_reader())
+        self.store.apply(manifest.tick, epoch, manifest.frontier, {}, jump=True)
+
+    def _declare(self, manifest: Manifest) -> None:
+        for name, view in self.served.items():
+            if name in manifest.views and self._same(manifest, name):
+                columns = [(column.name, str(column.type)) for column in columns_of(view.schema)]
+                self.store.declare(name, columns, view.plan.key, view.fingerprint)
+
+    def follow(self, manifest: Manifest, changes: Mapping[str, Changes | Standing], fresh: Collection[str]) -> None:
+        """A tick was committed: take its changes."""
+        if fresh:
+            self._declare(manifest)
+        tables = {name: as_table(changes[name], self.spark) for name in self.served if changes[name].rows}
+        self.store.apply(manifest.tick, manifest.epoch, manifest.frontier, tables)
+
+    def close(self) -> None:
+        """Close the store."""
+        self.store.close()
+
+
+def as_table(changes: Changes | Standing, spark: SparkSession) -> pa.Table:
+    """Changes as an Arrow table, wherever they are."""
+    if changes.table is not None:
+        return changes.table
+    if isinstance(changes, Changes):
+        return changes.to_table()
+    return changes.frame(spark).toArrow().cast(changes.schema)

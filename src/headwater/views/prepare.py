@@ -1,0 +1,125 @@
+"""Preparing: declarations become plans with types, before anything is touched.
+
+What it is: ``prepare`` compiles every declared view, asks Spark for the types, and tells what must be kept.
+Invariants: an app whose views do not all compile is refused as a whole, and nothing of it was run or written; a view's
+fingerprint changes when its query, its inputs' columns or a view that it reads changes.
+Not here: running (``tick.py``).
+Read next: ``tick.py``; ``compiler/compile.py``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from headwater.clock import Clock
+from headwater.log.home import Log
+from headwater.views.bases import Base
+from headwater.views.compiler.compile import compile_view
+from headwater.views.compiler.plan import Content, FlowStage, Relation, ViewPlan
+from headwater.views.declarations import Declaration
+from headwater.views.failure import in_view
+from headwater.views.functions import RowFunctionStage, function_plan
+from headwater.views.shapes import Analyser, Shape, columns_of
+from headwater.views.workbench import Workbench
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class PreparedView:
+    """A view ready to run."""
+
+    declared: Declaration
+    plan: ViewPlan
+    shapes: Mapping[str, Shape]
+    keeps: Mapping[str, bool]  # which stages keep a state
+    fingerprint: str
+    bench: Workbench
+
+    @property
+    def name(self) -> str:
+        """The view's name."""
+        return self.declared.name
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that users see."""
+        return self.shapes[self.plan.stages[-1].name].visible
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """An app ready to run."""
+
+    views: Mapping[str, PreparedView]  # each behind those that it reads
+    bases: Mapping[str, Base]
+    clock: Clock
+    threads: int
+
+
+def relations_of(log: Log) -> dict[str, Relation]:
+    """Every topic and table of the home, as the compiler wants them."""
+    return {topic.name: Base(topic).relation for topic in log.topics()}
+
+
+def prepare(declared: Iterable[Declaration], log: Log, spark: SparkSession, scratch: Path) -> Prepared:
+    """Compile and type every view."""
+    bases = {topic.name: Base(topic) for topic in log.topics()}
+    relations = {name: base.relation for name, base in bases.items()}
+    schemas = {name: base.schema for name, base in bases.items()}
+    fingerprints: dict[str, str] = {}
+    analyser = Analyser(Workbench(spark, scratch / "analysis"))
+    plans: dict[str, tuple[Declaration, ViewPlan, dict[str, Shape]]] = {}
+    for view in declared:
+        with in_view(view):
+            if view.sql is not None:
+                plan = compile_view(view.name, view.sql, relations, describe=analyser.describe)
+                shapes: dict[str, Shape] = {}
+                for stage in plan.stages:
+                    shapes[stage.name] = analyser.shape_of(stage, schemas)
+                    schemas[stage.name] = shapes[stage.name].visible
+            else:
+                plan, shapes = function_plan(view, schemas, analyser)
+                schemas[view.name] = shapes[view.name].visible
+        visible = shapes[plan.stages[-1].name].visible
+        relations[view.name] = Relation(view.name, columns_of(visible), plan.key)
+        above = "".join(fingerprints.get(name, "") for name in plan.reads)
+        fingerprints[view.name] = hashlib.sha256((plan.fingerprint + above).encode()).hexdigest()[:16]
+        plans[view.name] = (view, plan, shapes)
+    read = {name for _, plan, _ in plans.values() for name in plan.reads}
+    looked_at = _looked_at(plan for _, plan, _ in plans.values())
+    views = {
+        name: PreparedView(
+            view, plan, shapes, _keeps(plan, looked_at), fingerprints[name], Workbench(spark, scratch / name)
+        )
+        for name, (view, plan, shapes) in plans.items()
+    }
+    cores = spark.sparkContext.defaultParallelism
+    used = {name: base for name, base in bases.items() if name in read}
+    return Prepared(views, used, log.clock, max(1, min(len(views), cores)))
+
+
+def _looked_at(plans: Iterable[ViewPlan]) -> set[str]:
+    """The relations of which some stage needs more than the changes."""
+    return {
+        leaf.relation
+        for plan in plans
+        for stage in plan.stages
+        for leaf in stage.leaves
+        if leaf.content is not Content.CHANGES
+    }
+
+
+def _keeps(plan: ViewPlan, looked_at: set[str]) -> dict[str, bool]:
+    last = plan.stages[-1]
+    return {
+        stage.name: stage is last or stage.name in looked_at or not isinstance(stage, FlowStage | RowFunctionStage)
+        for stage in plan.stages
+    }

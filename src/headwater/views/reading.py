@@ -1,0 +1,126 @@
+"""Reading: what topics, tables and views hold, as frames of one moment.
+
+What it is: ``Contents`` gives each relation's rows at one manifest, and runs queries over them.
+Invariants: all relations of a query are read at the same tick; a topic that no view reads is read to its end.
+Not here: the serving store, which needs no Spark (``serving.py``); comparing (``verify.py``).
+Read next: ``manifest.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from headwater.errors import InvalidQuery
+from headwater.log.ddl import parse_ddl
+from headwater.log.home import Log
+from headwater.views.bases import Base, BaseKind
+from headwater.views.compiler.plan import WEIGHT
+from headwater.views.manifest import Manifest
+from headwater.views.native import read_range
+from headwater.views.sources import SHOWN, netted, repeated
+from headwater.views.store import pile_of
+from headwater.views.workbench import BOTH, LARGE
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Contents:
+    """Every relation of a home as one app's manifest sees it."""
+
+    def __init__(self, log: Log, folder: Path, manifest: Manifest, spark: SparkSession) -> None:
+        self.log = log
+        self.folder = folder
+        self.manifest = manifest
+        self.spark = spark.newSession()
+        for name, value in {**BOTH, **LARGE}.items():
+            self.spark.conf.set(name, value)
+        self.spark.conf.set("spark.sql.shuffle.partitions", str(spark.sparkContext.defaultParallelism))
+        self.bases = {topic.name: Base(topic) for topic in log.topics()}
+
+    def names(self) -> list[str]:
+        """All relations that can be read."""
+        return sorted({*self.bases, *self.manifest.views})
+
+    def frame(self, name: str) -> DataFrame:
+        """A relation's rows."""
+        entry = self.manifest.relations.get(name)
+        if entry is not None:
+            columns = self.manifest.views[name]["columns"] if name in self.manifest.views else entry["schema"]
+            return self._state(name, entry, parse_ddl(columns).names)
+        return self.from_log(name)
+
+    def from_log(self, name: str) -> DataFrame:
+        """A topic's or table's rows, from the log alone, up to the manifest's frontier."""
+        base = self.bases[name]
+        start, end = base.topic.start_offsets(), base.topic.end_offsets()
+        stop = dict(self.manifest.frontier.get(name) or end)
+        start = {number: min(start[number], stop[number]) for number in stop}
+        names = base.schema.names
+        if base.kind is BaseKind.LOG:
+            return read_range(self.spark, base.topic, start, stop, names)
+        if base.kind is BaseKind.BAG:
+            return repeated(netted(read_range(self.spark, base.topic, start, stop, [*names, WEIGHT]), names), names)
+        every = read_range(self.spark, base.topic, start, stop, [*names, "_deleted", "_offset"])
+        every.createOrReplaceTempView("_every")
+        key = ", ".join(f"`{column}`" for column in base.key)
+        columns = ", ".join(f"`{column}`" for column in names)
+        latest = f"row_number() OVER (PARTITION BY {key} ORDER BY _offset DESC)"
+        return self.spark.sql(
+            f"SELECT {columns} FROM (SELECT *, {latest} AS _latest FROM _every) WHERE _latest = 1 AND NOT coalesce(_deleted, false)"
+        )
+
+    def _state(self, name: str, entry: Mapping[str, Any], columns: list[str]) -> DataFrame:
+        pile = pile_of(self.folder, name, entry, self.log.files)
+        if [field for field in pile.schema.names if field != WEIGHT] == columns:
+            frame: DataFrame = pile.bag(self.spark)
+            return frame
+        frame = pile.frame(self.spark)
+        if SHOWN in pile.schema.names:
+            frame = frame.where(SHOWN)
+        return repeated(netted(frame.select(*(f"`{column}`" for column in [*columns, WEIGHT])), columns), columns)
+
+    def query(self, sql: str) -> pa.Table:
+        """Run a query over relations by their names."""
+        from pyspark.errors import PySparkException
+
+        for name in tables_in(sql):
+            found = next((one for one in self.names() if one.lower() == name.lower()), None)
+            if found is None:
+                raise InvalidQuery(
+                    f'there is no topic, table or view "{name}"',
+                    hint="There are: " + (", ".join(self.names()) or "none yet") + ".",
+                    name=name,
+                )
+            self.frame(found).createOrReplaceTempView(found)
+        try:
+            return self.spark.sql(sql).toArrow()
+        except PySparkException as error:
+            first = str(error).splitlines()[0]
+            raise InvalidQuery("the query cannot be run", detail=first, hint="Correct the query.") from error
+
+
+def tables_in(sql: str) -> list[str]:
+    """The names of the tables that a query reads, without those it defines itself.
+
+    >>> tables_in("WITH a AS (SELECT * FROM orders) SELECT * FROM a JOIN users ON true")
+    ['orders', 'users']
+    """
+    import sqlglot
+    from sqlglot import exp
+
+    try:
+        tree = sqlglot.parse_one(sql, dialect="spark")
+    except sqlglot.errors.ParseError as error:
+        found = error.errors[0] if error.errors else {}
+        where = f"line {found.get('line', 1)}, column {found.get('col', 1)}"
+        raise InvalidQuery(
+            f"the query is not SQL that Spark understands, at {where}", detail=sql.strip(), hint="Correct the query."
+        ) from error
+    own = {cte.alias_or_name.lower() for cte in tree.find_all(exp.CTE)}
+    names = dict.fromkeys(table.name for table in tree.find_all(exp.Table) if table.name.lower() not in own)
+    return sorted(name for name in names if name)

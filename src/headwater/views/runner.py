@@ -1,0 +1,119 @@
+"""The runner: Structured Streaming calls the tick.
+
+What it is: ``Runner`` starts one streaming query per app; each microbatch is one tick up to the frontier that Spark's
+checkpoint remembers for it.
+Invariants: the manifest is the truth: a microbatch that it covers already is skipped, a lost checkpoint begins at its
+frontier; an error of a tick stops the query and reaches the caller as it was raised.
+Not here: what a tick does (``tick.py``); where frontiers come from (``frontier.py``).
+Read next: ``tick.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headwater.errors import HeadwaterError
+from headwater.views.frontier import NAME, FrontierSource
+from headwater.views.manifest import Frontier
+from headwater.views.session import use_this_python
+from headwater.views.tick import Engine, TickReport
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+# Spark's bookkeeping per microbatch; none of it is needed, since the manifest is the truth.
+SETTINGS = {
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.sql.streaming.pollingDelay": "1ms",
+    "spark.sql.streaming.minBatchesToRetain": "10",
+    "spark.sql.streaming.numRecentProgressUpdates": "10",
+    "spark.sql.streaming.fileSource.log.compactInterval": "10",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.adaptive.enabled": "false",
+}
+
+
+class Runner:
+    """One streaming query that ticks an engine until stopped."""
+
+    def __init__(
+        self, engine: Engine, spark: SparkSession, home: Path, checkpoint: Path,
+        on_tick: Callable[[TickReport], None] | None = None,
+    ) -> None:  # fmt: skip
+        self.engine = engine
+        self.checkpoint = checkpoint
+        self.home = home
+        self.spark = spark.newSession()
+        self.on_tick = on_tick
+        self.error: BaseException | None = None
+        self._stopping = threading.Event()
+        self._query: StreamingQuery | None = None
+        for name, value in SETTINGS.items():
+            self.spark.conf.set(name, value)
+
+    def start(self) -> None:
+        """Begin to tick. Returns at once."""
+        use_this_python(self.spark)
+        self.spark.dataSource.register(FrontierSource)
+        self._tick(None)  # new views are filled, and what waits is taken, before the stream begins
+        start = {
+            name: {str(number): offset for number, offset in of.items()}
+            for name, of in self.engine.manifest.frontier.items()
+        }
+        reader = self.spark.readStream.format(NAME).option("home", str(self.home.absolute()))
+        reader = reader.option("topics", json.dumps(list(self.engine.prepared.bases))).option("start", json.dumps(start))
+        writer = reader.load().writeStream.foreachBatch(self._batch)
+        writer = writer.option("checkpointLocation", str(self.checkpoint)).trigger(processingTime="0 seconds")
+        self._query = writer.start()
+
+    def _batch(self, frame: DataFrame, number: int) -> None:
+        """Called by Spark for each microbatch, and again after a restart for the last one."""
+        del frame
+        if not self._stopping.is_set():
+            self._tick(self._frontier(number))
+
+    def _tick(self, frontier: Frontier | None) -> None:
+        try:
+            report = self.engine.tick(frontier)
+            while report.moved or report.behind:
+                if self.on_tick is not None and report.moved:
+                    self.on_tick(report)
+                if not report.behind or self._stopping.is_set():
+                    return
+                report = self.engine.tick(frontier)
+        except BaseException as error:
+            self.error = error
+            raise
+
+    def _frontier(self, number: int) -> Frontier | None:
+        """The frontier that Spark wrote down for this microbatch."""
+        try:
+            lines = (self.checkpoint / "offsets" / str(number)).read_text().splitlines()
+            found: dict[str, Any] = json.loads(lines[-1])
+            return {topic: {int(part): offset for part, offset in of.items()} for topic, of in found.items()}
+        except (OSError, ValueError, IndexError, AttributeError):
+            return None  # without it the tick takes what there is
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Sleep until the query ends, by ``stop`` or by an error, which is raised here. False when time ran out."""
+        from pyspark.errors import StreamingQueryException
+
+        assert self._query is not None
+        try:
+            ended = self._query.awaitTermination(timeout) if timeout is not None else self._query.awaitTermination()
+        except StreamingQueryException as error:
+            if isinstance(self.error, HeadwaterError):
+                raise self.error from None
+            raise self.error or error from error
+        return True if timeout is None else bool(ended)
+
+    def stop(self) -> None:
+        """Stop after the running tick."""
+        self._stopping.set()
+        if self._query is not None:
+            self._query.stop()

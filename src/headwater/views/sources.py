@@ -1,0 +1,233 @@
+"""A relation as one tick sees it: what changed, what was there before, what is there now.
+
+What it is: ``Source``, asked by stages for the content of their leaves, and ``Rows``, which is that content: an Arrow
+table here, or a frame that Spark reads.
+Invariants: readers see visible columns and shown rows only; *after* is *before* and *changes*, one below the other;
+a lookup gives at least the rows asked for.
+Not here: files (``piles.py``), what a stage does with the rows (``stages.py``).
+Read next: ``stages.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.log.ddl import to_ddl
+from headwater.views.changes import Changes
+from headwater.views.compiler.plan import WEIGHT
+from headwater.views.equality import expand, matching, net
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SHOWN = "_shown"
+# So many rows travel inside a query's plan as a local relation; more are read from files.
+LOCAL_ROWS_MAX = 20_000
+# Beyond so many keys, or a good part of the pile, Spark's scan is quicker than looking up on the driver.
+LOOKUP_KEYS_MAX = 50_000
+
+
+@dataclass
+class Rows:
+    """Rows bound to a leaf. ``count`` is exact for a local table and an upper bound otherwise."""
+
+    schema: pa.Schema
+    count: int
+    local: pa.Table | None
+    build: Callable[[SparkSession], DataFrame] | None = None
+
+    @staticmethod
+    def of(table: pa.Table) -> Rows:
+        """Rows that are here."""
+        return Rows(table.schema, table.num_rows, table)
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """The rows for Spark."""
+        if self.local is not None:
+            return local_frame(spark, self.local)
+        assert self.build is not None
+        return self.build(spark)
+
+    def and_also(self, other: Rows) -> Rows:
+        """Both, one below the other."""
+        if other.count == 0:
+            return self
+        if self.count == 0:
+            return other
+        total = self.count + other.count
+        if self.local is not None and other.local is not None and total <= 4 * LOCAL_ROWS_MAX:
+            return Rows(self.schema, total, pa.concat_tables([self.local, other.local]))
+        return Rows(self.schema, total, None, lambda spark: self.frame(spark).unionByName(other.frame(spark)))
+
+
+def local_frame(spark: SparkSession, table: pa.Table) -> DataFrame:
+    """An Arrow table as a frame; all columns nullable, as Spark's own files are."""
+    shape = pa.schema([field.with_nullable(True) for field in table.schema])
+    frame: DataFrame = spark.createDataFrame(table.cast(shape), to_ddl(shape))
+    return frame
+
+
+class Standing:
+    """Changes that nobody wrote down as such: a range of the log, or all that a relation holds.
+
+    It has what ``Changes`` has, as far as stages ask for it.
+    """
+
+    def __init__(self, rows: Rows) -> None:
+        self.schema = rows.schema
+        self.rows = rows.count
+        self.table: pa.Table | None = None
+        self._rows = rows
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """The rows for Spark."""
+        return self._rows.frame(spark)
+
+
+class Source:
+    """One relation in one tick."""
+
+    def __init__(self, name: str, schema: pa.Schema, changes: Changes | Standing, pile: Any) -> None:
+        self.name = name
+        self.schema = schema  # the visible columns
+        self.changes = changes  # visible columns and _weight
+        self.pile = pile  # before the tick; None when there was nothing or nobody keeps it
+        self.has_shown = pile is not None and SHOWN in pile.schema.names
+
+    def as_new(self) -> Source:
+        """The same relation for a stage that has seen nothing of it yet: all that is there now has just come."""
+        if self.pile is None:
+            return self
+        every = self.after(self.schema.names)
+        if every.local is not None:
+            return Source(self.name, self.schema, Changes.local(net(every.local)), None)
+        return Source(self.name, self.schema, Standing(every), None)
+
+    @property
+    def touched(self) -> bool:
+        """Whether anything changed."""
+        return self.changes.rows > 0
+
+    @property
+    def rows_before(self) -> int:
+        """An upper bound of the rows before."""
+        return 0 if self.pile is None else int(self.pile.rows)
+
+    def weighted_schema(self, columns: Sequence[str]) -> pa.Schema:
+        """The schema of weighted rows of these columns."""
+        return pa.schema([*(self.schema.field(name) for name in columns), pa.field(WEIGHT, pa.int64())])
+
+    def changed(self, columns: Sequence[str]) -> Rows:
+        """What changed."""
+        names = [*columns, WEIGHT]
+        shape = self.weighted_schema(columns)
+        table = self.changes.table
+        if table is not None and table.num_rows <= LOCAL_ROWS_MAX:
+            return Rows.of(table.select(names).cast(shape))
+        return Rows(shape, self.changes.rows, None, lambda spark: self.changes.frame(spark).select(*_quoted(names)))
+
+    def before(self, columns: Sequence[str], lookup: Sequence[str] | None = None, keys: pa.Table | None = None) -> Rows:
+        """What was there. With ``lookup``, at least the rows whose ``lookup`` columns equal a row of ``keys``."""
+        shape = self.weighted_schema(columns)
+        if self.pile is None or self.pile.rows == 0:
+            return Rows.of(shape.empty_table())
+        if lookup and keys is not None and self.worth_looking_up(keys.num_rows):
+            return Rows.of(self._looked_up(lookup, keys, columns).cast(shape))
+        if self.pile.rows <= LOCAL_ROWS_MAX:
+            return Rows.of(self._shown(self.pile.table([*columns, *self._mark()])).cast(shape))
+        return Rows(shape, self.pile.rows, None, lambda spark: self._frame(spark, columns))
+
+    def worth_looking_up(self, keys: int) -> bool:
+        """Whether so many keys are better looked up here than joined by Spark."""
+        return keys <= LOOKUP_KEYS_MAX and (keys * 4 <= self.rows_before or self.rows_before <= LOCAL_ROWS_MAX)
+
+    def after(self, columns: Sequence[str], lookup: Sequence[str] | None = None, keys: pa.Table | None = None) -> Rows:
+        """What is there now, as weighted rows."""
+        return self.before(columns, lookup, keys).and_also(self.changed(columns))
+
+    def bag(self, columns: Sequence[str]) -> Rows:
+        """What is there now, each row as often as it is there."""
+        shape = pa.schema([self.schema.field(name) for name in columns])
+        before = self.before(self.schema.names)
+        changed = self.changed(self.schema.names)
+        if before.local is not None and changed.local is not None:
+            return Rows.of(expand(net(before.and_also(changed).local)).select(columns).cast(shape))
+        if self.pile is None:
+            every = self.schema.names
+            return Rows(
+                shape, self.changes.rows, None,
+                lambda spark: repeated(netted(self.changes.frame(spark), every), columns),
+            )  # fmt: skip
+        return Rows(shape, before.count + changed.count, None, lambda spark: self._bag_frame(spark, columns))
+
+    def bag_of(self, columns: Sequence[str], key: Sequence[str], keys: pa.Table) -> Rows | None:
+        """The bag of exactly the rows whose ``key`` columns equal a row of ``keys``; None when Spark must look."""
+        if not self.worth_looking_up(keys.num_rows) and self.rows_before > 0:
+            return None
+        # Without all columns rows that differ elsewhere would be taken for equal: netting needs them all.
+        before = self.before(self.schema.names, key, keys)
+        changed = self.changed(self.schema.names)
+        if before.local is None or changed.local is None:
+            return None
+        both = matching(before.and_also(changed).local, key, keys)
+        return Rows.of(expand(net(both)).select(columns))
+
+    # The pile, seen from outside
+
+    def _mark(self) -> list[str]:
+        return [SHOWN] if self.has_shown else []
+
+    def _shown(self, table: pa.Table) -> pa.Table:
+        return table.filter(pc.field(SHOWN)).drop_columns([SHOWN]) if self.has_shown else table
+
+    def _looked_up(self, lookup: Sequence[str], keys: pa.Table, columns: Sequence[str]) -> pa.Table:
+        return self._shown(self.pile.lookup(list(lookup), keys, [*columns, *self._mark()])).select([*columns, WEIGHT])
+
+    def _frame(self, spark: SparkSession, columns: Sequence[str]) -> DataFrame:
+        frame = self.pile.frame(spark, [*columns, *self._mark()])
+        if self.has_shown:
+            frame = frame.where(SHOWN)
+        return frame.select(*_quoted([*columns, WEIGHT]))
+
+    def _bag_frame(self, spark: SparkSession, columns: Sequence[str]) -> DataFrame:
+        if not self.has_shown and self.schema.names == [n for n in self.pile.schema.names if n != WEIGHT]:
+            frame: DataFrame = self.pile.bag(spark, None, self.changes if self.changes.rows else None)
+            return frame.select(*_quoted(columns))
+        both = self._frame(spark, self.schema.names).unionByName(
+            self.changes.frame(spark).select(*_quoted([*self.schema.names, WEIGHT]))
+        )
+        return repeated(netted(both, self.schema.names), columns)
+
+
+def netted(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Equal rows become one with the sum of their weights; none with 0."""
+    from pyspark.sql import functions
+
+    grouped = frame.groupBy(*_quoted(columns)).agg(functions.sum(WEIGHT).alias(WEIGHT))
+    return grouped.where(f"{WEIGHT} <> 0")
+
+
+def signed(frame: DataFrame, sign: int) -> DataFrame:
+    """The rows of positive or of negative weight, their weights without the sign."""
+    return frame.where(f"{WEIGHT} * {sign} > 0").withColumn(WEIGHT, _absolute())
+
+
+def _absolute() -> Any:
+    from pyspark.sql import functions
+
+    return functions.abs(WEIGHT)
+
+
+def repeated(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Weighted rows, netted already, as a bag."""
+    repeated = "explode(array_repeat(true, CAST(_weight AS INT))) AS _once"
+    return frame.selectExpr(*_quoted(columns), repeated).select(*_quoted(columns))
+
+
+def _quoted(names: Sequence[str]) -> list[str]:
+    return ["`" + name.replace("`", "``") + "`" for name in names]

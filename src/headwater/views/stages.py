@@ -1,0 +1,371 @@
+"""Running a stage: the changes of its inputs become its own changes, on Spark.
+
+What it is: one method for each kind of ``compiler/plan.py``. Small inputs travel as local relations and the result
+comes back as Arrow; large ones are scanned by Spark, which writes the result as Parquet.
+Invariants: what a stage yields depends on its inputs and its own state alone, not on which way was taken; rows that
+leave are taken from the stage's own state, never computed again, so that float noise and arbitrary choices cancel.
+Not here: the order of stages, committing (``tick.py``); the content of leaves (``sources.py``).
+Read next: ``tick.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.views.changes import Changes
+from headwater.views.compiler.plan import (
+    WEIGHT, AccumulateStage, Content, FlowStage, KeyedStage, Leaf, Stage, Term, WholeStage,
+)  # fmt: skip
+from headwater.views.equality import distinct, matching, net, weighted
+from headwater.views.functions import RowFunctionStage
+from headwater.views.sources import LOCAL_ROWS_MAX, LOOKUP_KEYS_MAX, Rows, Source, netted, repeated, signed
+from headwater.views.shapes import Shape
+from headwater.views.workbench import Workbench
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+# A stage whose inputs changed by more than this part is computed anew: see bench/views_bench.py, line c.
+RECOMPUTE_PART = 0.4
+
+
+class StageRun:
+    """One stage in one tick."""
+
+    def __init__(
+        self, stage: Stage, shape: Shape, sources: Mapping[str, Source], own: Any, bench: Workbench, *, fresh: bool
+    ) -> None:
+        self.stage = stage
+        self.shape = shape
+        self.sources = {name: source.as_new() for name, source in sources.items()} if fresh else dict(sources)
+        self.own = None if fresh else own
+        self.bench = bench
+        self.fresh = fresh
+
+    def run(self) -> Changes:
+        """The stage's changes: its state's columns and ``_weight``, netted."""
+        if not self.fresh and not any(source.touched for source in self.sources.values()):
+            return Changes.nothing(self._weighted_state())
+        if not self.fresh and self.own.rows and self._many_changes():
+            return self._anew()
+        stage = self.stage
+        if isinstance(stage, FlowStage):
+            return self._flow(stage)
+        if isinstance(stage, AccumulateStage):
+            return self._accumulate(stage)
+        if isinstance(stage, KeyedStage):
+            return self._keyed(stage)
+        if isinstance(stage, RowFunctionStage):
+            return self._row_function(stage)
+        assert isinstance(stage, WholeStage)
+        return self._whole(stage.sql, [(leaf, self.sources[leaf.relation].bag(leaf.columns)) for leaf in stage.inputs])
+
+    def _weighted_state(self) -> pa.Schema:
+        return pa.schema([*self.shape.state, pa.field(WEIGHT, pa.int64())])
+
+    # The crossover
+
+    def _many_changes(self) -> bool:
+        changed = sum(source.changes.rows for source in self.sources.values())
+        before = sum(source.rows_before for source in self.sources.values())
+        return changed > LOCAL_ROWS_MAX and changed > RECOMPUTE_PART * before
+
+    def _anew(self) -> Changes:
+        """Compute everything from the present contents, and compare with what there was."""
+        now = StageRun(self.stage, self.shape, self.sources, self.own, self.bench, fresh=True).run()
+        return self._difference(now)
+
+    def _difference(self, now: Changes) -> Changes:
+        """``now``, the whole new content, less the old state."""
+        if now.table is not None and self.own.rows <= 10 * LOCAL_ROWS_MAX:
+            old = self.own.table(self.shape.state.names)
+            return Changes.local(net(pa.concat_tables([now.table, _negative(old)])))
+        spark = self.bench.large
+        old_frame = self.own.frame(spark).withColumn(WEIGHT, -_column(WEIGHT))
+        names = self.shape.state.names
+        return self.bench.write(netted(now.frame(spark).unionByName(old_frame), names), self._weighted_state())
+
+    # Linear and bilinear
+
+    def _flow(self, stage: FlowStage) -> Changes:
+        sql, bound = self._terms(stage.terms, stage.constant)
+        if not sql:
+            return Changes.nothing(self._weighted_state())
+        if _small(bound):
+            return Changes.local(net(self.bench.collect(sql, bound, self._weighted_state())))
+        frame = self.bench.frame(sql, bound, large=True)
+        return self.bench.write(netted(frame, self.shape.state.names), self._weighted_state())
+
+    def _terms(self, terms: Sequence[Term], constant: str | None) -> tuple[str, dict[str, Rows]]:
+        """The terms that are not zero, as one query, and what its leaves are."""
+        parts: list[str] = []
+        bound: dict[str, Rows] = {}
+        for term in terms:
+            leaves = self._bind(term)
+            if leaves is not None:
+                parts.append(term.sql)
+                bound.update(leaves)
+        if constant is not None and self.fresh:
+            parts.append(constant)
+        return "\nUNION ALL\n".join(f"({part})" for part in parts), bound
+
+    def _bind(self, term: Term) -> dict[str, Rows] | None:
+        """What the term's leaves are; None when one of them is empty, and so the term is zero."""
+        bound: dict[str, Rows] = {}
+        # The changes first: they are few, and their keys tell what is needed of the others.
+        for leaf in _sources_first(term.leaves, term.changes):
+            source = self.sources[leaf.relation]
+            if leaf.content is Content.CHANGES:
+                rows = source.changed(leaf.columns)
+            else:
+                lookup, keys = self._keys(leaf, bound)
+                read = source.after if leaf.content is Content.AFTER else source.before
+                rows = read(leaf.columns, lookup, keys)
+            if rows.count == 0:
+                return None
+            bound[leaf.name] = rows
+        return bound
+
+    def _keys(self, leaf: Leaf, bound: Mapping[str, Rows]) -> tuple[Sequence[str] | None, pa.Table | None]:
+        if leaf.lookup is None or leaf.lookup.source not in bound:
+            return None, None
+        given = bound[leaf.lookup.source].local
+        if given is None or given.num_rows > 4 * LOOKUP_KEYS_MAX:
+            return None, None
+        keys = given.select(list(leaf.lookup.source_columns)).rename_columns(list(leaf.lookup.columns))
+        return leaf.lookup.columns, distinct(keys)
+
+    def _row_function(self, stage: RowFunctionStage) -> Changes:
+        """The user's function over the rows that came, less the same over the rows that left."""
+        assert stage.function is not None
+        inputs = [self.sources[leaf.relation].changed(leaf.columns) for leaf in stage.inputs]
+        large = not _small({str(place): rows for place, rows in enumerate(inputs)})
+        spark = self.bench.large if large else self.bench.small
+        names = self._weighted_state().names
+        parts = []
+        for sign in (1, -1):
+            frames = [repeated(signed(rows.frame(spark), sign), rows.schema.names[:-1]) for rows in inputs]
+            parts.append(stage.function(*frames).selectExpr("*", f"{sign}L AS {WEIGHT}").select(*names))
+        both = parts[0].unionByName(parts[1])
+        if large:
+            return self.bench.write(netted(both, self.shape.state.names), self._weighted_state())
+        self.bench.rows_read += sum(rows.count for rows in inputs)
+        return Changes.local(net(self.bench.taken(both, self._weighted_state())))
+
+    # Accumulating
+
+    def _accumulate(self, stage: AccumulateStage) -> Changes:
+        sql, bound = self._terms(stage.terms, stage.constant)
+        assert self.shape.flow is not None
+        assert self.shape.partial is not None
+        if not sql:
+            if not (self.fresh and stage.one_row):
+                return Changes.nothing(self._weighted_state())
+            flow = Rows.of(self.shape.flow.empty_table())
+            bound, sql = {"_nothing": flow}, "SELECT * FROM _nothing"
+        groups = [column.name for column in stage.groups]
+        if _small(bound) and (self.own is None or self.own.rows <= LOCAL_ROWS_MAX):
+            # One action for everything, as all groups there are fit into the plan.
+            before = self._own_now()
+            self.bench.frame(sql, bound).createOrReplaceTempView("_flow")
+            self.bench.frame(stage.partial, {}).createOrReplaceTempView("_partial")
+            combined = self.bench.collect(stage.combine, {"_before": Rows.of(before)}, self.shape.state)
+            return self._accumulated(stage, combined, matching(before, groups, combined.select(groups)))
+        partial = self._partial(stage, sql, bound)
+        if partial.local is not None and (self.own is None or partial.count <= LOOKUP_KEYS_MAX):
+            touched = partial.local.select(groups)
+            before = self._own_of(groups, touched)
+            combined = self.bench.collect(
+                stage.combine, {"_partial": partial, "_before": Rows.of(before)}, self.shape.state
+            )
+            return self._accumulated(stage, combined, before)
+        return self._accumulate_in_spark(stage, partial)
+
+    def _partial(self, stage: AccumulateStage, sql: str, bound: Mapping[str, Rows]) -> Rows:
+        """The differences of the touched groups."""
+        assert self.shape.partial is not None
+        large = not _small(bound)
+        self.bench.frame(sql, bound, large=large).createOrReplaceTempView("_flow")
+        if not large:
+            return Rows.of(self.bench.collect(stage.partial, {}, self.shape.partial))
+        return self.bench.settle(self.bench.frame(stage.partial, {}, large=True), self.shape.partial)
+
+    def _accumulated(self, stage: AccumulateStage, combined: pa.Table, before: pa.Table) -> Changes:
+        """New rows of the touched groups less their old ones."""
+        if not stage.one_row:
+            combined = combined.filter(pc.not_equal(combined.column("_n"), 0))
+        return Changes.local(net(pa.concat_tables([weighted(combined, 1), weighted(before, -1)])))
+
+    def _accumulate_in_spark(self, stage: AccumulateStage, partial: Rows) -> Changes:
+        spark = self.bench.large
+        partial.frame(spark).createOrReplaceTempView("_partial")
+        if self.own is None:
+            before = self.bench.empty(spark, self.shape.state)
+        else:
+            on = " AND ".join(f"b.{column.name} <=> p.{column.name}" for column in stage.groups)
+            self.own.bag(spark).createOrReplaceTempView("_every")
+            before = spark.sql(f"SELECT b.* FROM _every b LEFT SEMI JOIN _partial p ON {on}")
+        before.createOrReplaceTempView("_before")
+        new = spark.sql(stage.combine).select(*self.shape.state.names).where("_n <> 0").selectExpr("*", "1L AS _weight")
+        if self.own is None:
+            return self.bench.write(new, self._weighted_state())
+        both = new.unionByName(before.selectExpr("*", "-1L AS _weight"))
+        return self.bench.write(netted(both, self.shape.state.names), self._weighted_state())
+
+    # Keyed
+
+    def _keyed(self, stage: KeyedStage) -> Changes:
+        if self.fresh:
+            return self._whole(stage.sql, [(i.leaf, self.sources[i.leaf.relation].bag(i.leaf.columns)) for i in stage.inputs])
+        touched = self._touched(stage)
+        if touched.count == 0:
+            return Changes.nothing(self._weighted_state())
+        keys = [column.name for column in stage.keys]
+        bound = {given.leaf.name: self._restricted(given, touched) for given in stage.inputs}
+        if touched.local is not None and touched.count <= LOOKUP_KEYS_MAX:
+            old = self._own_of(keys, touched.local)
+            if _small(bound):
+                new = self.bench.collect(stage.sql, bound, self.shape.state)
+                return Changes.local(net(pa.concat_tables([weighted(new, 1), weighted(old, -1)])))
+            new_rows = self.bench.settle(self.bench.frame(stage.sql, bound, large=True), self.shape.state)
+            if new_rows.local is not None:
+                return Changes.local(net(pa.concat_tables([weighted(new_rows.local, 1), weighted(old, -1)])))
+            old_frame = Rows.of(old).frame(self.bench.large)
+            return self._both(new_rows.frame(self.bench.large), old_frame)
+        on = " AND ".join(f"b.{name} <=> t.{name}" for name in keys)
+        new_frame = self.bench.frame(stage.sql, bound, large=True)
+        spark = self.bench.large
+        touched.frame(spark).createOrReplaceTempView("_touched")
+        self.own.bag(spark).createOrReplaceTempView("_every")
+        return self._both(new_frame, spark.sql(f"SELECT b.* FROM _every b LEFT SEMI JOIN _touched t ON {on}"))
+
+    def _touched(self, stage: KeyedStage) -> Rows:
+        """The distinct keys of everything that changed."""
+        names = [column.name for column in stage.keys]
+        shape = pa.schema([self.shape.state.field(name) for name in names])
+        here: list[pa.Table] = []
+        elsewhere: dict[str, Rows] = {}
+        parts: list[str] = []
+        for place, given in enumerate(stage.inputs):
+            source = self.sources[given.leaf.relation]
+            if not source.touched:
+                continue
+            table = source.changes.table
+            if given.plain is not None and table is not None:
+                here.append(table.select(list(given.plain)).rename_columns(names).cast(shape))
+                continue
+            name = f"_changed{place}"
+            elsewhere[name] = source.changed(source.schema.names)
+            keys = ", ".join(f"{key} AS {column}" for key, column in zip(given.keys, names, strict=True))
+            parts.append(f"SELECT {keys} FROM {name}")
+        if parts:
+            sql = "SELECT DISTINCT * FROM (" + " UNION ALL ".join(parts) + ")"
+            if _small(elsewhere):
+                here.append(self.bench.collect(sql, elsewhere, shape))
+            else:
+                many = self.bench.settle(self.bench.frame(sql, elsewhere, large=True), shape)
+                if many.local is None:
+                    for table in here:
+                        many = many.and_also(Rows.of(table))
+                    return many
+                here.append(many.local)
+        return Rows.of(distinct(pa.concat_tables(here)) if here else shape.empty_table())
+
+    def _restricted(self, given: Any, touched: Rows) -> Rows:
+        """The bag of an input's rows whose keys are touched."""
+        source: Source = self.sources[given.leaf.relation]
+        columns = given.leaf.columns
+        if given.plain is not None and touched.local is not None:
+            found = source.bag_of(columns, given.plain, touched.local)
+            if found is not None:
+                return found
+        names = touched.schema.names
+        every = source.bag(source.schema.names)
+
+        def build(spark: Any) -> DataFrame:
+            name = f"_every{given.leaf.name}"
+            every.frame(spark).createOrReplaceTempView(name)
+            touched.frame(spark).createOrReplaceTempView("_touched")
+            keys = ", ".join(f"({key}) AS _key{place}" for place, key in enumerate(given.keys))
+            on = " AND ".join(f"e._key{place} <=> t.{column}" for place, column in enumerate(names))
+            wanted = ", ".join(f"e.`{column}`" for column in columns)
+            hint = "/*+ BROADCAST(t) */ " if touched.local is not None else ""
+            return spark.sql(
+                f"SELECT {hint}{wanted} FROM (SELECT *, {keys} FROM {name}) e LEFT SEMI JOIN _touched t ON {on}"
+            )
+
+        return Rows(pa.schema([source.schema.field(name) for name in columns]), every.count, None, build)
+
+    # Whole
+
+    def _whole(self, sql: str, inputs: Sequence[tuple[Leaf, Rows]]) -> Changes:
+        bound = {leaf.name: rows for leaf, rows in inputs}
+        if _small(bound):
+            new = Rows.of(self.bench.collect(sql, bound, self.shape.state))
+        else:
+            new = self.bench.settle(self.bench.frame(sql, bound, large=True), self.shape.state)
+        if new.local is not None:
+            now = Changes.local(net(weighted(new.local, 1)))
+        else:
+            frame = new.frame(self.bench.large).selectExpr("*", "1L AS _weight")
+            now = self.bench.write(netted(frame, self.shape.state.names), self._weighted_state())
+        return now if self.fresh or self.own is None or self.own.rows == 0 else self._difference(now)
+
+    # The stage's own state
+
+    def _own_now(self) -> pa.Table:
+        """All state rows, without weights."""
+        if self.own is None or self.own.rows == 0:
+            return self.shape.state.empty_table()
+        return net(self.own.table(self.shape.state.names)).select(self.shape.state.names).cast(self.shape.state)
+
+    def _own_of(self, columns: Sequence[str], keys: pa.Table) -> pa.Table:
+        """The state rows of exactly these keys, without weights (each as often as it is there)."""
+        from headwater.views.equality import expand
+
+        if self.own is None or self.own.rows == 0:
+            return self.shape.state.empty_table()
+        if columns:
+            found = self.own.lookup(list(columns), keys, self.shape.state.names)
+        else:
+            found = self.own.table(self.shape.state.names)
+        return expand(net(matching(found, columns, keys))).select(self.shape.state.names).cast(self.shape.state)
+
+    def _both(self, new: DataFrame, old: DataFrame) -> Changes:
+        names = self.shape.state.names
+        both = new.select(*names).selectExpr("*", "1L AS _weight").unionByName(old.selectExpr("*", "-1L AS _weight"))
+        return self.bench.write(netted(both, names), self._weighted_state())
+
+
+def _small(bound: Mapping[str, Rows]) -> bool:
+    return all(rows.local is not None for rows in bound.values()) and (
+        sum(rows.count for rows in bound.values()) <= 8 * LOCAL_ROWS_MAX
+    )
+
+
+def _negative(table: pa.Table) -> pa.Table:
+    place = table.column_names.index(WEIGHT)
+    return table.set_column(place, table.schema.field(WEIGHT), pc.negate(table.column(WEIGHT)))
+
+
+def _column(name: str) -> Any:
+    from pyspark.sql import functions
+
+    return functions.col(name)
+
+
+def _sources_first(leaves: Sequence[Leaf], changes: str) -> list[Leaf]:
+    """The leaves in an order in which each comes after the leaf that its lookup asks."""
+    done = {changes}
+    ordered = [leaf for leaf in leaves if leaf.name == changes]
+    rest = [leaf for leaf in leaves if leaf.name != changes]
+    while rest:
+        ready = [leaf for leaf in rest if leaf.lookup is not None and leaf.lookup.source in done] or [rest[0]]
+        ordered += ready
+        done |= {leaf.name for leaf in ready}
+        rest = [leaf for leaf in rest if leaf.name not in done]
+    return ordered

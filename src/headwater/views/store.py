@@ -1,0 +1,190 @@
+"""The state store: the piles of an app's relations, from tick to tick.
+
+What it is: opens the piles that a manifest lists, collects the runs that a tick writes, makes the next tick's piles,
+merges in the background, and removes files that no kept manifest lists.
+Invariants: a run counts only once a committed manifest lists it; a file goes only when no kept manifest lists it.
+Not here: runs and merging themselves (``piles.py``); manifests (``manifest.py``).
+Read next: ``piles.py``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from headwater.log.ddl import parse_ddl, to_ddl
+from headwater.log.files import Files
+from headwater.views.changes import Changes
+from headwater.views.compiler.plan import WEIGHT
+from headwater.views.manifest import Manifest
+from headwater.views.piles import LogPile, Pile
+from headwater.views.runs import Run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from headwater.views.bases import Base
+    from headwater.views.prepare import Prepared
+
+Piles = dict[str, Any]
+
+
+class StateStore:
+    """The state of one app's relations under one folder."""
+
+    def __init__(self, folder: Path, files: Files, spark: SparkSession) -> None:
+        self.folder = folder
+        self.files = files
+        self.spark = spark
+        self._pending: dict[str, tuple[Run, Changes]] = {}
+        self._new: dict[str, Pile] = {}
+        self._open: Piles = {}
+        self._lock = threading.Lock()
+        self._merger = ThreadPoolExecutor(max_workers=1, thread_name_prefix="headwater-merge")
+        self._merges: dict[str, Future[Any]] = {}
+        self._shapes: dict[str, tuple[str, pa.Schema, tuple[str, ...]]] = {}
+
+    # Opening
+
+    def open(self, manifest: Manifest, prepared: Prepared) -> Piles:
+        """The piles that the manifest lists and the prepared app still means."""
+        self._shapes = _identities(prepared)
+        piles: Piles = {}
+        for name, base in prepared.bases.items():
+            if base.keeps_itself:
+                start = base.topic.start_offsets()
+                piles[name] = LogPile(base.topic, start, manifest.frontier.get(name) or start)
+        for name, (identity, _, _) in self._shapes.items():
+            entry = manifest.relations.get(name)
+            if entry is not None and entry["identity"] == identity:
+                piles[name] = self._pile(name, [Run.from_json(run) for run in entry["runs"]])
+        self._open = piles
+        return piles
+
+    def _pile(self, name: str, runs: list[Run]) -> Pile:
+        identity, schema, key = self._shapes[name]
+        folder = self.folder / f"{name.replace('$', '.')}-{identity}"
+        return Pile(folder, schema, runs, files=self.files, key=key)
+
+    # A tick's runs
+
+    def write(self, name: str, changes: Changes, tick: int, epoch: int) -> None:
+        """Write a relation's changes as a run that the next manifest will list. Called from several threads."""
+        pile = self._open.get(name) or self._pile(name, [])
+        run = pile.write(changes, tick, epoch)
+        with self._lock:
+            self._new[name] = pile
+            self._pending[name] = (run, changes)
+
+    def next(
+        self, piles: Piles, prepared: Prepared, stop: Mapping[str, Mapping[int, int]]
+    ) -> Piles:
+        """The piles after the tick whose runs were written."""
+        following: Piles = {}
+        for name, base in prepared.bases.items():
+            if base.keeps_itself:
+                pile = piles.get(name) or LogPile(base.topic, base.topic.start_offsets(), base.topic.start_offsets())
+                following[name] = pile.with_range(stop[name])
+        for name in self._shapes:
+            pile = piles.get(name) or self._new.get(name) or self._pile(name, [])
+            if name in self._pending:
+                pile = pile.with_run(*self._pending[name])
+            following[name] = pile
+        return following
+
+    def adopt(self, piles: Piles) -> None:
+        """The tick was committed."""
+        self._open = piles
+        self._pending, self._new = {}, {}
+
+    def forget(self) -> None:
+        """The tick failed, or a new one begins: runs written and not committed are nobody's."""
+        self._pending, self._new = {}, {}
+
+    def describe(self, piles: Piles) -> dict[str, Any]:
+        """What the manifest says of the piles."""
+        return {
+            name: {
+                "identity": identity,
+                "schema": to_ddl(pa.schema([field.with_nullable(True) for field in schema if field.name != WEIGHT])),
+                "runs": [run.to_json() for run in piles[name].runs],
+            }
+            for name, (identity, schema, _) in self._shapes.items()
+        }
+
+    # Housekeeping
+
+    def begin_merges(self, piles: Piles) -> None:
+        """Merge piles that have grown too many runs, beside the next ticks."""
+        for name, pile in piles.items():
+            merge = None if name in self._merges or isinstance(pile, LogPile) else pile.merge_due()
+            if merge is not None:
+                self._merges[name] = self._merger.submit(merge.run, self.spark)
+
+    def settle_merges(self, piles: Piles) -> Piles:
+        """Put finished merges into the piles."""
+        done = [name for name, future in self._merges.items() if future.done()]
+        for name in done:
+            replaced, merged = self._merges.pop(name).result()
+            if name in piles and set(replaced) <= set(piles[name].runs):
+                piles = {**piles, name: piles[name].with_merge(replaced, merged)}
+        self._open = piles
+        return piles
+
+    def prune(self, kept: Collection[Manifest]) -> int:
+        """Remove files that none of these manifests lists; returns how many."""
+        if self._merges:
+            return 0  # their new runs are listed nowhere yet
+        removed = 0
+        listed: dict[str, set[str]] = {}
+        for manifest in kept:
+            for name, entry in manifest.relations.items():
+                folder = f"{name.replace('$', '.')}-{entry['identity']}"
+                names = {file for run in entry["runs"] for file in Run.from_json(run).files}
+                listed.setdefault(folder, set()).update(names)
+        for folder in self.folder.iterdir() if self.folder.exists() else ():
+            if not folder.is_dir() or folder.name == "scratch":
+                continue
+            for path in sorted(folder.rglob("*.parquet")):
+                if str(path.relative_to(folder)) not in listed.get(folder.name, set()):
+                    self.files.unlink(path, label="prune a run")
+                    removed += 1
+        return removed
+
+    def close(self) -> None:
+        """Stop merging."""
+        self._merger.shutdown(wait=True, cancel_futures=True)
+
+
+def pile_of(folder: Path, name: str, entry: Mapping[str, Any], files: Files) -> Pile:
+    """A pile as a manifest lists it, for whoever only reads."""
+    schema = parse_ddl(entry["schema"])
+    schema = pa.schema([*schema, pa.field(WEIGHT, pa.int64())])
+    place = folder / f"{name.replace('$', '.')}-{entry['identity']}"
+    return Pile(place, schema, [Run.from_json(run) for run in entry["runs"]], files=files)
+
+
+def _identities(prepared: Prepared) -> dict[str, tuple[str, pa.Schema, tuple[str, ...]]]:
+    """For each relation that keeps a state: its identity, the state's schema, its unique key."""
+    found: dict[str, tuple[str, pa.Schema, tuple[str, ...]]] = {}
+    for name, base in prepared.bases.items():
+        if not base.keeps_itself:
+            found[name] = (_base_identity(base), _weighted(base.schema), base.key)
+    for view in prepared.views.values():
+        for stage in view.plan.stages:
+            if view.keeps[stage.name]:
+                found[stage.name] = (view.fingerprint, _weighted(view.shapes[stage.name].state), ())
+    return found
+
+
+def _base_identity(base: Base) -> str:
+    return f"t{base.topic.id}v{base.topic.schema_version}"
+
+
+def _weighted(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([*(field.with_nullable(True) for field in schema), pa.field(WEIGHT, pa.int64())])

@@ -1,0 +1,129 @@
+"""A workbench: the two Spark sessions in which one view's stages run.
+
+What it is: ``small`` is set up for a handful of rows (one task, no shuffle files to speak of), ``large`` for scans;
+both belong to one view, so that views run side by side without seeing each other's temporary tables.
+Invariants: results come back with exactly the schema asked for; files that Spark writes here lie in a scratch folder
+and are nobody's until a pile adopts them.
+Not here: what to run (``stages.py``).
+Read next: ``session.py`` for the settings.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from headwater.views.changes import Changes
+from headwater.views.compiler.plan import WEIGHT
+from headwater.views.sources import LOCAL_ROWS_MAX, Rows, local_frame
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# What comes back to the driver from a large query, when it turns out to be little.
+SETTLED_ROWS_MAX = 10 * LOCAL_ROWS_MAX
+
+SMALL = {
+    "spark.sql.leafNodeDefaultParallelism": "1",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+}
+LARGE = {
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.sources.commitProtocolClass": (
+        "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"
+    ),
+    "mapreduce.fileoutputcommitter.algorithm.version": "2",
+    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+}
+BOTH = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.legacy.timeParserPolicy": "EXCEPTION",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.mapKeyDedupPolicy": "EXCEPTION",
+}
+
+
+class Workbench:
+    """Where one view's stages run."""
+
+    def __init__(self, spark: SparkSession, scratch: Path) -> None:
+        self.small = spark.newSession()
+        self.large = spark.newSession()
+        cores = spark.sparkContext.defaultParallelism
+        for session, settings in ((self.small, SMALL), (self.large, LARGE)):
+            for name, value in {**BOTH, **settings}.items():
+                session.conf.set(name, value)
+        self.large.conf.set("spark.sql.shuffle.partitions", str(cores))
+        self.scratch = scratch
+        self.rows_read = 0
+        self.actions = 0
+        self._numbers = itertools.count()
+
+    def frame(self, sql: str | Callable[..., Any], bound: Mapping[str, Rows], *, large: bool = False) -> DataFrame:
+        """The query's frame, its tables bound to these rows. A function gets the tables as frames, in their order."""
+        spark = self.large if large else self.small
+        for name, rows in bound.items():
+            rows.frame(spark).createOrReplaceTempView(name)
+            self.rows_read += rows.count
+        if isinstance(sql, str):
+            return spark.sql(sql)
+        result: DataFrame = sql(*(spark.table(name) for name in bound))
+        return result
+
+    def collect(self, sql: str | Callable[..., Any], bound: Mapping[str, Rows], schema: pa.Schema) -> pa.Table:
+        """A small query's result, here."""
+        return self.taken(self.frame(sql, bound), schema)
+
+    def taken(self, frame: DataFrame, schema: pa.Schema) -> pa.Table:
+        """A small frame's rows, here."""
+        self.actions += 1
+        return frame.toArrow().select(schema.names).cast(schema)
+
+    def write(self, frame: DataFrame, schema: pa.Schema) -> Changes:
+        """A large query's result, written by Spark; here as well when it turns out to be little."""
+        files = self._written(frame.select(*schema.names))
+        changes = Changes.written(files, schema)
+        if changes.rows <= LOCAL_ROWS_MAX:
+            return Changes.local(changes.to_table())
+        return changes
+
+    def settle(self, frame: DataFrame, schema: pa.Schema) -> Rows:
+        """A large query's result, computed once: here when it is little, else in files."""
+        from headwater.views.changes import read_files, rows_in_files
+
+        files = self._written(frame.select(*schema.names))
+        rows = rows_in_files(files)
+        if rows <= SETTLED_ROWS_MAX:
+            return Rows.of(read_files(files, schema))
+        return Rows(schema, rows, None, lambda spark: spark.read.parquet(*map(str, files)))
+
+    def empty(self, spark: SparkSession, schema: pa.Schema) -> DataFrame:
+        """A frame of no rows."""
+        return local_frame(spark, schema.empty_table())
+
+    def tidy(self) -> None:
+        """Remove what this tick left in the scratch folder."""
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def _written(self, frame: DataFrame) -> list[Path]:
+        self.actions += 1
+        folder = self.scratch / str(next(self._numbers))
+        frame.write.mode("overwrite").parquet(str(folder))
+        return sorted(folder.glob("*.parquet"))
+
+
+def with_weight(schema: pa.Schema) -> pa.Schema:
+    """The schema of changes of rows of this schema."""
+    return pa.schema([*schema, pa.field(WEIGHT, pa.int64())])
