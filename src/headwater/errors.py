@@ -3,6 +3,7 @@
     HeadwaterError
     ├── Misuse          the call is wrong; change the call
     │   ├── InvalidDeclaration   unknown_topic's sibling: a topic, key or setting that makes no sense
+    │   ├── InvalidView          a view's SQL that cannot be read, or is not a function of its inputs
     │   ├── UnknownTopic         no topic of that name
     │   ├── UnknownGroup         no group of that name
     │   ├── DeclarationConflict  the topic exists with another key, partition count, …
@@ -93,6 +94,12 @@ class InvalidDeclaration(Misuse):
     """A declaration that makes no sense by itself."""
 
     code = "invalid_declaration"
+
+
+class InvalidView(Misuse):
+    """A view's SQL cannot be read, or its answer would not be a function of its inputs."""
+
+    code = "invalid_view"
 
 
 class UnknownTopic(Misuse):

@@ -1,0 +1,188 @@
+"""Doubles: an exact sum of floating-point numbers, from which they can be taken away again.
+
+What it is: the part of an accumulator that holds the total of DOUBLE values, as SQL templates.
+Invariants: the total is exact, so that it does not depend on the order, and a value that comes and goes leaves no
+trace, be it 1e300, NaN or infinity; only reading the value off it rounds, by a few units in the last place.
+Not here: counting, averages, FILTER (``accumulators.py``).
+Read next: ``accumulators.py``.
+
+A *tame* value (zero, or 2^-22 <= |x| < 2^53) is a whole number of 2^-74, since a double has 53 bits. It is cut into
+four *limbs*, whole numbers of 2^22, 2^-10, 2^-42 and 2^-74, each at most 2^31 in size: limb k is x rounded to grid k,
+less x rounded to grid k-1. All steps are exact in double arithmetic. Each limb is summed as a BIGINT, which holds for
+four thousand million rows of one tick; the merge carries from limb to limb, so that a stored limb stays below 2^31.
+
+Every other value is *wild*. A finite one is a whole number of 2^(32 c) for its class c, with at most 94 bits, and is
+summed for each class as a DECIMAL(38, 0); NaN and the infinities are counted, under classes of their own. These sums
+are an array, nearly always empty, of at most 70 structs. Collecting it takes Spark off its fastest way of aggregating
+(measured: four times the time), so there is a *tame* form of the partial sums too, which fails when it meets a wild
+value: for many rows try that one first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import sqlglot
+from sqlglot import exp
+
+GRIDS = (22, -10, -42, -74)  # the exponents of the limbs' units
+LIMB = 2**32
+HALF = 2**31
+TAME_MIN, TAME_MAX = 2.0**-22, 2.0**53
+NAN, PLUS_INFINITY, MINUS_INFINITY = 1000, 1001, 1002  # classes of their own, beyond every exponent
+WILD_TYPE = "ARRAY<STRUCT<class: INT, total: DECIMAL(38, 0)>>"
+WILD_MET = "headwater: a value outside the range of the tame sums"
+
+
+def spark_sql(template: str, **names: str) -> exp.Expr:
+    """The expression that a template of Spark SQL stands for, with names put in.
+
+    >>> spark_sql("COALESCE({x}, 0)", x="t.a").sql("spark")
+    'COALESCE(t.a, 0)'
+    """
+    return sqlglot.parse_one(template.format(**names), read="spark")
+
+
+@dataclass(frozen=True)
+class Total:
+    """The templates of one exact total; ``first`` is the number of its first column among the accumulator's.
+
+    >>> Total(first=1).types
+    ('BIGINT', 'BIGINT', 'BIGINT', 'BIGINT', 'ARRAY<STRUCT<class: INT, total: DECIMAL(38, 0)>>')
+    """
+
+    first: int
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        return (*("BIGINT" for _ in GRIDS), WILD_TYPE)
+
+    def arguments(self, argument: exp.Expr) -> tuple[exp.Expr, ...]:
+        """The value where it is tame, the value where it is wild: at most one of the two is not null."""
+        value = exp.cast(argument.copy(), "DOUBLE")
+        # NaN is larger than every number to Spark, and so not tame.
+        size, zero = exp.Abs(this=value.copy()), _double(0.0)
+        tame = exp.and_(
+            exp.LT(this=size, expression=_double(TAME_MAX)),
+            exp.or_(
+                exp.EQ(this=value.copy(), expression=zero),
+                exp.GTE(this=size.copy(), expression=_double(TAME_MIN)),
+            ),
+        )
+        return (
+            exp.Case(ifs=[exp.If(this=tame, true=value)]),
+            exp.Case(ifs=[exp.If(this=exp.not_(tame.copy()), true=value.copy())]),
+        )
+
+    @property
+    def count(self) -> str:
+        return "COALESCE(SUM(CASE WHEN {x0} IS NOT NULL OR {x1} IS NOT NULL THEN _weight END), 0)"
+
+    @property
+    def partials(self) -> tuple[str, ...]:
+        row = f"STRUCT({_class('{x1}')} AS class, {_amount('{x1}')} AS total)"
+        return (*self._limb_sums, f"COLLECT_LIST(CASE WHEN {{x1}} IS NOT NULL THEN {row} END)")
+
+    @property
+    def tame_partials(self) -> tuple[str, ...]:
+        # MAX, because it has to be an aggregate; it never sees a value.
+        fail = f"MAX(CASE WHEN {{x1}} IS NOT NULL THEN RAISE_ERROR('{WILD_MET}') END)"
+        nothing = f"CAST(ARRAY() AS {WILD_TYPE})"
+        return (*self._limb_sums, f"CASE WHEN {fail} IS NULL THEN {nothing} END")
+
+    @property
+    def _limb_sums(self) -> tuple[str, ...]:
+        rounded = [f"RINT({{x0}} * {_number(2.0**-grid)})" for grid in GRIDS]
+        limbs = [rounded[0]] + [
+            f"({finer} - {coarser} * {_number(float(LIMB))})" for coarser, finer in pairwise(rounded)
+        ]
+        return tuple(f"COALESCE(SUM(CAST({limb} AS BIGINT) * _weight), 0)" for limb in limbs)
+
+    @property
+    def merges(self) -> tuple[str, ...]:
+        raw = [f"(COALESCE({{b{number}}}, 0) + {{p{number}}})" for number in range(self.first, self.first + len(GRIDS))]
+        kept: list[str] = []
+        carry = ""
+        for number in reversed(range(len(GRIDS))):
+            total = f"({raw[number]} + {carry})" if carry else raw[number]
+            carry = f"SHIFTRIGHT({total} + {HALF}, 32)"
+            kept.insert(0, f"{total} - {carry} * {LIMB}" if number else total)
+        last = self.first + len(GRIDS)
+        return (*kept, _merged(f"CONCAT(COALESCE({{b{last}}}, CAST(ARRAY() AS {WILD_TYPE})), {{p{last}}})"))
+
+    @property
+    def value(self) -> str:
+        limbs = [f"CAST({{a{self.first + number}}} AS DOUBLE)" for number in range(len(GRIDS))]
+        tame = ""
+        for limb, grid in reversed(list(zip(limbs, GRIDS, strict=True))):  # from small to large
+            part = f"{limb} * {_number(2.0**grid)}"
+            tame = f"({tame} + {part})" if tame else part
+        wild = f"{{a{self.first + len(GRIDS)}}}"
+        return f"CASE WHEN SIZE({wild}) = 0 THEN {tame} ELSE {_with_wild(tame, wild)} END"
+
+
+def _number(value: float) -> str:
+    return f"CAST({value!r} AS DOUBLE)"
+
+
+def _double(value: float) -> exp.Expr:
+    return spark_sql(_number(value))
+
+
+def _class(x: str) -> str:
+    """The class of a wild value; its unit 2^(32 class) is 60 to 93 binary places below the value's first bit."""
+    exponent = f"FLOOR((LOG(2, ABS({x})) - 60) / 32)"
+    return (
+        f"CASE WHEN ISNAN({x}) THEN {NAN} WHEN {x} = CAST('Infinity' AS DOUBLE) THEN {PLUS_INFINITY} "
+        f"WHEN {x} = CAST('-Infinity' AS DOUBLE) THEN {MINUS_INFINITY} ELSE CAST({exponent} AS INT) END"
+    )
+
+
+def _amount(x: str) -> str:
+    """A wild value in units of its class, times the weight; for NaN and the infinities the weight alone."""
+    # Scaled in two steps, for 2^(-32 class) itself may be too large for a double.
+    step = f"POWER(CAST(2 AS DOUBLE), -16 * ({_class(x)}))"
+    scaled = f"({x} * {step} * {step})"
+    # A cast of a double to a decimal goes through its shortest text, which is not exact: by halves, as integers.
+    high = f"RINT({scaled} * {_number(2.0**-50)})"
+    low = f"({scaled} - {high} * {_number(2.0**50)})"
+    units = (
+        f"CAST(CAST({high} AS BIGINT) AS DECIMAL(20, 0)) * CAST({2**50} AS DECIMAL(16, 0)) "
+        f"+ CAST(CAST({low} AS BIGINT) AS DECIMAL(20, 0))"
+    )
+    weight = "CAST(_weight AS DECIMAL(19, 0))"
+    return (
+        f"CASE WHEN ({_class(x)}) >= {NAN} THEN CAST({weight} AS DECIMAL(38, 0)) "
+        f"ELSE CAST(CAST({units} AS DECIMAL(38, 0)) * {weight} AS DECIMAL(38, 0)) END"
+    )
+
+
+def _merged(rows: str) -> str:
+    """One struct for each class, the ones that came to nothing left out."""
+    total = (
+        f"AGGREGATE(FILTER({rows}, r -> r.class = c), CAST(0 AS DECIMAL(38, 0)), "
+        "(t, r) -> CAST(t + r.total AS DECIMAL(38, 0)))"
+    )
+    classes = f"ARRAY_SORT(ARRAY_DISTINCT(TRANSFORM({rows}, r -> r.class)))"
+    merged = f"FILTER(TRANSFORM({classes}, c -> STRUCT(c AS class, {total} AS total)), r -> r.total <> 0)"
+    # The usual case first, and cheap.
+    return f"CASE WHEN SIZE({rows}) = 0 THEN CAST(ARRAY() AS {WILD_TYPE}) ELSE {merged} END"
+
+
+def _with_wild(tame: str, wild: str) -> str:
+    nan, plus, minus = (
+        f"SIZE(FILTER({wild}, r -> r.class = {number})) > 0" for number in (NAN, PLUS_INFINITY, MINUS_INFINITY)
+    )
+    step = "POWER(CAST(2 AS DOUBLE), 16 * r.class)"
+    small, large = (
+        f"AGGREGATE(FILTER({wild}, r -> {test}), {{start}}, (t, r) -> t + CAST(r.total AS DOUBLE) * {step} * {step})"
+        for test in ("r.class < 0", "r.class >= 0")
+    )
+    # The classes stand in rising order: tiny values, then the tame ones, then the huge.
+    tiny = small.replace("{start}", _number(0.0))
+    finite = large.replace("{start}", f"{tiny} + ({tame})")
+    return (
+        f"CASE WHEN {nan} OR ({plus} AND {minus}) THEN CAST('NaN' AS DOUBLE) "
+        f"WHEN {plus} THEN CAST('Infinity' AS DOUBLE) WHEN {minus} THEN CAST('-Infinity' AS DOUBLE) ELSE {finite} END"
+    )
