@@ -20,7 +20,7 @@ from headwater.errors import DeclarationConflict, InvalidDeclaration
 from headwater.log.evolution import evolve
 from headwater.log.registry import Registry, TopicRow
 from headwater.log.routing import check_key_type
-from headwater.log.schema import normalize_schema
+from headwater.log.schema import WEIGHT, normalize_schema
 from headwater.log.settings import FOREVER, TopicSettings, check_name, declared
 
 WHY_FOREVER = {
@@ -31,11 +31,16 @@ WHY_FOREVER = {
 
 
 def open_or_declare(
-    registry: Registry, name: str, schema: str | pa.Schema, values: dict[str, Any], now_us: int
+    registry: Registry, name: str, schema: str | pa.Schema, values: dict[str, Any], now_us: int, *, bag: bool = False
 ) -> TopicRow:
-    """The topic as declared; made, or brought up to the declaration, where that is allowed."""
-    check_name("topic", name)
+    """The topic as declared; made, or brought up to the declaration, where that is allowed.
+
+    A ``bag`` is a table without a key: its rows have a weight, which users cannot declare.
+    """
+    check_name("table" if bag else "topic", name)
     wanted = normalize_schema(schema)
+    if bag:  # first, so that the user's columns keep their order when one is added
+        wanted = pa.schema([pa.field(WEIGHT, pa.int64(), nullable=False), *wanted])
     changes = declared(values)
     with registry.catalog.write(durable=True):
         row = registry.find(name)
@@ -43,6 +48,8 @@ def open_or_declare(
             settings = TopicSettings(**changes)
             check_columns_exist(wanted, settings)
             return registry.create(name, _with_not_null(wanted, settings), settings, now_us)
+        if row.is_bag != bag:
+            raise _other_kind(row)
         for setting in FOREVER:
             if setting in changes and changes[setting] != getattr(row.settings, setting):
                 raise conflict(name, setting, getattr(row.settings, setting), changes[setting])
@@ -68,6 +75,24 @@ def conflict(name: str, setting: str, stored: Any, asked: Any) -> DeclarationCon
         f'Or declare "{name}" with {setting}={shown(stored)}.',
         topic=name,
         setting=setting,
+    )
+
+
+def _other_kind(row: TopicRow) -> DeclarationConflict:
+    """The error for a table without a key where there is something else, or the reverse."""
+    if row.is_bag:
+        return DeclarationConflict(
+            f'"{row.name}" is a table without a key, and cannot be declared otherwise',
+            detail="Its rows have weights, so that one equal row can be taken away; no key tells them apart.",
+            hint=f'Open it as what it is: app.table("{row.name}", …) without a key. Or take another name.',
+            topic=row.name,
+        )
+    what = f"has the key {shown(row.settings.key)}" if row.settings.key else "is a topic of events"
+    return DeclarationConflict(
+        f'"{row.name}" {what}, and cannot become a table without a key',
+        detail="Its rows have no weights, so none of them could be taken away.",
+        hint=f"Declare it with key={shown(row.settings.key)}." if row.settings.key else "Take another name.",
+        topic=row.name,
     )
 
 

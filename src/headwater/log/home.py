@@ -36,7 +36,7 @@ from headwater.log.catalog import Catalog
 from headwater.log.declare import open_or_declare, suggestion
 from headwater.log.files import Files, translated
 from headwater.log.recovery import Recovery
-from headwater.log.registry import Registry
+from headwater.log.registry import Registry, TopicRow
 from headwater.log.sealing import seal_partition
 from headwater.log.topic import Topic
 from headwater.log.upkeep import Caretaker, Flusher, Sealer
@@ -123,9 +123,13 @@ class Log:
             if self.read_only:
                 raise ReadOnlyHome(f"the home {self.home} cannot be written", hint="Open topics without a schema.")
             row = open_or_declare(self.registry, name, schema, settings, self.clock.now_us())
-        topic = self._topics.get(name)
+        return self.opened(row)
+
+    def opened(self, row: TopicRow) -> Topic:
+        """The handle of a topic that the catalog knows; the same one each time."""
+        topic = self._topics.get(row.name)
         if topic is None or topic.id != row.id:
-            topic = self._topics[name] = Topic(self, row)
+            topic = self._topics[row.name] = Topic(self, row)
         else:
             topic.refresh()
         self._caretaker.start()

@@ -12,11 +12,13 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import pyarrow as pa
 
 from headwater.log.catalog import Catalog
+from headwater.log.schema import WEIGHT
 from headwater.log.sealed import SealedSegment
 from headwater.log.settings import TopicSettings
 
@@ -41,6 +43,11 @@ class TopicRow:
     def schema(self) -> pa.Schema:
         """The latest schema."""
         return self.schemas[self.version]
+
+    @cached_property
+    def is_bag(self) -> bool:
+        """Whether it is a table without a key: its rows have weights, and only ``tables.py`` writes them."""
+        return WEIGHT in self.schema.names
 
     @property
     def directory_name(self) -> str:

@@ -16,6 +16,9 @@ import pyarrow.types as kinds
 from headwater.errors import InvalidDeclaration
 from headwater.log.ddl import DECIMAL_PRECISION_MAX, SPARK_NAMES, TIMESTAMP, TIMESTAMP_NTZ, parse_ddl
 
+# How often a row is added (+1) or taken away (-1): the one column that a table without a key has besides the user's.
+WEIGHT = "_weight"
+
 # The log's own columns, and those of the change feed (Spark's names). Users cannot have them.
 RESERVED_COLUMNS = frozenset(
     {
@@ -27,7 +30,7 @@ RESERVED_COLUMNS = frozenset(
         "_offset",
         "_partition",
         "_producer",
-        "_weight",
+        WEIGHT,
     }
 )
 

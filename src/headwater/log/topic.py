@@ -168,6 +168,7 @@ class Topic:
         >>> str(topic.append_json('{"x": 1, "at": "2026-01-01T00:00:00Z"}'))
         't:0=1'
         """
+        self._refuse_bag()
         return self.append_batch(json_lines(lines, self.schema, not_null=self._not_null()))
 
     def delete(self, keys: Any) -> Token:
@@ -213,7 +214,12 @@ class Topic:
         settings = self.settings
         return frozenset(settings.key) | ({settings.event_time} if settings.event_time else frozenset())
 
+    def _refuse_bag(self) -> None:
+        if self._row.is_bag:
+            raise Misuse(f'"{self.name}" is a table without a key', hint="Use insert and delete of its Table.")
+
     def _to_batch(self, rows: Any) -> pa.RecordBatch:
+        self._refuse_bag()
         return to_batches(rows, self.schema, not_null=self._not_null())
 
     def append_batch(
