@@ -1,9 +1,9 @@
 """A workload in an app: its tables declared, its rows and its ticks given to them.
 
-What it is: ``Loaded``, which holds an app's tables and the oracle side by side.
-Invariants: whatever the app is given, the oracle is given too. Rows of a table with a key are upserted and deleted;
+What it is: ``Loaded``, which gives an app what the oracle was told, and compares its views with the oracle.
+Invariants: rows of a table with a key are upserted and deleted;
 rows of a stream are appended.
-Not here: declaring views and ticking, which is what tests and benchmarks do with it.
+Not here: the oracle (``oracle.py``), comparing (``bags.py``).
 Read next: ``tests/spark/test_tpch.py``.
 """
 
@@ -17,30 +17,24 @@ import pyarrow as pa
 import headwater as hw
 from tests.workloads.bags import difference
 from tests.workloads.oracle import Oracle
-from tests.workloads.tables import Table, Tick
+from tests.workloads.tables import Tick
 
 
 class Loaded:
-    """An app whose tables hold what the oracle holds."""
+    """An app with the oracle's tables."""
 
-    def __init__(self, app: hw.App, tables: Iterable[Table], oracle: Oracle | None = None) -> None:
+    def __init__(self, app: hw.App, oracle: Oracle) -> None:
         self.app = app
-        self.oracle = oracle or Oracle(tables)
+        self.oracle = oracle
         self.inputs: dict[str, Any] = {
             table.name: app.table(table.name, table.ddl, key=list(table.key))
             if table.key
             else app.topic(table.name, table.ddl)
-            for table in tables
+            for table in oracle.tables.values()
         }
 
-    def load(self, data: Mapping[str, pa.Table]) -> None:
-        """Give both of them rows that are new."""
-        for name, rows in data.items():
-            self.oracle.load(name, rows)
-            self.give(name, rows)
-
     def give(self, name: str, rows: pa.Table) -> None:
-        """Give the app alone these rows."""
+        """Give the app these rows."""
         put = self.inputs[name].upsert if self.oracle.tables[name].key else self.inputs[name].append
         if rows.num_rows:
             put(rows)
@@ -52,16 +46,32 @@ class Loaded:
                 self.inputs[name].delete(changes.deletes.to_pylist())
             self.give(name, changes.upserts)
 
-    def differences(self, queries: Mapping[str, str], *, seen: dict[str, pa.Table] | None = None) -> dict[str, str]:
-        """Which views differ from the query of the same name over the current tables, and how.
-
-        The oracle's answers are put into ``seen``, for whoever wants to know what was compared.
-        """
-        found = {}
+    def play(self, queries: Mapping[str, str], ticks: Iterable[Tick], *, for_duckdb: Mapping[str, str] = {}) -> History:
+        """Declare every query as a view, then give tick after tick and compare each view with the oracle after it."""
+        history = History()
         for name, sql in queries.items():
-            expected = self.oracle.answer(sql)
-            if seen is not None:
-                seen[name] = expected
-            if (told := difference(expected, self.app.query(f"SELECT * FROM {name}"))) is not None:
-                found[name] = told
-        return found
+            self.app.view(name, sql)
+        for number, tick in enumerate(ticks):
+            self.follow(tick)
+            self.app.tick()
+            for name, sql in queries.items():
+                expected = self.oracle.ask(for_duckdb[name]) if name in for_duckdb else self.oracle.answer(sql)
+                history.note(name, number, expected, found=self.app.query(f"SELECT * FROM {name}"))
+        return history
+
+
+class History:
+    """What was compared, view by view: where they differed, and how often the answer moved."""
+
+    def __init__(self) -> None:
+        self.differences: dict[str, list[str]] = {}
+        self.moves: dict[str, int] = {}
+        self._last: dict[str, pa.Table] = {}
+
+    def note(self, name: str, tick: int, expected: pa.Table, *, found: pa.Table) -> None:
+        """Compare one view after one tick."""
+        if (told := difference(expected, found)) is not None:
+            self.differences.setdefault(name, []).append(f"after tick {tick}: {told}")
+        if name in self._last and difference(self._last[name], expected) is not None:
+            self.moves[name] = self.moves.get(name, 0) + 1
+        self._last[name] = expected

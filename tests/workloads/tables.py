@@ -53,4 +53,30 @@ class Changes:
         return self.upserts.num_rows + self.deletes.num_rows
 
 
+Row = dict[str, Any]
 Tick = Mapping[str, Changes]  # by table name
+
+
+class Draft:
+    """A table's changes while a tick is being made up: the last word on a key is the one that counts."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.rows: dict[tuple[Any, ...], tuple[Row, bool]] = {}  # the row, and whether it stays
+
+    def put(self, row: Row) -> None:
+        self.rows[self._key(row)] = (row, True)
+
+    def put_unless_taken(self, row: Row) -> None:
+        self.rows.setdefault(self._key(row), (row, True))
+
+    def drop(self, row: Row) -> None:
+        self.rows[self._key(row)] = (row, False)
+
+    def changes(self) -> Changes:
+        kept = [row for row, stays in self.rows.values() if stays]
+        gone = [row for row, stays in self.rows.values() if not stays]
+        return Changes(self.table.rows(kept), self.table.keys(gone))
+
+    def _key(self, row: Row) -> tuple[Any, ...]:
+        return tuple(row[name] for name in self.table.key)

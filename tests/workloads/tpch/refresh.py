@@ -15,14 +15,11 @@ import datetime as dt
 import random
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import Any
 
 import pyarrow as pa
 
 from tests.workloads.oracle import Oracle
-from tests.workloads.tables import Changes, Table, Tick
-
-Row = dict[str, Any]
+from tests.workloads.tables import Draft, Row, Tick
 
 DANGLING = 0.02
 DATES = [dt.date(1993, 6, 15) + dt.timedelta(days=16 * step) for step in range(90)]
@@ -59,7 +56,7 @@ class Refresh:
 
     def tick(self, orders: int) -> Tick:
         """Changes in proportion to ``orders``: about that many new ones, half as many deleted, and so on."""
-        drafts = {name: _Draft(table) for name, table in self.oracle.tables.items()}
+        drafts = {name: Draft(table) for name, table in self.oracle.tables.items()}
         self._keys = {name: self._columns(name, table.key) for name, table in self.oracle.tables.items()}
         self._keys["sought stock"] = self._sought_stock()
         few = max(1, orders // 4)
@@ -83,7 +80,7 @@ class Refresh:
 
     # Orders and their lines
 
-    def _add_orders(self, drafts: dict[str, _Draft], count: int) -> None:
+    def _add_orders(self, drafts: dict[str, Draft], count: int) -> None:
         for place, template in enumerate(self._sample("orders", count)):
             key = self._new_key("orders")
             order = {**template, "o_orderkey": key, "o_custkey": self._parent("customer")["c_custkey"]}
@@ -95,7 +92,7 @@ class Refresh:
                 line["l_quantity"] = Decimal(50) if bulky else line["l_quantity"]
                 drafts["lineitem"].put(line)
 
-    def _delete_orders(self, drafts: dict[str, _Draft], count: int) -> None:
+    def _delete_orders(self, drafts: dict[str, Draft], count: int) -> None:
         for place, order in enumerate(self._sample("orders", count)):
             whole, order_only = place % 4 < 3, place % 8 == 3
             if whole or order_only:
@@ -153,7 +150,7 @@ class Refresh:
         supplier["s_comment"] = self.random.choice(REMARKS)
         return supplier
 
-    def _add_parents(self, drafts: dict[str, _Draft], count: int) -> None:
+    def _add_parents(self, drafts: dict[str, Draft], count: int) -> None:
         for name, key, change in (
             ("customer", "c_custkey", self._change_customer),
             ("part", "p_partkey", self._change_part),
@@ -166,7 +163,7 @@ class Refresh:
                 row = {"ps_partkey": part["p_partkey"], "ps_suppkey": supplier["s_suppkey"], "ps_comment": "new"}
                 drafts["partsupp"].put(self._change_stock(row))
 
-    def _change_geography(self, drafts: dict[str, _Draft]) -> None:
+    def _change_geography(self, drafts: dict[str, Draft]) -> None:
         """A nation moves to another region, two nations or two regions swap names, a nation goes or comes back."""
         nations = self._rows("nation")
         mover, one, other = self.random.sample(nations, 3)
@@ -186,11 +183,11 @@ class Refresh:
 
     # Drawing
 
-    def _update(self, draft: _Draft, count: int, change: Callable[[Row], Row]) -> None:
+    def _update(self, draft: Draft, count: int, change: Callable[[Row], Row]) -> None:
         for row in self._sample(draft.table.name, count):
             draft.put_unless_taken(change(row))
 
-    def _delete(self, draft: _Draft, count: int) -> None:
+    def _delete(self, draft: Draft, count: int) -> None:
         for row in self._sample(draft.table.name, count):
             draft.drop(row)
 
@@ -238,28 +235,3 @@ class Refresh:
     def _largest(self, name: str) -> int:
         column = self.oracle.tables[name].key[0]
         return int(self.oracle.ask(f"SELECT max({column}) AS largest FROM {name}").to_pylist()[0]["largest"])
-
-
-class _Draft:
-    """A table's changes while a tick is being made up: the last word on a key is the one that counts."""
-
-    def __init__(self, table: Table) -> None:
-        self.table = table
-        self.rows: dict[tuple[Any, ...], tuple[Row, bool]] = {}  # the row, and whether it stays
-
-    def put(self, row: Row) -> None:
-        self.rows[self._key(row)] = (row, True)
-
-    def put_unless_taken(self, row: Row) -> None:
-        self.rows.setdefault(self._key(row), (row, True))
-
-    def drop(self, row: Row) -> None:
-        self.rows[self._key(row)] = (row, False)
-
-    def changes(self) -> Changes:
-        kept = [row for row, stays in self.rows.values() if stays]
-        gone = [row for row, stays in self.rows.values() if not stays]
-        return Changes(self.table.rows(kept), self.table.keys(gone))
-
-    def _key(self, row: Row) -> tuple[Any, ...]:
-        return tuple(row[name] for name in self.table.key)
