@@ -68,7 +68,12 @@ class App:
         return self.log.topic(name, schema, **settings)
 
     def table(
-        self, name: str, schema: str | pa.Schema | None = None, *, key: str | Sequence[str] | None = None, **settings: Any
+        self,
+        name: str,
+        schema: str | pa.Schema | None = None,
+        *,
+        key: str | Sequence[str] | None = None,
+        **settings: Any,
     ) -> Table:
         """Declare a table, or open one that exists. Without a key it is a bag: equal rows may be there twice.
 

@@ -21,8 +21,9 @@ import pyarrow.compute as pc
 from headwater.log.topic import Topic
 from headwater.views.changes import Changes
 from headwater.views.compiler.plan import WEIGHT, Relation
-from headwater.views.equality import matching, net, row_numbers, weighted
+from headwater.views.equality import matching, row_numbers, weighted
 from headwater.views.native import read_range
+from headwater.views.netting import net
 from headwater.views.shapes import columns_of
 from headwater.views.sources import LOCAL_ROWS_MAX, Rows, Standing
 from headwater.views.workbench import with_weight

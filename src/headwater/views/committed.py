@@ -16,10 +16,9 @@ import pyarrow.compute as pc
 
 from headwater.log.ddl import parse_ddl
 from headwater.log.files import Files
-from headwater.views.changes import read_files
 from headwater.views.compiler.plan import WEIGHT
-from headwater.views.equality import net
 from headwater.views.manifest import Manifest, Manifests
+from headwater.views.netting import net
 from headwater.views.runs import Run
 from headwater.views.sources import SHOWN
 from headwater.views.store import pile_of
@@ -46,8 +45,7 @@ class Committed:
         runs = [run for run in map(Run.from_json, entry["runs"]) if run.first_tick == manifest.tick]
         if not runs:
             return schema.empty_table()
-        paths = [pile.folder / name for run in runs for name in run.files]
-        return visible(read_files(paths, pile.schema), schema)
+        return visible(pa.Table.from_batches(pile.read(runs), pile.schema), schema)
 
 
 def visible_schema(manifest: Manifest, view: str) -> pa.Schema:

@@ -1,9 +1,10 @@
-"""Equal rows: which rows of an Arrow table are the same, and what is left when opposite weights cancel.
+"""Equal rows: which rows of an Arrow table are the same, and which are among others.
 
-What it is: ``row_numbers`` gives equal rows equal numbers; ``net``, ``matching`` and ``expand`` stand on it.
+What it is: ``row_numbers`` gives equal rows equal numbers; ``matching`` stands on it. ``weighted`` and ``expand`` go
+between bags and weighted tables.
 Invariants: equal means what Spark's GROUP BY means: NULL equals NULL, NaN equals NaN, 0.0 equals -0.0, structs,
 arrays and maps by content (a map whatever the order of its entries); exact, never by hash alone.
-Not here: rows in Parquet files (``piles.py``), SQL.
+Not here: adding weights up (``netting.py``); rows in Parquet files (``piles.py``); SQL.
 Read next: ``stages.py``, which uses it on small ticks.
 """
 
@@ -92,28 +93,6 @@ def weighted(table: pa.Table, weight: int | np.ndarray) -> pa.Table:
     return table.append_column(pa.field(WEIGHT, pa.int64(), nullable=False), pa.array(values, pa.int64()))
 
 
-def net(table: pa.Table) -> pa.Table:
-    """Equal rows become one, with the sum of their weights; rows whose weights cancel are gone.
-
-    >>> net(pa.table({"a": [1, 2, 1], "_weight": [1, 1, -1]})).to_pylist()
-    [{'a': 2, '_weight': 1}]
-    """
-    if table.num_rows == 0:
-        return table
-    names = [name for name in table.column_names if name != WEIGHT]
-    numbers = row_numbers(table, names)
-    sums = np.zeros(int(numbers.max()) + 1, dtype=np.int64)
-    np.add.at(sums, numbers, weights(table))
-    # Of equal rows the first stands for all: assigning backwards leaves the first one's place.
-    first = np.zeros(len(sums), dtype=np.int64)
-    first[numbers[::-1]] = np.arange(table.num_rows - 1, -1, -1)
-    kept = np.flatnonzero(sums)
-    if len(kept) == table.num_rows:
-        return table
-    kept = kept[np.argsort(first[kept])]
-    return weighted(table.select(names).take(pa.array(first[kept])), sums[kept])
-
-
 def expand(table: pa.Table) -> pa.Table:
     """A netted table as a bag: each row as often as its weight says, and no ``_weight``."""
     counts = weights(table)
@@ -135,13 +114,3 @@ def matching(table: pa.Table, columns: Sequence[str], keys: pa.Table) -> pa.Tabl
     numbers = row_numbers(pa.concat_tables([wanted, mine]))
     found = np.isin(numbers[keys.num_rows :], numbers[: keys.num_rows])
     return table.filter(pa.array(found))
-
-
-def distinct(table: pa.Table) -> pa.Table:
-    """Each row once."""
-    if table.num_rows == 0:
-        return table
-    if not table.column_names:
-        return table.slice(0, 1)
-    _, first = np.unique(row_numbers(table), return_index=True)
-    return table.take(pa.array(np.sort(first)))

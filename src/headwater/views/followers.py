@@ -36,9 +36,7 @@ REPLAYED_TICKS_MAX = 1000
 class Followers:
     """The serving store of one app, led along by its engine."""
 
-    def __init__(
-        self, folder: Path, manifests: Manifests, prepared: Prepared, log: Log, spark: SparkSession
-    ) -> None:
+    def __init__(self, folder: Path, manifests: Manifests, prepared: Prepared, log: Log, spark: SparkSession) -> None:
         self.folder = folder
         self.manifests = manifests
         self.log = log
@@ -50,7 +48,7 @@ class Followers:
 
     def catch_up(self, manifest: Manifest, epoch: int) -> None:
         """Bring the store to the manifest's tick, before the first tick of this process."""
-        for tick in range(self.store.tick + 1, manifest.tick + 1):
+        for tick in range(max(self.store.tick, 0) + 1, manifest.tick + 1):
             then = self.manifests.at(tick)
             if then is None or manifest.tick - tick > REPLAYED_TICKS_MAX:
                 self._fill(manifest, epoch)
@@ -60,6 +58,8 @@ class Followers:
             self.store.apply(
                 tick, epoch, then.frontier, {name: self.committed.changes_in(then, name) for name in known}
             )
+            for name in known:
+                self.store.swap(name)
 
     def _same(self, manifest: Manifest, name: str) -> bool:
         return bool(manifest.views[name]["fingerprint"] == self.served[name].fingerprint)
@@ -69,8 +69,9 @@ class Followers:
         self._declare(manifest)
         for name in self.served:
             if name in manifest.views and self._same(manifest, name):
-                self.store.reset(name, contents.frame(name).toArrow().to_reader())
-        self.store.apply(manifest.tick, epoch, manifest.frontier, {}, jump=True)
+                self.store.reset(name, contents.frame(name).toArrow().to_reader(), tick=manifest.tick)
+                self.store.swap(name)
+        self.store.set_progress(manifest.tick, epoch, manifest.frontier)
 
     def _declare(self, manifest: Manifest) -> None:
         for name, view in self.served.items():
@@ -84,6 +85,9 @@ class Followers:
             self._declare(manifest)
         tables = {name: as_table(changes[name], self.spark) for name in self.served if changes[name].rows}
         self.store.apply(manifest.tick, manifest.epoch, manifest.frontier, tables)
+        for name in fresh:
+            if name in self.served:
+                self.store.swap(name)
 
     def close(self) -> None:
         """Close the store."""
@@ -95,5 +99,5 @@ def as_table(changes: Changes | Standing, spark: SparkSession) -> pa.Table:
     if changes.table is not None:
         return changes.table
     if isinstance(changes, Changes):
-        return changes.to_table()
+        return changes.read()
     return changes.frame(spark).toArrow().cast(changes.schema)

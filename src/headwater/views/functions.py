@@ -21,7 +21,14 @@ import pyarrow as pa
 
 from headwater.errors import InvalidDeclaration
 from headwater.views.compiler.plan import (
-    Column, Content, Kind, KeyedInput, KeyedStage, Leaf, Stage, ViewPlan,
+    Column,
+    Content,
+    KeyedInput,
+    KeyedStage,
+    Kind,
+    Leaf,
+    Stage,
+    ViewPlan,
 )  # fmt: skip
 from headwater.views.declarations import Declaration
 from headwater.views.shapes import Analyser, Shape, arrow_schema, columns_of
@@ -98,7 +105,9 @@ def _by_key(
                 detail="The rows of a touched key are replaced, so each row must tell its key.",
                 hint=f'Keep "{column}" in the frame that the function returns.',
             )
-    keys = tuple(Column(f"_k{place}", columns_of(schema)[schema.names.index(c)].type) for place, c in enumerate(declared.by))
+    keys = tuple(
+        Column(f"_k{place}", columns_of(schema)[schema.names.index(c)].type) for place, c in enumerate(declared.by)
+    )
     function = declared.function
     assert function is not None
 

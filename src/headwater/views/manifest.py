@@ -40,8 +40,12 @@ class Manifest:
 
     def to_json(self) -> str:
         """The text that the catalog keeps."""
-        frontier = {topic: {str(number): offset for number, offset in of.items()} for topic, of in self.frontier.items()}
-        fields = {name: getattr(self, name) for name in ("tick", "epoch", "committed_us", "relations", "views", "rows_in")}
+        frontier = {
+            topic: {str(number): offset for number, offset in of.items()} for topic, of in self.frontier.items()
+        }
+        fields = {
+            name: getattr(self, name) for name in ("tick", "epoch", "committed_us", "relations", "views", "rows_in")
+        }
         return json.dumps({**fields, "frontier": frontier}, separators=(",", ":"))
 
     @staticmethod

@@ -66,7 +66,9 @@ class Runner:
             for name, of in self.engine.manifest.frontier.items()
         }
         reader = self.spark.readStream.format(NAME).option("home", str(self.home.absolute()))
-        reader = reader.option("topics", json.dumps(list(self.engine.prepared.bases))).option("start", json.dumps(start))
+        reader = reader.option("topics", json.dumps(list(self.engine.prepared.bases))).option(
+            "start", json.dumps(start)
+        )
         writer = reader.load().writeStream.foreachBatch(self._batch)
         writer = writer.option("checkpointLocation", str(self.checkpoint)).trigger(processingTime="0 seconds")
         self._query = writer.start()

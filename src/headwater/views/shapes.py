@@ -18,7 +18,13 @@ import pyarrow as pa
 from headwater.errors import HeadwaterError, InvalidDeclaration
 from headwater.log.ddl import parse_ddl, spark_type
 from headwater.views.compiler.plan import (
-    AccumulateStage, Column, Content, FlowStage, KeyedStage, Stage, WholeStage,
+    AccumulateStage,
+    Column,
+    Content,
+    FlowStage,
+    KeyedStage,
+    Stage,
+    WholeStage,
 )  # fmt: skip
 from headwater.views.workbench import Workbench, with_weight
 

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.log.ddl import to_ddl
 from headwater.views.changes import Changes
 from headwater.views.compiler.plan import WEIGHT
-from headwater.views.equality import expand, matching, net
+from headwater.views.equality import expand, matching
+from headwater.views.netting import net
+from headwater.views.scans import local_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -63,13 +64,6 @@ class Rows:
         if self.local is not None and other.local is not None and total <= 4 * LOCAL_ROWS_MAX:
             return Rows(self.schema, total, pa.concat_tables([self.local, other.local]))
         return Rows(self.schema, total, None, lambda spark: self.frame(spark).unionByName(other.frame(spark)))
-
-
-def local_frame(spark: SparkSession, table: pa.Table) -> DataFrame:
-    """An Arrow table as a frame; all columns nullable, as Spark's own files are."""
-    shape = pa.schema([field.with_nullable(True) for field in table.schema])
-    frame: DataFrame = spark.createDataFrame(table.cast(shape), to_ddl(shape))
-    return frame
 
 
 class Standing:
@@ -139,7 +133,7 @@ class Source:
         if lookup and keys is not None and self.worth_looking_up(keys.num_rows):
             return Rows.of(self._looked_up(lookup, keys, columns).cast(shape))
         if self.pile.rows <= LOCAL_ROWS_MAX:
-            return Rows.of(self._shown(self.pile.table([*columns, *self._mark()])).cast(shape))
+            return Rows.of(self._shown(table_of(self.pile, [*columns, *self._mark()])).cast(shape))
         return Rows(shape, self.pile.rows, None, lambda spark: self._frame(spark, columns))
 
     def worth_looking_up(self, keys: int) -> bool:
@@ -202,6 +196,12 @@ class Source:
             self.changes.frame(spark).select(*_quoted([*self.schema.names, WEIGHT]))
         )
         return repeated(netted(both, self.schema.names), columns)
+
+
+def table_of(pile: Any, columns: Sequence[str]) -> pa.Table:
+    """Weighted rows of a small pile, here."""
+    table: pa.Table = pa.Table.from_batches(pile.read(), schema=pile.schema)
+    return table.select([*columns, WEIGHT])
 
 
 def netted(frame: DataFrame, columns: Sequence[str]) -> DataFrame:

@@ -18,12 +18,21 @@ import pyarrow.compute as pc
 
 from headwater.views.changes import Changes
 from headwater.views.compiler.plan import (
-    WEIGHT, AccumulateStage, Content, FlowStage, KeyedStage, Leaf, Stage, Term, WholeStage,
+    WEIGHT,
+    AccumulateStage,
+    Content,
+    FlowStage,
+    KeyedStage,
+    Leaf,
+    Stage,
+    Term,
+    WholeStage,
 )  # fmt: skip
-from headwater.views.equality import distinct, matching, net, weighted
+from headwater.views.equality import expand, matching, weighted
 from headwater.views.functions import RowFunctionStage
-from headwater.views.sources import LOCAL_ROWS_MAX, LOOKUP_KEYS_MAX, Rows, Source, netted, repeated, signed
+from headwater.views.netting import distinct, net
 from headwater.views.shapes import Shape
+from headwater.views.sources import LOCAL_ROWS_MAX, LOOKUP_KEYS_MAX, Rows, Source, netted, repeated, signed, table_of
 from headwater.views.workbench import Workbench
 
 if TYPE_CHECKING:
@@ -82,7 +91,7 @@ class StageRun:
     def _difference(self, now: Changes) -> Changes:
         """``now``, the whole new content, less the old state."""
         if now.table is not None and self.own.rows <= 10 * LOCAL_ROWS_MAX:
-            old = self.own.table(self.shape.state.names)
+            old = table_of(self.own, self.shape.state.names)
             return Changes.local(net(pa.concat_tables([now.table, _negative(old)])))
         spark = self.bench.large
         old_frame = self.own.frame(spark).withColumn(WEIGHT, -_column(WEIGHT))
@@ -220,7 +229,9 @@ class StageRun:
 
     def _keyed(self, stage: KeyedStage) -> Changes:
         if self.fresh:
-            return self._whole(stage.sql, [(i.leaf, self.sources[i.leaf.relation].bag(i.leaf.columns)) for i in stage.inputs])
+            return self._whole(
+                stage.sql, [(i.leaf, self.sources[i.leaf.relation].bag(i.leaf.columns)) for i in stage.inputs]
+            )
         touched = self._touched(stage)
         if touched.count == 0:
             return Changes.nothing(self._weighted_state())
@@ -321,18 +332,16 @@ class StageRun:
         """All state rows, without weights."""
         if self.own is None or self.own.rows == 0:
             return self.shape.state.empty_table()
-        return net(self.own.table(self.shape.state.names)).select(self.shape.state.names).cast(self.shape.state)
+        return net(table_of(self.own, self.shape.state.names)).select(self.shape.state.names).cast(self.shape.state)
 
     def _own_of(self, columns: Sequence[str], keys: pa.Table) -> pa.Table:
         """The state rows of exactly these keys, without weights (each as often as it is there)."""
-        from headwater.views.equality import expand
-
         if self.own is None or self.own.rows == 0:
             return self.shape.state.empty_table()
         if columns:
             found = self.own.lookup(list(columns), keys, self.shape.state.names)
         else:
-            found = self.own.table(self.shape.state.names)
+            found = table_of(self.own, self.shape.state.names)
         return expand(net(matching(found, columns, keys))).select(self.shape.state.names).cast(self.shape.state)
 
     def _both(self, new: DataFrame, old: DataFrame) -> Changes:

@@ -21,8 +21,9 @@ from headwater.log.ddl import parse_ddl, to_ddl
 from headwater.log.files import Files
 from headwater.views.changes import Changes
 from headwater.views.compiler.plan import WEIGHT
+from headwater.views.log_piles import LogPile
 from headwater.views.manifest import Manifest
-from headwater.views.piles import LogPile, Pile
+from headwater.views.piles import Pile
 from headwater.views.runs import Run
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class StateStore:
         for name, base in prepared.bases.items():
             if base.keeps_itself:
                 start = base.topic.start_offsets()
-                piles[name] = LogPile(base.topic, start, manifest.frontier.get(name) or start)
+                piles[name] = self._log_pile(base, manifest.frontier.get(name) or start)
         for name, (identity, _, _) in self._shapes.items():
             entry = manifest.relations.get(name)
             if entry is not None and entry["identity"] == identity:
@@ -71,24 +72,26 @@ class StateStore:
         folder = self.folder / f"{name.replace('$', '.')}-{identity}"
         return Pile(folder, schema, runs, files=self.files, key=key)
 
+    def _log_pile(self, base: Base, stop: Mapping[int, int]) -> LogPile:
+        folder = self.folder / f"{base.name}-{_base_identity(base)}"
+        return LogPile(base.topic, base.topic.start_offsets(), stop, folder=folder, files=self.files)
+
     # A tick's runs
 
     def write(self, name: str, changes: Changes, tick: int, epoch: int) -> None:
         """Write a relation's changes as a run that the next manifest will list. Called from several threads."""
         pile = self._open.get(name) or self._pile(name, [])
-        run = pile.write(changes, tick, epoch)
+        run = pile.write(changes, tick=tick, epoch=epoch)
         with self._lock:
             self._new[name] = pile
             self._pending[name] = (run, changes)
 
-    def next(
-        self, piles: Piles, prepared: Prepared, stop: Mapping[str, Mapping[int, int]]
-    ) -> Piles:
+    def next(self, piles: Piles, prepared: Prepared, stop: Mapping[str, Mapping[int, int]]) -> Piles:
         """The piles after the tick whose runs were written."""
         following: Piles = {}
         for name, base in prepared.bases.items():
             if base.keeps_itself:
-                pile = piles.get(name) or LogPile(base.topic, base.topic.start_offsets(), base.topic.start_offsets())
+                pile = piles.get(name) or self._log_pile(base, base.topic.start_offsets())
                 following[name] = pile.with_range(stop[name])
         for name in self._shapes:
             pile = piles.get(name) or self._new.get(name) or self._pile(name, [])
@@ -145,7 +148,7 @@ class StateStore:
         for manifest in kept:
             for name, entry in manifest.relations.items():
                 folder = f"{name.replace('$', '.')}-{entry['identity']}"
-                names = {file for run in entry["runs"] for file in Run.from_json(run).files}
+                names = {file.name for run in entry["runs"] for file in Run.from_json(run).files}
                 listed.setdefault(folder, set()).update(names)
         for folder in self.folder.iterdir() if self.folder.exists() else ():
             if not folder.is_dir() or folder.name == "scratch":

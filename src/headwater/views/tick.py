@@ -23,9 +23,9 @@ from headwater.log.ddl import to_ddl
 from headwater.views.bases import DRIVER_ROWS_MAX, Base
 from headwater.views.changes import Changes
 from headwater.views.compiler.plan import WEIGHT
-from headwater.views.equality import net
 from headwater.views.failure import in_view
 from headwater.views.manifest import Frontier, Manifest, Manifests
+from headwater.views.netting import net
 from headwater.views.prepare import Prepared, PreparedView
 from headwater.views.sources import SHOWN, Rows, Source, Standing
 from headwater.views.stages import StageRun
@@ -114,7 +114,9 @@ class Engine:
             if frontier is not None:
                 wanted = frontier.get(name, {})
                 end = {number: min(wanted.get(number, begin.get(number, 0)), end[number]) for number in end}
-            limits = [limit for limit in (rows_max, None if base.keeps_itself else DRIVER_ROWS_MAX) if limit is not None]
+            limits = [
+                limit for limit in (rows_max, None if base.keeps_itself else DRIVER_ROWS_MAX) if limit is not None
+            ]
             stop[name] = _limited(begin, end, min(limits, default=None))
             behind += sum(end[number] - stop[name][number] for number in end)
         return stop, behind

@@ -17,10 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from headwater.views.changes import Changes
 from headwater.views.compiler.plan import WEIGHT
-from headwater.views.sources import LOCAL_ROWS_MAX, Rows, local_frame
+from headwater.views.runs import read_parquet
+from headwater.views.scans import local_frame, scan
+from headwater.views.sources import LOCAL_ROWS_MAX, Rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -96,18 +99,16 @@ class Workbench:
         files = self._written(frame.select(*schema.names))
         changes = Changes.written(files, schema)
         if changes.rows <= LOCAL_ROWS_MAX:
-            return Changes.local(changes.to_table())
+            return Changes.local(changes.read())
         return changes
 
     def settle(self, frame: DataFrame, schema: pa.Schema) -> Rows:
         """A large query's result, computed once: here when it is little, else in files."""
-        from headwater.views.changes import read_files, rows_in_files
-
         files = self._written(frame.select(*schema.names))
-        rows = rows_in_files(files)
+        rows = sum(pq.read_metadata(path).num_rows for path in files)
         if rows <= SETTLED_ROWS_MAX:
-            return Rows.of(read_files(files, schema))
-        return Rows(schema, rows, None, lambda spark: spark.read.parquet(*map(str, files)))
+            return Rows.of(pa.Table.from_batches([b for path in files for b in read_parquet(path, schema)], schema))
+        return Rows(schema, rows, None, lambda spark: scan(spark, files, schema))
 
     def empty(self, spark: SparkSession, schema: pa.Schema) -> DataFrame:
         """A frame of no rows."""
