@@ -1,0 +1,153 @@
+"""Bags: weighted rows as the rows that are really there, by Spark.
+
+What it is: ``consolidated``, which adds weights up, and ``expanded``, which repeats each row as often as it is there.
+Invariants: the answer is the content, whatever the number of runs and the order of weights. Rows of large positive
+runs that no negative row hits are never grouped or shuffled: they pass through as in a plain scan.
+Not here: which runs there are (``piles.py``); netting on the driver (``netting.py``).
+Read next: ``piles.py``, ``merging.py``.
+
+How. Let P be rows of positive weight and T the *tail*, rows of any weight; the content is P + T. A row of P needs to be
+added up with others only if T takes away rows like it. So the hashes of T's negative rows are broadcast:
+
+- with a unique key, and P one run: net T by itself. A negative row that is left takes away the one row of P with its
+  key, and a positive one has no row of its key left in P: P without these keys, and the positive rest of T. One scan.
+- otherwise: rows of P that are not hit pass; those that are hit are grouped together with T. Two scans of P.
+- when T is large, everything is grouped.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.types as kinds
+
+from headwater.views.compiler.plan import WEIGHT
+from headwater.views.scans import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+TAIL_ROWS_MAX = 1_000_000  # more hashes than that are not broadcast
+REPEATED_MAX = 4096  # a row that is there often is repeated in two steps, for each makes an array of its length
+HIT = "_hit"
+
+
+@dataclass(frozen=True)
+class Part:
+    """Weighted rows and what is known about them."""
+
+    frame: DataFrame
+    rows: int
+    positive: bool
+    plain: bool  # each weight is 1
+
+
+def consolidated(parts: Sequence[Part], columns: pa.Schema, *, key: Sequence[str]) -> Part:
+    """The parts added up, with positive weights only: ``columns`` (with the key, if any) and ``_weight``.
+
+    With a ``key``, the content (not each part) has at most one row for each of its values. Equal rows may still stand
+    in several rows of the answer.
+    """
+    positive = [part for part in parts if part.positive]
+    tail = [part for part in parts if not part.positive]
+    if not tail:
+        return _union(positive)
+    if not positive:
+        return _grouped(_union(tail), columns)
+    big = max(positive, key=lambda part: part.rows)
+    others = [part for part in parts if part is not big]
+    matching = [field.name for field in columns if field.name in key] if key else _hashable(columns)
+    if key and sum(part.rows for part in others) <= TAIL_ROWS_MAX:
+        return _replaced(big, _grouped(_union(others), columns, all_signs=True), matching)
+    if matching and sum(part.rows for part in tail) <= TAIL_ROWS_MAX:
+        return _regrouped(_union(positive), _union(tail), columns, matching)
+    return _grouped(_union([*positive, *tail]), columns)
+
+
+def expanded(part: Part, columns: Sequence[str]) -> DataFrame:
+    """These columns of a consolidated part, each row as often as its weight says."""
+    from pyspark.sql import functions
+
+    names = [quoted(name) for name in columns]
+    if part.plain:
+        return part.frame.select(*names)
+    chunk = functions.expr(f"explode(sequence(0L, ({WEIGHT} - 1) div {REPEATED_MAX}))")
+    chunked = part.frame.select(*names, WEIGHT, chunk.alias("_chunk"))
+    left = f"least({WEIGHT} - _chunk * {REPEATED_MAX}, {REPEATED_MAX}L)"
+    return chunked.select(*names, functions.expr(f"explode(sequence(1L, {left}))").alias("_copy")).select(*names)
+
+
+def netted(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Equal rows added up, with weights of either sign; those that come to nothing are left out."""
+    from pyspark.sql import functions
+
+    names = [quoted(name) for name in columns]
+    sums = frame.groupBy(*names).agg(functions.sum(WEIGHT).alias(WEIGHT))
+    return sums.where(f"{WEIGHT} <> 0").select(*names, WEIGHT)
+
+
+def _union(parts: Sequence[Part]) -> Part:
+    frame = functools.reduce(lambda one, other: one.union(other), [part.frame for part in parts])
+    return Part(
+        frame,
+        sum(part.rows for part in parts),
+        all(part.positive for part in parts),
+        all(part.plain for part in parts),
+    )
+
+
+def _grouped(part: Part, columns: pa.Schema, *, all_signs: bool = False) -> Part:
+    frame = netted(part.frame, [name for name in columns.names if name != WEIGHT])
+    return Part(frame if all_signs else frame.where(f"{WEIGHT} > 0"), part.rows, positive=not all_signs, plain=False)
+
+
+def _replaced(big: Part, tail: Part, key: Sequence[str]) -> Part:
+    """One scan: the rows of ``big`` whose key the netted tail does not take away, and what the tail adds."""
+    from pyspark.sql import functions
+
+    names = {name: quoted(f"_taken_{name}") for name in key}
+    taken = tail.frame.where(f"{WEIGHT} < 0").selectExpr(
+        f"{_hash(key)} AS {HIT}",
+        *(f"{quoted(name)} AS {other}" for name, other in names.items()),
+        f"{WEIGHT} AS _taken",
+    )
+    equal = " AND ".join(f"{quoted(name)} <=> {other}" for name, other in names.items())
+    # The second half is never true. It keeps Spark from joining by the key's columns instead of by one number, which
+    # it finds several times faster; the first half makes sure that two keys with one hash are not taken for one.
+    condition = functions.expr(f"{_hash(key)} = {HIT} AND (({equal}) OR _taken > 0)")
+    passing = big.frame.join(functions.broadcast(taken), condition, "leftanti")
+    added = tail.frame.where(f"{WEIGHT} > 0")
+    # The key is unique, so each weight is 1 whatever is known about the tail.
+    return Part(passing.union(added), big.rows + tail.rows, positive=True, plain=True)
+
+
+def _regrouped(positive: Part, tail: Part, columns: pa.Schema, matching: Sequence[str]) -> Part:
+    """Two scans: rows that are not hit pass, rows that are hit are grouped with the tail."""
+    from pyspark.sql import functions
+
+    hits = functions.broadcast(tail.frame.where(f"{WEIGHT} < 0").selectExpr(f"{_hash(matching)} AS {HIT}"))
+    condition = functions.expr(f"{_hash(matching)} = {HIT}")
+    passing = positive.frame.join(hits, condition, "leftanti")
+    hit = positive.frame.join(hits, condition, "leftsemi")
+    rest = _grouped(Part(hit.union(tail.frame), tail.rows, positive=False, plain=False), columns)
+    return Part(passing.union(rest.frame), positive.rows + tail.rows, positive=True, plain=False)
+
+
+def _hash(names: Sequence[str]) -> str:
+    """One number for each row: equal where SQL's GROUP BY sees equal values."""
+    return f"xxhash64({', '.join(quoted(name) for name in names)})"
+
+
+def _hashable(columns: pa.Schema) -> list[str]:
+    """The columns that Spark can hash. Leaving one out does no harm: more rows are grouped than need be."""
+    return [field.name for field in columns if field.name != WEIGHT and not _has_map(field.type)]
+
+
+def _has_map(arrow: pa.DataType) -> bool:
+    if kinds.is_map(arrow):
+        return True
+    return kinds.is_nested(arrow) and any(_has_map(arrow.field(at).type) for at in range(arrow.num_fields))

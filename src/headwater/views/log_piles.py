@@ -1,0 +1,157 @@
+"""A log pile: a range of a topic without a key, read as if it were a pile.
+
+What it is: for such a topic the log itself is the state: each row is there, with weight 1, for good. Nothing is copied.
+Invariants: reading gives exactly the rows from ``start`` up to ``stop``; a frame is made anew when the files behind it
+have changed (sealed, dropped, archived). Lookups know the log by *spans*: ranges of one partition that begin and end at
+multiples of fixed sizes, so that the blocks sorted from them are found again after a restart, whatever ``stop`` is.
+Not here: topics with a key, whose state is a pile of runs (``piles.py``).
+Read next: ``native.py``, ``arrangements.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from headwater.log.filelist import Range
+from headwater.log.files import Files
+from headwater.views.arrangements import Arrangements
+from headwater.views.bags import Part, expanded
+from headwater.views.blocks import Piece
+from headwater.views.changes import Changes, weighted
+from headwater.views.compiler.plan import WEIGHT
+from headwater.views.native import SYSTEM, read_range
+from headwater.views.piles import Restriction
+from headwater.views.scans import Frames, quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headwater.log.topic import Topic
+
+# The rows behind the last multiple of the smallest size are sorted again in each tick: a few milliseconds.
+SPAN_ROWS = (2_097_152, 262_144, 32_768, 4_096)
+
+
+def spans(partition: int, start: int, stop: int) -> list[Range]:
+    """A range cut at multiples of the largest sizes that fit, the rest as it is.
+
+    >>> [(span.start, span.stop) for span in spans(0, 4_000, 41_000)]
+    [(4000, 4096), (4096, 8192), (8192, 12288), (12288, 16384), (16384, 20480), (20480, 24576), (24576, 28672), \
+(28672, 32768), (32768, 36864), (36864, 40960), (40960, 41000)]
+    """
+    cut = []
+    position = start
+    while position < stop:
+        size = next((size for size in SPAN_ROWS if position % size == 0 and position + size <= stop), None)
+        smallest = SPAN_ROWS[-1]
+        end = position + size if size else min(stop, position - position % smallest + smallest)
+        cut.append(Range(partition, position, end))
+        position = end
+    return cut
+
+
+class LogPile:
+    """The rows of a topic without a key, from ``start`` up to ``stop`` ({partition: offset}, not included).
+
+    >>> import headwater as hw, tempfile
+    >>> clicks = hw.Log(tempfile.mkdtemp()).topic("clicks", "user_id BIGINT, page STRING")
+    >>> _ = clicks.append([{"user_id": n % 2, "page": f"p{n}"} for n in range(4)])
+    >>> pile = LogPile(clicks, {0: 0}, {0: 3}, folder=Path(tempfile.mkdtemp()))
+    >>> pile.lookup(["user_id"], pa.table({"user_id": [0]}), ["page"]).to_pylist()
+    [{'page': 'p0', '_weight': 1}, {'page': 'p2', '_weight': 1}]
+    >>> pile.with_range({0: 4}).rows
+    4
+    """
+
+    def __init__(
+        self, topic: Topic, start: Mapping[int, int], stop: Mapping[int, int], *, folder: Path,
+        files: Files | None = None,
+    ) -> None:  # fmt: skip
+        self.topic = topic
+        self.start = {number: start.get(number, 0) for number in stop}
+        self.stop = dict(stop)
+        self.folder = folder
+        self._arrangements = Arrangements(folder / "arrangements", files or Files())
+        self._frames = Frames()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The topic's columns, then ``_weight``."""
+        return weighted(self.topic.schema)
+
+    @property
+    def rows(self) -> int:
+        """How many rows."""
+        return sum(self.stop[number] - self.start[number] for number in self.stop)
+
+    def with_range(self, stop: Mapping[int, int]) -> LogPile:
+        """The same, up to a later place."""
+        start = {**dict.fromkeys(stop, 0), **self.start}
+        pile = LogPile(self.topic, start, {**self.stop, **stop}, folder=self.folder)
+        pile._arrangements = self._arrangements
+        pile._frames = self._frames
+        gone = {piece.name for piece in self._pieces()} - {piece.name for piece in pile._pieces()}
+        pile._arrangements.forget(gone)
+        return pile
+
+    # Reading
+
+    def frame(self, spark: SparkSession, columns: Sequence[str] | None = None) -> DataFrame:
+        """The rows with ``_weight``, which is 1. ``columns`` may also name ``_partition``, ``_offset`` and so on."""
+        from pyspark.sql import functions
+
+        return self.bag(spark, columns).withColumn(WEIGHT, functions.lit(1).cast("bigint"))
+
+    def bag(
+        self, spark: SparkSession, columns: Sequence[str] | None = None, changes: Changes | None = None,
+        restrict: Restriction | None = None,
+    ) -> DataFrame:  # fmt: skip
+        """The rows; with ``changes``, after these were added. See ``Pile.bag``."""
+        names = list(columns) if columns is not None else self.topic.schema.names
+        every = (*self.topic.schema.names, *(name for name in names if name in SYSTEM.names))
+        # Sealing and retention replace files; a frame over those that are gone would fail when it is run.
+        listing = self.topic.files(self.start, self.stop)
+        source = (every, self.topic.schema_version, listing)
+        frame = self._frames.get(
+            spark, source, lambda: read_range(spark, self.topic, self.start, self.stop, list(every))
+        )
+        if changes is not None and changes.rows:
+            plain = changes.weighed.weight_max == 1
+            part = Part(changes.frame(spark), changes.rows, positive=True, plain=plain)
+            frame = frame.select(*map(quoted, every)).union(expanded(part, every))
+        return (restrict(frame) if restrict else frame).select(*map(quoted, names))
+
+    def lookup(self, columns: Sequence[str], keys: pa.Table, wanted: Sequence[str]) -> pa.Table:
+        """The rows whose ``columns`` equal some row of ``keys``: ``wanted`` and ``_weight``. See ``Pile.lookup``."""
+        schema = pa.schema([*(field for field in self.schema if field.name != WEIGHT), *SYSTEM])
+        return self._arrangements.lookup(self._pieces(), weighted(schema), columns, keys, wanted)
+
+    def _pieces(self) -> list[Piece]:
+        return [
+            self._piece(span)
+            for number in sorted(self.stop)
+            for span in spans(number, self.start[number], self.stop[number])
+        ]
+
+    def _piece(self, span: Range) -> Piece:
+        name = f"{span.partition}-{span.start}-{span.stop}-{self.topic.schema_version}"
+        return Piece(name, span.stop - span.start, lambda fields: self._read(span, fields))
+
+    def _read(self, span: Range, fields: pa.Schema) -> Iterator[pa.RecordBatch]:
+        names = [name for name in fields.names if name != WEIGHT]
+        # A batch needs a column to know its length.
+        wanted = names or ["_offset"]
+        for batch in self.topic.read_partition(span.partition, span.start, stop=span.stop, columns=wanted):
+            weights = pa.array(np.ones(batch.num_rows, np.int64))
+            columns = {**{name: batch.data.column(name) for name in names}, WEIGHT: weights}
+            yield pa.RecordBatch.from_arrays(
+                [columns[name].cast(fields.field(name).type) for name in fields.names], schema=fields
+            )
+
+    def __repr__(self) -> str:
+        return f"LogPile({self.topic.name}, {self.rows} rows)"

@@ -1,0 +1,64 @@
+"""Netting: equal rows of a weighted table become one row with the sum of their weights.
+
+What it is: ``net``, on the driver, for tables that are there anyway: a lookup's answer, small runs to be merged.
+Invariants: the content stays what it was; in the answer each row stands once, with a weight other than 0, in the
+order of first appearance. Rows are equal as in SQL's GROUP BY: null is null, NaN is NaN, 0.0 is -0.0, and the order of
+a map's entries means nothing.
+Not here: netting by Spark (``bags.py``).
+Read next: ``changes.py``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as kinds
+
+from headwater.views.compiler.plan import WEIGHT
+from headwater.views.hashing import canonical
+
+
+def net(table: pa.Table) -> pa.Table:
+    """The table with equal rows added up, without those that come to nothing.
+
+    >>> table = pa.table({"country": ["DE", "FR", "DE"], "_weight": [1, 1, -1]})
+    >>> net(table).to_pylist()
+    [{'country': 'FR', '_weight': 1}]
+    """
+    if table.num_rows == 0:
+        return table
+    place = table.schema.get_field_index(WEIGHT)
+    columns = [column for at, column in enumerate(table.columns) if at != place]
+    names = [str(at) for at in range(len(columns))]
+    rows = pa.array(np.arange(table.num_rows))
+    comparable = [_comparable(column) for column in columns]
+    grouping = pa.Table.from_arrays([*comparable, table.column(place), rows], [*names, "weight", "row"])
+    # One thread: so the groups come in the order of their first rows, and the answer is always the same.
+    sums = grouping.group_by(names, use_threads=False).aggregate([("weight", "sum"), ("row", "min")])
+    sums = sums.filter(pc.not_equal(sums.column("weight_sum"), 0))
+    kept = table if sums.num_rows == table.num_rows else table.take(sums.column("row_min"))
+    return kept.set_column(place, table.schema.field(place), sums.column("weight_sum"))
+
+
+def distinct(table: pa.Table) -> pa.Table:
+    """Each row once.
+
+    >>> distinct(pa.table({"id": [1, 1, None]})).to_pylist()
+    [{'id': 1}, {'id': None}]
+    """
+    ones = pa.array(np.ones(table.num_rows, np.int64))
+    return net(table.append_column(WEIGHT, ones)).drop_columns([WEIGHT])
+
+
+def _comparable(column: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """A column that Arrow can group by, with equal values where SQL has equal ones."""
+    arrow = column.type
+    if kinds.is_floating(arrow):
+        number = pc.add(column, pa.scalar(0.0, arrow))  # -0.0 + 0.0 is 0.0
+        return pc.if_else(pc.is_nan(number), pa.scalar(float("nan"), arrow), number)
+    if kinds.is_nested(arrow):
+        return pa.array([canonical(value) for value in column.to_pylist()], pa.binary())
+    if kinds.is_dictionary(arrow):
+        return column.cast(arrow.value_type)
+    return column

@@ -1,0 +1,220 @@
+"""A pile: the content of one relation or stage, as runs of weighted rows.
+
+What it is: an immutable list of runs with ways to read them: all of it by Spark (``frame``, ``bag``), the rows of some
+keys on the driver (``lookup``); and the next pile, when a tick or a merge adds a run.
+Invariants: the content is the sum of the weights of equal rows over all runs, whatever their order; every pile that
+begins with the oldest run has no row with a negative sum. Piles of successive ticks share their caches, and an older
+one stays readable until its owner prunes the files.
+Not here: which runs are current, which the manifest knows; when to merge (``merging.py``); relations whose state is a
+topic's own log (``log_piles.py``).
+Read next: ``runs.py`` for the files, ``bags.py`` and ``arrangements.py`` for the reading, ``merging.py``.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from headwater.errors import Misuse
+from headwater.log.files import Files
+from headwater.views.arrangements import Arrangements
+from headwater.views.bags import Part, consolidated, expanded, netted
+from headwater.views.blocks import Piece
+from headwater.views.changes import Changes, weighted
+from headwater.views.compiler.plan import WEIGHT
+from headwater.views.runs import Run, adopt_run, read_run, verify_run, write_run
+from headwater.views.scans import Frames, local_frame, quoted, scan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headwater.views.merging import Merge
+
+Restriction = Callable[["DataFrame"], "DataFrame"]
+
+
+class Pile:
+    """The content of a relation.
+
+    >>> import tempfile
+    >>> users = Pile(Path(tempfile.mkdtemp()), pa.schema([("id", pa.int64()), ("country", pa.string())]), key=["id"])
+    >>> changes = Changes.local(pa.table({"id": [1, 2], "country": ["DE", "FR"], "_weight": [1, 1]}))
+    >>> users = users.with_run(users.write(changes, tick=1, epoch=1), changes)
+    >>> users
+    Pile(1 run, 2 rows)
+    >>> users.lookup(["id"], pa.table({"id": [2, 3]}), ["country"]).to_pylist()
+    [{'country': 'FR', '_weight': 1}]
+    """
+
+    def __init__(
+        self, folder: Path, schema: pa.Schema, runs: Sequence[Run] = (), *, key: Sequence[str] = (),
+        files: Files | None = None,
+    ) -> None:  # fmt: skip
+        self.folder = folder
+        self.schema = weighted(schema)
+        self.runs = tuple(runs)
+        self.key = tuple(key)
+        self.files = files or Files()
+        self._arrangements = Arrangements(folder / "arrangements", self.files)
+        self._frames = Frames()
+
+    @property
+    def rows(self) -> int:
+        """The number of weighted rows over all runs; at least the number of rows of the content's distinct rows."""
+        return sum(run.rows for run in self.runs)
+
+    # Reading
+
+    def frame(self, spark: SparkSession, columns: Sequence[str] | None = None) -> DataFrame:
+        """Weighted rows of all runs, as they are: not added up. Without ``columns``: all of them."""
+        frame = self._scan(spark, self.runs)
+        return frame if columns is None else frame.select(*map(quoted, columns), WEIGHT)
+
+    def bag(
+        self, spark: SparkSession, columns: Sequence[str] | None = None, changes: Changes | None = None,
+        restrict: Restriction | None = None,
+    ) -> DataFrame:  # fmt: skip
+        """The rows that are there, each as often as it is there; with ``changes``, after these were added.
+
+        ``restrict`` gets weighted rows and returns some of them; whether a row stays may depend on its values only.
+        """
+        parts = self._parts(spark, self.runs)
+        if changes is not None and changes.rows:
+            plain = changes.weighed.weight_max == 1 and not changes.has_negative
+            parts.append(Part(changes.frame(spark), changes.rows, not changes.has_negative, plain))
+        names = list(columns) if columns is not None else [name for name in self.schema.names if name != WEIGHT]
+        if not parts:
+            return self._scan(spark, ()).select(*map(quoted, names))
+        return expanded(self._consolidated(parts, names, restrict), names)
+
+    def added_up(self, spark: SparkSession, runs: Sequence[Run]) -> DataFrame:
+        """The weighted rows of some neighbouring runs with what cancels out left out, as far as it is worth while."""
+        names = [name for name in self.schema.names if name != WEIGHT]
+        if runs[0] == self.runs[0]:
+            frame = self._consolidated(self._parts(spark, runs), names, None).frame
+        elif all(run.positive for run in runs):
+            frame = self._scan(spark, runs)
+        else:
+            frame = netted(self._scan(spark, runs), names)
+        return frame.select(*map(quoted, self.schema.names))
+
+    def _consolidated(self, parts: Sequence[Part], names: Sequence[str], restrict: Restriction | None) -> Part:
+        # Without a key a row is known by all its columns, so all are read where rows are taken away.
+        pruned = bool(self.key) or all(part.positive for part in parts)
+        needed = set(names) | set(self.key) if pruned else set(self.schema.names)
+        fields = pa.schema([field for field in self.schema if field.name in needed or field.name == WEIGHT])
+        selected = [
+            Part(
+                (restrict(part.frame) if restrict else part.frame).select(*map(quoted, fields.names)),
+                part.rows, part.positive, part.plain,
+            )
+            for part in parts
+        ]  # fmt: skip
+        return consolidated(selected, fields, key=self.key)
+
+    def lookup(self, columns: Sequence[str], keys: pa.Table, wanted: Sequence[str]) -> pa.Table:
+        """The rows whose ``columns`` equal some row of ``keys``, column by column: ``wanted`` and ``_weight``.
+
+        On the driver, without Spark. Null equals null. Equal rows are added up. A row of another key may be among
+        them, very rarely; none is missing.
+        """
+        return self._arrangements.lookup(list(map(self._piece, self.runs)), self.schema, columns, keys, wanted)
+
+    def read(self, runs: Sequence[Run] | None = None) -> Iterator[pa.RecordBatch]:
+        """The weighted rows of some runs (all when None), on the driver."""
+        for run in self.runs if runs is None else runs:
+            yield from read_run(self.folder, run, self.schema)
+
+    def _scan(self, spark: SparkSession, runs: Sequence[Run]) -> DataFrame:
+        def make() -> DataFrame:
+            if not runs:
+                return local_frame(spark, self.schema.empty_table())
+            for run in runs:
+                verify_run(self.folder, run)
+            return scan(spark, [path for run in runs for path in run.paths(self.folder)], self.schema)
+
+        return self._frames.get(spark, tuple(run.name for run in runs), make)
+
+    def _parts(self, spark: SparkSession, runs: Sequence[Run]) -> list[Part]:
+        """The largest positive run by itself, the other positive ones in one scan, and the rest in another."""
+        positive = sorted((run for run in runs if run.positive), key=lambda run: run.rows)
+        sets = [positive[-1:], positive[:-1], [run for run in runs if not run.positive]]
+        return [
+            Part(
+                self._scan(spark, some), sum(run.rows for run in some), all(run.positive for run in some),
+                all(run.plain for run in some),
+            )
+            for some in sets if some
+        ]  # fmt: skip
+
+    def _piece(self, run: Run) -> Piece:
+        return Piece(run.name, run.rows, lambda fields: read_run(self.folder, run, fields))
+
+    # The next pile
+
+    def write(self, changes: Changes, *, tick: int, epoch: int) -> Run:
+        """Make the changes a run on disk. It is not current: that is for the manifest to say.
+
+        A repeated tick writes the same names again; a process of another epoch writes others.
+        """
+        name = f"{tick:012d}-{epoch}"
+        if changes.table is not None:
+            table = changes.table.select(self.schema.names).cast(self.schema)
+            return write_run(self.folder, name, table, first_tick=tick, last_tick=tick, files=self.files)
+        run = adopt_run(
+            self.folder, name, changes.files, changes.weighed, first_tick=tick, last_tick=tick, files=self.files
+        )
+        changes.moved(run.paths(self.folder))
+        return run
+
+    def with_run(self, run: Run, changes: Changes | None = None) -> Pile:
+        """The pile with one more run. The rows of ``changes``, if they are here, go straight into the arrangements."""
+        if changes is not None and changes.table is not None:
+            self._arrangements.add(self._piece(run), changes.table.select(self.schema.names).cast(self.schema))
+        return self._next((*self.runs, run))
+
+    def with_merge(self, replaced: Sequence[Run], run: Run | None) -> Pile:
+        """The pile with ``run`` in the place of others (``Merge.run`` says of which); None: they came to nothing."""
+        gone = {one.name for one in replaced}
+        places = [place for place, one in enumerate(self.runs) if one.name in gone]
+        if len(places) != len(gone) or not gone:
+            raise Misuse("the runs to be replaced are not all in this pile", runs=sorted(gone))
+        runs = [one for one in self.runs if one.name not in gone]
+        runs[places[0] : places[0]] = [] if run is None else [run]
+        self._arrangements.forget(gone)
+        return self._next(runs)
+
+    def _next(self, runs: Sequence[Run]) -> Pile:
+        pile = Pile(self.folder, self.schema, runs, key=self.key, files=self.files)
+        pile._arrangements = self._arrangements
+        pile._frames = self._frames
+        return pile
+
+    # Housekeeping
+
+    def merge_due(self) -> Merge | None:
+        """The merge that housekeeping asks for, if any."""
+        from headwater.views.merging import due
+
+        return due(self)
+
+    def prepare(self, run: Run) -> None:
+        """Sort a run for the lookups known so far, so that the first one after a merge does not wait."""
+        self._arrangements.prepare(self._piece(run), self.schema)
+
+    def prune(self, keep: Collection[Run]) -> None:
+        """Delete every file of this folder that belongs to none of these runs."""
+        names = {file.name for run in keep for file in run.files}
+        for path in self.folder.glob("*.parquet*"):
+            if path.is_dir():  # Spark was writing when the process ended
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name not in names:
+                self.files.unlink(path, label="run.unlink")
+        self._arrangements.prune({run.name for run in keep})
+
+    def __repr__(self) -> str:
+        return f"Pile({len(self.runs)} run{'s' if len(self.runs) != 1 else ''}, {self.rows} rows)"
