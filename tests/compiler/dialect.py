@@ -1,0 +1,134 @@
+"""The dialect: Spark's SQL as DuckDB runs it.
+
+What it is: the translation of plans and queries for the tests, by sqlglot, and what sqlglot leaves to be done.
+Invariants: where the two databases differ, the difference is bridged here or avoided by ``queries.py``; never
+ignored. The list:
+
+- CAST: sqlglot takes Spark's for TRY_CAST, since Spark once gave null for what does not fit. ANSI Spark fails: CAST.
+- Division: sqlglot makes null of a division by zero, ANSI Spark fails. The generator divides by constants only.
+- A quotient of decimals is a DOUBLE in DuckDB: ``CAST(decimal / decimal AS DECIMAL)`` becomes exact arithmetic.
+- avg of decimals is a DOUBLE in DuckDB, a decimal in Spark: compared to rounding, never compared with in a query.
+- sum of integers is a HUGEINT in DuckDB, a BIGINT in Spark: the same value for what the generator makes.
+- rint and raise_error go by other names; LATERAL VIEW OUTER is lost by sqlglot and put back.
+- NULLS FIRST and LAST are written out by sqlglot; 0.0 and -0.0 are equal in both; NaN is equal to itself and the
+  largest number in both.
+
+Not here: running plans (``duck.py``).
+Read next: ``duck.py``.
+"""
+
+from __future__ import annotations
+
+import re
+
+import duckdb
+import sqlglot
+from sqlglot import exp
+
+MACROS = (
+    "CREATE MACRO rint(x) AS round_even(x, 0)",
+    "CREATE MACRO raise_error(message) AS error(message)",
+    # Half up, away from zero: what Spark's division of a decimal by an integer, cast to a decimal, gives.
+    """CREATE MACRO decimal_units(x, scale) AS
+        CAST(CAST(concat(CAST(x AS VARCHAR), 'E', scale) AS DECIMAL(38, 0)) AS HUGEINT)""",
+    """CREATE MACRO decimal_quotient(x, y, scale, digits) AS
+        concat(CAST(sign(x) * ((2 * abs(decimal_units(x, scale)) * CAST(10 ** (digits - scale) AS HUGEINT)
+        + CAST(y AS HUGEINT)) // (2 * CAST(y AS HUGEINT))) AS VARCHAR), 'E-', digits)""",
+)
+
+# DuckDB's names of types, as Spark writes them; what is not here has the same name.
+SPARK_TYPES = {
+    "VARCHAR": "STRING",
+    "INTEGER": "INT",
+    "HUGEINT": "BIGINT",
+    "TIMESTAMP WITH TIME ZONE": "TIMESTAMP",
+    "TIMESTAMP": "TIMESTAMP_NTZ",
+    "BLOB": "BINARY",
+    '"NULL"': "VOID",
+}
+
+
+def connect() -> duckdb.DuckDBPyConnection:
+    """A DuckDB in memory that has what translated SQL needs."""
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'UTC'")
+    connection.execute("SET threads = 1")
+    for macro in MACROS:
+        connection.execute(macro)
+    return connection
+
+
+def to_duckdb(sql: str) -> str:
+    """Spark SQL as DuckDB runs it."""
+    tree = sqlglot.parse_one(sql, read="spark")
+    return tree.transform(_bridge).sql(dialect="duckdb")
+
+
+def type_to_duckdb(spark_type: str) -> str:
+    """A Spark type as DuckDB writes it."""
+    return exp.DataType.build(spark_type, dialect="spark").sql(dialect="duckdb")
+
+
+def type_to_spark(duckdb_type: str) -> str:
+    """A DuckDB type as Spark writes it, nested ones too."""
+    text = str(duckdb_type)
+    if text.endswith("[]"):
+        return f"ARRAY<{type_to_spark(text[:-2])}>"
+    nested = re.fullmatch(r"(STRUCT|MAP)\((.*)\)", text)
+    if nested:
+        return exp.DataType.build(text, dialect="duckdb").sql(dialect="spark")
+    return SPARK_TYPES.get(text, text)
+
+
+def _bridge(node: exp.Expr) -> exp.Expr:
+    if isinstance(node, exp.TryCast) and not node.args.get("safe"):
+        node = exp.Cast(this=node.this, to=node.to)
+    if isinstance(node, exp.Cast) and node.to.is_type(exp.DType.DECIMAL):
+        return _decimal_quotient(node)
+    if isinstance(node, exp.Select):
+        return _outer_lateral_views(node)
+    return node
+
+
+def _decimal_quotient(node: exp.Cast) -> exp.Expr:
+    quotient = node.this
+    if not (isinstance(quotient, exp.Div) and all(_is_decimal(side) for side in (quotient.left, quotient.right))):
+        return node
+    scale, digits = _scale(quotient.left), _scale(node)
+    assert _scale(quotient.right) == 0, "only quotients by whole numbers are bridged"
+    call = exp.Anonymous(
+        this="decimal_quotient",
+        expressions=[quotient.left, quotient.right, exp.Literal.number(scale), exp.Literal.number(digits)],
+    )
+    return exp.Cast(this=call, to=node.to)
+
+
+def _is_decimal(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Cast) and node.to.is_type(exp.DType.DECIMAL)
+
+
+def _scale(node: exp.Expr) -> int:
+    parameters = node.to.expressions
+    return int(parameters[1].name) if len(parameters) > 1 else 0
+
+
+def _outer_lateral_views(select: exp.Select) -> exp.Expr:
+    """LATERAL VIEW OUTER explode(a) t AS e: a row with a null when there is nothing to explode."""
+    for lateral in select.args.get("laterals") or []:
+        if not lateral.args.get("outer"):
+            continue
+        call = lateral.this
+        assert isinstance(call, exp.Explode), "only OUTER explode is bridged"
+        values = call.this
+        # An empty or missing array explodes to one null.
+        padded = exp.Case(
+            ifs=[exp.If(this=sqlglot.parse_one("size(x) > 0", read="spark").transform(_put(values)), true=values.copy())],
+            default=sqlglot.parse_one("array(NULL)", read="spark"),
+        )
+        lateral.set("outer", None)
+        lateral.set("this", exp.Explode(this=padded))
+    return select
+
+
+def _put(value: exp.Expr):  # type: ignore[no-untyped-def]
+    return lambda node: value.copy() if isinstance(node, exp.Column) and node.name == "x" else node
