@@ -49,7 +49,7 @@ def _codes(column: pa.ChunkedArray) -> np.ndarray:
         # One NaN among many bit patterns; np.unique holds all NaN for equal.
         _, codes = np.unique(values, return_inverse=True)
         valid = column.is_valid().to_numpy(zero_copy_only=False)
-        return np.where(valid, codes + 1, 0)
+        return np.asarray(np.where(valid, codes + 1, 0))
     if pa.types.is_nested(kind):
         column = pa.chunked_array([pa.array([_text(value) for value in column.to_pylist()], pa.string())])
     encoded = column.combine_chunks()
@@ -58,7 +58,7 @@ def _codes(column: pa.ChunkedArray) -> np.ndarray:
     if not pa.types.is_dictionary(encoded.type):
         encoded = encoded.dictionary_encode()
     codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    return codes.astype(np.int64) + 1
+    return np.asarray(codes.astype(np.int64) + 1)
 
 
 def _text(value: Any) -> str | None:
@@ -84,7 +84,7 @@ def _canonical(value: Any) -> Any:
 
 def weights(table: pa.Table) -> np.ndarray:
     """The column ``_weight``."""
-    return table.column(WEIGHT).to_numpy(zero_copy_only=False)
+    return np.asarray(table.column(WEIGHT).to_numpy(zero_copy_only=False))
 
 
 def weighted(table: pa.Table, weight: int | np.ndarray) -> pa.Table:

@@ -31,7 +31,7 @@ ADVICE = {
 @contextmanager
 def in_view(declared: Declaration) -> Iterator[None]:
     """Name the view in every error of the block."""
-    from py4j.protocol import Py4JError
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     try:

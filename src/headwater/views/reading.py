@@ -70,9 +70,8 @@ class Contents:
         key = ", ".join(f"`{column}`" for column in base.key)
         columns = ", ".join(f"`{column}`" for column in names)
         latest = f"row_number() OVER (PARTITION BY {key} ORDER BY _offset DESC)"
-        return self.spark.sql(
-            f"SELECT {columns} FROM (SELECT *, {latest} AS _latest FROM _every) WHERE _latest = 1 AND NOT coalesce(_deleted, false)"
-        )
+        ranked = f"SELECT *, {latest} AS _latest FROM _every"
+        return self.spark.sql(f"SELECT {columns} FROM ({ranked}) WHERE _latest = 1 AND NOT coalesce(_deleted, false)")
 
     def _state(self, name: str, entry: Mapping[str, Any], columns: list[str]) -> DataFrame:
         pile = pile_of(self.folder, name, entry, self.log.files)

@@ -107,7 +107,7 @@ class Runner:
 
         assert self._query is not None
         try:
-            ended = self._query.awaitTermination(timeout) if timeout is not None else self._query.awaitTermination()
+            ended = self._query.awaitTermination(timeout)  # type: ignore[arg-type]
         except StreamingQueryException as error:
             if isinstance(self.error, HeadwaterError):
                 raise self.error from None

@@ -186,7 +186,8 @@ class Source:
         frame = self.pile.frame(spark, [*columns, *self._mark()])
         if self.has_shown:
             frame = frame.where(SHOWN)
-        return frame.select(*_quoted([*columns, WEIGHT]))
+        selected: DataFrame = frame.select(*_quoted([*columns, WEIGHT]))
+        return selected
 
     def _bag_frame(self, spark: SparkSession, columns: Sequence[str]) -> DataFrame:
         if not self.has_shown and self.schema.names == [n for n in self.pile.schema.names if n != WEIGHT]:

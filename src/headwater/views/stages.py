@@ -51,7 +51,7 @@ class StageRun:
         self.stage = stage
         self.shape = shape
         self.sources = {name: source.as_new() for name, source in sources.items()} if fresh else dict(sources)
-        self.own = None if fresh else own
+        self.own: Any = None if fresh else own
         self.bench = bench
         self.fresh = fresh
 
@@ -305,9 +305,10 @@ class StageRun:
             on = " AND ".join(f"e._key{place} <=> t.{column}" for place, column in enumerate(names))
             wanted = ", ".join(f"e.`{column}`" for column in columns)
             hint = "/*+ BROADCAST(t) */ " if touched.local is not None else ""
-            return spark.sql(
+            frame: DataFrame = spark.sql(
                 f"SELECT {hint}{wanted} FROM (SELECT *, {keys} FROM {name}) e LEFT SEMI JOIN _touched t ON {on}"
             )
+            return frame
 
         return Rows(pa.schema([source.schema.field(name) for name in columns]), every.count, None, build)
 

@@ -9,6 +9,8 @@ Read next: ``piles.py``.
 
 from __future__ import annotations
 
+import logging
+import shutil
 import threading
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,12 +27,15 @@ from headwater.views.log_piles import LogPile
 from headwater.views.manifest import Manifest
 from headwater.views.piles import Pile
 from headwater.views.runs import Run
+from headwater.views.sources import LOCAL_ROWS_MAX
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headwater.views.bases import Base
     from headwater.views.prepare import Prepared
+
+logger = logging.getLogger("headwater.views")
 
 Piles = dict[str, Any]
 
@@ -82,6 +87,8 @@ class StateStore:
         """Write a relation's changes as a run that the next manifest will list. Called from several threads."""
         pile = self._open.get(name) or self._pile(name, [])
         run = pile.write(changes, tick=tick, epoch=epoch)
+        if changes.table is not None and changes.rows > LOCAL_ROWS_MAX:
+            changes.files = tuple(run.paths(pile.folder))  # too many for a plan: let Spark read them
         with self._lock:
             self._new[name] = pile
             self._pending[name] = (run, changes)
@@ -133,7 +140,12 @@ class StateStore:
         """Put finished merges into the piles."""
         done = [name for name, future in self._merges.items() if future.done()]
         for name in done:
-            replaced, merged = self._merges.pop(name).result()
+            future = self._merges.pop(name)
+            if future.exception() is not None:
+                # Housekeeping only: the runs are as they were, and the next tick may try again.
+                logger.warning("merging the state of %s failed: %s", name, future.exception())
+                continue
+            replaced, merged = future.result()
             if name in piles and set(replaced) <= set(piles[name].runs):
                 piles = {**piles, name: piles[name].with_merge(replaced, merged)}
         self._open = piles
@@ -150,13 +162,13 @@ class StateStore:
                 folder = f"{name.replace('$', '.')}-{entry['identity']}"
                 names = {file.name for run in entry["runs"] for file in Run.from_json(run).files}
                 listed.setdefault(folder, set()).update(names)
-        for folder in self.folder.iterdir() if self.folder.exists() else ():
-            if not folder.is_dir() or folder.name == "scratch":
-                continue
-            for path in sorted(folder.rglob("*.parquet")):
-                if str(path.relative_to(folder)) not in listed.get(folder.name, set()):
-                    self.files.unlink(path, label="prune a run")
-                    removed += 1
+        for path in sorted(self.folder.glob("*/*.parquet")):
+            if path.name not in listed.get(path.parent.name, set()):
+                self.files.unlink(path, label="state.prune")
+                removed += 1
+        for place in self.folder.glob("*-*"):
+            if place.is_dir() and place.name not in listed and not any(place.glob("*.parquet")):
+                shutil.rmtree(place, ignore_errors=True)  # arrangements of a relation that is no more
         return removed
 
     def close(self) -> None:

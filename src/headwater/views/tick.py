@@ -32,6 +32,7 @@ from headwater.views.stages import StageRun
 from headwater.views.store import StateStore
 
 TICKS_KEPT = 1000
+PRUNE_TICKS = 100  # looking for files that nobody lists any more
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,8 @@ class Engine:
         for view in self.prepared.views.values():
             view.bench.tidy()
         self.store.begin_merges(self.piles)
+        if number % PRUNE_TICKS == 0:
+            self.store.prune([found for tick, _ in self.manifests.kept() if (found := self.manifests.at(tick))])
         return TickReport(number, rows_in, time.perf_counter() - began, tuple(progress), stop, behind)
 
     def _target(self, frontier: Frontier | None, rows_max: int | None) -> tuple[dict[str, dict[int, int]], int]:
