@@ -53,7 +53,7 @@ class Operation:
     def spark(self) -> SparkSession:
         """The session, started when first needed."""
         if self._spark is None:
-            self._spark = start_session(self.name, self.settings)
+            self._spark = start_session(self.name, self.settings, self.folder / "spark.log")
         return self._spark
 
     @property

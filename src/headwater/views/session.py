@@ -12,7 +12,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,7 +64,7 @@ DEFAULTS = {
 }
 
 
-def start_session(name: str, settings: Mapping[str, str]) -> SparkSession:
+def start_session(name: str, settings: Mapping[str, str], java_log: Path | None = None) -> SparkSession:
     """The session that runs now, or a new one: local unless ``settings`` say otherwise."""
     try:
         from pyspark.sql import SparkSession
@@ -78,9 +79,31 @@ def start_session(name: str, settings: Mapping[str, str]) -> SparkSession:
     builder = SparkSession.builder.appName(f"headwater-{name}")
     for key, value in {**DEFAULTS, **settings}.items():
         builder = builder.config(key, value)
-    spark: SparkSession = builder.getOrCreate()
+    with java_writes_to(java_log):
+        spark: SparkSession = builder.getOrCreate()
     use_this_python(spark)
     return spark
+
+
+@contextmanager
+def java_writes_to(path: Path | None) -> Iterator[None]:
+    """Whatever Java says on its way up, and later, goes to a file: a user's terminal is for our own words.
+
+    A process inherits its standard error when it starts, so it is enough to change ours for that moment.
+    """
+    if path is None:
+        yield
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kept = os.dup(2)
+    target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    try:
+        os.dup2(target, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(target)
 
 
 def use_this_python(spark: SparkSession) -> None:
