@@ -1,0 +1,273 @@
+"""Aggregation: GROUP BY and DISTINCT.
+
+What it is: a block with aggregates becomes a block over a stage that holds one row per group, with the groups as
+``g__0…`` and the aggregates as ``a__0…``. The stage accumulates when every aggregate can, and is keyed by the group
+otherwise.
+Invariants: the rest of the SELECT (expressions over aggregates, HAVING, windows) is rewritten to the stage's columns
+and compiled like any other SELECT.
+Not here: GROUPING SETS and DISTINCT aggregates, which become plain ones first (``grouping.py``); how an aggregate is
+kept (``accumulators.py``).
+Read next: ``grouping.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sqlglot import exp
+
+from headwater.views.compiler.accumulators import Accumulator, accumulator
+from headwater.views.compiler.block import Block, output_names, renaming
+from headwater.views.compiler.drafts import AccumulateDraft, Unsupported, Workshop
+from headwater.views.compiler.expressions import (
+    Node,
+    bare,
+    canonical,
+    column,
+    columns,
+    conjuncts,
+    has_subquery,
+    named,
+    position,
+    substitute,
+)
+from headwater.views.compiler.flow import Flow, Product, to_query
+from headwater.views.compiler.functions import aggregate_name
+from headwater.views.compiler.grouping import expand_distinct, expand_sets, group_expressions
+from headwater.views.compiler.keyed import keyed, keyed_input
+from headwater.views.compiler.plan import Column
+from headwater.views.compiler.refusal import refuse
+
+WRAPPERS = (exp.Filter, exp.IgnoreNulls, exp.RespectNulls, exp.WithinGroup)
+
+
+def is_grouped(select: exp.Select) -> bool:
+    """Whether a SELECT has groups or aggregates."""
+    return bool(select.args.get("group") or select.args.get("having")) or any(True for _ in aggregates(select))
+
+
+def aggregates(expression: Node) -> Iterator[Node]:
+    """The aggregate calls of an expression, with their FILTER; not those of subqueries, nor those over a window."""
+    wrapped = expression
+    while isinstance(wrapped, WRAPPERS):
+        wrapped = wrapped.this
+    if aggregate_name(wrapped) is not None:
+        yield expression
+        return
+    if isinstance(expression, exp.Window):  # sum(sum(x)) OVER (…): the inner one is an aggregate
+        function = expression.this
+        while isinstance(function, WRAPPERS):
+            function = function.this
+        for part in (*function.iter_expressions(), *_others(expression)):
+            yield from aggregates(part)
+        return
+    for part in expression.iter_expressions():
+        if not isinstance(part, exp.Query):
+            yield from aggregates(part)
+
+
+def _others(window: exp.Window) -> Iterator[Node]:
+    return (part for part in window.iter_expressions() if part is not window.this)
+
+
+def aggregate(block: Block) -> None:
+    """Replace GROUP BY and aggregates by a stage."""
+    groups, sets = group_expressions(block.rest, aggregates)
+    if sets is not None:
+        groups = expand_sets(block, groups, sets)
+    calls = _distinct_calls(block.rest)
+    if any(map(has_subquery, (*groups, *calls))):
+        raise Unsupported("a subquery inside an aggregate or a group")
+    if expand_distinct(block, groups, calls, accumulators_of):
+        groups, calls = group_expressions(block.rest, aggregates)[0], _distinct_calls(block.rest)
+    flow = _accumulate(block, groups, calls) or _by_group(block, groups, calls)
+    _read_from(block, flow, groups, calls)
+
+
+def _distinct_calls(select: exp.Select) -> list[Node]:
+    found: list[Node] = []
+    for call in aggregates(select):
+        if position(call, found) is None:
+            found.append(call.copy())
+    return found
+
+
+def arguments(call: Node) -> list[Node]:
+    """The arguments of an aggregate call."""
+    while isinstance(call, WRAPPERS):
+        call = call.this
+    given = (
+        list(call.expressions)
+        if isinstance(call, exp.Anonymous)
+        else [call.this, *(call.args.get("expressions") or [])]
+    )
+    given = [part.this if isinstance(part, exp.Paren) else part for part in given if isinstance(part, exp.Expr)]
+    return [part for part in given if not isinstance(part, exp.Star)]
+
+
+def accumulators_of(block: Block, calls: list[Node]) -> list[Accumulator] | None:
+    """The accumulator of each aggregate; None when one has none."""
+    flow = block.product({})
+    outputs = {
+        f"x__{place}_{number}": part for place, call in enumerate(calls) for number, part in enumerate(arguments(call))
+    }
+    if any(isinstance(part, exp.Distinct | exp.Order) for part in outputs.values()):
+        return None
+    typed = block.workshop.types_of(Product(flow.items, outputs, flow.conditions, flow.laterals)) if outputs else ()
+    types = {found.name: found.type for found in typed}
+    append_only = block.workshop.is_append_only(flow)
+    found: list[Accumulator] = []
+    for place, call in enumerate(calls):
+        given = tuple(types[f"x__{place}_{number}"] for number in range(len(arguments(call))))
+        kept = accumulator(call, given, append_only=append_only)
+        if kept is None:
+            return None
+        found.append(kept)
+    return found
+
+
+def _accumulate(block: Block, groups: list[Node], calls: list[Node]) -> Flow | None:
+    kept = accumulators_of(block, calls)
+    if kept is None:
+        return None
+    outputs: dict[str, Node] = {f"_g{place}": group for place, group in enumerate(groups)}
+    finals: dict[str, Node] = {f"g__{place}": bare(f"_g{place}") for place in range(len(groups))}
+    count = 0
+    for place, each in enumerate(kept):
+        for part in each.arguments:
+            outputs[f"_x{len(outputs) - len(groups)}"] = part
+        names = tuple(f"_a{count + number}" for number in range(len(each.types)))
+        count += len(names)
+        finals[f"a__{place}"] = each.final(names, "_n")
+    what = _what(groups, calls)
+    return accumulated(block.workshop, block.product(outputs), groups, calls, kept, finals, what=what)
+
+
+def accumulated(
+    workshop: Workshop,
+    flow: Product,
+    groups: list[Node],
+    calls: list[Node],
+    kept: list[Accumulator],
+    finals: dict[str, Node],
+    *,
+    what: str,
+) -> Product:
+    """The accumulating stage of a flow that yields ``_g0…`` and ``_x0…``."""
+    typed = workshop.types(_grouped(flow, groups, calls))
+    draft = AccumulateDraft(
+        name=workshop.new_name(),
+        what=what,
+        columns=typed,
+        key=tuple(f"g__{place}" for place in range(len(groups))),
+        flow=flow,
+        groups=tuple(Column(f"_g{place}", typed[place].type) for place in range(len(groups))),
+        accumulators=tuple(kept),
+        outputs=finals,
+        one_row=not groups,
+    )
+    return workshop.keep(draft)
+
+
+def _grouped(flow: Product, groups: list[Node], calls: list[Node]) -> exp.Select:
+    """The aggregation as one plain SELECT, to be asked for its types."""
+    select = to_select(Product(flow.items, {}, flow.conditions, flow.laterals))
+    for place, group in enumerate(groups):
+        select.append("expressions", named(group, f"g__{place}"))
+    for place, call in enumerate(calls):
+        select.append("expressions", named(call, f"a__{place}"))
+    if not calls and not groups:
+        select.append("expressions", named(exp.Count(this=exp.Star()), "rows__"))
+    if groups:
+        select.set("group", exp.Group(expressions=[group.copy() for group in groups]))
+    return select
+
+
+def to_select(product: Product) -> exp.Select:
+    """A product as SQL."""
+    query = to_query(product)
+    assert isinstance(query, exp.Select)
+    return query
+
+
+def _by_group(block: Block, groups: list[Node], calls: list[Node]) -> Flow:
+    """A stage keyed by the groups: the touched groups are aggregated anew."""
+    workshop = block.workshop
+    pairs = list(dict.fromkeys((found.table, found.name) for call in calls for found in columns(call)))
+    names = output_names(pairs)
+    outputs: dict[str, Node] = {f"g__{place}": group for place, group in enumerate(groups)}
+    outputs |= {names[pair]: column(*pair) for pair in pairs}
+    if not outputs:
+        raise Unsupported("an aggregate over no column")
+    alias = workshop.fresh("rows")
+    keys = tuple(f"g__{place}" for place in range(len(groups)))
+    given = keyed_input(workshop, block.product(outputs), alias, keys)
+    select = exp.Select(expressions=[named(column(alias, key), key) for key in keys])
+    for place, call in enumerate(calls):
+        select.append("expressions", named(substitute(call, renaming(alias, names)), f"a__{place}"))
+    select.set("from_", exp.From(this=given.source))
+    if groups:
+        select.set("group", exp.Group(expressions=[column(alias, key) for key in keys]))
+    return keyed(workshop, select, [column(alias, key) for key in keys], [given], what=_what(groups, calls), key=keys)
+
+
+def _read_from(block: Block, flow: Flow, groups: list[Node], calls: list[Node]) -> None:
+    """Rewrite the rest of the SELECT to the columns of the stage."""
+    old = {*block.items, *(lateral.alias for lateral in block.laterals)}
+    alias = block.start_over(flow)
+    known = {canonical(group): column(alias, f"g__{place}") for place, group in reversed(list(enumerate(groups)))}
+    known |= {canonical(call): column(alias, f"a__{place}") for place, call in enumerate(calls)}
+
+    def change(node: Node) -> Node:
+        new = known.get(canonical(node)) if not isinstance(node, exp.Alias | exp.Identifier) else None
+        return new.copy() if new is not None else node
+
+    having = block.rest.args.get("having")
+    block.where = [part.transform(change) for part in conjuncts(having.this)] if having else []
+    for clause in ("group", "having"):
+        block.rest.set(clause, None)
+    rest = block.rest.transform(change)
+    assert isinstance(rest, exp.Select)
+    block.rest = rest
+    for part in (*block.where, block.rest):
+        for found in columns(part):
+            if found.table in old:
+                refuse(
+                    block.workshop.sql,
+                    found,
+                    f'column "{found.name}" is neither grouped nor aggregated',
+                    f"Add it to GROUP BY, or aggregate it: any_value({found.name}).",
+                )
+    block.settle(alias)
+
+
+def distinct(workshop: Workshop, flow: Flow) -> Product:
+    """DISTINCT: groups without aggregates."""
+    alias = workshop.fresh("rows")
+    product = Product(items={alias: flow}, outputs={name: column(alias, name) for name in flow.names})
+    if isinstance(flow, Product):
+        product = flow
+    groups = list(product.outputs.values())
+    numbered = Product(
+        product.items,
+        {f"_g{place}": group for place, group in enumerate(groups)},
+        product.conditions,
+        product.laterals,
+    )
+    typed = workshop.types_of(flow)
+    draft = AccumulateDraft(
+        name=workshop.new_name(),
+        what=f"distinct {', '.join(flow.names)}",
+        columns=typed,
+        key=flow.names,
+        flow=numbered,
+        groups=tuple(Column(f"_g{place}", found.type) for place, found in enumerate(typed)),
+        outputs={name: bare(f"_g{place}") for place, name in enumerate(flow.names)},
+    )
+    return workshop.keep(draft)
+
+
+def _what(groups: list[Node], calls: list[Node]) -> str:
+    values = ", ".join(call.sql("spark").lower().replace("`", "") for call in calls)
+    by = ", ".join(group.sql("spark").lower().replace("`", "") for group in groups)
+    return f"group by {by}: {values}" if by else values or "one row"

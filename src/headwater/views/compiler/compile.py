@@ -1,0 +1,176 @@
+"""Compiling: a view's SQL becomes a plan.
+
+What it is: ``compile_view``, the one thing that the rest of Headwater calls of this package.
+Invariants: pure. The same SQL over the same relations gives the same plan; what is refused raises ``InvalidView`` and
+underlines the clause.
+Not here: running plans (``views/tick.py``).
+Read next: ``plan.py`` for what comes out, ``query.py`` for how.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+
+from sqlglot import exp
+
+from headwater.views.compiler.drafts import Describe, Draft, FlowDraft, KeyedDraft, Workshop, describe_flow, inferred
+from headwater.views.compiler.expressions import bare, column
+from headwater.views.compiler.flow import Flow, Mention, Product, leaves
+from headwater.views.compiler.functions import check_functions
+from headwater.views.compiler.keyed import is_orderable
+from headwater.views.compiler.names import check_output_names, check_tables, settle
+from headwater.views.compiler.parse import Parsed, parse
+from headwater.views.compiler.plan import Column, Content, Kind, Leaf, Relation, Stage, ViewPlan, WholeStage
+from headwater.views.compiler.query import absorbed, compile_query
+from headwater.views.compiler.render import Renderer
+from headwater.views.compiler.uniqueness import unique_outputs
+
+
+def compile_view(
+    name: str, sql: str, relations: Mapping[str, Relation], *, describe: Describe | None = None
+) -> ViewPlan:
+    """The plan of a view.
+
+    ``describe(sql, tables)`` tells the columns of a query over tables of these columns; without it types are
+    inferred as far as that goes, and what needs a type it does not have gets a dearer kind.
+
+    >>> orders = Relation("orders", (Column("id", "BIGINT"), Column("country", "STRING"), Column("amount", "INT")))
+    >>> sql = "SELECT country, sum(amount) AS revenue FROM orders GROUP BY country"
+    >>> plan = compile_view("revenue", sql, {"orders": orders})
+    >>> [(stage.name, stage.kind.value, stage.what) for stage in plan.stages]
+    [('revenue', 'accumulating', 'group by orders.country: sum(orders.amount)')]
+    >>> plan.key
+    ('country',)
+    """
+    parsed = parse(sql)
+    check_functions(parsed.tree, sql)
+    reads = check_tables(parsed.tree, relations, sql)
+    workshop = Workshop(relations, describe, sql)
+    workshop.compile = lambda query: compile_query(workshop, query)
+    if parsed.opaque is not None:
+        return _opaque(name, sql, parsed, reads, workshop)
+    settled = settle(parsed.query, relations, sql)
+    flow = compile_query(workshop, settled.query)
+    flow = _named(flow, settled.names)
+    last = _last(workshop, flow)
+    stages = _assemble(name, workshop, last)
+    return ViewPlan(
+        name=name,
+        sql=sql,
+        stages=stages,
+        columns=stages[-1].columns,
+        reads=reads,
+        fingerprint=_fingerprint(settled.canonical, reads, relations),
+        key=last.key or (),
+        notes=tuple(parsed.notes),
+        query=_in_order(settled.shown, stages[-1].columns),
+    )
+
+
+def _named(flow: Flow, names: tuple[str, ...]) -> Flow:
+    """The flow with the user's names for its outputs."""
+    if isinstance(flow, Product):
+        return replace(flow, outputs=dict(zip(names, flow.outputs.values(), strict=True)))
+    return replace(flow, parts=tuple(_named(part, names) for part in flow.parts))
+
+
+def _last(workshop: Workshop, flow: Flow) -> Draft:
+    """The draft that is the view: the stage that the flow merely reads, or a stage for the flow."""
+    if isinstance(flow, Product):
+        flow = absorbed(workshop, flow)
+        ((alias, item), *others) = flow.items.items() or [("", None)]
+        plain = all(output == column(alias, name) for name, output in flow.outputs.items())
+        if isinstance(item, Mention) and item.relation in workshop.drafts and not others and plain:
+            if not flow.conditions and not flow.laterals:
+                return workshop.drafts[item.relation]
+    draft = FlowDraft(
+        name=workshop.new_name(),
+        what=describe_flow(flow, workshop),
+        columns=workshop.types_of(flow),
+        key=unique_outputs(workshop, flow),
+        flow=flow,
+    )
+    workshop.drafts[draft.name] = draft
+    return draft
+
+
+def _reads(draft: Draft) -> list[str]:
+    if isinstance(draft, KeyedDraft):
+        return [mention.name for mention in draft.query.find_all(exp.Table)]
+    return [relation for _, relation in leaves(draft.flow)]  # type: ignore[attr-defined]
+
+
+def _assemble(view: str, workshop: Workshop, last: Draft) -> tuple[Stage, ...]:
+    """The stages that the view needs, each once: two drafts that say the same become one stage."""
+    needed: set[str] = set()
+    waiting = [last.name]
+    while waiting:
+        name = waiting.pop()
+        if name in workshop.drafts and name not in needed:
+            needed.add(name)
+            waiting += _reads(workshop.drafts[name])
+    names: dict[str, str] = {}
+    stages: dict[Stage, Stage] = {}
+    renderer = Renderer(workshop, names)
+    for draft in workshop.drafts.values():
+        if draft.name not in needed or draft is last:
+            continue
+        stage = renderer.stage(draft, f"{view}${len(stages) + 1}")
+        same = stages.setdefault(replace(stage, name="", what=""), stage)
+        names[draft.name] = same.name
+    return (*stages.values(), renderer.stage(last, view))
+
+
+def _fingerprint(canonical: str, reads: tuple[str, ...], relations: Mapping[str, Relation]) -> str:
+    """Equal for equal meaning: the settled text, and the columns of what it reads."""
+    known = {relation.name: relation for relation in relations.values()}
+    parts = [canonical, *(repr((name, known[name].columns)) for name in reads)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
+
+
+def _in_order(query: exp.Query, columns: tuple[Column, ...]) -> str:
+    """The query as text. ORDER BY … LIMIT gets the view's own rule for rows that the order does not tell apart."""
+    order = query.args.get("order")
+    if order is not None:
+        mentioned = {ordered.this.name for ordered in order.expressions if isinstance(ordered.this, exp.Column)}
+        for found in columns:
+            if found.name.lower() not in mentioned and is_orderable(found.type):
+                order.append("expressions", exp.Ordered(this=bare(found.name), desc=False, nulls_first=True))
+    return query.sql("spark")
+
+
+def _opaque(name: str, sql: str, parsed: Parsed, reads: tuple[str, ...], workshop: Workshop) -> ViewPlan:
+    """A view that is one whole stage over its relations, in the user's own words."""
+    query = parsed.tree.copy()
+    own = {definition.alias.lower() for definition in query.find_all(exp.CTE)}
+    inputs: list[Leaf] = []
+    tables: dict[str, tuple[Column, ...]] = {}
+    for mention in list(query.find_all(exp.Table, bfs=False)):
+        if not isinstance(mention.this, exp.Identifier) or mention.name.lower() in own:
+            continue
+        relation = workshop.relations[mention.name.lower()]
+        label = f"_l{len(inputs)}"
+        inputs.append(Leaf(label, relation.name, Content.BAG, tuple(found.name for found in relation.columns)))
+        tables[label] = relation.columns
+        if not mention.alias:
+            mention.set("alias", exp.TableAlias(this=mention.this.copy()))
+        mention.set("this", exp.to_identifier(label))
+    text = query.sql("spark")
+    columns = workshop.describe(text, tables) if workshop.describe else inferred(query, tables)
+    check_output_names([found.name for found in columns], sql)
+    stage = WholeStage(
+        name=name, kind=Kind.WHOLE, columns=columns, hidden=(), what=parsed.opaque or "", inputs=tuple(inputs), sql=text
+    )
+    canonical = parsed.tree.sql("spark")
+    return ViewPlan(
+        name=name,
+        sql=sql,
+        stages=(stage,),
+        columns=columns,
+        reads=reads,
+        fingerprint=_fingerprint(canonical, reads, workshop.relations),
+        notes=tuple(parsed.notes),
+        query=canonical,
+    )

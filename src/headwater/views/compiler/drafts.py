@@ -1,0 +1,257 @@
+"""Drafts: stages while a view is being compiled, and the workshop that keeps them.
+
+What it is: one class per kind of stage, holding syntax trees instead of text, and ``Workshop``, which knows the
+relations, names new sources, and asks for types.
+Invariants: a draft is read by exactly one consumer until the plan is assembled, so a projection or filter above it may
+be taken into it (``absorb``), and saves a stage. A draft's name begins with ``$`` and never reaches a plan.
+Not here: text (``render.py``); the choice of the kind (``aggregation.py``, ``joining.py``, ``windows.py`` …).
+Read next: ``query.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+from sqlglot.optimizer.annotate_types import annotate_types
+from sqlglot.schema import MappingSchema
+
+from headwater.views.compiler.accumulators import Accumulator
+from headwater.views.compiler.expressions import (
+    Node,
+    column,
+    conjunction,
+    named,
+    output_name,
+    substitute,
+    unaliased,
+)
+from headwater.views.compiler.flow import Flow, Mention, Product, Rows, Source, leaves, to_query
+from headwater.views.compiler.plan import Column, Relation
+
+Describe = Callable[[str, Mapping[str, tuple[Column, ...]]], tuple[Column, ...]]
+
+
+class Unsupported(Exception):
+    """This part of the query has no cheaper kind: its SELECT becomes a whole stage."""
+
+
+@dataclass(eq=False)
+class Draft:
+    """What every draft has."""
+
+    name: str
+    what: str
+    columns: tuple[Column, ...]
+    key: tuple[str, ...] | None = None  # unique columns; () for at most one row; None when nothing is known
+    append_only: bool = False
+
+    def absorb(self, alias: str, outputs: Mapping[str, Node], conditions: tuple[Node, ...]) -> bool:
+        """Take a projection and a filter over this stage into the stage itself. False: it cannot."""
+        raise NotImplementedError
+
+    def renamed_key(self, outputs: Mapping[str, Node]) -> tuple[str, ...] | None:
+        """The key under a projection; None when a part of it is projected away."""
+        if self.key is None:
+            return None
+        new = {value.name: name for name, value in reversed(outputs.items()) if isinstance(value, exp.Column)}
+        return tuple(new[part] for part in self.key) if all(part in new for part in self.key) else None
+
+
+@dataclass(eq=False)
+class FlowDraft(Draft):
+    """Linear or bilinear."""
+
+    flow: Flow = field(default_factory=lambda: Product({}, {}))
+
+    def absorb(self, alias: str, outputs: Mapping[str, Node], conditions: tuple[Node, ...]) -> bool:
+        return False
+
+
+@dataclass(eq=False)
+class AccumulateDraft(Draft):
+    """GROUP BY with accumulators, or DISTINCT."""
+
+    flow: Flow = field(default_factory=lambda: Product({}, {}))  # yields _g0…, _x0…
+    groups: tuple[Column, ...] = ()
+    accumulators: tuple[Accumulator, ...] = ()
+    outputs: dict[str, Node] = field(default_factory=dict)  # over _g0…, _n, _a0…
+    shown: tuple[Node, ...] = ()
+    one_row: bool = False
+
+    def absorb(self, alias: str, outputs: Mapping[str, Node], conditions: tuple[Node, ...]) -> bool:
+        self.key = self.renamed_key(outputs)
+
+        def final(mention: exp.Column) -> Node | None:
+            return self.outputs[mention.name] if mention.table == alias else None
+
+        self.shown += tuple(substitute(condition, final) for condition in conditions)
+        self.outputs = {name: substitute(output, final) for name, output in outputs.items()}
+        return True
+
+
+@dataclass(eq=False)
+class KeyedDraft(Draft):
+    """Computed key by key; without keys, from everything (a whole stage)."""
+
+    query: exp.Query = field(default_factory=exp.Select)  # yields the columns, then _k0…
+    keys: tuple[Column, ...] = ()
+    inputs: dict[str, tuple[Node, ...]] = field(default_factory=dict)  # mention → key over bare columns
+
+    def absorb(self, alias: str, outputs: Mapping[str, Node], conditions: tuple[Node, ...]) -> bool:
+        self.key = self.renamed_key(outputs)
+        if not conditions and all(isinstance(output, exp.Column) for output in outputs.values()):
+            if isinstance(self.query, exp.Select) and _can_be_renamed(self.query):
+                return self._rename(self.query, outputs)
+        select = exp.Select()
+        for name, output in outputs.items():
+            select.append("expressions", named(output, name))
+        for key in self.keys:
+            select.append("expressions", named(column(alias, key.name), key.name))
+        inner = exp.Subquery(this=self.query, alias=exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
+        select.set("from_", exp.From(this=inner))
+        where = conjunction(conditions)
+        if where is not None:
+            select.set("where", exp.Where(this=where))
+        self.query = select
+        return True
+
+    def _rename(self, query: exp.Select, outputs: Mapping[str, Node]) -> bool:
+        """Only other names, or fewer columns: no query around the query."""
+        given = {output_name(projection): unaliased(projection) for projection in query.expressions}
+        projections = [named(given[output.name], name) for name, output in outputs.items()]
+        projections += [named(given[key.name], key.name) for key in self.keys]
+        query.set("expressions", projections)
+        return True
+
+
+def _can_be_renamed(query: exp.Select) -> bool:
+    """Whether nothing in a query mentions its outputs by name."""
+    if query.args.get("distinct"):
+        return False
+    clauses = [query.args[part] for part in ("order", "having", "group", "qualify") if query.args.get(part)]
+    return all(found.table for clause in clauses for found in clause.find_all(exp.Column))
+
+
+def describe_flow(flow: Flow, workshop: Workshop) -> str:
+    """A flow in a few words, for people: "orders ⋈ users"."""
+    names = [workshop.shown_name(relation) for _, relation in leaves(flow)]
+    return " ⋈ ".join(names) if isinstance(flow, Product) else " ∪ ".join(names)
+
+
+class Workshop:
+    """Where a view's drafts are made."""
+
+    def __init__(self, relations: Mapping[str, Relation], describe: Describe | None, sql: str) -> None:
+        self.relations = {name.lower(): relation for name, relation in relations.items()}
+        self.describe = describe
+        self.sql = sql  # as the user wrote it, for errors
+        self.drafts: dict[str, Draft] = {}
+        self.compile: Callable[[exp.Query], Flow]
+        self._counts: dict[str, int] = {}
+
+    def fresh(self, what: str) -> str:
+        """A name for a source that no user's query has."""
+        count = self._counts[what] = self._counts.get(what, 0) + 1
+        return f"{what}__{count}"
+
+    def new_name(self) -> str:
+        """A name for a draft."""
+        return self.fresh("$")
+
+    def keep(self, draft: Draft) -> Product:
+        """Remember a draft. Gives the flow that reads it."""
+        self.drafts[draft.name] = draft
+        alias = self.fresh("s")
+        outputs: dict[str, Node] = {found.name: column(alias, found.name) for found in draft.columns}
+        return Product(items={alias: Mention(draft.name)}, outputs=outputs)
+
+    def keep_whole(self, query: exp.Query, what: str) -> Product:
+        """A query to be computed from everything."""
+        return self.keep(KeyedDraft(name=self.new_name(), what=what, columns=self.types(query), query=query))
+
+    def materialized(self, flow: Flow) -> Product:
+        """A flow as a stage of its own, read whole."""
+        draft = FlowDraft(
+            name=self.new_name(),
+            what=describe_flow(flow, self),
+            columns=self.types_of(flow),
+            append_only=self.is_append_only(flow),
+            flow=flow,
+        )
+        return self.keep(draft)
+
+    def shown_name(self, relation: str) -> str:
+        """A relation's name for people; a draft is told by what it does."""
+        return f"({self.drafts[relation].what})" if relation in self.drafts else self.relations[relation].name
+
+    def shown_source(self, source: Source) -> str:
+        """A source for people."""
+        if isinstance(source, Mention):
+            return self.shown_name(source.relation)
+        return "values" if isinstance(source, Rows) else f"({describe_flow(source, self)})"
+
+    def columns_of(self, relation: str) -> tuple[Column, ...]:
+        """The columns of a relation or a draft."""
+        return self.drafts[relation].columns if relation in self.drafts else self.relations[relation].columns
+
+    def type_of(self, relation: str, name: str) -> str | None:
+        """The type of one column."""
+        return next((found.type for found in self.columns_of(relation) if found.name.lower() == name.lower()), None)
+
+    def key_of(self, relation: str) -> tuple[str, ...] | None:
+        """Columns that are unique together; None when nothing is known."""
+        if relation in self.drafts:
+            return self.drafts[relation].key
+        return tuple(part.lower() for part in self.relations[relation].key) or None
+
+    def is_append_only(self, flow: Flow) -> bool:
+        """Whether rows of a flow never leave."""
+        return all(
+            self.drafts[name].append_only if name in self.drafts else self.relations[name].append_only
+            for _, name in leaves(flow)
+        )
+
+    def comparable(self, relation: str, name: str, other: str, other_name: str) -> bool:
+        """Whether two columns are of one type, so that looking one up by the other means what ``=`` means."""
+        first, second = self.type_of(relation, name), self.type_of(other, other_name)
+        return (first or "").lower() == (second or "").lower()
+
+    def types_of(self, flow: Flow) -> tuple[Column, ...]:
+        """The columns of a flow."""
+        return self.types(to_query(flow))
+
+    def types(self, query: exp.Query) -> tuple[Column, ...]:
+        """The columns that a query over relations and drafts yields, with their types."""
+        query = query.copy()
+        tables: dict[str, tuple[Column, ...]] = {}
+        for place, mention in enumerate(list(query.find_all(exp.Table))):
+            if isinstance(mention.this, exp.Identifier):
+                name = f"_l{place}"
+                tables[name] = self.columns_of(mention.name)
+                mention.set("this", exp.to_identifier(name, quoted=True))
+        if self.describe is None:
+            return inferred(query, tables)
+        try:
+            return self.describe(query.sql("spark"), tables)
+        except Exception as error:  # what cannot be analysed piece by piece is left to be computed whole
+            raise Unsupported(f"its parts cannot be analysed: {str(error).splitlines()[0]}") from error
+
+
+def inferred(query: exp.Query, tables: Mapping[str, tuple[Column, ...]]) -> tuple[Column, ...]:
+    """The columns of a query with the types that sqlglot can tell; None for those it cannot."""
+    schema = MappingSchema(dialect="spark")
+    for name, found in tables.items():
+        schema.add_table(name, {each.name.lower(): each.type or "UNKNOWN" for each in found}, dialect="spark")
+    try:
+        annotated = annotate_types(query.copy(), schema=schema, dialect="spark")
+    except SqlglotError:
+        annotated = query
+    found = []
+    for projection in annotated.selects:
+        kind = projection.type
+        known = kind is not None and kind.this not in (exp.DataType.Type.UNKNOWN, exp.DataType.Type.NULL)
+        found.append(Column(output_name(projection), kind.sql("spark") if kind is not None and known else None))
+    return tuple(found)

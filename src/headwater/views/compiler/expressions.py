@@ -1,0 +1,152 @@
+"""Expressions: small questions and changes that every part of the compiler asks of a syntax tree.
+
+What it is: conjuncts, the sources an expression mentions, replacing columns, comparing two expressions.
+Invariants: nothing here changes the tree it is given. Names of sources are unique in a whole query (``names.py`` sees
+to it), so that a column's source needs no scope to be found.
+Not here: anything that knows of stages.
+Read next: ``flow.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from sqlglot import exp
+
+Node = exp.Expr
+
+# Written between operators, these need no parentheses.
+_ATOMS = (exp.Column, exp.Literal, exp.Paren, exp.Null, exp.Boolean, exp.Dot, exp.Cast, exp.Case, exp.Identifier)
+_OPERATORS = (exp.Binary, exp.Unary, exp.Between, exp.In, exp.Interval)
+
+
+def column(source: str, name: str) -> exp.Column:
+    """``source.name``, quoted."""
+    return exp.column(exp.to_identifier(name, quoted=True), table=exp.to_identifier(source, quoted=True))
+
+
+def bare(name: str) -> exp.Column:
+    """A column without its source, quoted."""
+    return exp.column(exp.to_identifier(name, quoted=True))
+
+
+def named(expression: Node, name: str) -> exp.Alias:
+    """``expression AS name``."""
+    return exp.Alias(this=expression.copy(), alias=exp.to_identifier(name, quoted=True))
+
+
+def table(name: str, alias: str) -> exp.Table:
+    """``name AS alias``."""
+    return exp.Table(
+        this=exp.to_identifier(name, quoted=True),
+        alias=exp.TableAlias(this=exp.to_identifier(alias, quoted=True)),
+    )
+
+
+def conjuncts(condition: Node | None) -> list[Node]:
+    """The conditions that must all hold: ``a AND (b AND c)`` has three."""
+    if condition is None:
+        return []
+    inner = condition.unnest()
+    if isinstance(inner, exp.And):
+        return [*conjuncts(inner.this), *conjuncts(inner.expression)]
+    if isinstance(inner, exp.Boolean) and inner.this:
+        return []
+    return [inner]
+
+
+def conjunction(conditions: Iterable[Node]) -> Node | None:
+    """The conditions joined by AND; None for none."""
+    parts = [
+        enclosed(condition.copy()) if isinstance(condition, exp.Or) else condition.copy() for condition in conditions
+    ]
+    return exp.and_(*parts, copy=False) if parts else None
+
+
+def columns(expression: Node) -> Iterator[exp.Column]:
+    """Every column of an expression that has a source, those of its subqueries too."""
+    for found in expression.find_all(exp.Column, bfs=False):
+        if found.table:
+            yield found
+
+
+def sources(expression: Node) -> set[str]:
+    """The sources whose columns an expression mentions."""
+    return {found.table for found in columns(expression)}
+
+
+def defined(query: Node) -> set[str]:
+    """The sources that a query defines somewhere inside."""
+    kinds = (exp.Table, exp.Subquery, exp.Lateral, exp.Values, exp.Unnest)
+    return {found.alias for found in query.find_all(*kinds) if found.alias}
+
+
+def outside(query: Node) -> set[str]:
+    """The sources that a query mentions and does not define: it is correlated when there are any."""
+    return sources(query) - defined(query)
+
+
+def has_subquery(expression: Node) -> bool:
+    """Whether a query stands inside."""
+    return expression.find(exp.Select, exp.SetOperation) is not None
+
+
+def enclosed(expression: Node) -> Node:
+    """The expression in parentheses when it needs them to stand between operators."""
+    if isinstance(expression, _ATOMS) or not isinstance(expression, _OPERATORS):
+        return expression
+    return exp.Paren(this=expression)
+
+
+def substitute(expression: Node, replacement: Callable[[exp.Column], Node | None]) -> Node:
+    """A copy with columns replaced; a column stays where the replacement is None."""
+
+    def change(node: Node) -> Node:
+        if not isinstance(node, exp.Column):
+            return node
+        new = replacement(node)
+        if new is None:
+            return node
+        new = new.copy()
+        return new if node.parent is None or isinstance(node.parent, exp.Alias) else enclosed(new)
+
+    return expression.transform(change)
+
+
+def replaced(expression: Node, found: Node, new: Node) -> Node:
+    """The expression with one node of it exchanged, in place; the new expression when it was the node itself."""
+    if expression is found:
+        return new
+    found.replace(enclosed(new))
+    return expression
+
+
+def canonical(expression: Node) -> Node:
+    """A copy to compare by: parentheses and quotes left out."""
+
+    def change(node: Node) -> Node:
+        node = node.unnest() if isinstance(node, exp.Paren) else node
+        if isinstance(node, exp.Identifier) and node.args.get("quoted"):
+            node.set("quoted", False)
+        return node
+
+    return expression.transform(change)
+
+
+def position(expression: Node, among: Iterable[Node]) -> int | None:
+    """The place of an equal expression."""
+    wanted = canonical(expression)
+    for place, other in enumerate(among):
+        if canonical(other) == wanted:
+            return place
+    return None
+
+
+def output_name(projection: Node) -> str:
+    """The name of a column in a qualified SELECT."""
+    return str(projection.alias_or_name)
+
+
+def unaliased(projection: Node) -> Node:
+    """The expression of a column in a SELECT."""
+    return projection.this if isinstance(projection, exp.Alias) else projection

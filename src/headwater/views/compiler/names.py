@@ -1,0 +1,271 @@
+"""Names: every column says which source it comes from, and every source has a name of its own.
+
+What it is: the parsed query with stars, USING, ordinals and aliases written out, columns qualified, and the sources
+renamed where two of them, anywhere in the query, have one name.
+Invariants: identifiers are lower case inside the compiler, for Spark does not tell cases apart; ``typed`` keeps what
+the user sees. Every column has a source, except the mention of an output in ORDER BY.
+Not here: types, which are asked for when a stage needs them (``drafts.py``).
+Read next: ``query.py``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+from sqlglot.optimizer.qualify import qualify
+from sqlglot.optimizer.scope import Scope, traverse_scope
+from sqlglot.schema import MappingSchema
+
+from headwater.views.compiler.expressions import Node, output_name
+from headwater.views.compiler.plan import Relation
+from headwater.views.compiler.refusal import closest, refuse
+
+TYPED = "typed"  # the key in an alias's meta under which the user's spelling travels
+
+
+@dataclass(frozen=True)
+class Qualified:
+    """A query in which every name is settled."""
+
+    query: exp.Query  # to be compiled: every source has a name of its own
+    shown: exp.Query  # to be run: the outputs are spelled as the user spells them
+    names: tuple[str, ...]
+    canonical: str  # the same text for the same meaning
+
+
+def check_tables(query: exp.Query, relations: Mapping[str, Relation], sql: str) -> tuple[str, ...]:
+    """The relations a query reads, in order of mention. Refuses those nobody knows."""
+    known = {name.lower(): relation.name for name, relation in relations.items()}
+    own = {definition.alias.lower() for definition in query.find_all(exp.CTE)}
+    found: dict[str, None] = {}
+    for mention in query.find_all(exp.Table, bfs=False):
+        if not isinstance(mention.this, exp.Identifier) or (mention.name.lower() in own and not mention.db):
+            continue
+        name = mention.name.lower()
+        if mention.db or name not in known:
+            whole = ".".join(part.name for part in mention.parts)
+            near = closest(mention.name, known.values())
+            hint = f'Did you mean "{near}"?' if near else "Declare the topic, table or view before this view."
+            refuse(sql, mention.this, f'no topic, table or view "{whole}"', hint, table=whole)
+        found[known[name]] = None
+    return tuple(found)
+
+
+def settle(query: exp.Query, relations: Mapping[str, Relation], sql: str) -> Qualified:
+    """Qualify a query whose WITH clauses are already inlined."""
+    query = query.copy()
+    _name_outputs(query, sql)
+    schema = MappingSchema(dialect="spark")
+    for name, relation in relations.items():
+        types = {found.name.lower(): found.type or "UNKNOWN" for found in relation.columns}
+        schema.add_table(name.lower(), types, dialect="spark")
+    try:
+        query = qualify(query, dialect="spark", schema=schema, validate_qualify_columns=False)
+    except SqlglotError as error:
+        _explain(query, relations, sql, str(error))
+    _check_columns(query, relations, sql)
+    names = _output_names(query, relations, sql)
+    shown = query.copy()
+    select = _first_select(shown)
+    for name, projection in zip(names, select.expressions if select else (), strict=True):
+        projection.set("alias", exp.to_identifier(name, quoted=True))
+    canonical = shown.sql("spark")
+    _rename_sources(query)
+    return Qualified(query=query, shown=shown, names=names, canonical=canonical)
+
+
+def _first_select(query: exp.Query) -> exp.Select | None:
+    while isinstance(query, exp.SetOperation | exp.Subquery):
+        query = query.this
+    return query if isinstance(query, exp.Select) else None
+
+
+def _name_outputs(query: exp.Query, sql: str) -> None:
+    """Every output gets an alias, remembering the user's spelling; the view's own must have been named by the user."""
+    top = _first_select(query)
+    for select in query.find_all(exp.Select):
+        projections: list[Node] = []
+        for place, projection in enumerate(select.expressions):
+            if isinstance(projection, exp.Alias):
+                projection.args["alias"].meta[TYPED] = projection.alias
+            elif not projection.is_star and isinstance(projection, exp.Column | exp.Dot):
+                name = projection.name if isinstance(projection, exp.Column) else projection.expression.name
+                projection = exp.Alias(this=projection, alias=exp.to_identifier(name))
+                projection.args["alias"].meta[TYPED] = name
+            elif not projection.is_star:
+                if select is top:
+                    refuse(sql, projection, f"column {place + 1} has no name", "Name it: … AS name.")
+                projection = exp.Alias(this=projection, alias=exp.to_identifier(f"column__{place + 1}"))
+            projections.append(projection)
+        select.set("expressions", projections)
+        _window_columns(select)
+
+
+def _window_columns(select: exp.Select) -> None:
+    """``window.start`` beside GROUP BY window(…): Spark calls the group's column ``window``."""
+    group = select.args.get("group")
+    calls = [call for call in (group.find_all(exp.Anonymous) if group else []) if call.name.lower() == "window"]
+    if len(calls) != 1:
+        return
+    for mention in list(select.find_all(exp.Column)):
+        if mention.table.lower() == "window":
+            mention.replace(exp.Dot(this=calls[0].copy(), expression=mention.this.copy()))
+        elif mention.name.lower() == "window" and not mention.table:
+            mention.replace(calls[0].copy())
+
+
+def _check_columns(query: exp.Query, relations: Mapping[str, Relation], sql: str) -> None:
+    for scope in traverse_scope(query):
+        outer = _all_sources(scope)
+        for mention in scope.columns:
+            if not mention.table:
+                if mention.find_ancestor(exp.Order, exp.Select) is not None and _orders_output(mention, scope):
+                    continue
+                _refuse_column(mention, scope, relations, sql)
+            source = outer.get(mention.table)
+            if source is None:
+                near = closest(mention.table, outer)
+                hint = f'Did you mean "{near}"?' if near else f"The sources here are {', '.join(sorted(outer))}."
+                refuse(sql, mention, f'no source "{mention.table}" in this SELECT', hint)
+            names = _columns_of(source, relations)
+            if names is not None and mention.name.lower() not in names:
+                _refuse_column(mention, scope, relations, sql)
+
+
+def _all_sources(scope: Scope) -> dict[str, object]:
+    found: dict[str, object] = {}
+    current: Scope | None = scope
+    while current is not None:
+        for name, source in current.sources.items():
+            found.setdefault(name, source)
+        for lateral in current.expression.args.get("laterals") or []:
+            found.setdefault(lateral.alias, lateral)
+        current = current.parent
+    return found
+
+
+def _columns_of(source: object, relations: Mapping[str, Relation]) -> set[str] | None:
+    if isinstance(source, exp.Table) and isinstance(source.this, exp.Identifier):
+        relation = next((found for name, found in relations.items() if name.lower() == source.name), None)
+        given = source.args.get("alias")
+        if given is not None and given.columns:
+            return {name.name.lower() for name in given.columns}
+        return {found.name.lower() for found in relation.columns} if relation else None
+    if isinstance(source, Scope) and isinstance(source.expression, exp.Query):
+        return {name.lower() for name in source.expression.named_selects}
+    return None
+
+
+def _orders_output(mention: exp.Column, scope: Scope) -> bool:
+    return mention.find_ancestor(exp.Order) is not None and mention.name in scope.expression.named_selects
+
+
+def _refuse_column(mention: exp.Column, scope: Scope, relations: Mapping[str, Relation], sql: str) -> NoReturn:
+    name = mention.name
+    owners = []
+    every: list[str] = []
+    for alias, source in _all_sources(scope).items():
+        if mention.table and alias != mention.table:
+            continue
+        names = _columns_of(source, relations) or set()
+        every += names
+        owners += [alias] if name.lower() in names else []
+    if len(owners) > 1 and not mention.table:
+        shown = " or ".join(f"{alias}.{name}" for alias in owners)
+        refuse(sql, mention, f'column "{name}" is ambiguous', f"Say which one: {shown}.", name=name)
+    near = closest(name, every)
+    where = f' in "{mention.table}"' if mention.table else ""
+    hint = f'Did you mean "{near}"?' if near else f"The columns here are {', '.join(sorted(every))}."
+    refuse(sql, mention, f'no column "{name}"{where}', hint, name=name)
+
+
+def _explain(query: exp.Query, relations: Mapping[str, Relation], sql: str, error: str) -> NoReturn:
+    """sqlglot gave up in the middle: find the column it may have meant."""
+    every = {found.name.lower() for relation in relations.values() for found in relation.columns}
+    every |= {output_name(projection).lower() for select in query.find_all(exp.Select) for projection in select.selects}
+    for mention in query.find_all(exp.Column):
+        if not mention.is_star and mention.name.lower() not in every:
+            near = closest(mention.name, every)
+            hint = f'Did you mean "{near}"?' if near else "Check its spelling."
+            refuse(sql, mention, f'no column "{mention.name}"', hint, name=mention.name)
+    sentence = error.split("\n")[0].split(". Line")[0].rstrip(".")
+    refuse(sql, None, f"the names cannot be resolved: {sentence}", "Qualify columns with the name of their source.")
+
+
+def _output_names(query: exp.Query, relations: Mapping[str, Relation], sql: str) -> tuple[str, ...]:
+    select = _first_select(query)
+    if select is None:
+        return ()
+    spelled: dict[tuple[str, str], str] = {}
+    for mention in select.find_all(exp.Table):
+        relation = next((found for name, found in relations.items() if name.lower() == mention.name), None)
+        for found in relation.columns if relation else ():
+            spelled[mention.alias_or_name, found.name.lower()] = found.name
+    names: list[str] = []
+    for projection in select.expressions:
+        value = projection.this if isinstance(projection, exp.Alias) else projection
+        typed = projection.args["alias"].meta.get(TYPED) if isinstance(projection, exp.Alias) else None
+        if typed is None and isinstance(value, exp.Column):  # came from a star
+            typed = spelled.get((value.table, value.name))
+        names.append(typed or output_name(projection))
+    check_output_names(names, sql, select.expressions)
+    for union in query.find_all(exp.SetOperation):
+        left, right = len(union.this.selects), len(union.expression.selects)
+        if left != right:
+            kind = type(union).__name__.upper()
+            refuse(
+                sql,
+                union.expression,
+                f"{kind} of {left} columns and {right} columns",
+                "Both sides need as many columns.",
+            )
+    return tuple(names)
+
+
+def check_output_names(names: Sequence[str], sql: str, projections: Sequence[Node] = ()) -> None:
+    """Refuses names that cannot be the columns of a view."""
+    places = [*projections, *([None] * len(names))]
+    seen: set[str] = set()
+    for name, place in zip(names, places, strict=False):
+        if name.lower() in seen:
+            refuse(sql, place, f'two columns are named "{name}"', "Give one of them another name with AS.", name=name)
+        seen.add(name.lower())
+        if name.startswith("_"):
+            hint = "Such names are reserved; rename it with AS."
+            refuse(sql, place, f'the column name "{name}" begins with an underscore', hint, name=name)
+
+
+def _rename_sources(query: exp.Query) -> None:
+    """Give each source a name of its own. Inner queries first, so that a name that hides another is gone by then."""
+    kinds = (exp.Table, exp.Subquery, exp.Lateral, exp.Values)
+    counts = Counter(found.alias for found in query.find_all(*kinds) if found.alias)
+    taken = set(counts)
+    for scope in traverse_scope(query):
+        own = [source for source in _own_sources(scope) if counts[source.alias] > 1]
+        renamed: dict[str, str] = {}
+        for source in own:
+            number = 2
+            while (name := f"{source.alias}_{number}") in taken:
+                number += 1
+            taken.add(name)
+            renamed[source.alias] = name
+            source.args["alias"].set("this", exp.to_identifier(name, quoted=True))
+        for mention in scope.columns:
+            if mention.table in renamed:
+                mention.set("table", exp.to_identifier(renamed[mention.table], quoted=True))
+
+
+def _own_sources(scope: Scope) -> list[Node]:
+    select = scope.expression
+    if not isinstance(select, exp.Select):
+        return []
+    clause = select.args.get("from_")
+    found = [clause.this] if clause else []
+    found += [join.this for join in select.args.get("joins") or []]
+    found += list(select.args.get("laterals") or [])
+    return [source for source in found if source.alias]

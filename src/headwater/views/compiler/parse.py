@@ -1,0 +1,192 @@
+"""Parsing: a view's SQL becomes one plain syntax tree.
+
+What it is: text in, tree out: one query, its WITH clauses put where they are mentioned, generators of the SELECT list
+written as LATERAL VIEW, ORDER BY dropped where it has no effect.
+Invariants: nodes keep their place in the text, so that an error can underline them; what is refused here is no
+function of the view's inputs, whatever the relations are.
+Not here: which table or column a name means (``names.py``); functions (``functions.py``).
+Read next: ``names.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+from sqlglot.dialects import Spark
+from sqlglot.errors import SqlglotError
+from sqlglot.tokens import TokenType
+
+from headwater.views.compiler.expressions import Node
+from headwater.views.compiler.refusal import refuse, syntax_error
+
+GENERATORS = (exp.Explode, exp.Posexplode, exp.Inline)
+GENERATED = {exp.Posexplode: ("pos", "col"), exp.Explode: ("col",)}
+
+# Constructs that the compiler does not look into: the view is computed as one piece.
+OPAQUE = (exp.Pivot, exp.MatchRecognize, exp.QueryTransform, exp.Unnest)
+
+
+@dataclass
+class Parsed:
+    """A view's query. ``opaque``: why it can only be computed as one piece."""
+
+    tree: exp.Query  # as the parser gave it
+    query: exp.Query  # rewritten
+    opaque: str | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+def parse(sql: str) -> Parsed:
+    """The tree of a view's SQL."""
+    query = _statement(sql)
+    parsed = Parsed(tree=query.copy(), query=query)
+    parsed.opaque = _why_opaque(query)
+    if parsed.opaque is None:
+        _inline(query, {})
+        for select in list(query.find_all(exp.Select)):
+            _lateral_generators(select)
+    parsed.query = _plain(query)
+    _orders(sql, parsed)
+    return parsed
+
+
+def _statement(sql: str) -> exp.Query:
+    try:
+        tokens = Spark().tokenize(sql)
+        for token, following in zip(tokens, tokens[1:], strict=False):
+            # window(at, '1 minute') is a function; WINDOW w AS (…) is a clause, and has no bracket behind the word.
+            if token.token_type == TokenType.WINDOW and following.token_type == TokenType.L_PAREN:
+                token.token_type = TokenType.VAR
+        statements = [found for found in Spark().parser().parse(tokens, sql) if found is not None]
+    except SqlglotError as error:
+        syntax_error(sql, error)
+    if not statements:
+        refuse(sql, None, "the view's SQL is empty", "Write a SELECT.")
+    if len(statements) > 1:
+        refuse(sql, statements[1], "a view is one query, and this is a second one", "Declare a view for each.")
+    if not isinstance(statements[0], exp.Query | exp.Values):
+        refuse(
+            sql,
+            None,
+            "a view is a query, and this is something else",
+            "Write a SELECT, with WITH or VALUES if you like.",
+        )
+    return statements[0]
+
+
+def _why_opaque(query: exp.Query) -> str | None:
+    for found in query.find_all(*OPAQUE):
+        return f"{found.key.upper()} is computed as one piece"
+    if any(mention.args.get("joins") for mention in query.find_all(exp.Table)):
+        return "a join in parentheses is computed as one piece"
+    if any(
+        not lateral.args.get("alias") or not lateral.args["alias"].columns for lateral in query.find_all(exp.Lateral)
+    ):
+        return "LATERAL without names for its columns is computed as one piece"
+    if any(found.args.get("recursive") for found in query.find_all(exp.With)):
+        return "a recursive query is computed as one piece"
+    for call in query.find_all(exp.Anonymous):
+        if call.name.lower() == "session_window":
+            return "session_window is computed as one piece"
+    return None
+
+
+def _inline(node: Node, known: dict[str, exp.CTE]) -> None:
+    """Put each WITH query where it is mentioned. Later ones see earlier ones, inner ones hide outer ones."""
+    clause = node.args.get("with_")
+    if isinstance(clause, exp.With):
+        for definition in clause.expressions:
+            _inline(definition.this, known)
+            known = {**known, definition.alias.lower(): definition}
+        node.set("with_", None)
+    for child in list(node.iter_expressions()):
+        definition = known.get(child.name.lower()) if isinstance(child, exp.Table) and not child.db else None
+        if definition is None or not isinstance(child.this, exp.Identifier):
+            _inline(child, known)
+            continue
+        given = child.args.get("alias")
+        names = (given.columns if given else None) or definition.args["alias"].columns
+        alias = exp.TableAlias(
+            this=(given.this if given and given.this else child.this).copy(), columns=[name.copy() for name in names]
+        )
+        child.replace(exp.Subquery(this=definition.this.copy(), alias=alias))
+
+
+def _plain(query: exp.Query) -> exp.Query:
+    """Parentheses around a query say nothing, and VALUES alone is a SELECT from it."""
+    for values in list(query.find_all(exp.Values)):
+        if not isinstance(values.parent, exp.From | exp.Join | exp.Lateral | exp.Table):
+            values.replace(_select_from_values(values)) if values is not query else None
+    if isinstance(query, exp.Values):
+        return _select_from_values(query)
+    for found in list(query.find_all(exp.Subquery)):
+        bare = not found.alias and not any(found.args.get(part) for part in ("order", "limit", "offset", "joins"))
+        within = isinstance(found.parent, exp.SetOperation | exp.Subquery)
+        if bare and within and isinstance(found.this, exp.Query):
+            found.replace(found.this)
+    while isinstance(query, exp.Subquery) and not any(query.args.get(part) for part in ("order", "limit", "offset")):
+        query = query.this
+    return query
+
+
+def _select_from_values(values: exp.Values) -> exp.Select:
+    width = len(values.expressions[0].expressions) if isinstance(values.expressions[0], exp.Tuple) else 1
+    names = [exp.to_identifier(f"col{place + 1}") for place in range(width)]
+    inner = values.copy()
+    inner.set("alias", exp.TableAlias(this=exp.to_identifier("rows"), columns=names))
+    select = exp.Select(expressions=[exp.column(name.copy()) for name in names])
+    select.set("from_", exp.From(this=inner))
+    return select
+
+
+def _lateral_generators(select: exp.Select) -> None:
+    """``SELECT explode(xs) AS x`` becomes ``SELECT g.x … LATERAL VIEW explode(xs) g AS x``."""
+    for number, projection in enumerate(list(select.expressions)):
+        call = projection.this if isinstance(projection, exp.Alias | exp.Aliases) else projection
+        if not isinstance(call, GENERATORS):
+            continue
+        if isinstance(projection, exp.Aliases):
+            names = [name.name for name in projection.expressions]
+        elif isinstance(projection, exp.Alias) and not isinstance(call, exp.Posexplode):
+            names = [projection.alias]
+        else:
+            names = list(next((found for kind, found in GENERATED.items() if isinstance(call, kind)), ("col",)))
+        source = f"g__{number}"
+        alias = exp.TableAlias(this=exp.to_identifier(source), columns=[exp.to_identifier(name) for name in names])
+        outer = "outer" in type(call).__name__.lower()
+        plain = (
+            exp.Posexplode
+            if isinstance(call, exp.Posexplode)
+            else exp.Inline
+            if isinstance(call, exp.Inline)
+            else exp.Explode
+        )
+        lateral = exp.Lateral(this=plain(this=call.this.copy()), view=True, outer=outer, alias=alias)
+        select.append("laterals", lateral)
+        place = select.expressions.index(projection)
+        columns = [exp.column(name, table=source) for name in names]
+        select.set("expressions", [*select.expressions[:place], *columns, *select.expressions[place + 1 :]])
+
+
+def _orders(sql: str, parsed: Parsed) -> None:
+    """ORDER BY means something only with LIMIT, and LIMIT only with ORDER BY."""
+    for query in list(parsed.query.find_all(exp.Query)):
+        limit = query.args.get("limit") or query.args.get("offset")
+        for clause in ("sort", "cluster", "distribute"):
+            query.set(clause, None)
+        if limit is None and query.args.get("order") is not None:
+            if query is parsed.query:
+                parsed.notes.append("ORDER BY has no effect on a view and was left out; order when you query the view")
+            query.set("order", None)
+        if isinstance(query.parent, exp.Exists):
+            if not query.args.get("offset") and limit is not None and limit.expression.name != "0":
+                query.set("limit", None)  # one row or many: it exists
+            continue
+        if limit is not None and query.args.get("order") is None:
+            refuse(
+                sql,
+                limit,
+                "LIMIT without ORDER BY may take any rows",
+                "Add ORDER BY, with columns enough to tell rows apart.",
+            )

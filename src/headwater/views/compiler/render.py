@@ -1,0 +1,241 @@
+"""Rendering: drafts become the stages of a plan, as SQL text.
+
+What it is: for each kind of draft the text that ``plan.py`` asks for, with a leaf for every mention of a relation.
+Invariants: leaves are numbered through a stage; a leaf's columns are spelled as its relation spells them. The same
+draft gives the same text.
+Not here: which drafts there are, their order and their names (``compile.py``).
+Read next: ``plan.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import cast
+
+from sqlglot import exp
+
+from headwater.views.compiler.drafts import AccumulateDraft, Draft, FlowDraft, KeyedDraft, Workshop
+from headwater.views.compiler.expressions import Node, bare, column, conjunction, named, table
+from headwater.views.compiler.flow import Flow, Link, constant, leaves, links, only, to_query, used
+from headwater.views.compiler.plan import (
+    AccumulateStage,
+    Column,
+    Content,
+    FlowStage,
+    KeyedInput,
+    KeyedStage,
+    Kind,
+    Leaf,
+    Lookup,
+    Stage,
+    Term,
+    WholeStage,
+)
+
+
+class Renderer:
+    """Writes drafts. ``names`` are the final names of the drafts it may mention."""
+
+    def __init__(self, workshop: Workshop, names: Mapping[str, str]) -> None:
+        self.workshop = workshop
+        self.names = names
+
+    def stage(self, draft: Draft, name: str) -> Stage:
+        """The stage of a draft."""
+        if isinstance(draft, FlowDraft):
+            return self._flow(draft, name)
+        if isinstance(draft, AccumulateDraft):
+            return self._accumulate(draft, name)
+        return self._keyed(cast(KeyedDraft, draft), name)
+
+    def _flow(self, draft: FlowDraft, name: str) -> FlowStage:
+        terms = self._terms(draft.flow)
+        linear = all(len(term.leaves) == 1 for term in terms)
+        return FlowStage(
+            name=name,
+            kind=Kind.LINEAR if linear else Kind.BILINEAR,
+            columns=draft.columns,
+            hidden=(),
+            what=draft.what,
+            terms=terms,
+            constant=_constant(draft.flow),
+        )
+
+    def _terms(self, flow: Flow) -> tuple[Term, ...]:
+        mentions = list(leaves(flow))
+        return tuple(self._term(flow, mentions, number) for number in range(len(mentions)))
+
+    def _term(self, flow: Flow, mentions: list[tuple[str, str]], number: int) -> Term:
+        """One summand: the leaves before the changed one as they are after the tick, those behind as they were."""
+        changed = mentions[number][0]
+        through = cast(Flow, only(flow, changed))
+        query = to_query(through, weighted=True, first=changed)
+        wanted = used(query)
+        found = links(through, changed, self.workshop.comparable)
+        label = {alias: f"_l{number * len(mentions) + place}" for place, (alias, _) in enumerate(mentions)}
+        present = {alias for alias, _ in leaves(through)}
+        leaf_list = []
+        for place, (alias, relation) in enumerate(mentions):
+            if alias not in present:
+                continue
+            content = Content.CHANGES if place == number else Content.AFTER if place < number else Content.BEFORE
+            leaf_list.append(
+                Leaf(
+                    name=label[alias],
+                    relation=self._relation(relation),
+                    content=content,
+                    columns=self._spelled(relation, wanted.get(alias, [])),
+                    lookup=self._lookup(relation, found.get(alias), dict(mentions), label),
+                )
+            )
+        return Term(sql=_labelled(query, label), leaves=tuple(leaf_list), changes=label[changed])
+
+    def _lookup(
+        self, relation: str, link: Link | None, relations: Mapping[str, str], label: Mapping[str, str]
+    ) -> Lookup | None:
+        if link is None:
+            return None
+        return Lookup(
+            columns=self._spelled(relation, link.columns),
+            source=label[link.source],
+            source_columns=self._spelled(relations[link.source], link.source_columns),
+        )
+
+    def _accumulate(self, draft: AccumulateDraft, name: str) -> AccumulateStage:
+        groups = [group.name for group in draft.groups]
+        partials: list[Node] = []
+        merges: list[Node] = []
+        kept: list[Column] = []
+        arguments = 0
+        for each in draft.accumulators:
+            xs = tuple(f"_x{arguments + number}" for number in range(len(each.arguments)))
+            own = [f"_a{len(kept) + number}" for number in range(len(each.types))]
+            arguments += len(xs)
+            partials += [named(part, a) for part, a in zip(each.partial(xs), own, strict=True)]
+            before, after = tuple(f"b.{a}" for a in own), tuple(f"p.{a}" for a in own)
+            merges += [named(part, a) for part, a in zip(each.merge(before, after), own, strict=True)]
+            kept += [Column(a, kind) for a, kind in zip(own, each.types, strict=True)]
+        return AccumulateStage(
+            name=name,
+            kind=Kind.ACCUMULATING,
+            columns=draft.columns,
+            hidden=(*draft.groups, Column("_n", "BIGINT"), *kept, Column("_shown", "BOOLEAN")),
+            what=draft.what,
+            terms=self._terms(draft.flow),
+            constant=_constant(draft.flow),
+            groups=draft.groups,
+            partial=_partial(groups, partials),
+            combine=_combine(draft, groups, merges, [each.name for each in kept]),
+            one_row=draft.one_row,
+        )
+
+    def _keyed(self, draft: KeyedDraft, name: str) -> KeyedStage | WholeStage:
+        query = draft.query.copy()
+        wanted = used(query)
+        label: dict[str, str] = {}
+        inputs: list[KeyedInput] = []
+        for mention in _tables(query):
+            alias, relation = mention.alias_or_name, mention.name
+            label[alias] = f"_l{len(label)}"
+            keys = draft.inputs.get(alias, ())
+            names = [*wanted.get(alias, []), *(found.name for key in keys for found in key.find_all(exp.Column))]
+            columns = self._spelled(relation, dict.fromkeys(names)) or (self.workshop.columns_of(relation)[0].name,)
+            leaf = Leaf(name=label[alias], relation=self._relation(relation), content=Content.BAG, columns=columns)
+            plain = all(isinstance(key, exp.Column) for key in keys)
+            inputs.append(
+                KeyedInput(
+                    leaf=leaf,
+                    keys=tuple(key.sql("spark") for key in keys),
+                    plain=self._spelled(relation, [key.name for key in keys]) if plain else None,
+                )
+            )
+        sql = _labelled(query, label)
+        if not draft.keys:
+            return WholeStage(
+                name=name,
+                kind=Kind.WHOLE,
+                columns=draft.columns,
+                hidden=(),
+                what=draft.what,
+                inputs=tuple(given.leaf for given in inputs),
+                sql=sql,
+            )
+        return KeyedStage(
+            name=name,
+            kind=Kind.KEYED,
+            columns=draft.columns,
+            hidden=draft.keys,
+            what=draft.what,
+            inputs=tuple(inputs),
+            keys=draft.keys,
+            sql=sql,
+        )
+
+    def _relation(self, relation: str) -> str:
+        return self.names[relation] if relation in self.names else self.workshop.relations[relation].name
+
+    def _spelled(self, relation: str, names: Iterator[str] | object) -> tuple[str, ...]:
+        known = {found.name.lower(): found.name for found in self.workshop.columns_of(relation)}
+        return tuple(known.get(name.lower(), name) for name in names)  # type: ignore[attr-defined]
+
+
+def _tables(query: exp.Query) -> list[exp.Table]:
+    return [found for found in query.find_all(exp.Table, bfs=False) if isinstance(found.this, exp.Identifier)]
+
+
+def _labelled(query: exp.Query, label: Mapping[str, str]) -> str:
+    """The text, with each mention called by its leaf's name and the other sources numbered: two drafts that say the
+    same give the same text."""
+    query = query.copy()
+    names = dict(label)
+    for mention in _tables(query):
+        mention.set("this", exp.to_identifier(label[mention.alias_or_name]))
+        mention.set("alias", None)
+    for source in query.find_all(exp.Subquery, exp.Lateral, exp.Values, exp.Table, bfs=False):
+        if source.alias:
+            names[source.alias] = f"t{len(names)}"
+            source.args["alias"].set("this", exp.to_identifier(names[source.alias]))
+    for found in query.find_all(exp.Column):
+        if found.table in names:
+            found.set("table", exp.to_identifier(names[found.table]))
+    return query.sql("spark")
+
+
+def _constant(flow: Flow) -> str | None:
+    found = constant(flow)
+    return to_query(cast(Flow, found), weighted=True).sql("spark") if found is not None else None
+
+
+def _partial(groups: list[str], partials: list[Node]) -> str:
+    select = exp.Select(expressions=[bare(group) for group in groups])
+    count = exp.Coalesce(this=exp.Sum(this=bare("_weight")), expressions=[exp.Literal.number(0)])
+    select.append("expressions", named(count, "_n"))
+    for part in partials:
+        select.append("expressions", part)
+    select.set("from_", exp.From(this=exp.Table(this=exp.to_identifier("_flow"))))
+    if groups:
+        select.set("group", exp.Group(expressions=[bare(group) for group in groups]))
+    return select.sql("spark")
+
+
+def _combine(draft: AccumulateDraft, groups: list[str], merges: list[Node], kept: list[str]) -> str:
+    before = exp.Coalesce(this=column("b", "_n"), expressions=[exp.Literal.number(0)])
+    merged = exp.Select(expressions=[named(column("p", group), group) for group in groups])
+    merged.append("expressions", named(exp.Add(this=before, expression=column("p", "_n")), "_n"))
+    for part in merges:
+        merged.append("expressions", part)
+    merged.set("from_", exp.From(this=table("_partial", "p")))
+    same = [exp.NullSafeEQ(this=column("p", group), expression=column("b", group)) for group in groups]
+    merged.append("joins", exp.Join(this=table("_before", "b"), side="LEFT", on=conjunction(same) or exp.true()))
+
+    select = exp.Select(expressions=[named(output, name) for name, output in draft.outputs.items()])
+    for name in (*groups, "_n", *kept):
+        select.append("expressions", bare(name))
+    shown = conjunction(draft.shown)
+    shown = exp.Coalesce(this=shown, expressions=[exp.false()]) if shown is not None else exp.true()
+    select.append("expressions", named(shown, "_shown"))
+    alias = exp.TableAlias(this=exp.to_identifier("_merged"))
+    select.set("from_", exp.From(this=exp.Subquery(this=merged, alias=alias)))
+    if not draft.one_row:
+        select.set("where", exp.Where(this=exp.GT(this=bare("_n"), expression=exp.Literal.number(0))))
+    return select.sql("spark")

@@ -1,0 +1,14 @@
+def filter_by_subqueries(block):
+    from headwater.views.compiler.expressions import has_subquery
+    from headwater.views.compiler.drafts import Unsupported
+
+    if any(map(has_subquery, (*block.where, *block.conditions))):
+        raise Unsupported("subquery")
+
+
+def project_subqueries(block):
+    from headwater.views.compiler.expressions import has_subquery
+    from headwater.views.compiler.drafts import Unsupported
+
+    if any(map(has_subquery, block.rest.expressions)):
+        raise Unsupported("subquery")

@@ -1,0 +1,63 @@
+"""Uniqueness: which outputs of a flow tell its rows apart.
+
+What it is: from the keys of the relations and the equalities between their columns, whether no two rows of a flow can
+have the same values in some outputs.
+Invariants: errs on the side of "not known".
+Not here: keys of stages, which come from GROUP BY (``aggregation.py``).
+Read next: ``subqueries.py``, which saves a stage when a subquery's rows are unique.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sqlglot import exp
+
+from headwater.views.compiler.drafts import Workshop
+from headwater.views.compiler.flow import Flow, Mention, Product
+
+
+def is_unique(workshop: Workshop, flow: Flow, names: Iterable[str]) -> bool:
+    """Whether these outputs tell the flow's rows apart."""
+    if not isinstance(flow, Product) or flow.laterals:
+        return False
+    keys: dict[str, tuple[str, ...]] = {}
+    for alias, item in flow.items.items():
+        key = workshop.key_of(item.relation) if isinstance(item, Mention) else None
+        if key is None:
+            return False
+        keys[alias] = key
+    known = {(out.table, out.name) for out in (flow.outputs[name] for name in names) if isinstance(out, exp.Column)}
+    found: set[str] = set()
+    while True:
+        before = len(known), len(found)
+        for alias, key in keys.items():
+            if all((alias, part) in known or alias in found for part in key):
+                found.add(alias)  # its row is known, and so all its columns are
+        for condition in flow.conditions:
+            if isinstance(condition, exp.EQ):
+                _follow(condition.this.unnest(), condition.expression.unnest(), known, found)
+                _follow(condition.expression.unnest(), condition.this.unnest(), known, found)
+        if (len(known), len(found)) == before:
+            return len(found) == len(keys)
+
+
+def _follow(one: exp.Expr, other: exp.Expr, known: set[tuple[str, str]], found: set[str]) -> None:
+    """What equals something known is known."""
+    told = isinstance(one, exp.Literal) or (
+        isinstance(one, exp.Column) and ((one.table, one.name) in known or one.table in found)
+    )
+    if told and isinstance(other, exp.Column):
+        known.add((other.table, other.name))
+
+
+def unique_outputs(workshop: Workshop, flow: Flow) -> tuple[str, ...] | None:
+    """As few outputs as tell the flow's rows apart; None when nothing is known."""
+    names = list(flow.names)
+    if not is_unique(workshop, flow, names):
+        return None
+    for name in reversed(list(names)):
+        fewer = [other for other in names if other != name]
+        if is_unique(workshop, flow, fewer):
+            names = fewer
+    return tuple(names)
