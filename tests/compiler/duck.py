@@ -122,7 +122,8 @@ class DuckRunner:
         self._own_state(stage, groups, touched="_partial")
         self._make("_before", "SELECT * FROM _old UNION ALL SELECT * FROM _others")
         new = to_duckdb(stage.combine)
-        self._commit(stage, f"SELECT *, 1 AS {WEIGHT} FROM ({new})", old="_old")
+        alive = "" if stage.one_row else " WHERE _n <> 0"
+        self._commit(stage, f"SELECT *, 1 AS {WEIGHT} FROM ({new}){alive}", old="_old")
 
     def _keyed(self, stage: KeyedStage) -> None:
         keys = [column.name for column in stage.keys]

@@ -228,14 +228,19 @@ def _combine(draft: AccumulateDraft, groups: list[str], merges: list[Node], kept
     same = [exp.NullSafeEQ(this=column("p", group), expression=column("b", group)) for group in groups]
     merged.append("joins", exp.Join(this=table("_before", "b"), side="LEFT", on=conjunction(same) or exp.true()))
 
-    select = exp.Select(expressions=[named(output, name) for name, output in draft.outputs.items()])
+    # A group that has no rows left is told too, so that its old row can be taken away; it has no values any more.
+    alive = exp.GT(this=bare("_n"), expression=exp.Literal.number(0))
+    select = exp.Select(expressions=[
+        named(output if draft.one_row else exp.Case(ifs=[exp.If(this=alive.copy(), true=output)]), name)
+        for name, output in draft.outputs.items()
+    ])  # fmt: skip
     for name in (*groups, "_n", *kept):
         select.append("expressions", bare(name))
     shown = conjunction(draft.shown)
+    if shown is not None and not draft.one_row:
+        shown = exp.Case(ifs=[exp.If(this=alive.copy(), true=shown)])
     shown = exp.Coalesce(this=shown, expressions=[exp.false()]) if shown is not None else exp.true()
     select.append("expressions", named(shown, "_shown"))
     alias = exp.TableAlias(this=exp.to_identifier("_merged"))
     select.set("from_", exp.From(this=exp.Subquery(this=merged, alias=alias)))
-    if not draft.one_row:
-        select.set("where", exp.Where(this=exp.GT(this=bare("_n"), expression=exp.Literal.number(0))))
     return select.sql("spark")
