@@ -117,12 +117,21 @@ class DuckRunner:
         if self._empty("_flow") and not (self._first and stage.one_row):
             self._commit(stage, None, old=None)
             return
-        self._make("_partial", to_duckdb(stage.partial))
+        alive = "" if stage.one_row else " WHERE _n <> 0"
         groups = [column.name for column in stage.groups]
+        combine = stage.combine
+        if stage.tame_partial:
+            self._make("_partial", to_duckdb(stage.tame_partial))
+            self._own_state(stage, groups, touched="_partial")
+            self._make("_before", "SELECT * FROM _old UNION ALL SELECT * FROM _others")
+            tame = to_duckdb(stage.tame_combine)
+            if self._empty(f"(SELECT 1 FROM ({tame}) WHERE _wild)"):
+                self._commit(stage, f"SELECT * EXCLUDE (_wild), 1 AS {WEIGHT} FROM ({tame}){alive}", old="_old")
+                return
+        self._make("_partial", to_duckdb(stage.partial))
         self._own_state(stage, groups, touched="_partial")
         self._make("_before", "SELECT * FROM _old UNION ALL SELECT * FROM _others")
-        new = to_duckdb(stage.combine)
-        alive = "" if stage.one_row else " WHERE _n <> 0"
+        new = to_duckdb(combine)
         self._commit(stage, f"SELECT *, 1 AS {WEIGHT} FROM ({new}){alive}", old="_old")
 
     def _keyed(self, stage: KeyedStage) -> None:

@@ -53,6 +53,7 @@ class Shape:
     state: pa.Schema  # visible and hidden
     flow: pa.Schema | None = None  # _g…, _x…, _weight of an accumulating stage
     partial: pa.Schema | None = None
+    tame_partial: pa.Schema | None = None
 
 
 class Analyser:
@@ -87,6 +88,7 @@ class Analyser:
     def _accumulating(self, stage: AccumulateStage, visible: list[str]) -> Shape:
         flow = self._schema(_union(stage))
         self._empty("_flow", flow)
+        tame = self._schema(stage.tame_partial) if stage.tame_partial else None
         partial = self._schema(stage.partial)
         self._empty("_partial", partial)
         names = [*visible, *(column.name for column in stage.hidden)]
@@ -100,7 +102,7 @@ class Analyser:
             if found == assumed:
                 break
             assumed = found
-        return Shape(pa.schema([assumed.field(name) for name in visible]), assumed, flow, partial)
+        return Shape(pa.schema([assumed.field(name) for name in visible]), assumed, flow, partial, tame)
 
     def _empty(self, name: str, schema: pa.Schema) -> None:
         self.bench.empty(self.bench.small, schema).createOrReplaceTempView(name)

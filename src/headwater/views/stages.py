@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 # A stage whose inputs changed by more than this part is computed anew: see bench/views_bench.py, line c.
 RECOMPUTE_PART = 0.4
+WILD = "_wild"
 
 
 class StageRun:
@@ -176,40 +177,59 @@ class StageRun:
                 return Changes.nothing(self._weighted_state())
             flow = Rows.of(self.shape.flow.empty_table())
             bound, sql = {"_nothing": flow}, "SELECT * FROM _nothing"
+        if stage.tame_partial:
+            changes = self._added_up(stage, sql, bound, stage.tame_partial, stage.tame_combine)
+            if changes is not None:
+                return changes
+        changes = self._added_up(stage, sql, bound, stage.partial, stage.combine)
+        assert changes is not None
+        return changes
+
+    def _added_up(
+        self, stage: AccumulateStage, sql: str, bound: Mapping[str, Rows], partial_sql: str, combine_sql: str
+    ) -> Changes | None:
+        """The flow's rows added to the groups; None when a tame form met a value that it is not made for."""
         groups = [column.name for column in stage.groups]
+        result = self._result(combine_sql is stage.tame_combine)
         if _small(bound) and (self.own is None or self.own.rows <= LOCAL_ROWS_MAX):
             # One action for everything, as all groups there are fit into the plan.
             before = self._own_now()
             self.bench.frame(sql, bound).createOrReplaceTempView("_flow")
-            self.bench.frame(stage.partial, {}).createOrReplaceTempView("_partial")
-            combined = self.bench.collect(stage.combine, {"_before": Rows.of(before)}, self.shape.state)
+            self.bench.frame(partial_sql, {}).createOrReplaceTempView("_partial")
+            combined = self.bench.collect(combine_sql, {"_before": Rows.of(before)}, result)
+            if _wild(combined):
+                return None
             return self._accumulated(stage, combined, matching(before, groups, combined.select(groups)))
-        partial = self._partial(stage, sql, bound)
+        partial = self._partial(stage, sql, bound, partial_sql)
         if partial.local is not None and (self.own is None or partial.count <= LOOKUP_KEYS_MAX):
             touched = partial.local.select(groups)
             before = self._own_of(groups, touched)
-            combined = self.bench.collect(
-                stage.combine, {"_partial": partial, "_before": Rows.of(before)}, self.shape.state
-            )
-            return self._accumulated(stage, combined, before)
-        return self._accumulate_in_spark(stage, partial)
+            combined = self.bench.collect(combine_sql, {"_partial": partial, "_before": Rows.of(before)}, result)
+            return None if _wild(combined) else self._accumulated(stage, combined, before)
+        return self._accumulate_in_spark(stage, partial, combine_sql)
 
-    def _partial(self, stage: AccumulateStage, sql: str, bound: Mapping[str, Rows]) -> Rows:
+    def _result(self, tame: bool) -> pa.Schema:
+        wild = [pa.field(WILD, pa.bool_())] if tame else []
+        return pa.schema([*self.shape.state, *wild])
+
+    def _partial(self, stage: AccumulateStage, sql: str, bound: Mapping[str, Rows], partial_sql: str) -> Rows:
         """The differences of the touched groups."""
-        assert self.shape.partial is not None
+        schema = self.shape.tame_partial if partial_sql is stage.tame_partial else self.shape.partial
+        assert schema is not None
         large = not _small(bound)
         self.bench.frame(sql, bound, large=large).createOrReplaceTempView("_flow")
         if not large:
-            return Rows.of(self.bench.collect(stage.partial, {}, self.shape.partial))
-        return self.bench.settle(self.bench.frame(stage.partial, {}, large=True), self.shape.partial)
+            return Rows.of(self.bench.collect(partial_sql, {}, schema))
+        return self.bench.settle(self.bench.frame(partial_sql, {}, large=True), schema)
 
     def _accumulated(self, stage: AccumulateStage, combined: pa.Table, before: pa.Table) -> Changes:
         """New rows of the touched groups less their old ones."""
         if not stage.one_row:
             combined = combined.filter(pc.not_equal(combined.column("_n"), 0))
+        combined = combined.select(self.shape.state.names)
         return Changes.local(net(pa.concat_tables([weighted(combined, 1), weighted(before, -1)])))
 
-    def _accumulate_in_spark(self, stage: AccumulateStage, partial: Rows) -> Changes:
+    def _accumulate_in_spark(self, stage: AccumulateStage, partial: Rows, combine_sql: str) -> Changes | None:
         spark = self.bench.large
         partial.frame(spark).createOrReplaceTempView("_partial")
         if self.own is None:
@@ -219,7 +239,10 @@ class StageRun:
             self.own.bag(spark).createOrReplaceTempView("_every")
             before = spark.sql(f"SELECT b.* FROM _every b LEFT SEMI JOIN _partial p ON {on}")
         before.createOrReplaceTempView("_before")
-        new = spark.sql(stage.combine).select(*self.shape.state.names).where("_n <> 0").selectExpr("*", "1L AS _weight")
+        combined = spark.sql(combine_sql)
+        if WILD in combined.columns and not combined.where(WILD).isEmpty():
+            return None
+        new = combined.select(*self.shape.state.names).where("_n <> 0").selectExpr("*", f"1L AS {WEIGHT}")
         if self.own is None:
             return self.bench.write(new, self._weighted_state())
         both = new.unionByName(before.selectExpr("*", "-1L AS _weight"))
@@ -349,6 +372,10 @@ class StageRun:
         names = self.shape.state.names
         both = new.select(*names).selectExpr("*", "1L AS _weight").unionByName(old.selectExpr("*", "-1L AS _weight"))
         return self.bench.write(netted(both, names), self._weighted_state())
+
+
+def _wild(combined: pa.Table) -> bool:
+    return WILD in combined.column_names and bool(pc.any(combined.column(WILD)).as_py())
 
 
 def _small(bound: Mapping[str, Rows]) -> bool:

@@ -50,10 +50,11 @@ class Accumulator:
     partials: tuple[str, ...]
     merges: tuple[str, ...]
     value: str
-    # Cheaper than ``partials`` for many rows, but fails on rare values (see ``doubles.py``); None: the same.
-    tame_partials: tuple[str, ...] | None = None
+    # The same, cheaper, where ``wild`` (over ``{b0}…`` and ``{p0}…``) is false: see ``doubles.py``.
+    tame: Accumulator | None = None
+    wild: str = ""
 
-    def partial(self, xs: tuple[str, ...], *, tame: bool = False) -> tuple[exp.Expr, ...]:
+    def partial(self, xs: tuple[str, ...]) -> tuple[exp.Expr, ...]:
         """Aggregate expressions over the columns ``xs`` and ``_weight``: the differences that a tick makes.
 
         >>> import sqlglot
@@ -61,9 +62,8 @@ class Accumulator:
         >>> [part.sql("spark") for part in kept.partial(("_x0",))]
         ['COALESCE(SUM(CASE WHEN _x0 THEN _weight END), 0)']
         """
-        templates = self.tame_partials if tame and self.tame_partials is not None else self.partials
         names = {f"x{number}": name for number, name in enumerate(xs)}
-        return tuple(spark_sql(template, **names) for template in templates)
+        return tuple(spark_sql(template, **names) for template in self.partials)
 
     def merge(self, before: tuple[str, ...], partial: tuple[str, ...]) -> tuple[exp.Expr, ...]:
         """What is kept after the tick, of what was kept before (columns that are null for a new group).
@@ -76,6 +76,12 @@ class Accumulator:
         names = {f"b{number}": name for number, name in enumerate(before)}
         names |= {f"p{number}": name for number, name in enumerate(partial)}
         return tuple(spark_sql(template, **names) for template in self.merges)
+
+    def is_wild(self, before: tuple[str, ...], partial: tuple[str, ...]) -> exp.Expr:
+        """Whether the ``tame`` form does not hold for a group."""
+        names = {f"b{number}": name for number, name in enumerate(before)}
+        names |= {f"p{number}": name for number, name in enumerate(partial)}
+        return spark_sql(self.wild, **names)
 
     def final(self, accumulators: tuple[str, ...], n: str) -> exp.Expr:
         """The aggregate's value, of what is kept and the number of rows in the group.
@@ -312,13 +318,22 @@ def _of_units(units: str, scale: int) -> str:
 
 def _doubles(argument: exp.Expr, value: str) -> Accumulator:
     total = Total(first=1)
+    arguments, types = total.arguments(argument), ("BIGINT", *total.types)
+    tame = Accumulator(
+        arguments,
+        types,
+        (total.count, *total.tame_partials),
+        (ADD.format(0), *total.tame_merges),
+        _when_any(value.replace("{total}", total.tame_value)),
+    )
     return Accumulator(
-        total.arguments(argument),
-        ("BIGINT", *total.types),
+        arguments,
+        types,
         (total.count, *total.partials),
         (ADD.format(0), *total.merges),
         _when_any(value.replace("{total}", total.value)),
-        (total.count, *total.tame_partials),
+        tame,
+        total.wild,
     )
 
 

@@ -14,8 +14,8 @@ four thousand million rows of one tick; the merge carries from limb to limb, so 
 Every other value is *wild*. A finite one is a whole number of 2^(32 c) for its class c, with at most 94 bits, and is
 summed for each class as a DECIMAL(38, 0); NaN and the infinities are counted, under classes of their own. These sums
 are an array, nearly always empty, of at most 70 structs. Collecting it takes Spark off its fastest way of aggregating
-(measured: four times the time), so there is a *tame* form of the partial sums too, which fails when it meets a wild
-value: for many rows try that one first.
+(measured: four times the time), and makes the query long, so there are *tame* forms of everything too, which tell
+where they met a wild value: a stage tries those first.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ HALF = 2**31
 TAME_MIN, TAME_MAX = 2.0**-22, 2.0**53
 NAN, PLUS_INFINITY, MINUS_INFINITY = 1000, 1001, 1002  # classes of their own, beyond every exponent
 WILD_TYPE = "ARRAY<STRUCT<class: INT, total: DECIMAL(38, 0)>>"
-WILD_MET = "headwater: a value outside the range of the tame sums"
 
 
 def spark_sql(template: str, **names: str) -> exp.Expr:
@@ -86,10 +85,18 @@ class Total:
 
     @property
     def tame_partials(self) -> tuple[str, ...]:
-        # MAX, because it has to be an aggregate; it never sees a value.
-        fail = f"MAX(CASE WHEN {{x1}} IS NOT NULL THEN RAISE_ERROR('{WILD_MET}') END)"
-        nothing = f"CAST(ARRAY() AS {WILD_TYPE})"
-        return (*self._limb_sums, f"CASE WHEN {fail} IS NULL THEN {nothing} END")
+        """The same where no value is wild; the last one counts those that are."""
+        return (*self._limb_sums, "COALESCE(SUM(CASE WHEN {x1} IS NOT NULL THEN 1 ELSE 0 END), 0)")
+
+    @property
+    def tame_merges(self) -> tuple[str, ...]:
+        return (*self._merged_limbs, f"COALESCE({{b{self.first + len(GRIDS)}}}, CAST(ARRAY() AS {WILD_TYPE}))")
+
+    @property
+    def wild(self) -> str:
+        """Whether the tame forms do not hold for a group."""
+        last = self.first + len(GRIDS)
+        return f"({{p{last}}} > 0 OR COALESCE(SIZE({{b{last}}}), 0) > 0)"
 
     @property
     def _limb_sums(self) -> tuple[str, ...]:
@@ -101,6 +108,12 @@ class Total:
 
     @property
     def merges(self) -> tuple[str, ...]:
+        last = self.first + len(GRIDS)
+        wild = _merged(f"CONCAT(COALESCE({{b{last}}}, CAST(ARRAY() AS {WILD_TYPE})), {{p{last}}})")
+        return (*self._merged_limbs, wild)
+
+    @property
+    def _merged_limbs(self) -> tuple[str, ...]:
         raw = [f"(COALESCE({{b{number}}}, 0) + {{p{number}}})" for number in range(self.first, self.first + len(GRIDS))]
         kept: list[str] = []
         carry = ""
@@ -108,18 +121,21 @@ class Total:
             total = f"({raw[number]} + {carry})" if carry else raw[number]
             carry = f"SHIFTRIGHT({total} + {HALF}, 32)"
             kept.insert(0, f"{total} - {carry} * {LIMB}" if number else total)
-        last = self.first + len(GRIDS)
-        return (*kept, _merged(f"CONCAT(COALESCE({{b{last}}}, CAST(ARRAY() AS {WILD_TYPE})), {{p{last}}})"))
+        return tuple(kept)
 
     @property
     def value(self) -> str:
+        wild = f"{{a{self.first + len(GRIDS)}}}"
+        return f"CASE WHEN SIZE({wild}) = 0 THEN {self.tame_value} ELSE {_with_wild(self.tame_value, wild)} END"
+
+    @property
+    def tame_value(self) -> str:
         limbs = [f"CAST({{a{self.first + number}}} AS DOUBLE)" for number in range(len(GRIDS))]
         tame = ""
         for limb, grid in reversed(list(zip(limbs, GRIDS, strict=True))):  # from small to large
             part = f"{limb} * {_number(2.0**grid)}"
             tame = f"({tame} + {part})" if tame else part
-        wild = f"{{a{self.first + len(GRIDS)}}}"
-        return f"CASE WHEN SIZE({wild}) = 0 THEN {tame} ELSE {_with_wild(tame, wild)} END"
+        return tame
 
 
 def _number(value: float) -> str:

@@ -151,6 +151,10 @@ class AccumulateStage(Stage):
     groups: tuple[Column, ...] = ()  # _g0, _g1, …
     partial: str = ""
     combine: str = ""
+    # Cheaper forms of the two, when not empty. ``tame_combine`` yields one column more, ``_wild``: where it is true for
+    # some row, the answer does not hold and the other two must be run (sums of doubles: see ``doubles.py``).
+    tame_partial: str = ""
+    tame_combine: str = ""
     one_row: bool = False  # no GROUP BY: exactly one row always, and so the first tick must run it without changes
 
     @property

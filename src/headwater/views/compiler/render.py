@@ -9,7 +9,7 @@ Read next: ``plan.py``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import cast
 
 from sqlglot import exp
@@ -103,18 +103,13 @@ class Renderer:
 
     def _accumulate(self, draft: AccumulateDraft, name: str) -> AccumulateStage:
         groups = [group.name for group in draft.groups]
-        partials: list[Node] = []
-        merges: list[Node] = []
-        kept: list[Column] = []
-        arguments = 0
-        for each in draft.accumulators:
-            xs = tuple(f"_x{arguments + number}" for number in range(len(each.arguments)))
-            own = [f"_a{len(kept) + number}" for number in range(len(each.types))]
-            arguments += len(xs)
-            partials += [named(part, a) for part, a in zip(each.partial(xs), own, strict=True)]
-            before, after = tuple(f"b.{a}" for a in own), tuple(f"p.{a}" for a in own)
-            merges += [named(part, a) for part, a in zip(each.merge(before, after), own, strict=True)]
-            kept += [Column(a, kind) for a, kind in zip(own, each.types, strict=True)]
+        kept = [
+            Column(f"_a{number}", kind)
+            for number, kind in enumerate(kind for each in draft.accumulators for kind in each.types)
+        ]
+        partial, combine = _two_queries(draft, groups, tame=False)
+        quick = any(each.tame is not None for each in draft.accumulators)
+        tame_partial, tame_combine = _two_queries(draft, groups, tame=True) if quick else ("", "")
         return AccumulateStage(
             name=name,
             kind=Kind.ACCUMULATING,
@@ -124,8 +119,10 @@ class Renderer:
             terms=self._terms(draft.flow),
             constant=_constant(draft.flow),
             groups=draft.groups,
-            partial=_partial(groups, partials),
-            combine=_combine(draft, groups, merges, [each.name for each in kept]),
+            partial=partial,
+            combine=combine,
+            tame_partial=tame_partial,
+            tame_combine=tame_combine,
             one_row=draft.one_row,
         )
 
@@ -218,7 +215,42 @@ def _partial(groups: list[str], partials: list[Node]) -> str:
     return select.sql("spark")
 
 
-def _combine(draft: AccumulateDraft, groups: list[str], merges: list[Node], kept: list[str]) -> str:
+def _two_queries(draft: AccumulateDraft, groups: list[str], *, tame: bool) -> tuple[str, str]:
+    """``partial`` and ``combine`` of a stage, or their tame forms."""
+    partials: list[Node] = []
+    merges: list[Node] = []
+    wild: list[Node] = []
+    finals: list[tuple[Node, Node]] = []
+    kept: list[str] = []
+    arguments = 0
+    for whole in draft.accumulators:
+        each = whole.tame if tame and whole.tame is not None else whole
+        xs = tuple(f"_x{arguments + number}" for number in range(len(each.arguments)))
+        own = tuple(f"_a{len(kept) + number}" for number in range(len(each.types)))
+        arguments += len(xs)
+        partials += [named(part, a) for part, a in zip(each.partial(xs), own, strict=True)]
+        before, after = tuple(f"b.{a}" for a in own), tuple(f"p.{a}" for a in own)
+        merges += [named(part, a) for part, a in zip(each.merge(before, after), own, strict=True)]
+        kept += own
+        if each is not whole:
+            finals.append((whole.final(own, "_n"), each.final(own, "_n")))
+            wild.append(whole.is_wild(before, after))
+
+    def lightened(node: Node) -> Node:
+        for heavy, light in finals:
+            node = node.transform(lambda part, heavy=heavy, light=light: light.copy() if part == heavy else part)
+        return node
+
+    if wild:
+        merges.append(named(exp.or_(*wild), "_wild"))
+        kept.append("_wild")
+    combine = _combine(draft, groups, merges, kept, lightened)
+    return _partial(groups, partials), combine
+
+
+def _combine(
+    draft: AccumulateDraft, groups: list[str], merges: list[Node], kept: list[str], lightened: Callable[[Node], Node]
+) -> str:
     before = exp.Coalesce(this=column("b", "_n"), expressions=[exp.Literal.number(0)])
     merged = exp.Select(expressions=[named(column("p", group), group) for group in groups])
     merged.append("expressions", named(exp.Add(this=before, expression=column("p", "_n")), "_n"))
@@ -231,16 +263,21 @@ def _combine(draft: AccumulateDraft, groups: list[str], merges: list[Node], kept
     # A group that has no rows left is told too, so that its old row can be taken away; it has no values any more.
     alive = exp.GT(this=bare("_n"), expression=exp.Literal.number(0))
     select = exp.Select(expressions=[
-        named(output if draft.one_row else exp.Case(ifs=[exp.If(this=alive.copy(), true=output)]), name)
+        named(_guarded(lightened(output), alive, draft.one_row), name)
         for name, output in draft.outputs.items()
     ])  # fmt: skip
     for name in (*groups, "_n", *kept):
         select.append("expressions", bare(name))
     shown = conjunction(draft.shown)
-    if shown is not None and not draft.one_row:
-        shown = exp.Case(ifs=[exp.If(this=alive.copy(), true=shown)])
+    if shown is not None:
+        shown = _guarded(lightened(shown), alive, draft.one_row)
     shown = exp.Coalesce(this=shown, expressions=[exp.false()]) if shown is not None else exp.true()
     select.append("expressions", named(shown, "_shown"))
     alias = exp.TableAlias(this=exp.to_identifier("_merged"))
     select.set("from_", exp.From(this=exp.Subquery(this=merged, alias=alias)))
     return select.sql("spark")
+
+
+def _guarded(output: Node, alive: Node, one_row: bool) -> Node:
+    """The value of a group that has rows; one of a single-row stage always has a value."""
+    return output if one_row else exp.Case(ifs=[exp.If(this=alive.copy(), true=output)])
