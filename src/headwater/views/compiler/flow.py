@@ -152,7 +152,9 @@ def _from(source: Source, alias: str, *, weighted: bool, first: str) -> Node:
     if isinstance(source, Mention):
         return table(source.relation, alias)
     if isinstance(source, Rows):
-        return source.source.copy()
+        rows = source.source.copy()
+        rows.args["alias"].set("this", name.this)
+        return rows
     inner = weighted and any(True for _ in leaves(source))
     return exp.Subquery(this=to_query(source, weighted=inner, first=first), alias=name)
 

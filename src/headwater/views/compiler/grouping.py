@@ -116,26 +116,21 @@ def expand_sets(block: Block, groups: list[Node], sets: list[list[int]]) -> list
             case.append("ifs", exp.If(this=exp.Literal.number(number), true=exp.Literal.number(value)))
         return case
 
-    groups_and_tag: list[Node] = [*nulled, tag]
-    grouping: list[Node] = []
 
     def change(node: Node) -> Node:
         if isinstance(node, exp.Grouping) or _called(node, "grouping"):
             places = [_place(part, groups) for part in node.expressions or [node.this]]
-            grouping.append(exp.cast(bits(places), "TINYINT"))
-            return grouping[-1].copy()
+            return exp.cast(bits(places), "TINYINT")
         if isinstance(node, exp.GroupingId) or _called(node, "grouping_id"):
             places = [_place(part, groups) for part in node.expressions] or list(range(len(groups)))
-            grouping.append(exp.cast(bits(places), "BIGINT"))
-            return grouping[-1].copy()
+            return exp.cast(bits(places), "BIGINT")
         if aggregate_name(node) is not None or isinstance(node, exp.Identifier):
             return node
         found = position(node, groups)
         return nulled[found].copy() if found is not None else node
 
     _rewrite(block.rest, change)
-    # The value of grouping() is a function of the tag; making it a group adds no groups and gives it a column.
-    groups_and_tag += [each for place, each in enumerate(grouping) if position(each, grouping[:place]) is None]
+    groups_and_tag: list[Node] = [*nulled, tag]
     block.rest.set("group", exp.Group(expressions=[group.copy() for group in groups_and_tag]))
     return groups_and_tag
 

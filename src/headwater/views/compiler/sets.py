@@ -46,12 +46,12 @@ def union_all(workshop: Workshop, *flows: Flow) -> Sum:
 
 
 def _cast(workshop: Workshop, part: Flow, types: tuple[Column, ...]) -> Flow:
-    if not isinstance(part, Product):
-        return part
+    """A branch with the names and types of the union."""
+    assert isinstance(part, Product)
     outputs: dict[str, Node] = {}
-    for (name, output), own, common in zip(part.outputs.items(), workshop.types_of(part), types, strict=True):
+    for output, own, common in zip(part.outputs.values(), workshop.types_of(part), types, strict=True):
         differs = common.type is not None and (own.type or "").lower() != common.type.lower()
-        outputs[name] = exp.cast(output.copy(), common.type, dialect="spark") if differs and common.type else output
+        outputs[common.name] = exp.cast(output.copy(), common.type, dialect="spark") if differs and common.type else output
     return replace(part, outputs=outputs)
 
 
