@@ -221,6 +221,27 @@ def test_another_fingerprint_is_filled_beside_and_swapped_in(revenue: ServingSto
     assert revenue.views()["revenue"].fingerprint == "second"
 
 
+def test_a_swap_can_be_part_of_a_tick(revenue: ServingStore) -> None:
+    key = revenue.views()["revenue"].key
+    revenue.declare("revenue", REVENUE, key, "second")
+
+    with pytest.raises(Corruption):
+        revenue.apply(2, 1, {}, {"revenue": changes(("DE", 1.0, -1))}, swap=["revenue"])
+    refused = contents(revenue)
+    revenue.apply(2, 1, {}, {"revenue": changes(("DE", 9.0, 1))}, swap=["revenue"])
+
+    assert len(refused) == 3
+    assert contents(revenue) == [("DE", 9.0)]
+
+
+def test_rows_that_come_and_go_in_one_tick_leave_no_trace(revenue: ServingStore) -> None:
+    before = contents(revenue)
+
+    revenue.apply(2, 1, {}, {"revenue": changes(("IT", 1.0, 1), ("IT", 1.0, -1), ("DE", 1.0, -1), ("DE", 1.0, 1))})
+
+    assert contents(revenue) == before
+
+
 def test_declaring_again_makes_nothing_anew(revenue: ServingStore) -> None:
     key = revenue.views()["revenue"].key
     rows = contents(revenue)

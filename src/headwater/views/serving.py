@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -132,12 +132,15 @@ class ServingStore:
     def swap(self, view: str) -> bool:
         """Let the table that was declared last take the place of the one that is read; False when it is that one."""
         with self._write() as db:
-            tables = self._tables(db, view)
-            live, following = _of(tables, State.LIVE), _of(tables, State.NEXT)
-            if live is None or following is None:
-                return False
-            self._replace(db, live, following, State.LIVE)
-            return True
+            return self._swap(db, view)
+
+    def _swap(self, db: sqlite3.Connection, view: str) -> bool:
+        tables = self._tables(db, view)
+        live, following = _of(tables, State.LIVE), _of(tables, State.NEXT)
+        if live is None or following is None:
+            return False
+        self._replace(db, live, following, State.LIVE)
+        return True
 
     def drop(self, view: str) -> None:
         """Remove a view and its rows."""
@@ -149,10 +152,12 @@ class ServingStore:
     # Filling
 
     def apply(
-        self, tick: int, epoch: int, frontier: Token | Mapping[str, Mapping[int, int]], changes: Mapping[str, pa.Table]
-    ) -> bool:
+        self, tick: int, epoch: int, frontier: Token | Mapping[str, Mapping[int, int]], changes: Mapping[str, pa.Table],
+        *, swap: Collection[str] = (),
+    ) -> bool:  # fmt: skip
         """Apply one tick's changes (columns and ``_weight``) of all views; False when they are in the store already.
 
+        The views in ``swap`` are swapped in the same transaction, so that a new query is seen with this tick.
         ``Fenced`` when a process with a newer epoch has written; ``Misuse`` when ticks between were left out.
         """
         with self._write() as db:
@@ -162,6 +167,8 @@ class ServingStore:
                 table = self._target(db, view)
                 if rows.num_rows and tick > table.as_of_tick:
                     table.change(db, rows)
+            for view in swap:
+                self._swap(db, view)
             self._store_progress(db, tick, epoch, frontier)
         self._wake()
         return True

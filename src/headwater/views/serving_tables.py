@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -130,8 +131,10 @@ class ServedTable:
         weights = changes.column(WEIGHT)
         taken = self._encoded(_repeated(changes.filter(pc.less(weights, 0))))
         added = self._encoded(_repeated(changes.filter(pc.greater(weights, 0))))
-        if self.key and taken and added:
-            taken, added = self._update(db, taken, added)
+        if taken and added:
+            taken, added = _netted(taken, added)
+            if self.key:
+                taken, added = self._update(db, taken, added)
         self._take(db, taken)
         self._insert(db, added)
 
@@ -240,3 +243,12 @@ def _repeated(changes: pa.Table) -> pa.Table:
     if not changes.num_rows or pc.max(many).as_py() == 1:
         return changes
     return changes.take(pa.array(np.repeat(np.arange(changes.num_rows), many.to_numpy())))
+
+
+def _netted(taken: Rows, added: Rows) -> tuple[Rows, Rows]:
+    """Without the rows that come and go in one tick: they need not be there before."""
+    went = Counter(taken)
+    both = went & Counter(added)
+    if not both:
+        return taken, added
+    return list((went - both).elements()), list((Counter(added) - both).elements())
