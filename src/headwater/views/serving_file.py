@@ -1,0 +1,148 @@
+"""The serving store's file: connections to one SQLite database, and what its errors mean.
+
+What it is: ``ServingFile`` opens the database to write (the process that runs the app) or to read (any process), and
+maps SQLite's refusals to our errors.
+Invariants: one writing transaction at a time (BEGIN IMMEDIATE), all of it or nothing, also after ``kill -9`` (WAL); a
+reader sees one committed moment and waits for nobody; what users ask can only read. Connections do not cross a fork.
+Not here: what is in the tables (``serving.py``).
+Read next: ``serving.py``.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from headwater.errors import CatalogBusy, ClosedError, Corruption, DiskFull, HeadwaterError, ReadOnlyHome, Unavailable
+from headwater.log.files import translated
+from headwater.views.serving_columns import DECIMAL_COLLATION, compare_decimals
+
+BUSY_TIMEOUT_S = 30.0
+CACHE_KIB = 64 << 10
+CHECKPOINT_PAGES = 8_000  # of 4 KiB
+
+
+class ServingFile:
+    """The connections of one process, made when they are first used."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pid = os.getpid()
+        self._writing = threading.RLock()
+        self._reading = threading.RLock()
+        self._writer: sqlite3.Connection | None = None
+        self._reader: sqlite3.Connection | None = None
+        self._closed = False
+
+    @contextmanager
+    def write(self) -> Iterator[sqlite3.Connection]:
+        """One transaction, all of it or nothing."""
+        self._check()
+        with self._writing, self.translated():
+            if self._writer is None:
+                with translated(f"open {self.path}"):
+                    self.path.parent.mkdir(parents=True, exist_ok=True)
+                self._writer = self._connect("rwc")
+                self._writer.execute("PRAGMA journal_mode = WAL")
+                # A power cut may take the last ticks back, never half of one; the app applies them again.
+                self._writer.execute("PRAGMA synchronous = NORMAL")
+                # Pages that many ticks change go to the main file once, and its syncs are few.
+                self._writer.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+            db = self._writer
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                yield db
+                db.execute("COMMIT")
+            except BaseException:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def read(self) -> Iterator[sqlite3.Connection]:
+        """One committed moment, to look at for as long as the block lasts."""
+        self._check()
+        with self._reading, self.translated():
+            if self._reader is None:
+                if not self.path.exists():
+                    raise Unavailable(
+                        f"there is no serving store at {self.path}",
+                        detail="It is made by the first tick of an app.",
+                        hint="Run the app: headwater run APP.py",
+                    )
+                self._reader = self._connect("ro")
+            db = self._reader
+            db.execute("BEGIN")
+            try:
+                yield db
+            finally:
+                db.execute("ROLLBACK")
+
+    def _check(self) -> None:
+        if self._pid != os.getpid():
+            self._begin()  # a forked child: the parent's connections are not for it, not even to be closed
+        if self._closed:
+            raise ClosedError(f"the serving store {self.path} was closed", hint="Open it again: ServingStore(path).")
+
+    def _connect(self, mode: str) -> sqlite3.Connection:
+        uri = f"{self.path.resolve().as_uri()}?mode={mode}"
+        db = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+        db.create_collation(DECIMAL_COLLATION, compare_decimals)
+        db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+        return db
+
+    def close(self) -> None:
+        """Close this process's connections."""
+        if self._pid == os.getpid():
+            with self._writing, self._reading:
+                self._closed = True
+                for db in (self._writer, self._reader):
+                    if db is not None:
+                        db.close()
+                self._writer = self._reader = None
+
+    @contextmanager
+    def translated(self) -> Iterator[None]:
+        """Turn SQLite's refusals inside the block into our errors."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise self._mapped(error) from error
+
+    def _mapped(self, error: sqlite3.Error) -> HeadwaterError | sqlite3.Error:
+        name = getattr(error, "sqlite_errorname", "") or ""
+        if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+            return Corruption(
+                f"the serving store {self.path} is damaged: {error}",
+                detail="It holds copies only; the views' state and the log are untouched.",
+                hint="Stop the app, delete the file and those beside it that begin with its name, and run the app.",
+            )
+        if name.startswith("SQLITE_FULL"):
+            return DiskFull(
+                f"no space left on the disk for the serving store {self.path}",
+                detail="Nothing of this change was kept.",
+                hint="Free some space; the app goes on by itself.",
+            )
+        if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
+            return ReadOnlyHome(
+                f"the serving store {self.path} cannot be opened: {error}",
+                hint="Check the owner and the permissions of its directory.",
+            )
+        if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+            return CatalogBusy(
+                f"the serving store {self.path} was held by another process for more than {BUSY_TIMEOUT_S:.0f} s",
+                hint="Look for a stopped process (lsof), then try again.",
+            )
+        if name.startswith("SQLITE_IOERR"):
+            return Unavailable(
+                f"the disk refused to read or write the serving store {self.path}: {error}",
+                hint="Look at the disk's health, its free space and the limits of this process, and try again.",
+            )
+        return error

@@ -1,0 +1,101 @@
+"""Reading the serving store: one SELECT with its types restored, and rows by key.
+
+What it is: ``select`` and ``point_read``, over a connection that somebody opened to read.
+Invariants: a result's column that is a view's column, through any joins and subqueries, has its Spark type; only a
+single SELECT is ever run. Whoever calls this rolls the transaction back.
+Not here: connections (``serving_file.py``), what SQLite's values mean (``serving_columns.py``).
+Read next: ``serving.py``.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+
+from headwater.errors import Misuse
+from headwater.log.declare import suggestion
+from headwater.log.rows import to_batches, to_rows
+from headwater.views.serving_columns import column_of_declaration, inferred, quoted
+from headwater.views.serving_tables import ServedTable
+
+PROBE = "_headwater_probe"
+KNOWN_MAX = 256
+# A user's mistake in a query, as against an unhappy disk.
+SELECT_ERRORS = (sqlite3.OperationalError, sqlite3.ProgrammingError, sqlite3.Warning, sqlite3.DataError)
+
+# What may stand for a parameter in SQL text; strings, quoted names and comments are passed over.
+PARAMETER = re.compile(
+    r"""('(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\]|--[^\n]*|/\*.*?(?:\*/|$))|\?\d*|[:@$][A-Za-z_]\w*""",
+    re.DOTALL,
+)
+
+
+def select(
+    db: sqlite3.Connection, sql: str, params: Sequence[Any] | Mapping[str, Any], known: dict[str, list[str]]
+) -> pa.Table:
+    """The answer of one SELECT. ``known`` remembers the types of queries, until a table is made or dropped."""
+    if sql not in known:
+        if len(known) >= KNOWN_MAX:
+            known.clear()
+        known[sql] = _declared_types(db, sql)
+    declared = known[sql]
+    cursor = db.execute(sql, params)
+    rows = cursor.fetchall()
+    names = [name for name, *_ in cursor.description]
+    values = [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in names]
+    arrays = []
+    for place, (name, listed) in enumerate(zip(names, values, strict=True)):
+        column = column_of_declaration(name, declared[place]) if place < len(declared) else None
+        arrays.append(inferred(listed) if column is None else column.loaded(listed))
+    return pa.Table.from_arrays(arrays, names=names)
+
+
+def point_read(
+    db: sqlite3.Connection, table: ServedTable, key: Sequence[Any], columns: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """The rows with this key, or with these values in some columns."""
+    wanted = _wanted(table, key, columns)
+    given = to_batches([wanted], table.schema_of(tuple(wanted)))
+    bound = [table.by_name[name].stored(given.column(name))[1][0] for name in wanted]
+    where = " AND ".join(f"{quoted(name)} IS ?" for name in wanted)
+    rows = db.execute(f"SELECT * FROM {quoted(table.view)} WHERE {where}", bound).fetchall()
+    if not rows:
+        return []
+    values = zip(*rows, strict=True)
+    arrays = [column.loaded(list(listed)) for column, listed in zip(table.columns, values, strict=True)]
+    return to_rows(pa.RecordBatch.from_arrays(arrays, schema=table.schema))
+
+
+def _wanted(table: ServedTable, key: Sequence[Any], columns: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns that a point read compares, with their values."""
+    names = [column.name for column in table.columns]
+    if key and len(key) != len(table.key):
+        raise Misuse(
+            f'the key of view "{table.view}" has {len(table.key)} columns, {len(key)} values were given',
+            hint=f"The key is ({', '.join(table.key)})." if table.key else "It has no key: name columns, as in x=1.",
+        )
+    wanted = {**dict(zip(table.key, key, strict=True)), **columns} if key else dict(columns)
+    for name in wanted:
+        if name not in names:
+            raise Misuse(f'view "{table.view}" has no column "{name}"', hint=suggestion(name, names))
+    if not wanted:
+        raise Misuse("a point read needs a key", hint="For all rows: query('SELECT * FROM …').")
+    return wanted
+
+
+def _declared_types(db: sqlite3.Connection, sql: str) -> list[str]:
+    """The declared type of each column of the answer; empty text for expressions.
+
+    Asked of a temporary view of the same query, which only a single SELECT can be: so this also keeps everything out
+    that is none. The caller's rollback takes it away. A view has no parameters, so they are nulls here.
+    """
+    bare = PARAMETER.sub(lambda match: match.group(1) or "NULL", sql)
+    db.execute(f"CREATE TEMP VIEW {PROBE} AS {bare}")
+    with suppress(sqlite3.OperationalError):  # the query itself will say it better
+        return [declared for _, _, declared, *_ in db.execute(f"PRAGMA temp.table_info({PROBE})")]
+    return []
