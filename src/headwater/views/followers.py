@@ -56,10 +56,8 @@ class Followers:
             self._declare(then)
             known = [name for name in self.served if name in then.views and self._same(then, name)]
             self.store.apply(
-                tick, epoch, then.frontier, {name: self.committed.changes_in(then, name) for name in known}
+                tick, epoch, then.frontier, {name: self.committed.changes_in(then, name) for name in known}, swap=known
             )
-            for name in known:
-                self.store.swap(name)
 
     def _same(self, manifest: Manifest, name: str) -> bool:
         return bool(manifest.views[name]["fingerprint"] == self.served[name].fingerprint)
@@ -84,10 +82,10 @@ class Followers:
         if fresh:
             self._declare(manifest)
         tables = {name: as_table(changes[name], self.spark) for name in self.served if changes[name].rows}
-        self.store.apply(manifest.tick, manifest.epoch, manifest.frontier, tables)
-        for name in fresh:
-            if name in self.served:
-                self.store.swap(name)
+        swap = [name for name in fresh if name in self.served]
+        self.store.apply(manifest.tick, manifest.epoch, manifest.frontier, tables, swap=swap)
+        for name in set(self.store.views()) - set(self.served):
+            self.store.drop(name)
 
     def close(self) -> None:
         """Close the store."""

@@ -8,6 +8,7 @@ Read next: ``tick.py``, ``runner.py``, ``reading.py``.
 
 from __future__ import annotations
 
+import datetime as dt
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -16,13 +17,17 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headwater.errors import NotYetCovered
+from headwater.clock import to_us
+from headwater.errors import NotYetCovered, OffsetOutOfRange
 from headwater.log.home import Log
 from headwater.log.token import Token
+from headwater.views.committed import Committed
 from headwater.views.declarations import Declaration
-from headwater.views.followers import Followers
+from headwater.views.feed import Feed
+from headwater.views.followers import STORE, Followers
 from headwater.views.manifest import Manifest, Manifests
 from headwater.views.reading import Contents
+from headwater.views.serving import ServingStore
 from headwater.views.session import start_session
 from headwater.views.store import StateStore
 from headwater.views.tick import Engine, TickReport
@@ -32,6 +37,7 @@ if TYPE_CHECKING:
 
     from headwater.views.prepare import Prepared
     from headwater.views.runner import Runner
+    from headwater.views.verify import Difference
 
 
 class Operation:
@@ -48,6 +54,7 @@ class Operation:
         self._prepared: Prepared | None = None
         self._engine: Engine | None = None
         self._runner: Runner | None = None
+        self._serving: ServingStore | None = None
 
     @property
     def spark(self) -> SparkSession:
@@ -117,6 +124,45 @@ class Operation:
         """Run a query as of one tick."""
         return self.contents(at_least=at_least, timeout=timeout).query(sql)
 
+    @property
+    def serving(self) -> ServingStore:
+        """The serving store, for reading."""
+        if self._serving is None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._serving = ServingStore(self.folder / STORE)
+        return self._serving
+
+    def feed(self, view: str) -> Feed:
+        """The changes of a view."""
+        committed = Committed(self.manifests, self.folder, self.log.files)
+        return Feed(view, committed, lambda tick, timeout: self.serving.wait(tick, timeout))
+
+    def history(self, view: str, as_of: int | dt.datetime) -> pa.Table:
+        """A view's rows after a tick, or at a moment."""
+        kept = self.manifests.kept()
+        if isinstance(as_of, dt.datetime):
+            moment = to_us(as_of)
+            ticks = [tick for tick, committed_us in kept if committed_us <= moment]
+        else:
+            ticks = [tick for tick, _ in kept if tick == as_of]
+        manifest = self.manifests.at(ticks[-1]) if ticks else None
+        if manifest is None or view not in manifest.views:
+            span = f"ticks {kept[0][0]} to {kept[-1][0]}" if kept else "no tick yet"
+            raise OffsetOutOfRange(
+                f'the history of view "{view}" at {as_of} is not kept',
+                detail=f"Kept are {span}.",
+                hint="Ask for a tick that is kept.",
+                view=view,
+            )
+        return Contents(self.log, self.folder, manifest, self.spark).frame(view).toArrow()
+
+    def verify(self, view: str | None = None) -> list[Difference]:
+        """Compute views from the log alone and compare; see ``verify.py``."""
+        from headwater.views.verify import verify
+
+        names = [view] if view is not None else list(self.prepared.views)
+        return verify(self.prepared, self.contents(), names)
+
     def covering(self, token: Token, timeout: float) -> Manifest:
         """The current manifest, once it covers the token as far as it is about topics that views read."""
         deadline = time.monotonic() + timeout
@@ -142,3 +188,6 @@ class Operation:
         if self._engine is not None:
             self._engine.close()
             self._engine = None
+        if self._serving is not None:
+            self._serving.close()
+            self._serving = None

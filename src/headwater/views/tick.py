@@ -206,6 +206,7 @@ class Engine:
         """Stop the threads. What was committed stays."""
         self._pool.shutdown(wait=True, cancel_futures=True)
         self.store.close()
+        self.followers.close()
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,8 @@ Read next: ``feed.py``, ``verify.py``.
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -49,6 +51,30 @@ class View:
         """Its rows as of the last tick, or of one that covers ``at_least``."""
         contents = self.app.operation.contents(at_least=at_least, timeout=timeout)
         return contents.frame(self.name).toArrow()
+
+    def get(self, *key: Any, **columns: Any) -> list[dict[str, Any]]:
+        """The rows with this key, or with these values, from the serving store: no Spark, under a millisecond."""
+        return self.app.operation.serving.get(self.name, *key, **columns)
+
+    def changes(
+        self, from_tick: int | None = None, *, follow: bool = False, timeout: float | None = None
+    ) -> Iterator[pa.Table]:
+        """What changed, one Arrow table for each tick that changed something.
+
+        Each row has ``_change_type`` (insert, delete, update_preimage, update_postimage), ``_commit_version`` (the
+        tick) and ``_commit_timestamp``. Remember the last ``_commit_version`` and go on at the next one.
+        """
+        return self.app.operation.feed(self.name).changes(from_tick, follow=follow, timeout=timeout)
+
+    def history(self, as_of: int | dt.datetime) -> pa.Table:
+        """Its rows as they were after a tick, or at a moment, as far back as ticks are kept."""
+        return self.app.operation.history(self.name, as_of)
+
+    def explain(self) -> str:
+        """Its stages: what each does, its kind, and what it costs per tick."""
+        from headwater.views.explain import explain
+
+        return explain(self.app._plans.get(self.name) or self.app.operation.prepared.views[self.name].plan)
 
     def __repr__(self) -> str:
         plan = self.app._plans.get(self.name)

@@ -116,7 +116,6 @@ def expand_sets(block: Block, groups: list[Node], sets: list[list[int]]) -> list
             case.append("ifs", exp.If(this=exp.Literal.number(number), true=exp.Literal.number(value)))
         return case
 
-
     def change(node: Node) -> Node:
         if isinstance(node, exp.Grouping) or _called(node, "grouping"):
             places = [_place(part, groups) for part in node.expressions or [node.this]]

@@ -51,7 +51,9 @@ def _cast(workshop: Workshop, part: Flow, types: tuple[Column, ...]) -> Flow:
     outputs: dict[str, Node] = {}
     for output, own, common in zip(part.outputs.values(), workshop.types_of(part), types, strict=True):
         differs = common.type is not None and (own.type or "").lower() != common.type.lower()
-        outputs[common.name] = exp.cast(output.copy(), common.type, dialect="spark") if differs and common.type else output
+        outputs[common.name] = (
+            exp.cast(output.copy(), common.type, dialect="spark") if differs and common.type else output
+        )
     return replace(part, outputs=outputs)
 
 

@@ -1,0 +1,48 @@
+"""Explaining a plan: what a view's tick will cost, and why.
+
+What it is: a plan as lines for people, and as plain data for programs.
+Invariants: every stage is shown with its kind; what makes a stage dear is said.
+Not here: figures of real ticks (``tick.py`` reports those).
+Read next: ``compiler/plan.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headwater.views.compiler.plan import Kind, ViewPlan
+
+COSTS = {
+    Kind.LINEAR: "the changes",
+    Kind.BILINEAR: "the changes and their matches",
+    Kind.ACCUMULATING: "the groups touched",
+    Kind.KEYED: "the rows of the touched keys",
+    Kind.WHOLE: "everything",
+}
+
+
+def explain(plan: ViewPlan) -> str:
+    """The plan as lines of text."""
+    width = max(len(stage.name) for stage in plan.stages)
+    lines = [f"view {plan.name}: a tick costs {COSTS[plan.kind]}"]
+    for stage in plan.stages:
+        reads = ", ".join(sorted(stage.reads)) or "nothing"
+        lines.append(f"  {stage.name:<{width}}  {stage.kind:<12}  {stage.what}  (reads {reads})")
+    lines += [f"  note: {note}" for note in plan.notes]
+    return "\n".join(lines)
+
+
+def as_data(plan: ViewPlan) -> dict[str, Any]:
+    """The plan for programs."""
+    return {
+        "view": plan.name,
+        "kind": str(plan.kind),
+        "columns": [{"name": column.name, "type": column.type} for column in plan.columns],
+        "key": list(plan.key),
+        "reads": list(plan.reads),
+        "notes": list(plan.notes),
+        "stages": [
+            {"name": stage.name, "kind": str(stage.kind), "what": stage.what, "reads": sorted(stage.reads)}
+            for stage in plan.stages
+        ],
+    }

@@ -1,0 +1,129 @@
+"""Verifying: a view computed from the log alone, beside what is kept of it.
+
+What it is: runs each view's query over its inputs as the log has them at the manifest's frontier, and compares the
+answer with the view's state, as bags.
+Invariants: none of the state is used for the answer; doubles are compared to rounding, everything else exactly.
+Not here: mending (``headwater view rebuild``).
+Read next: ``reading.py``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from headwater.views.compiler.plan import ViewPlan
+from headwater.views.reading import Contents
+
+if TYPE_CHECKING:
+    from headwater.views.prepare import Prepared
+
+SHOWN_MAX = 10
+COMPARED_MAX = 100_000
+TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What verifying one view found. Without differences both lists are empty."""
+
+    view: str
+    tick: int
+    rows: int
+    missing: list[dict[str, Any]] = field(default_factory=list)  # in the answer, not in the view
+    surplus: list[dict[str, Any]] = field(default_factory=list)  # in the view, not in the answer
+    missing_count: int = 0
+    surplus_count: int = 0
+
+    @property
+    def equal(self) -> bool:
+        """Whether the view is what its query gives."""
+        return not self.missing_count and not self.surplus_count
+
+
+def verify(prepared: Prepared, contents: Contents, names: Sequence[str]) -> list[Difference]:
+    """Compare these views with what the log gives."""
+    answers: dict[str, Any] = {}
+    found = []
+    for name, view in prepared.views.items():
+        for given in view.plan.reads:
+            if given not in answers:
+                answers[given] = contents.from_log(given)
+        answers[name] = _computed(view, contents, answers)
+        if name in names and name in contents.manifest.views:
+            found.append(_compared(name, answers[name], contents))
+    return found
+
+
+def _computed(view: Any, contents: Contents, answers: dict[str, Any]) -> Any:
+    plan: ViewPlan = view.plan
+    if view.declared.function is not None:
+        return view.declared.function(*(answers[name] for name in plan.reads))
+    for name in plan.reads:
+        answers[name].createOrReplaceTempView(name)
+    return contents.spark.sql(plan.query or plan.sql)
+
+
+def _compared(name: str, answer: Any, contents: Contents) -> Difference:
+    state = contents.frame(name)
+    answer = answer.select(*state.columns).to(state.schema)
+    kept = sum(run["rows"] for run in contents.manifest.relations[name]["runs"])
+    if kept <= COMPARED_MAX:
+        rows = state.toArrow()
+        gone, extra = without_rounding(answer.toArrow(), rows)
+        count = rows.num_rows
+    else:
+        # Spark leaves out what is equal; what is left is looked at here.
+        missing = answer.exceptAll(state).limit(COMPARED_MAX).toArrow()
+        surplus = state.exceptAll(answer).limit(COMPARED_MAX).toArrow()
+        gone, extra = without_rounding(missing, surplus)
+        count = state.count()
+    tick = contents.manifest.tick
+    return Difference(name, tick, count, gone[:SHOWN_MAX], extra[:SHOWN_MAX], len(gone), len(extra))
+
+
+def without_rounding(one: pa.Table, other: pa.Table) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The rows of each that have no counterpart in the other that is equal to rounding.
+
+    >>> without_rounding(pa.table({"a": [1], "b": [0.1 + 0.2]}), pa.table({"a": [1], "b": [0.3]}))
+    ([], [])
+    """
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in other.to_pylist():
+        groups.setdefault(_exact(row), []).append(row)
+    missing = []
+    for row in one.to_pylist():
+        candidates = groups.get(_exact(row), [])
+        match = next((place for place, found in enumerate(candidates) if _near(row, found)), None)
+        if match is None:
+            missing.append(row)
+        else:
+            del candidates[match]
+    return missing, [row for rows in groups.values() for row in rows]
+
+
+def _exact(value: Any) -> str:
+    """Everything of a row but its doubles."""
+    if isinstance(value, float):
+        return "~"
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{name}:{_exact(part)}" for name, part in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(map(_exact, value)) + "]"
+    return repr(value)
+
+
+def _near(one: Any, other: Any) -> bool:
+    if isinstance(one, float) and isinstance(other, float):
+        if math.isnan(one) or math.isnan(other):
+            return math.isnan(one) and math.isnan(other)
+        return math.isclose(one, other, rel_tol=TOLERANCE, abs_tol=1e-12)
+    if isinstance(one, dict):
+        return all(_near(one[name], other[name]) for name in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(_near, one, other))
+    return bool(one == other)
