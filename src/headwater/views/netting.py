@@ -34,10 +34,13 @@ def net(table: pa.Table) -> pa.Table:
     rows = pa.array(np.arange(table.num_rows))
     comparable = [_comparable(column) for column in columns]
     grouping = pa.Table.from_arrays([*comparable, table.column(place), rows], [*names, "weight", "row"])
-    # One thread: so the groups come in the order of their first rows, and the answer is always the same.
     sums = grouping.group_by(names, use_threads=False).aggregate([("weight", "sum"), ("row", "min")])
     sums = sums.filter(pc.not_equal(sums.column("weight_sum"), 0))
-    kept = table if sums.num_rows == table.num_rows else table.take(sums.column("row_min"))
+    if sums.num_rows == table.num_rows:  # no two rows are equal
+        return table
+    # Arrow promises no order of the groups, and with nulls among the keys it is not that of their first rows.
+    sums = sums.sort_by("row_min")
+    kept = table.take(sums.column("row_min"))
     return kept.set_column(place, table.schema.field(place), sums.column("weight_sum"))
 
 
