@@ -12,12 +12,14 @@ import typer
 from typer.testing import CliRunner, Result
 
 from headwater.cli.main import Root
+from headwater.cli.verify import show_differences
 from headwater.cli.view import mount
 from headwater.log.home import Log
 from headwater.views.changes import Changes
 from headwater.views.manifest import Manifest, Manifests
 from headwater.views.piles import Pile
 from headwater.views.serving import ServingStore, store_path
+from headwater.views.verify import Difference
 
 DDL = "country STRING, total BIGINT"
 
@@ -163,3 +165,16 @@ def test_a_wrong_app_file_is_told_with_its_line(tmp_path: Path, text: str, words
 
     assert words in error["message"]
     assert "there is no file" in error_of("run", str(tmp_path / "shoe.py"))["message"]
+
+
+def test_verify_shows_the_first_differences(capsys: pytest.CaptureFixture[str]) -> None:
+    equal = Difference("revenue", 7, 1200)
+    other = Difference("orders", 7, 3, [{"country": "DE"}], [], missing_count=4)
+
+    show_differences([equal, other])
+
+    assert capsys.readouterr().out.splitlines() == [
+        "revenue: 1,200 rows at tick 7, as the log gives them",
+        "orders: at tick 7, 4 rows are missing and 0 are too many",
+        "  missing: {'country': 'DE'}",
+    ]

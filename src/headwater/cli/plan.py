@@ -22,14 +22,6 @@ from headwater.errors import UnknownView
 if TYPE_CHECKING:
     from headwater.app import App
 
-COSTS = {
-    "linear": "the changes",
-    "bilinear": "the changes and their matches",
-    "accumulating": "the groups touched",
-    "keyed": "the rows of the touched keys",
-    "whole": "everything, whenever something changed",
-}
-
 NoTypes = Annotated[bool, typer.Option("--no-types", help="Do not start Spark: quicker, but columns have no types.")]
 
 
@@ -95,8 +87,11 @@ def _show_stages(view: dict[str, Any], *, sql: bool) -> None:
         ("view", view["name"]), ("declared at", view["declared_at"]), ("kind", view["kind"]),
         ("reads", ", ".join(view["reads"])), ("key", ", ".join(view["key"]) or None), ("columns", _columns(view)),
     ])  # fmt: skip
+    from headwater.views.compiler.plan import Kind
+    from headwater.views.explain import COSTS
+
     rows = [
-        (each["name"], each["kind"], each["what"], ", ".join(each["reads"]), COSTS[each["kind"]])
+        (each["name"], each["kind"], each["what"], ", ".join(each["reads"]), COSTS[Kind(each["kind"])])
         for each in view["stages"]
     ]
     show_table(["stage", "kind", "does", "reads", "a tick costs"], rows)

@@ -21,6 +21,7 @@ from headwater.cli.plan import explain, plan
 from headwater.cli.quantities import show_bytes
 from headwater.cli.query import Answer, AppOption, query
 from headwater.cli.run import run
+from headwater.cli.verify import verify
 from headwater.errors import UnknownView
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def mount(root: typer.Typer) -> None:
     root.command("plan")(plan)
     root.command("explain")(explain)
     root.command("query")(query)
+    root.command("verify")(verify)
     root.add_typer(app, name="view")
 
 
