@@ -53,8 +53,8 @@ class Bag:
                 return Missing(last, there, wanted)
         return None
 
-    def catch_up(self) -> int:
-        """Read what was written since the last time; returns the number of rows that are there."""
+    def catch_up(self) -> None:
+        """Read what was written since the last time."""
         topic = self._topic
         topic.refresh()
         if topic.schema_version != self._version:
@@ -64,7 +64,6 @@ class Bag:
         for batch in topic.read_partition(PARTITION, self._position, columns=[WEIGHT, *names]):
             self._add(batch.data.select(names), batch.data.column(WEIGHT).to_pylist())
             self._position = batch.next_offset
-        return sum(self._counts.values())
 
     def _add(self, rows: pa.RecordBatch, weights: list[int]) -> None:
         counts = self._counts

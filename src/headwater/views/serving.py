@@ -36,6 +36,7 @@ from headwater.views.serving_file import ServingFile
 from headwater.views.serving_queries import SELECT_ERRORS, point_read, select
 from headwater.views.serving_tables import ServedTable, State
 
+FILE = "serving.sqlite"
 NO_TICK = -1
 FIRST_TICKS = (0, 1)  # an app may count its ticks from either
 OWN_NAMES = "_headwater_"
@@ -60,6 +61,11 @@ TABLES = (
     as_of_tick INTEGER NOT NULL
 )""",
 )
+
+
+def store_path(home: str | os.PathLike[str], app: str) -> Path:
+    """Where an app of a home has its serving store."""
+    return Path(home) / "views" / app / FILE
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from headwater.log.schema import WEIGHT
 from headwater.views.serving_columns import ServedColumn, quoted, row_hashes
 
 HASH = "_hash"
+FILL_ANEW = "Stop the app and delete its serving.sqlite: the next start fills it anew from the views' state."
 
 Rows = list[tuple[Any, ...]]  # ready to be bound
 
@@ -202,7 +203,7 @@ class ServedTable:
                 raise Corruption(
                     f'a row that leaves view "{self.view}" is not in the serving store: {shorten(values)}',
                     detail="Nothing of this tick was applied. The store and the view's state have come apart.",
-                    hint=f"Fill the view anew from its state: headwater view rebuild {self.view}",
+                    hint=FILL_ANEW,
                     view=self.view,
                 )
 
@@ -218,7 +219,7 @@ class ServedTable:
         return Corruption(
             f'two rows of view "{self.view}" have the same key ({", ".join(self.key)})',
             detail="Nothing of this change was applied. The view's key is not unique, which it was declared to be.",
-            hint=f"Fill the view anew from its state: headwater view rebuild {self.view}",
+            hint=FILL_ANEW,
             view=self.view,
         )
 

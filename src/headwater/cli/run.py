@@ -1,0 +1,79 @@
+"""``headwater run APP.py``: keep an app's views up to date.
+
+What it is: runs the app in this process until Ctrl-C, and tells of each tick.
+Invariants: one line a tick on stdout, a JSON object a line with ``--json``; with ``--once`` it ends when nothing waits
+in the log any more.
+Not here: a tick (``views/tick.py``), the file (``app_file.py``).
+Read next: ``app_file.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headwater.cli.app_file import AppFileArgument, app_of
+from headwater.cli.options import JsonOption
+from headwater.cli.output import console, say
+
+if TYPE_CHECKING:
+    from headwater.views.tick import TickReport
+
+
+def run(
+    file: AppFileArgument,
+    once: Annotated[bool, typer.Option("--once", help="Take what waits in the log, then end.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Keep the views of an app up to date, until Ctrl-C.
+
+    A second process that runs the same app takes over, and this one ends with status 3.
+
+    [cyan]headwater run shop.py[/cyan]
+    [cyan]headwater run shop.py --once --json[/cyan]
+    """
+
+    def tell(report: TickReport) -> None:
+        sys.stdout.write(json.dumps(report_of(report)) + "\n" if as_json else f"{sentence_of(report)}\n")
+        sys.stdout.flush()
+
+    with app_of(file) as app:
+        if not as_json:
+            many = len(app.views)
+            console(stderr=True).print(f'app "{app.name}" in {app.home}, {many} view{"s" * (many != 1)}', markup=False)
+        if not once:
+            app.run(on_tick=tell)
+            return
+        report = app.tick()
+        while report.moved:
+            tell(report)
+            if not report.behind:
+                break
+            report = app.tick()
+        if not as_json:
+            say(f"all views are at tick {report.tick}")
+
+
+def report_of(report: TickReport) -> dict[str, Any]:
+    """A tick's report for programs."""
+    frontier = {topic: {str(part): offset for part, offset in of.items()} for topic, of in report.frontier.items()}
+    return {
+        "tick": report.tick, "rows_in": report.rows_in, "seconds": round(report.seconds, 4), "behind": report.behind,
+        "frontier": frontier,
+        "views": [
+            {"view": each.view, "changes": each.changes, "rows_read": each.rows_read, "actions": each.actions,
+             "seconds": round(each.seconds, 4)}
+            for each in report.views
+        ],
+    }  # fmt: skip
+
+
+def sentence_of(report: TickReport) -> str:
+    """A tick's report for people."""
+    moved = [f"{each.view} {each.changes:,}" for each in report.views if each.changes]
+    changes = f"changes: {', '.join(moved)}" if moved else "no view changed"
+    behind = f"; {report.behind:,} rows behind" if report.behind else ""
+    return f"tick {report.tick}: {report.rows_in:,} rows in {report.seconds:.2f} s; {changes}{behind}"
