@@ -128,9 +128,9 @@ class Arrangements:
             hashes = np.unique(Order(tuple(keys.schema.names), order.comparisons).hashes(keys))
             for piece in pieces:
                 for block in arrangement.blocks(piece, schema):
-                    rows = block.find(hashes)
+                    rows = block.find(hashes, result.names)
                     if rows is not None:
-                        found.append(rows.select(result.names))
+                        found.append(rows)
         table = pa.Table.from_batches(found, schema=result)
         return net(table).select([*(name for name in wanted if name != WEIGHT), WEIGHT])
 

@@ -46,33 +46,35 @@ class Part:
     plain: bool  # each weight is 1
 
 
-def consolidated(parts: Sequence[Part], columns: pa.Schema, *, key: Sequence[str]) -> Part:
-    """The parts added up, with positive weights only: ``columns`` (with the key, if any) and ``_weight``.
+def consolidated(parts: Sequence[Part], columns: pa.Schema, *, key: Sequence[str]) -> list[Part]:
+    """The parts added up, as parts with positive weights only: ``columns`` (with the key, if any) and ``_weight``.
 
-    With a ``key``, the content (not each part) has at most one row for each of its values. Equal rows may still stand
-    in several rows of the answer.
+    With a ``key``, the content (not each part) has at most one row for each of its values, and each positive part was
+    written at once. Equal rows may still stand in several rows of the answer.
     """
     positive = [part for part in parts if part.positive]
     tail = [part for part in parts if not part.positive]
-    if not tail:
-        return _union(positive)
-    if not positive:
-        return _grouped(_union(tail), columns)
+    if not tail or not positive:
+        return positive or [_grouped(_union(tail), columns)]
     big = max(positive, key=lambda part: part.rows)
     others = [part for part in parts if part is not big]
-    matching = [field.name for field in columns if field.name in key] if key else _hashable(columns)
     if key and sum(part.rows for part in others) <= TAIL_ROWS_MAX:
-        return _replaced(big, _grouped(_union(others), columns, all_signs=True), matching)
+        return _replaced(big, netted(_union(others).frame, columns.names), key)
+    matching = list(key) or _hashable(columns)
     if matching and sum(part.rows for part in tail) <= TAIL_ROWS_MAX:
         return _regrouped(_union(positive), _union(tail), columns, matching)
-    return _grouped(_union([*positive, *tail]), columns)
+    return [_grouped(_union(parts), columns)]
 
 
-def expanded(part: Part, columns: Sequence[str]) -> DataFrame:
-    """These columns of a consolidated part, each row as often as its weight says."""
+def expanded(parts: Sequence[Part], columns: Sequence[str]) -> DataFrame:
+    """These columns of positive parts, each row as often as its weight says."""
+    frames = [_expanded(part, [quoted(name) for name in columns]) for part in parts]
+    return functools.reduce(lambda one, other: one.union(other), frames)
+
+
+def _expanded(part: Part, names: Sequence[str]) -> DataFrame:
     from pyspark.sql import functions
 
-    names = [quoted(name) for name in columns]
     if part.plain:
         return part.frame.select(*names)
     chunk = functions.expr(f"explode(sequence(0L, ({WEIGHT} - 1) div {REPEATED_MAX}))")
@@ -85,9 +87,9 @@ def netted(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
     """Equal rows added up, with weights of either sign; those that come to nothing are left out."""
     from pyspark.sql import functions
 
-    names = [quoted(name) for name in columns]
+    names = [quoted(name) for name in columns if name != WEIGHT]
     sums = frame.groupBy(*names).agg(functions.sum(WEIGHT).alias(WEIGHT))
-    return sums.where(f"{WEIGHT} <> 0").select(*names, WEIGHT)
+    return sums.where(f"{WEIGHT} <> 0").select(*map(quoted, columns))
 
 
 def _union(parts: Sequence[Part]) -> Part:
@@ -100,32 +102,33 @@ def _union(parts: Sequence[Part]) -> Part:
     )
 
 
-def _grouped(part: Part, columns: pa.Schema, *, all_signs: bool = False) -> Part:
-    frame = netted(part.frame, [name for name in columns.names if name != WEIGHT])
-    return Part(frame if all_signs else frame.where(f"{WEIGHT} > 0"), part.rows, positive=not all_signs, plain=False)
+def _grouped(part: Part, columns: pa.Schema) -> Part:
+    return Part(netted(part.frame, columns.names).where(f"{WEIGHT} > 0"), part.rows, positive=True, plain=False)
 
 
-def _replaced(big: Part, tail: Part, key: Sequence[str]) -> Part:
+def _replaced(big: Part, tail: DataFrame, key: Sequence[str]) -> list[Part]:
     """One scan: the rows of ``big`` whose key the netted tail does not take away, and what the tail adds."""
     from pyspark.sql import functions
 
     names = {name: quoted(f"_taken_{name}") for name in key}
-    taken = tail.frame.where(f"{WEIGHT} < 0").selectExpr(
+    taken = tail.where(f"{WEIGHT} < 0").selectExpr(
         f"{_hash(key)} AS {HIT}",
         *(f"{quoted(name)} AS {other}" for name, other in names.items()),
         f"{WEIGHT} AS _taken",
     )
     equal = " AND ".join(f"{quoted(name)} <=> {other}" for name, other in names.items())
     # The second half is never true. It keeps Spark from joining by the key's columns instead of by one number, which
-    # it finds several times faster; the first half makes sure that two keys with one hash are not taken for one.
+    # it finds faster; the first half makes sure that two keys with one hash are not taken for one.
     condition = functions.expr(f"{_hash(key)} = {HIT} AND (({equal}) OR _taken > 0)")
     passing = big.frame.join(functions.broadcast(taken), condition, "leftanti")
-    added = tail.frame.where(f"{WEIGHT} > 0")
-    # The key is unique, so each weight is 1 whatever is known about the tail.
-    return Part(passing.union(added), big.rows + tail.rows, positive=True, plain=True)
+    # The key is unique, so each weight that is left is 1.
+    return [
+        Part(passing, big.rows, positive=True, plain=big.plain),
+        Part(tail.where(f"{WEIGHT} > 0"), 0, positive=True, plain=True),
+    ]
 
 
-def _regrouped(positive: Part, tail: Part, columns: pa.Schema, matching: Sequence[str]) -> Part:
+def _regrouped(positive: Part, tail: Part, columns: pa.Schema, matching: Sequence[str]) -> list[Part]:
     """Two scans: rows that are not hit pass, rows that are hit are grouped with the tail."""
     from pyspark.sql import functions
 
@@ -133,8 +136,8 @@ def _regrouped(positive: Part, tail: Part, columns: pa.Schema, matching: Sequenc
     condition = functions.expr(f"{_hash(matching)} = {HIT}")
     passing = positive.frame.join(hits, condition, "leftanti")
     hit = positive.frame.join(hits, condition, "leftsemi")
-    rest = _grouped(Part(hit.union(tail.frame), tail.rows, positive=False, plain=False), columns)
-    return Part(passing.union(rest.frame), positive.rows + tail.rows, positive=True, plain=False)
+    together = Part(hit.union(tail.frame), tail.rows, positive=False, plain=False)
+    return [Part(passing, positive.rows, positive=True, plain=positive.plain), _grouped(together, columns)]
 
 
 def _hash(names: Sequence[str]) -> str:

@@ -62,16 +62,17 @@ class Block:
         self.rows = rows
         self.hashes: Hashes = rows.column(0).to_numpy()
 
-    def find(self, hashes: Hashes) -> pa.RecordBatch | None:
-        """The rows that have one of these hashes (sorted, each once); None when there is none."""
-        starts = np.searchsorted(self.hashes, hashes, side="left")
-        counts = np.searchsorted(self.hashes, hashes, side="right") - starts
-        total = int(counts.sum())
-        if not total:
+    def find(self, hashes: Hashes, columns: Sequence[str]) -> pa.RecordBatch | None:
+        """These columns of the rows that have one of the hashes (sorted, each once); None when there is none."""
+        starts = np.searchsorted(self.hashes, hashes)
+        there = self.hashes[np.minimum(starts, len(self.hashes) - 1)] == hashes
+        starts, found = starts[there], hashes[there]
+        if not len(found):
             return None
+        counts = np.searchsorted(self.hashes, found, side="right") - starts
         before = np.cumsum(counts) - counts  # how many rows the hashes before this one have found
-        places = np.arange(total) + np.repeat(starts - before, counts)
-        return self.rows.take(pa.array(places))
+        places = np.arange(int(counts.sum())) + np.repeat(starts - before, counts)
+        return self.rows.select(columns).take(pa.array(places))
 
 
 def sort_blocks(batches: Iterable[pa.RecordBatch], order: Order, held: pa.Schema) -> Iterator[Block]:

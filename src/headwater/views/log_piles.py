@@ -123,7 +123,7 @@ class LogPile:
         if changes is not None and changes.rows:
             plain = changes.weighed.weight_max == 1
             part = Part(changes.frame(spark), changes.rows, positive=True, plain=plain)
-            frame = frame.select(*map(quoted, every)).union(expanded(part, every))
+            frame = frame.select(*map(quoted, every)).union(expanded([part], every))
         return (restrict(frame) if restrict else frame).select(*map(quoted, names))
 
     def lookup(self, columns: Sequence[str], keys: pa.Table, wanted: Sequence[str]) -> pa.Table:

@@ -12,8 +12,10 @@ Read next: ``runs.py`` for the files, ``bags.py`` and ``arrangements.py`` for th
 
 from __future__ import annotations
 
+import functools
 import shutil
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -95,26 +97,22 @@ class Pile:
         """The weighted rows of some neighbouring runs with what cancels out left out, as far as it is worth while."""
         names = [name for name in self.schema.names if name != WEIGHT]
         if runs[0] == self.runs[0]:
-            frame = self._consolidated(self._parts(spark, runs), names, None).frame
+            parts = self._consolidated(self._parts(spark, runs), names, None)
+            frame = functools.reduce(lambda one, other: one.union(other), [part.frame for part in parts])
         elif all(run.positive for run in runs):
             frame = self._scan(spark, runs)
         else:
             frame = netted(self._scan(spark, runs), names)
         return frame.select(*map(quoted, self.schema.names))
 
-    def _consolidated(self, parts: Sequence[Part], names: Sequence[str], restrict: Restriction | None) -> Part:
-        # Without a key a row is known by all its columns, so all are read where rows are taken away.
-        pruned = bool(self.key) or all(part.positive for part in parts)
-        needed = set(names) | set(self.key) if pruned else set(self.schema.names)
-        fields = pa.schema([field for field in self.schema if field.name in needed or field.name == WEIGHT])
-        selected = [
-            Part(
-                (restrict(part.frame) if restrict else part.frame).select(*map(quoted, fields.names)),
-                part.rows, part.positive, part.plain,
-            )
-            for part in parts
-        ]  # fmt: skip
-        return consolidated(selected, fields, key=self.key)
+    def _consolidated(self, parts: Sequence[Part], names: Sequence[str], restrict: Restriction | None) -> list[Part]:
+        needed = {*names, *self.key, WEIGHT}
+        fields = pa.schema([field for field in self.schema if field.name in needed])
+        columns = [quoted(name) for name in fields.names]
+        restricted = [
+            replace(part, frame=(restrict(part.frame) if restrict else part.frame).select(*columns)) for part in parts
+        ]
+        return consolidated(restricted, fields, key=self.key)
 
     def lookup(self, columns: Sequence[str], keys: pa.Table, wanted: Sequence[str]) -> pa.Table:
         """The rows whose ``columns`` equal some row of ``keys``, column by column: ``wanted`` and ``_weight``.
