@@ -15,7 +15,16 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from headwater.views.compiler.drafts import Describe, Draft, FlowDraft, KeyedDraft, Unsupported, Workshop, describe_flow, inferred
+from headwater.views.compiler.drafts import (
+    Describe,
+    Draft,
+    FlowDraft,
+    KeyedDraft,
+    Unsupported,
+    Workshop,
+    describe_flow,
+    inferred,
+)
 from headwater.views.compiler.expressions import bare, column
 from headwater.views.compiler.flow import Flow, Mention, Product, leaves
 from headwater.views.compiler.functions import check_functions

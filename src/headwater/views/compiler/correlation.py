@@ -135,7 +135,9 @@ def correlated(query: exp.Query, member: Node | None) -> Correlated:
     query.set("distinct", None)
     inner = defined(query)
     for clause in (query.args.get("where"), *(query.args.get("joins") or [])):
-        if clause is None or (isinstance(clause, exp.Join) and (clause.side or clause.kind not in ("", "INNER", "CROSS"))):
+        if clause is None or (
+            isinstance(clause, exp.Join) and (clause.side or clause.kind not in ("", "INNER", "CROSS"))
+        ):
             continue
         name = "on" if isinstance(clause, exp.Join) else "this"
         stays: list[Node] = []

@@ -126,9 +126,7 @@ def _keep_rows(block: Block, found: Correlated, *, exists: bool) -> None:
     flow = workshop.compile(inner)
     sides = (
         side_of(workshop, left, block.items[left], names, outer),
-        side_of(
-            workshop, right, flow, list(flow.names), [column(right, name) for name in flow.names[: len(outer)]]
-        ),
+        side_of(workshop, right, flow, list(flow.names), [column(right, name) for name in flow.names[: len(outer)]]),
     )
     kept = comparable_keys(workshop, *sides, len(outer))
     inputs = [each.to_input(workshop, kept) for each in sides]
@@ -140,7 +138,9 @@ def _keep_rows(block: Block, found: Correlated, *, exists: bool) -> None:
     test: Node = exp.Exists(this=matching)
     select.set("where", exp.Where(this=conjunction([*own, test if exists else exp.Not(this=test)])))
     keys: list[Node] = [column(left, f"k__{place}") for place in kept]
-    what = f"{workshop.shown_source(block.items[left])} {'semi' if exists else 'anti'} join {workshop.shown_source(flow)}"
+    what = (
+        f"{workshop.shown_source(block.items[left])} {'semi' if exists else 'anti'} join {workshop.shown_source(flow)}"
+    )
     stage = keyed(workshop, select, keys, inputs, what=what, key=None)
     block.replace_source((left,), stage, visible)
 
@@ -330,7 +330,11 @@ def _is_null_when_empty(value: Node) -> bool:
         return False
     node_kinds = (*ARITHMETIC, exp.Literal)
     inside = {id(part) for call in found for part in call.walk()}
-    return all(isinstance(part, node_kinds) or isinstance(part, exp.DataType) for part in value.walk() if id(part) not in inside)
+    return all(
+        isinstance(part, node_kinds) or isinstance(part, exp.DataType)
+        for part in value.walk()
+        if id(part) not in inside
+    )
 
 
 def _when_empty(value: Node) -> Node:
