@@ -78,7 +78,7 @@ def aggregate(block: Block) -> None:
     calls = _distinct_calls(block.rest)
     if any(map(has_subquery, (*groups, *calls))):
         raise Unsupported("a subquery inside an aggregate or a group")
-    if expand_distinct(block, groups, calls, accumulators_of):
+    if expand_distinct(block, groups, calls, aggregate=aggregate, accumulates=_accumulates):
         groups, calls = group_expressions(block.rest, aggregates)[0], _distinct_calls(block.rest)
     flow = _accumulate(block, groups, calls) or _by_group(block, groups, calls)
     _read_from(block, flow, groups, calls)
@@ -124,6 +124,10 @@ def accumulators_of(block: Block, calls: list[Node]) -> list[Accumulator] | None
             return None
         found.append(kept)
     return found
+
+
+def _accumulates(block: Block, calls: list[Node]) -> bool:
+    return accumulators_of(block, calls) is not None
 
 
 def _accumulate(block: Block, groups: list[Node], calls: list[Node]) -> Flow | None:

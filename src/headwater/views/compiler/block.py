@@ -35,6 +35,7 @@ class Block:
     laterals: list[exp.Lateral] = field(default_factory=list)
     where: list[Node] = field(default_factory=list)
     joins: list[exp.Join] = field(default_factory=list)  # those still to come
+    watched: list[list[Node]] = field(default_factory=list)  # what somebody holds in hand meanwhile
 
     def add(self, alias: str, source: Source) -> None:
         """Join a source. What a plain product is made of becomes the block's own, so that joins can be reordered."""
@@ -52,6 +53,8 @@ class Block:
         yield from self.laterals
         yield from self.where
         yield from self.joins
+        for held in self.watched:
+            yield from held
 
     def substitute(self, replacement: Callable[[exp.Column], Node | None]) -> None:
         """Exchange columns everywhere."""
@@ -60,6 +63,15 @@ class Block:
         self.laterals = [cast(exp.Lateral, substitute(part, replacement)) for part in self.laterals]
         self.where = [substitute(part, replacement) for part in self.where]
         self.joins = [cast(exp.Join, substitute(part, replacement)) for part in self.joins]
+        self.watched = [[substitute(part, replacement) for part in held] for held in self.watched]
+
+    def watch(self, *expressions: Node) -> None:
+        """Keep expressions in step with the block until ``unwatch`` gives them back."""
+        self.watched.append([expression.copy() for expression in expressions])
+
+    def unwatch(self) -> list[Node]:
+        """What was given to the last ``watch``, with every column as it is called now."""
+        return self.watched.pop()
 
     def used(self, *aliases: str) -> list[tuple[str, str]]:
         """The columns of some sources that something mentions."""

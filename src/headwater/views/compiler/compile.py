@@ -15,7 +15,16 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from headwater.views.compiler.drafts import Describe, Draft, FlowDraft, KeyedDraft, Workshop, describe_flow, inferred
+from headwater.views.compiler.drafts import (
+    Describe,
+    Draft,
+    FlowDraft,
+    KeyedDraft,
+    Unsupported,
+    Workshop,
+    describe_flow,
+    inferred,
+)
 from headwater.views.compiler.expressions import bare, column
 from headwater.views.compiler.flow import Flow, Mention, Product, leaves
 from headwater.views.compiler.functions import check_functions
@@ -52,9 +61,12 @@ def compile_view(
     if parsed.opaque is not None:
         return _opaque(name, sql, parsed, reads, workshop)
     settled = settle(parsed.query, relations, sql)
-    flow = compile_query(workshop, settled.query)
-    flow = _named(flow, settled.names)
-    last = _last(workshop, flow)
+    try:
+        flow = _named(compile_query(workshop, settled.query), settled.names)
+        last = _last(workshop, flow)
+    except Unsupported as reason:  # not even a SELECT of it can be computed by itself
+        parsed.opaque = str(reason)
+        return _opaque(name, sql, parsed, reads, workshop)
     stages = _assemble(name, workshop, last)
     return ViewPlan(
         name=name,

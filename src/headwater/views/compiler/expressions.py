@@ -52,7 +52,22 @@ def conjuncts(condition: Node | None) -> list[Node]:
         return [*conjuncts(inner.this), *conjuncts(inner.expression)]
     if isinstance(inner, exp.Boolean) and inner.this:
         return []
+    if isinstance(inner, exp.Or):
+        return _common_first(inner)
     return [inner]
+
+
+def _common_first(either: exp.Or) -> list[Node]:
+    """``(a AND b) OR (a AND c)`` is ``a AND (b OR c)``: what all alternatives ask for stands for itself, and may join."""
+    alternatives = [conjuncts(part) for part in either.flatten()]
+    first, *others = alternatives
+    common = [part for part in first if all(position(part, other) is not None for other in others)]
+    if not common:
+        return [either]
+    rests = [conjunction(part for part in each if position(part, common) is None) for each in alternatives]
+    if any(rest is None for rest in rests):  # a OR (a AND b) is a
+        return common
+    return [*common, exp.or_(*[rest for rest in rests if rest is not None])]
 
 
 def conjunction(conditions: Iterable[Node]) -> Node | None:

@@ -14,14 +14,25 @@ from itertools import combinations
 
 from sqlglot import exp
 
-from headwater.views.compiler.accumulators import Accumulator
 from headwater.views.compiler.block import Block
 from headwater.views.compiler.drafts import Unsupported
-from headwater.views.compiler.expressions import Node, column, columns, named, output_name, position, unaliased
+from headwater.views.compiler.expressions import (
+    Node,
+    canonical,
+    column,
+    columns,
+    conjunction,
+    named,
+    output_name,
+    position,
+    unaliased,
+)
 from headwater.views.compiler.flow import Rows
 from headwater.views.compiler.functions import aggregate_name
 
 Aggregates = Callable[[Node], Iterator[Node]]
+
+COUNTED = {"count": exp.Count, "sum": exp.Sum, "avg": exp.Avg}
 
 FAMILIES = (exp.Rollup, exp.Cube, exp.GroupingSets)
 
@@ -187,11 +198,103 @@ def expand_distinct(
     block: Block,
     groups: list[Node],
     calls: list[Node],
-    accumulators_of: Callable[[Block, list[Node]], list[Accumulator] | None],
+    *,
+    aggregate: Callable[[Block], None],
+    accumulates: Callable[[Block, list[Node]], bool],
 ) -> bool:
     """Turn aggregates over DISTINCT values into plain ones over an aggregation by group and value.
 
     Each row is repeated once for the plain aggregates (tag 0) and once for each DISTINCT; the inner aggregation is by
     group, tag and value; the outer one counts or sums the values of each tag. False: nothing was done.
     """
-    return False
+    over_distinct = [call for call in calls if _distinct_values(call) is not None]
+    plain = [call for call in calls if _distinct_values(call) is None]
+    if not over_distinct or any(_name(call) not in COUNTED for call in over_distinct):
+        return False
+    if any(_name(call) in ("min", "max") for call in plain) or not accumulates(block, plain):
+        return False
+    inner = Block(
+        block.workshop, exp.Select(), dict(block.items), [*block.conditions], [*block.laterals], [*block.where]
+    )
+    tag = _tags(inner, len(over_distinct) + 1) if plain or len(over_distinct) > 1 else None
+    columns_of: dict[str, Node] = {f"g__{place}": group for place, group in enumerate(groups)}
+    columns_of |= {"tag": tag} if tag is not None else {}
+    values: list[list[str]] = []
+    for number, call in enumerate(over_distinct, start=1):
+        names = [f"v__{number}_{place}" for place in range(len(_distinct_values(call) or ()))]
+        columns_of |= dict(zip(names, _tagged(call, tag, number), strict=True))
+        values.append(names)
+    inner.rest = exp.Select(expressions=[named(part, name) for name, part in columns_of.items()])
+    for place, call in enumerate(plain):
+        inner.rest.append("expressions", named(call, f"p__{place}"))
+    inner.rest.set("group", exp.Group(expressions=[part.copy() for part in columns_of.values()]))
+    aggregate(inner)
+    flow = inner.product({output_name(part): unaliased(part) for part in inner.rest.expressions})
+    types = {found.name: found.type for found in block.workshop.types_of(flow)}
+
+    alias = block.start_over(flow)
+    known = {canonical(group): column(alias, f"g__{place}") for place, group in enumerate(groups)}
+    new_calls: dict[Node, Node] = {}
+    for call, names in zip(over_distinct, values, strict=True):
+        new_calls[canonical(call)] = _over_values(call, [column(alias, name) for name in names])
+    for place, call in enumerate(plain):
+        name = f"p__{place}"
+        new_calls[canonical(call)] = _over_one(call, column(alias, "tag"), column(alias, name), types[name])
+
+    def change(node: Node) -> Node:
+        if isinstance(node, exp.Alias | exp.Identifier):
+            return node
+        found = new_calls.get(canonical(node)) or known.get(canonical(node))
+        return found.copy() if found is not None else node
+
+    block.rest.set("group", exp.Group(expressions=list(known.values())) if groups else None)
+    rest = block.rest.transform(lambda node: node if isinstance(node, exp.Group) else change(node))
+    assert isinstance(rest, exp.Select)
+    block.rest = rest
+    block.settle(alias)
+    return True
+
+
+def _call(call: Node) -> Node:
+    return call.this if isinstance(call, exp.Filter) else call
+
+
+def _name(call: Node) -> str | None:
+    return aggregate_name(_call(call))
+
+
+def _distinct_values(call: Node) -> list[Node] | None:
+    given = _call(call).args.get("this")
+    return list(given.expressions) if isinstance(given, exp.Distinct) else None
+
+
+def _tagged(call: Node, tag: Node | None, number: int) -> list[Node]:
+    """The values of a DISTINCT, null on rows that are not repeated for it or that its FILTER leaves out."""
+    tests: list[Node] = [exp.EQ(this=tag.copy(), expression=exp.Literal.number(number))] if tag is not None else []
+    tests += [call.expression.this.copy()] if isinstance(call, exp.Filter) else []
+    values = _distinct_values(call) or []
+    condition = conjunction(tests)
+    if condition is None:
+        return [value.copy() for value in values]
+    return [exp.Case(ifs=[exp.If(this=condition.copy(), true=value.copy())]) for value in values]
+
+
+def _over_values(call: Node, values: list[Node]) -> Node:
+    kind = COUNTED[_name(call) or ""]
+    if kind is exp.Count and len(values) > 1:
+        known = [exp.Not(this=exp.Is(this=value, expression=exp.Null())) for value in values]
+        return exp.CountIf(this=conjunction(known))
+    return kind(this=values[0])
+
+
+def _over_one(call: Node, tag: Node, value: Node, kind: str | None) -> Node:
+    """A plain aggregate read from the one row of its group that has tag 0."""
+    test = exp.EQ(this=tag, expression=exp.Literal.number(0))
+    only = exp.Case(ifs=[exp.If(this=test, true=value)])
+    name = _name(call)
+    if name in ("bool_or", "bool_and"):
+        return exp.LogicalOr(this=only)
+    total: Node = exp.Sum(this=only)
+    if name in ("count", "count_if"):
+        return exp.Coalesce(this=total, expressions=[exp.Literal.number(0)])
+    return exp.cast(total, kind, dialect="spark") if kind is not None else total

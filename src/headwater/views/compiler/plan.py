@@ -55,6 +55,7 @@ class Relation:
     columns: tuple[Column, ...]
     key: tuple[str, ...] = ()  # unique, when not empty
     append_only: bool = False  # rows never leave: no negative weights, ever
+    not_null: tuple[str, ...] = ()  # columns that never hold a null: saves NOT IN a stage
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,354 @@
-def filter_by_subqueries(block):
-    from headwater.views.compiler.drafts import Unsupported
-    from headwater.views.compiler.expressions import has_subquery
+"""Subqueries: EXISTS, IN and scalar subqueries become joins.
 
-    if any(map(has_subquery, (*block.where, *block.conditions))):
-        raise Unsupported("subquery")
+What it is: a correlated subquery is taken apart into a query that stands for itself and the conditions that tie it to
+the outer one; then a semi join is an inner join with the distinct keys, an anti join is a stage keyed by the equality
+columns, a scalar subquery is an aggregation by them, and what is not correlated is one row that is joined to all.
+Invariants: a subquery that cannot be taken apart raises ``Unsupported``; its SELECT is then computed whole. The number
+of rows of the outer query never changes through a join made here.
+Not here: how a correlated condition is told from others (``correlation.py``); outer joins (``joining.py``).
+Read next: ``correlation.py``.
+"""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from headwater.views.compiler.aggregation import aggregates, distinct, is_grouped
+from headwater.views.compiler.block import Block, output_names
+from headwater.views.compiler.correlation import Correlated, correlated
+from headwater.views.compiler.drafts import Unsupported
+from headwater.views.compiler.expressions import (
+    Node,
+    column,
+    columns,
+    conjunction,
+    has_subquery,
+    named,
+    output_name,
+    outside,
+    replaced,
+    sources,
+    unaliased,
+)
+from headwater.views.compiler.flow import Flow
+from headwater.views.compiler.functions import aggregate_name
+from headwater.views.compiler.joining import comparable_keys, outer_join, side_of
+from headwater.views.compiler.keyed import keyed
+from headwater.views.compiler.uniqueness import is_unique
+
+ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Neg, exp.Paren, exp.Cast, exp.Subquery)
+COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between)
+COUNTS = {"count", "count_if", "approx_count_distinct", "regr_count"}
+COLLECTIONS = {"collect_list", "collect_set", "array_agg", "listagg", "string_agg"}
 
 
-def project_subqueries(block):
-    from headwater.views.compiler.drafts import Unsupported
-    from headwater.views.compiler.expressions import has_subquery
+def filter_by_subqueries(block: Block) -> None:
+    """Replace the subqueries of a block's conditions by joins."""
+    conditions = [part for part in (*block.conditions, *block.where) if has_subquery(part)]
+    block.conditions = [part for part in block.conditions if not has_subquery(part)]
+    block.where = [part for part in block.where if not has_subquery(part)]
+    waiting = [*conditions]
+    # Anti joins make a stage of a source: first come those that merely add a source, so that the stage has no need
+    # to carry what they look at.
+    waiting.sort(key=_is_negative)
+    while waiting:
+        condition = waiting.pop(0)
+        block.watch(*waiting)
+        _filter(block, condition)
+        waiting = block.unwatch()
 
-    if any(map(has_subquery, block.rest.expressions)):
-        raise Unsupported("subquery")
+
+def _is_negative(condition: Node) -> bool:
+    return isinstance(condition, exp.Not) and isinstance(condition.this.unnest(), exp.Exists | exp.In)
+
+
+def _filter(block: Block, condition: Node) -> None:
+    negative = _is_negative(condition)
+    test = condition.this.unnest() if negative else condition
+    query = _query_of(test)
+    if query is not None and isinstance(test, exp.Exists | exp.In):
+        found = correlated(query, test.this if isinstance(test, exp.In) else None)
+        if not found.equalities and not found.others:
+            condition = _exists_at_all(block, query, negative=negative)
+            block.where.append(condition)
+        elif negative:
+            block.watch(found.equalities[-1].outer if found.equalities else exp.Null())
+            _keep_rows(block, found, exists=False)
+            (member,) = block.unwatch()
+            if isinstance(test, exp.In):
+                _reject_nulls(block, found, query, member)
+        elif found.others:
+            _keep_rows(block, found, exists=True)
+        else:
+            _join_distinct(block, found)
+        return
+    condition = _replace_subqueries(block, condition, filters=True)
+    block.where.append(condition)
+
+
+def _query_of(test: Node) -> exp.Query | None:
+    """The query of EXISTS (…) or x IN (…)."""
+    found = test.args.get("query") if isinstance(test, exp.In) else test.this if isinstance(test, exp.Exists) else None
+    found = found.unnest() if found is not None else None
+    return found if isinstance(found, exp.Query) else None
+
+
+def _join_distinct(block: Block, found: Correlated) -> None:
+    """A semi join by equalities alone: an inner join with the distinct values of the other side."""
+    flow = block.workshop.compile(found.keys_query())
+    if not is_unique(block.workshop, flow, flow.names):
+        flow = distinct(block.workshop, flow)
+    alias = block.workshop.fresh("matches")
+    for name, equality in zip(flow.names, found.equalities, strict=True):
+        block.conditions.append(exp.EQ(this=equality.outer.copy(), expression=column(alias, name)))
+    block.add(alias, flow)
+
+
+def _keep_rows(block: Block, found: Correlated, *, exists: bool) -> None:
+    """Replace the source that the subquery looks at by a stage with those of its rows that have a match, or none."""
+    workshop = block.workshop
+    ties = found.ties()
+    mentioned = {name for tie in ties for name in sources(tie) if block.owns(name)}
+    if len(mentioned) == 1 and mentioned <= set(block.items):
+        (left,) = mentioned
+    else:
+        left, ties = block.merge(*ties)
+        found = found.with_ties(ties)
+    own = [part for part in block.where if sources(part) == {left} and not has_subquery(part)]
+    block.where = [part for part in block.where if not any(part is other for other in own)]
+    pairs = block.used(left)
+    for part in (*ties, *own):
+        pairs += [(left, each.name) for each in columns(part) if each.table == left]
+    visible = output_names(block.used(left) or list(dict.fromkeys(pairs))[:1])
+    names = list(dict.fromkeys(name for _, name in pairs))
+    inner, right = found.source_query(), workshop.fresh("others")
+    outer = [equality.outer for equality in found.equalities]
+    flow = workshop.compile(inner)
+    sides = (
+        side_of(workshop, left, block.items[left], names, outer),
+        side_of(workshop, right, flow, list(flow.names), [column(right, name) for name in flow.names[: len(outer)]]),
+    )
+    kept = comparable_keys(workshop, *sides, len(outer))
+    inputs = [each.to_input(workshop, kept) for each in sides]
+    select = exp.Select(expressions=[named(column(*pair), name) for pair, name in visible.items()])
+    select.set("from_", exp.From(this=inputs[0].source))
+    matching = exp.Select(expressions=[named(exp.Literal.number(1), "one")])
+    matching.set("from_", exp.From(this=inputs[1].source))
+    matching.set("where", exp.Where(this=conjunction(found.ties_to(right))))
+    test: Node = exp.Exists(this=matching)
+    select.set("where", exp.Where(this=conjunction([*own, test if exists else exp.Not(this=test)])))
+    keys: list[Node] = [column(left, f"k__{place}") for place in kept]
+    what = (
+        f"{workshop.shown_source(block.items[left])} {'semi' if exists else 'anti'} join {workshop.shown_source(flow)}"
+    )
+    stage = keyed(workshop, select, keys, inputs, what=what, key=None)
+    block.replace_source((left,), stage, visible)
+
+
+def _reject_nulls(block: Block, found: Correlated, query: exp.Query, member: Node) -> None:
+    """x NOT IN (…) is more than an anti join: with a null inside it holds for no x, and for a null x only if the list
+    is empty."""
+    if outside(query):
+        raise Unsupported("NOT IN with a correlated subquery")
+    may_be_null = not found.never_null(block.workshop)
+    inner = exp.Select(expressions=[named(exp.Count(this=exp.Star()), "rows")])
+    name = output_name(query.selects[0])
+    alias = block.workshop.fresh("list")
+    if may_be_null:
+        nulls = exp.CountIf(this=exp.Is(this=column(alias, name), expression=exp.Null()))
+        inner.append("expressions", named(nulls, "nulls"))
+    inner.set("from_", exp.From(this=_derived(query, alias)))
+    one = block.workshop.fresh("one")
+    flow = block.workshop.compile(inner)
+    empty = exp.EQ(this=column(one, "rows"), expression=exp.Literal.number(0))
+    known: Node = exp.Not(this=exp.Is(this=exp.paren(member), expression=exp.Null()))
+    if may_be_null:
+        known = exp.and_(known, exp.EQ(this=column(one, "nulls"), expression=exp.Literal.number(0)))
+    condition = _joined(block, one, flow, exp.or_(empty, known))
+    block.where.append(condition)
+
+
+def _joined(block: Block, alias: str, flow: Flow, expression: Node) -> Node:
+    """Join a flow under a name. Gives the expression over it as it is called when that is done."""
+    block.watch(expression)
+    block.add(alias, flow)
+    return block.unwatch()[0]
+
+
+def _derived(query: exp.Query, alias: str) -> exp.Subquery:
+    name = exp.TableAlias(this=exp.to_identifier(alias, quoted=True))
+    return exp.Subquery(this=query.copy(), alias=name)
+
+
+def _exists_at_all(block: Block, query: exp.Query, *, negative: bool = False) -> Node:
+    """EXISTS of a query that is not correlated: one row says how many there are."""
+    inner = exp.Select(expressions=[named(exp.Count(this=exp.Star()), "rows")])
+    inner.set("from_", exp.From(this=_derived(query, block.workshop.fresh("any"))))
+    alias = block.workshop.fresh("one")
+    test = exp.EQ if negative else exp.GT
+    condition = test(this=column(alias, "rows"), expression=exp.Literal.number(0))
+    return _joined(block, alias, block.workshop.compile(inner), condition)
+
+
+def project_subqueries(block: Block) -> None:
+    """Replace the subqueries of a block's outputs by joins."""
+    for clause in ("qualify", "order"):
+        if block.rest.args.get(clause) and has_subquery(block.rest.args[clause]):
+            raise Unsupported(f"a subquery in {clause.upper()}")
+    while True:
+        place = next((at for at, part in enumerate(block.rest.expressions) if has_subquery(part)), None)
+        if place is None:
+            return
+        projection = block.rest.expressions[place]
+        value = _replace_subqueries(block, unaliased(projection), filters=False)
+        block.rest.expressions[place].replace(named(value, output_name(projection)))
+
+
+def _replace_subqueries(block: Block, expression: Node, *, filters: bool) -> Node:
+    """An expression with its subqueries replaced by columns of sources that are joined for them."""
+    expression = expression.copy()
+    while True:
+        found = _outermost(expression)
+        if found is None:
+            return expression
+        block.watch(expression)
+        if isinstance(found, exp.Exists | exp.In):
+            value = _mark(block, found, nulls_matter=not (filters and _is_monotone(found, expression)))
+        else:
+            value = _scalar(block, found, rejects_null=filters and _rejects_null(found, expression))
+        # The joins may have rewritten the expression: find the subquery again, in the rewritten one.
+        (expression,) = block.unwatch()
+        again = _outermost(expression)
+        assert again is not None
+        expression = replaced(expression, again, value)
+
+
+def _outermost(expression: Node) -> Node | None:
+    for node in expression.walk(bfs=False):
+        if isinstance(node, exp.Exists) or (isinstance(node, exp.In) and node.args.get("query") is not None):
+            return node
+        if isinstance(node, exp.Subquery):
+            return node
+    return None
+
+
+def _is_monotone(found: Node, expression: Node) -> bool:
+    """Whether only AND and OR stand above: then NULL and FALSE are the same to a filter."""
+    node = found
+    while node is not expression:
+        node = node.parent
+        if not isinstance(node, exp.And | exp.Or | exp.Paren):
+            return False
+    return True
+
+
+def _rejects_null(found: Node, expression: Node) -> bool:
+    """Whether the condition fails when the subquery is NULL."""
+    node = found
+    while node is not expression:
+        node = node.parent
+        if not isinstance(node, (*ARITHMETIC, *COMPARISONS)):
+            return False
+    return isinstance(expression, COMPARISONS)
+
+
+def _mark(block: Block, test: exp.Exists | exp.In, *, nulls_matter: bool) -> Node:
+    """EXISTS or IN as a value: join the distinct keys and look whether there was one."""
+    query = _query_of(test)
+    if query is None or (isinstance(test, exp.In) and nulls_matter):
+        raise Unsupported("IN (SELECT …) as a value")
+    found = correlated(query, test.this if isinstance(test, exp.In) else None)
+    if found.others:
+        raise Unsupported("EXISTS as a value, with more than equalities")
+    if not found.equalities:
+        return _exists_at_all(block, query)
+    flow = block.workshop.compile(found.keys_query())
+    if not is_unique(block.workshop, flow, flow.names):
+        flow = distinct(block.workshop, flow)
+    (key,) = _left_join(block, found, flow, flow.names[0])
+    return exp.Not(this=exp.Is(this=key, expression=exp.Null()))
+
+
+def _left_join(block: Block, found: Correlated, flow: Flow, *names: str) -> list[Node]:
+    """Join a flow that has at most one row for each key. Gives columns of it, null where there is no such row."""
+    alias = block.workshop.fresh("value")
+    on: list[Node] = [
+        exp.EQ(this=equality.outer.copy(), expression=column(alias, key))
+        for key, equality in zip(flow.names, found.equalities, strict=False)
+    ]
+    block.watch(*(column(alias, name) for name in names))
+    outer_join(block, alias, flow, on, "LEFT")
+    return block.unwatch()
+
+
+def _scalar(block: Block, subquery: Node, *, rejects_null: bool) -> Node:
+    """A scalar subquery."""
+    query = subquery.unnest()
+    if not isinstance(query, exp.Select):
+        raise Unsupported("a scalar subquery that is no SELECT")
+    if not outside(query):
+        return _one_value(block, query)
+    if query.args.get("limit") or query.args.get("distinct"):
+        raise Unsupported("a correlated scalar subquery with DISTINCT or LIMIT")
+    grouped = is_grouped(query)
+    if query.args.get("group") or query.args.get("having"):
+        raise Unsupported("a correlated scalar subquery with GROUP BY")
+    found = correlated(query, None)
+    if found.others or not found.equalities:
+        raise Unsupported("a correlated scalar subquery with more than equalities")
+    value = unaliased(query.selects[0])
+    inner = found.value_query(value, grouped=grouped)
+    flow = block.workshop.compile(inner)
+    keys = flow.names[: len(found.equalities)]
+    if not grouped and not is_unique(block.workshop, flow, keys):
+        raise Unsupported("a scalar subquery that may have several rows")
+    if rejects_null and (not grouped or _is_null_when_empty(value)):
+        alias = block.workshop.fresh("value")
+        for key, equality in zip(keys, found.equalities, strict=True):
+            block.conditions.append(exp.EQ(this=equality.outer.copy(), expression=column(alias, key)))
+        return _joined(block, alias, flow, column(alias, "value"))
+    key, result = _left_join(block, found, flow, keys[0], "value")
+    if not grouped or _is_null_when_empty(value):
+        return result
+    missing = exp.Is(this=key, expression=exp.Null())
+    return exp.Case(ifs=[exp.If(this=missing, true=_when_empty(value))], default=result)
+
+
+def _one_value(block: Block, query: exp.Select) -> Node:
+    """A scalar subquery that is not correlated: one row, joined to all."""
+    if not is_grouped(query) or query.args.get("group") or query.args.get("having") or query.args.get("limit"):
+        raise Unsupported("a scalar subquery that may have no row, or several")
+    alias = block.workshop.fresh("one")
+    flow = block.workshop.compile(query)
+    return _joined(block, alias, flow, column(alias, flow.names[0]))
+
+
+def _is_null_when_empty(value: Node) -> bool:
+    """Whether an expression over aggregates is NULL when there are no rows."""
+    found = list(aggregates(value))
+    if not found or any(_name(call) in COUNTS | COLLECTIONS for call in found):
+        return False
+    node_kinds = (*ARITHMETIC, exp.Literal)
+    inside = {id(part) for call in found for part in call.walk()}
+    return all(
+        isinstance(part, node_kinds) or isinstance(part, exp.DataType)
+        for part in value.walk()
+        if id(part) not in inside
+    )
+
+
+def _when_empty(value: Node) -> Node:
+    """An expression over aggregates as it is when there are no rows: counts are 0, the others NULL."""
+    value = value.copy()
+    if any(_name(call) in COLLECTIONS for call in aggregates(value)):
+        raise Unsupported("a scalar subquery that collects")
+    for call in list(aggregates(value)):
+        new: Node = exp.Literal.number(0) if _name(call) in COUNTS else exp.Null()
+        value = replaced(value, call, new)
+    return value
+
+
+def _name(call: Node) -> str | None:
+    while isinstance(call, exp.Filter | exp.IgnoreNulls | exp.RespectNulls | exp.WithinGroup):
+        call = call.this
+    return aggregate_name(call)
