@@ -20,6 +20,7 @@ Read next: ``duck.py``.
 from __future__ import annotations
 
 import re
+from functools import cache
 
 import duckdb
 import sqlglot
@@ -28,12 +29,16 @@ from sqlglot import exp
 MACROS = (
     "CREATE MACRO rint(x) AS round_even(x, 0)",
     "CREATE MACRO raise_error(message) AS error(message)",
-    # Half up, away from zero: what Spark's division of a decimal by an integer, cast to a decimal, gives.
     """CREATE MACRO decimal_units(x, scale) AS
         CAST(CAST(concat(CAST(x AS VARCHAR), 'E', scale) AS DECIMAL(38, 0)) AS HUGEINT)""",
+    # The text of a decimal that is so many units of 10^-scale: DuckDB reads no text of many digits and 'E-6'.
+    """CREATE MACRO decimal_text(units, scale) AS
+        concat(CASE WHEN units < 0 THEN '-' ELSE '' END, abs(units) // CAST(10 ** scale AS HUGEINT), '.',
+        lpad(CAST(abs(units) % CAST(10 ** scale AS HUGEINT) AS VARCHAR), CAST(scale AS INT), '0'))""",
+    # Half up, away from zero: what Spark's division of a decimal by an integer, cast to a decimal, gives.
     """CREATE MACRO decimal_quotient(x, y, scale, digits) AS
-        concat(CAST(sign(x) * ((2 * abs(decimal_units(x, scale)) * CAST(10 ** (digits - scale) AS HUGEINT)
-        + CAST(y AS HUGEINT)) // (2 * CAST(y AS HUGEINT))) AS VARCHAR), 'E-', digits)""",
+        decimal_text(sign(x) * ((2 * abs(decimal_units(x, scale)) * CAST(10 ** (digits - scale) AS HUGEINT)
+        + CAST(y AS HUGEINT)) // (2 * CAST(y AS HUGEINT))), digits)""",
 )
 
 # DuckDB's names of types, as Spark writes them; what is not here has the same name.
@@ -58,6 +63,7 @@ def connect() -> duckdb.DuckDBPyConnection:
     return connection
 
 
+@cache
 def to_duckdb(sql: str) -> str:
     """Spark SQL as DuckDB runs it."""
     tree = sqlglot.parse_one(sql, read="spark")
@@ -84,7 +90,7 @@ def _bridge(node: exp.Expr) -> exp.Expr:
     if isinstance(node, exp.TryCast) and not node.args.get("safe"):
         node = exp.Cast(this=node.this, to=node.to)
     if isinstance(node, exp.Cast) and node.to.is_type(exp.DType.DECIMAL):
-        return _decimal_quotient(node)
+        return _decimal_of_units(_decimal_quotient(node))
     if isinstance(node, exp.Select):
         return _outer_lateral_views(node)
     return node
@@ -101,6 +107,17 @@ def _decimal_quotient(node: exp.Cast) -> exp.Expr:
         expressions=[quotient.left, quotient.right, exp.Literal.number(scale), exp.Literal.number(digits)],
     )
     return exp.Cast(this=call, to=node.to)
+
+
+def _decimal_of_units(node: exp.Expr) -> exp.Expr:
+    """CAST(CONCAT(CAST(units AS STRING), 'E-6') AS DECIMAL(…, 6)), which the accumulators use."""
+    text = node.this
+    parts = text.expressions if isinstance(text, exp.Concat) else []
+    if len(parts) != 2 or not (isinstance(parts[1], exp.Literal) and parts[1].name.startswith("E-")):
+        return node
+    scale = exp.Literal.number(int(parts[1].name.removeprefix("E-")))
+    units = exp.cast(parts[0].this, "HUGEINT", dialect="duckdb")
+    return exp.Cast(this=exp.Anonymous(this="decimal_text", expressions=[units, scale]), to=node.to)
 
 
 def _is_decimal(node: exp.Expr) -> bool:
@@ -122,7 +139,9 @@ def _outer_lateral_views(select: exp.Select) -> exp.Expr:
         values = call.this
         # An empty or missing array explodes to one null.
         padded = exp.Case(
-            ifs=[exp.If(this=sqlglot.parse_one("size(x) > 0", read="spark").transform(_put(values)), true=values.copy())],
+            ifs=[
+                exp.If(this=sqlglot.parse_one("size(x) > 0", read="spark").transform(_put(values)), true=values.copy())
+            ],
             default=sqlglot.parse_one("array(NULL)", read="spark"),
         )
         lateral.set("outer", None)

@@ -56,7 +56,9 @@ class DuckRunner:
     [(1,), (5,)]
     """
 
-    def __init__(self, relations: Sequence[Relation], views: Sequence[ViewPlan], *, random: Random | None = None) -> None:
+    def __init__(
+        self, relations: Sequence[Relation], views: Sequence[ViewPlan], *, random: Random | None = None
+    ) -> None:
         self._duck = connect()
         self._views = list(views)
         self._random = random or Random(0)
@@ -289,7 +291,9 @@ def in_order_of_lookups(leaves: Sequence[Leaf]) -> list[Leaf]:
     done: list[Leaf] = []
     waiting = list(leaves)
     while waiting:
-        ready = [leaf for leaf in waiting if leaf.lookup is None or leaf.lookup.source in {other.name for other in done}]
+        ready = [
+            leaf for leaf in waiting if leaf.lookup is None or leaf.lookup.source in {other.name for other in done}
+        ]
         assert ready, f"lookups lead in a circle: {waiting}"
         done += ready
         waiting = [leaf for leaf in waiting if leaf not in ready]

@@ -161,9 +161,7 @@ def test_a_whole_stage_emits_only_the_difference_and_a_view_may_read_a_view() ->
         (Column("id", "INT"),),
         (),
         "",
-        terms=(
-            Term("SELECT id + 1 AS id, _weight FROM _l0", (Leaf("_l0", "top", Content.CHANGES, ("id",)),), "_l0"),
-        ),
+        terms=(Term("SELECT id + 1 AS id, _weight FROM _l0", (Leaf("_l0", "top", Content.CHANGES, ("id",)),), "_l0"),),
         constant="SELECT 100 AS id, 1 AS _weight",
     )
     runner = DuckRunner([USERS], [view("top", top), view("above", above)])
