@@ -142,7 +142,7 @@ def test_a_sum_of_tame_doubles_is_within_two_units_in_the_last_place(ticks: list
         assert value == expected or abs(value - expected) <= 2 * math.ulp(expected), (number, value, expected)
 
 
-@few
+@settings(few, max_examples=4 * THOROUGH)
 @given(ticks_of(doubles), ticks_of(doubles))
 def test_what_comes_and_goes_leaves_no_trace(
     kept: list[list[tuple[object, int]]], passing: list[list[tuple[object, int]]]
