@@ -9,7 +9,8 @@ ignored. The list:
 - A quotient of decimals is a DOUBLE in DuckDB: ``CAST(decimal / decimal AS DECIMAL)`` becomes exact arithmetic.
 - avg of decimals is a DOUBLE in DuckDB, a decimal in Spark: compared to rounding, never compared with in a query.
 - sum of integers is a HUGEINT in DuckDB, a BIGINT in Spark: the same value for what the generator makes.
-- rint and raise_error go by other names; LATERAL VIEW OUTER is lost by sqlglot and put back.
+- rint, raise_error, every, some, mean and std go by other names; LATERAL VIEW OUTER is lost by sqlglot and put back.
+- ROLLUP, CUBE and GROUPING SETS over no rows give the grand total in DuckDB, nothing in Spark: HAVING count(*) > 0.
 - NULLS FIRST and LAST are written out by sqlglot; 0.0 and -0.0 are equal in both; NaN is equal to itself and the
   largest number in both.
 
@@ -53,6 +54,10 @@ SPARK_TYPES = {
 }
 
 
+# Aggregates by the name that DuckDB has for them.
+SYNONYMS = {"every": "bool_and", "some": "bool_or", "mean": "avg", "std": "stddev_samp"}
+
+
 def connect() -> duckdb.DuckDBPyConnection:
     """A DuckDB in memory that has what translated SQL needs."""
     connection = duckdb.connect()
@@ -91,8 +96,10 @@ def _bridge(node: exp.Expr) -> exp.Expr:
         node = exp.Cast(this=node.this, to=node.to)
     if isinstance(node, exp.Cast) and node.to.is_type(exp.DType.DECIMAL):
         return _decimal_of_units(_decimal_quotient(node))
+    if isinstance(node, exp.Anonymous) and node.name.lower() in SYNONYMS:
+        return exp.Anonymous(this=SYNONYMS[node.name.lower()], expressions=node.expressions)
     if isinstance(node, exp.Select):
-        return _outer_lateral_views(node)
+        return _outer_lateral_views(_grouping_sets(node))
     return node
 
 
@@ -127,6 +134,14 @@ def _is_decimal(node: exp.Expr) -> bool:
 def _scale(node: exp.Expr) -> int:
     parameters = node.to.expressions
     return int(parameters[1].name) if len(parameters) > 1 else 0
+
+
+def _grouping_sets(select: exp.Select) -> exp.Select:
+    group = select.args.get("group")
+    if group is None or not any(group.args.get(kind) for kind in ("rollup", "cube", "grouping_sets")):
+        return select
+    select.having("count(*) > 0", copy=False)
+    return select
 
 
 def _outer_lateral_views(select: exp.Select) -> exp.Expr:

@@ -9,10 +9,13 @@ Read next: ``queries.py``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from hypothesis import strategies as st
+
+T = TypeVar("T")
 
 ROUNDED = "ROUNDED"  # a number that two databases compute to rounding: shown, never used
 LITERALS = {
@@ -37,7 +40,7 @@ class Name:
 
 
 class Writer:
-    """Writes expressions over a scope."""
+    """Writes expressions over a scope. Only the form that is chosen draws its parts."""
 
     def __init__(self, draw: st.DrawFn, scope: Sequence[Name]) -> None:
         self.draw = draw
@@ -46,71 +49,91 @@ class Writer:
     def pick(self, options: Sequence[str]) -> str:
         return self.draw(st.sampled_from(list(options)))
 
+    def choose(self, forms: Sequence[Callable[[], T]]) -> T:
+        return forms[self.draw(st.integers(0, len(forms) - 1))]()
+
     def columns(self, kind: str) -> list[str]:
         return [name.text for name in self.scope if name.kind == kind]
 
+    def some_kind(self) -> str:
+        return self.pick([name.kind for name in self.scope if name.kind in SIMPLE] or ["INT"])
+
     def column_or_literal(self, kind: str) -> str:
-        columns = self.columns(kind)
-        return self.pick(columns) if columns else self.pick(LITERALS[kind])
+        return self.pick(self.columns(kind) or LITERALS[kind])
 
     def of(self, kind: str, depth: int) -> str:
         """An expression of a simple type. With depth 0 a column, if there is one."""
-        if depth <= 0:
-            return self.predicate(0) if kind == "BOOLEAN" and not self.columns(kind) else self.column_or_literal(kind)
-        if kind == "BOOLEAN":
+        if kind == "BOOLEAN" and (depth > 0 or not self.columns(kind)):
             return self.predicate(depth)
-        one, other = (self.of(kind, depth - 1) for _ in range(2))
-        general = [
-            one,
-            f"coalesce({one}, {other})",
-            f"CASE WHEN {self.of('BOOLEAN', depth - 1)} THEN {one} ELSE {other} END",
-            f"CASE WHEN {self.of('BOOLEAN', depth - 1)} THEN {one} END",
-            f"nullif({one}, {other})",
-            self.pick(LITERALS[kind]),
+        if depth <= 0:
+            return self.column_or_literal(kind)
+
+        def part(other: str = kind) -> str:
+            return self.of(other, depth - 1)
+
+        general: list[Callable[[], str]] = [
+            part,
+            lambda: f"coalesce({part()}, {part()})",
+            lambda: f"CASE WHEN {part('BOOLEAN')} THEN {part()} ELSE {part()} END",
+            lambda: f"CASE WHEN {part('BOOLEAN')} THEN {part()} END",
+            lambda: f"nullif({part()}, {part()})",
+            lambda: self.pick(LITERALS[kind]),
         ]
-        special = {
+        structs = self.columns("STRUCT<x: INT, y: STRING>")
+        special: dict[str, list[Callable[[], str]]] = {
             "INT": [
-                f"({one} + 1)",
-                f"({one} % 2)",
-                f"abs({one})",
-                f"CAST({self.of('BOOLEAN', depth - 1)} AS INT)",
-                f"CAST(length({self.of('STRING', 0)}) AS INT)",
-                *(f"{name}.x" for name in self.columns("STRUCT<x: INT, y: STRING>")),
+                lambda: f"({part()} + 1)",
+                lambda: f"({part()} % 2)",
+                lambda: f"abs({part()})",
+                lambda: f"CAST({part('BOOLEAN')} AS INT)",
+                lambda: f"CAST(length({part('STRING')}) AS INT)",
+                *([lambda: f"{self.pick(structs)}.x"] if structs else []),
             ],
-            "BIGINT": [f"({one} + {self.of('INT', 0)})", f"CAST({self.of('INT', 0)} AS BIGINT)"],
-            "DOUBLE": [f"({one} + {other})", f"({one} / 2)", f"CAST({self.of('INT', 0)} AS DOUBLE)"],
-            "DECIMAL(7, 2)": [f"CAST({self.of('INT', 0)} AS DECIMAL(7, 2))"],
+            "BIGINT": [lambda: f"({part()} + {part('INT')})", lambda: f"CAST({part('INT')} AS BIGINT)"],
+            "DOUBLE": [
+                lambda: f"({part()} + {part()})",
+                lambda: f"({part()} / 2)",
+                lambda: f"CAST({part('INT')} AS DOUBLE)",
+            ],
+            "DECIMAL(7, 2)": [lambda: f"CAST({part('INT')} AS DECIMAL(7, 2))"],
             "STRING": [
-                f"upper({one})",
-                f"concat({one}, {other})",
-                f"substring({one}, 1, 1)",
-                f"CAST({self.of('INT', 0)} AS STRING)",
-                *(f"{name}.y" for name in self.columns("STRUCT<x: INT, y: STRING>")),
+                lambda: f"upper({part()})",
+                lambda: f"concat({part()}, {part()})",
+                lambda: f"substring({part()}, 1, 1)",
+                lambda: f"CAST({part('INT')} AS STRING)",
+                *([lambda: f"{self.pick(structs)}.y"] if structs else []),
             ],
-            "DATE": [f"CAST({self.of('TIMESTAMP', 0)} AS DATE)"],
-            "TIMESTAMP": [f"CAST({self.of('DATE', 0)} AS TIMESTAMP)"],
+            "DATE": [lambda: f"CAST({part('TIMESTAMP')} AS DATE)"],
+            "TIMESTAMP": [lambda: f"CAST({part('DATE')} AS TIMESTAMP)"],
         }
-        return self.pick(general + special[kind])
+        return self.choose(general + special[kind])
 
     def predicate(self, depth: int) -> str:
-        kind = self.pick([name.kind for name in self.scope if name.kind in SIMPLE] or ["INT"])
-        one, other = (self.column_or_literal(kind) for _ in range(2))
-        if depth > 0:
-            one = self.of(kind, depth - 1)
-        simple = [
-            f"{one} = {other}",
-            f"{one} < {self.pick(LITERALS[kind])}",
-            f"{one} >= {other}",
-            f"{one} <> {other}",
-            f"{one} IS NULL",
-            f"{one} IS NOT NULL",
-            f"{one} <=> {other}",
-            f"{one} IN ({self.pick(LITERALS[kind])}, {other})",
+        kind = self.some_kind()
+
+        def one() -> str:
+            return self.of(kind, depth - 1) if depth > 0 and kind != "BOOLEAN" else self.column_or_literal(kind)
+
+        def other() -> str:
+            return self.column_or_literal(kind)
+
+        forms: list[Callable[[], str]] = [
+            lambda: f"{one()} = {other()}",
+            lambda: f"{one()} < {self.pick(LITERALS[kind])}",
+            lambda: f"{one()} >= {other()}",
+            lambda: f"{one()} <> {other()}",
+            lambda: f"{one()} IS NULL",
+            lambda: f"{one()} IS NOT NULL",
+            lambda: f"{one()} <=> {other()}",
+            lambda: f"{one()} IN ({self.pick(LITERALS[kind])}, {other()})",
         ]
-        if depth <= 0:
-            return f"({self.pick(simple)})"
-        left, right = (self.predicate(depth - 1) for _ in range(2))
-        return f"({self.pick([*simple, f'{left} AND {right}', f'{left} OR {right}', f'NOT {left}'])})"
+        if depth > 0:
+            forms += [
+                lambda: f"{self.predicate(depth - 1)} AND {self.predicate(depth - 1)}",
+                lambda: f"{self.predicate(depth - 1)} OR {self.predicate(depth - 1)}",
+                lambda: f"NOT {self.predicate(depth - 1)}",
+            ]
+        return f"({self.choose(forms)})"
 
     def comparison(self, text: str, kind: str) -> str:
         """A condition on an expression of a simple type, for HAVING."""
@@ -118,31 +141,38 @@ class Writer:
 
     def aggregate(self, *, rounded: bool) -> tuple[str, str]:
         """A call of an aggregate, and its type. ``rounded``: ones that databases compute to rounding as well."""
-        kind = self.pick([name.kind for name in self.scope if name.kind in SIMPLE] or ["INT"])
-        value, integer = self.of(kind, 1), self.of("INT", 1)
+        kind = self.some_kind()
+
+        def call(form: str, argument: str, result: str | None = None) -> Callable[[], tuple[str, str]]:
+            return lambda: (form.format(self.of(argument, 1)), result or argument)
+
         calls = [
-            ("count(*)", "BIGINT"),
-            (f"count({value})", "BIGINT"),
-            (f"sum({integer})", "BIGINT"),
-            (f"min({value})", kind),
-            (f"max({value})", kind),
-            (f"count(DISTINCT {value})", "BIGINT"),
-            (f"avg({integer})", "DOUBLE"),
-            (f"bool_or({self.of('BOOLEAN', 1)})", "BOOLEAN"),
-            (f"every({self.of('BOOLEAN', 1)})", "BOOLEAN"),
-            (f"count_if({self.of('BOOLEAN', 1)})", "BIGINT"),
-            (f"sum({integer}) FILTER (WHERE {self.of('BOOLEAN', 1)})", "BIGINT"),
-            (f"count(*) FILTER (WHERE {self.of('BOOLEAN', 1)})", "BIGINT"),
-            (f"sum(DISTINCT {integer})", "BIGINT"),
-            (f"size(collect_list({value}))", "INT"),
-            (f"size(collect_set({value}))", "INT"),
+            lambda: ("count(*)", "BIGINT"),
+            call("count({})", kind, "BIGINT"),
+            call("sum({})", "INT", "BIGINT"),
+            call("min({})", kind),
+            call("max({})", kind),
+            call("count(DISTINCT {})", kind, "BIGINT"),
+            call("avg({})", "INT", "DOUBLE"),
+            call("bool_or({})", "BOOLEAN"),
+            call("every({})", "BOOLEAN"),
+            call("count_if({})", "BOOLEAN", "BIGINT"),
+            call("count(*) FILTER (WHERE {})", "BOOLEAN", "BIGINT"),
+            lambda: (f"sum({self.of('INT', 1)}) FILTER (WHERE {self.of('BOOLEAN', 1)})", "BIGINT"),
+            call("sum(DISTINCT {})", "INT", "BIGINT"),
+            call("CAST(size(collect_list({})) AS INT)", kind, "INT"),
+            call("CAST(size(collect_set({})) AS INT)", kind, "INT"),
         ]
         if self.columns("DOUBLE"):
-            calls += [(f"sum({self.of('DOUBLE', 1)})", "DOUBLE"), (f"avg({self.of('DOUBLE', 0)})", "DOUBLE")] * 2
+            calls += [call("sum({})", "DOUBLE"), call("avg({})", "DOUBLE")] * 2
         if self.columns("BIGINT"):
-            calls += [(f"sum({self.of('BIGINT', 0)})", "BIGINT")]
+            calls += [lambda: (f"sum({self.of('BIGINT', 0)})", "BIGINT")]
+        decimals = self.columns("DECIMAL(7, 2)")
         if rounded:
-            calls += [(f"stddev({integer})", ROUNDED), (f"var_pop({integer})", ROUNDED)]
-            calls += [(f"sum({name})", ROUNDED) for name in self.columns("DECIMAL(7, 2)")]
-            calls += [(f"avg({name})", ROUNDED) for name in self.columns("DECIMAL(7, 2)")]
-        return self.draw(st.sampled_from(calls))
+            calls += [call("stddev({})", "INT", ROUNDED), call("var_pop({})", "INT", ROUNDED)]
+        if rounded and decimals:
+            calls += [
+                lambda: (f"sum({self.pick(decimals)})", ROUNDED),
+                lambda: (f"avg({self.pick(decimals)})", ROUNDED),
+            ]
+        return self.choose(calls)

@@ -238,19 +238,30 @@ class Grammar:
         return self.select(self.items(scope), f"{source} WHERE {predicate}")
 
     def subquery_predicate(self, scope: Sequence[Name]) -> str:
-        table, inner, linked = self.inner_table(scope)
-        value = self.writer(inner).of("INT", 1)
-        mine = self.writer(scope).of("INT", 1)
-        more = f" WHERE {self.writer(inner).of('BOOLEAN', 1)}" if self.maybe() else ""
-        return self.pick(
+        table, inner = self.inner_table()
+
+        def mine() -> str:
+            return self.writer(scope).of("INT", 1)
+
+        def value() -> str:
+            return self.writer(inner).of("INT", 1)
+
+        def linked() -> str:
+            return f"FROM {table} WHERE {self.linked(inner, scope)}"
+
+        def free() -> str:
+            return f"FROM {table}" + (f" WHERE {self.writer(inner).of('BOOLEAN', 1)}" if self.maybe() else "")
+
+        return self.writer(scope).choose(
             [
-                f"EXISTS (SELECT 1 FROM {table} WHERE {linked})",
-                f"NOT EXISTS (SELECT 1 FROM {table} WHERE {linked})",
-                f"{mine} IN (SELECT {value} FROM {table}{more})",
-                f"{mine} NOT IN (SELECT {value} FROM {table}{more})",
-                f"{mine} <= (SELECT max({value}) FROM {table}{more})",
-                f"{mine} < (SELECT count(*) FROM {table} WHERE {linked})",
-                f"{mine} = (SELECT max({value}) FROM {table} WHERE {linked})",
+                lambda: f"EXISTS (SELECT 1 {linked()})",
+                lambda: f"NOT EXISTS (SELECT 1 {linked()})",
+                lambda: f"{mine()} IN (SELECT {value()} {free()})",
+                lambda: f"{mine()} NOT IN (SELECT {value()} {free()})",
+                lambda: f"{mine()} <= (SELECT max({value()}) {free()})",
+                lambda: f"{mine()} < (SELECT count(*) {linked()})",
+                lambda: f"{mine()} = (SELECT max({value()}) {linked()})",
+                lambda: f"{mine()} IN (SELECT {value()} {linked()})",
             ]
         )
 
@@ -258,26 +269,27 @@ class Grammar:
         """A scalar subquery in the select list."""
         del top
         source, scope = self.from_clause(depth, joins=False)
-        table, inner, linked = self.inner_table(scope)
+        table, inner = self.inner_table()
         value = self.writer(inner).of("INT", 1)
-        scalar = self.pick(
+        scalar = self.writer(scope).choose(
             [
-                f"(SELECT count(*) FROM {table} WHERE {linked})",
-                f"(SELECT sum({value}) FROM {table} WHERE {linked})",
-                f"(SELECT sum({value}) FROM {table})",
+                lambda: f"(SELECT count(*) FROM {table} WHERE {self.linked(inner, scope)})",
+                lambda: f"(SELECT sum({value}) FROM {table} WHERE {self.linked(inner, scope)})",
+                lambda: f"(SELECT sum({value}) FROM {table})",
             ]
         )
         return self.select([*self.items(scope, most=2), (scalar, "BIGINT")], source + self.where(scope))
 
-    def inner_table(self, scope: Sequence[Name]) -> tuple[str, list[Name], str]:
-        """A table for a subquery, its names, and a condition that links it to the query around it."""
+    def inner_table(self) -> tuple[str, list[Name]]:
+        """A table for a subquery, and its names."""
         table, columns = self.draw(st.sampled_from(self.sources))
         name = self.alias()
-        inner = [Name(f"{name}.{column}", kind) for column, kind in columns]
+        return f"{table} AS {name}", [Name(f"{name}.{column}", kind) for column, kind in columns]
+
+    def linked(self, inner: Sequence[Name], scope: Sequence[Name]) -> str:
+        """A condition that links a subquery to the query around it."""
         linked = f"{self.integer(inner)} = {self.integer(scope)}"
-        if self.maybe(3):
-            linked += f" AND {self.writer(inner).of('BOOLEAN', 1)}"
-        return f"{table} AS {name}", inner, linked
+        return f"{linked} AND {self.writer(inner).of('BOOLEAN', 1)}" if self.maybe(3) else linked
 
     # Clauses.
 
@@ -317,11 +329,11 @@ class Grammar:
     def join_condition(self, left: Sequence[Name], right: Sequence[Name], kind: str) -> str:
         equal = f"{self.integer(left)} = {self.integer(right)}"
         if self.maybe(3):
-            other = self.pick(
+            other = self.writer([*left, *right]).choose(
                 [
-                    f"{self.integer(left)} <= {self.integer(right)}",
-                    self.writer([*left, *right]).of("BOOLEAN", 1),
-                    f"{self.integer(left)} <=> {self.integer(right)}",
+                    lambda: f"{self.integer(left)} <= {self.integer(right)}",
+                    lambda: self.writer([*left, *right]).of("BOOLEAN", 1),
+                    lambda: f"{self.integer(left)} <=> {self.integer(right)}",
                 ]
             )
             # DuckDB has FULL JOIN with equalities only.
