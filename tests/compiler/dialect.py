@@ -9,7 +9,8 @@ ignored. The list:
 - A quotient of decimals is a DOUBLE in DuckDB: ``CAST(decimal / decimal AS DECIMAL)`` becomes exact arithmetic.
 - avg of decimals is a DOUBLE in DuckDB, a decimal in Spark: compared to rounding, never compared with in a query.
 - sum of integers is a HUGEINT in DuckDB, a BIGINT in Spark: the same value for what the generator makes.
-- rint and raise_error go by other names; LATERAL VIEW OUTER is lost by sqlglot and put back.
+- rint, raise_error, every, some, mean and std go by other names; LATERAL VIEW OUTER is lost by sqlglot and put back.
+- ROLLUP, CUBE and GROUPING SETS over no rows give the grand total in DuckDB, nothing in Spark: HAVING count(*) > 0.
 - NULLS FIRST and LAST are written out by sqlglot; 0.0 and -0.0 are equal in both; NaN is equal to itself and the
   largest number in both.
 
@@ -20,6 +21,7 @@ Read next: ``duck.py``.
 from __future__ import annotations
 
 import re
+from functools import cache
 
 import duckdb
 import sqlglot
@@ -28,12 +30,16 @@ from sqlglot import exp
 MACROS = (
     "CREATE MACRO rint(x) AS round_even(x, 0)",
     "CREATE MACRO raise_error(message) AS error(message)",
-    # Half up, away from zero: what Spark's division of a decimal by an integer, cast to a decimal, gives.
     """CREATE MACRO decimal_units(x, scale) AS
         CAST(CAST(concat(CAST(x AS VARCHAR), 'E', scale) AS DECIMAL(38, 0)) AS HUGEINT)""",
+    # The text of a decimal that is so many units of 10^-scale: DuckDB reads no text of many digits and 'E-6'.
+    """CREATE MACRO decimal_text(units, scale) AS
+        concat(CASE WHEN units < 0 THEN '-' ELSE '' END, abs(units) // CAST(10 ** scale AS HUGEINT), '.',
+        lpad(CAST(abs(units) % CAST(10 ** scale AS HUGEINT) AS VARCHAR), CAST(scale AS INT), '0'))""",
+    # Half up, away from zero: what Spark's division of a decimal by an integer, cast to a decimal, gives.
     """CREATE MACRO decimal_quotient(x, y, scale, digits) AS
-        concat(CAST(sign(x) * ((2 * abs(decimal_units(x, scale)) * CAST(10 ** (digits - scale) AS HUGEINT)
-        + CAST(y AS HUGEINT)) // (2 * CAST(y AS HUGEINT))) AS VARCHAR), 'E-', digits)""",
+        decimal_text(sign(x) * ((2 * abs(decimal_units(x, scale)) * CAST(10 ** (digits - scale) AS HUGEINT)
+        + CAST(y AS HUGEINT)) // (2 * CAST(y AS HUGEINT))), digits)""",
 )
 
 # DuckDB's names of types, as Spark writes them; what is not here has the same name.
@@ -48,6 +54,10 @@ SPARK_TYPES = {
 }
 
 
+# Aggregates by the name that DuckDB has for them.
+SYNONYMS = {"every": "bool_and", "some": "bool_or", "mean": "avg", "std": "stddev_samp"}
+
+
 def connect() -> duckdb.DuckDBPyConnection:
     """A DuckDB in memory that has what translated SQL needs."""
     connection = duckdb.connect()
@@ -58,6 +68,7 @@ def connect() -> duckdb.DuckDBPyConnection:
     return connection
 
 
+@cache
 def to_duckdb(sql: str) -> str:
     """Spark SQL as DuckDB runs it."""
     tree = sqlglot.parse_one(sql, read="spark")
@@ -84,9 +95,11 @@ def _bridge(node: exp.Expr) -> exp.Expr:
     if isinstance(node, exp.TryCast) and not node.args.get("safe"):
         node = exp.Cast(this=node.this, to=node.to)
     if isinstance(node, exp.Cast) and node.to.is_type(exp.DType.DECIMAL):
-        return _decimal_quotient(node)
+        return _decimal_of_units(_decimal_quotient(node))
+    if isinstance(node, exp.Anonymous) and node.name.lower() in SYNONYMS:
+        return exp.Anonymous(this=SYNONYMS[node.name.lower()], expressions=node.expressions)
     if isinstance(node, exp.Select):
-        return _outer_lateral_views(node)
+        return _outer_lateral_views(_grouping_sets(node))
     return node
 
 
@@ -103,6 +116,17 @@ def _decimal_quotient(node: exp.Cast) -> exp.Expr:
     return exp.Cast(this=call, to=node.to)
 
 
+def _decimal_of_units(node: exp.Expr) -> exp.Expr:
+    """CAST(CONCAT(CAST(units AS STRING), 'E-6') AS DECIMAL(…, 6)), which the accumulators use."""
+    text = node.this
+    parts = text.expressions if isinstance(text, exp.Concat) else []
+    if len(parts) != 2 or not (isinstance(parts[1], exp.Literal) and parts[1].name.startswith("E-")):
+        return node
+    scale = exp.Literal.number(int(parts[1].name.removeprefix("E-")))
+    units = exp.cast(parts[0].this, "HUGEINT", dialect="duckdb")
+    return exp.Cast(this=exp.Anonymous(this="decimal_text", expressions=[units, scale]), to=node.to)
+
+
 def _is_decimal(node: exp.Expr) -> bool:
     return isinstance(node, exp.Cast) and node.to.is_type(exp.DType.DECIMAL)
 
@@ -110,6 +134,14 @@ def _is_decimal(node: exp.Expr) -> bool:
 def _scale(node: exp.Expr) -> int:
     parameters = node.to.expressions
     return int(parameters[1].name) if len(parameters) > 1 else 0
+
+
+def _grouping_sets(select: exp.Select) -> exp.Select:
+    group = select.args.get("group")
+    if group is None or not any(group.args.get(kind) for kind in ("rollup", "cube", "grouping_sets")):
+        return select
+    select.having("count(*) > 0", copy=False)
+    return select
 
 
 def _outer_lateral_views(select: exp.Select) -> exp.Expr:
@@ -122,7 +154,9 @@ def _outer_lateral_views(select: exp.Select) -> exp.Expr:
         values = call.this
         # An empty or missing array explodes to one null.
         padded = exp.Case(
-            ifs=[exp.If(this=sqlglot.parse_one("size(x) > 0", read="spark").transform(_put(values)), true=values.copy())],
+            ifs=[
+                exp.If(this=sqlglot.parse_one("size(x) > 0", read="spark").transform(_put(values)), true=values.copy())
+            ],
             default=sqlglot.parse_one("array(NULL)", read="spark"),
         )
         lateral.set("outer", None)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 
+from headwater.views.compiler.compile import compile_view
 from headwater.views.compiler.plan import (
     WEIGHT,
     AccumulateStage,
@@ -36,13 +37,49 @@ Row = tuple[object, ...]
 
 def describe(sql: str, tables: Mapping[str, tuple[Column, ...]]) -> tuple[Column, ...]:
     """The columns of a query over empty tables, as ``compile_view`` wants to be told: by asking DuckDB."""
-    connection = connect()
     for name, columns in tables.items():
-        connection.execute(f"CREATE TABLE {quoted(name)} ({declared(columns)})")
-    result = connection.sql(to_duckdb(sql))
+        ANALYSER.execute(f"CREATE OR REPLACE TEMP TABLE {quoted(name)} ({declared(columns)})")
+    result = ANALYSER.sql(to_duckdb(sql))
     return tuple(
         Column(name, type_to_spark(str(kind))) for name, kind in zip(result.columns, result.types, strict=True)
     )
+
+
+ANALYSER = connect()
+
+
+def compile_all(relations: Sequence[Relation], views: Sequence[tuple[str, str]]) -> list[ViewPlan]:
+    """The plans of views, given as name and SQL, the later ones over the earlier ones too."""
+    known = {relation.name: relation for relation in relations}
+    plans = []
+    for name, sql in views:
+        plan = compile_view(name, sql, known, describe=describe)
+        known[name] = Relation(name, plan.columns, key=plan.key)
+        plans.append(plan)
+    return plans
+
+
+class Batch:
+    """The other side of the comparison: the user's own SQL, over tables that hold what is there now."""
+
+    def __init__(self, relations: Sequence[Relation], views: Sequence[tuple[str, str]]) -> None:
+        self._duck = connect()
+        self._views = views
+        for relation in relations:
+            self._duck.execute(f"CREATE TABLE {quoted(relation.name)} ({declared(relation.columns)})")
+
+    def answers(self, content: Mapping[str, Sequence[Row]]) -> dict[str, list[Row]]:
+        """Each view's rows."""
+        for name, rows in content.items():
+            self._duck.execute(f"DELETE FROM {quoted(name)}")
+            if rows:
+                marks = ", ".join("?" for _ in rows[0])
+                self._duck.executemany(f"INSERT INTO {quoted(name)} VALUES ({marks})", [list(row) for row in rows])
+        found = {}
+        for name, sql in self._views:
+            self._duck.execute(f"CREATE OR REPLACE TABLE {quoted(name)} AS {to_duckdb(sql)}")
+            found[name] = self._duck.execute(f"SELECT * FROM {quoted(name)}").fetchall()
+        return found
 
 
 class DuckRunner:
@@ -56,7 +93,9 @@ class DuckRunner:
     [(1,), (5,)]
     """
 
-    def __init__(self, relations: Sequence[Relation], views: Sequence[ViewPlan], *, random: Random | None = None) -> None:
+    def __init__(
+        self, relations: Sequence[Relation], views: Sequence[ViewPlan], *, random: Random | None = None
+    ) -> None:
         self._duck = connect()
         self._views = list(views)
         self._random = random or Random(0)
@@ -154,7 +193,8 @@ class DuckRunner:
             columns = ", ".join(quoted(column) for column in given.leaf.columns) or "1 AS _nothing"
             self._make(
                 given.leaf.name,
-                f"SELECT {columns} FROM ({everything}) AS _r WHERE EXISTS (SELECT 1 FROM _touched WHERE {same or 'TRUE'})",
+                f"SELECT {columns} FROM ({everything}) AS _r "
+                f"WHERE EXISTS (SELECT 1 FROM _touched WHERE {same or 'TRUE'})",
             )
         self._own_state(stage, keys, touched="_touched")
         self._commit(stage, f"SELECT *, 1 AS {WEIGHT} FROM ({to_duckdb(stage.sql)})", old="_old")
@@ -209,13 +249,14 @@ class DuckRunner:
                 f"_r.{quoted(mine)} = _s.{quoted(theirs)}"
                 for mine, theirs in zip(leaf.lookup.columns, leaf.lookup.source_columns, strict=True)
             )
-            content = f"SELECT * FROM ({content}) _r WHERE EXISTS (SELECT 1 FROM {quoted(leaf.lookup.source)} _s WHERE {same})"
+            keys = quoted(leaf.lookup.source)
+            content = f"SELECT * FROM ({content}) _r WHERE EXISTS (SELECT 1 FROM {keys} _s WHERE {same})"
         self._make(leaf.name, content)
 
     # State.
 
     def _own_state(self, stage: Stage, keys: Sequence[str], *, touched: str | None) -> None:
-        """Binds ``_old`` to the stage's state rows of the touched keys, ``_others`` to some, none or all of the rest."""
+        """Binds ``_old`` to the stage's state rows of the touched keys, ``_others`` to none or all of the rest."""
         names = self._all_columns[stage.name]
         everything = expanded(pile_of(stage.name), names)
         if touched is None:
@@ -289,7 +330,9 @@ def in_order_of_lookups(leaves: Sequence[Leaf]) -> list[Leaf]:
     done: list[Leaf] = []
     waiting = list(leaves)
     while waiting:
-        ready = [leaf for leaf in waiting if leaf.lookup is None or leaf.lookup.source in {other.name for other in done}]
+        ready = [
+            leaf for leaf in waiting if leaf.lookup is None or leaf.lookup.source in {other.name for other in done}
+        ]
         assert ready, f"lookups lead in a circle: {waiting}"
         done += ready
         waiting = [leaf for leaf in waiting if leaf not in ready]

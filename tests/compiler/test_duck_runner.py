@@ -85,7 +85,8 @@ def test_an_accumulating_stage_touches_its_groups_and_hides_what_having_excludes
         terms=joined_terms("u.country AS _g0, o.amount AS _x0"),
         groups=(Column("_g0", "STRING"),),
         partial="SELECT _g0, SUM(_weight) AS _n, SUM(_x0 * _weight) AS _a0 FROM _flow GROUP BY _g0",
-        combine="""SELECT p._g0 AS country, COALESCE(b._a0, 0) + p._a0 AS revenue, p._g0, COALESCE(b._n, 0) + p._n AS _n,
+        combine="""SELECT p._g0 AS country, COALESCE(b._a0, 0) + p._a0 AS revenue, p._g0,
+            COALESCE(b._n, 0) + p._n AS _n,
             COALESCE(b._a0, 0) + p._a0 AS _a0, COALESCE(b._a0, 0) + p._a0 > 5 AS _shown
             FROM _partial AS p LEFT JOIN _before AS b ON p._g0 <=> b._g0 WHERE COALESCE(b._n, 0) + p._n > 0""",
     )
@@ -134,7 +135,8 @@ def test_a_keyed_stage_computes_the_touched_keys_anew_nulls_too() -> None:
         "",
         inputs=(KeyedInput(Leaf("_l0", "users", Content.BAG, ("id", "country")), ("upper(country)",), None),),
         keys=(Column("_k0", "STRING"),),
-        sql="SELECT upper(country) AS country, min(id) AS least, upper(country) AS _k0 FROM _l0 GROUP BY upper(country)",
+        sql="""SELECT upper(country) AS country, min(id) AS least, upper(country) AS _k0
+            FROM _l0 GROUP BY upper(country)""",
     )
     runner = DuckRunner([USERS], [view("v", stage)])
 
@@ -161,9 +163,7 @@ def test_a_whole_stage_emits_only_the_difference_and_a_view_may_read_a_view() ->
         (Column("id", "INT"),),
         (),
         "",
-        terms=(
-            Term("SELECT id + 1 AS id, _weight FROM _l0", (Leaf("_l0", "top", Content.CHANGES, ("id",)),), "_l0"),
-        ),
+        terms=(Term("SELECT id + 1 AS id, _weight FROM _l0", (Leaf("_l0", "top", Content.CHANGES, ("id",)),), "_l0"),),
         constant="SELECT 100 AS id, 1 AS _weight",
     )
     runner = DuckRunner([USERS], [view("top", top), view("above", above)])

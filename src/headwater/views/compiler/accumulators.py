@@ -226,7 +226,7 @@ def _sum(argument: exp.Expr, number: _Number) -> Accumulator | None:
         return _small_integers(argument, "{a1}")
     if number.kind == "big":
         # Fails where Spark's sum fails: the product, when the total needs more than 64 bits.
-        return _big_integers(argument, f"{{a2}} * {TWO_32} + {{a1}}")
+        return _big_integers(argument, f"CAST({{a2}} * {TWO_32} + {{a1}} AS BIGINT)")
     if number.kind == "decimal":
         precision = min(DECIMAL_PRECISION_MAX, number.precision + 10)
         return _decimals(argument, number, f"CAST({{a1}} AS DECIMAL({precision}, {number.scale}))")

@@ -32,6 +32,7 @@ HALF = 2**31
 TAME_MIN, TAME_MAX = 2.0**-22, 2.0**53
 NAN, PLUS_INFINITY, MINUS_INFINITY = 1000, 1001, 1002  # classes of their own, beyond every exponent
 WILD_TYPE = "ARRAY<STRUCT<class: INT, total: DECIMAL(38, 0)>>"
+NOTHING_WILD = f"CAST(ARRAY() AS {WILD_TYPE})"
 
 
 def spark_sql(template: str, **names: str) -> exp.Expr:
@@ -81,7 +82,8 @@ class Total:
     @property
     def partials(self) -> tuple[str, ...]:
         row = f"STRUCT({_class('{x1}')} AS class, {_amount('{x1}')} AS total)"
-        return (*self._limb_sums, f"COLLECT_LIST(CASE WHEN {{x1}} IS NOT NULL THEN {row} END)")
+        rows = f"COLLECT_LIST(CASE WHEN {{x1}} IS NOT NULL THEN {row} END)"
+        return (*self._limb_sums, f"COALESCE({rows}, {NOTHING_WILD})")
 
     @property
     def tame_partials(self) -> tuple[str, ...]:
@@ -90,7 +92,7 @@ class Total:
 
     @property
     def tame_merges(self) -> tuple[str, ...]:
-        return (*self._merged_limbs, f"COALESCE({{b{self.first + len(GRIDS)}}}, CAST(ARRAY() AS {WILD_TYPE}))")
+        return (*self._merged_limbs, f"COALESCE({{b{self.first + len(GRIDS)}}}, {NOTHING_WILD})")
 
     @property
     def wild(self) -> str:
@@ -109,7 +111,7 @@ class Total:
     @property
     def merges(self) -> tuple[str, ...]:
         last = self.first + len(GRIDS)
-        wild = _merged(f"CONCAT(COALESCE({{b{last}}}, CAST(ARRAY() AS {WILD_TYPE})), {{p{last}}})")
+        wild = _merged(f"CONCAT(COALESCE({{b{last}}}, {NOTHING_WILD}), {{p{last}}})")
         return (*self._merged_limbs, wild)
 
     @property
@@ -183,7 +185,7 @@ def _merged(rows: str) -> str:
     classes = f"ARRAY_SORT(ARRAY_DISTINCT(TRANSFORM({rows}, r -> r.class)))"
     merged = f"FILTER(TRANSFORM({classes}, c -> STRUCT(c AS class, {total} AS total)), r -> r.total <> 0)"
     # The usual case first, and cheap.
-    return f"CASE WHEN SIZE({rows}) = 0 THEN CAST(ARRAY() AS {WILD_TYPE}) ELSE {merged} END"
+    return f"CASE WHEN SIZE({rows}) = 0 THEN {NOTHING_WILD} ELSE {merged} END"
 
 
 def _with_wild(tame: str, wild: str) -> str:
