@@ -35,7 +35,8 @@ def scan(spark: SparkSession, paths: Sequence[Path], schema: pa.Schema) -> DataF
 def local_frame(spark: SparkSession, table: pa.Table) -> DataFrame:
     """A small table that travels inside the query's plan."""
     schema = nullable(table.schema)
-    frame: DataFrame = spark.createDataFrame(table.cast(schema), to_ddl(schema))
+    # PySpark 4.3 stops at the first empty record batch, and the rows behind it are lost. One chunk has none.
+    frame: DataFrame = spark.createDataFrame(table.combine_chunks().cast(schema), to_ddl(schema))
     return frame
 
 
