@@ -29,7 +29,7 @@ from headwater.views.blocks import Piece
 from headwater.views.changes import Changes, weighted
 from headwater.views.compiler.plan import WEIGHT
 from headwater.views.runs import Run, adopt_run, read_run, verify_run, write_run
-from headwater.views.scans import Frames, local_frame, quoted, scan
+from headwater.views.scans import Frames, fitted, local_frame, quoted, scan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -161,7 +161,7 @@ class Pile:
         """
         name = f"{tick:012d}-{epoch}"
         if changes.table is not None:
-            table = changes.table.select(self.schema.names).cast(self.schema)
+            table = fitted(changes.table, self.schema)
             return write_run(self.folder, name, table, first_tick=tick, last_tick=tick, files=self.files)
         run = adopt_run(
             self.folder, name, changes.files, changes.weighed, first_tick=tick, last_tick=tick, files=self.files
@@ -172,7 +172,7 @@ class Pile:
     def with_run(self, run: Run, changes: Changes | None = None) -> Pile:
         """The pile with one more run. The rows of ``changes``, if they are here, go straight into the arrangements."""
         if changes is not None and changes.table is not None:
-            self._arrangements.add(self._piece(run), changes.table.select(self.schema.names).cast(self.schema))
+            self._arrangements.add(self._piece(run), fitted(changes.table, self.schema))
         return self._next((*self.runs, run))
 
     def with_merge(self, replaced: Sequence[Run], run: Run | None) -> Pile:

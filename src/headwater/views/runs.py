@@ -24,6 +24,7 @@ from headwater.errors import Corruption
 from headwater.log.files import Files, translated
 from headwater.log.sealed import checksum_of
 from headwater.views.compiler.plan import WEIGHT
+from headwater.views.scans import fitted
 
 READ_ROWS = 131_072
 STAGING = ".parquet.tmp"  # the ending of what is not yet a run's file: a file, or a folder that Spark writes into
@@ -177,12 +178,7 @@ def read_parquet(path: Path, fields: pa.Schema) -> Iterator[pa.RecordBatch]:
         pa.memory_map(str(path)), coerce_int96_timestamp_unit="us", page_checksum_verification=True, pre_buffer=False
     )
     for batch in file.iter_batches(batch_size=READ_ROWS, columns=fields.names):
-        columns = [_as_type(batch.column(field.name), field.type) for field in fields]
-        yield pa.RecordBatch.from_arrays(columns, schema=fields)
-
-
-def _as_type(column: pa.Array, arrow: pa.DataType) -> pa.Array:
-    return column if column.type == arrow else column.cast(arrow)
+        yield from fitted(pa.Table.from_batches([batch]), fields).to_batches()
 
 
 class _Different(Exception):
