@@ -19,6 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyarrow.types as kinds
 
 from headwater.errors import Corruption
 from headwater.log.files import Files, translated
@@ -131,10 +132,22 @@ def write_run(folder: Path, name: str, table: pa.Table, *, first_tick: int, last
     path = folder / f"{name}.parquet"
     temporary = folder / f"{name}{STAGING}"
     with translated(f"run {path}"):
-        pq.write_table(table, temporary, compression="zstd", compression_level=1, write_page_checksum=True)
+        pq.write_table(
+            table, temporary, compression="zstd", compression_level=1, write_page_checksum=True,
+            use_dictionary=_repeating(table.schema),
+        )  # fmt: skip
     described = _settle(temporary, path, files)
     files.sync_dir(folder, label="run.sync_directory")
     return _describe(name, [described], weigh(table), first_tick, last_tick)
+
+
+def _repeating(schema: pa.Schema) -> list[str]:
+    """The columns to be written with a dictionary: plain texts.
+
+    Never a part of a nested column: when all its values are null Arrow writes an empty dictionary, and Spark's reader
+    looks into it (seen with 4.3: ArrayIndexOutOfBoundsException).
+    """
+    return [field.name for field in schema if kinds.is_string(field.type) or kinds.is_binary(field.type)]
 
 
 def adopt_run(
