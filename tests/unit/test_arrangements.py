@@ -148,6 +148,25 @@ def test_an_unknown_column_is_named(tmp_path: Path):
         pile_of(tmp_path, users([1])).lookup(["id"], pa.table({"id": [1]}), ["nme"])
 
 
+@pytest.mark.usefixtures("small_files")
+def test_a_repeated_tick_with_other_rows_is_not_taken_for_the_first(tmp_path: Path):
+    pile = pile_of(tmp_path, users(range(5)))
+    first = Changes.local(users([100]))
+    names(pile.with_run(pile.write(first, tick=9, epoch=1), first), [100])
+
+    run = pile.write(Changes.local(users([200])), tick=9, epoch=1)
+
+    assert names(pile.with_run(run), [100, 200]) == ["n200"]
+    assert names(Pile(tmp_path, SCHEMA, [*pile.runs, run]), [100, 200]) == ["n200"]
+
+
+def test_keys_of_no_type_find_nulls(tmp_path: Path):
+    nobody = pa.table({"id": [1], "user": pa.nulls(1, pa.int64()), "name": ["nobody"], "_weight": [1]})
+    pile = pile_of(tmp_path, users([1]), nobody)
+
+    assert pile.lookup(["user"], pa.table({"u": pa.nulls(2)}), ["name"]).column("name").to_pylist() == ["nobody"]
+
+
 def test_an_older_pile_still_sees_what_it_saw(tmp_path: Path):
     before = pile_of(tmp_path, users([1]))
     changes = Changes.local(users([1], -1))

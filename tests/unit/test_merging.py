@@ -50,13 +50,17 @@ def test_large_positive_runs_stay_as_they_are():
     assert merged(*(run(2_000_000) for _ in range(2 * FAN))) == []
 
 
-def test_a_tail_that_has_outgrown_the_oldest_run_is_merged_with_it():
+def test_runs_that_take_rows_away_are_merged_when_they_are_half_of_the_others():
     assert merged(run(1_000_000), run(499_999, positive=False)) == []
     assert merged(run(1_000_000), run(500_000, positive=False)) == [1_000_000, 500_000]
 
 
 def test_a_tail_that_takes_nothing_away_need_not_be_merged_with_the_oldest_run():
     assert merged(run(1_000_000), run(900_000)) == []
+
+
+def test_a_small_oldest_run_does_not_call_for_merging_large_ones():
+    assert merged(run(10), run(10_000_000), run(1_000, positive=False)) == []
 
 
 def test_a_small_pile_is_merged_whole():

@@ -135,7 +135,7 @@ class Pile:
                 verify_run(self.folder, run)
             return scan(spark, [path for run in runs for path in run.paths(self.folder)], self.schema)
 
-        return self._frames.get(spark, tuple(run.name for run in runs), make)
+        return self._frames.get(spark, tuple(run.identity for run in runs), make)
 
     def _parts(self, spark: SparkSession, runs: Sequence[Run]) -> list[Part]:
         """The largest positive run by itself, the other positive ones in one scan, and the rest in another."""
@@ -150,7 +150,7 @@ class Pile:
         ]  # fmt: skip
 
     def _piece(self, run: Run) -> Piece:
-        return Piece(run.name, run.rows, lambda fields: read_run(self.folder, run, fields))
+        return Piece(run.identity, run.rows, lambda fields: read_run(self.folder, run, fields))
 
     # The next pile
 
@@ -183,7 +183,7 @@ class Pile:
             raise Misuse("the runs to be replaced are not all in this pile", runs=sorted(gone))
         runs = [one for one in self.runs if one.name not in gone]
         runs[places[0] : places[0]] = [] if run is None else [run]
-        self._arrangements.forget(gone)
+        self._arrangements.forget([one.identity for one in replaced])
         return self._next(runs)
 
     def _next(self, runs: Sequence[Run]) -> Pile:
@@ -212,7 +212,7 @@ class Pile:
                 shutil.rmtree(path, ignore_errors=True)
             elif path.name not in names:
                 self.files.unlink(path, label="run.unlink")
-        self._arrangements.prune({run.name for run in keep})
+        self._arrangements.prune({run.identity for run in keep})
 
     def __repr__(self) -> str:
         return f"Pile({len(self.runs)} run{'s' if len(self.runs) != 1 else ''}, {self.rows} rows)"

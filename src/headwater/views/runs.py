@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as kinds
+import xxhash
 
 from headwater.errors import Corruption
 from headwater.log.files import Files, translated
@@ -80,6 +81,11 @@ class Run:
     def bytes(self) -> int:
         """The size of its files."""
         return sum(file.bytes for file in self.files)
+
+    @property
+    def identity(self) -> str:
+        """A name for exactly these bytes: a tick that is repeated may write others under the same name."""
+        return f"{self.name}-{xxhash.xxh3_64_hexdigest(repr(self.files).encode())}"
 
     def to_json(self) -> dict[str, Any]:
         """As JSON can hold it."""
