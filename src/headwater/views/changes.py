@@ -20,7 +20,7 @@ from headwater.errors import Misuse
 from headwater.views.compiler.plan import WEIGHT
 from headwater.views.netting import distinct
 from headwater.views.runs import Weighed, read_parquet, weigh, weigh_files
-from headwater.views.scans import Frames, local_frame, scan
+from headwater.views.scans import Frames, fitted, local_frame, nullable, scan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,13 +30,13 @@ WEIGHT_FIELD = pa.field(WEIGHT, pa.int64(), nullable=False)
 
 
 def weighted(schema: pa.Schema) -> pa.Schema:
-    """A relation's columns, then ``_weight``.
+    """A relation's columns as state keeps them, nullable, then ``_weight``.
 
     >>> weighted(pa.schema([("id", pa.int64())])).names
     ['id', '_weight']
     """
-    columns = [field for field in schema if field.name != WEIGHT]
-    return pa.schema([*columns, WEIGHT_FIELD])
+    columns = pa.schema([field for field in schema if field.name != WEIGHT])
+    return pa.schema([*nullable(columns), WEIGHT_FIELD])
 
 
 class Changes:
@@ -62,7 +62,7 @@ class Changes:
     def local(cls, table: pa.Table) -> Changes:
         """A table on the driver, with a column ``_weight``."""
         schema = weighted(table.schema)
-        return cls(schema, weigh(table), table=table.select(schema.names).cast(schema))
+        return cls(schema, weigh(table), table=fitted(table, schema))
 
     @classmethod
     def written(cls, files: Sequence[Path], schema: pa.Schema) -> Changes:

@@ -26,7 +26,7 @@ from headwater.views.changes import Changes, weighted
 from headwater.views.compiler.plan import WEIGHT
 from headwater.views.native import SYSTEM, read_range
 from headwater.views.piles import Restriction
-from headwater.views.scans import Frames, quoted
+from headwater.views.scans import Frames, fitted, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -148,10 +148,8 @@ class LogPile:
         wanted = names or ["_offset"]
         for batch in self.topic.read_partition(span.partition, span.start, stop=span.stop, columns=wanted):
             weights = pa.array(np.ones(batch.num_rows, np.int64))
-            columns = {**{name: batch.data.column(name) for name in names}, WEIGHT: weights}
-            yield pa.RecordBatch.from_arrays(
-                [columns[name].cast(fields.field(name).type) for name in fields.names], schema=fields
-            )
+            rows = pa.Table.from_batches([batch.data]).append_column(WEIGHT, weights)
+            yield from fitted(rows, fields).to_batches()
 
     def __repr__(self) -> str:
         return f"LogPile({self.topic.name}, {self.rows} rows)"

@@ -12,9 +12,9 @@ The policy. A run of r rows is of tier log8(r / 1000), rounded down.
   cancelled out. So a row is rewritten about once for each tier, and there are at most seven runs of each. (Positive
   runs of a million rows and more stay as they are: one file more costs nothing beside that. In tier 0, below 8 000
   rows, rows are rewritten more often: there a merge costs what it costs to write a file.)
-- Large: when rows were taken away, and the runs behind the oldest hold half as many rows as it, all become one positive
-  run. So each row behind the oldest pays for the rewriting of two of its rows, and reading costs half as much again
-  as after a merge, at most.
+- Large: when runs that are not positive hold half as many rows as those that are, all become one positive run. So each
+  of their rows pays for the rewriting of three, once, and what is to be read is at most half as much again as after a
+  merge.
 - A small merge whose rows come to half of the one run before them takes that one along.
 """
 
@@ -114,9 +114,8 @@ def due(pile: Pile) -> Merge | None:
     runs = pile.runs
     if len(runs) < 2:
         return None
-    tail_rows = pile.rows - runs[0].rows
-    outgrown = tail_rows >= max(TAIL_ROWS_MIN, TAIL_FRACTION * runs[0].rows)
-    if outgrown and not all(run.positive for run in runs):
+    positive_rows = sum(run.rows for run in runs if run.positive)
+    if pile.rows - positive_rows >= max(TAIL_ROWS_MIN, TAIL_FRACTION * positive_rows):
         return Merge(pile, runs)
     start = _small_from(runs)
     if start is None:

@@ -29,7 +29,7 @@ from headwater.views.blocks import Piece
 from headwater.views.changes import Changes, weighted
 from headwater.views.compiler.plan import WEIGHT
 from headwater.views.runs import Run, adopt_run, read_run, verify_run, write_run
-from headwater.views.scans import Frames, local_frame, quoted, scan
+from headwater.views.scans import Frames, fitted, local_frame, quoted, scan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -135,7 +135,7 @@ class Pile:
                 verify_run(self.folder, run)
             return scan(spark, [path for run in runs for path in run.paths(self.folder)], self.schema)
 
-        return self._frames.get(spark, tuple(run.name for run in runs), make)
+        return self._frames.get(spark, tuple(run.identity for run in runs), make)
 
     def _parts(self, spark: SparkSession, runs: Sequence[Run]) -> list[Part]:
         """The largest positive run by itself, the other positive ones in one scan, and the rest in another."""
@@ -150,7 +150,7 @@ class Pile:
         ]  # fmt: skip
 
     def _piece(self, run: Run) -> Piece:
-        return Piece(run.name, run.rows, lambda fields: read_run(self.folder, run, fields))
+        return Piece(run.identity, run.rows, lambda fields: read_run(self.folder, run, fields))
 
     # The next pile
 
@@ -161,7 +161,7 @@ class Pile:
         """
         name = f"{tick:012d}-{epoch}"
         if changes.table is not None:
-            table = changes.table.select(self.schema.names).cast(self.schema)
+            table = fitted(changes.table, self.schema)
             return write_run(self.folder, name, table, first_tick=tick, last_tick=tick, files=self.files)
         run = adopt_run(
             self.folder, name, changes.files, changes.weighed, first_tick=tick, last_tick=tick, files=self.files
@@ -172,7 +172,7 @@ class Pile:
     def with_run(self, run: Run, changes: Changes | None = None) -> Pile:
         """The pile with one more run. The rows of ``changes``, if they are here, go straight into the arrangements."""
         if changes is not None and changes.table is not None:
-            self._arrangements.add(self._piece(run), changes.table.select(self.schema.names).cast(self.schema))
+            self._arrangements.add(self._piece(run), fitted(changes.table, self.schema))
         return self._next((*self.runs, run))
 
     def with_merge(self, replaced: Sequence[Run], run: Run | None) -> Pile:
@@ -183,7 +183,7 @@ class Pile:
             raise Misuse("the runs to be replaced are not all in this pile", runs=sorted(gone))
         runs = [one for one in self.runs if one.name not in gone]
         runs[places[0] : places[0]] = [] if run is None else [run]
-        self._arrangements.forget(gone)
+        self._arrangements.forget([one.identity for one in replaced])
         return self._next(runs)
 
     def _next(self, runs: Sequence[Run]) -> Pile:
@@ -212,7 +212,7 @@ class Pile:
                 shutil.rmtree(path, ignore_errors=True)
             elif path.name not in names:
                 self.files.unlink(path, label="run.unlink")
-        self._arrangements.prune({run.name for run in keep})
+        self._arrangements.prune({run.identity for run in keep})
 
     def __repr__(self) -> str:
         return f"Pile({len(self.runs)} run{'s' if len(self.runs) != 1 else ''}, {self.rows} rows)"

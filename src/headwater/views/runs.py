@@ -19,11 +19,14 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyarrow.types as kinds
+import xxhash
 
 from headwater.errors import Corruption
 from headwater.log.files import Files, translated
 from headwater.log.sealed import checksum_of
 from headwater.views.compiler.plan import WEIGHT
+from headwater.views.scans import fitted
 
 READ_ROWS = 131_072
 STAGING = ".parquet.tmp"  # the ending of what is not yet a run's file: a file, or a folder that Spark writes into
@@ -79,6 +82,11 @@ class Run:
         """The size of its files."""
         return sum(file.bytes for file in self.files)
 
+    @property
+    def identity(self) -> str:
+        """A name for exactly these bytes: a tick that is repeated may write others under the same name."""
+        return f"{self.name}-{xxhash.xxh3_64_hexdigest(repr(self.files).encode())}"
+
     def to_json(self) -> dict[str, Any]:
         """As JSON can hold it."""
         return {**asdict(self), "files": [[file.name, file.bytes, file.checksum] for file in self.files]}
@@ -130,10 +138,22 @@ def write_run(folder: Path, name: str, table: pa.Table, *, first_tick: int, last
     path = folder / f"{name}.parquet"
     temporary = folder / f"{name}{STAGING}"
     with translated(f"run {path}"):
-        pq.write_table(table, temporary, compression="zstd", compression_level=1, write_page_checksum=True)
+        pq.write_table(
+            table, temporary, compression="zstd", compression_level=1, write_page_checksum=True,
+            use_dictionary=_repeating(table.schema),
+        )  # fmt: skip
     described = _settle(temporary, path, files)
     files.sync_dir(folder, label="run.sync_directory")
     return _describe(name, [described], weigh(table), first_tick, last_tick)
+
+
+def _repeating(schema: pa.Schema) -> list[str]:
+    """The columns to be written with a dictionary: plain texts.
+
+    Never a part of a nested column: when all its values are null Arrow writes an empty dictionary, and Spark's reader
+    looks into it (seen with 4.3: ArrayIndexOutOfBoundsException).
+    """
+    return [field.name for field in schema if kinds.is_string(field.type) or kinds.is_binary(field.type)]
 
 
 def adopt_run(
@@ -177,12 +197,7 @@ def read_parquet(path: Path, fields: pa.Schema) -> Iterator[pa.RecordBatch]:
         pa.memory_map(str(path)), coerce_int96_timestamp_unit="us", page_checksum_verification=True, pre_buffer=False
     )
     for batch in file.iter_batches(batch_size=READ_ROWS, columns=fields.names):
-        columns = [_as_type(batch.column(field.name), field.type) for field in fields]
-        yield pa.RecordBatch.from_arrays(columns, schema=fields)
-
-
-def _as_type(column: pa.Array, arrow: pa.DataType) -> pa.Array:
-    return column if column.type == arrow else column.cast(arrow)
+        yield from fitted(pa.Table.from_batches([batch]), fields).to_batches()
 
 
 class _Different(Exception):

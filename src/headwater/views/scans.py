@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.types as kinds
 
 from headwater.log.ddl import to_ddl
 from headwater.views.native import READ_OPTIONS, _literal_path, _quoted
@@ -36,17 +37,44 @@ def local_frame(spark: SparkSession, table: pa.Table) -> DataFrame:
     """A small table that travels inside the query's plan."""
     schema = nullable(table.schema)
     # PySpark 4.3 stops at the first empty record batch, and the rows behind it are lost. One chunk has none.
-    frame: DataFrame = spark.createDataFrame(table.combine_chunks().cast(schema), to_ddl(schema))
+    frame: DataFrame = spark.createDataFrame(fitted(table, schema).combine_chunks(), to_ddl(schema))
     return frame
 
 
 def nullable(schema: pa.Schema) -> pa.Schema:
-    """The schema as Spark's Parquet reader makes it: each column may be null.
+    """The schema as Spark's Parquet reader makes it: everything may be null, inside of nested types too.
 
-    >>> nullable(pa.schema([pa.field("id", pa.int64(), nullable=False)])).field("id").nullable
-    True
+    >>> strict = pa.struct([pa.field("x", pa.int32(), nullable=False)])
+    >>> nullable(pa.schema([pa.field("place", strict, nullable=False)]))
+    place: struct<x: int32>
+      child 0, x: int32
     """
-    return pa.schema([field.with_nullable(True) for field in schema])
+    return pa.schema([_nullable_field(field) for field in schema])
+
+
+def fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The table's columns by name, in the types of a schema that may be wider and is nullable where the table is."""
+    # Not Table.cast: it refuses a column of the very same type when a NOT NULL part of a null struct is null.
+    columns = [_as_type(table.column(field.name), field.type) for field in schema]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _as_type(column: pa.ChunkedArray, arrow: pa.DataType) -> pa.ChunkedArray:
+    return column if column.type == arrow else column.cast(arrow)
+
+
+def _nullable_field(field: pa.Field) -> pa.Field:
+    return pa.field(field.name, _nullable_type(field.type))
+
+
+def _nullable_type(arrow: pa.DataType) -> pa.DataType:
+    if kinds.is_list(arrow):
+        return pa.list_(_nullable_type(arrow.value_type))
+    if kinds.is_map(arrow):
+        return pa.map_(_nullable_type(arrow.key_type), _nullable_type(arrow.item_type))
+    if kinds.is_struct(arrow):
+        return pa.struct([_nullable_field(field) for field in arrow])
+    return arrow
 
 
 class Frames:

@@ -1,0 +1,62 @@
+"""Netting: the same content in as few rows as there are distinct ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headwater.views.changes import weighted
+from headwater.views.netting import distinct, net
+from tests.unit.typed_rows import rows, schemas
+from tests.unit.weighted_rows import content, thorough, weighted_table
+
+
+@st.composite
+def weighted_tables(draw: st.DrawFn) -> pa.Table:
+    schema = draw(schemas)
+    some = draw(rows(schema))
+    picked = draw(st.lists(st.tuples(st.sampled_from(some), st.integers(-2, 2)), max_size=12)) if some else []
+    return weighted_table(schema, picked)
+
+
+@settings(max_examples=thorough(60), deadline=None)
+@given(weighted_tables())
+def test_netting_keeps_the_content_of_tables_of_every_type(table: pa.Table):
+    netted = net(table)
+
+    assert content(netted) == content(table)
+    assert netted.num_rows == len(content(table))
+    assert netted.schema == table.schema
+
+
+def test_rows_are_equal_as_in_group_by():
+    nan = float("nan")
+    rows: list[dict[str, Any]] = [{"x": nan, "m": [("a", 1), ("b", 2)]}, {"x": nan, "m": [("b", 2), ("a", 1)]},
+                                  {"x": 0.0, "m": None}, {"x": -0.0, "m": None}]  # fmt: skip
+    schema = weighted(pa.schema([("x", pa.float64()), ("m", pa.map_(pa.string(), pa.int32()))]))
+    table = pa.Table.from_pylist([{**row, "_weight": 1} for row in rows], schema)
+
+    netted = net(table)
+
+    assert netted.column("_weight").to_pylist() == [2, 2]
+
+
+def test_rows_keep_the_order_of_their_first_appearance():
+    table = pa.table({"id": [3, 1, 3, 2, 1], "_weight": [1, 1, 1, 1, -1]})
+
+    assert net(table).to_pylist() == [{"id": 3, "_weight": 2}, {"id": 2, "_weight": 1}]
+
+
+def test_a_table_without_columns_is_a_number_of_rows():
+    table = pa.table({"_weight": pa.array([1, 1, -3], pa.int64())})
+
+    assert net(table).to_pylist() == [{"_weight": -1}]
+
+
+def test_distinct_keys_keep_one_null():
+    keys = pa.table({"id": [None, 1, None, 1]})
+
+    assert distinct(keys).to_pylist() == [{"id": None}, {"id": 1}]
