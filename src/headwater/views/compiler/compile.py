@@ -94,9 +94,9 @@ def _last(workshop: Workshop, flow: Flow) -> Draft:
         flow = absorbed(workshop, flow)
         ((alias, item), *others) = flow.items.items() or [("", None)]
         plain = all(output == column(alias, name) for name, output in flow.outputs.items())
-        if isinstance(item, Mention) and item.relation in workshop.drafts and not others and plain:
-            if not flow.conditions and not flow.laterals:
-                return workshop.drafts[item.relation]
+        alone = not others and not flow.conditions and not flow.laterals
+        if isinstance(item, Mention) and item.relation in workshop.drafts and alone and plain:
+            return workshop.drafts[item.relation]
     draft = FlowDraft(
         name=workshop.new_name(),
         what=describe_flow(flow, workshop),

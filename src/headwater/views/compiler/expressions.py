@@ -58,7 +58,7 @@ def conjuncts(condition: Node | None) -> list[Node]:
 
 
 def _common_first(either: exp.Or) -> list[Node]:
-    """``(a AND b) OR (a AND c)`` is ``a AND (b OR c)``: what all alternatives ask for stands for itself, and may join."""
+    """``(a AND b) OR (a AND c)`` is ``a AND (b OR c)``: what all ask for stands for itself, and may join."""
     alternatives = [conjuncts(part) for part in either.flatten()]
     first, *others = alternatives
     common = [part for part in first if all(position(part, other) is not None for other in others)]

@@ -107,7 +107,7 @@ def outer_join(block: Block, alias: str, source: Source, on: list[Node], side: s
             (alias, source, [pair.right for pair in join_keys]),
         )
     ]
-    kept = comparable_keys(block.workshop, *sides, len(join_keys))
+    kept = comparable_keys(block.workshop, sides[0], sides[1], len(join_keys))
     inputs = [each.to_input(block.workshop, kept) for each in sides]
     select = exp.Select(expressions=[named(column(*pair), name) for pair, name in visible.items()])
     select.set("from_", exp.From(this=inputs[0].source))

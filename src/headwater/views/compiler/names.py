@@ -162,7 +162,9 @@ def _columns_of(source: object, relations: Mapping[str, Relation]) -> set[str] |
 
 
 def _orders_output(mention: exp.Column, scope: Scope) -> bool:
-    return mention.find_ancestor(exp.Order) is not None and mention.name in scope.expression.named_selects
+    return mention.find_ancestor(exp.Order) is not None and mention.name in getattr(
+        scope.expression, "named_selects", ()
+    )
 
 
 def _refuse_column(mention: exp.Column, scope: Scope, relations: Mapping[str, Relation], sql: str) -> NoReturn:
