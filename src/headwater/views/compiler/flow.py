@@ -222,9 +222,7 @@ Pair = tuple[str, str, str, str]  # column of a mention = column of a mention th
 def _link(alias: str, reached: list[str], pairs: list[Pair]) -> tuple[str, Link] | None:
     best: Link | None = None
     for source in reached:  # the changed mention comes first: fewest rows
-        equal = dict.fromkeys(
-            (left, right) for target, left, other, right in pairs if target == alias and other == source
-        )
+        equal = [(left, right) for target, left, other, right in pairs if target == alias and other == source]
         one_each = dict(equal)
         if one_each and (best is None or len(one_each) > len(best.columns)):
             best = Link(columns=tuple(one_each), source=source, source_columns=tuple(one_each.values()))

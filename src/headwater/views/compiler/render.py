@@ -9,7 +9,7 @@ Read next: ``plan.py``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import cast
 
 from sqlglot import exp
