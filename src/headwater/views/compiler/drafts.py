@@ -154,6 +154,7 @@ class Workshop:
         self.drafts: dict[str, Draft] = {}
         self.compile: Callable[[exp.Query], Flow]
         self._counts: dict[str, int] = {}
+        self._described: dict[tuple[object, ...], tuple[Column, ...]] = {}
 
     def fresh(self, what: str) -> str:
         """A name for a source that no user's query has."""
@@ -224,7 +225,19 @@ class Workshop:
 
     def types_of(self, flow: Flow) -> tuple[Column, ...]:
         """The columns of a flow."""
-        return self.types(to_query(flow))
+        return self._plain(flow) or self.types(to_query(flow))
+
+    def _plain(self, flow: Flow) -> tuple[Column, ...] | None:
+        """The columns of a flow that only picks columns: no need to ask anybody."""
+        if not isinstance(flow, Product):
+            return None
+        found: list[Column] = []
+        for name, output in flow.outputs.items():
+            item = flow.items.get(output.table) if isinstance(output, exp.Column) else None
+            if not isinstance(item, Mention):
+                return None
+            found.append(Column(name, self.type_of(item.relation, output.name)))
+        return tuple(found)
 
     def types(self, query: exp.Query) -> tuple[Column, ...]:
         """The columns that a query over relations and drafts yields, with their types."""
@@ -237,8 +250,14 @@ class Workshop:
                 mention.set("this", exp.to_identifier(name, quoted=True))
         if self.describe is None:
             return inferred(query, tables)
+        text = query.sql("spark")
+        known = self._described.get((text, tuple(tables.items())))
+        if known is not None:
+            return known
         try:
-            return self.describe(query.sql("spark"), tables)
+            described = self.describe(text, tables)
+            self._described[text, tuple(tables.items())] = described
+            return described
         except Exception as error:  # what cannot be analysed piece by piece is left to be computed whole
             raise Unsupported(f"its parts cannot be analysed: {str(error).splitlines()[0]}") from error
 
