@@ -17,7 +17,7 @@ from typing import cast
 from sqlglot import exp
 
 from headwater.views.compiler.drafts import Workshop
-from headwater.views.compiler.expressions import Node, column, columns, substitute
+from headwater.views.compiler.expressions import Node, column, columns, has_time_window, substitute
 from headwater.views.compiler.flow import Flow, Product, Source
 
 # The clauses of a SELECT that a block keeps as they are until their step comes.
@@ -39,7 +39,7 @@ class Block:
 
     def add(self, alias: str, source: Source) -> None:
         """Join a source. What a plain product is made of becomes the block's own, so that joins can be reordered."""
-        if not isinstance(source, Product) or source.laterals:
+        if not isinstance(source, Product) or source.laterals or any(map(has_time_window, source.outputs.values())):
             self.items[alias] = source
             return
         self.items.update(source.items)

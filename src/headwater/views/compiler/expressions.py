@@ -106,6 +106,11 @@ def has_subquery(expression: Node) -> bool:
     return expression.find(exp.Select, exp.SetOperation) is not None
 
 
+def has_time_window(expression: Node) -> bool:
+    """Whether window(at, …) is called, of which Spark makes as many rows as there are windows."""
+    return any(call.name.lower() == "window" for call in expression.find_all(exp.Anonymous))
+
+
 def enclosed(expression: Node) -> Node:
     """The expression in parentheses when it needs them to stand between operators."""
     if isinstance(expression, _ATOMS) or not isinstance(expression, _OPERATORS):

@@ -194,7 +194,8 @@ def _explain(query: exp.Query, relations: Mapping[str, Relation], sql: str, erro
         if not mention.is_star and mention.name.lower() not in every:
             near = closest(mention.name, every)
             hint = f'Did you mean "{near}"?' if near else "Check its spelling."
-            refuse(sql, mention, f'no column "{mention.name}"', hint, name=mention.name)
+            where = f' in "{mention.table}"' if mention.table else ""
+            refuse(sql, mention, f'no column "{mention.name}"{where}', hint, name=mention.name)
     sentence = error.split("\n")[0].split(". Line")[0].rstrip(".")
     refuse(sql, None, f"the names cannot be resolved: {sentence}", "Qualify columns with the name of their source.")
 
