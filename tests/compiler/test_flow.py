@@ -53,7 +53,8 @@ def test_lookups_lead_from_the_changes_along_the_equalities() -> None:
 def test_a_lookup_reaches_into_the_branches_of_a_union() -> None:
     stage = flow(
         "SELECT o.order_id, x.word FROM orders o JOIN "
-        "(SELECT user_id AS who, page AS word FROM visits UNION ALL SELECT user_id, text FROM notes) x ON x.who = o.user_id"
+        "(SELECT user_id AS who, page AS word FROM visits UNION ALL SELECT user_id, text FROM notes) x "
+        "ON x.who = o.user_id"
     )
 
     found = {leaf.relation: leaf.lookup for leaf in stage.terms[0].leaves}

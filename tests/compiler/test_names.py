@@ -59,6 +59,7 @@ def test_an_alias_may_be_grouped_by_and_asked_for_in_having() -> None:
         ),
         ("SELECT x.amount AS a FROM orders o", 'no source "x"', "The sources here are o"),
         ("SELECT a FROM order", 'no topic, table or view "order"', 'Did you mean "orders"'),
+        ("SELECT 1 AS a FROM users u, orders u", 'two sources are named "u"', "another name"),
         ("SELECT count(*) FROM orders", "column 1 has no name", "AS name"),
         ("SELECT amount AS a, user_id AS A FROM orders", 'two columns are named "A"', "another name"),
         ("SELECT amount AS _a FROM orders", "begins with an underscore", "rename it"),

@@ -20,7 +20,8 @@ from tests.compiler.shop import kinds, only_stage, plan_of
         ("SELECT max(age) AS oldest FROM users", ["whole"]),
         ("SELECT country, count(DISTINCT age) AS n FROM users GROUP BY country", ["accumulating", "accumulating"]),
         (
-            "SELECT country, count(DISTINCT age) AS n, count(DISTINCT id) AS m, sum(age) AS s FROM users GROUP BY country",
+            "SELECT country, count(DISTINCT age) AS n, count(DISTINCT id) AS m, sum(age) AS s FROM users "
+            "GROUP BY country",
             ["accumulating", "accumulating"],
         ),
         ("SELECT country, age, count(*) AS n FROM users GROUP BY ROLLUP (country, age)", ["accumulating"]),
@@ -48,7 +49,8 @@ from tests.compiler.shop import kinds, only_stage, plan_of
         ),
         ("SELECT order_id FROM orders WHERE amount > (SELECT avg(amount) FROM orders)", ["accumulating", "bilinear"]),
         (
-            "SELECT order_id FROM orders o WHERE amount > (SELECT avg(x.amount) FROM orders x WHERE x.user_id = o.user_id)",
+            "SELECT order_id FROM orders o "
+            "WHERE amount > (SELECT avg(x.amount) FROM orders x WHERE x.user_id = o.user_id)",
             ["accumulating", "bilinear"],
         ),
         (

@@ -15,12 +15,12 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from headwater.errors import HeadwaterError
 from headwater.views.compiler.drafts import (
     Describe,
     Draft,
     FlowDraft,
     KeyedDraft,
-    Unsupported,
     Workshop,
     describe_flow,
     inferred,
@@ -64,8 +64,10 @@ def compile_view(
     try:
         flow = _named(compile_query(workshop, settled.query), settled.names)
         last = _last(workshop, flow)
-    except Unsupported as reason:  # not even a SELECT of it can be computed by itself
-        parsed.opaque = str(reason)
+    except HeadwaterError:
+        raise
+    except Exception as reason:  # right before cheap: what the compiler trips over is computed as one piece
+        parsed.opaque = f"computed as one piece: {str(reason) or type(reason).__name__}"
         return _opaque(name, sql, parsed, reads, workshop)
     stages = _assemble(name, workshop, last)
     return ViewPlan(
