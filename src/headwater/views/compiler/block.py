@@ -16,8 +16,8 @@ from typing import cast
 
 from sqlglot import exp
 
-from headwater.views.compiler.drafts import Workshop
-from headwater.views.compiler.expressions import Node, column, columns, substitute
+from headwater.views.compiler.drafts import Unsupported, Workshop
+from headwater.views.compiler.expressions import Node, column, columns, has_subquery, has_time_window, substitute
 from headwater.views.compiler.flow import Flow, Product, Source
 
 # The clauses of a SELECT that a block keeps as they are until their step comes.
@@ -39,7 +39,7 @@ class Block:
 
     def add(self, alias: str, source: Source) -> None:
         """Join a source. What a plain product is made of becomes the block's own, so that joins can be reordered."""
-        if not isinstance(source, Product) or source.laterals:
+        if not isinstance(source, Product) or source.laterals or any(map(has_time_window, source.outputs.values())):
             self.items[alias] = source
             return
         self.items.update(source.items)
@@ -84,6 +84,8 @@ class Block:
 
     def product(self, outputs: dict[str, Node]) -> Product:
         """The block as a flow with these outputs, when only inner joins are left in it."""
+        if any(map(has_subquery, (*outputs.values(), *self.conditions, *self.where, *self.laterals))):
+            raise Unsupported("a subquery in an unusual place")  # its tables would be no leaves
         conditions = [self._simple(condition) for condition in (*self.conditions, *self.where)]
         return Product(
             items=dict(self.items),

@@ -15,12 +15,12 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from headwater.errors import HeadwaterError
 from headwater.views.compiler.drafts import (
     Describe,
     Draft,
     FlowDraft,
     KeyedDraft,
-    Unsupported,
     Workshop,
     describe_flow,
     inferred,
@@ -64,8 +64,10 @@ def compile_view(
     try:
         flow = _named(compile_query(workshop, settled.query), settled.names)
         last = _last(workshop, flow)
-    except Unsupported as reason:  # not even a SELECT of it can be computed by itself
-        parsed.opaque = str(reason)
+    except HeadwaterError:
+        raise
+    except Exception as reason:  # right before cheap: what the compiler trips over is computed as one piece
+        parsed.opaque = f"computed as one piece: {str(reason) or type(reason).__name__}"
         return _opaque(name, sql, parsed, reads, workshop)
     stages = _assemble(name, workshop, last)
     return ViewPlan(
@@ -94,9 +96,9 @@ def _last(workshop: Workshop, flow: Flow) -> Draft:
         flow = absorbed(workshop, flow)
         ((alias, item), *others) = flow.items.items() or [("", None)]
         plain = all(output == column(alias, name) for name, output in flow.outputs.items())
-        if isinstance(item, Mention) and item.relation in workshop.drafts and not others and plain:
-            if not flow.conditions and not flow.laterals:
-                return workshop.drafts[item.relation]
+        alone = not others and not flow.conditions and not flow.laterals
+        if isinstance(item, Mention) and item.relation in workshop.drafts and alone and plain:
+            return workshop.drafts[item.relation]
     draft = FlowDraft(
         name=workshop.new_name(),
         what=describe_flow(flow, workshop),

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
+from headwater.views.compiler.aggregation import aggregates
 from headwater.views.compiler.block import output_names
 from headwater.views.compiler.drafts import Unsupported, Workshop
 from headwater.views.compiler.expressions import (
@@ -47,6 +48,7 @@ class Correlated:
     query: exp.Select
     equalities: tuple[Tie, ...]
     others: tuple[Node, ...]
+    negative: bool = False  # NOT EXISTS
 
     def keys_query(self) -> exp.Select:
         """SELECT the inner expressions, as ``e__0…``."""
@@ -191,6 +193,4 @@ def _member_of(query: exp.Query, member: Node) -> Correlated:
 
 
 def _aggregates(value: Node) -> bool:
-    from headwater.views.compiler.aggregation import aggregates
-
     return any(True for _ in aggregates(value)) or value.find(exp.Window) is not None

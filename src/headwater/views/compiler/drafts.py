@@ -48,15 +48,15 @@ class Draft:
     key: tuple[str, ...] | None = None  # unique columns; () for at most one row; None when nothing is known
     append_only: bool = False
 
-    def absorb(self, alias: str, outputs: Mapping[str, Node], conditions: tuple[Node, ...]) -> bool:
-        """Take a projection and a filter over this stage into the stage itself. False: it cannot."""
+    def absorb(self, alias: str, outputs: Mapping[str, Node], conditions: tuple[Node, ...]) -> None:
+        """Take a projection and a filter over this stage into the stage itself."""
         raise NotImplementedError
 
     def renamed_key(self, outputs: Mapping[str, Node]) -> tuple[str, ...] | None:
         """The key under a projection; None when a part of it is projected away."""
         if self.key is None:
             return None
-        new = {value.name: name for name, value in reversed(outputs.items()) if isinstance(value, exp.Column)}
+        new = {value.name: name for name, value in reversed(list(outputs.items())) if isinstance(value, exp.Column)}
         return tuple(new[part] for part in self.key) if all(part in new for part in self.key) else None
 
 
@@ -65,9 +65,6 @@ class FlowDraft(Draft):
     """Linear or bilinear."""
 
     flow: Flow = field(default_factory=lambda: Product({}, {}))
-
-    def absorb(self, alias: str, outputs: Mapping[str, Node], conditions: tuple[Node, ...]) -> bool:
-        return False
 
 
 @dataclass(eq=False)
@@ -81,7 +78,7 @@ class AccumulateDraft(Draft):
     shown: tuple[Node, ...] = ()
     one_row: bool = False
 
-    def absorb(self, alias: str, outputs: Mapping[str, Node], conditions: tuple[Node, ...]) -> bool:
+    def absorb(self, alias: str, outputs: Mapping[str, Node], conditions: tuple[Node, ...]) -> None:
         self.key = self.renamed_key(outputs)
 
         def final(mention: exp.Column) -> Node | None:
@@ -89,7 +86,6 @@ class AccumulateDraft(Draft):
 
         self.shown += tuple(substitute(condition, final) for condition in conditions)
         self.outputs = {name: substitute(output, final) for name, output in outputs.items()}
-        return True
 
 
 @dataclass(eq=False)
@@ -99,32 +95,39 @@ class KeyedDraft(Draft):
     query: exp.Query = field(default_factory=exp.Select)  # yields the columns, then _k0…
     keys: tuple[Column, ...] = ()
     inputs: dict[str, tuple[Node, ...]] = field(default_factory=dict)  # mention → key over bare columns
+    depth: int = 0
 
-    def absorb(self, alias: str, outputs: Mapping[str, Node], conditions: tuple[Node, ...]) -> bool:
+    def absorb(self, alias: str, outputs: Mapping[str, Node], conditions: tuple[Node, ...]) -> None:
         self.key = self.renamed_key(outputs)
-        if not conditions and all(isinstance(output, exp.Column) for output in outputs.values()):
-            if isinstance(self.query, exp.Select) and _can_be_renamed(self.query):
-                return self._rename(self.query, outputs)
+        plain = not conditions and all(isinstance(output, exp.Column) for output in outputs.values())
+        if plain and isinstance(self.query, exp.Select) and _can_be_renamed(self.query):
+            self._rename(self.query, outputs)
+            return
+        # A stage may absorb several times, and each time its query is one deeper: the name must differ.
+        self.depth += 1
+        own = f"{alias}_{self.depth}"
+
+        def change(mention: exp.Column) -> Node | None:
+            return column(own, mention.name) if mention.table == alias else None
+
         select = exp.Select()
         for name, output in outputs.items():
-            select.append("expressions", named(output, name))
+            select.append("expressions", named(substitute(output, change), name))
         for key in self.keys:
-            select.append("expressions", named(column(alias, key.name), key.name))
-        inner = exp.Subquery(this=self.query, alias=exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
+            select.append("expressions", named(column(own, key.name), key.name))
+        inner = exp.Subquery(this=self.query, alias=exp.TableAlias(this=exp.to_identifier(own, quoted=True)))
         select.set("from_", exp.From(this=inner))
-        where = conjunction(conditions)
+        where = conjunction(substitute(condition, change) for condition in conditions)
         if where is not None:
             select.set("where", exp.Where(this=where))
         self.query = select
-        return True
 
-    def _rename(self, query: exp.Select, outputs: Mapping[str, Node]) -> bool:
+    def _rename(self, query: exp.Select, outputs: Mapping[str, Node]) -> None:
         """Only other names, or fewer columns: no query around the query."""
         given = {output_name(projection): unaliased(projection) for projection in query.expressions}
         projections = [named(given[output.name], name) for name, output in outputs.items()]
         projections += [named(given[key.name], key.name) for key in self.keys]
         query.set("expressions", projections)
-        return True
 
 
 def _can_be_renamed(query: exp.Select) -> bool:
@@ -151,6 +154,7 @@ class Workshop:
         self.drafts: dict[str, Draft] = {}
         self.compile: Callable[[exp.Query], Flow]
         self._counts: dict[str, int] = {}
+        self._described: dict[tuple[object, ...], tuple[Column, ...]] = {}
 
     def fresh(self, what: str) -> str:
         """A name for a source that no user's query has."""
@@ -221,7 +225,19 @@ class Workshop:
 
     def types_of(self, flow: Flow) -> tuple[Column, ...]:
         """The columns of a flow."""
-        return self.types(to_query(flow))
+        return self._plain(flow) or self.types(to_query(flow))
+
+    def _plain(self, flow: Flow) -> tuple[Column, ...] | None:
+        """The columns of a flow that only picks columns: no need to ask anybody."""
+        if not isinstance(flow, Product):
+            return None
+        found: list[Column] = []
+        for name, output in flow.outputs.items():
+            item = flow.items.get(output.table) if isinstance(output, exp.Column) else None
+            if not isinstance(item, Mention):
+                return None
+            found.append(Column(name, self.type_of(item.relation, output.name)))
+        return tuple(found)
 
     def types(self, query: exp.Query) -> tuple[Column, ...]:
         """The columns that a query over relations and drafts yields, with their types."""
@@ -234,8 +250,14 @@ class Workshop:
                 mention.set("this", exp.to_identifier(name, quoted=True))
         if self.describe is None:
             return inferred(query, tables)
+        text = query.sql("spark")
+        known = self._described.get((text, tuple(tables.items())))
+        if known is not None:
+            return known
         try:
-            return self.describe(query.sql("spark"), tables)
+            described = self.describe(text, tables)
+            self._described[text, tuple(tables.items())] = described
+            return described
         except Exception as error:  # what cannot be analysed piece by piece is left to be computed whole
             raise Unsupported(f"its parts cannot be analysed: {str(error).splitlines()[0]}") from error
 
@@ -249,9 +271,9 @@ def inferred(query: exp.Query, tables: Mapping[str, tuple[Column, ...]]) -> tupl
         annotated = annotate_types(query.copy(), schema=schema, dialect="spark")
     except SqlglotError:
         annotated = query
-    found = []
+    described = []
     for projection in annotated.selects:
         kind = projection.type
         known = kind is not None and kind.this not in (exp.DataType.Type.UNKNOWN, exp.DataType.Type.NULL)
-        found.append(Column(output_name(projection), kind.sql("spark") if kind is not None and known else None))
-    return tuple(found)
+        described.append(Column(output_name(projection), kind.sql("spark") if kind is not None and known else None))
+    return tuple(described)

@@ -58,7 +58,7 @@ def conjuncts(condition: Node | None) -> list[Node]:
 
 
 def _common_first(either: exp.Or) -> list[Node]:
-    """``(a AND b) OR (a AND c)`` is ``a AND (b OR c)``: what all alternatives ask for stands for itself, and may join."""
+    """``(a AND b) OR (a AND c)`` is ``a AND (b OR c)``: what all ask for stands for itself, and may join."""
     alternatives = [conjuncts(part) for part in either.flatten()]
     first, *others = alternatives
     common = [part for part in first if all(position(part, other) is not None for other in others)]
@@ -104,6 +104,11 @@ def outside(query: Node) -> set[str]:
 def has_subquery(expression: Node) -> bool:
     """Whether a query stands inside."""
     return expression.find(exp.Select, exp.SetOperation) is not None
+
+
+def has_time_window(expression: Node) -> bool:
+    """Whether window(at, …) is called, of which Spark makes as many rows as there are windows."""
+    return any(call.name.lower() == "window" for call in expression.find_all(exp.Anonymous))
 
 
 def enclosed(expression: Node) -> Node:

@@ -1,7 +1,7 @@
 """A flow: what is linear or bilinear, and its changes.
 
-What it is: ``Product`` (sources joined, filtered, exploded, projected) and ``Sum`` (UNION ALL), nested as they come, over
-mentions of relations; and the terms of their changes with the lookups that keep a term from reading everything.
+What it is: ``Product`` (sources joined, filtered, exploded, projected) and ``Sum`` (UNION ALL), nested as they come,
+over mentions of relations; and the terms of their changes with the lookups that keep a term from reading everything.
 Invariants: every mention has a name of its own in the whole query. A product's conditions are conjuncts, all of them
 of an inner join, so their order and the order of the sources do not matter.
 Not here: what is not linear (``drafts.py``); how terms become a plan's stages (``render.py``).
@@ -111,7 +111,7 @@ def constant(source: Source) -> Source | None:
 
 
 def to_query(flow: Flow, *, weighted: bool = False, first: str = "") -> exp.Query:
-    """The flow as SQL over tables named as the relations; with ``_weight``, and beginning with the mention ``first``."""
+    """The flow as SQL over tables named as the relations, beginning with the mention ``first``."""
     if isinstance(flow, Sum):
         branches = [to_query(part, weighted=weighted, first=first) for part in flow.parts]
         union: exp.Query = branches[0]
@@ -222,10 +222,8 @@ Pair = tuple[str, str, str, str]  # column of a mention = column of a mention th
 def _link(alias: str, reached: list[str], pairs: list[Pair]) -> tuple[str, Link] | None:
     best: Link | None = None
     for source in reached:  # the changed mention comes first: fewest rows
-        equal = dict.fromkeys(
-            (left, right) for target, left, other, right in pairs if target == alias and other == source
-        )
-        one_each = {left: right for left, right in equal}
+        equal = [(left, right) for target, left, other, right in pairs if target == alias and other == source]
+        one_each = dict(equal)
         if one_each and (best is None or len(one_each) > len(best.columns)):
             best = Link(columns=tuple(one_each), source=source, source_columns=tuple(one_each.values()))
     return (alias, best) if best else None

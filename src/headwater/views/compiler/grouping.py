@@ -10,7 +10,7 @@ Read next: ``aggregation.py``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import combinations
+from itertools import chain, combinations
 
 from sqlglot import exp
 
@@ -43,10 +43,10 @@ def group_expressions(select: exp.Select, aggregates: Aggregates) -> tuple[list[
     if group is None:
         return [], None
     if group.args.get("all"):
-        plain = [unaliased(projection) for projection in select.expressions]
+        shown = [unaliased(projection) for projection in select.expressions]
         return [
             part.copy()
-            for part in plain
+            for part in shown
             if any(True for _ in columns(part)) and not any(True for _ in aggregates(part))
         ], None
     groups: list[Node] = []
@@ -80,11 +80,11 @@ def _powers(clause: Node, parts: list[list[int]]) -> list[list[int]]:
 
 
 def _prefixes(parts: list[list[int]]) -> list[list[int]]:
-    return [sum(parts[:length], []) for length in range(len(parts), -1, -1)]
+    return [list(chain(*parts[:length])) for length in range(len(parts), -1, -1)]
 
 
 def _subsets(parts: list[list[int]]) -> list[list[int]]:
-    return [sum(chosen, []) for length in range(len(parts), -1, -1) for chosen in combinations(parts, length)]
+    return [list(chain(*chosen)) for length in range(len(parts), -1, -1) for chosen in combinations(parts, length)]
 
 
 def _family(clause: Node, place: Callable[[Node], int]) -> list[list[int]]:

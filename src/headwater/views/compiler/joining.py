@@ -82,6 +82,8 @@ def _check_no_later_outer_join(block: Block) -> None:
 
 def outer_join(block: Block, alias: str, source: Source, on: list[Node], side: str) -> None:
     """Replace the left source and the joined one by a stage that holds their outer join."""
+    if any(map(has_subquery, on)):
+        raise Unsupported("a subquery in the condition of an outer join")
     mentioned = {name for part in on for name in sources(part) if block.owns(name)}
     alone = len(block.items) == 1 and not block.laterals and not block.conditions
     if side == "LEFT" and len(mentioned) == 1 and mentioned <= set(block.items):
@@ -107,7 +109,7 @@ def outer_join(block: Block, alias: str, source: Source, on: list[Node], side: s
             (alias, source, [pair.right for pair in join_keys]),
         )
     ]
-    kept = comparable_keys(block.workshop, *sides, len(join_keys))
+    kept = comparable_keys(block.workshop, sides[0], sides[1], len(join_keys))
     inputs = [each.to_input(block.workshop, kept) for each in sides]
     select = exp.Select(expressions=[named(column(*pair), name) for pair, name in visible.items()])
     select.set("from_", exp.From(this=inputs[0].source))

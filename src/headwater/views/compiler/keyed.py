@@ -14,7 +14,17 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from headwater.views.compiler.drafts import KeyedDraft, Workshop
-from headwater.views.compiler.expressions import Node, bare, column, has_subquery, named, sources, substitute, table
+from headwater.views.compiler.expressions import (
+    Node,
+    bare,
+    column,
+    has_subquery,
+    has_time_window,
+    named,
+    sources,
+    substitute,
+    table,
+)
 from headwater.views.compiler.flow import Flow, Mention, Product, single, to_query
 from headwater.views.compiler.functions import aggregate_name, is_generator
 
@@ -60,10 +70,7 @@ def is_row_wise(expression: Node) -> bool:
     for node in expression.walk():
         if is_generator(node) or aggregate_name(node) is not None:
             return False
-        # Spark turns a row with window(…) into as many rows as there are windows.
-        if isinstance(node, exp.Anonymous) and node.name.lower() == "window":
-            return False
-    return True
+    return not has_time_window(expression)
 
 
 def whole_query(workshop: Workshop, flow: Flow) -> exp.Query:

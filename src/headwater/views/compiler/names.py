@@ -59,6 +59,7 @@ def check_tables(query: exp.Query, relations: Mapping[str, Relation], sql: str) 
 def settle(query: exp.Query, relations: Mapping[str, Relation], sql: str) -> Qualified:
     """Qualify a query whose WITH clauses are already inlined."""
     query = query.copy()
+    _check_sources(query, sql)
     _name_outputs(query, sql)
     schema = MappingSchema(dialect="spark")
     for name, relation in relations.items():
@@ -77,6 +78,18 @@ def settle(query: exp.Query, relations: Mapping[str, Relation], sql: str) -> Qua
     canonical = shown.sql("spark")
     _rename_sources(query)
     return Qualified(query=query, shown=shown, names=names, canonical=canonical)
+
+
+def _check_sources(query: exp.Query, sql: str) -> None:
+    for select in query.find_all(exp.Select):
+        seen: set[str] = set()
+        for source in _sources_of(select):
+            name = source.alias_or_name.lower()
+            if name and name in seen:
+                refuse(
+                    sql, source, f'two sources are named "{name}"', "Give one of them another name with AS.", name=name
+                )
+            seen.add(name)
 
 
 def _first_select(query: exp.Query) -> exp.Select | None:
@@ -162,7 +175,9 @@ def _columns_of(source: object, relations: Mapping[str, Relation]) -> set[str] |
 
 
 def _orders_output(mention: exp.Column, scope: Scope) -> bool:
-    return mention.find_ancestor(exp.Order) is not None and mention.name in scope.expression.named_selects
+    return mention.find_ancestor(exp.Order) is not None and mention.name in getattr(
+        scope.expression, "named_selects", ()
+    )
 
 
 def _refuse_column(mention: exp.Column, scope: Scope, relations: Mapping[str, Relation], sql: str) -> NoReturn:
@@ -192,7 +207,8 @@ def _explain(query: exp.Query, relations: Mapping[str, Relation], sql: str, erro
         if not mention.is_star and mention.name.lower() not in every:
             near = closest(mention.name, every)
             hint = f'Did you mean "{near}"?' if near else "Check its spelling."
-            refuse(sql, mention, f'no column "{mention.name}"', hint, name=mention.name)
+            where = f' in "{mention.table}"' if mention.table else ""
+            refuse(sql, mention, f'no column "{mention.name}"{where}', hint, name=mention.name)
     sentence = error.split("\n")[0].split(". Line")[0].rstrip(".")
     refuse(sql, None, f"the names cannot be resolved: {sentence}", "Qualify columns with the name of their source.")
 
@@ -262,10 +278,12 @@ def _rename_sources(query: exp.Query) -> None:
 
 def _own_sources(scope: Scope) -> list[Node]:
     select = scope.expression
-    if not isinstance(select, exp.Select):
-        return []
+    return [source for source in _sources_of(select) if source.alias] if isinstance(select, exp.Select) else []
+
+
+def _sources_of(select: exp.Select) -> list[Node]:
     clause = select.args.get("from_")
     found = [clause.this] if clause else []
     found += [join.this for join in select.args.get("joins") or []]
     found += list(select.args.get("laterals") or [])
-    return [source for source in found if source.alias]
+    return found

@@ -11,11 +11,12 @@ Read next: ``names.py``.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from sqlglot import exp
 from sqlglot.dialects import Spark
 from sqlglot.errors import SqlglotError
-from sqlglot.tokens import TokenType
+from sqlglot.tokenizer_core import TokenType
 
 from headwater.views.compiler.expressions import Node
 from headwater.views.compiler.refusal import refuse, syntax_error
@@ -54,7 +55,7 @@ def parse(sql: str) -> Parsed:
 def _statement(sql: str) -> exp.Query:
     try:
         tokens = Spark().tokenize(sql)
-        for token, following in zip(tokens, tokens[1:], strict=False):
+        for token, following in pairwise(tokens):
             # window(at, '1 minute') is a function; WINDOW w AS (…) is a clause, and has no bracket behind the word.
             if token.token_type == TokenType.WINDOW and following.token_type == TokenType.L_PAREN:
                 token.token_type = TokenType.VAR
@@ -65,7 +66,9 @@ def _statement(sql: str) -> exp.Query:
         refuse(sql, None, "the view's SQL is empty", "Write a SELECT.")
     if len(statements) > 1:
         refuse(sql, statements[1], "a view is one query, and this is a second one", "Declare a view for each.")
-    if not isinstance(statements[0], exp.Query | exp.Values):
+    if isinstance(statements[0], exp.Values):
+        return _select_from_values(statements[0])
+    if not isinstance(statements[0], exp.Query):
         refuse(
             sql,
             None,
@@ -117,9 +120,7 @@ def _plain(query: exp.Query) -> exp.Query:
     """Parentheses around a query say nothing, and VALUES alone is a SELECT from it."""
     for values in list(query.find_all(exp.Values)):
         if not isinstance(values.parent, exp.From | exp.Join | exp.Lateral | exp.Table):
-            values.replace(_select_from_values(values)) if values is not query else None
-    if isinstance(query, exp.Values):
-        return _select_from_values(query)
+            values.replace(_select_from_values(values))
     for found in list(query.find_all(exp.Subquery)):
         bare = not found.alias and not any(found.args.get(part) for part in ("order", "limit", "offset", "joins"))
         within = isinstance(found.parent, exp.SetOperation | exp.Subquery)

@@ -142,7 +142,7 @@ class AccumulateStage(Stage):
        nothing changed);
     2. ``partial`` reads ``_flow``: one row per touched group with ``_g0…``, ``_n``, ``_a0…``, all of them differences;
     3. ``combine`` reads ``_partial`` and ``_before`` (the stage's own state rows; at least those of the touched
-       groups, without ``_weight``): the new state row of each touched group; with ``_n`` 0 when none of its rows is left.
+       groups, without ``_weight``): the new state row of each touched group; ``_n`` is 0 when none of its rows is left.
     The stage's changes: the rows of ``combine`` with weight +1 (unless ``_n`` is 0 and the stage is not ``one_row``),
     the old state rows of the touched groups with -1.
     """

@@ -16,7 +16,7 @@ from sqlglot import exp
 
 from headwater.views.compiler.aggregation import aggregate, distinct, is_grouped
 from headwater.views.compiler.block import REST, Block
-from headwater.views.compiler.drafts import Unsupported, Workshop
+from headwater.views.compiler.drafts import FlowDraft, Unsupported, Workshop
 from headwater.views.compiler.expressions import Node, column, conjuncts, output_name, outside, sources, unaliased
 from headwater.views.compiler.flow import Flow, Mention, Product, Rows, Source
 from headwater.views.compiler.joining import join
@@ -48,7 +48,7 @@ def _select(workshop: Workshop, query: exp.Select) -> Flow:
     if len(set(names)) < len(names):
         raise Unsupported("two columns have one name")
     rest = exp.Select(**{part: query.args[part] for part in REST if query.args.get(part)}).copy()
-    block = Block(workshop, rest)  # type: ignore[arg-type]
+    block = Block(workshop, rest)
     where = query.args.get("where")
     block.where = [part.copy() for part in conjuncts(where.this)] if where else []
     block.joins = [part.copy() for part in query.args.get("joins") or []]
@@ -98,11 +98,14 @@ def absorbed(workshop: Workshop, product: Product) -> Product:
         return product
     ((alias, item),) = product.items.items()
     draft = workshop.drafts.get(item.relation) if isinstance(item, Mention) else None
-    if draft is None or not all(map(is_row_wise, (*product.outputs.values(), *product.conditions))):
+    if (
+        draft is None
+        or isinstance(draft, FlowDraft)
+        or not all(map(is_row_wise, (*product.outputs.values(), *product.conditions)))
+    ):
         return product
     columns = workshop.types_of(product)
-    if not draft.absorb(alias, product.outputs, product.conditions):
-        return product
+    draft.absorb(alias, product.outputs, product.conditions)
     draft.columns = columns
     return Product(items={alias: item}, outputs={name: column(alias, name) for name in product.outputs})
 
@@ -112,11 +115,11 @@ def _sink_filters(workshop: Workshop, product: Product) -> Product:
     for alias, item in product.items.items():
         draft = workshop.drafts.get(item.relation) if isinstance(item, Mention) else None
         own = [part for part in conditions if sources(part) == {alias} and is_row_wise(part)]
-        if draft is None or not own or len(product.items) == 1:
+        if draft is None or isinstance(draft, FlowDraft) or not own or len(product.items) == 1:
             continue
         same = {found.name: column(alias, found.name) for found in draft.columns}
-        if draft.absorb(alias, same, tuple(own)):
-            conditions = [part for part in conditions if not any(part is other for other in own)]
+        draft.absorb(alias, same, tuple(own))
+        conditions = [part for part in conditions if not any(part is other for other in own)]
     return replace(product, conditions=tuple(conditions))
 
 

@@ -9,7 +9,7 @@ Read next: ``plan.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import cast
 
 from sqlglot import exp
@@ -171,9 +171,9 @@ class Renderer:
     def _relation(self, relation: str) -> str:
         return self.names[relation] if relation in self.names else self.workshop.relations[relation].name
 
-    def _spelled(self, relation: str, names: Iterator[str] | object) -> tuple[str, ...]:
+    def _spelled(self, relation: str, names: Iterable[str]) -> tuple[str, ...]:
         known = {found.name.lower(): found.name for found in self.workshop.columns_of(relation)}
-        return tuple(known.get(name.lower(), name) for name in names)  # type: ignore[attr-defined]
+        return tuple(known.get(name.lower(), name) for name in names)
 
 
 def _tables(query: exp.Query) -> list[exp.Table]:

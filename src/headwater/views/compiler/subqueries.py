@@ -11,6 +11,9 @@ Read next: ``correlation.py``.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 from sqlglot import exp
 
 from headwater.views.compiler.aggregation import aggregates, distinct, is_grouped
@@ -19,9 +22,11 @@ from headwater.views.compiler.correlation import Correlated, correlated
 from headwater.views.compiler.drafts import Unsupported
 from headwater.views.compiler.expressions import (
     Node,
+    canonical,
     column,
     columns,
     conjunction,
+    defined,
     has_subquery,
     named,
     output_name,
@@ -30,10 +35,10 @@ from headwater.views.compiler.expressions import (
     sources,
     unaliased,
 )
-from headwater.views.compiler.flow import Flow
+from headwater.views.compiler.flow import Flow, Mention
 from headwater.views.compiler.functions import aggregate_name
-from headwater.views.compiler.joining import comparable_keys, outer_join, side_of
-from headwater.views.compiler.keyed import keyed
+from headwater.views.compiler.joining import Side, comparable_keys, outer_join, side_of
+from headwater.views.compiler.keyed import Input, keyed
 from headwater.views.compiler.uniqueness import is_unique
 
 ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Neg, exp.Paren, exp.Cast, exp.Subquery)
@@ -53,9 +58,39 @@ def filter_by_subqueries(block: Block) -> None:
     waiting.sort(key=_is_negative)
     while waiting:
         condition = waiting.pop(0)
+        mark = _signature(condition)
+        together = [other for other in waiting if mark is not None and _signature(other) == mark]
+        waiting = [other for other in waiting if not any(other is each for each in together)]
         block.watch(*waiting)
-        _filter(block, condition)
+        if together:
+            _keep_rows(block, [_matches(each) for each in (condition, *together)])
+        else:
+            _filter(block, condition)
         waiting = block.unwatch()
+
+
+def _signature(condition: Node) -> tuple[object, ...] | None:
+    """Equal for EXISTS conditions that look at one source by one key: they become one stage."""
+    negative = _is_negative(condition)
+    test = condition.this.unnest() if negative else condition
+    if not isinstance(test, exp.Exists):
+        return None
+    try:
+        found = _matches(condition)
+    except Unsupported:
+        return None
+    if not found.equalities or not (negative or found.others):
+        return None
+    outer = frozenset(name for tie in found.ties() for name in sources(tie) if name not in defined(found.query))
+    return (outer, *(canonical(equality.outer) for equality in found.equalities)) if len(outer) == 1 else None
+
+
+def _matches(condition: Node) -> Correlated:
+    """The subquery of [NOT] EXISTS, taken apart."""
+    negative = _is_negative(condition)
+    query = _query_of(condition.this.unnest() if negative else condition)
+    assert query is not None
+    return replace(correlated(query, None), negative=negative)
 
 
 def _is_negative(condition: Node) -> bool:
@@ -72,13 +107,15 @@ def _filter(block: Block, condition: Node) -> None:
             condition = _exists_at_all(block, query, negative=negative)
             block.where.append(condition)
         elif negative:
-            block.watch(found.equalities[-1].outer if found.equalities else exp.Null())
-            _keep_rows(block, found, exists=False)
+            member = found.equalities[-1].outer if isinstance(test, exp.In) else exp.Null()
+            may_be_null = not _never_null(block, member)
+            block.watch(member)
+            _keep_rows(block, [replace(found, negative=True)])
             (member,) = block.unwatch()
             if isinstance(test, exp.In):
-                _reject_nulls(block, found, query, member)
+                _reject_nulls(block, found, query, member if may_be_null else None)
         elif found.others:
-            _keep_rows(block, found, exists=True)
+            _keep_rows(block, [found])
         else:
             _join_distinct(block, found)
         return
@@ -104,67 +141,88 @@ def _join_distinct(block: Block, found: Correlated) -> None:
     block.add(alias, flow)
 
 
-def _keep_rows(block: Block, found: Correlated, *, exists: bool) -> None:
-    """Replace the source that the subquery looks at by a stage with those of its rows that have a match, or none."""
+def _keep_rows(block: Block, matches: list[Correlated]) -> None:
+    """Replace the source that subqueries look at by a stage with those of its rows that have a match, or none.
+
+    All of them look at one source, by the same outer expressions.
+    """
     workshop = block.workshop
-    ties = found.ties()
+    ties = [tie for each in matches for tie in each.ties()]
     mentioned = {name for tie in ties for name in sources(tie) if block.owns(name)}
     if len(mentioned) == 1 and mentioned <= set(block.items):
         (left,) = mentioned
     else:
+        (only,) = matches
         left, ties = block.merge(*ties)
-        found = found.with_ties(ties)
+        matches = [only.with_ties(ties)]
     own = [part for part in block.where if sources(part) == {left} and not has_subquery(part)]
     block.where = [part for part in block.where if not any(part is other for other in own)]
     pairs = block.used(left)
     for part in (*ties, *own):
         pairs += [(left, each.name) for each in columns(part) if each.table == left]
     visible = output_names(block.used(left) or list(dict.fromkeys(pairs))[:1])
-    names = list(dict.fromkeys(name for _, name in pairs))
-    inner, right = found.source_query(), workshop.fresh("others")
-    outer = [equality.outer for equality in found.equalities]
-    flow = workshop.compile(inner)
-    sides = (
-        side_of(workshop, left, block.items[left], names, outer),
-        side_of(workshop, right, flow, list(flow.names), [column(right, name) for name in flow.names[: len(outer)]]),
-    )
-    kept = comparable_keys(workshop, *sides, len(outer))
-    inputs = [each.to_input(workshop, kept) for each in sides]
+    outer = [equality.outer for equality in matches[0].equalities]
+    sides = [side_of(workshop, left, block.items[left], list(dict.fromkeys(name for _, name in pairs)), outer)]
+    for each in matches:
+        right, flow = workshop.fresh("others"), workshop.compile(each.source_query())
+        keys: list[Node] = [column(right, name) for name in flow.names[: len(outer)]]
+        sides.append(side_of(workshop, right, flow, list(flow.names), keys))
+    kept = list(range(len(outer)))
+    for side in sides[1:]:
+        kept = [place for place in comparable_keys(workshop, sides[0], side, len(outer)) if place in kept]
+    inputs = [side.to_input(workshop, kept) for side in sides]
+    tests = [_test(each, side, given) for each, side, given in zip(matches, sides[1:], inputs[1:], strict=True)]
     select = exp.Select(expressions=[named(column(*pair), name) for pair, name in visible.items()])
     select.set("from_", exp.From(this=inputs[0].source))
-    matching = exp.Select(expressions=[named(exp.Literal.number(1), "one")])
-    matching.set("from_", exp.From(this=inputs[1].source))
-    matching.set("where", exp.Where(this=conjunction(found.ties_to(right))))
-    test: Node = exp.Exists(this=matching)
-    select.set("where", exp.Where(this=conjunction([*own, test if exists else exp.Not(this=test)])))
-    keys: list[Node] = [column(left, f"k__{place}") for place in kept]
-    what = (
-        f"{workshop.shown_source(block.items[left])} {'semi' if exists else 'anti'} join {workshop.shown_source(flow)}"
-    )
-    stage = keyed(workshop, select, keys, inputs, what=what, key=None)
+    select.set("where", exp.Where(this=conjunction([*own, *tests])))
+    kinds = [
+        f"{'anti' if each.negative else 'semi'} join {workshop.shown_source(side.flow)}"
+        for each, side in zip(matches, sides[1:], strict=True)
+    ]
+    what = f"{workshop.shown_source(block.items[left])} {' and '.join(kinds)}"
+    stage = keyed(workshop, select, [column(left, f"k__{place}") for place in kept], inputs, what=what, key=None)
     block.replace_source((left,), stage, visible)
 
 
-def _reject_nulls(block: Block, found: Correlated, query: exp.Query, member: Node) -> None:
+def _test(match: Correlated, side: Side, given: Input) -> Node:
+    """[NOT] EXISTS over the input of a stage."""
+    matching = exp.Select(expressions=[named(exp.Literal.number(1), "one")])
+    matching.set("from_", exp.From(this=given.source))
+    matching.set("where", exp.Where(this=conjunction(match.ties_to(side.alias))))
+    test = exp.Exists(this=matching)
+    return exp.Not(this=test) if match.negative else test
+
+
+def _never_null(block: Block, member: Node) -> bool:
+    item = block.items.get(member.table) if isinstance(member, exp.Column) else None
+    relation = block.workshop.relations.get(item.relation) if isinstance(item, Mention) else None
+    return relation is not None and member.name in {name.lower() for name in relation.not_null}
+
+
+def _reject_nulls(block: Block, found: Correlated, query: exp.Query, member: Node | None) -> None:
     """x NOT IN (…) is more than an anti join: with a null inside it holds for no x, and for a null x only if the list
     is empty."""
     if outside(query):
         raise Unsupported("NOT IN with a correlated subquery")
     may_be_null = not found.never_null(block.workshop)
+    if member is None and not may_be_null:
+        return
     inner = exp.Select(expressions=[named(exp.Count(this=exp.Star()), "rows")])
-    name = output_name(query.selects[0])
+    member_name = output_name(query.selects[0])
     alias = block.workshop.fresh("list")
     if may_be_null:
-        nulls = exp.CountIf(this=exp.Is(this=column(alias, name), expression=exp.Null()))
+        nulls = exp.CountIf(this=exp.Is(this=column(alias, member_name), expression=exp.Null()))
         inner.append("expressions", named(nulls, "nulls"))
     inner.set("from_", exp.From(this=_derived(query, alias)))
     one = block.workshop.fresh("one")
     flow = block.workshop.compile(inner)
     empty = exp.EQ(this=column(one, "rows"), expression=exp.Literal.number(0))
-    known: Node = exp.Not(this=exp.Is(this=exp.paren(member), expression=exp.Null()))
+    known: list[Node] = []
+    if member is not None:
+        known.append(exp.Not(this=exp.Is(this=exp.paren(member), expression=exp.Null())))
     if may_be_null:
-        known = exp.and_(known, exp.EQ(this=column(one, "nulls"), expression=exp.Literal.number(0)))
-    condition = _joined(block, one, flow, exp.or_(empty, known))
+        known.append(exp.EQ(this=column(one, "nulls"), expression=exp.Literal.number(0)))
+    condition = _joined(block, one, flow, exp.or_(empty, exp.and_(*known)))
     block.where.append(condition)
 
 
@@ -234,22 +292,22 @@ def _outermost(expression: Node) -> Node | None:
 
 def _is_monotone(found: Node, expression: Node) -> bool:
     """Whether only AND and OR stand above: then NULL and FALSE are the same to a filter."""
-    node = found
-    while node is not expression:
-        node = node.parent
-        if not isinstance(node, exp.And | exp.Or | exp.Paren):
-            return False
-    return True
+    return all(isinstance(node, exp.And | exp.Or | exp.Paren) for node in _above(found, expression))
 
 
 def _rejects_null(found: Node, expression: Node) -> bool:
     """Whether the condition fails when the subquery is NULL."""
-    node = found
-    while node is not expression:
+    only = all(isinstance(node, (*ARITHMETIC, *COMPARISONS)) for node in _above(found, expression))
+    return only and isinstance(expression, COMPARISONS)
+
+
+def _above(found: Node, expression: Node) -> Iterator[Node]:
+    """What stands between a node and the expression that holds it, that expression included."""
+    node: Node | None = found
+    while node is not None and node is not expression:
         node = node.parent
-        if not isinstance(node, (*ARITHMETIC, *COMPARISONS)):
-            return False
-    return isinstance(expression, COMPARISONS)
+        if node is not None:
+            yield node
 
 
 def _mark(block: Block, test: exp.Exists | exp.In, *, nulls_matter: bool) -> Node:
@@ -304,8 +362,8 @@ def _scalar(block: Block, subquery: Node, *, rejects_null: bool) -> Node:
         raise Unsupported("a scalar subquery that may have several rows")
     if rejects_null and (not grouped or _is_null_when_empty(value)):
         alias = block.workshop.fresh("value")
-        for key, equality in zip(keys, found.equalities, strict=True):
-            block.conditions.append(exp.EQ(this=equality.outer.copy(), expression=column(alias, key)))
+        for name, equality in zip(keys, found.equalities, strict=True):
+            block.conditions.append(exp.EQ(this=equality.outer.copy(), expression=column(alias, name)))
         return _joined(block, alias, flow, column(alias, "value"))
     key, result = _left_join(block, found, flow, keys[0], "value")
     if not grouped or _is_null_when_empty(value):
@@ -328,13 +386,9 @@ def _is_null_when_empty(value: Node) -> bool:
     found = list(aggregates(value))
     if not found or any(_name(call) in COUNTS | COLLECTIONS for call in found):
         return False
-    node_kinds = (*ARITHMETIC, exp.Literal)
+    node_kinds = (*ARITHMETIC, exp.Literal, exp.DataType)
     inside = {id(part) for call in found for part in call.walk()}
-    return all(
-        isinstance(part, node_kinds) or isinstance(part, exp.DataType)
-        for part in value.walk()
-        if id(part) not in inside
-    )
+    return all(isinstance(part, node_kinds) for part in value.walk() if id(part) not in inside)
 
 
 def _when_empty(value: Node) -> Node:
