@@ -12,6 +12,7 @@ Read next: ``parse.py``.
 from __future__ import annotations
 
 from sqlglot.dialects.spark import Spark
+from sqlglot.parsers.spark import SparkParser
 
 # Found by writing every function of Spark with up to five arguments, and by running Spark's own examples.
 AS_WRITTEN = frozenset(
@@ -49,8 +50,8 @@ class SparkAsWritten(Spark):
     "SELECT TO_CHAR(a, '9.99'), MAX_BY(a, b, 2)"
     """
 
-    class Parser(Spark.Parser):
-        FUNCTIONS = {name: made for name, made in Spark.Parser.FUNCTIONS.items() if name not in AS_WRITTEN}  # noqa: RUF012
+    class Parser(SparkParser):
+        FUNCTIONS = {name: made for name, made in SparkParser.FUNCTIONS.items() if name not in AS_WRITTEN}  # noqa: RUF012
         FUNCTION_PARSERS = {  # noqa: RUF012
-            name: made for name, made in Spark.Parser.FUNCTION_PARSERS.items() if name not in AS_WRITTEN
+            name: made for name, made in SparkParser.FUNCTION_PARSERS.items() if name not in AS_WRITTEN
         }
