@@ -138,7 +138,7 @@ def _scale(node: exp.Expr) -> int:
 
 def _grouping_sets(select: exp.Select) -> exp.Select:
     group = select.args.get("group")
-    if group is None or not any(group.args.get(kind) for kind in ("rollup", "cube", "grouping_sets")):
+    if group is None or group.find(exp.Cube, exp.Rollup, exp.GroupingSets) is None:
         return select
     select.having("count(*) > 0", copy=False)
     return select

@@ -272,8 +272,10 @@ class DuckRunner:
         """The stage's changes: what is new, less what is old, netted."""
         if new is None:
             return
+        # By itself, for DuckDB 2.0 loses the rows of an outer join with an empty table below a UNION ALL.
+        self._make("_new", new)
         names = list_of(self._all_columns[stage.name])
-        both = f"SELECT {names}, {WEIGHT} FROM ({new})"
+        both = f"SELECT {names}, {WEIGHT} FROM _new"
         if old is not None:
             both += f" UNION ALL SELECT {names}, -1 FROM {old}"
         self._run(f"INSERT INTO {changes_of(stage.name)} BY NAME {netted(both, self._all_columns[stage.name])}")

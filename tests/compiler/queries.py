@@ -118,6 +118,8 @@ class Grammar:
     def grouping_sets(self, depth: int, top: bool) -> Query:
         source, scope = self.from_clause(depth)
         columns = [(name.text, name.kind) for name in scope if name.kind in SIMPLE][:2]
+        if not columns:
+            return self.plain(depth, top)
         names = [text for text, _ in columns]
         sets = self.pick(
             [f"ROLLUP ({', '.join(names)})", f"CUBE ({', '.join(names)})", f"GROUPING SETS (({names[0]}), ())"]
@@ -143,8 +145,9 @@ class Grammar:
         return Query(f"{sides[0]} {operator} {sides[1]}", tuple(kinds))
 
     def windowed(self, depth: int, top: bool) -> Query:
-        del top
         source, scope = self.from_clause(depth)
+        if not any(name.kind in SIMPLE for name in scope):  # nothing to order by
+            return self.plain(depth, top)
         function, kind = self.window(scope)
         return self.select([*self.items(scope, most=2), (function, kind)], source + self.where(scope))
 
@@ -173,8 +176,9 @@ class Grammar:
 
     def top_of_each(self, depth: int, top: bool) -> Query:
         """The first rows of each key, as people write it."""
-        del top
         source, scope = self.from_clause(depth)
+        if not any(name.kind in SIMPLE for name in scope):
+            return self.plain(depth, top)
         items = self.items(scope)
         ordered = ", ".join(name.text for name in scope if name.kind in SIMPLE)
         by = self.writer(scope).of("INT", 1)

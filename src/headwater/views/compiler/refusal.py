@@ -137,12 +137,12 @@ def find_span(sql: str, node: exp.Expr) -> Span | None:
     else:
         name = node.name or (node.sql_name() if isinstance(node, exp.Func) else node.sql(dialect="spark"))
         found = [token for token in tokens if token.text.casefold() == name.casefold()]
-        if not found:
-            return None
+        if not found:  # the parser wrote it, for something around it: unix_timestamp() is of current_timestamp()
+            return find_span(sql, node.parent) if node.parent is not None and node.depth > 1 else None
         start, stop = found[0].start, found[0].end + 1
     keyword = KEYWORDS.get(type(node))
     if keyword is not None:
-        before = [token for token in tokens if token.start < start and token.text.upper() == keyword]
+        before = [token for token in tokens if token.start < start and token.text.upper().split(" ")[0] == keyword]
         start = before[-1].start if before else start
     return start, _with_closing_brackets(tokens, start, stop)
 

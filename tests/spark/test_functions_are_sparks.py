@@ -1,0 +1,24 @@
+"""The compiler's list of functions is that of the Spark that is installed.
+
+What it is: one comparison; a new Spark may bring new functions, and each must be put where it belongs.
+Invariants: none missing, none too many.
+Not here: what is refused (``tests/compiler/test_functions.py``).
+Read next: ``src/headwater/views/compiler/functions.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headwater.views.compiler.functions import KNOWN
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_the_names_are_those_of_the_installed_spark(spark: SparkSession) -> None:
+    names = {row[0] for row in spark.sql("SHOW SYSTEM FUNCTIONS").collect()}
+
+    words = {name for name in names if name.replace("_", "a").isalnum()}
+    assert sorted(words - KNOWN) == []
+    assert sorted(KNOWN - words) == []
