@@ -27,8 +27,7 @@ REVENUE = """
     GROUP BY u.country"""
 
 COUNTRIES = 50
-NEW, AMOUNT, DELETED, MOVED = range(4)
-SHARES = (0.50, 0.25, 0.15, 0.10)
+SHARES = (0.50, 0.25, 0.15)  # new orders, new amounts, deletions; the rest are users who move
 BATCH_ROWS = 100_000
 
 Answer = dict[str, tuple[float, int]]  # revenue and orders by country
@@ -83,8 +82,11 @@ class Shop:
 
     def draw(self, count: int) -> Lot:
         """So many mixed changes, made to the state as well."""
-        new, amounts, deleted = (int(count * share) for share in SHARES[:3])
-        moved = count - new - amounts - deleted
+        new, amounts, deleted = (int(count * share) for share in SHARES)
+        return self.draw_of(new=new, amounts=amounts, deleted=deleted, moved=count - new - amounts - deleted)
+
+    def draw_of(self, *, new: int = 0, amounts: int = 0, deleted: int = 0, moved: int = 0) -> Lot:
+        """So many changes of each kind, made to the state as well."""
         touched = self._distinct(np.flatnonzero(self.alive), amounts + deleted)
         changed, gone = touched[:amounts], touched[amounts:]
         movers = self._distinct(np.arange(len(self.country_of)), moved)
