@@ -1,0 +1,32 @@
+"""Peak memory: the most that a process and those it started ever held, as the kernel counted it.
+
+What it is: ``peak_of``, over ``VmHWM`` of every process of a tree, and of this one with its JVM.
+Invariants: a sum of peaks, so an upper bound of the tree's own peak; 0 where the kernel does not tell (not Linux).
+Not here: limits (``session.py`` sets the driver's).
+Read next: ``session.py``.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import psutil
+
+
+def peak_of(pid: int | None = None) -> int:
+    """Bytes; of this process and its children when no pid is given.
+
+    >>> peak_of() > 1_000_000
+    True
+    """
+    root = psutil.Process(os.getpid() if pid is None else pid)
+    return sum(_peak(process.pid) for process in (root, *root.children(recursive=True)))
+
+
+def _peak(pid: int) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))

@@ -1,0 +1,109 @@
+"""``python -m bench.views_bench``: views kept up to date with Spark, beside recomputation, Flink SQL and Pathway.
+
+What it is: the parts of the benchmark, one after the other, each in a process of its own; a table for people and
+``bench/out/views.json`` for programs.
+Invariants: each part starts with a fresh Python and a fresh JVM of 4 GB, so that none profits or suffers from the one
+before; a part that fails is reported with its reason, and the others still run; the command then ends with 1.
+Not here: what is measured (``bench/views/``).
+Read next: ``bench/views/scale.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.views.scale import Lines, Scale
+from headwater.bench import report
+from headwater.bench.report import Measurement
+
+OUT = Path(__file__).parent / "out" / "views.json"
+
+# By name, so that a part's modules are imported in its own process only.
+PARTS = {
+    "latency": ("bench.views.latency", "measure"),
+    "growth": ("bench.views.growth", "measure"),
+    "throughput": ("bench.views.throughput", "measure"),
+    "catch-up": ("bench.views.throughput", "measure_catch_up"),
+    "tpch": ("bench.views.tpch", "measure"),
+}
+
+
+def main() -> None:
+    """Run the parts, print tables, write the list."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all of them when none is named"
+    )
+    parser.add_argument("--quick", action="store_true", help="a twentieth of everything; no bar is meant for it")
+    parser.add_argument("--rows", type=int, help="orders of the largest shop; everything else in proportion")
+    parser.add_argument("--directory", type=Path, help="where all data goes; default: the temporary one")
+    arguments = parser.parse_args()
+    unknown = set(arguments.parts) - set(PARTS)
+    if unknown:
+        parser.error(f"no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    scale = Scale()
+    if arguments.quick or arguments.rows:
+        scale = scale.divided(max(1, scale.large_orders // arguments.rows) if arguments.rows else 20)
+    found: list[Measurement] = []
+    failed = False
+    for name in arguments.parts or PARTS:
+        lines, error = in_own_process(name, scale, arguments.directory)
+        failed |= error is not None
+        if error is not None:
+            lines.missing(name, error)
+        show(name, lines)
+        found += [replace(line, name=f"{name}: {line.name}") for line in lines.measurements]
+        report.write(found, OUT)
+    sys.exit(1 if failed else 0)
+
+
+def in_own_process(name: str, scale: Scale, directory: Path | None) -> tuple[Lines, str | None]:
+    """A part's lines; or none, and why."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(max_workers=1, mp_context=context) as pool:
+        try:
+            return pool.submit(run_part, name, scale, directory).result(), None
+        except Exception as error:
+            return Lines(), f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+
+
+def run_part(name: str, scale: Scale, directory: Path | None) -> Lines:
+    """Run in the part's own process."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    module, function = PARTS[name]
+    measure: Callable[[Scale, Path], Lines] = getattr(import_module(module), function)
+    with tempfile.TemporaryDirectory(prefix=f"headwater-bench-{name}-", dir=directory) as folder:
+        return measure(scale, Path(folder))
+
+
+def show(name: str, lines: Lines) -> None:
+    """Print a part's table for people."""
+    table = Table(title=name, title_justify="left")
+    table.add_column("what")
+    table.add_column("value", justify="right")
+    table.add_column("unit")
+    table.add_column("bar", justify="right")
+    table.add_column("holds")
+    for line in lines.measurements:
+        value = "–" if line.value is None else f"{line.value:,}"
+        bar = "" if line.bar is None else f"{line.bar:g}"
+        table.add_row(
+            line.name, value, line.unit, bar, {True: "[green]yes", False: "[bold red]no", None: ""}[line.holds]
+        )
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
