@@ -172,7 +172,10 @@ def _opaque(name: str, sql: str, parsed: Parsed, reads: tuple[str, ...], worksho
             mention.set("alias", exp.TableAlias(this=mention.this.copy()))
         mention.set("this", exp.to_identifier(label))
     text = query.sql("spark")
-    columns = workshop.describe(text, tables) if workshop.describe else inferred(query, tables)
+    # Without anybody to ask, what a star of such a query stands for is not known yet.
+    told = workshop.describe is not None or not any(part.is_star for part in query.selects)
+    describe = workshop.describe or (lambda _, tables: inferred(query, tables))
+    columns = describe(text, tables) if told else ()
     check_output_names([found.name for found in columns], sql)
     stage = WholeStage(
         name=name, kind=Kind.WHOLE, columns=columns, hidden=(), what=parsed.opaque or "", inputs=tuple(inputs), sql=text
