@@ -119,6 +119,14 @@ def test_functions_of_other_databases_are_unknown_though_the_parser_knows_them(c
         check(f"SELECT {call} FROM t")
 
 
+@pytest.mark.parametrize("value", ["CAST(a AS TIME)", "TIME'06:30:00'"])
+def test_the_type_time_is_refused(value: str) -> None:
+    with pytest.raises(InvalidView, match="the type TIME") as caught:
+        check(f"SELECT {value} AS x FROM t")
+
+    assert "^" in (caught.value.detail or "")
+
+
 def test_a_sample_of_rows_is_refused() -> None:
     with pytest.raises(InvalidView, match="TABLESAMPLE"):
         check("SELECT a FROM t TABLESAMPLE (10 PERCENT)")

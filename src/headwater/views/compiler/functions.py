@@ -284,6 +284,9 @@ def _has_its_own_syntax(name: str) -> bool:
 
 
 def _check_cast(node: exp.Cast, sql: str) -> None:
+    if node.to.this == exp.DType.TIME:  # the parser would make a TIMESTAMP of it
+        hint = "Use the seconds since midnight, or a STRING such as '06:30'."
+        refuse(sql, node, "a view cannot use the type TIME", hint)
     text = node.this
     if not isinstance(text, exp.Literal) or not text.is_string or node.to.this not in TIMES:
         return
