@@ -71,7 +71,11 @@ class Base:
     @property
     def relation(self) -> Relation:
         """What the compiler is told."""
-        return Relation(self.name, columns_of(self.schema), self.key, append_only=self.kind is BaseKind.LOG)
+        never_null = self.key or tuple(field.name for field in self.topic.schema if not field.nullable)
+        return Relation(
+            self.name, columns_of(self.schema), self.key, append_only=self.kind is BaseKind.LOG,
+            not_null=tuple(name for name in never_null if name != WEIGHT),
+        )  # fmt: skip
 
     def changes(self, start: Mapping[int, int], stop: Mapping[int, int], pile: Any) -> Changes | Standing:
         """What the rows from ``start`` up to ``stop`` change in the state ``pile``."""

@@ -10,14 +10,11 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from headwater.log.token import Token
-
-if TYPE_CHECKING:
-    from headwater.app import App
 
 
 class View:
@@ -30,7 +27,7 @@ class View:
     ['country', 'users']
     """
 
-    def __init__(self, app: App, name: str) -> None:
+    def __init__(self, app: Any, name: str) -> None:
         self.app = app
         self.name = name
 
