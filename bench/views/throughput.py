@@ -43,9 +43,9 @@ def measure(scale: Scale, folder: Path) -> Lines:
     for lot, bar in zip(scale.lots, BARS, strict=True):
         ours = own(scale, folder / f"own-{lot}", lot, lines)
         theirs = {}
-        for peer in PEERS:
+        for number, peer in enumerate(PEERS):
             try:
-                theirs[peer.title] = beside(peer, scale, folder / f"{peer.title}-{lot}", lot, lines)
+                theirs[peer.title] = beside(peer, scale, folder / f"peer-{number}-{lot}", lot, lines)
             except PeerUnavailable as error:
                 lines.missing(f"{lot:,} changes, {peer.title}", str(error))
         for name in ("Flink SQL", "Pathway"):

@@ -28,7 +28,7 @@ from pathlib import Path
 from bench.views.memory import peak_of
 from bench.views.peers import inputs
 from bench.views.shop import Shop
-from headwater.bench.servers import PeerUnavailable, tools_directory
+from headwater.bench.servers import PeerUnavailable, die_with_parent, tools_directory
 
 HERE = Path(__file__).parent
 READY_SECONDS_MAX = 600.0
@@ -99,7 +99,14 @@ def _started(command: list[str], folder: Path) -> Iterator[subprocess.Popen[str]
     environment.pop("PYTHONPATH", None)
     with (folder / "words.txt").open("w") as words:
         process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=words, text=True, env=environment, start_new_session=True
+            command,
+            stdout=subprocess.PIPE,
+            stderr=words,
+            text=True,
+            env=environment,
+            start_new_session=True,
+            # Flink's JVM ends by itself when the Python that started it is gone.
+            preexec_fn=die_with_parent if sys.platform == "linux" else None,
         )
         try:
             yield process

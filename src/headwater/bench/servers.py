@@ -118,7 +118,7 @@ def running(name: str, command: list[str], *, directory: Path, ready: Callable[[
             cwd=data,
             # Its own session: Ctrl-C reaches this process first, and this process stops the server.
             start_new_session=True,
-            preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+            preexec_fn=die_with_parent if sys.platform == "linux" else None,
         )
         stack.callback(_stop, process)
         deadline = time.monotonic() + _START_SECONDS_MAX
@@ -143,7 +143,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """Let the kernel stop this child when its parent dies without a chance to clean up (``kill -9``)."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
