@@ -63,8 +63,6 @@ def connect() -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect()
     connection.execute("SET TimeZone = 'UTC'")
     connection.execute("SET threads = 1")
-    # DuckDB 2.0 loses rows of an outer join with an empty side under UNION ALL … HAVING with this one.
-    connection.execute("SET disabled_optimizers = 'statistics_propagation'")
     for macro in MACROS:
         connection.execute(macro)
     return connection

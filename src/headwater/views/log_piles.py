@@ -131,6 +131,12 @@ class LogPile:
         schema = pa.schema([*(field for field in self.schema if field.name != WEIGHT), *SYSTEM])
         return self._arrangements.lookup(self._pieces(), weighted(schema), columns, keys, wanted)
 
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """The weighted rows, on the driver."""
+        for number in sorted(self.stop):
+            if self.stop[number] > self.start[number]:
+                yield from self._read(Range(number, self.start[number], self.stop[number]), self.schema)
+
     def _pieces(self) -> list[Piece]:
         return [
             self._piece(span)

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from sqlglot import exp
-from sqlglot.dialects import Spark
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import TokenType
 
+from headwater.views.compiler.dialect import SparkAsWritten as Spark
 from headwater.views.compiler.expressions import Node
 from headwater.views.compiler.refusal import refuse, syntax_error
 
