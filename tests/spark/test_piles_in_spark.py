@@ -191,6 +191,16 @@ def test_lists_of_nothing_but_nulls_can_be_grouped(spark: SparkSession, tmp_path
     assert shown(pile.bag(spark)) == model([(row, 1), ({"a": None, "s": None}, 1)], schema)
 
 
+def test_nulls_in_maps_survive_grouping(spark: SparkSession, tmp_path: Path):
+    schema = parse_ddl("m MAP<STRING, INT>, n ARRAY<STRUCT<`a b`: MAP<INT, MAP<INT, DOUBLE>>>>")
+    row: dict[str, Any] = {"m": {"x": None, "a": 1}, "n": [{"a b": {2: {1: None}, 1: None}}, None]}
+    turned = {"m": {"a": 1, "x": None}, "n": [{"a b": {1: None, 2: {1: None}}}, None]}
+    pile = with_changes(Pile(tmp_path, schema), [(row, 1), (turned, 2), ({"m": None, "n": None}, 1)])
+    pile = with_changes(pile, [(turned, -1)])
+
+    assert shown(pile.bag(spark)) == model([(row, 2), ({"m": None, "n": None}, 1)], schema)
+
+
 def test_a_damaged_run_is_refused_before_spark_sees_it(spark: SparkSession, tmp_path: Path):
     pile = with_changes(Pile(tmp_path, ORDERS), [(order(1), 1)])
     (path,) = pile.runs[0].paths(tmp_path)

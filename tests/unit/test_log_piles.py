@@ -95,6 +95,23 @@ def test_large_spans_are_found_again_after_a_restart(log: Log, tmp_path: Path, m
     assert len(first) == 2
 
 
+def test_pruning_leaves_the_spans_of_this_range(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    folder = tmp_path / "state"
+    monkeypatch.setattr(arrangements, "FILE_ROWS_MIN", 2)
+    monkeypatch.setattr(log_piles, "SPAN_ROWS", (8, 4))
+    topic = clicks(log, 30)
+    first = LogPile(topic, {0: 0, 1: 0}, {0: 7, 1: 7}, folder=folder)
+    pages(first, 1)
+    later = first.with_range({0: 12, 1: 12})
+    found = pages(later, 1)
+
+    later.prune()
+
+    names = {path.stem.rsplit("-", 1)[0] for path in folder.rglob("*.arrow")}
+    assert names == {"0-0-8", "0-8-12", "1-0-8", "1-8-12"}
+    assert pages(later, 1) == found
+
+
 def test_offsets_can_be_looked_up_too(log: Log, tmp_path: Path):
     pile = LogPile(clicks(log, 6), {0: 0, 1: 0}, {0: 3, 1: 3}, folder=tmp_path)
 

@@ -30,6 +30,7 @@ from headwater.views.scans import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType
 
 TAIL_ROWS_MAX = 1_000_000  # more hashes than that are not broadcast
 REPEATED_MAX = 4096  # a row that is there often is repeated in two steps, for each makes an array of its length
@@ -87,9 +88,39 @@ def netted(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
     """Equal rows added up, with weights of either sign; those that come to nothing are left out."""
     from pyspark.sql import functions
 
-    names = [quoted(name) for name in columns if name != WEIGHT]
-    sums = frame.groupBy(*names).agg(functions.sum(WEIGHT).alias(WEIGHT))
+    # Spark 4.3 groups by maps, but makes 0 of a null in a map of numbers. So they are grouped by as sorted entries.
+    types = {name: frame.schema[name].dataType for name in columns if name != WEIGHT}
+    maps = {name: spark_type for name, spark_type in types.items() if _holds_map(spark_type)}
+    groups = [functions.col(quoted(name)) for name in types if name not in maps]
+    groups += [functions.expr(_entries(quoted(name), maps[name])).alias(f"_entries_{name}") for name in maps]
+    one_of_each = [functions.first(quoted(name)).alias(name) for name in maps]
+    sums = frame.groupBy(*groups).agg(functions.sum(WEIGHT).alias(WEIGHT), *one_of_each)
     return sums.where(f"{WEIGHT} <> 0").select(*map(quoted, columns))
+
+
+def _holds_map(spark_type: DataType) -> bool:
+    return "map<" in spark_type.simpleString()
+
+
+def _entries(value: str, spark_type: DataType, depth: int = 0) -> str:
+    """SQL for a value whose maps are replaced by their entries in the order of the keys, at every depth."""
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    item = f"_x{depth}"
+    if not _holds_map(spark_type):
+        return value
+    if isinstance(spark_type, StructType):
+        parts = [
+            f"'{at}', {_entries(f'{value}.{quoted(field.name)}', field.dataType, depth + 1)}"
+            for at, field in enumerate(spark_type.fields)
+        ]
+        return f"IF({value} IS NULL, NULL, named_struct({', '.join(parts)}))"
+    if isinstance(spark_type, ArrayType):
+        return f"transform({value}, {item} -> {_entries(item, spark_type.elementType, depth + 1)})"
+    assert isinstance(spark_type, MapType)
+    by_key = "(_a, _b) -> CASE WHEN _a.key < _b.key THEN -1 WHEN _a.key > _b.key THEN 1 ELSE 0 END"
+    inner = _entries(f"{item}.value", spark_type.valueType, depth + 1)
+    return f"transform(array_sort(map_entries({value}), {by_key}), {item} -> struct({item}.key, {inner}))"
 
 
 def _union(parts: Sequence[Part]) -> Part:

@@ -144,6 +144,10 @@ class LogPile:
             for span in spans(number, self.start[number], self.stop[number])
         ]
 
+    def prune(self) -> None:
+        """Delete the cached files of spans that larger ones have replaced."""
+        self._arrangements.prune({piece.name for piece in self._pieces()})
+
     def _piece(self, span: Range) -> Piece:
         name = f"{span.partition}-{span.start}-{span.stop}-{self.topic.schema_version}"
         return Piece(name, span.stop - span.start, lambda fields: self._read(span, fields))
