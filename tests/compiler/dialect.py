@@ -34,8 +34,8 @@ MACROS = (
         CAST(CAST(concat(CAST(x AS VARCHAR), 'E', scale) AS DECIMAL(38, 0)) AS HUGEINT)""",
     # The text of a decimal that is so many units of 10^-scale: DuckDB reads no text of many digits and 'E-6'.
     """CREATE MACRO decimal_text(units, scale) AS
-        concat(CASE WHEN units < 0 THEN '-' ELSE '' END, abs(units) // CAST(10 ** scale AS HUGEINT), '.',
-        lpad(CAST(abs(units) % CAST(10 ** scale AS HUGEINT) AS VARCHAR), CAST(scale AS INT), '0'))""",
+        CASE WHEN units IS NOT NULL THEN concat(CASE WHEN units < 0 THEN '-' ELSE '' END, abs(units) // CAST(10 ** scale AS HUGEINT), '.',
+        lpad(CAST(abs(units) % CAST(10 ** scale AS HUGEINT) AS VARCHAR), CAST(scale AS INT), '0')) END""",
     # Half up, away from zero: what Spark's division of a decimal by an integer, cast to a decimal, gives.
     """CREATE MACRO decimal_quotient(x, y, scale, digits) AS
         decimal_text(sign(x) * ((2 * abs(decimal_units(x, scale)) * CAST(10 ** (digits - scale) AS HUGEINT)
@@ -72,7 +72,15 @@ def connect() -> duckdb.DuckDBPyConnection:
 def to_duckdb(sql: str) -> str:
     """Spark SQL as DuckDB runs it."""
     tree = sqlglot.parse_one(sql, read="spark")
-    return tree.transform(_bridge).sql(dialect="duckdb")
+    # From the leaves up: what stands inside a bridged expression is bridged already.
+    for node in reversed(list(tree.walk(bfs=True))):
+        bridged = _bridge(node)
+        if bridged is not node:
+            if node is tree:
+                tree = bridged
+            else:
+                node.replace(bridged)
+    return tree.sql(dialect="duckdb")
 
 
 def type_to_duckdb(spark_type: str) -> str:
