@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.views import bags
 from headwater.views.changes import Changes
 from headwater.views.compiler.plan import WEIGHT
 from headwater.views.equality import expand, matching
@@ -207,10 +208,7 @@ def table_of(pile: Any, columns: Sequence[str]) -> pa.Table:
 
 def netted(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
     """Equal rows become one with the sum of their weights; none with 0."""
-    from pyspark.sql import functions
-
-    grouped = frame.groupBy(*_quoted(columns)).agg(functions.sum(WEIGHT).alias(WEIGHT))
-    return grouped.where(f"{WEIGHT} <> 0")
+    return bags.netted(frame, [*columns, WEIGHT])
 
 
 def signed(frame: DataFrame, sign: int) -> DataFrame:

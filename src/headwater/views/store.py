@@ -22,7 +22,7 @@ import pyarrow as pa
 from headwater.log.ddl import parse_ddl, to_ddl
 from headwater.log.files import Files
 from headwater.views.changes import Changes
-from headwater.views.compiler.plan import WEIGHT
+from headwater.views.compiler.plan import WEIGHT, AccumulateStage
 from headwater.views.log_piles import LogPile
 from headwater.views.manifest import Manifest
 from headwater.views.piles import Pile
@@ -74,11 +74,11 @@ class StateStore:
 
     def _pile(self, name: str, runs: list[Run]) -> Pile:
         identity, schema, key = self._shapes[name]
-        folder = self.folder / f"{name.replace('$', '.')}-{identity}"
+        folder = self.folder / folder_name(name, identity)
         return Pile(folder, schema, runs, files=self.files, key=key)
 
     def _log_pile(self, base: Base, stop: Mapping[int, int]) -> LogPile:
-        folder = self.folder / f"{base.name}-{_base_identity(base)}"
+        folder = self.folder / folder_name(base.name, _base_identity(base))
         return LogPile(base.topic, base.topic.start_offsets(), stop, folder=folder, files=self.files)
 
     # A tick's runs
@@ -122,9 +122,10 @@ class StateStore:
             name: {
                 "identity": identity,
                 "schema": to_ddl(pa.schema([field.with_nullable(True) for field in schema if field.name != WEIGHT])),
+                "key": list(key),
                 "runs": [run.to_json() for run in piles[name].runs],
             }
-            for name, (identity, schema, _) in self._shapes.items()
+            for name, (identity, schema, key) in self._shapes.items()
         }
 
     # Housekeeping
@@ -151,37 +152,41 @@ class StateStore:
         self._open = piles
         return piles
 
-    def prune(self, kept: Collection[Manifest]) -> int:
-        """Remove files that none of these manifests lists; returns how many."""
+    def prune(self, kept: Collection[Manifest], piles: Piles) -> None:
+        """Remove files that none of these manifests lists, and sorted copies that nobody will look into."""
         if self._merges:
-            return 0  # their new runs are listed nowhere yet
-        removed = 0
-        listed: dict[str, set[str]] = {}
+            return  # their new runs are listed nowhere yet
+        listed: dict[str, dict[str, Run]] = {}
         for manifest in kept:
             for name, entry in manifest.relations.items():
-                folder = f"{name.replace('$', '.')}-{entry['identity']}"
-                names = {file.name for run in entry["runs"] for file in Run.from_json(run).files}
-                listed.setdefault(folder, set()).update(names)
-        for path in sorted(self.folder.glob("*/*.parquet")):
-            if path.name not in listed.get(path.parent.name, set()):
-                self.files.unlink(path, label="state.prune")
-                removed += 1
-        for place in self.folder.glob("*-*"):
-            if place.is_dir() and place.name not in listed and not any(place.glob("*.parquet")):
-                shutil.rmtree(place, ignore_errors=True)  # arrangements of a relation that is no more
-        return removed
+                runs = listed.setdefault(folder_name(name, entry["identity"]), {})
+                runs.update({run["name"]: Run.from_json(run) for run in entry["runs"]})
+        for pile in piles.values():
+            if isinstance(pile, LogPile):
+                pile.prune()
+                listed.setdefault(pile.folder.name, {})
+            else:
+                pile.prune(list(listed.get(pile.folder.name, {}).values()))
+        for folder in self.folder.glob("*-*"):
+            if folder.is_dir() and folder.name not in listed:
+                shutil.rmtree(folder, ignore_errors=True)  # of a relation that is no more, or was made anew
 
     def close(self) -> None:
         """Stop merging."""
         self._merger.shutdown(wait=True, cancel_futures=True)
 
 
+def folder_name(relation: str, identity: str) -> str:
+    """The name of a relation's folder."""
+    return f"{relation.replace('$', '.')}-{identity}"
+
+
 def pile_of(folder: Path, name: str, entry: Mapping[str, Any], files: Files) -> Pile:
     """A pile as a manifest lists it, for whoever only reads."""
     schema = parse_ddl(entry["schema"])
     schema = pa.schema([*schema, pa.field(WEIGHT, pa.int64())])
-    place = folder / f"{name.replace('$', '.')}-{entry['identity']}"
-    return Pile(place, schema, [Run.from_json(run) for run in entry["runs"]], files=files)
+    place = folder / folder_name(name, entry["identity"])
+    return Pile(place, schema, [Run.from_json(run) for run in entry["runs"]], files=files, key=entry.get("key", ()))
 
 
 def _identities(prepared: Prepared) -> dict[str, tuple[str, pa.Schema, tuple[str, ...]]]:
@@ -193,7 +198,9 @@ def _identities(prepared: Prepared) -> dict[str, tuple[str, pa.Schema, tuple[str
     for view in prepared.views.values():
         for stage in view.plan.stages:
             if view.keeps[stage.name]:
-                found[stage.name] = (view.fingerprint, _weighted(view.shapes[stage.name].state), ())
+                # A group has one row, so its columns are a key; with none, a stage of one row needs no help.
+                key = tuple(column.name for column in stage.groups) if isinstance(stage, AccumulateStage) else ()
+                found[stage.name] = (view.fingerprint, _weighted(view.shapes[stage.name].state), key)
     return found
 
 

@@ -104,7 +104,8 @@ class Engine:
             view.bench.tidy()
         self.store.begin_merges(self.piles)
         if number % PRUNE_TICKS == 0:
-            self.store.prune([found for tick, _ in self.manifests.kept() if (found := self.manifests.at(tick))])
+            kept = [found for tick, _ in self.manifests.kept() if (found := self.manifests.at(tick))]
+            self.store.prune(kept, self.piles)
         return TickReport(number, rows_in, time.perf_counter() - began, tuple(progress), stop, behind)
 
     def _target(self, frontier: Frontier | None, rows_max: int | None) -> tuple[dict[str, dict[int, int]], int]:

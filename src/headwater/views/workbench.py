@@ -55,6 +55,7 @@ BOTH = {
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
     "spark.sql.mapKeyDedupPolicy": "EXCEPTION",
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000",  # listing files must not start a Spark job
 }
 
 
