@@ -51,7 +51,8 @@ class View:
 
     def get(self, *key: Any, **columns: Any) -> list[dict[str, Any]]:
         """The rows with this key, or with these values, from the serving store: no Spark, under a millisecond."""
-        return self.app.operation.serving.get(self.name, *key, **columns)
+        found: list[dict[str, Any]] = self.app.operation.serving.get(self.name, *key, **columns)
+        return found
 
     def changes(
         self, from_tick: int | None = None, *, follow: bool = False, timeout: float | None = None
@@ -61,7 +62,10 @@ class View:
         Each row has ``_change_type`` (insert, delete, update_preimage, update_postimage), ``_commit_version`` (the
         tick) and ``_commit_timestamp``. Remember the last ``_commit_version`` and go on at the next one.
         """
-        return self.app.operation.feed(self.name).changes(from_tick, follow=follow, timeout=timeout)
+        found: Iterator[pa.Table] = self.app.operation.feed(self.name).changes(
+            from_tick, follow=follow, timeout=timeout
+        )
+        return found
 
     def history(self, as_of: int | dt.datetime) -> pa.Table:
         """Its rows as they were after a tick, or at a moment, as far back as ticks are kept."""
