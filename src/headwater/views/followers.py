@@ -48,7 +48,7 @@ class Followers:
         self.committed = Committed(manifests, folder, log.files)
 
     def catch_up(self, manifest: Manifest, epoch: int) -> None:
-        """Bring the store to the manifest's tick: before the first tick of this process, and after a failure."""
+        """Bring the store to the manifest's tick: after a crash, or when it refused one (a full disk)."""
         for tick in range(max(self.store.tick, 0) + 1, manifest.tick + 1):
             then = self.manifests.at(tick)
             if then is None or manifest.tick - tick > REPLAYED_TICKS_MAX:
@@ -80,9 +80,6 @@ class Followers:
 
     def follow(self, manifest: Manifest, changes: Mapping[str, Changes | Standing], fresh: Collection[str]) -> None:
         """A tick was committed: take its changes."""
-        if max(self.store.tick, 0) != manifest.tick - 1:
-            self.catch_up(manifest, manifest.epoch)  # the store refused an earlier tick: a full disk, perhaps
-            return
         if fresh:
             self._declare(manifest)
         tables = {name: as_table(changes[name], self.spark) for name in self.served if changes[name].rows}

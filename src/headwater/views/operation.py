@@ -183,6 +183,8 @@ class Operation:
             known = {topic: of for topic, of in token.frontier.items() if self._read_by_views(topic, manifest)}
             if manifest.tick and manifest.token.covers(Token(known)):
                 return manifest
+            if self._runner is not None:
+                self._runner.check()  # what is to bring the tick may have ended
             if time.monotonic() > deadline:
                 raise NotYetCovered(
                     f'the views of app "{self.name}" have not reached {token} after {timeout:g} s',

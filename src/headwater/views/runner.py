@@ -69,6 +69,7 @@ class Runner:
             name: {str(number): offset for number, offset in of.items()}
             for name, of in self.engine.manifest.frontier.items()
         }
+        self._remove_lone_checksums()
         reader = self.spark.readStream.format(NAME).option("home", str(self.home.absolute()))
         reader = reader.option("topics", json.dumps(list(self.engine.prepared.bases))).option(
             "start", json.dumps(start)
@@ -76,6 +77,12 @@ class Runner:
         writer = reader.load().writeStream.foreachBatch(self._batch)
         writer = writer.option("checkpointLocation", str(self.checkpoint)).trigger(processingTime="0 seconds")
         self._query = writer.start()
+
+    def _remove_lone_checksums(self) -> None:
+        """Of entries that somebody removed: Spark ends with an error when it is to write these entries again."""
+        for checksum in self.checkpoint.glob("*/.*.crc"):
+            if not checksum.with_name(checksum.name[1 : -len(".crc")]).exists():
+                self.engine.store.files.unlink(checksum, label="checkpoint.unlink")
 
     def _batch(self, frame: DataFrame, number: int) -> None:
         """Called by Spark for each microbatch, and again after a restart for the last one."""
@@ -110,6 +117,11 @@ class Runner:
             return {topic: {int(part): offset for part, offset in of.items()} for topic, of in found.items()}
         except (OSError, ValueError, IndexError, AttributeError):
             return None  # without it the tick takes what there is
+
+    def check(self) -> None:
+        """Raise the error that ended the query, if one did."""
+        if self._query is not None and not self._stopping.is_set() and not self._query.isActive:
+            self.wait()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Sleep until the query ends, by ``stop`` or by an error, which is raised here. False when time ran out."""

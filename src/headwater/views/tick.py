@@ -78,7 +78,6 @@ class Engine:
         self.fresh = {name for name in prepared.views if not self._known(prepared.views[name])}
         self._one_at_a_time = threading.Lock()
         self._pool = ThreadPoolExecutor(max_workers=prepared.threads, thread_name_prefix="headwater-view")
-        self.followers.catch_up(self.manifest, self.epoch)
 
     def _known(self, view: PreparedView) -> bool:
         entry = self.manifest.views.get(view.name)
@@ -93,6 +92,7 @@ class Engine:
 
     def _tick(self, frontier: Frontier | None, rows_max: int | None) -> TickReport:
         began = time.perf_counter()
+        self.followers.catch_up(self.manifest, self.epoch)
         self.piles = self.store.settle_merges(self.piles)
         stop, behind = self._target(frontier, rows_max)
         begin = {name: self._begin(base) for name, base in self.prepared.bases.items()}
