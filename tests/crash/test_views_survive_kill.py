@@ -41,14 +41,14 @@ def test_a_tick_that_dies_anywhere_leaves_nothing_half_done(quick_path: Path, mo
             shop.trade(app)
             points = Points(crash_on=COMMITS[number // 2 % len(COMMITS)])
             if number % 2 and boundaries:
-                points = Points(crash_at=chance.randrange(boundaries))
+                points = Points(crash_at=chance.randrange(boundaries), power_cut=number % 4 == 1)
             assert mortal.dies(points) or number % 2, "a tick ends with its commits"
             boundaries = max(boundaries, len(points.boundaries))
 
-            if chance.random() < 0.5:
-                shop.trade(app)
-            app.tick()
-            judge(app, shop, replay)
+            if chance.random() < 0.5:  # else the next one dies on top of it
+                app.tick()
+                judge(app, shop, replay)
+        app.tick()
         judge_from_the_beginning(app, shop)
 
     assert len(mortal.deaths) >= 0.9 * many(DEATHS)

@@ -28,8 +28,8 @@ COMMITS = tuple(f"{what}: {when}" for what in ("manifest.commit", "serving.apply
 class Points(CrashingFiles):
     """Dies at the ``crash_at``-th boundary, or at the first one with the label ``crash_on``."""
 
-    def __init__(self, *, crash_at: int | None = None, crash_on: str | None = None) -> None:
-        super().__init__(crash_at=crash_at)
+    def __init__(self, *, crash_at: int | None = None, crash_on: str | None = None, power_cut: bool = False) -> None:
+        super().__init__(crash_at=crash_at, power_cut=power_cut)
         self.crash_on = crash_on
 
     def reach(self, label: str) -> None:
