@@ -1,6 +1,6 @@
 """Where crash tests keep their homes.
 
-What it is: the fixture ``quick_path``, a directory in memory where the system has one.
+What it is: the fixtures ``quick_path``, a directory in memory where the system has one, and ``spark``.
 Invariants: it is empty at first and removed at the end. The crashes here are simulated or are those of processes, so
 nothing is proved by waiting for a real disk at each of the many thousand syncs.
 Not here: the book of what was sent (``ledger.py``).
@@ -16,6 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.spark.conftest import spark
+
+__all__ = ["quick_path", "spark"]
 
 MEMORY = Path("/dev/shm")
 

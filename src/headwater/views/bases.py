@@ -10,7 +10,7 @@ Read next: ``tick.py``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -88,6 +88,12 @@ class Base:
             table = self._read(start, stop, [*self.schema.names, WEIGHT])
             return Changes.local(net(table) if table.num_rows <= NET_ROWS_MAX else table)
         return Changes.local(self._upserted(start, stop, pile))
+
+    def rows_between(self, start: Mapping[int, int], stop: Mapping[int, int]) -> Iterator[pa.RecordBatch]:
+        """The rows of a range of a *log*, each with weight 1."""
+        for number in sorted(stop):
+            for batch in self.topic.read_partition(number, start[number], stop=stop[number], columns=self.schema.names):
+                yield from weighted(pa.Table.from_batches([batch.data]), 1).to_batches()
 
     def _read(self, start: Mapping[int, int], stop: Mapping[int, int], columns: list[str]) -> pa.Table:
         stored = {field.name: field.with_nullable(True) for field in self.topic.schema}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from headwater.log.ddl import parse_ddl
 from headwater.log.home import Log
 from headwater.views.changes import Changes
 from headwater.views.committed import Committed
@@ -43,39 +44,39 @@ class Followers:
         self.spark = spark
         self.served = {name: view for name, view in prepared.views.items() if view.declared.serve}
         folder.mkdir(parents=True, exist_ok=True)
-        self.store = ServingStore(folder / STORE)
+        self.store = ServingStore(folder / STORE, files=log.files)
         self.committed = Committed(manifests, folder, log.files)
 
     def catch_up(self, manifest: Manifest, epoch: int) -> None:
-        """Bring the store to the manifest's tick, before the first tick of this process."""
+        """Bring the store to the manifest's tick: after a crash, or when it refused one (a full disk)."""
         for tick in range(max(self.store.tick, 0) + 1, manifest.tick + 1):
             then = self.manifests.at(tick)
             if then is None or manifest.tick - tick > REPLAYED_TICKS_MAX:
                 self._fill(manifest, epoch)
                 return
             self._declare(then)
-            known = [name for name in self.served if name in then.views and self._same(then, name)]
+            known = self._known(then)
             self.store.apply(
                 tick, epoch, then.frontier, {name: self.committed.changes_in(then, name) for name in known}, swap=known
             )
 
-    def _same(self, manifest: Manifest, name: str) -> bool:
-        return bool(manifest.views[name]["fingerprint"] == self.served[name].fingerprint)
+    def _known(self, manifest: Manifest) -> list[str]:
+        return [name for name in self.served if name in manifest.views]
 
     def _fill(self, manifest: Manifest, epoch: int) -> None:
         contents = Contents(self.log, self.folder, manifest, self.spark)
         self._declare(manifest)
-        for name in self.served:
-            if name in manifest.views and self._same(manifest, name):
-                self.store.reset(name, contents.frame(name).toArrow().to_reader(), tick=manifest.tick)
-                self.store.swap(name)
+        for name in self._known(manifest):
+            self.store.reset(name, contents.frame(name).toArrow().to_reader(), tick=manifest.tick)
+            self.store.swap(name)
         self.store.set_progress(manifest.tick, epoch, manifest.frontier)
 
     def _declare(self, manifest: Manifest) -> None:
-        for name, view in self.served.items():
-            if name in manifest.views and self._same(manifest, name):
-                columns = [(column.name, str(column.type)) for column in columns_of(view.schema)]
-                self.store.declare(name, columns, view.plan.key, view.fingerprint)
+        # As the manifest has them: a query that was changed since is no business of the ticks before it.
+        for name in self._known(manifest):
+            about = manifest.views[name]
+            columns = [(column.name, str(column.type)) for column in columns_of(parse_ddl(about["columns"]))]
+            self.store.declare(name, columns, about["key"], about["fingerprint"])
 
     def follow(self, manifest: Manifest, changes: Mapping[str, Changes | Standing], fresh: Collection[str]) -> None:
         """A tick was committed: take its changes."""

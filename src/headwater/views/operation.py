@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime as dt
 import shutil
 import time
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,6 +50,8 @@ class Operation:
         self.declared = tuple(declared)
         self.settings = settings
         self.folder = Path(log.home).absolute() / "views" / name
+        # Its own: a process that was shut out in the middle of a tick goes on writing for a while.
+        self.scratch = self.folder / "scratch" / uuid.uuid4().hex
         self.manifests = Manifests(log.catalog, name)
         self._spark: SparkSession | None = None
         self._prepared: Prepared | None = None
@@ -69,7 +72,7 @@ class Operation:
         from headwater.views.prepare import prepare
 
         if self._prepared is None:
-            self._prepared = prepare(self.declared, self.log, self.spark, self.folder / "scratch")
+            self._prepared = prepare(self.declared, self.log, self.spark, self.scratch)
         return self._prepared
 
     @property
@@ -77,11 +80,17 @@ class Operation:
         """The engine; making it takes the app over."""
         if self._engine is None:
             prepared = self.prepared
-            shutil.rmtree(self.folder / "scratch", ignore_errors=True)
             store = StateStore(self.folder, self.log.files, self.spark)
             followers = Followers(self.folder, self.manifests, prepared, self.log, self.spark)
             self._engine = Engine(prepared, self.manifests, store, followers)
+            self._clear_scratch()
         return self._engine
+
+    def _clear_scratch(self) -> None:
+        """Remove what processes before this one left. One that still runs is shut out by now."""
+        for left in self.folder.glob("scratch/*"):
+            if left != self.scratch:
+                shutil.rmtree(left, ignore_errors=True)
 
     def tick(self, *, rows_max: int | None = None) -> TickReport:
         """One advance, now."""
@@ -89,19 +98,21 @@ class Operation:
 
     def start(self, *, on_tick: Callable[[TickReport], None] | None = None) -> None:
         """Let Structured Streaming tick, in the background."""
+        self._start(on_tick)
+
+    def _start(self, on_tick: Callable[[TickReport], None] | None) -> Runner:
         from headwater.views.runner import Runner
 
         self.stop()
         runner = Runner(self.engine, self.spark, Path(self.log.home), self.folder / "checkpoint", on_tick)
+        self._runner = runner  # before it starts: its first tick may stop it
         runner.start()
-        self._runner = runner
+        return runner
 
     def run(self, *, timeout: float | None = None, on_tick: Callable[[TickReport], None] | None = None) -> None:
         """Tick until interrupted."""
-        self.start(on_tick=on_tick)
-        assert self._runner is not None
         try:
-            self._runner.wait(timeout)
+            self._start(on_tick).wait(timeout)
         except KeyboardInterrupt:
             pass
         finally:
@@ -169,9 +180,11 @@ class Operation:
         pause = 0.005
         while True:
             manifest = self.manifests.current()
-            known = {topic: of for topic, of in token.frontier.items() if topic in manifest.frontier}
+            known = {topic: of for topic, of in token.frontier.items() if self._read_by_views(topic, manifest)}
             if manifest.tick and manifest.token.covers(Token(known)):
                 return manifest
+            if self._runner is not None:
+                self._runner.check()  # what is to bring the tick may have ended
             if time.monotonic() > deadline:
                 raise NotYetCovered(
                     f'the views of app "{self.name}" have not reached {token} after {timeout:g} s',
@@ -181,6 +194,10 @@ class Operation:
                 )
             time.sleep(pause)
             pause = min(2 * pause, 0.05)
+
+    def _read_by_views(self, topic: str, manifest: Manifest) -> bool:
+        """Whether a topic is read by the views that ran, or by those declared here, which may wait for their first."""
+        return topic in manifest.frontier or (bool(self.declared) and topic in self.prepared.bases)
 
     def close(self) -> None:
         """Stop everything but Spark."""

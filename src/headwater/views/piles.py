@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import shutil
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -212,6 +212,10 @@ class Pile:
                 shutil.rmtree(path, ignore_errors=True)
             elif path.name not in names:
                 self.files.unlink(path, label="run.unlink")
+        self.prune_caches(keep)
+
+    def prune_caches(self, keep: Iterable[Run]) -> None:
+        """Delete the sorted copies of runs that are none of these."""
         self._arrangements.prune({run.identity for run in keep})
 
     def __repr__(self) -> str:

@@ -52,6 +52,8 @@ class Runner:
         self.on_tick = on_tick
         self.error: BaseException | None = None
         self._stopping = threading.Event()
+        self._ticking = threading.Lock()
+        self._ticker: int | None = None  # the thread that is in a tick
         self._query: StreamingQuery | None = None
         for name, value in SETTINGS.items():
             self.spark.conf.set(name, value)
@@ -61,10 +63,13 @@ class Runner:
         use_this_python(self.spark)
         self.spark.dataSource.register(FrontierSource)
         self._tick(None)  # new views are filled, and what waits is taken, before the stream begins
+        if self._stopping.is_set():
+            return
         start = {
             name: {str(number): offset for number, offset in of.items()}
             for name, of in self.engine.manifest.frontier.items()
         }
+        self._remove_lone_checksums()
         reader = self.spark.readStream.format(NAME).option("home", str(self.home.absolute()))
         reader = reader.option("topics", json.dumps(list(self.engine.prepared.bases))).option(
             "start", json.dumps(start)
@@ -73,11 +78,23 @@ class Runner:
         writer = writer.option("checkpointLocation", str(self.checkpoint)).trigger(processingTime="0 seconds")
         self._query = writer.start()
 
+    def _remove_lone_checksums(self) -> None:
+        """Of entries that somebody removed: Spark ends with an error when it is to write these entries again."""
+        for checksum in self.checkpoint.glob("*/.*.crc"):
+            if not checksum.with_name(checksum.name[1 : -len(".crc")]).exists():
+                self.engine.store.files.unlink(checksum, label="checkpoint.unlink")
+
     def _batch(self, frame: DataFrame, number: int) -> None:
         """Called by Spark for each microbatch, and again after a restart for the last one."""
         del frame
-        if not self._stopping.is_set():
-            self._tick(self._frontier(number))
+        with self._ticking:
+            if self._stopping.is_set():
+                return
+            self._ticker = threading.get_ident()
+            try:
+                self._tick(self._frontier(number))
+            finally:
+                self._ticker = None
 
     def _tick(self, frontier: Frontier | None) -> None:
         try:
@@ -101,11 +118,17 @@ class Runner:
         except (OSError, ValueError, IndexError, AttributeError):
             return None  # without it the tick takes what there is
 
+    def check(self) -> None:
+        """Raise the error that ended the query, if one did."""
+        if self._query is not None and not self._stopping.is_set() and not self._query.isActive:
+            self.wait()
+
     def wait(self, timeout: float | None = None) -> bool:
         """Sleep until the query ends, by ``stop`` or by an error, which is raised here. False when time ran out."""
         from pyspark.errors import StreamingQueryException
 
-        assert self._query is not None
+        if self._query is None:
+            return True  # the first tick stopped it
         try:
             ended = self._query.awaitTermination(timeout)  # type: ignore[arg-type]
         except StreamingQueryException as error:
@@ -115,7 +138,17 @@ class Runner:
         return True if timeout is None else bool(ended)
 
     def stop(self) -> None:
-        """Stop after the running tick."""
+        """Stop after the running tick. When it is called by that tick (``on_tick``): as soon as it has returned."""
         self._stopping.set()
-        if self._query is not None:
+        if self._query is None:
+            return
+        if self._ticker == threading.get_ident():
+            threading.Thread(target=self._end, name="headwater-stop").start()
+        else:
+            self._end()
+
+    def _end(self) -> None:
+        # Spark interrupts the thread that runs a microbatch, and cancels its jobs: not in the middle of a tick.
+        with self._ticking:
+            assert self._query is not None
             self._query.stop()

@@ -319,7 +319,9 @@ class ServingStore:
         self._made = True
 
     def _progress(self, db: sqlite3.Connection) -> Progress:
-        row = db.execute(f"SELECT tick, epoch, frontier, committed_us FROM {OWN_NAMES}progress").fetchone()
+        # A process that was killed as it made the store leaves a file without tables.
+        made = db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (f"{OWN_NAMES}progress",)).fetchone()
+        row = made and db.execute(f"SELECT tick, epoch, frontier, committed_us FROM {OWN_NAMES}progress").fetchone()
         if row is None:
             return Progress(NO_TICK, 0, Token({}), 0)
         tick, epoch, frontier, committed_us = row

@@ -12,21 +12,24 @@ from __future__ import annotations
 import logging
 import shutil
 import threading
-from collections.abc import Collection, Mapping
+import time
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from headwater.log.ddl import parse_ddl, to_ddl
-from headwater.log.files import Files
+from headwater.log.evolution import conform
+from headwater.log.files import Files, translated
 from headwater.views.changes import Changes
 from headwater.views.compiler.plan import WEIGHT, AccumulateStage
 from headwater.views.log_piles import LogPile
 from headwater.views.manifest import Manifest
 from headwater.views.piles import Pile
-from headwater.views.runs import Run
+from headwater.views.runs import STAGING, Run
 from headwater.views.sources import LOCAL_ROWS_MAX
 
 if TYPE_CHECKING:
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("headwater.views")
 
 Piles = dict[str, Any]
+
+UNLISTED_SECONDS_MAX = 3600  # a run is listed soon after it was written, or never
 
 
 class StateStore:
@@ -57,7 +62,7 @@ class StateStore:
 
     # Opening
 
-    def open(self, manifest: Manifest, prepared: Prepared) -> Piles:
+    def open(self, manifest: Manifest, prepared: Prepared, epoch: int) -> Piles:
         """The piles that the manifest lists and the prepared app still means."""
         self._shapes = _identities(prepared)
         piles: Piles = {}
@@ -69,8 +74,31 @@ class StateStore:
             entry = manifest.relations.get(name)
             if entry is not None and entry["identity"] == identity:
                 piles[name] = self._pile(name, [Run.from_json(run) for run in entry["runs"]])
+            elif name in prepared.bases and name in manifest.frontier:
+                piles[name] = self._carried_over(prepared.bases[name], manifest, entry, epoch)
         self._open = piles
         return piles
+
+    def _carried_over(self, base: Base, manifest: Manifest, entry: Mapping[str, Any] | None, epoch: int) -> Pile:
+        """What ticks have seen of a topic, in the columns that it has now, as a run that the next tick will commit.
+
+        Not read again from the log: retention may have taken rows from there that views still hold.
+        """
+        pile = self._pile(base.name, [])
+        if entry is not None and entry["identity"].startswith(_topic_identity(base)):
+            older: Iterator[pa.RecordBatch] = pile_of(self.folder, base.name, entry, self.files).read()
+        else:  # until now the log itself was the state: the topic had no retention
+            older = base.rows_between(base.topic.start_offsets(), manifest.frontier[base.name])
+        self.files.make_dir(pile.folder, label="state.make_directory")
+        staging = pile.folder / f"{manifest.tick:012d}-{epoch}.carried{STAGING}"
+        with translated(f"state {staging}"), pq.ParquetWriter(staging, pile.schema, compression="zstd") as writer:
+            for batch in older:
+                writer.write_batch(conform(batch, pile.schema))
+        changes = Changes.written([staging], pile.schema)
+        if not changes.rows:
+            self.files.unlink(staging, label="state.carry_over")
+            return pile
+        return pile.with_run(pile.write(changes, tick=manifest.tick, epoch=epoch))
 
     def _pile(self, name: str, runs: list[Run]) -> Pile:
         identity, schema, key = self._shapes[name]
@@ -156,20 +184,26 @@ class StateStore:
         """Remove files that none of these manifests lists, and sorted copies that nobody will look into."""
         if self._merges:
             return  # their new runs are listed nowhere yet
+        # A newer process may have written runs that no manifest lists yet; by their age it has committed them since.
+        before = time.time() - UNLISTED_SECONDS_MAX
         listed: dict[str, dict[str, Run]] = {}
         for manifest in kept:
             for name, entry in manifest.relations.items():
                 runs = listed.setdefault(folder_name(name, entry["identity"]), {})
                 runs.update({run["name"]: Run.from_json(run) for run in entry["runs"]})
         for pile in piles.values():
+            runs = listed.setdefault(pile.folder.name, {})
             if isinstance(pile, LogPile):
                 pile.prune()
-                listed.setdefault(pile.folder.name, {})
             else:
-                pile.prune(list(listed.get(pile.folder.name, {}).values()))
-        for folder in self.folder.glob("*-*"):
-            if folder.is_dir() and folder.name not in listed:
-                shutil.rmtree(folder, ignore_errors=True)  # of a relation that is no more, or was made anew
+                pile.prune_caches(runs.values())
+        for path in sorted(self.folder.glob("*/*.parquet")):
+            names = {file.name for run in listed.get(path.parent.name, {}).values() for file in run.files}
+            if path.name not in names and path.stat().st_mtime < before:
+                self.files.unlink(path, label="state.prune")
+        for place in self.folder.glob("*-*"):
+            if place.is_dir() and place.name not in listed and not any(place.glob("*.parquet")):
+                shutil.rmtree(place, ignore_errors=True)  # of a relation that is no more, or was made anew
 
     def close(self) -> None:
         """Stop merging."""
@@ -205,7 +239,11 @@ def _identities(prepared: Prepared) -> dict[str, tuple[str, pa.Schema, tuple[str
 
 
 def _base_identity(base: Base) -> str:
-    return f"t{base.topic.id}v{base.topic.schema_version}"
+    return f"{_topic_identity(base)}{base.topic.schema_version}"
+
+
+def _topic_identity(base: Base) -> str:
+    return f"t{base.topic.id}v"
 
 
 def _weighted(schema: pa.Schema) -> pa.Schema:

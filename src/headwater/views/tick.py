@@ -10,6 +10,7 @@ Read next: ``prepare.py``, ``stages.py``, ``manifest.py``.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -73,10 +74,10 @@ class Engine:
         self.followers = followers  # the feed and the serving store: told of each committed tick
         self.epoch = manifests.take_over()
         self.manifest = manifests.current()
-        self.piles = store.open(self.manifest, prepared)
+        self.piles = store.open(self.manifest, prepared, self.epoch)
         self.fresh = {name for name in prepared.views if not self._known(prepared.views[name])}
+        self._one_at_a_time = threading.Lock()
         self._pool = ThreadPoolExecutor(max_workers=prepared.threads, thread_name_prefix="headwater-view")
-        self.followers.catch_up(self.manifest, self.epoch)
 
     def _known(self, view: PreparedView) -> bool:
         entry = self.manifest.views.get(view.name)
@@ -86,20 +87,27 @@ class Engine:
 
     def tick(self, frontier: Frontier | None = None, *, rows_max: int | None = None) -> TickReport:
         """Advance to ``frontier``, or as far as the log and ``rows_max`` allow."""
+        with self._one_at_a_time:  # app.tick() beside app.start() is one process, and no case for an epoch
+            return self._tick(frontier, rows_max)
+
+    def _tick(self, frontier: Frontier | None, rows_max: int | None) -> TickReport:
         began = time.perf_counter()
+        self.followers.catch_up(self.manifest, self.epoch)
         self.piles = self.store.settle_merges(self.piles)
         stop, behind = self._target(frontier, rows_max)
         begin = {name: self._begin(base) for name, base in self.prepared.bases.items()}
         rows_in = _distance(begin, stop)
         if rows_in == 0 and not self.fresh:
             return TickReport(self.manifest.tick, 0, time.perf_counter() - began, frontier=stop, behind=behind)
+        self.manifests.check(self.epoch)  # the commit checks again; this saves a process that was shut out the work
         number = self.manifest.tick + 1
         self.store.forget()
         sources = self._bases(stop, number)
         results, progress = self._views(sources, number)
         manifest = self._commit(number, stop, rows_in)
-        self.followers.follow(manifest, {name: results[name].visible for name in self.prepared.views}, self.fresh)
-        self.fresh = set()
+        # Before the followers: when these fail the tick is committed all the same, and its views are not new any more.
+        fresh, self.fresh = self.fresh, set()
+        self.followers.follow(manifest, {name: results[name].visible for name in self.prepared.views}, fresh)
         for view in self.prepared.views.values():
             view.bench.tidy()
         self.store.begin_merges(self.piles)
@@ -117,7 +125,11 @@ class Engine:
             end = base.topic.end_offsets()
             if frontier is not None:
                 wanted = frontier.get(name, {})
-                end = {number: min(wanted.get(number, begin.get(number, 0)), end[number]) for number in end}
+                # Never behind what was committed: Spark repeats a microbatch that the manifest may be ahead of.
+                end = {
+                    number: max(begin.get(number, 0), min(wanted.get(number, 0), offset))
+                    for number, offset in end.items()
+                }
             limits = [
                 limit for limit in (rows_max, None if base.keeps_itself else DRIVER_ROWS_MAX) if limit is not None
             ]

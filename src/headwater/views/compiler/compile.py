@@ -180,7 +180,7 @@ def _opaque(name: str, sql: str, parsed: Parsed, reads: tuple[str, ...], worksho
     stage = WholeStage(
         name=name, kind=Kind.WHOLE, columns=columns, hidden=(), what=parsed.opaque or "", inputs=tuple(inputs), sql=text
     )
-    canonical = parsed.tree.sql("spark")
+    canonical = parsed.tree.sql("spark", comments=False)
     return ViewPlan(
         name=name,
         sql=sql,

@@ -75,7 +75,7 @@ def settle(query: exp.Query, relations: Mapping[str, Relation], sql: str) -> Qua
     select = _first_select(shown)
     for name, projection in zip(names, select.expressions if select else (), strict=True):
         projection.set("alias", exp.to_identifier(name, quoted=True))
-    canonical = shown.sql("spark")
+    canonical = shown.sql("spark", comments=False)
     _rename_sources(query)
     return Qualified(query=query, shown=shown, names=names, canonical=canonical)
 

@@ -1,0 +1,101 @@
+"""Views, and the processes that run them, killed again and again.
+
+What it is: ticks that die at every kind of boundary (a run's file, the manifest's commit, the serving store's), in a
+long-lived process because Spark takes seconds to start; and real processes that are killed with ``kill -9``.
+Invariants: after each restart the views are what the rows that were sent make of them; the change feed has no gap and
+no repeat; the serving store is at the manifest's tick and agrees.
+Not here: the log itself under ``kill -9`` (``test_kill_nine.py``); every moment (``test_views_bank.py``).
+Read next: ``view_shop.py``, ``tick_points.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.crash.ledger import many
+from tests.crash.tick_points import COMMITS, Mortal, Points
+from tests.crash.view_shop import Replay, Shop, declare, judge, judge_from_the_beginning
+
+ROOT = Path(__file__).parents[2]
+DEATHS = 50
+KILLS = 5
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_tick_that_dies_anywhere_leaves_nothing_half_done(quick_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = random.Random(2026)
+    boundaries = 0
+    with declare(quick_path / "home") as app:
+        shop, replay, mortal = Shop(2026), Replay(), Mortal(app, monkeypatch)
+        for number in range(many(DEATHS)):
+            shop.trade(app)
+            points = Points(crash_on=COMMITS[number // 2 % len(COMMITS)])
+            if number % 2 and boundaries:
+                points = Points(crash_at=chance.randrange(boundaries), power_cut=number % 4 == 1)
+            assert mortal.dies(points) or number % 2, "a tick ends with its commits"
+            boundaries = max(boundaries, len(points.boundaries))
+
+            if chance.random() < 0.5:  # else the next one dies on top of it
+                app.tick()
+                judge(app, shop, replay)
+        app.tick()
+        judge_from_the_beginning(app, shop)
+
+    assert len(mortal.deaths) >= 0.9 * many(DEATHS)
+    assert set(COMMITS) <= set(mortal.deaths)
+    assert {label.split(":")[0] for label in mortal.deaths} >= {"run.sync_parquet", "run.rename_parquet"}
+
+
+@contextlib.contextmanager
+def running(home: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that runs the app, with Spark and all; nothing of it is left in the end."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+    child = subprocess.Popen(
+        [sys.executable, "-m", "tests.crash.view_runner", str(home)],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment, cwd=ROOT, start_new_session=True,
+    )  # fmt: skip
+    try:
+        yield child
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)  # Java notices that its parent is gone, but not at once
+        child.communicate()
+
+
+@pytest.mark.usefixtures("spark")
+def test_views_are_right_after_the_processes_that_run_them_were_killed(quick_path: Path) -> None:
+    chance = random.Random(1)
+    home = quick_path / "home"
+    kills = 0
+    with declare(home) as app:
+        shop, replay = Shop(1), Replay()
+        for number in range(many(KILLS)):
+            token = shop.trade(app)
+            with running(home) as child:
+                assert child.stdout is not None
+                for _ in range(3):
+                    assert child.stdout.readline().startswith("tick"), "the app ended by itself"
+                    token = shop.trade(app)
+                if number + 1 == many(KILLS):
+                    app.operation.covering(token, 240)
+                time.sleep(chance.uniform(0, 0.5))  # the random moment itself, nothing waits for it
+                child.kill() if number % 2 else os.killpg(child.pid, signal.SIGKILL)
+                assert child.wait() == -signal.SIGKILL
+                kills += 1
+            replay.go_on(app)
+
+        assert app.operation.manifests.current().token.covers(token)
+        app.tick()
+        judge(app, shop, replay)
+        judge_from_the_beginning(app, shop)
+    assert kills >= KILLS

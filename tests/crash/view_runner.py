@@ -1,0 +1,23 @@
+"""A process that runs the shop's views until somebody kills it.
+
+What it is: ``python -m tests.crash.view_runner HOME``: the app of ``view_shop.py``, with a line for each tick.
+Invariants: a line is written after the tick was committed.
+Not here: the killing (``test_views_survive_kill.py``).
+Read next: ``test_views_survive_kill.py``.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from headwater.views.tick import TickReport
+from tests.crash.view_shop import declare
+
+
+def tell(report: TickReport) -> None:
+    sys.stdout.write(f"tick {report.tick}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    declare(sys.argv[1]).run(on_tick=tell)

@@ -1,0 +1,233 @@
+"""Reading views: what was just written, what was true before, what changed; and declarations that change.
+
+What it is: one small app for each test, ticked by hand.
+Invariants: a query is as of one tick that covers the token; history and changes are those of committed ticks; a view
+whose query or whose inputs changed equals its new query over everything its inputs hold.
+Not here: the serving store by itself (``tests/unit/test_serving.py``); repeated ticks (``test_views_replay.py``).
+Read next: ``headwater/views/operation.py``.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headwater as hw
+from headwater.errors import InvalidDeclaration, NotYetCovered, OffsetOutOfRange
+from headwater.log.home import Log
+
+pytestmark = pytest.mark.usefixtures("spark")
+COUNTS = "SELECT country, count(*) AS users FROM users GROUP BY country"
+
+
+def declare(home: Path, *, sql: str = COUNTS, schema: str = "id BIGINT, country STRING") -> hw.App:
+    app = hw.App("shop", home=home)
+    app.table("users", schema, key="id")
+    app.view("countries", sql)
+    return app
+
+
+def move(app: hw.App, **countries: str) -> hw.Token:
+    """Upsert users: their names are u1, u2, …"""
+    return app.table("users").upsert([{"id": int(name[1:]), "country": there} for name, there in countries.items()])
+
+
+def pairs(rows: Any) -> dict[Any, Any]:
+    return dict(tuple(row.values()) for row in rows.to_pylist())
+
+
+def equal_to_recomputation(app: hw.App) -> bool:
+    return all(difference.equal for difference in app.operation.verify())
+
+
+def test_a_query_waits_for_the_tick_that_covers_its_token(tmp_path: Path) -> None:
+    with declare(tmp_path) as app:
+        move(app, u1="DE")
+        app.tick()
+        token = move(app, u2="FR")
+
+        with pytest.raises(NotYetCovered) as caught:
+            app.query("SELECT * FROM countries", at_least=token, timeout=0.05)
+        ticker = threading.Timer(0.05, app.tick)
+        ticker.start()
+        seen = app.query("SELECT * FROM countries", at_least=str(token), timeout=240)
+        ticker.join()
+
+        assert "users:0=2" in caught.value.message
+        assert pairs(seen) == {"DE": 1, "FR": 1}
+
+
+def test_a_token_of_a_topic_that_only_a_new_view_reads_is_waited_for(tmp_path: Path) -> None:
+    with declare(tmp_path) as app:
+        app.tick()
+        clicks = app.topic("clicks", "page STRING")
+        app.view("pages", "SELECT page, count(*) AS clicks FROM clicks GROUP BY page")
+        token = clicks.append([{"page": "a"}])
+
+        with pytest.raises(NotYetCovered):
+            app.query("SELECT * FROM countries", at_least=token, timeout=0.05)
+        app.tick()
+
+        assert pairs(app.query("SELECT * FROM pages", at_least=token)) == {"a": 1}
+
+
+def test_history_and_changes_are_those_of_the_committed_ticks(tmp_path: Path) -> None:
+    with declare(tmp_path) as app:
+        view = app.view("countries")
+        move(app, u1="DE", u2="DE")
+        app.tick()
+        committed_us = app.operation.manifests.current().committed_us
+        move(app, u2="FR")
+        app.tick()
+        moment = dt.datetime.fromtimestamp(committed_us / 1e6, dt.UTC)
+
+        assert pairs(view.history(as_of=1)) == {"DE": 2}
+        assert pairs(view.history(as_of=2)) == {"DE": 1, "FR": 1}
+        assert pairs(view.history(as_of=moment)) == {"DE": 2}
+        with pytest.raises(OffsetOutOfRange, match="not kept"):
+            view.history(as_of=3)
+        with pytest.raises(OffsetOutOfRange, match="not kept"):
+            view.history(as_of=moment - dt.timedelta(days=1))
+
+        second = list(view.changes(from_tick=2))
+        assert [table.num_rows for table in view.changes()] == [1, 3]
+        assert [(row["_change_type"], row["country"], row["users"]) for row in second[0].to_pylist()] == [
+            ("update_preimage", "DE", 2),
+            ("update_postimage", "DE", 1),
+            ("insert", "FR", 1),
+        ]
+        assert list(view.changes(from_tick=3)) == []
+
+
+def test_a_view_that_another_reads_cannot_be_dropped(tmp_path: Path) -> None:
+    with declare(tmp_path) as app:
+        app.view("large", "SELECT country FROM countries WHERE users > 1")
+        move(app, u1="DE", u2="DE")
+        app.tick()
+
+        with pytest.raises(InvalidDeclaration, match="large reads it"):
+            app.drop_view("countries")
+        app.drop_view("large")
+        move(app, u3="DE")
+        app.tick()
+
+        assert [view.name for view in app.views] == ["countries"]
+        assert list(app.operation.manifests.current().views) == ["countries"]
+        assert list(app.operation.serving.views()) == ["countries"]
+        assert pairs(app.view("countries").rows()) == {"DE": 3}
+
+
+def test_a_changed_query_is_noticed_and_filled_anew(tmp_path: Path) -> None:
+    with declare(tmp_path) as app:
+        app.view("many", "SELECT sum(users) AS many FROM countries")
+        move(app, u1="DE", u2="FR")
+        app.tick()
+    formatted = COUNTS.replace("SELECT", "select  ").replace(" FROM", "\n-- of all\nfrom")
+    with declare(tmp_path, sql=formatted) as app:
+        app.view("many", "SELECT sum(users) AS many FROM countries")
+        assert not app.tick().moved, "formatting is no change"
+
+    with declare(tmp_path, sql=COUNTS.replace("count(*)", "count(*) * 10")) as app:
+        app.view("many", "SELECT sum(users) AS many FROM countries")
+        move(app, u2="DE")
+        before = app.operation.serving.get("countries", "FR")
+        app.tick()
+
+        assert before == [{"country": "FR", "users": 1}], "the old rows are served until the new ones are there"
+        assert pairs(app.view("countries").rows()) == {"DE": 20}
+        assert app.view("countries").get("DE") == [{"country": "DE", "users": 20}]
+        assert app.view("countries").get("FR") == []
+        assert app.view("many").get(many=20) == [{"many": 20}]
+        assert equal_to_recomputation(app)
+        with pytest.raises(OffsetOutOfRange, match="declared anew at tick 2") as caught:
+            list(app.view("countries").changes(from_tick=1))
+        fresh = list(app.view("countries").changes(from_tick=caught.value.data["first"]))
+        assert [(row["_change_type"], row["users"]) for row in fresh[0].to_pylist()] == [("insert", 20)]
+
+
+def test_a_view_keeps_the_rows_that_retention_took_from_its_topic(tmp_path: Path) -> None:
+    with hw.App("shop", home=tmp_path) as app:
+        app._log = Log(tmp_path, upkeep_interval=None)
+        clicks = app.topic("clicks", "page STRING", retention_bytes=1, segment_bytes_max=1)
+        app.view("pages", "SELECT page, count(*) AS clicks FROM clicks GROUP BY page")
+        for page in "aab":
+            clicks.append([{"page": page}])
+        app.tick()
+        app.log.maintain()
+        assert clicks.start_offsets()[0] > 0
+        clicks.append([{"page": "a"}])
+        app.tick()
+
+        assert pairs(app.view("pages").rows()) == {"a": 3, "b": 1}
+        assert equal_to_recomputation(app)
+
+        app.view("first_letters", "SELECT DISTINCT page FROM clicks")
+        app.tick()
+        assert sorted(app.view("first_letters").rows().to_pydict()["page"]) == ["a", "b"]
+        assert equal_to_recomputation(app)
+
+
+def test_an_app_that_retention_has_overtaken_says_so(tmp_path: Path) -> None:
+    with hw.App("shop", home=tmp_path) as app:
+        app._log = Log(tmp_path, upkeep_interval=None)
+        clicks = app.topic("clicks", "page STRING", retention_bytes=1, segment_bytes_max=1)
+        app.view("pages", "SELECT page, count(*) AS clicks FROM clicks GROUP BY page")
+        clicks.append([{"page": "a"}])
+        app.tick()
+        for page in "bcd":
+            clicks.append([{"page": page}])
+        app.log.maintain()
+        assert clicks.start_offsets()[0] > 1
+
+        with pytest.raises(OffsetOutOfRange) as caught:
+            app.tick()
+
+        assert "clicks" in caught.value.message
+        assert app.operation.manifests.tick() == 1
+
+
+def test_a_new_column_of_a_table_reaches_its_views_and_nothing_is_forgotten(tmp_path: Path) -> None:
+    with declare(tmp_path, sql="SELECT * FROM users") as app:
+        app.view("counts", COUNTS)
+        move(app, u1="DE", u2="FR")
+        app.tick()
+
+    with declare(tmp_path, sql="SELECT * FROM users", schema="id BIGINT, country STRING, name STRING") as app:
+        app.view("counts", COUNTS)
+        app.table("users").upsert([{"id": 2, "country": "DE", "name": "Zoë"}])
+        app.tick()
+
+        assert sorted(app.view("countries").rows().to_pylist(), key=lambda row: row["id"]) == [
+            {"id": 1, "country": "DE", "name": None},
+            {"id": 2, "country": "DE", "name": "Zoë"},
+        ]
+        assert pairs(app.view("counts").rows()) == {"DE": 2}
+        assert equal_to_recomputation(app)
+        app.table("users").delete([{"id": 1}])
+        app.tick()
+        assert pairs(app.view("counts").rows()) == {"DE": 1}
+        assert app.view("counts").get("DE") == [{"country": "DE", "users": 1}]
+
+
+def test_a_new_column_while_the_app_runs_waits_for_its_next_start(tmp_path: Path) -> None:
+    with declare(tmp_path) as app:
+        clicks = app.topic("clicks", "page STRING")
+        app.view("pages", "SELECT page, count(*) AS clicks FROM clicks GROUP BY page")
+        move(app, u1="DE")
+        clicks.append([{"page": "a"}])
+        app.tick()
+
+        with Log(tmp_path) as other:
+            other.topic("users", "id BIGINT, country STRING, name STRING", key="id").append(
+                [{"id": 1, "country": "FR", "name": "Zoë"}]
+            )
+            other.topic("clicks", "page STRING, by STRING").append([{"page": "a", "by": "Zoë"}])
+        app.tick()
+
+        assert pairs(app.view("countries").rows()) == {"FR": 1}
+        assert pairs(app.view("pages").rows()) == {"a": 2}
+        assert equal_to_recomputation(app)

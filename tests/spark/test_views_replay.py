@@ -1,0 +1,183 @@
+"""Ticks that are repeated, taken over, or fail.
+
+What it is: the checkpoint of Structured Streaming loses what it knew, a second process takes the app over, a row makes
+a view impossible to compute.
+Invariants: the manifest is the truth: nothing is done twice, nothing of a process that was shut out shows, a failed
+tick changes nothing.
+Not here: crashes (``tests/crash/test_views_survive_kill.py``).
+Read next: ``headwater/views/runner.py``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headwater as hw
+from headwater.errors import Fenced, ViewFailed
+
+pytestmark = pytest.mark.usefixtures("spark")
+COUNTS = "SELECT country, count(*) AS users FROM users GROUP BY country"
+
+
+def declare(home: Path) -> hw.App:
+    app = hw.App("shop", home=home)
+    app.table("users", "id BIGINT, country STRING", key="id")
+    app.view("countries", COUNTS)
+    return app
+
+
+def move(app: hw.App, **countries: str) -> hw.Token:
+    """Upsert users: their names are u1, u2, …"""
+    return app.table("users").upsert([{"id": int(name[1:]), "country": there} for name, there in countries.items()])
+
+
+def counts(app: hw.App, **options: Any) -> dict[str, int]:
+    rows = app.query("SELECT * FROM countries", timeout=240, **options).to_pylist()
+    return {row["country"]: row["users"] for row in rows}
+
+
+def streamed(home: Path, work: Callable[[hw.App], hw.Token]) -> int:
+    """Run the app in the background until it has seen what ``work`` appended; returns the last tick."""
+    with declare(home) as app:
+        app.start()
+        counts(app, at_least=work(app))
+        app.stop()
+        return app.operation.manifests.tick()
+
+
+def newest(folder: Path) -> Path:
+    return max((path for path in folder.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
+
+
+@pytest.mark.parametrize("waiting", [0, 1], ids=["nothing new", "a new row waits"])
+def test_a_committed_tick_that_spark_repeats_changes_nothing(tmp_path: Path, waiting: int) -> None:
+    last = streamed(tmp_path, lambda app: move(app, u1="DE", u2="FR"))
+    newest(tmp_path / "views" / "shop" / "checkpoint" / "commits").unlink()
+
+    with declare(tmp_path) as app:
+        if waiting:  # the tick that the start begins with is then ahead of the microbatch that Spark repeats
+            move(app, u1="DE", u2="DE")
+        app.start()
+        token = move(app, u3="IT")
+        seen = counts(app, at_least=token)
+        app.stop()
+
+        assert seen == ({"DE": 2, "IT": 1} if waiting else {"DE": 1, "FR": 1, "IT": 1})
+        assert app.operation.manifests.tick() == last + waiting + 1
+        assert app.operation.manifests.current().token == token
+        assert all(difference.equal for difference in app.operation.verify())
+
+
+def test_without_its_checkpoint_an_app_goes_on_from_the_manifest(tmp_path: Path) -> None:
+    last = streamed(tmp_path, lambda app: move(app, u1="DE", u2="FR"))
+    shutil.rmtree(tmp_path / "views" / "shop" / "checkpoint")
+
+    again = streamed(tmp_path, lambda app: move(app, u2="DE"))
+
+    assert again == last + 1
+    with declare(tmp_path) as app:
+        assert counts(app) == {"DE": 2}
+
+
+def test_a_second_process_takes_over_and_the_first_is_shut_out(tmp_path: Path) -> None:
+    with declare(tmp_path) as first, declare(tmp_path) as second:
+        move(first, u1="DE")
+        first.tick()
+        move(second, u2="FR")
+        second.tick()
+        move(second, u3="IT")
+        files = state_files(tmp_path)
+        before = second.operation.manifests.current()
+
+        with pytest.raises(Fenced) as caught:
+            first.tick()
+
+        assert caught.value.data["app"] == "shop"
+        assert second.operation.manifests.current() == before
+        assert state_files(tmp_path) == files
+        second.tick()
+        assert counts(second) == {"DE": 1, "FR": 1, "IT": 1}
+        assert second.view("countries").get("IT") == [{"country": "IT", "users": 1}]
+
+
+def state_files(home: Path) -> set[str]:
+    return {str(path) for path in (home / "views").rglob("*.parquet")}
+
+
+def test_an_app_that_runs_in_the_background_ends_when_it_is_shut_out(tmp_path: Path) -> None:
+    with declare(tmp_path) as first, declare(tmp_path) as second:
+        first.start()
+        token = move(first, u1="DE")
+        assert counts(first, at_least=token) == {"DE": 1}
+        runner = first.operation._runner
+        assert runner is not None
+
+        second.tick()
+        move(second, u1="FR")
+
+        with pytest.raises(Fenced):
+            runner.wait()
+        second.tick()
+        assert counts(second) == {"FR": 1}
+
+
+def test_a_tick_that_fails_changes_nothing_and_ticks_go_on_when_the_row_is_corrected(tmp_path: Path) -> None:
+    with hw.App("shop", home=tmp_path) as app:
+        rows = app.table("rows", "id BIGINT, part BIGINT, whole BIGINT", key="id")
+        app.view("shares", "SELECT id, part div whole AS share FROM rows")
+        line = f"{os.path.relpath(__file__)}:{declared_line('shares')}"
+        app.view("many", "SELECT count(*) AS many FROM rows")
+        rows.upsert([{"id": 1, "part": 6, "whole": 3}])
+        app.tick()
+        before = app.operation.manifests.current()
+        rows.upsert([{"id": 2, "part": 6, "whole": 0}])
+
+        for _ in range(2):
+            with pytest.raises(ViewFailed) as caught:
+                app.tick()
+
+        error = caught.value
+        assert error.message == f'view "shares" ({line}) cannot be computed'
+        assert error.data["condition"] == "DIVIDE_BY_ZERO"
+        assert "try_divide" in (error.hint or "")
+        assert app.operation.manifests.current() == before
+        assert app.query("SELECT * FROM many").to_pylist() == [{"many": 1}]
+        assert app.operation.serving.tick == before.tick
+
+        rows.upsert([{"id": 2, "part": 6, "whole": 2}])
+        app.tick()
+        assert app.query("SELECT * FROM shares ORDER BY id").to_pylist() == [
+            {"id": 1, "share": 2},
+            {"id": 2, "share": 3},
+        ]
+        assert app.query("SELECT * FROM many").to_pylist() == [{"many": 2}]
+        assert app.operation.serving.tick == before.tick + 1
+
+
+def declared_line(view: str) -> int:
+    text = Path(__file__).read_text().splitlines()
+    return next(number for number, line in enumerate(text, 1) if f'app.view("{view}"' in line)
+
+
+def test_stopping_from_within_a_tick_ends_the_run(tmp_path: Path) -> None:
+    with declare(tmp_path) as app:
+        seen = []
+
+        def stop(report: Any) -> None:
+            seen.append(report.tick)
+            if len(seen) == 2:
+                app.stop()
+            else:
+                move(app, u2="FR")
+
+        move(app, u1="DE")
+        app.run(on_tick=stop)
+
+        assert seen == [1, 2]
+        assert counts(app) == {"DE": 1, "FR": 1}
