@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[2] / "src"
-WAIT_S = 200
+WAIT_S = 280
 
 
 @pytest.fixture
@@ -59,7 +59,15 @@ def test_the_demo_keeps_every_promise_and_leaves_nothing_behind(temporary: Path)
     assert summary["coupons"] > 0
     assert summary["wake_whole_run_ms"]["samples"] > 0
     assert summary["check_ok"]
-    assert "kill -9" in narration
+    views = summary["views"]
+    assert [(each["view"], each["equal"]) for each in views["verified"]] == [
+        ("revenue", True), ("best_customers", True), ("total", True),
+    ]  # fmt: skip
+    assert views["killed"] == 1
+    assert views["ticks"] >= views["feed_ticks"] >= 6
+    assert views["latency_whole_run_ms"]["samples"] > 0
+    assert sum(row["orders"] for row in views["revenue"]) > 0
+    assert narration.count("kill -9") == 4
     assert list(temporary.iterdir()) == []
     assert list(children_of(str(temporary))) == []
 
@@ -77,6 +85,17 @@ def test_an_interrupted_demo_stops_its_processes_and_removes_its_home(temporary:
     assert demo.returncode == 130
     assert list(temporary.iterdir()) == []
     assert list(children_of(str(temporary))) == []
+
+
+def test_without_the_views_the_demo_needs_no_spark(temporary: Path) -> None:
+    demo = start(temporary, "--seconds", "10", "--log-only", "--json")
+    output, narration = demo.communicate(timeout=WAIT_S)
+
+    summary = json.loads(output)
+
+    assert summary["ok"], (summary["problems"], narration)
+    assert summary["views"] is None
+    assert "Spark" not in narration
 
 
 def test_the_demo_does_not_use_a_home_that_holds_something(temporary: Path) -> None:

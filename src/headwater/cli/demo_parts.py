@@ -5,7 +5,8 @@ line on stdout.
 Invariants: each reports a step after it is done and before the next begins, so that the parent can hold the log to
 account even for one that was killed; each ends when its stdin does, so none outlives the parent; what a producer writes
 follows from its name and its batch's number alone, so that one that is started again can repeat its last batch.
-Not here: who is started and killed when (``demo.py``), adding up (``demo_ledger.py``).
+Not here: the shop's processes (``demo_shop.py``), who is started and killed when (``demo_plot.py``), adding up
+(``demo_ledger.py``).
 Read next: ``demo_crew.py``.
 """
 
@@ -228,9 +229,11 @@ ROLES: dict[str, Callable[[Parent, Log, str], None]] = {
 
 def main() -> None:
     """Play one role until stdin says so."""
+    from headwater.cli.demo_shop import ROLES as SHOP_ROLES
+
     role, home, name = sys.argv[1:]
     with Log(home, create=False) as log:
-        ROLES[role](Parent(), log, name)
+        {**ROLES, **SHOP_ROLES}[role](Parent(), log, name)
 
 
 if __name__ == "__main__":
