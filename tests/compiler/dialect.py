@@ -34,7 +34,8 @@ MACROS = (
         CAST(CAST(concat(CAST(x AS VARCHAR), 'E', scale) AS DECIMAL(38, 0)) AS HUGEINT)""",
     # The text of a decimal that is so many units of 10^-scale: DuckDB reads no text of many digits and 'E-6'.
     """CREATE MACRO decimal_text(units, scale) AS
-        CASE WHEN units IS NOT NULL THEN concat(CASE WHEN units < 0 THEN '-' ELSE '' END, abs(units) // CAST(10 ** scale AS HUGEINT), '.',
+        CASE WHEN units IS NOT NULL THEN concat(
+        CASE WHEN units < 0 THEN '-' ELSE '' END, abs(units) // CAST(10 ** scale AS HUGEINT), '.',
         lpad(CAST(abs(units) % CAST(10 ** scale AS HUGEINT) AS VARCHAR), CAST(scale AS INT), '0')) END""",
     # Half up, away from zero: what Spark's division of a decimal by an integer, cast to a decimal, gives.
     """CREATE MACRO decimal_quotient(x, y, scale, digits) AS

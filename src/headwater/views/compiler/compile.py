@@ -64,12 +64,12 @@ def compile_view(
     try:
         flow = _named(compile_query(workshop, settled.query), settled.names)
         last = _last(workshop, flow)
+        stages = _assemble(name, workshop, last)
     except HeadwaterError:
         raise
     except Exception as reason:  # right before cheap: what the compiler trips over is computed as one piece
         parsed.opaque = f"computed as one piece: {str(reason) or type(reason).__name__}"
         return _opaque(name, sql, parsed, reads, workshop)
-    stages = _assemble(name, workshop, last)
     return ViewPlan(
         name=name,
         sql=sql,
