@@ -36,8 +36,7 @@ def scan(spark: SparkSession, paths: Sequence[Path], schema: pa.Schema) -> DataF
 def local_frame(spark: SparkSession, table: pa.Table) -> DataFrame:
     """A small table that travels inside the query's plan."""
     schema = nullable(table.schema)
-    # PySpark 4.3 stops at the first empty record batch, and the rows behind it are lost. One chunk has none.
-    frame: DataFrame = spark.createDataFrame(fitted(table, schema).combine_chunks(), to_ddl(schema))
+    frame: DataFrame = spark.createDataFrame(one_chunk(fitted(table, schema)), to_ddl(schema))
     return frame
 
 
@@ -50,6 +49,14 @@ def nullable(schema: pa.Schema) -> pa.Schema:
       child 0, x: int32
     """
     return pa.schema([_nullable_field(field) for field in schema])
+
+
+def one_chunk(table: pa.Table) -> pa.Table:
+    """The table in one piece.
+
+    PySpark 4.3 stops at the first empty record batch, and the rows behind it are lost. One piece has none.
+    """
+    return table.combine_chunks() if table.num_rows else table  # Arrow cannot combine nested columns of no chunks
 
 
 def fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
