@@ -118,21 +118,20 @@ class Feed:
     def read(self, from_tick: int | None = None, to_tick: int | None = None) -> Iterator[pa.Table]:
         """One table for each tick that changed something, from ``from_tick`` to ``to_tick``, both included.
 
-        Without them: from the first one kept to the last one committed.
+        Without them: from the first one kept of the view's present query to the last one committed.
         """
-        first = self._begin(from_tick)
+        first, born = self._begin(from_tick)
         last = self.last_tick if to_tick is None else min(to_tick, self.last_tick)
-        return self._walk(first, last, self._born_before(first))
+        return self._walk(first, last, born)
 
     def changes(
         self, from_tick: int | None = None, *, follow: bool = False, timeout: float | None = None
     ) -> Iterator[pa.Table]:
         """As ``read``; with ``follow`` it goes on with ticks to come, until none has come for ``timeout`` seconds."""
-        first = self._begin(from_tick)
-        return self._follow(first, timeout) if follow else self._walk(first, self.last_tick, self._born_before(first))
+        first, born = self._begin(from_tick)
+        return self._follow(first, born, timeout) if follow else self._walk(first, self.last_tick, born)
 
-    def _follow(self, first: int, timeout: float | None) -> Iterator[pa.Table]:
-        born = self._born_before(first)
+    def _follow(self, first: int, born: int | None, timeout: float | None) -> Iterator[pa.Table]:
         while True:
             last = self.last_tick
             if first <= last:
@@ -171,9 +170,11 @@ class Feed:
         about = None if manifest is None else manifest.views.get(self.view)
         return None if about is None else int(about["born"])
 
-    def _begin(self, from_tick: int | None) -> int:
-        if from_tick is None:
-            return self.first_tick
+    def _begin(self, from_tick: int | None) -> tuple[int, int | None]:
+        """The first tick to be read, and when the query began that the reader has followed until then."""
+        if from_tick is None:  # whoever has nothing yet begins with the query that there is now
+            about = self._manifests.current().views.get(self.view)
+            return max(self.first_tick, 0 if about is None else int(about["born"])), None
         last = self.last_tick
         if from_tick > last + 1:
             raise OffsetOutOfRange(
@@ -184,7 +185,8 @@ class Feed:
             )
         if from_tick <= last:
             self._kept(max(1, from_tick))  # tick 0 is before everything
-        return max(1, from_tick)
+        first = max(1, from_tick)
+        return first, self._born_before(first)
 
     def _kept(self, tick: int) -> Manifest:
         manifest = self._manifests.at(tick)
@@ -202,7 +204,7 @@ class Feed:
         return OffsetOutOfRange(
             f'view "{self.view}" was declared anew at tick {tick}; its changes before are of another query',
             detail=f"Tick {tick} brings all rows of the new query as inserts.",
-            hint=f"Empty what you made of the changes before, and begin again with from_tick={tick}.",
+            hint="Empty what you made of the changes before, and begin again without from_tick.",
             tick=tick,
             first=tick,
         )
