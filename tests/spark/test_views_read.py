@@ -231,3 +231,24 @@ def test_a_new_column_while_the_app_runs_waits_for_its_next_start(tmp_path: Path
         assert pairs(app.view("countries").rows()) == {"FR": 1}
         assert pairs(app.view("pages").rows()) == {"a": 2}
         assert equal_to_recomputation(app)
+
+
+def test_a_topic_that_was_deleted_and_made_again_is_another_one(tmp_path: Path) -> None:
+    for row in ({"page": "a", "by": "Zoë"}, {"page": "b", "by": "Zoë"}):
+        with declare(tmp_path) as app:
+            clicks = app.topic("clicks", "page STRING, by STRING")
+            people = app.table("people", "name STRING, country STRING", key="name")
+            app.view("pages", "SELECT page, country FROM clicks JOIN people ON by = name")
+            clicks.append([row])
+            people.upsert([{"name": "Zoë", "country": row["page"]}])
+            move(app, u1="DE")
+            app.tick()
+            shown = app.view("pages").get(page=row["page"])
+            everything = app.view("pages").rows().num_rows
+            equal = equal_to_recomputation(app)
+            app.log.delete_topic("clicks")
+            app.log.delete_topic("people")
+
+        assert shown == [{"page": row["page"], "country": row["page"]}]
+        assert everything == 1
+        assert equal

@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 
 import headwater as hw
-from headwater.errors import Fenced, ViewFailed
+from headwater.errors import DiskFull, Fenced, ViewFailed
+from headwater.views.serving import ServingStore
 
 pytestmark = pytest.mark.usefixtures("spark")
 COUNTS = "SELECT country, count(*) AS users FROM users GROUP BY country"
@@ -163,6 +164,24 @@ def test_a_tick_that_fails_changes_nothing_and_ticks_go_on_when_the_row_is_corre
 def declared_line(view: str) -> int:
     text = Path(__file__).read_text().splitlines()
     return next(number for number, line in enumerate(text, 1) if f'app.view("{view}"' in line)
+
+
+def test_a_serving_store_that_refused_a_tick_has_it_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> bool:
+        raise DiskFull("no space left on the disk")
+
+    with declare(tmp_path) as app:
+        with monkeypatch.context() as full, pytest.raises(DiskFull):
+            full.setattr(ServingStore, "apply", refuse)
+            move(app, u1="DE")
+            app.tick()
+        move(app, u2="DE")
+        app.tick()
+
+        assert app.view("countries").get("DE") == [{"country": "DE", "users": 2}]
+        assert app.operation.serving.tick == app.operation.manifests.tick() == 2
 
 
 def test_stopping_from_within_a_tick_ends_the_run(tmp_path: Path) -> None:

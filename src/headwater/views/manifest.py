@@ -32,6 +32,7 @@ class Manifest:
     relations: Mapping[str, Any] = field(default_factory=dict)  # {name: {"schema": DDL, "runs": [...], ...}}
     views: Mapping[str, Any] = field(default_factory=dict)  # {name: {"fingerprint", "columns", "key", "born", ...}}
     rows_in: int = 0
+    topics: Mapping[str, int] = field(default_factory=dict)  # {topic: its number}: a name may be given to another one
 
     @property
     def token(self) -> Token:
@@ -44,7 +45,8 @@ class Manifest:
             topic: {str(number): offset for number, offset in of.items()} for topic, of in self.frontier.items()
         }
         fields = {
-            name: getattr(self, name) for name in ("tick", "epoch", "committed_us", "relations", "views", "rows_in")
+            name: getattr(self, name)
+            for name in ("tick", "epoch", "committed_us", "relations", "views", "rows_in", "topics")
         }
         return json.dumps({**fields, "frontier": frontier}, separators=(",", ":"))
 

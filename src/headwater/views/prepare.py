@@ -2,7 +2,8 @@
 
 What it is: ``prepare`` compiles every declared view, asks Spark for the types, and tells what must be kept.
 Invariants: an app whose views do not all compile is refused as a whole, and nothing of it was run or written; a view's
-fingerprint changes when its query, its inputs' columns or a view that it reads changes.
+fingerprint changes when its query, its inputs' columns or a view that it reads changes, and when a topic that it reads
+was deleted and made again.
 Not here: running (``tick.py``).
 Read next: ``tick.py``; ``compiler/compile.py``.
 """
@@ -90,7 +91,7 @@ def prepare(declared: Iterable[Declaration], log: Log, spark: SparkSession, scra
                 schemas[view.name] = shapes[view.name].visible
         visible = shapes[plan.stages[-1].name].visible
         relations[view.name] = Relation(view.name, columns_of(visible), plan.key)
-        above = "".join(fingerprints.get(name, "") for name in plan.reads)
+        above = "".join(fingerprints.get(name) or f"topic {bases[name].topic.id}" for name in plan.reads)
         fingerprints[view.name] = hashlib.sha256((plan.fingerprint + above).encode()).hexdigest()[:16]
         plans[view.name] = (view, plan, shapes)
     read = {name for _, plan, _ in plans.values() for name in plan.reads}

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -73,7 +73,7 @@ class Engine:
         self.store = store
         self.followers = followers  # the feed and the serving store: told of each committed tick
         self.epoch = manifests.take_over()
-        self.manifest = manifests.current()
+        self.manifest = _of_these_topics(manifests.current(), prepared.bases)
         self.piles = store.open(self.manifest, prepared, self.epoch)
         self.fresh = {name for name in prepared.views if not self._known(prepared.views[name])}
         self._one_at_a_time = threading.Lock()
@@ -209,6 +209,7 @@ class Engine:
         manifest = Manifest(
             tick=number, epoch=self.epoch, frontier=stop, committed_us=clock.now_us(), views=views, rows_in=rows_in,
             relations=self.store.describe(piles),
+            topics={name: base.topic.id for name, base in self.prepared.bases.items()},
         )  # fmt: skip
         self.manifests.commit(manifest, first_kept=number - TICKS_KEPT)
         self.manifest, self.piles = manifest, piles
@@ -245,6 +246,16 @@ def _visible(changes: Changes, schema: pa.Schema) -> Changes | Standing:
         return (frame.where(SHOWN) if hides else frame).select(*(f"`{name}`" for name in names))
 
     return Standing(Rows(pa.schema([*schema, pa.field(WEIGHT, pa.int64())]), changes.rows, None, build))
+
+
+def _of_these_topics(manifest: Manifest, bases: Mapping[str, Base]) -> Manifest:
+    """The manifest without the frontier of topics that were deleted and made again: those begin at their start."""
+    frontier = {
+        name: offsets
+        for name, offsets in manifest.frontier.items()
+        if name not in bases or manifest.topics.get(name, bases[name].topic.id) == bases[name].topic.id
+    }
+    return replace(manifest, frontier=frontier)
 
 
 def _limited(begin: Mapping[int, int], end: Mapping[int, int], rows_max: int | None) -> dict[int, int]:
