@@ -173,10 +173,11 @@ def test_a_serving_store_that_refused_a_tick_has_it_by_the_next(
         raise DiskFull("no space left on the disk")
 
     with declare(tmp_path) as app:
-        with monkeypatch.context() as full, pytest.raises(DiskFull):
+        move(app, u1="DE")
+        with monkeypatch.context() as full:
             full.setattr(ServingStore, "apply", refuse)
-            move(app, u1="DE")
-            app.tick()
+            with pytest.raises(DiskFull):
+                app.tick()
         move(app, u2="DE")
         app.tick()
 
