@@ -31,6 +31,7 @@ DEATHS = 45  # with the kills of real processes below: fifty
 KILLS = 5
 
 
+@pytest.mark.timeout(900)  # minutes where other work takes the cores
 @pytest.mark.usefixtures("spark")
 def test_a_tick_that_dies_anywhere_leaves_nothing_half_done(quick_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(2026)
@@ -72,6 +73,7 @@ def running(home: Path) -> Iterator[subprocess.Popen[str]]:
         child.communicate()
 
 
+@pytest.mark.timeout(900)  # minutes where other work takes the cores
 @pytest.mark.usefixtures("spark")
 def test_views_are_right_after_the_processes_that_run_them_were_killed(quick_path: Path) -> None:
     chance = random.Random(1)
