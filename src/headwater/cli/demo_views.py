@@ -37,7 +37,7 @@ START_S, DRAIN_S, VERIFY_S = 180.0, 60.0, 120.0
 AROUND_S = 28.0  # two starts of Spark and a verification, on two cores
 PLAY_S_MIN = 6.0
 KILL_AT = 0.5
-TICKS_MIN = 3  # on each side of the kill, however slow the machine
+TICKS_MIN = 2  # on each side of the kill, however slow the machine
 
 
 class ViewsPlot:
