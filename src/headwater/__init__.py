@@ -2,8 +2,8 @@
 
     capture / append  →  log  →  tick (Spark)  →  views  →  sinks, subscribers, queries
 
-What works today is the log: ``Log``, ``Topic``, producers, consumer groups, work groups. ``App`` is what a user
-declares. Importing this starts no JVM and imports neither pyspark nor pandas; a name brings its module with it when it
+What works today: the log (``Log``, ``Topic``, producers, consumer groups, work groups) and views, declared in an
+``App``. Importing this starts no JVM and imports neither pyspark nor pandas; a name brings its module with it when it
 is first used, so that ``headwater --help`` does not wait for pyarrow.
 Read next: ``app.py``, ``log/home.py``, ``ARCHITECTURE.md``.
 """

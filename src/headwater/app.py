@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headwater.errors import DeclarationConflict, InvalidDeclaration, UnknownView
+from headwater.errors import DeclarationConflict, InvalidDeclaration, InvalidView, UnknownView
 from headwater.log.home import Log
 from headwater.log.settings import check_name
 from headwater.log.tables import Table, declare_table
@@ -199,7 +199,7 @@ class App:
                 return None
         try:
             return compile_view(declared.name, declared.sql, self._relations())
-        except InvalidDeclaration as error:
+        except (InvalidDeclaration, InvalidView) as error:
             error.message = f"{declared.title}: {error.message}"
             error.args = (error.message,)
             error.data.setdefault("view", declared.name)

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 NO_RUN = "<!-- no-run -->"
 SHELL = {"bash", "console", "sh", "shell"}
-RUN_SECONDS_MAX = 120
+RUN_SECONDS_MAX = 240
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 

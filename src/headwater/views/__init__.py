@@ -1,9 +1,11 @@
 """Views: what is derived from the log, with Spark.
 
-What it is: the only folder that imports pyspark. Today it holds the data source; views and the tick will stand on it.
+What it is: the only folder that imports pyspark. It holds the data source, the compiler of
+views, their state and the tick.
 Invariants: importing this package imports no pyspark; the first call that needs it does, and says what to install.
 Not here: the log (``headwater.log``), which works without Spark.
-Read next: ``source.py`` for ``spark.read.format("headwater")``, ``native.py`` for exact ranges at full speed.
+Read next: ``source.py`` for ``spark.read.format("headwater")``, ``tick.py`` for how views
+follow the log.
 """
 
 from __future__ import annotations
