@@ -11,7 +11,7 @@ Read next: ``stages.py``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -42,6 +42,7 @@ class Rows:
     count: int
     local: pa.Table | None
     build: Callable[[SparkSession], DataFrame] | None = None
+    made: dict[int, DataFrame] = field(default_factory=dict)  # by session: making one takes some 20 ms
 
     @staticmethod
     def of(table: pa.Table) -> Rows:
@@ -50,10 +51,12 @@ class Rows:
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """The rows for Spark."""
-        if self.local is not None:
-            return local_frame(spark, self.local)
-        assert self.build is not None
-        return self.build(spark)
+        frame = self.made.get(id(spark))
+        if frame is None:
+            assert self.local is not None or self.build is not None
+            frame = local_frame(spark, self.local) if self.local is not None else self.build(spark)  # type: ignore[misc]
+            self.made[id(spark)] = frame
+        return frame
 
     def and_also(self, other: Rows) -> Rows:
         """Both, one below the other."""
@@ -93,6 +96,8 @@ class Source:
         self.changes = changes  # visible columns and _weight
         self.pile = pile  # before the tick; None when there was nothing or nobody keeps it
         self.has_shown = pile is not None and SHOWN in pile.schema.names
+        # A join of many tables mentions the same content many times.
+        self._known: dict[tuple[str, tuple[str, ...]], Rows] = {}
 
     def as_new(self) -> Source:
         """The same relation for a stage that has seen nothing of it yet: all that is there now has just come."""
@@ -119,6 +124,15 @@ class Source:
 
     def changed(self, columns: Sequence[str]) -> Rows:
         """What changed."""
+        return self._once("changed", columns, self._changed)
+
+    def _once(self, what: str, columns: Sequence[str], make: Callable[[Sequence[str]], Rows]) -> Rows:
+        key = (what, tuple(columns))
+        if key not in self._known:
+            self._known[key] = make(columns)
+        return self._known[key]
+
+    def _changed(self, columns: Sequence[str]) -> Rows:
         names = [*columns, WEIGHT]
         shape = self.weighted_schema(columns)
         table = self.changes.table
@@ -133,6 +147,10 @@ class Source:
             return Rows.of(shape.empty_table())
         if lookup and keys is not None and self.worth_looking_up(keys.num_rows):
             return Rows.of(self._looked_up(lookup, keys, columns).cast(shape))
+        return self._once("before", columns, self._before)
+
+    def _before(self, columns: Sequence[str]) -> Rows:
+        shape = self.weighted_schema(columns)
         if self.pile.rows <= LOCAL_ROWS_MAX:
             return Rows.of(self._shown(table_of(self.pile, [*columns, *self._mark()])).cast(shape))
         return Rows(shape, self.pile.rows, None, lambda spark: self._frame(spark, columns))
@@ -143,7 +161,10 @@ class Source:
 
     def after(self, columns: Sequence[str], lookup: Sequence[str] | None = None, keys: pa.Table | None = None) -> Rows:
         """What is there now, as weighted rows."""
-        return self.before(columns, lookup, keys).and_also(self.changed(columns))
+        before = self.before(columns, lookup, keys)
+        if before is self._known.get(("before", tuple(columns))):
+            return self._once("after", columns, lambda names: before.and_also(self.changed(names)))
+        return before.and_also(self.changed(columns))
 
     def bag(self, columns: Sequence[str]) -> Rows:
         """What is there now, each row as often as it is there."""
