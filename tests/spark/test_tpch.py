@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SCALE = 0.01
 ORDERS_EACH_TICK = 40
-TICKS = 3 * int(os.environ.get("HEADWATER_THOROUGH", "1"))
+TICKS = 1 * int(os.environ.get("HEADWATER_THOROUGH", "1"))
 QUERIES = tpch.queries(SCALE)
 
 

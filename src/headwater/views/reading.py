@@ -95,7 +95,7 @@ class Contents:
                     hint="There are: " + (", ".join(self.names()) or "none yet") + ".",
                     name=name,
                 )
-            self.frame(found).createOrReplaceTempView(found)
+            self.frame(found).createOrReplaceTempView(f"`{found}`")
         try:
             return self.spark.sql(sql).toArrow()
         except PySparkException as error:

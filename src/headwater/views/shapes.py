@@ -105,7 +105,7 @@ class Analyser:
         return Shape(pa.schema([assumed.field(name) for name in visible]), assumed, flow, partial, tame)
 
     def _empty(self, name: str, schema: pa.Schema) -> None:
-        self.bench.empty(self.bench.small, schema).createOrReplaceTempView(name)
+        self.bench.empty(self.bench.small, schema).createOrReplaceTempView(f"`{name}`")
 
     def _schema(self, sql: str) -> pa.Schema:
         return arrow_schema(self.bench.small.sql(sql).schema)

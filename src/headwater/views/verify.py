@@ -74,7 +74,7 @@ def _computed(view: Any, contents: Contents, answers: dict[str, Any]) -> Any:
     if view.declared.function is not None:
         return view.declared.function(*(answers[name] for name in plan.reads))
     for name in plan.reads:
-        answers[name].createOrReplaceTempView(name)
+        answers[name].createOrReplaceTempView(f"`{name}`")
     return contents.spark.sql(plan.query or plan.sql)
 
 

@@ -162,7 +162,9 @@ def _rewrite(select: exp.Select, change: Callable[[Node], Node]) -> None:
     def outside_aggregates(node: Node) -> Node:
         parent = node.parent
         while parent is not None:
-            if aggregate_name(parent) is not None and not isinstance(parent, exp.Grouping | exp.GroupingId):
+            # FILTER (WHERE …) and WITHIN GROUP (ORDER BY …) stand around the aggregate, and are part of it.
+            inside = isinstance(parent, exp.Filter | exp.WithinGroup) or aggregate_name(parent) is not None
+            if inside and not isinstance(parent, exp.Grouping | exp.GroupingId):
                 return node
             parent = parent.parent
         return change(node)

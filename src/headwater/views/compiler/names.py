@@ -64,7 +64,7 @@ def settle(query: exp.Query, relations: Mapping[str, Relation], sql: str) -> Qua
     schema = MappingSchema(dialect="spark")
     for name, relation in relations.items():
         types = {found.name.lower(): found.type or "UNKNOWN" for found in relation.columns}
-        schema.add_table(name.lower(), types, dialect="spark")
+        schema.add_table(exp.Table(this=exp.to_identifier(name.lower(), quoted=True)), types, dialect="spark")
     try:
         query = qualify(query, dialect="spark", schema=schema, validate_qualify_columns=False)
     except SqlglotError as error:
