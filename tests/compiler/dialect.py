@@ -105,6 +105,9 @@ def _bridge(node: exp.Expr) -> exp.Expr:
         node = exp.Cast(this=node.this, to=node.to)
     if isinstance(node, exp.Cast) and node.to.is_type(exp.DType.DECIMAL):
         return _decimal_of_units(_decimal_quotient(node))
+    if isinstance(node, exp.CountIf) and not isinstance(node.this, exp.Distinct):
+        # DuckDB's count_if of no rows is NULL, Spark's is 0.
+        return exp.Count(this=exp.Case(ifs=[exp.If(this=node.this, true=exp.Literal.number(1))]))
     if isinstance(node, exp.Anonymous) and node.name.lower() in SYNONYMS:
         return exp.Anonymous(this=SYNONYMS[node.name.lower()], expressions=node.expressions)
     if isinstance(node, exp.Select):
