@@ -24,7 +24,7 @@ from headwater.views.compiler.functions import KNOWN, TABLE_FUNCTIONS, check_fun
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-EACH = max(1, 100 // int(os.environ.get("HEADWATER_THOROUGH", "1")) - 9)
+EACH = max(1, 40 // int(os.environ.get("HEADWATER_THOROUGH", "1")))
 EXAMPLE = re.compile(r"^\s*> (SELECT.*?);\s*$", re.MULTILINE | re.DOTALL)
 # What the parser itself does not read. A view that says these is refused as unreadable, not computed wrongly.
 UNREADABLE = re.compile(r"\bX '|>>>|\bTIME'|VALUES '")

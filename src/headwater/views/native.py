@@ -149,10 +149,9 @@ def _local(spark: SparkSession, topic: Topic, ranges: Sequence[Range], shape: pa
         for wanted in ranges
         for batch in topic.read_partition(wanted.partition, wanted.start, stop=wanted.stop, columns=shape.names)
     ]
-    table = pa.Table.from_batches([batch for batch in batches if batch.num_rows], schema=shape)
-    # PySpark 4.3 stops at the first empty record batch, and the rows behind it are lost: see tests/spark/test_scans.py.
-    table = table.combine_chunks() if table.num_rows else table
-    frame: DataFrame = spark.createDataFrame(table, to_ddl(shape))
+    from headwater.views.scans import one_chunk
+
+    frame: DataFrame = spark.createDataFrame(one_chunk(pa.Table.from_batches(batches, schema=shape)), to_ddl(shape))
     return frame
 
 

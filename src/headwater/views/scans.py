@@ -56,7 +56,10 @@ def one_chunk(table: pa.Table) -> pa.Table:
 
     PySpark 4.3 stops at the first empty record batch, and the rows behind it are lost. One piece has none.
     """
-    return table.combine_chunks() if table.num_rows else table  # Arrow cannot combine nested columns of no chunks
+    if table.num_rows:
+        return table.combine_chunks()
+    # Arrow can neither combine nor cast a nested column of no chunks at all: give it one.
+    return pa.Table.from_batches([pa.RecordBatch.from_pylist([], schema=table.schema)])
 
 
 def fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
