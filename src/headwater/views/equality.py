@@ -24,7 +24,7 @@ def row_numbers(table: pa.Table, columns: Sequence[str] | None = None) -> np.nda
     """For each row a number; two rows have the same one exactly when they are equal in ``columns``.
 
     >>> one, other, third, fourth = row_numbers(pa.table({"a": [1, None, 1, None], "b": [0.0, 1.0, -0.0, 1.0]}))
-    >>> one == third, other == fourth, one == other
+    >>> bool(one == third), bool(other == fourth), bool(one == other)
     (True, True, False)
     """
     names = table.column_names if columns is None else list(columns)
