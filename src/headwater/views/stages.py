@@ -194,9 +194,8 @@ class StageRun:
         if _small(bound) and (self.own is None or self.own.rows <= LOCAL_ROWS_MAX):
             # One action for everything, as all groups there are fit into the plan.
             before = self._own_now()
-            self.bench.frame(sql, bound).createOrReplaceTempView("_flow")
-            self.bench.frame(partial_sql, {}).createOrReplaceTempView("_partial")
-            combined = self.bench.collect(combine_sql, {"_before": Rows.of(before)}, result)
+            steps = (("_flow", sql), ("_partial", partial_sql))
+            combined = self.bench.collect(combine_sql, {**bound, "_before": Rows.of(before)}, result, steps)
             if _wild(combined):
                 return None
             return self._accumulated(stage, combined, matching(before, groups, combined.select(groups)))
@@ -216,10 +215,9 @@ class StageRun:
         """The differences of the touched groups."""
         schema = self.shape.tame_partial if partial_sql is stage.tame_partial else self.shape.partial
         assert schema is not None
-        large = not _small(bound)
-        self.bench.frame(sql, bound, large=large).createOrReplaceTempView("_flow")
-        if not large:
-            return Rows.of(self.bench.collect(partial_sql, {}, schema))
+        if _small(bound):
+            return Rows.of(self.bench.collect(partial_sql, bound, schema, (("_flow", sql),)))
+        self.bench.frame(sql, bound, large=True).createOrReplaceTempView("_flow")
         return self.bench.settle(self.bench.frame(partial_sql, {}, large=True), schema)
 
     def _accumulated(self, stage: AccumulateStage, combined: pa.Table, before: pa.Table) -> Changes:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,8 @@ from headwater.views.compiler.plan import WEIGHT
 from headwater.views.runs import read_parquet
 from headwater.views.scans import local_frame, scan
 from headwater.views.sources import LOCAL_ROWS_MAX, Rows
+from headwater.views.standing import SETTINGS as STANDING
+from headwater.views.standing import Question, StandingQueries
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,6 +37,7 @@ SMALL = {
     "spark.sql.leafNodeDefaultParallelism": "1",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
+    **STANDING,
 }
 LARGE = {
     "spark.sql.adaptive.enabled": "true",
@@ -58,6 +61,9 @@ BOTH = {
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000",  # listing files must not start a Spark job
 }
 
+Answer = str | Callable[..., Any]  # SQL, or a user's function from frames to a frame
+Steps = Sequence[tuple[str, str]]
+
 
 class Workbench:
     """Where one view's stages run."""
@@ -71,11 +77,12 @@ class Workbench:
                 session.conf.set(name, value)
         self.large.conf.set("spark.sql.shuffle.partitions", str(cores))
         self.scratch = scratch
+        self.standing = StandingQueries(self.small, scratch.with_name(f"{scratch.name}-leaves"))
         self.rows_read = 0
         self.actions = 0
         self._numbers = itertools.count()
 
-    def frame(self, sql: str | Callable[..., Any], bound: Mapping[str, Rows], *, large: bool = False) -> DataFrame:
+    def frame(self, sql: Answer, bound: Mapping[str, Rows], *, large: bool = False) -> DataFrame:
         """The query's frame, its tables bound to these rows. A function gets the tables as frames, in their order."""
         spark = self.large if large else self.small
         for name, rows in bound.items():
@@ -86,9 +93,13 @@ class Workbench:
         result: DataFrame = sql(*(spark.table(name) for name in bound))
         return result
 
-    def collect(self, sql: str | Callable[..., Any], bound: Mapping[str, Rows], schema: pa.Schema) -> pa.Table:
-        """A small query's result, here."""
-        return self.taken(self.frame(sql, bound), schema)
+    def collect(self, sql: Answer, bound: Mapping[str, Rows], schema: pa.Schema, steps: Steps = ()) -> pa.Table:
+        """A small query's result, here. It may mention ``steps``, queries by name."""
+        if not isinstance(sql, str):  # a function may look at the rows while it makes its frame: it is asked each time
+            return self.taken(self.frame(sql, bound), schema)
+        tables = {name: rows.local for name, rows in bound.items()}
+        self.rows_read += sum(rows.count for rows in bound.values())
+        return self.taken(self.standing.frame(Question(sql, tuple(steps)), tables), schema)
 
     def taken(self, frame: DataFrame, schema: pa.Schema) -> pa.Table:
         """A small frame's rows, here."""
