@@ -17,6 +17,8 @@ from sqlglot import exp
 from headwater.views.compiler.dialect import SparkAsWritten
 from headwater.views.compiler.expressions import column, named
 
+JOINED = "_joined"
+
 
 @functools.lru_cache(maxsize=1024)
 def in_one_task(sql: str) -> str:
@@ -31,7 +33,7 @@ AS `_joined0_0` JOIN c ON `_joined0_0`.`b.y` = c.y
     query = sqlglot.parse_one(sql, read=SparkAsWritten)
     for number, select in enumerate(list(query.find_all(exp.Select, bfs=False))):
         if select.args.get("joins"):
-            _nest(select, f"_joined{number}")
+            _nest(select, f"{JOINED}{number}")
             _hold(select)
     return query.sql("spark")
 
@@ -60,7 +62,7 @@ def _wrap(select: exp.Select, alias: str) -> None:
     outputs: dict[str, exp.Expression] = {}
     for found in list(select.find_all(exp.Column)):
         if found.table.lower() in inside:
-            name = f"{found.table}.{found.name}".lower()
+            name = found.name if found.table.startswith(JOINED) else f"{found.table}.{found.name}".lower()
             outputs[name] = named(found.copy(), name)
             found.replace(column(alias, name))
     inner = exp.Select(expressions=list(outputs.values()) or [named(exp.Literal.number(1), "nothing")])

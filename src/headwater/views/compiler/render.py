@@ -258,9 +258,10 @@ def _combine(
         merged.append("expressions", part)
     merged.set("from_", exp.From(this=table("_partial", "p")))
     same: list[Node] = [exp.NullSafeEQ(this=column("p", group), expression=column("b", group)) for group in groups]
-    if not same:  # an equality all the same, of 0 and 0: Spark joins on equalities in place
-        nought = [exp.Mul(this=column(alias, "_n"), expression=exp.Literal.number(0)) for alias in ("p", "b")]
-        same = [exp.EQ(this=nought[0], expression=nought[1])]
+    if not same:  # an equality all the same, of 1 and 1: Spark joins in place on equalities only
+        ones = [exp.Sign(this=exp.Add(this=exp.Abs(this=column(side, "_n")), expression=exp.Literal.number(1)))
+                for side in ("p", "b")]  # fmt: skip
+        same = [exp.EQ(this=ones[0], expression=ones[1])]
     merged.append("joins", exp.Join(this=table("_before", "b"), side="LEFT", on=conjunction(same)))
 
     # A group that has no rows left is told too, so that its old row can be taken away; it has no values any more.

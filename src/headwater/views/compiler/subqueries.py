@@ -171,10 +171,13 @@ def _keep_rows(block: Block, matches: list[Correlated]) -> None:
     for side in sides[1:]:
         kept = [place for place in comparable_keys(workshop, sides[0], side, len(outer)) if place in kept]
     inputs = [side.to_input(workshop, kept) for side in sides]
-    tests = [_test(each, side, given) for each, side, given in zip(matches, sides[1:], inputs[1:], strict=True)]
+    joins = [_join(each, side, given) for each, side, given in zip(matches, sides[1:], inputs[1:], strict=True)]
     select = exp.Select(expressions=[named(column(*pair), name) for pair, name in visible.items()])
     select.set("from_", exp.From(this=inputs[0].source))
-    select.set("where", exp.Where(this=conjunction([*own, *tests])))
+    select.set("joins", joins)
+    condition = conjunction(own)
+    if condition is not None:
+        select.set("where", exp.Where(this=condition))
     kinds = [
         f"{'anti' if each.negative else 'semi'} join {workshop.shown_source(side.flow)}"
         for each, side in zip(matches, sides[1:], strict=True)
@@ -184,13 +187,10 @@ def _keep_rows(block: Block, matches: list[Correlated]) -> None:
     block.replace_source((left,), stage, visible)
 
 
-def _test(match: Correlated, side: Side, given: Input) -> Node:
-    """[NOT] EXISTS over the input of a stage."""
-    matching = exp.Select(expressions=[named(exp.Literal.number(1), "one")])
-    matching.set("from_", exp.From(this=given.source))
-    matching.set("where", exp.Where(this=conjunction(match.ties_to(side.alias))))
-    test = exp.Exists(this=matching)
-    return exp.Not(this=test) if match.negative else test
+def _join(match: Correlated, side: Side, given: Input) -> exp.Join:
+    """A semi or anti join with the input of a stage."""
+    kind = "ANTI" if match.negative else "SEMI"
+    return exp.Join(this=given.source, side="LEFT", kind=kind, on=conjunction(match.ties_to(side.alias)))
 
 
 def _never_null(block: Block, member: Node) -> bool:
