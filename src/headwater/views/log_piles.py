@@ -137,6 +137,10 @@ class LogPile:
             if self.stop[number] > self.start[number]:
                 yield from self._read(Range(number, self.start[number], self.stop[number]), self.schema)
 
+    def content(self) -> pa.Table:
+        """The same, as a table: for a small topic."""
+        return pa.Table.from_batches(self.read(), schema=self.schema)
+
     def _pieces(self) -> list[Piece]:
         return [
             self._piece(span)

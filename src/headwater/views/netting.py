@@ -60,6 +60,8 @@ def _comparable(column: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     if kinds.is_floating(arrow):
         number = pc.add(column, pa.scalar(0.0, arrow))  # -0.0 + 0.0 is 0.0
         return pc.if_else(pc.is_nan(number), pa.scalar(float("nan"), arrow), number)
+    if kinds.is_list(arrow) and not len(pc.list_flatten(column)):  # nothing inside, as a rule: be quick
+        return pc.list_value_length(column)
     if kinds.is_nested(arrow):
         return pa.array([canonical(value) for value in column.to_pylist()], pa.binary())
     if kinds.is_dictionary(arrow):

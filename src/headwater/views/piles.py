@@ -28,6 +28,7 @@ from headwater.views.bags import Part, consolidated, expanded, netted
 from headwater.views.blocks import Piece
 from headwater.views.changes import Changes, weighted
 from headwater.views.compiler.plan import WEIGHT
+from headwater.views.netting import net
 from headwater.views.runs import Run, adopt_run, read_run, verify_run, write_run
 from headwater.views.scans import Frames, fitted, local_frame, quoted, scan
 
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headwater.views.merging import Merge
+
+# A content that nobody asked for during so many ticks, or that grew by so much at once, is forgotten.
+REMEMBERED_TICKS_MAX = 16
+REMEMBERED_ROWS_MAX = 20_000
 
 Restriction = Callable[["DataFrame"], "DataFrame"]
 
@@ -63,6 +68,8 @@ class Pile:
         self.files = files or Files()
         self._arrangements = Arrangements(folder / "arrangements", self.files)
         self._frames = Frames()
+        self._content: pa.Table | None = None
+        self._since: tuple[pa.Table, ...] = ()  # what came to the content since it was added up
 
     @property
     def rows(self) -> int:
@@ -127,6 +134,15 @@ class Pile:
         for run in self.runs if runs is None else runs:
             yield from read_run(self.folder, run, self.schema)
 
+    def content(self) -> pa.Table:
+        """The rows that are there with their weights, added up, on the driver: for a small pile. It is remembered."""
+        if self._content is None:
+            self._content = net(pa.Table.from_batches(self.read(), schema=self.schema))
+        elif self._since:
+            self._content = net(pa.concat_tables([self._content, *self._since]))
+        self._since = ()
+        return self._content
+
     def _scan(self, spark: SparkSession, runs: Sequence[Run]) -> DataFrame:
         def make() -> DataFrame:
             if not runs:
@@ -172,7 +188,13 @@ class Pile:
     def with_run(self, run: Run, changes: Changes | None = None) -> Pile:
         """The pile with one more run. The rows of ``changes``, if they are here, go straight into the arrangements."""
         if changes is not None and changes.table is not None:
-            self._arrangements.add(self._piece(run), fitted(changes.table, self.schema))
+            table = fitted(changes.table, self.schema)
+            self._arrangements.add(self._piece(run), table)
+            following = self._next((*self.runs, run))
+            few = len(self._since) < REMEMBERED_TICKS_MAX and table.num_rows <= REMEMBERED_ROWS_MAX
+            if self._content is not None and few:
+                following._content, following._since = self._content, (*self._since, table)
+            return following
         return self._next((*self.runs, run))
 
     def with_merge(self, replaced: Sequence[Run], run: Run | None) -> Pile:
@@ -184,7 +206,9 @@ class Pile:
         runs = [one for one in self.runs if one.name not in gone]
         runs[places[0] : places[0]] = [] if run is None else [run]
         self._arrangements.forget([one.identity for one in replaced])
-        return self._next(runs)
+        following = self._next(runs)
+        following._content, following._since = self._content, self._since
+        return following
 
     def _next(self, runs: Sequence[Run]) -> Pile:
         pile = Pile(self.folder, self.schema, runs, key=self.key, files=self.files)

@@ -223,7 +223,7 @@ class Source:
 
 def table_of(pile: Any, columns: Sequence[str]) -> pa.Table:
     """Weighted rows of a small pile, here."""
-    table: pa.Table = pa.Table.from_batches(pile.read(), schema=pile.schema)
+    table: pa.Table = pile.content()
     return table.select([*columns, WEIGHT])
 
 

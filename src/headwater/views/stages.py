@@ -354,7 +354,7 @@ class StageRun:
         """All state rows, without weights."""
         if self.own is None or self.own.rows == 0:
             return self.shape.state.empty_table()
-        return net(table_of(self.own, self.shape.state.names)).select(self.shape.state.names).cast(self.shape.state)
+        return table_of(self.own, self.shape.state.names).select(self.shape.state.names).cast(self.shape.state)
 
     def _own_of(self, columns: Sequence[str], keys: pa.Table) -> pa.Table:
         """The state rows of exactly these keys, without weights (each as often as it is there)."""
