@@ -147,8 +147,8 @@ class App:
             relations = self._relations()
             for given in names:
                 if given not in relations:
-                    missing = (f'there is no topic, table or view "{given}"',
-                               "There are: " + (", ".join(sorted(relations)) or "none yet") + ".")  # fmt: skip
+                    known = ", ".join(sorted(relations)) or "none yet"
+                    missing = f'there is no topic, table or view "{given}"', f"There are: {known}."
                     sentence, hint = circle(view, given, self._waiting) or missing
                     self._waiting[view] = given
                     raise InvalidDeclaration(f"{declared.title}: {sentence}", hint=hint, view=view, table=given)
