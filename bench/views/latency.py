@@ -1,7 +1,7 @@
 """Line a: how long an append takes to be visible in the serving store, beside an empty microbatch.
 
-What it is: an app that runs, appends of 1 000 changes, each of one kind (of 20 appends, 10 are new orders, 5 new
-amounts, 3 deletions, and 2 move a tenth as many users), and the wait until the serving store covers each; the same for
+What it is: an app that runs, appends of 1 000 changes, each of one kind (of 20 appends, 10 are new orders, 6 new
+amounts, 3 deletions, and 1 moves a tenth as many users), and the wait until the serving store covers each; the same for
 five views; and appends of 1 000 rows to a topic whose microbatch does nothing at all.
 Invariants: all in one process and one Spark, with the same settings for the streaming query; the first samples warm
 up and are not counted; the view is checked at the end.

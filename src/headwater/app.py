@@ -51,6 +51,7 @@ class App:
         self._log: Log | None = None
         self._declared: dict[str, Declaration] = {}
         self._plans: dict[str, Any] = {}
+        self._waiting: dict[str, str] = {}  # views that were refused, and what each did not find
         self._operation: Operation | None = None
 
     @property
@@ -133,6 +134,7 @@ class App:
     def _by_function(
         self, name: str | None, inputs: Sequence[Any], by: str | Sequence[str] | None, serve: bool, location: str
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        from headwater.views.compiler.refusal import circle
         from headwater.views.declarations import Declaration
 
         names = tuple(given if isinstance(given, str) else given.name for given in inputs)
@@ -145,11 +147,11 @@ class App:
             relations = self._relations()
             for given in names:
                 if given not in relations:
-                    raise InvalidDeclaration(
-                        f'{declared.title}: there is no topic, table or view "{given}"',
-                        hint="There are: " + (", ".join(sorted(relations)) or "none yet") + ".",
-                        view=view,
-                    )
+                    known = ", ".join(sorted(relations)) or "none yet"
+                    missing = f'there is no topic, table or view "{given}"', f"There are: {known}."
+                    sentence, hint = circle(view, given, self._waiting) or missing
+                    self._waiting[view] = given
+                    raise InvalidDeclaration(f"{declared.title}: {sentence}", hint=hint, view=view, table=given)
             self._declare(declared, None)
             return function
 
@@ -198,8 +200,10 @@ class App:
             if set(tables_in(declared.sql)) & set(unknown):
                 return None
         try:
-            return compile_view(declared.name, declared.sql, self._relations())
+            return compile_view(declared.name, declared.sql, self._relations(), waiting=self._waiting)
         except (InvalidDeclaration, InvalidView) as error:
+            if "table" in error.data:
+                self._waiting[declared.name] = error.data["table"]
             error.message = f"{declared.title}: {error.message}"
             error.args = (error.message,)
             error.data.setdefault("view", declared.name)
@@ -209,6 +213,7 @@ class App:
     def _declare(self, declared: Declaration, plan: Any) -> None:
         self._declared[declared.name] = declared
         self._plans[declared.name] = plan
+        self._waiting.pop(declared.name, None)
         self._stop_operation()
 
     def drop_view(self, name: str) -> None:

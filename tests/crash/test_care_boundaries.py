@@ -10,6 +10,7 @@ Read next: ``headwater/log/care.py``.
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +52,12 @@ def state(users: Topic) -> dict[int, str]:
 
 @pytest.mark.parametrize("power_cut", [False, True])
 def test_care_that_crashes_anywhere_is_repeated_harmlessly(quick_path: Path, power_cut: bool) -> None:
-    crashed, number = True, 0
+    made, crashed, number = quick_path / "made", True, 0
+    with quiet(made, clock=ManualClock()) as log:
+        before = state(prepare(log)[0])
     while crashed:
         clock, home = ManualClock(), quick_path / str(number)
-        with quiet(home, clock=clock) as log:
-            users, _ = prepare(log)
-            before = state(users)
+        shutil.copytree(made, home)
         clock.advance(2)
 
         files = CrashingFiles(crash_at=number, power_cut=power_cut, seed=number)

@@ -24,7 +24,7 @@ from tests.crash.ledger import many
 from tests.crash.tick_points import COMMITS, Mortal, Points
 from tests.crash.view_shop import Bag, apply, bag
 
-ROUNDS = 12
+ROUNDS = 8
 VIEWS = ("credits", "debits", "balance", "total")
 
 

@@ -27,7 +27,7 @@ from tests.crash.tick_points import COMMITS, Mortal, Points
 from tests.crash.view_shop import Replay, Shop, declare, judge, judge_from_the_beginning
 
 ROOT = Path(__file__).parents[2]
-DEATHS = 45
+DEATHS = 24
 KILLS = 2  # each costs half a minute of starting Spark; HEADWATER_THOROUGH=3 makes six
 
 

@@ -87,6 +87,6 @@ class Mortal:
         """Forget the engine with all that it has in memory."""
         self.app._stop_operation()
         self.app.log.files = files
-        operation = Operation(self.app.name, self.app.log, self.app._declared.values(), {})
+        operation = Operation(self.app.name, self.app.log, [view.declared for view in self.app.views], {})
         operation._prepared = self._prepared
         self.app._operation = operation

@@ -143,8 +143,9 @@ def test_a_changed_query_is_noticed_and_filled_anew(tmp_path: Path) -> None:
         assert app.view("countries").get("FR") == []
         assert app.view("many").get(many=20) == [{"many": 20}]
         assert equal_to_recomputation(app)
-        with pytest.raises(OffsetOutOfRange, match="declared anew at tick 2"):
+        with pytest.raises(OffsetOutOfRange, match="declared anew at tick 2") as caught:
             list(app.view("countries").changes(from_tick=2))
+        assert "begin again without from_tick" in (caught.value.hint or "")
         fresh = list(app.view("countries").changes())
         assert [(row["_change_type"], row["users"]) for row in fresh[0].to_pylist()] == [("insert", 20)]
 

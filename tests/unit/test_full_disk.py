@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from headwater.errors import DiskFull, Unavailable
+from headwater.log.files import Files, mapped
 from headwater.log.home import Log
 from headwater.log.sealing import seal_partition
 from tests.unit.small_disk import SmallDisk
@@ -15,6 +18,21 @@ def disk(tmp_path):
     disk = SmallDisk(tmp_path / "disk")
     yield disk
     disk.close()
+
+
+class NotedFiles(Files):
+    """Remembers which syncs of the interval were asked for, and refuses them when told to."""
+
+    def __init__(self):
+        self.synced = []
+        self.refuse = False
+
+    def sync(self, fd, *, label):
+        if label.startswith("interval"):
+            self.synced.append(label)
+            if self.refuse:
+                raise mapped(OSError(errno.ENOSPC, "full"), label)
+        super().sync(fd, label=label)
 
 
 def declare_many(log):
@@ -72,6 +90,37 @@ def test_appending_until_the_disk_is_full_keeps_exactly_what_was_acknowledged(di
     with Log(disk.path / "home") as log:
         assert log.topic("t").end_offsets() == {0: acknowledged}
         assert sum(batch.num_rows for batch in log.topic("t").read()) == acknowledged
+
+
+def test_closing_on_a_full_disk_brings_what_was_appended_to_disk(disk):
+    files = NotedFiles()
+    with Log(disk.path / "home", files=files) as log:
+        topic = log.topic("t", "x BIGINT, text STRING", segment_bytes_max=20_000, fsync_interval_ms=60_000)
+        topic.append(rows(500))
+        disk.fill()
+        with pytest.raises(DiskFull):  # the next segment has no room to begin
+            topic.append(rows(1))
+
+    assert files.synced == ["interval.sync_data"]
+    assert log.closed
+    disk.free()
+    with Log(disk.path / "home") as log:
+        assert log.topic("t").end_offsets() == {0: 500}
+        assert log.check().ok
+
+
+def test_a_disk_that_refuses_the_last_sync_is_told_and_the_log_is_closed(tmp_path):
+    files = NotedFiles()
+    log = Log(tmp_path / "home", files=files)
+    for name in ("one", "two"):
+        log.topic(name, "x BIGINT, text STRING", fsync_interval_ms=60_000).append(rows(1))
+    files.refuse = True
+
+    with pytest.raises(DiskFull, match=r"interval\.sync_data"):
+        log.close()
+
+    assert files.synced == ["interval.sync_data"] * 2
+    assert log.closed
 
 
 def test_a_named_producers_retry_after_a_full_disk_is_written_once(disk):

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import InvalidDeclaration
-from headwater.views.hashing import canonical, comparison, comparisons, hash_rows
+from headwater.log.identity import canonical
+from headwater.views.hashing import comparison, comparisons, hash_rows
 from tests.unit.typed_rows import any_types, values
 from tests.unit.weighted_rows import plain, thorough
 

@@ -110,7 +110,7 @@ def described(app: App, *, types: bool) -> list[dict[str, Any]]:
     described = []
     for view in app.views:
         declared = view.declared
-        plan = prepared[view.name].plan if types else app._plans.get(view.name)
+        plan = prepared[view.name].plan if types else view.plan
         columns = [] if plan is None else [(column.name, column.type) for column in plan.columns]
         if types:
             from headwater.views.shapes import columns_of

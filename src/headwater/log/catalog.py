@@ -19,9 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from headwater.errors import CatalogBusy, ClosedError, CorruptCatalog, DiskFull, ReadOnlyHome, Unavailable
-
-BUSY_TIMEOUT_S = 30.0
+from headwater.errors import ClosedError, CorruptCatalog, ReadOnlyHome
+from headwater.log.database import BUSY_TIMEOUT_S, DatabaseFile
 
 # One statement per table, all "IF NOT EXISTS": opening is also creating. A change of a table's meaning
 # raises FORMAT in home.py and gets a migration there.
@@ -110,6 +109,12 @@ class Catalog:
         self.path = path
         self.read_only = read_only
         self._tables = (TABLES, *tables)
+        self._file = DatabaseFile(
+            f"the catalog {path}",
+            damage=CorruptCatalog,
+            damage_detail="Topics, schemas and group positions are in it; the segments beside it are untouched.",
+            damage_hint="Stop all processes on this home and restore catalog.sqlite from a backup; do not delete it.",
+        )
         self._lock = threading.RLock()
         self._pid = os.getpid()
         self._db = self._connect()
@@ -191,44 +196,10 @@ class Catalog:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        try:
-            yield
-        except (sqlite3.Error, UnicodeDecodeError) as error:
-            raise self._mapped(error) from error
-
-    def _mapped(self, error: sqlite3.Error | UnicodeDecodeError) -> Exception:
-        name = getattr(error, "sqlite_errorname", "") or ""
-        text = str(error)
-        if "closed database" in text:
-            return ClosedError(f"the log {self.path.parent} was closed", hint="Open it again: Log(home).")
-        if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")) or any(
-            sign in text for sign in ("malformed", "not a database", "decode")
-        ):
-            return CorruptCatalog(
-                f"the catalog {self.path} is damaged: {text}",
-                detail="Topics, schemas and group positions are in it; the segments beside it are untouched.",
-                hint="Stop all processes on this home and restore catalog.sqlite from a backup; do not delete it.",
-            )
-        if name.startswith("SQLITE_FULL"):
-            return DiskFull(
-                f"no space left on the disk for the catalog {self.path}",
-                detail="The change was rolled back.",
-                hint="Free some space and try again.",
-            )
-        if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
-            return ReadOnlyHome(
-                f"the catalog {self.path} cannot be opened for writing: {text}",
-                hint="Check the directory's owner and permissions.",
-            )
-        if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-            return CatalogBusy(
-                f"the catalog {self.path} was held by another process for more than {BUSY_TIMEOUT_S:.0f} s",
-                hint="Look for a stopped process on this home (lsof catalog.sqlite), then try again.",
-            )
-        if name.startswith("SQLITE_IOERR"):
-            return Unavailable(
-                f"the disk refused to read or write the catalog {self.path}: {text}",
-                detail="The change was rolled back.",
-                hint="Look at the disk's health, its free space and the limits of this process, and try again.",
-            )
-        return error
+        with self._file.translated():
+            try:
+                yield
+            except sqlite3.ProgrammingError as error:
+                if "closed database" not in str(error):
+                    raise
+                raise ClosedError(f"the log {self.path.parent} was closed", hint="Open it again: Log(home).") from error

@@ -224,13 +224,15 @@ class Log:
         if self.closed or self._pid != os.getpid():
             return
         self._caretaker.close()
-        self._flusher.close()
-        self._sealer.close()
-        self.closed = True
-        self.waker.close()
-        for topic in self._topics.values():
-            topic.close()
-        self.catalog.close()
+        try:
+            self._flusher.close()
+        finally:  # a disk that refuses the last sync is told, and keeps nothing open
+            self._sealer.close()
+            self.closed = True
+            self.waker.close()
+            for topic in self._topics.values():
+                topic.close()
+            self.catalog.close()
 
     def __enter__(self) -> Log:
         return self

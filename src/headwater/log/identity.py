@@ -1,23 +1,26 @@
-"""The identity of a row: bytes that are the same exactly when two rows are the same to SQL.
+"""Equal rows: what makes two values, and two rows, the same.
 
-What it is: ``row_identities``, for whoever must find equal rows without Spark: tables without a key, the change feed.
+What it is: ``canonical`` gives the bytes of one value, ``comparable`` a column that Arrow can group by, and
+``row_identities`` the bytes of each row. Whoever must find equal rows without Spark stands on these: tables without a
+key, netting, lookups, the change feed.
 Invariants: equal as GROUP BY has it: null equals null, NaN equals NaN, -0.0 equals 0.0, the order of a MAP's entries
-does not matter. Identities of one schema can be compared, over processes and restarts; those of two schemas cannot.
+does not matter. Identities of one schema can be compared, in one version of Headwater; those of two schemas cannot.
 A long row is its BLAKE2 digest of 256 bits: two rows with one digest have never been seen, by anyone.
-Not here: which rows there are (``bag.py``).
+Not here: which rows there are (``bag.py``); equality between two types, which a CAST decides (``views/hashing.py``);
+values that are equal and must still be read by people (``views/serving_columns.py``).
 Read next: ``bag.py``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from decimal import Decimal
 from hashlib import blake2b
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
-
-from headwater.log.rows import to_values
 
 DIGEST_BYTES = 32
 
@@ -29,41 +32,91 @@ def row_identities(rows: pa.RecordBatch | pa.Table) -> list[bytes]:
     >>> one == other, one == third
     (True, False)
     """
-    columns = [_comparable(column) for column in rows.columns]
+    columns = [_quick_values(comparable(column)) for column in rows.columns]
     texts = (repr(values).encode() for values in zip(*columns, strict=True))
     # A text of 32 bytes could be taken for a digest, one below cannot.
     return [text if len(text) < DIGEST_BYTES else blake2b(text, digest_size=DIGEST_BYTES).digest() for text in texts]
 
 
-def _comparable(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """The values as Python objects whose ``repr`` is the same exactly when they are equal."""
+def _quick_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """The values as Python objects whose ``repr`` is the same exactly when they are equal; numbers where that works."""
     arrow = column.type
-    if kinds.is_floating(arrow):
-        column = pc.add(column, pa.scalar(0.0, arrow))  # -0.0 + 0.0 is 0.0; the repr of every NaN is "nan"
-    elif kinds.is_decimal(arrow):
+    if kinds.is_decimal(arrow):
         column = column.cast(pa.string())
     elif kinds.is_timestamp(arrow) or kinds.is_duration(arrow) or kinds.is_time64(arrow):
         column = column.cast(pa.int64())
     elif kinds.is_date32(arrow):
         column = column.cast(pa.int32())
-    elif kinds.is_nested(arrow):
-        values = to_values(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column)
-        return [_nested(value, arrow) for value in values]
     return list(column.to_pylist())
 
 
-def _nested(value: Any, arrow: pa.DataType) -> Any:
-    if value is None:
-        return None
+def comparable(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """A column that Arrow can group by and encode, with equal values exactly where SQL has equal ones.
+
+    Within one column, that is: another column of the same type may be encoded otherwise.
+
+    >>> comparable(pa.array([-0.0, 1.5])).to_pylist()
+    [0.0, 1.5]
+    """
+    arrow = column.type
     if kinds.is_floating(arrow):
-        return value + 0.0
-    if kinds.is_list(arrow):
-        return [_nested(each, arrow.value_type) for each in value]
-    if kinds.is_struct(arrow):
-        return [_nested(value[field.name], field.type) for field in arrow]
-    if kinds.is_map(arrow):
-        pairs = value.items() if isinstance(value, dict) else value
-        return sorted(
-            ([_nested(name, arrow.key_type), _nested(item, arrow.item_type)] for name, item in pairs), key=repr
-        )
-    return value
+        number = pc.add(column, pa.scalar(0.0, arrow))  # -0.0 + 0.0 is 0.0
+        return pc.if_else(pc.is_nan(number), pa.scalar(float("nan"), arrow), number)  # a NaN has many bit patterns
+    if kinds.is_list(arrow) and not len(pc.list_flatten(column)):
+        return pc.list_value_length(column)  # nothing inside, as a rule: be quick
+    if kinds.is_nested(arrow):
+        values = (None if value is None else canonical(value) for value in column.to_pylist())
+        return pa.array(values, pa.binary(), size=len(column))
+    if kinds.is_dictionary(arrow):
+        return column.cast(arrow.value_type)
+    return column
+
+
+def canonical(value: Any) -> bytes:
+    """Bytes of a Python value (also a nested one) that are equal when SQL calls the values equal.
+
+    >>> canonical({"a": [0.0, None]}) == canonical({"a": [-0.0, None]})
+    True
+    """
+    return b"".join(_parts(value))
+
+
+def _parts(value: Any) -> Iterator[bytes]:
+    """A letter for the type, the length where it varies, then the value; so no two values share their bytes."""
+    if value is None:
+        yield b"n"
+    elif isinstance(value, dict):
+        # Fields of structs may be named differently on the two sides; they are compared by their places.
+        yield b"d%d:" % len(value)
+        for part in value.values():
+            yield from _parts(part)
+    elif isinstance(value, list):
+        parts = [canonical(part) for part in value]
+        if value and isinstance(value[0], tuple):  # a map's entries, whose order means nothing
+            parts.sort()
+        yield b"l%d:" % len(value)
+        yield from parts
+    elif isinstance(value, tuple):
+        for part in value:
+            yield from _parts(part)
+    elif isinstance(value, Decimal):
+        yield from _sized(b"m", _plain_digits(value))
+    elif isinstance(value, float):
+        yield from _sized(b"f", repr(value + 0.0).encode())
+    elif isinstance(value, bytes):
+        yield from _sized(b"b", value)
+    elif isinstance(value, str):
+        yield from _sized(b"s", value.encode())
+    else:  # whole numbers, booleans, dates, times
+        yield from _sized(b"o", repr(value).encode())
+
+
+def _plain_digits(value: Decimal) -> bytes:
+    # Decimal.normalize() would round to the context's 28 digits.
+    digits = format(value, "f") if value else "0"
+    return (digits.rstrip("0").rstrip(".") if "." in digits else digits).encode()
+
+
+def _sized(letter: bytes, text: bytes) -> Iterator[bytes]:
+    yield b"%b%d:" % (letter, len(text))
+    yield text

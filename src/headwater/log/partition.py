@@ -30,7 +30,7 @@ from headwater.log.index import DATA, ENTRY_BYTES, Entries, Entry
 from headwater.log.locks import FileLock
 from headwater.log.recovery import Recovery, recover_tail
 from headwater.log.registry import Registry, TopicRow
-from headwater.log.segment import ArrowSegment, Frame, SegmentWriter
+from headwater.log.segment import ArrowSegment, Frame, SegmentWriter, segment_name
 
 logger = logging.getLogger("headwater.log")
 
@@ -371,24 +371,38 @@ class Partition:
     def sync(self) -> None:
         """Bring what was appended so far to disk, without holding up appends meanwhile."""
         with self._turn:
-            if self._active is None:  # a failed append dropped it; what came before may still need the sync
-                if not self.directory.exists():
-                    return  # the topic was deleted
-                with self.lock:
-                    self._open_locked()
             active = self._active
-            if active is None or active.writer.synced_bytes >= active.data_bytes:
-                return
-            data_bytes = active.data_bytes
-            duplicate = os.dup(active.writer.data_fd)
+            if active is not None:
+                if active.writer.synced_bytes >= active.data_bytes:
+                    return
+                data_bytes = active.data_bytes
+                descriptor = os.dup(active.writer.data_fd)
+        if active is None:  # a failed append dropped it; what came before may still need the sync
+            self._sync_last()
+            return
         try:
-            self.files.sync(duplicate, label="interval.sync_data")
+            self.files.sync(descriptor, label="interval.sync_data")
         finally:
-            os.close(duplicate)
+            os.close(descriptor)
         # Under the file lock: another process that opens the partition reads the mark and may write it too.
         with self._turn, self.lock:
             if self._active is active:
                 active.writer.note_synced(data_bytes)
+
+    def _sync_last(self) -> None:
+        """Bring the last segment to disk without opening the partition, which on a full disk has no room to begin one.
+
+        The last is enough: the one before it was synced when it was rolled.
+        """
+        try:
+            name = segment_name(arrow_bases(self.directory)[-1])
+            descriptor = os.open(self.directory / f"{name}.arrow", os.O_RDONLY | os.O_CLOEXEC)
+        except (IndexError, FileNotFoundError):
+            return  # sealed meanwhile, and so on disk; or the topic was deleted
+        try:
+            self.files.sync(descriptor, label="interval.sync_data")
+        finally:
+            os.close(descriptor)
 
     def last_sequence(self, producer: int) -> int:
         """The last sequence that this partition holds of a producer, -1 for none."""

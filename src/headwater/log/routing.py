@@ -35,12 +35,26 @@ def check_key_type(name: str, kind: pa.DataType) -> None:
         )
 
 
+def mix(values: Hashes) -> Hashes:
+    """splitmix64's finalizer: neighbouring numbers land far apart.
+
+    >>> [f"{number:016x}" for number in mix(np.array([0, 1], np.uint64))]
+    ['e220a8397b1dcdaf', '910a2dec89025cc1']
+    """
+    with np.errstate(over="ignore"):
+        mixed = values + np.uint64(0x9E3779B97F4A7C15)
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        result: Hashes = mixed ^ (mixed >> np.uint64(31))
+    return result
+
+
 def partition_of(batch: pa.RecordBatch, key: Sequence[str], partitions: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     """The partition of each row."""
     hashes: Hashes | None = None
     for name in key:
         column = _hash(batch.column(name))
-        hashes = column if hashes is None else _mix(hashes * np.uint64(31) + column)
+        hashes = column if hashes is None else mix(hashes * np.uint64(31) + column)
     assert hashes is not None
     return (hashes % np.uint64(partitions)).astype(np.int64)
 
@@ -70,17 +84,7 @@ def _hash(column: pa.Array) -> Hashes:
     elif not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
         column = column.cast(pa.int64())
     if pa.types.is_int64(column.type):
-        return _mix(column.to_numpy(zero_copy_only=False).view(np.uint64))
+        return mix(column.to_numpy(zero_copy_only=False).view(np.uint64))
     digest = xxhash.xxh3_64_intdigest
     values = column.cast(pa.binary()).to_pylist()
     return np.fromiter((digest(value) for value in values), dtype=np.uint64, count=len(values))
-
-
-def _mix(values: Hashes) -> Hashes:
-    """splitmix64's finalizer: neighbouring numbers land far apart."""
-    with np.errstate(over="ignore"):
-        mixed = values + np.uint64(0x9E3779B97F4A7C15)
-        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        result: Hashes = mixed ^ (mixed >> np.uint64(31))
-    return result

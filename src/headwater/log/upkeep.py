@@ -69,9 +69,15 @@ class Flusher:
             self._condition.notify_all()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout=30)
+        refused: Exception | None = None
         for partition in list(self._dirty) if sync else []:
-            partition.sync()
+            try:
+                partition.sync()
+            except Exception as error:  # the others are to be safe all the same
+                refused = refused or error
         self._dirty.clear()
+        if refused is not None:
+            raise refused
 
 
 class Sealer:

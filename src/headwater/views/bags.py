@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from headwater.views.compiler.plan import WEIGHT
-from headwater.views.scans import quoted
+from headwater.views.native import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -24,8 +24,9 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.log.files import Files, translated
+from headwater.log.routing import Hashes
 from headwater.views.compiler.plan import WEIGHT
-from headwater.views.hashing import Hashes, hash_rows
+from headwater.views.hashing import hash_rows
 
 HASH = pa.field("_hash", pa.uint64(), nullable=False)
 BLOCK_ROWS = 1 << 20  # sorting takes some four times the memory of a block

@@ -2,21 +2,20 @@
 
 What it is: ``row_numbers`` gives equal rows equal numbers; ``matching`` stands on it. ``weighted`` and ``expand`` go
 between bags and weighted tables.
-Invariants: equal means what Spark's GROUP BY means: NULL equals NULL, NaN equals NaN, 0.0 equals -0.0, structs,
-arrays and maps by content (a map whatever the order of its entries); exact, never by hash alone.
-Not here: adding weights up (``netting.py``); rows in Parquet files (``piles.py``); SQL.
+Invariants: exact, never by hash alone.
+Not here: which values are equal (``log/identity.py``); adding weights up (``netting.py``); rows in Parquet files
+(``piles.py``); SQL.
 Read next: ``stages.py``, which uses it on small ticks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from headwater.log.identity import comparable
 from headwater.views.compiler.plan import WEIGHT
 
 
@@ -42,44 +41,13 @@ def row_numbers(table: pa.Table, columns: Sequence[str] | None = None) -> np.nda
 
 def _codes(column: pa.ChunkedArray) -> np.ndarray:
     """Numbers for the values of one column; 0 is NULL."""
-    kind = column.type
-    if pa.types.is_floating(kind):
-        column = pc.add(column, pa.scalar(0.0, kind))  # -0.0 + 0.0 is 0.0
-        values = column.to_numpy(zero_copy_only=False)
-        # One NaN among many bit patterns; np.unique holds all NaN for equal.
-        _, codes = np.unique(values, return_inverse=True)
-        valid = column.is_valid().to_numpy(zero_copy_only=False)
-        return np.asarray(np.where(valid, codes + 1, 0))
-    if pa.types.is_nested(kind):
-        column = pa.chunked_array([pa.array([_text(value) for value in column.to_pylist()], pa.string())])
-    encoded = column.combine_chunks()
-    if isinstance(encoded, pa.ChunkedArray):  # more than 2 GB of strings stay in chunks
-        encoded = pa.concat_arrays([chunk.cast(pa.large_string()) for chunk in encoded.chunks])
-    if not pa.types.is_dictionary(encoded.type):
-        encoded = encoded.dictionary_encode()
-    codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    values = comparable(column)
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if isinstance(values, pa.ChunkedArray):  # more than 2 GB of text stay in chunks
+        values = pa.concat_arrays([chunk.cast(pa.large_binary()) for chunk in values.chunks])
+    codes = values.dictionary_encode().indices.fill_null(-1).to_numpy(zero_copy_only=False)
     return np.asarray(codes.astype(np.int64) + 1)
-
-
-def _text(value: Any) -> str | None:
-    """A nested value as text that is equal for equal values."""
-    if value is None:
-        return None
-    return repr(_canonical(value))
-
-
-def _canonical(value: Any) -> Any:
-    if isinstance(value, dict):
-        return [(name, _canonical(part)) for name, part in value.items()]
-    if isinstance(value, list):
-        parts = [_canonical(part) for part in value]
-        # pyarrow gives a map as a list of pairs: their order means nothing.
-        return sorted(parts, key=repr) if parts and all(isinstance(part, tuple) for part in value) else parts
-    if isinstance(value, tuple):
-        return tuple(_canonical(part) for part in value)
-    if isinstance(value, float):
-        return "NaN" if value != value else value + 0.0
-    return value
 
 
 def weights(table: pa.Table) -> np.ndarray:

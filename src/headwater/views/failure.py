@@ -25,6 +25,8 @@ ADVICE = {
     "SCALAR_SUBQUERY_TOO_MANY_ROWS": "Aggregate inside the subquery: max(…), or LIMIT with ORDER BY.",
     "INVALID_ARRAY_INDEX": "Use try_element_at or get.",
     "CANNOT_PARSE_TIMESTAMP": "Use try_to_timestamp, or correct the rows.",
+    "DATATYPE_MISMATCH": "Change the query: put a CAST to the right type around what does not fit.",
+    "INCOMPATIBLE_COLUMN_TYPE": "Change the query: CAST the column of one side to the type of the other.",
 }
 
 
@@ -52,10 +54,11 @@ def mapped(declared: Declaration, error: Exception) -> ViewFailed:
     first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
     if condition and f"[{condition}" in text:  # behind Java's own words, the sentence for people
         first = text[text.index(f"[{condition}") :].splitlines()[0]
+    first = re.sub(r"; line \d+ pos \d+;?$", "", first.strip())  # a place in our text, not in the user's
     name = condition.split(".")[0]
     return ViewFailed(
         f"{declared.title} cannot be computed",
-        detail=first.strip()[:500],
+        detail=first[:500],
         hint=ADVICE.get(name, "Change the query or the rows. The tick was not committed, and every view is as before."),
         view=declared.name,
         location=declared.location,

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headwater.errors import OffsetOutOfRange
 from headwater.log.ddl import TIMESTAMP
 from headwater.log.identity import row_identities
 from headwater.views.compiler.plan import WEIGHT
+from headwater.views.netting import net
 
 if TYPE_CHECKING:
     from headwater.views.committed import Committed
@@ -44,7 +44,7 @@ def named(changes: pa.Table, *, tick: int, committed_us: int, key: Sequence[str]
     >>> table.select(["id", "n", "_change_type"]).to_pydict()
     {'id': [1, 1, 2], 'n': [5, 6, 7], '_change_type': ['update_preimage', 'update_postimage', 'insert']}
     """
-    changes = _netted(changes)
+    changes = net(changes)
     weights = changes.column(WEIGHT).to_numpy()
     rows = changes.drop_columns([WEIGHT])
     everywhere = np.arange(changes.num_rows)
@@ -57,23 +57,6 @@ def named(changes: pa.Table, *, tick: int, committed_us: int, key: Sequence[str]
         .append_column(VERSION, pa.array(np.full(count, tick, np.int64)))
         .append_column(TIMESTAMP_COLUMN, pa.array(np.full(count, committed_us, np.int64)).cast(TIMESTAMP))
     )
-
-
-def _netted(changes: pa.Table) -> pa.Table:
-    """Equal rows added up, without those that come to nothing, each where it first stood."""
-    if changes.num_rows == 0:
-        return changes
-    place = changes.schema.get_field_index(WEIGHT)
-    grouping = pa.table(
-        {
-            "row": np.arange(changes.num_rows),
-            "identity": pa.array(row_identities(changes.drop_columns([WEIGHT])), pa.binary()),
-            "weight": changes.column(place),
-        }
-    )
-    sums = grouping.group_by("identity").aggregate([("weight", "sum"), ("row", "min")])
-    sums = sums.filter(pc.not_equal(sums["weight_sum"], 0)).sort_by("row_min")
-    return changes.take(sums["row_min"]).set_column(place, changes.schema.field(place), sums["weight_sum"])
 
 
 def _ordered(rows: pa.Table, gone: list[int], come: list[int], key: Sequence[str]) -> tuple[list[int], list[str]]:

@@ -4,15 +4,14 @@ What it is: one 64-bit number for the key columns of each row of an Arrow table,
 Invariants: values that SQL calls equal have equal hashes: 0.0 and -0.0, NaN and NaN, null and null, 7 as INT and as
 BIGINT, 1.5 as DECIMAL(2,1) and as DECIMAL(9,4). Unequal values may meet, very rarely: whoever looks up by hash gets
 perhaps too much and never too little. Hashes are for one installed version: they may change with the next.
-Not here: the blocks that are searched (``arrangements.py``); the hash that routes rows, which may never change
-(``log/routing.py``).
+Not here: the blocks that are searched (``arrangements.py``); what makes rows of one schema equal (``log/identity.py``);
+the hash that routes rows, which may never change (``log/routing.py``).
 Read next: ``arrangements.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from decimal import Decimal
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,8 +21,8 @@ import pyarrow.types as kinds
 import xxhash
 
 from headwater.errors import InvalidDeclaration
-
-Hashes = np.ndarray[Any, np.dtype[np.uint64]]
+from headwater.log.identity import canonical
+from headwater.log.routing import Hashes, mix
 
 NULL_HASH = np.uint64(0x5DEECE66D)
 WORD_BYTES = 8
@@ -86,18 +85,9 @@ def hash_rows(columns: Sequence[pa.Array | pa.ChunkedArray], how: Sequence[str])
     hashes: Hashes | None = None
     for column, comparing in zip(columns, how, strict=True):
         one = _hash_column(column, comparing)
-        hashes = one if hashes is None else _mix(hashes * np.uint64(31) + one)
+        hashes = one if hashes is None else mix(hashes * np.uint64(31) + one)
     assert hashes is not None, "a key has at least one column"
     return hashes
-
-
-def canonical(value: Any) -> bytes:
-    """Bytes of a Python value (also a nested one) that are equal when SQL calls the values equal.
-
-    >>> canonical({"a": [0.0, None]}) == canonical({"a": [-0.0, None]})
-    True
-    """
-    return b"".join(_canonical_parts(value))
 
 
 def _family(arrow: pa.DataType) -> str | tuple[Any, ...]:
@@ -132,7 +122,7 @@ def _hash_column(column: pa.Array | pa.ChunkedArray, how: str) -> Hashes:
     elif how in ("text", "bytes"):
         hashes = _hash_bytes(column)
     else:
-        hashes = _mix(_words(column, how))
+        hashes = mix(_words(column, how))
     if column.null_count:
         hashes[column.is_null().to_numpy(zero_copy_only=False)] = NULL_HASH
     return hashes
@@ -200,7 +190,7 @@ def _hash_bytes(column: pa.Array) -> Hashes:
         left = np.minimum(lengths[rows] - at, WORD_BYTES)
         unused = ((WORD_BYTES - left) * 8).astype(np.uint64)
         word = words[starts[rows] + at] << unused  # the bytes behind the text's end fall off
-        hashes[rows] = _mix(hashes[rows] * np.uint64(31) + word)
+        hashes[rows] = mix(hashes[rows] * np.uint64(31) + word)
     whole = text.data
     for row in np.flatnonzero(lengths > LONG_BYTES).tolist():
         hashes[row] = xxhash.xxh3_64_intdigest(whole[int(starts[row]) : int(starts[row] + lengths[row])])
@@ -210,54 +200,3 @@ def _hash_bytes(column: pa.Array) -> Hashes:
 def _each(values: Sequence[Any]) -> Hashes:
     digest = xxhash.xxh3_64_intdigest
     return np.fromiter((digest(canonical(value)) for value in values), dtype=np.uint64, count=len(values))
-
-
-def _mix(values: Hashes) -> Hashes:
-    """splitmix64's finalizer: neighbouring numbers land far apart."""
-    with np.errstate(over="ignore"):
-        mixed = values + np.uint64(0x9E3779B97F4A7C15)
-        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        result: Hashes = mixed ^ (mixed >> np.uint64(31))
-    return result
-
-
-def _canonical_parts(value: Any) -> Iterator[bytes]:
-    """A letter for the type, the length where it varies, then the value; so no two values share their bytes."""
-    if value is None:
-        yield b"n"
-    elif isinstance(value, dict):
-        # Fields of structs may be named differently on the two sides; they are compared by their places.
-        yield b"d%d:" % len(value)
-        for part in value.values():
-            yield from _canonical_parts(part)
-    elif isinstance(value, list):
-        parts = [canonical(part) for part in value]
-        if value and isinstance(value[0], tuple):  # a map's entries, whose order means nothing
-            parts.sort()
-        yield b"l%d:" % len(value)
-        yield from parts
-    elif isinstance(value, tuple):
-        for part in value:
-            yield from _canonical_parts(part)
-    elif isinstance(value, Decimal):
-        yield from _text_parts(b"m", _plain_digits(value))
-    elif isinstance(value, float):
-        yield from _text_parts(b"f", repr(value + 0.0).encode())
-    elif isinstance(value, bytes):
-        yield from _text_parts(b"b", value)
-    elif isinstance(value, str):
-        yield from _text_parts(b"s", value.encode())
-    else:  # whole numbers, booleans, dates, times
-        yield from _text_parts(b"o", repr(value).encode())
-
-
-def _plain_digits(value: Decimal) -> bytes:
-    # Decimal.normalize() would round to the context's 28 digits.
-    digits = format(value, "f") if value else "0"
-    return (digits.rstrip("0").rstrip(".") if "." in digits else digits).encode()
-
-
-def _text_parts(letter: bytes, text: bytes) -> Iterator[bytes]:
-    yield b"%b%d:" % (letter, len(text))
-    yield text

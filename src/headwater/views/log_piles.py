@@ -24,9 +24,9 @@ from headwater.views.bags import Part, expanded
 from headwater.views.blocks import Piece
 from headwater.views.changes import Changes, weighted
 from headwater.views.compiler.plan import WEIGHT
-from headwater.views.native import SYSTEM, read_range
+from headwater.views.native import SYSTEM, quoted, read_range
 from headwater.views.piles import Restriction
-from headwater.views.scans import Frames, fitted, quoted
+from headwater.views.scans import Frames, fitted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

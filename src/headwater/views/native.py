@@ -117,7 +117,7 @@ def _scan(spark: SparkSession, files: Sequence[SealedFile], shape: pa.Schema) ->
     if not needed or (cut is not None and "_offset" not in shape.names):
         needed.append(SYSTEM.field("_offset"))
     reader = spark.read.options(**READ_OPTIONS).schema(to_ddl(pa.schema(needed)))
-    frame = reader.parquet(*(_literal_path(file.path) for file in files))
+    frame = reader.parquet(*(literal_path(file.path) for file in files))
     if cut is not None:
         frame = frame.where(functions.col("_offset").between(cut[0], cut[1] - 1))
     if "_partition" in shape.names:
@@ -127,15 +127,24 @@ def _scan(spark: SparkSession, files: Sequence[SealedFile], shape: pa.Schema) ->
             # The directory above a file is its partition's number: one scan, where a union would be one for each.
             number = functions.expr("substring_index(substring_index(_metadata.file_path, '/', -2), '/', 1)")
         frame = frame.withColumn("_partition", number.cast("int"))
-    return frame.select(*(_quoted(name) for name in shape.names))
+    return frame.select(*(quoted(name) for name in shape.names))
 
 
-def _literal_path(path: Path) -> str:
-    """The path with Hadoop's wildcards taken literally."""
+def literal_path(path: Path) -> str:
+    """The path with Hadoop's wildcards taken literally.
+
+    >>> print(literal_path(Path("a[1].parquet")))
+    a\\[1\\].parquet
+    """
     return "".join(f"\\{sign}" if sign in "{}[]*?\\^" else sign for sign in str(path))
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """A name as Spark's SQL takes it, whatever signs it holds.
+
+    >>> quoted("odd `name`")
+    '`odd ``name```'
+    """
     return "`" + name.replace("`", "``") + "`"
 
 

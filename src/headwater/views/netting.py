@@ -2,9 +2,8 @@
 
 What it is: ``net``, on the driver, for tables that are there anyway: a lookup's answer, small runs to be merged.
 Invariants: the content stays what it was; in the answer each row stands once, with a weight other than 0, in the
-order of first appearance. Rows are equal as in SQL's GROUP BY: null is null, NaN is NaN, 0.0 is -0.0, and the order of
-a map's entries means nothing.
-Not here: netting by Spark (``bags.py``).
+order of first appearance.
+Not here: which rows are equal (``log/identity.py``); netting by Spark (``bags.py``).
 Read next: ``changes.py``.
 """
 
@@ -13,10 +12,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.types as kinds
 
+from headwater.log.identity import comparable
 from headwater.views.compiler.plan import WEIGHT
-from headwater.views.hashing import canonical
 
 
 def net(table: pa.Table) -> pa.Table:
@@ -32,8 +30,8 @@ def net(table: pa.Table) -> pa.Table:
     columns = [column for at, column in enumerate(table.columns) if at != place]
     names = [str(at) for at in range(len(columns))]
     rows = pa.array(np.arange(table.num_rows))
-    comparable = [_comparable(column) for column in columns]
-    grouping = pa.Table.from_arrays([*comparable, table.column(place), rows], [*names, "weight", "row"])
+    keys = [comparable(column) for column in columns]
+    grouping = pa.Table.from_arrays([*keys, table.column(place), rows], [*names, "weight", "row"])
     sums = grouping.group_by(names, use_threads=False).aggregate([("weight", "sum"), ("row", "min")])
     sums = sums.filter(pc.not_equal(sums.column("weight_sum"), 0))
     if sums.num_rows == table.num_rows:  # no two rows are equal
@@ -52,18 +50,3 @@ def distinct(table: pa.Table) -> pa.Table:
     """
     ones = pa.array(np.ones(table.num_rows, np.int64))
     return net(table.append_column(WEIGHT, ones)).drop_columns([WEIGHT])
-
-
-def _comparable(column: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """A column that Arrow can group by, with equal values where SQL has equal ones."""
-    arrow = column.type
-    if kinds.is_floating(arrow):
-        number = pc.add(column, pa.scalar(0.0, arrow))  # -0.0 + 0.0 is 0.0
-        return pc.if_else(pc.is_nan(number), pa.scalar(float("nan"), arrow), number)
-    if kinds.is_list(arrow) and not len(pc.list_flatten(column)):  # nothing inside, as a rule: be quick
-        return pc.list_value_length(column)
-    if kinds.is_nested(arrow):
-        return pa.array([canonical(value) for value in column.to_pylist()], pa.binary())
-    if kinds.is_dictionary(arrow):
-        return column.cast(arrow.value_type)
-    return column

@@ -188,7 +188,7 @@ class Operation:
             if time.monotonic() > deadline:
                 raise NotYetCovered(
                     f'the views of app "{self.name}" have not reached {token} after {timeout:g} s',
-                    detail=f"They are at tick {manifest.tick}: {manifest.token or 'nothing yet'}.",
+                    detail=f"They are at tick {manifest.tick}: {str(manifest.token) or 'nothing yet'}.",
                     hint="Is the app running? headwater run APP.py keeps it up to date; app.tick() advances it once.",
                     app=self.name,
                 )

@@ -28,9 +28,10 @@ from headwater.views.bags import Part, consolidated, expanded, netted
 from headwater.views.blocks import Piece
 from headwater.views.changes import Changes, weighted
 from headwater.views.compiler.plan import WEIGHT
+from headwater.views.native import quoted
 from headwater.views.netting import net
 from headwater.views.runs import Run, adopt_run, read_run, verify_run, write_run
-from headwater.views.scans import Frames, fitted, local_frame, quoted, scan
+from headwater.views.scans import Frames, fitted, local_frame, scan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

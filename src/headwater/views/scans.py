@@ -17,20 +17,18 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from headwater.log.ddl import to_ddl
-from headwater.views.native import READ_OPTIONS, _literal_path, _quoted
+from headwater.views.native import READ_OPTIONS, literal_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FRAMES_MAX = 4
 
-quoted = _quoted
-
 
 def scan(spark: SparkSession, paths: Sequence[Path], schema: pa.Schema) -> DataFrame:
     """The rows of Parquet files, which are all of this schema."""
     reader = spark.read.options(**READ_OPTIONS).schema(to_ddl(nullable(schema)))
-    return reader.parquet(*(_literal_path(path) for path in paths))
+    return reader.parquet(*(literal_path(path) for path in paths))
 
 
 def local_frame(spark: SparkSession, table: pa.Table) -> DataFrame:

@@ -232,6 +232,7 @@ def _json(value: Any) -> str | None:
 
 def _canonical(value: Any, arrow: pa.DataType) -> Any:
     """The same value, written in one way only: no -0.0, and a MAP's entries in one order."""
+    # Not identity.canonical, which does the same and cannot be read back: people find this as JSON in SQLite.
     if value is None:
         return None
     if kinds.is_floating(arrow):

@@ -1,10 +1,9 @@
-"""The serving store's file: connections to one SQLite database, and what its errors mean.
+"""The serving store's file: connections to one SQLite database.
 
-What it is: ``ServingFile`` opens the database to write (the process that runs the app) or to read (any process), and
-maps SQLite's refusals to our errors.
+What it is: ``ServingFile`` opens the database to write (the process that runs the app) or to read (any process).
 Invariants: one writing transaction at a time (BEGIN IMMEDIATE), all of it or nothing, also after ``kill -9`` (WAL); a
 reader sees one committed moment and waits for nobody; what users ask can only read. Connections do not cross a fork.
-Not here: what is in the tables (``serving.py``).
+Not here: what is in the tables (``serving.py``); what SQLite's errors mean (``log/database.py``).
 Read next: ``serving.py``.
 """
 
@@ -17,11 +16,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from headwater.errors import CatalogBusy, ClosedError, Corruption, DiskFull, HeadwaterError, ReadOnlyHome, Unavailable
+from headwater.errors import ClosedError, Corruption, Unavailable
+from headwater.log.database import BUSY_TIMEOUT_S, DatabaseFile
 from headwater.log.files import translated
 from headwater.views.serving_columns import DECIMAL_COLLATION, compare_decimals
 
-BUSY_TIMEOUT_S = 30.0
 CACHE_KIB = 64 << 10
 CHECKPOINT_PAGES = 8_000  # of 4 KiB
 
@@ -31,6 +30,12 @@ class ServingFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._file = DatabaseFile(
+            f"the serving store {path}",
+            damage=Corruption,
+            damage_detail="It holds copies only; the views' state and the log are untouched.",
+            damage_hint="Stop the app, delete the file and those beside it that begin with its name, and run the app.",
+        )
         self._begin()
 
     def _begin(self) -> None:
@@ -45,7 +50,7 @@ class ServingFile:
     def write(self) -> Iterator[sqlite3.Connection]:
         """One transaction, all of it or nothing."""
         self._check()
-        with self._writing, self.translated():
+        with self._writing, self._file.translated():
             if self._writer is None:
                 with translated(f"open {self.path}"):
                     self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -69,7 +74,7 @@ class ServingFile:
     def read(self) -> Iterator[sqlite3.Connection]:
         """One committed moment, to look at for as long as the block lasts."""
         self._check()
-        with self._reading, self.translated():
+        with self._reading, self._file.translated():
             if self._reader is None:
                 if not self.path.exists():
                     raise Unavailable(
@@ -107,42 +112,3 @@ class ServingFile:
                     if db is not None:
                         db.close()
                 self._writer = self._reader = None
-
-    @contextmanager
-    def translated(self) -> Iterator[None]:
-        """Turn SQLite's refusals inside the block into our errors."""
-        try:
-            yield
-        except sqlite3.Error as error:
-            raise self._mapped(error) from error
-
-    def _mapped(self, error: sqlite3.Error) -> HeadwaterError | sqlite3.Error:
-        name = getattr(error, "sqlite_errorname", "") or ""
-        if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-            return Corruption(
-                f"the serving store {self.path} is damaged: {error}",
-                detail="It holds copies only; the views' state and the log are untouched.",
-                hint="Stop the app, delete the file and those beside it that begin with its name, and run the app.",
-            )
-        if name.startswith("SQLITE_FULL"):
-            return DiskFull(
-                f"no space left on the disk for the serving store {self.path}",
-                detail="Nothing of this change was kept.",
-                hint="Free some space; the app goes on by itself.",
-            )
-        if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
-            return ReadOnlyHome(
-                f"the serving store {self.path} cannot be opened: {error}",
-                hint="Check the owner and the permissions of its directory.",
-            )
-        if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-            return CatalogBusy(
-                f"the serving store {self.path} was held by another process for more than {BUSY_TIMEOUT_S:.0f} s",
-                hint="Look for a stopped process (lsof), then try again.",
-            )
-        if name.startswith("SQLITE_IOERR"):
-            return Unavailable(
-                f"the disk refused to read or write the serving store {self.path}: {error}",
-                hint="Look at the disk's health, its free space and the limits of this process, and try again.",
-            )
-        return error

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from headwater.log.ddl import to_ddl
 from headwater.views import pads
-from headwater.views.native import READ_OPTIONS, _literal_path
+from headwater.views.native import READ_OPTIONS, literal_path
 from headwater.views.one_task import in_one_task
 from headwater.views.scans import fitted, nullable, one_chunk
 
@@ -49,9 +49,22 @@ SETTINGS = {
 
 # Operators that compute their rows anew whenever the plan is run.
 FORGETFUL = frozenset(
-    """Project Filter HashAggregate SortAggregate ObjectHashAggregate SortMergeJoin ShuffledHashJoin CartesianProduct
-    Sort Coalesce Union ColumnarToRow FileScan Generate Expand Window WindowGroupLimit LocalTableScan
-    GlobalLimit LocalLimit""".split()
+    [
+        *(
+            "FileScan",
+            "ColumnarToRow",
+            "LocalTableScan",
+            "Project",
+            "Filter",
+            "Generate",
+            "Expand",
+            "Union",
+            "Coalesce",
+        ),
+        *("Sort", "GlobalLimit", "LocalLimit", "Window", "WindowGroupLimit"),
+        *("HashAggregate", "SortAggregate", "ObjectHashAggregate"),
+        *("SortMergeJoin", "ShuffledHashJoin", "CartesianProduct"),
+    ]
 )
 OPERATOR = re.compile(r"^[\s:+\-]*(?:\*\(\d+\) )?(\w+)")
 
@@ -101,7 +114,7 @@ class StandingQueries:
 
     def _read(self, path: Path, schema: pa.Schema) -> DataFrame:
         reader = self.spark.read.options(**READ_OPTIONS).schema(to_ddl(schema))
-        return reader.parquet(_literal_path(path)).coalesce(1)
+        return reader.parquet(literal_path(path)).coalesce(1)
 
 
 def _fit(table: pa.Table) -> pa.Table:

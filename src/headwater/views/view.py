@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from headwater.log.token import Token
+
+if TYPE_CHECKING:
+    from headwater.views.compiler.plan import ViewPlan
 
 
 class View:
@@ -37,11 +40,23 @@ class View:
         return self.app._declared[self.name]
 
     @property
+    def plan(self) -> ViewPlan | None:
+        """How it is kept up to date, as far as that is known without Spark: None for a view by function.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> _ = app.table("users", "id BIGINT, country STRING", key="id")
+        >>> app.view("countries", "SELECT DISTINCT country FROM users").plan.reads
+        ('users',)
+        """
+        found: ViewPlan | None = self.app._plans[self.name]
+        return found
+
+    @property
     def columns(self) -> list[str]:
         """The names of its columns."""
-        plan = self.app._plans.get(self.name)
-        if plan is not None:
-            return [column.name for column in plan.columns]
+        if self.plan is not None:
+            return [column.name for column in self.plan.columns]
         return list(self.app.operation.prepared.views[self.name].schema.names)
 
     def rows(self, *, at_least: Token | None = None, timeout: float = 30.0) -> pa.Table:
@@ -75,9 +90,8 @@ class View:
         """Its stages: what each does, its kind, and what it costs per tick."""
         from headwater.views.explain import explain
 
-        return explain(self.app._plans.get(self.name) or self.app.operation.prepared.views[self.name].plan)
+        return explain(self.plan or self.app.operation.prepared.views[self.name].plan)
 
     def __repr__(self) -> str:
-        plan = self.app._plans.get(self.name)
-        columns = ", ".join(column.name for column in plan.columns) if plan is not None else "…"
+        columns = ", ".join(column.name for column in self.plan.columns) if self.plan is not None else "…"
         return f"View({self.name!r}, columns={columns})"

@@ -38,12 +38,18 @@ from headwater.views.compiler.uniqueness import unique_outputs
 
 
 def compile_view(
-    name: str, sql: str, relations: Mapping[str, Relation], *, describe: Describe | None = None
+    name: str,
+    sql: str,
+    relations: Mapping[str, Relation],
+    *,
+    describe: Describe | None = None,
+    waiting: Mapping[str, str] | None = None,
 ) -> ViewPlan:
     """The plan of a view.
 
     ``describe(sql, tables)`` tells the columns of a query over tables of these columns; without it types are
-    inferred as far as that goes, and what needs a type it does not have gets a dearer kind.
+    inferred as far as that goes, and what needs a type it does not have gets a dearer kind. ``waiting`` has the views
+    that were refused before, and what each did not find: views that read each other are told so.
 
     >>> orders = Relation("orders", (Column("id", "BIGINT"), Column("country", "STRING"), Column("amount", "INT")))
     >>> sql = "SELECT country, sum(amount) AS revenue FROM orders GROUP BY country"
@@ -55,7 +61,7 @@ def compile_view(
     """
     parsed = parse(sql)
     check_functions(parsed.tree, sql)
-    reads = check_tables(parsed.tree, relations, sql)
+    reads = check_tables(parsed.tree, relations, sql, view=name, waiting=waiting or {})
     workshop = Workshop(relations, describe, sql)
     workshop.compile = lambda query: compile_query(workshop, query)
     if parsed.opaque is not None:

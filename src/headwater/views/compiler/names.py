@@ -23,7 +23,7 @@ from sqlglot.schema import MappingSchema
 
 from headwater.views.compiler.expressions import Node, output_name
 from headwater.views.compiler.plan import Relation
-from headwater.views.compiler.refusal import closest, refuse
+from headwater.views.compiler.refusal import circle, closest, refuse
 
 TYPED = "typed"  # the key in an alias's meta under which the user's spelling travels
 
@@ -38,7 +38,9 @@ class Qualified:
     canonical: str  # the same text for the same meaning
 
 
-def check_tables(query: exp.Query, relations: Mapping[str, Relation], sql: str) -> tuple[str, ...]:
+def check_tables(
+    query: exp.Query, relations: Mapping[str, Relation], sql: str, *, view: str, waiting: Mapping[str, str]
+) -> tuple[str, ...]:
     """The relations a query reads, in order of mention. Refuses those nobody knows."""
     known = {name.lower(): relation.name for name, relation in relations.items()}
     own = {definition.alias.lower() for definition in query.find_all(exp.CTE)}
@@ -49,8 +51,11 @@ def check_tables(query: exp.Query, relations: Mapping[str, Relation], sql: str) 
         name = mention.name.lower()
         if mention.db or name not in known:
             whole = ".".join(part.name for part in mention.parts)
+            found_circle = circle(view, whole, waiting)
+            if found_circle is not None:
+                refuse(sql, mention.this, *found_circle, table=whole)
             near = closest(mention.name, known.values())
-            hint = f'Did you mean "{near}"?' if near else "Declare the topic, table or view before this view."
+            hint = f'Did you mean "{near}"?' if near else f'Declare "{whole}" before this view.'
             refuse(sql, mention.this, f'no topic, table or view "{whole}"', hint, table=whole)
         found[known[name]] = None
     return tuple(found)

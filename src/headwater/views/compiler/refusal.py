@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
 from sqlglot import exp
@@ -119,6 +119,28 @@ def closest(word: str, known: Iterable[str]) -> str | None:
     by_folded = {name.casefold(): name for name in known}
     near = difflib.get_close_matches(word.casefold(), by_folded, n=1, cutoff=0.6)
     return by_folded[near[0]] if near else None
+
+
+def circle(view: str, missing: str, waiting: Mapping[str, str]) -> tuple[str, str] | None:
+    """The sentence and the hint for a view that reads itself, at once or by way of others; None for one that does not.
+
+    ``waiting`` has the views that were refused before, and what each of them did not find.
+
+    >>> circle("daily", "daily", {})[0]
+    'a view cannot read itself'
+    >>> circle("daily", "weekly", {"weekly": "monthly", "monthly": "daily"})[0]
+    'these views read each other: "daily" reads "weekly", "weekly" reads "monthly", "monthly" reads "daily"'
+    """
+    if missing.casefold() == view.casefold():
+        return "a view cannot read itself", "Read what it is made from: a topic, a table, or a view declared before it."
+    lacked = {name.casefold(): name_of_other for name, name_of_other in waiting.items()}
+    steps = [(view, missing)]
+    while (name := steps[-1][1]).casefold() != view.casefold():
+        if name.casefold() not in lacked or len(steps) > len(lacked):
+            return None
+        steps.append((name, lacked[name.casefold()]))
+    shown = ", ".join(f'"{reader}" reads "{read}"' for reader, read in steps)
+    return f"these views read each other: {shown}", "Put what both need into a view that reads neither of them."
 
 
 def find_span(sql: str, node: exp.Expr) -> Span | None:
