@@ -76,7 +76,7 @@ class Followers:
         for name in self._known(manifest):
             about = manifest.views[name]
             columns = [(column.name, str(column.type)) for column in columns_of(parse_ddl(about["columns"]))]
-            self.store.declare(name, columns, about["key"], about["fingerprint"])
+            self.store.declare(name, columns, about["key"], about.get("table", about["fingerprint"]))
 
     def follow(self, manifest: Manifest, changes: Mapping[str, Changes | Standing], fresh: Collection[str]) -> None:
         """A tick was committed: take its changes."""

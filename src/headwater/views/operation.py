@@ -13,6 +13,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,10 +34,13 @@ from headwater.views.session import start_session
 from headwater.views.store import StateStore
 from headwater.views.tick import Engine, TickReport
 
+PROGRESS_SECONDS = 0.2
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headwater.views.prepare import Prepared
+    from headwater.views.rebuild import RebuildProgress, RebuildReport
     from headwater.views.runner import Runner
     from headwater.views.verify import Difference
 
@@ -123,6 +127,28 @@ class Operation:
         if self._runner is not None:
             self._runner.stop()
             self._runner = None
+
+    def rebuild(self, view: str, *, on_progress: Callable[[RebuildProgress], None] | None = None) -> RebuildReport:
+        """Compute a view anew beside the live one, then swap; see ``rebuild.py``."""
+        from headwater.views.rebuild import Rebuild, RebuildReport
+
+        engine = self.engine
+        if engine.fresh:
+            fresh = tuple(name for name in engine.prepared.views if name in engine.fresh)
+            report = engine.tick()
+            if view in fresh:
+                return RebuildReport(fresh, report.tick, {}, tuple(sorted(fresh)), 0, report.seconds)
+        rebuild = Rebuild(engine, engine.prepared, [view], self.spark, self.scratch)
+        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="headwater-rebuild") as pool:
+            done = pool.submit(rebuild.run)
+            try:
+                while not wait([done], PROGRESS_SECONDS).done:
+                    if on_progress is not None:
+                        on_progress(rebuild.progress.now())
+            except BaseException:  # Ctrl-C, or whoever is told of progress has had enough
+                rebuild.progress.cancel()
+                raise
+            return done.result()
 
     # Reading
 
