@@ -26,7 +26,8 @@ from headwater.log.topic import Topic
 if TYPE_CHECKING:
     from headwater.views.declarations import Declaration
     from headwater.views.operation import Operation
-    from headwater.views.rebuild import RebuildProgress, RebuildReport
+    from headwater.views.rebuild import RebuildReport
+    from headwater.views.rebuild_progress import RebuildProgress
     from headwater.views.tick import TickReport
     from headwater.views.view import View
 

@@ -13,14 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import headwater as hw
-from headwater.errors import Conflict, Fenced, UnknownView
-from headwater.views.passage import Passage
 from headwater.views.rebuild import Rebuild
-from headwater.views.serving import ServingStore
 
 pytestmark = pytest.mark.usefixtures("spark")
 REVENUE = """

@@ -82,7 +82,9 @@ class Followers:
         """A tick was committed: take its changes."""
         if fresh:
             self._declare(manifest)
-        tables = {name: as_table(changes[name], self.spark) for name in self.served if changes[name].rows}
+        tables = {
+            name: as_table(changes[name], self.spark) for name in self.served if name in changes and changes[name].rows
+        }
         swap = [name for name in fresh if name in self.served]
         self.store.apply(manifest.tick, manifest.epoch, manifest.frontier, tables, swap=swap)
         for name in set(self.store.views()) - set(self.served):

@@ -6,17 +6,14 @@ Invariants: the new state lies in folders of its own, that no manifest lists bef
 until then changes nothing; the swap is one manifest. A view whose query is the same goes on in the change feed, with
 what the rebuild changed in it, and its readers are handed the same; another query, or one whose old state cannot be
 read, begins anew, with its readers.
-Not here: the swap itself (``tick.py``); which views, and in whose thread (``operation.py``).
+Not here: the swap itself (``tick.py``); which views, when, and in whose thread (``migration.py``).
 Read next: ``passage.py``, ``tick.py``.
 """
 
 from __future__ import annotations
 
-import threading
 import time
-import uuid
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,13 +25,14 @@ from headwater.errors import Conflict, Corruption
 from headwater.views import bags
 from headwater.views.changes import Changes
 from headwater.views.committed import visible
-from headwater.views.compiler.plan import WEIGHT, Stage
+from headwater.views.compiler.plan import WEIGHT
 from headwater.views.followers import as_table
 from headwater.views.manifest import Manifest
 from headwater.views.netting import net
 from headwater.views.passage import Passage
 from headwater.views.piles import Pile
 from headwater.views.prepare import Prepared, PreparedView
+from headwater.views.rebuild_progress import Progress
 from headwater.views.runs import Run, verify_run
 from headwater.views.scans import scan
 from headwater.views.sources import LOCAL_ROWS_MAX, SHOWN, Rows, Source, Standing
@@ -50,24 +48,6 @@ TICKS_LEFT = 1
 # Ticks may come as fast as they are caught up with: after so many rounds they wait, however many are left.
 ROUNDS_MAX = 10
 DRIVER_ROWS_MAX = 10 * LOCAL_ROWS_MAX
-
-
-@dataclass(frozen=True)
-class RebuildProgress:
-    """How far a rebuild is. ``part`` is an estimate: 0 at the beginning, 1 when it is done."""
-
-    step: str  # "filling revenue$1", "catching up with 12 ticks", "swapping", "done"
-    part: float
-    seconds: float
-
-    @property
-    def seconds_left(self) -> float | None:
-        """When it goes on as it went; None when it is too early to say.
-
-        >>> RebuildProgress("filling revenue", 0.25, 10.0).seconds_left
-        30.0
-        """
-        return self.seconds * (1 - self.part) / self.part if self.part > 0.02 else None
 
 
 @dataclass(frozen=True)
@@ -98,17 +78,30 @@ class Rebuild:
         self.store = StateStore(engine.store.folder, engine.store.files, spark)
         self.piles: Piles = {}
         self.differences: dict[str, pa.Table] = {}
+        self._hold()
+
+    def _hold(self) -> None:
+        """Choose the tick to begin with. Nothing that was written since goes before this is done."""
+        with self.engine.alone():
+            if self.engine.held is not None:
+                raise Conflict(
+                    f"views of this app are being rebuilt already, since tick {self.engine.held}",
+                    hint="Wait until that is done, then ask again.",
+                )
+            self.at: Manifest = self.engine.manifest
+            self.given = self.engine.piles  # what the live relations hold at that tick
+            self.live = self.engine.prepared
+            self.engine.held = self.at.tick
 
     # From beginning to end
 
     def run(self) -> RebuildReport:
-        """Do everything, in this thread."""
+        """Do everything, in this thread; once, as the engine is held from the making of a rebuild to its end."""
         began = time.perf_counter()
-        self._hold()
         first = self.at.tick
         try:
             self._choose()
-            with _job_group(self.spark.sparkContext, self.progress.group):
+            with self.progress.watching():
                 self._fill()
                 self._follow()
                 with self.engine.alone():
@@ -127,19 +120,6 @@ class Rebuild:
         return RebuildReport(
             tuple(self.own.views), report.tick, changes, tuple(sorted(self.born)), report.tick - 1 - first, seconds
         )
-
-    def _hold(self) -> None:
-        """Choose the tick to begin with. Nothing that was written since goes before this is done."""
-        with self.engine.alone():
-            if self.engine.held is not None:
-                raise Conflict(
-                    f"views of this app are being rebuilt already, since tick {self.engine.held}",
-                    hint="Wait until that is done, then ask again.",
-                )
-            self.at: Manifest = self.engine.manifest
-            self.given = self.engine.piles  # what the live relations hold at that tick
-            self.live = self.engine.prepared
-            self.engine.held = self.at.tick
 
     def _choose(self) -> None:
         """Which views are computed, and which of them begin anew."""
@@ -174,10 +154,6 @@ class Rebuild:
             if now.tick - self.at.tick <= TICKS_LEFT:
                 return
             self._catch_up(now, piles)
-
-    def cancel(self) -> None:
-        """End it from another thread: ``run`` raises there, and what was computed is removed."""
-        self.progress.cancel()
 
     def _discard(self) -> None:
         """Remove what was written, unless it was committed all the same."""
@@ -283,90 +259,6 @@ class Rebuild:
             _shown(old.frame(spark), shape).withColumn(WEIGHT, -_weights())
         )
         return bags.netted(both, shape.names).toArrow().select(shape.names).cast(shape)
-
-
-class Progress:
-    """How far a rebuild is, as its stages and the tasks of Spark's jobs tell. It may be asked from any thread."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self.context = spark.sparkContext
-        self.group = f"headwater-rebuild-{uuid.uuid4().hex}"
-        self._began = time.perf_counter()
-        self._costs: dict[str, float] = {}
-        self._done = 0.0
-        self._stage: str | None = None
-        self._step = "beginning"
-        self._most = 0.0
-        self._earlier_jobs: set[int] = set()
-        self._cancelled = threading.Event()
-
-    def expects(self, costs: Mapping[str, float]) -> None:
-        """These stages will be run."""
-        self._costs = dict(costs)
-
-    def enters(self, stage: Stage) -> None:
-        """A stage begins."""
-        self.check()
-        if self._stage is not None:
-            self._done += self._costs[self._stage]
-        self._stage = stage.name
-        self._step = f"filling {stage.name}"
-        self._earlier_jobs = set(self.context.statusTracker().getJobIdsForGroup(self.group))
-
-    def catches_up(self, ticks: int) -> None:
-        """The views are filled."""
-        self.check()
-        self._stage, self._done = None, sum(self._costs.values())
-        self._step = f"catching up with {ticks} tick{'s' * (ticks != 1)}"
-
-    def swaps(self) -> None:
-        """From here on it is not stopped any more."""
-        self.check()
-        self._step = "swapping"
-
-    def cancel(self) -> None:
-        """End the running step, and let the next one raise."""
-        self._cancelled.set()
-        self.context.cancelJobGroup(self.group)
-
-    def check(self, cause: Exception | None = None) -> None:
-        """Raise when it was cancelled."""
-        if self._cancelled.is_set():
-            raise Conflict(
-                "the rebuild was stopped", detail="The live views are as they were.", hint="Begin it again."
-            ) from cause
-
-    def now(self) -> RebuildProgress:
-        """How far it is. It never goes back."""
-        total = sum(self._costs.values()) or 1.0
-        part = self._done / total
-        stage = self._stage
-        if stage is not None:
-            part += self._tasks_done() * self._costs[stage] / total
-        self._most = max(self._most, 0.99 * min(part, 1.0))
-        return RebuildProgress(self._step, self._most, time.perf_counter() - self._began)
-
-    def _tasks_done(self) -> float:
-        """The part of the tasks that are done, of the jobs that this stage has begun."""
-        tracker = self.context.statusTracker()
-        jobs = [tracker.getJobInfo(job) for job in set(tracker.getJobIdsForGroup(self.group)) - self._earlier_jobs]
-        stages = [tracker.getStageInfo(number) for job in jobs if job is not None for number in job.stageIds]
-        known = [stage for stage in stages if stage is not None]
-        tasks = sum(stage.numTasks for stage in known)
-        return sum(stage.numCompletedTasks for stage in known) / tasks if tasks else 0.0
-
-
-@contextmanager
-def _job_group(context: Any, group: str) -> Iterator[None]:
-    """Spark's jobs of this thread belong to a group, and share the cores fairly with those of ticks."""
-    properties = {"spark.jobGroup.id": group, "spark.scheduler.pool": "headwater-rebuild"}
-    for name, value in properties.items():
-        context.setLocalProperty(name, value)
-    try:
-        yield
-    finally:
-        for name in properties:
-            context.setLocalProperty(name, None)
 
 
 def _with_readers(prepared: Prepared, names: Collection[str]) -> set[str]:
