@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from headwater.errors import Corruption
 from headwater.log.ddl import parse_ddl
 from headwater.log.home import Log
 from headwater.views.changes import Changes
@@ -89,6 +90,16 @@ class Followers:
         self.store.apply(manifest.tick, manifest.epoch, manifest.frontier, tables, swap=swap)
         for name in set(self.store.views()) - set(self.served):
             self.store.drop(name)
+
+    def follow_swap(
+        self, before: Manifest, manifest: Manifest, changes: Mapping[str, Changes | Standing], born: Collection[str]
+    ) -> None:
+        """A tick was committed that put views right: also when the store could not follow them as they were."""
+        try:
+            self.catch_up(before, manifest.epoch)
+            self.follow(manifest, changes, born)
+        except Corruption:
+            self._fill(manifest, manifest.epoch)
 
     def close(self) -> None:
         """Close the store."""

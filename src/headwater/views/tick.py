@@ -132,7 +132,8 @@ class Engine:
         manifest = self._commit(self.prepared, self.piles, stop, rows_in, born=self.fresh)
         # Before the followers: when these fail the tick is committed all the same, and its views are not new any more.
         fresh, self.fresh = self.fresh, set()
-        self._follow(manifest, {name: passage.visible[name] for name in self.prepared.views}, fresh)
+        self.followers.follow(manifest, {name: passage.visible[name] for name in self.prepared.views}, fresh)
+        self._keep_house(manifest.tick)
         return TickReport(manifest.tick, rows_in, time.perf_counter() - began, tuple(progress), stop, behind)
 
     def swap(self, built: Built) -> TickReport:
@@ -140,8 +141,7 @@ class Engine:
 
         Views that read them get the differences, as those of any tick.
         """
-        began = time.perf_counter()
-        self.followers.catch_up(self.manifest, self.epoch)
+        began, before = time.perf_counter(), self.manifest
         rest = {name: view for name, view in built.prepared.views.items() if name not in built.names}
         passage = self._passage(rest)
         stop = {name: self._begin(base) for name, base in built.prepared.bases.items()}
@@ -159,7 +159,8 @@ class Engine:
         visible: dict[str, Changes | Standing] = {name: passage.visible[name] for name in rest}
         # As after a crash: what the manifest says of them, and not what this process remembers.
         visible |= {name: Changes.local(self.followers.committed.changes_in(manifest, name)) for name in built.names}
-        self._follow(manifest, visible, built.born)
+        self.followers.follow_swap(before, manifest, visible, built.born)
+        self._keep_house(manifest.tick)
         return TickReport(manifest.tick, 0, time.perf_counter() - began, tuple(progress), stop)
 
     def _passage(self, views: Mapping[str, PreparedView], fresh: Collection[str] = ()) -> Passage:
@@ -238,13 +239,11 @@ class Engine:
             "table": view.identity if born else before.get("table", view.fingerprint),
         }
 
-    def _follow(self, manifest: Manifest, visible: Mapping[str, Changes | Standing], born: Collection[str]) -> None:
-        """Tell the followers, then keep house."""
-        self.followers.follow(manifest, visible, born)
+    def _keep_house(self, number: int) -> None:
         for view in self.prepared.views.values():
             view.bench.tidy()
         self.store.begin_merges(self.piles)
-        if manifest.tick % PRUNE_TICKS == 0 and self.held is None:
+        if number % PRUNE_TICKS == 0 and self.held is None:
             self.store.prune(self.manifests.all_kept(), self.piles)
 
     def close(self) -> None:
