@@ -26,6 +26,8 @@ from headwater.log.topic import Topic
 if TYPE_CHECKING:
     from headwater.views.declarations import Declaration
     from headwater.views.operation import Operation
+    from headwater.views.rebuild import RebuildReport
+    from headwater.views.rebuild_progress import RebuildProgress
     from headwater.views.tick import TickReport
     from headwater.views.view import View
 
@@ -277,6 +279,25 @@ class App:
         """End what ``start`` began, after the running tick."""
         if self._operation is not None:
             self._operation.stop()
+
+    def rebuild(self, name: str, *, on_progress: Callable[[RebuildProgress], None] | None = None) -> RebuildReport:
+        """Compute a view anew from what its inputs hold, beside the live one, and swap it in with one tick.
+
+        Until then the live view answers, and ``start`` goes on ticking. ``on_progress`` is told some times a second.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> users = app.table("users", "id BIGINT, country STRING", key="id")
+        >>> _ = app.view("countries", "SELECT country, count(*) AS users FROM users GROUP BY country")
+        >>> _ = users.upsert([{"id": 1, "country": "DE"}])
+        >>> app.tick().tick
+        1
+        >>> report = app.rebuild("countries")
+        >>> report.tick, report.changes
+        (2, {'countries': 0})
+        """
+        self.view(name)  # an unknown one is told before Spark is started
+        return self.operation.rebuild(name, on_progress=on_progress)
 
     # Reading
 

@@ -69,12 +69,12 @@ class Mortal:
         self._prepared = app.operation.prepared
         watch_commits(monkeypatch, lambda: self.points)
 
-    def dies(self, points: Points) -> bool:
-        """One tick of a new process that dies at the points; False when it got through alive."""
+    def dies(self, points: Points, work: Callable[[hw.App], Any] = hw.App.tick) -> bool:
+        """One tick (or other work) of a new process that dies at the points; False when it got through alive."""
         self._restart(points)
         self.points = points
         try:
-            self.app.tick()
+            work(self.app)
         except Crash:
             self.deaths.append(points.boundaries[-1])
             return True

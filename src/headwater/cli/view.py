@@ -2,7 +2,7 @@
 
 What it is: the verbs on views that have run in a home. They need the home alone, neither the app's file nor Spark.
 Invariants: nothing here takes an app over or changes anything; it works while the app runs.
-Not here: views that were only declared (``plan.py``); maintaining them (``run.py``).
+Not here: views that were only declared (``plan.py``); maintaining them (``run.py``, ``rebuild.py``).
 Read next: ``views/manifest.py``, ``views/feed.py``.
 """
 
@@ -20,6 +20,7 @@ from headwater.cli.output import say, show_facts, show_table, write_json
 from headwater.cli.plan import explain, plan
 from headwater.cli.quantities import show_bytes
 from headwater.cli.query import Answer, AppOption, query
+from headwater.cli.rebuild import rebuild
 from headwater.cli.run import run
 from headwater.cli.verify import verify
 from headwater.errors import UnknownView
@@ -40,6 +41,7 @@ def mount(root: typer.Typer) -> None:
     root.command("explain")(explain)
     root.command("query")(query)
     root.command("verify")(verify)
+    app.command("rebuild")(rebuild)
     root.add_typer(app, name="view")
 
 

@@ -1,7 +1,8 @@
 """Committed changes: what each tick changed in a view, read back from the manifests.
 
 What it is: the run that a tick added to a view's state *is* the view's changes in that tick; the tick's manifest
-tells which file that is, and merging leaves it alone as long as the manifest is kept.
+tells which file that is, and merging leaves it alone as long as the manifest is kept. A tick with which a view began
+brought all that it holds; one that replaced a view's state by a rebuilt one has what that changed set apart.
 Invariants: exactly the committed ticks, each with exactly the changes that were committed with it.
 Not here: the names and the iterator that users see (``feed.py``).
 Read next: ``feed.py``.
@@ -40,12 +41,15 @@ class Committed:
     def changes_in(self, manifest: Manifest, view: str) -> pa.Table:
         """The visible changes that a manifest's own tick made."""
         schema = visible_schema(manifest, view)
-        entry = manifest.relations[view]
+        entry = manifest.apart.get(view) or manifest.relations[view]
         pile = pile_of(self.folder, view, entry, self.files)
-        runs = [run for run in map(Run.from_json, entry["runs"]) if run.first_tick == manifest.tick]
+        runs = [Run.from_json(run) for run in entry["runs"]]
+        if manifest.views[view]["born"] != manifest.tick:
+            runs = [run for run in runs if run.first_tick == manifest.tick]
         if not runs:
             return schema.empty_table()
-        return visible(pa.Table.from_batches(pile.read(runs), pile.schema), schema)
+        changes = visible(pa.Table.from_batches(pile.read(runs), pile.schema), schema)
+        return net(changes) if len(runs) > 1 else changes
 
 
 def visible_schema(manifest: Manifest, view: str) -> pa.Schema:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from headwater.errors import Corruption
 from headwater.log.ddl import parse_ddl
 from headwater.log.home import Log
 from headwater.views.changes import Changes
@@ -76,17 +77,29 @@ class Followers:
         for name in self._known(manifest):
             about = manifest.views[name]
             columns = [(column.name, str(column.type)) for column in columns_of(parse_ddl(about["columns"]))]
-            self.store.declare(name, columns, about["key"], about["fingerprint"])
+            self.store.declare(name, columns, about["key"], about.get("table", about["fingerprint"]))
 
     def follow(self, manifest: Manifest, changes: Mapping[str, Changes | Standing], fresh: Collection[str]) -> None:
         """A tick was committed: take its changes."""
         if fresh:
             self._declare(manifest)
-        tables = {name: as_table(changes[name], self.spark) for name in self.served if changes[name].rows}
+        tables = {
+            name: as_table(changes[name], self.spark) for name in self.served if name in changes and changes[name].rows
+        }
         swap = [name for name in fresh if name in self.served]
         self.store.apply(manifest.tick, manifest.epoch, manifest.frontier, tables, swap=swap)
         for name in set(self.store.views()) - set(self.served):
             self.store.drop(name)
+
+    def follow_swap(
+        self, before: Manifest, manifest: Manifest, changes: Mapping[str, Changes | Standing], born: Collection[str]
+    ) -> None:
+        """A tick was committed that put views right: also when the store could not follow them as they were."""
+        try:
+            self.catch_up(before, manifest.epoch)
+            self.follow(manifest, changes, born)
+        except Corruption:
+            self._fill(manifest, manifest.epoch)
 
     def close(self) -> None:
         """Close the store."""

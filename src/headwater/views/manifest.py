@@ -33,6 +33,8 @@ class Manifest:
     views: Mapping[str, Any] = field(default_factory=dict)  # {name: {"fingerprint", "columns", "key", "born", ...}}
     rows_in: int = 0
     topics: Mapping[str, int] = field(default_factory=dict)  # {topic: its number}: a name may be given to another one
+    # {view: as in relations}: what this tick changed in a view of which it also replaced the state
+    apart: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def token(self) -> Token:
@@ -46,7 +48,7 @@ class Manifest:
         }
         fields = {
             name: getattr(self, name)
-            for name in ("tick", "epoch", "committed_us", "relations", "views", "rows_in", "topics")
+            for name in ("tick", "epoch", "committed_us", "relations", "views", "rows_in", "topics", "apart")
         }
         return json.dumps({**fields, "frontier": frontier}, separators=(",", ":"))
 
@@ -117,6 +119,11 @@ class Manifests:
         """The ticks whose manifest is kept, each with the microsecond of its commit."""
         rows = self.catalog.read("SELECT tick, committed_us FROM ticks WHERE app = ? ORDER BY tick", (self.app,))
         return [(int(row["tick"]), int(row["committed_us"])) for row in rows]
+
+    def all_kept(self) -> list[Manifest]:
+        """The manifests that are kept."""
+        rows = self.catalog.read("SELECT manifest FROM ticks WHERE app = ? ORDER BY tick", (self.app,))
+        return [Manifest.from_json(row["manifest"]) for row in rows]
 
     def commit(self, manifest: Manifest, *, first_kept: int = 0) -> None:
         """Make the manifest current; forget those of ticks before ``first_kept``."""

@@ -12,7 +12,7 @@ import datetime as dt
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,7 +36,10 @@ from headwater.views.tick import Engine, TickReport
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from headwater.views.migration import Migration
     from headwater.views.prepare import Prepared
+    from headwater.views.rebuild import Rebuild, RebuildReport
+    from headwater.views.rebuild_progress import RebuildProgress
     from headwater.views.runner import Runner
     from headwater.views.verify import Difference
 
@@ -57,6 +60,7 @@ class Operation:
         self._prepared: Prepared | None = None
         self._engine: Engine | None = None
         self._runner: Runner | None = None
+        self._migration: Migration | None = None
         self._serving: ServingStore | None = None
 
     @property
@@ -92,8 +96,11 @@ class Operation:
             if left != self.scratch:
                 shutil.rmtree(left, ignore_errors=True)
 
+    # Ticking
+
     def tick(self, *, rows_max: int | None = None) -> TickReport:
         """One advance, now."""
+        self._use_declared()
         return self.engine.tick(rows_max=rows_max)
 
     def start(self, *, on_tick: Callable[[TickReport], None] | None = None) -> None:
@@ -101,18 +108,28 @@ class Operation:
         self._start(on_tick)
 
     def _start(self, on_tick: Callable[[TickReport], None] | None) -> Runner:
+        from headwater.views.migration import BESIDE_ROWS_MIN, Migration, rows_to_read
         from headwater.views.runner import Runner
 
         self.stop()
-        runner = Runner(self.engine, self.spark, Path(self.log.home), self.folder / "checkpoint", on_tick)
+        self._end_migration()
+        self._use_declared()
+        engine = self.engine
+        if engine.fresh and rows_to_read(self.prepared, engine.fresh) >= BESIDE_ROWS_MIN:
+            self._use_standing()
+        runner = Runner(engine, self.spark, Path(self.log.home), self.folder / "checkpoint", on_tick)
         self._runner = runner  # before it starts: its first tick may stop it
         runner.start()
+        if self._runner is runner and not self._declared_run():
+            self._migration = Migration(self._rebuild_of([]), on_error=runner.stop)
         return runner
 
     def run(self, *, timeout: float | None = None, on_tick: Callable[[TickReport], None] | None = None) -> None:
         """Tick until interrupted."""
         try:
             self._start(on_tick).wait(timeout)
+            if self._migration is not None:
+                self._migration.check()
         except KeyboardInterrupt:
             pass
         finally:
@@ -123,6 +140,60 @@ class Operation:
         if self._runner is not None:
             self._runner.stop()
             self._runner = None
+        if self._migration is not None:
+            self._migration.cancel()  # no waiting: it may wait for the tick that calls this
+
+    # Views that are new, changed or computed anew
+
+    def rebuild(self, view: str, *, on_progress: Callable[[RebuildProgress], None] | None = None) -> RebuildReport:
+        """Compute a view anew beside the live one, then swap; see ``rebuild.py``."""
+        from headwater.views.migration import Migration
+        from headwater.views.rebuild import RebuildReport
+
+        engine = self.engine
+        if self._migration is not None and self._migration.running:
+            report = self._migration.wait(on_progress)
+            if view in report.views:
+                return report
+        self._use_declared()
+        if engine.fresh and not self._use_standing():  # nothing could answer meanwhile: a tick does the same
+            fresh = tuple(name for name in engine.prepared.views if name in engine.fresh)
+            tick = engine.tick()
+            if view in fresh:
+                return RebuildReport(fresh, tick.tick, {}, fresh, 0, tick.seconds)
+        return Migration(self._rebuild_of([view])).wait(on_progress)
+
+    def _rebuild_of(self, names: Collection[str]) -> Rebuild:
+        from headwater.views.rebuild import Rebuild
+
+        return Rebuild(self.engine, self.prepared, names, self.spark, self.scratch)
+
+    def _declared_run(self) -> bool:
+        """Whether ticks maintain the views that are declared, and none as they were before."""
+        declared, running = self.prepared.views, self.engine.prepared.views
+        return {name: view.fingerprint for name, view in declared.items()} == {
+            name: view.fingerprint for name, view in running.items()
+        }
+
+    def _use_declared(self) -> None:
+        """After a migration that came to nothing: let the next tick fill what is new."""
+        if self.engine.held is None and not self._declared_run():
+            self.engine.use(self.prepared)
+
+    def _use_standing(self) -> bool:
+        """Let ticks go on with the views as they ran before; False when they cannot."""
+        from headwater.views.migration import standing
+
+        manifest, scratch = self.engine.manifest, self.scratch / "standing"
+        found = standing(manifest, self.declared, self.prepared, self.log, self.spark, scratch)
+        if found is not None:
+            self.engine.use(found)
+        return found is not None
+
+    def _end_migration(self) -> None:
+        if self._migration is not None:
+            self._migration.stop()
+            self._migration = None
 
     # Reading
 
@@ -185,6 +256,8 @@ class Operation:
                 return manifest
             if self._runner is not None:
                 self._runner.check()  # what is to bring the tick may have ended
+                if self._migration is not None:
+                    self._migration.check()
             if time.monotonic() > deadline:
                 raise NotYetCovered(
                     f'the views of app "{self.name}" have not reached {token} after {timeout:g} s',
@@ -202,6 +275,7 @@ class Operation:
     def close(self) -> None:
         """Stop everything but Spark."""
         self.stop()
+        self._end_migration()
         if self._engine is not None:
             self._engine.close()
             self._engine = None

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -43,11 +43,17 @@ class PreparedView:
     keeps: Mapping[str, bool]  # which stages keep a state
     fingerprint: str
     bench: Workbench
+    build: str = ""  # of a state that was begun beside an older one: the tick and the epoch of that moment
 
     @property
     def name(self) -> str:
         """The view's name."""
         return self.declared.name
+
+    @property
+    def identity(self) -> str:
+        """What its state goes by. The state of another query, or of a rebuild, is another one."""
+        return f"{self.fingerprint}.{self.build}" if self.build else self.fingerprint
 
     @property
     def schema(self) -> pa.Schema:
@@ -63,6 +69,15 @@ class Prepared:
     bases: Mapping[str, Base]
     clock: Clock
     threads: int
+
+    def as_built(self, known: Mapping[str, Any]) -> Prepared:
+        """The same, each view with the state that a manifest's views say it has."""
+        views = {}
+        for name, view in self.views.items():
+            about = known.get(name, {})
+            same = about.get("fingerprint") == view.fingerprint
+            views[name] = replace(view, build=about.get("build", "") if same else "")
+        return replace(self, views=views)
 
 
 def relations_of(log: Log) -> dict[str, Relation]:

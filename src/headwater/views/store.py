@@ -10,10 +10,11 @@ Read next: ``piles.py``.
 from __future__ import annotations
 
 import logging
+import re
 import shutil
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,7 +42,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger("headwater.views")
 
 Piles = dict[str, Any]
+Shape = tuple[str, pa.Schema, tuple[str, ...]]  # of a relation's state: its identity, its columns, its unique key
 
+APART = "apart"  # what a rebuild changed, beside the state that it made
+BUILD = re.compile(r".+-[0-9a-f]{16}\.[0-9]+\.(?P<epoch>[0-9]+)")  # a folder that a rebuild made
 UNLISTED_SECONDS_MAX = 3600  # a run is listed soon after it was written, or never
 
 
@@ -58,13 +62,14 @@ class StateStore:
         self._lock = threading.Lock()
         self._merger = ThreadPoolExecutor(max_workers=1, thread_name_prefix="headwater-merge")
         self._merges: dict[str, Future[Any]] = {}
-        self._shapes: dict[str, tuple[str, pa.Schema, tuple[str, ...]]] = {}
+        self._shapes: dict[str, Shape] = {}
+        self._prepared: Prepared | None = None
 
     # Opening
 
     def open(self, manifest: Manifest, prepared: Prepared, epoch: int) -> Piles:
         """The piles that the manifest lists and the prepared app still means."""
-        self._shapes = _identities(prepared)
+        self._shapes, self._prepared = _identities(prepared), prepared
         piles: Piles = {}
         for name, base in prepared.bases.items():
             if base.keeps_itself:
@@ -128,33 +133,38 @@ class StateStore:
             if base.keeps_itself:
                 pile = piles.get(name) or self._log_pile(base, base.topic.start_offsets())
                 following[name] = pile.with_range(stop[name])
-        for name in self._shapes:
+        for name in self._shapes_of(prepared):
             pile = piles.get(name) or self._new.get(name) or self._pile(name, [])
             if name in self._pending:
                 pile = pile.with_run(*self._pending[name])
             following[name] = pile
         return following
 
-    def adopt(self, piles: Piles) -> None:
+    def _shapes_of(self, prepared: Prepared) -> dict[str, Shape]:
+        return self._shapes if prepared is self._prepared else _identities(prepared)
+
+    def adopt(self, piles: Piles, prepared: Prepared) -> None:
         """The tick was committed."""
         self._open = piles
+        self._shapes, self._prepared = self._shapes_of(prepared), prepared
         self._pending, self._new = {}, {}
 
     def forget(self) -> None:
         """The tick failed, or a new one begins: runs written and not committed are nobody's."""
         self._pending, self._new = {}, {}
 
-    def describe(self, piles: Piles) -> dict[str, Any]:
+    def describe(self, piles: Piles, prepared: Prepared) -> dict[str, Any]:
         """What the manifest says of the piles."""
         return {
-            name: {
-                "identity": identity,
-                "schema": to_ddl(pa.schema([field.with_nullable(True) for field in schema if field.name != WEIGHT])),
-                "key": list(key),
-                "runs": [run.to_json() for run in piles[name].runs],
-            }
-            for name, (identity, schema, key) in self._shapes.items()
+            name: _entry(identity, schema, key, piles[name].runs)
+            for name, (identity, schema, key) in self._shapes_of(prepared).items()
         }
+
+    def write_apart(self, view: str, changes: Changes, tick: int, epoch: int) -> dict[str, Any]:
+        """Write changes of a view that are no run of its state; returns what the manifest says of them."""
+        identity = f"{APART}{tick}"
+        pile = Pile(self.folder / folder_name(view, identity), changes.schema, files=self.files)
+        return _entry(identity, pile.schema, (), [pile.write(changes, tick=tick, epoch=epoch)])
 
     # Housekeeping
 
@@ -188,7 +198,7 @@ class StateStore:
         before = time.time() - UNLISTED_SECONDS_MAX
         listed: dict[str, dict[str, Run]] = {}
         for manifest in kept:
-            for name, entry in manifest.relations.items():
+            for name, entry in (*manifest.relations.items(), *manifest.apart.items()):
                 runs = listed.setdefault(folder_name(name, entry["identity"]), {})
                 runs.update({run["name"]: Run.from_json(run) for run in entry["runs"]})
         for pile in piles.values():
@@ -205,9 +215,39 @@ class StateStore:
             if place.is_dir() and place.name not in listed and not any(place.glob("*.parquet")):
                 shutil.rmtree(place, ignore_errors=True)  # of a relation that is no more, or was made anew
 
+    def remove(self, prepared: Prepared, *, unless: Manifest) -> None:
+        """Remove the state of views that were built, where this manifest does not list it."""
+        listed = _folders(unless)
+        for name, (identity, _, _) in _identities(prepared).items():
+            if folder_name(name, identity) not in listed:
+                shutil.rmtree(self.folder / folder_name(name, identity), ignore_errors=True)
+
+    def remove_builds(self, kept: Callable[[], Collection[Manifest]], epoch: int) -> None:
+        """Remove what processes of older epochs had begun to build, and none of these manifests lists."""
+        found = [place for place in self.folder.glob("*-*") if (made := BUILD.fullmatch(place.name))
+                 and int(made["epoch"]) < epoch]  # fmt: skip
+        listed = set().union(*map(_folders, kept())) if found else set()
+        for place in found:
+            if place.name not in listed:
+                shutil.rmtree(place, ignore_errors=True)
+
     def close(self) -> None:
         """Stop merging."""
         self._merger.shutdown(wait=True, cancel_futures=True)
+
+
+def _folders(manifest: Manifest) -> set[str]:
+    """The folders of all that a manifest lists."""
+    return {folder_name(name, entry["identity"]) for name, entry in manifest.relations.items()}
+
+
+def _entry(identity: str, schema: pa.Schema, key: Sequence[str], runs: Sequence[Run]) -> dict[str, Any]:
+    return {
+        "identity": identity,
+        "schema": to_ddl(pa.schema([field.with_nullable(True) for field in schema if field.name != WEIGHT])),
+        "key": list(key),
+        "runs": [run.to_json() for run in runs],
+    }
 
 
 def folder_name(relation: str, identity: str) -> str:
@@ -223,9 +263,9 @@ def pile_of(folder: Path, name: str, entry: Mapping[str, Any], files: Files) -> 
     return Pile(place, schema, [Run.from_json(run) for run in entry["runs"]], files=files, key=entry.get("key", ()))
 
 
-def _identities(prepared: Prepared) -> dict[str, tuple[str, pa.Schema, tuple[str, ...]]]:
-    """For each relation that keeps a state: its identity, the state's schema, its unique key."""
-    found: dict[str, tuple[str, pa.Schema, tuple[str, ...]]] = {}
+def _identities(prepared: Prepared) -> dict[str, Shape]:
+    """The relations that keep a state."""
+    found: dict[str, Shape] = {}
     for name, base in prepared.bases.items():
         if not base.keeps_itself:
             found[name] = (_base_identity(base), _weighted(base.schema), base.key)
@@ -234,7 +274,7 @@ def _identities(prepared: Prepared) -> dict[str, tuple[str, pa.Schema, tuple[str
             if view.keeps[stage.name]:
                 # A group has one row, so its columns are a key; with none, a stage of one row needs no help.
                 key = tuple(column.name for column in stage.groups) if isinstance(stage, AccumulateStage) else ()
-                found[stage.name] = (view.fingerprint, _weighted(view.shapes[stage.name].state), key)
+                found[stage.name] = (view.identity, _weighted(view.shapes[stage.name].state), key)
     return found
 
 

@@ -2,49 +2,38 @@
 
 What it is: ``Engine.tick`` takes the log's new rows up to a frontier, pushes their changes through every view, writes
 the new runs and commits one manifest. Live ticks, catch-up and the first fill of a new view are the same code.
+``Engine.swap`` is a tick over no rows, with which views that were computed beside take the place of the live ones.
 Invariants: a committed tick leaves every view equal to its query over the same prefix of the log; nothing is current
 before the manifest says so, and after it nothing of the tick is repeated; a failed tick changes nothing.
-Not here: who calls it (``app.tick()``, ``runner.py``), a single stage (``stages.py``), planning (``prepare.py``).
-Read next: ``prepare.py``, ``stages.py``, ``manifest.py``.
+Not here: who calls it (``app.tick()``, ``runner.py``, ``rebuild.py``), the stages of a view (``passage.py``), planning
+(``prepare.py``).
+Read next: ``prepare.py``, ``passage.py``, ``manifest.py``.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import TYPE_CHECKING, Any
 
 from headwater.log.ddl import to_ddl
 from headwater.views.bases import DRIVER_ROWS_MAX, Base
 from headwater.views.changes import Changes
-from headwater.views.compiler.plan import WEIGHT
-from headwater.views.failure import in_view
 from headwater.views.manifest import Frontier, Manifest, Manifests
-from headwater.views.netting import net
+from headwater.views.passage import Passage, ViewProgress
 from headwater.views.prepare import Prepared, PreparedView
-from headwater.views.sources import SHOWN, Rows, Source, Standing
-from headwater.views.stages import StageRun
-from headwater.views.store import StateStore
+from headwater.views.sources import Source, Standing
+from headwater.views.store import Piles, StateStore
+
+if TYPE_CHECKING:
+    from headwater.views.followers import Followers
 
 TICKS_KEPT = 1000
 PRUNE_TICKS = 100  # looking for files that nobody lists any more
-
-
-@dataclass(frozen=True)
-class ViewProgress:
-    """What one tick did to one view."""
-
-    view: str
-    changes: int
-    rows_read: int
-    actions: int  # Spark jobs asked for
-    seconds: float
 
 
 @dataclass(frozen=True)
@@ -64,30 +53,69 @@ class TickReport:
         return bool(self.views) or self.rows_in > 0
 
 
+@dataclass(frozen=True)
+class Built:
+    """Views that were computed beside the live ones, up to the current tick."""
+
+    prepared: Prepared  # what ticks maintain from now on
+    piles: Piles  # the state of the views that were built
+    born: frozenset[str]  # those that begin anew
+    differences: Mapping[str, Changes]  # of the others: what they have and the live ones had not
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The views that were built."""
+        return self.born | frozenset(self.differences)
+
+
 class Engine:
     """Runs the ticks of one app. One process at a time: a newer engine shuts out an older one."""
 
-    def __init__(self, prepared: Prepared, manifests: Manifests, store: StateStore, followers: Any) -> None:
-        self.prepared = prepared
+    prepared: Prepared
+    manifest: Manifest
+    piles: Piles
+    fresh: set[str]  # views that the next tick fills
+
+    def __init__(self, prepared: Prepared, manifests: Manifests, store: StateStore, followers: Followers) -> None:
         self.manifests = manifests
         self.store = store
         self.followers = followers  # the feed and the serving store: told of each committed tick
         self.epoch = manifests.take_over()
-        self.manifest = _of_these_topics(manifests.current(), prepared.bases)
-        self.piles = store.open(self.manifest, prepared, self.epoch)
-        self.fresh = {name for name in prepared.views if not self._known(prepared.views[name])}
-        self._one_at_a_time = threading.Lock()
+        self.held: int | None = None  # a rebuild reads what was written since this tick: nothing of it may go
+        self._turn, self._one_at_a_time = threading.Lock(), threading.Lock()
         self._pool = ThreadPoolExecutor(max_workers=prepared.threads, thread_name_prefix="headwater-view")
+        self.use(prepared)
+        store.remove_builds(manifests.all_kept, self.epoch)
 
-    def _known(self, view: PreparedView) -> bool:
+    def use(self, prepared: Prepared) -> None:
+        """Let ticks maintain these views from now on, those that the manifest knows from where it left them."""
+        with self.alone():
+            self.manifest = _of_these_topics(self.manifests.current(), prepared.bases)
+            self.prepared = prepared.as_built(self.manifest.views)
+            self.piles = self.store.open(self.manifest, self.prepared, self.epoch)
+            self.fresh = {name for name in self.prepared.views if not self.knows(self.prepared.views[name])}
+
+    def knows(self, view: PreparedView) -> bool:
+        """Whether the manifest has this view, by this query."""
         entry = self.manifest.views.get(view.name)
         return entry is not None and entry["fingerprint"] == view.fingerprint
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """No tick and no swap but the caller's."""
+        # Whoever waits holds the turn: a backlog's ticks, one right after the other, would never let it in.
+        with self._turn:
+            self._one_at_a_time.acquire()
+        try:
+            yield
+        finally:
+            self._one_at_a_time.release()
 
     # One advance
 
     def tick(self, frontier: Frontier | None = None, *, rows_max: int | None = None) -> TickReport:
         """Advance to ``frontier``, or as far as the log and ``rows_max`` allow."""
-        with self._one_at_a_time:  # app.tick() beside app.start() is one process, and no case for an epoch
+        with self.alone():  # app.tick() beside app.start() is one process, and no case for an epoch
             return self._tick(frontier, rows_max)
 
     def _tick(self, frontier: Frontier | None, rows_max: int | None) -> TickReport:
@@ -99,22 +127,46 @@ class Engine:
         rows_in = _distance(begin, stop)
         if rows_in == 0 and not self.fresh:
             return TickReport(self.manifest.tick, 0, time.perf_counter() - began, frontier=stop, behind=behind)
-        self.manifests.check(self.epoch)  # the commit checks again; this saves a process that was shut out the work
-        number = self.manifest.tick + 1
-        self.store.forget()
-        sources = self._bases(stop, number)
-        results, progress = self._views(sources, number)
-        manifest = self._commit(number, stop, rows_in)
+        passage = self._passage(self.prepared.views, self.fresh)
+        progress = passage.run(self._bases(self.prepared, stop, passage.tick), self._pool)
+        manifest = self._commit(self.prepared, self.piles, stop, rows_in, born=self.fresh)
         # Before the followers: when these fail the tick is committed all the same, and its views are not new any more.
         fresh, self.fresh = self.fresh, set()
-        self.followers.follow(manifest, {name: results[name].visible for name in self.prepared.views}, fresh)
-        for view in self.prepared.views.values():
-            view.bench.tidy()
-        self.store.begin_merges(self.piles)
-        if number % PRUNE_TICKS == 0:
-            kept = [found for tick, _ in self.manifests.kept() if (found := self.manifests.at(tick))]
-            self.store.prune(kept, self.piles)
-        return TickReport(number, rows_in, time.perf_counter() - began, tuple(progress), stop, behind)
+        self.followers.follow(manifest, {name: passage.visible[name] for name in self.prepared.views}, fresh)
+        self._keep_house(manifest.tick)
+        return TickReport(manifest.tick, rows_in, time.perf_counter() - began, tuple(progress), stop, behind)
+
+    def swap(self, built: Built) -> TickReport:
+        """Let views take the place of the live ones. The caller has the engine alone.
+
+        Views that read them get the differences, as those of any tick.
+        """
+        began, before = time.perf_counter(), self.manifest
+        rest = {name: view for name, view in built.prepared.views.items() if name not in built.names}
+        passage = self._passage(rest)
+        stop = {name: self._begin(base) for name, base in built.prepared.bases.items()}
+        sources = self._bases(built.prepared, stop, passage.tick)
+        for name, changes in built.differences.items():
+            sources[name] = Source(name, built.prepared.views[name].schema, changes, self.piles[name])
+        progress = passage.run(sources, self._pool)
+        apart = {
+            name: self.store.write_apart(name, changes, passage.tick, self.epoch)
+            for name, changes in built.differences.items()
+            if changes.rows
+        }
+        manifest = self._commit(built.prepared, {**self.piles, **built.piles}, stop, 0, born=built.born, apart=apart)
+        self.fresh = set()
+        visible: dict[str, Changes | Standing] = {name: passage.visible[name] for name in rest}
+        # As after a crash: what the manifest says of them, and not what this process remembers.
+        visible |= {name: Changes.local(self.followers.committed.changes_in(manifest, name)) for name in built.names}
+        self.followers.follow_swap(before, manifest, visible, built.born)
+        self._keep_house(manifest.tick)
+        return TickReport(manifest.tick, 0, time.perf_counter() - began, tuple(progress), stop)
+
+    def _passage(self, views: Mapping[str, PreparedView], fresh: Collection[str] = ()) -> Passage:
+        self.manifests.check(self.epoch)  # the commit checks again; this saves a process that was shut out the work
+        self.store.forget()
+        return Passage(views, self.piles, self.store, tick=self.manifest.tick + 1, epoch=self.epoch, fresh=fresh)
 
     def _target(self, frontier: Frontier | None, rows_max: int | None) -> tuple[dict[str, dict[int, int]], int]:
         """Where this tick ends, and how many rows it leaves behind."""
@@ -142,9 +194,9 @@ class Engine:
 
     # Base relations
 
-    def _bases(self, stop: Mapping[str, Mapping[int, int]], number: int) -> dict[str, Source]:
+    def _bases(self, prepared: Prepared, stop: Mapping[str, Mapping[int, int]], number: int) -> dict[str, Source]:
         sources = {}
-        for name, base in self.prepared.bases.items():
+        for name, base in prepared.bases.items():
             pile = self.piles.get(name)
             changes = base.changes(self._begin(base), stop[name], pile)
             if isinstance(changes, Changes) and changes.rows and not base.keeps_itself:
@@ -152,100 +204,53 @@ class Engine:
             sources[name] = Source(name, base.schema, changes, pile)
         return sources
 
-    # Views
-
-    def _views(self, sources: dict[str, Source], number: int) -> tuple[dict[str, StageResult], list[ViewProgress]]:
-        """Every view, each after what it reads; those that do not wait for each other side by side."""
-        results: dict[str, StageResult] = {}
-        futures: dict[str, Future[ViewProgress]] = {}
-        for name, view in self.prepared.views.items():
-            needed = [futures[other] for other in view.plan.reads if other in futures]
-            futures[name] = self._pool.submit(self._view, view, needed, sources, results, number)
-        errors = [future.exception() for future in futures.values()]
-        for error in errors:
-            if error is not None:
-                raise error
-        return results, [future.result() for future in futures.values()]
-
-    def _view(
-        self, view: PreparedView, needed: list[Future[ViewProgress]], sources: dict[str, Source],
-        results: dict[str, StageResult], number: int,
-    ) -> ViewProgress:  # fmt: skip
-        for future in needed:
-            future.result()
-        began = time.perf_counter()
-        bench = view.bench
-        bench.rows_read = bench.actions = 0
-        for stage in view.plan.stages:
-            own = self.piles.get(stage.name)
-            inputs = {name: sources[name] for name in stage.reads}
-            with in_view(view.declared):
-                run = StageRun(stage, view.shapes[stage.name], inputs, own, bench, fresh=view.name in self.fresh)
-                changes = run.run()
-                if changes.rows and view.keeps[stage.name]:
-                    self.store.write(stage.name, changes, number, self.epoch)
-                result = StageResult(changes, _visible(changes, view.shapes[stage.name].visible))
-            results[stage.name] = result
-            before = None if view.name in self.fresh else own
-            sources[stage.name] = Source(stage.name, view.shapes[stage.name].visible, result.visible, before)
-        done = results[view.plan.stages[-1].name].visible
-        return ViewProgress(view.name, done.rows, bench.rows_read, bench.actions, time.perf_counter() - began)
-
     # Committing
 
-    def _commit(self, number: int, stop: Mapping[str, Mapping[int, int]], rows_in: int) -> Manifest:
-        piles = self.store.next(self.piles, self.prepared, stop)
-        views = {
-            name: {
-                "fingerprint": view.fingerprint,
-                "columns": to_ddl(view.schema),
-                "key": list(view.plan.key),
-                "kind": str(view.plan.kind),
-                "born": number if name in self.fresh else self.manifest.views[name]["born"],
-            }
-            for name, view in self.prepared.views.items()
-        }
-        clock = self.prepared.clock
+    def _commit(
+        self, prepared: Prepared, piles: Piles, stop: Frontier, rows_in: int, *, born: Collection[str],
+        apart: Mapping[str, Any] | None = None,
+    ) -> Manifest:  # fmt: skip
+        number = self.manifest.tick + 1
+        piles = self.store.next(piles, prepared, stop)
         manifest = Manifest(
-            tick=number, epoch=self.epoch, frontier=stop, committed_us=clock.now_us(), views=views, rows_in=rows_in,
-            relations=self.store.describe(piles),
-            topics={name: base.topic.id for name, base in self.prepared.bases.items()},
+            tick=number, epoch=self.epoch, frontier=stop, committed_us=prepared.clock.now_us(), rows_in=rows_in,
+            views={name: self._about(view, number, name in born) for name, view in prepared.views.items()},
+            relations=self.store.describe(piles, prepared),
+            topics={name: base.topic.id for name, base in prepared.bases.items()},
+            apart=apart or {},
         )  # fmt: skip
-        self.manifests.commit(manifest, first_kept=number - TICKS_KEPT)
-        self.manifest, self.piles = manifest, piles
-        self.store.adopt(piles)
+        self.manifests.commit(manifest, first_kept=min(number - TICKS_KEPT, self.held or number))
+        self.manifest, self.piles, self.prepared = manifest, piles, prepared
+        self.store.adopt(piles, prepared)
         return manifest
+
+    def _about(self, view: PreparedView, number: int, born: bool) -> dict[str, Any]:
+        """What the manifest says of a view."""
+        before = {} if born else self.manifest.views[view.name]
+        return {
+            "fingerprint": view.fingerprint,
+            "build": view.build,
+            "columns": to_ddl(view.schema),
+            "key": list(view.plan.key),
+            "kind": str(view.plan.kind),
+            "sql": view.declared.sql,  # so that it can go on while another query takes its place
+            "born": before.get("born", number),
+            # The serving store's name for its table: another one when the view begins anew.
+            "table": view.identity if born else before.get("table", view.fingerprint),
+        }
+
+    def _keep_house(self, number: int) -> None:
+        for view in self.prepared.views.values():
+            view.bench.tidy()
+        self.store.begin_merges(self.piles)
+        if number % PRUNE_TICKS == 0 and self.held is None:
+            self.store.prune(self.manifests.all_kept(), self.piles)
 
     def close(self) -> None:
         """Stop the threads. What was committed stays."""
         self._pool.shutdown(wait=True, cancel_futures=True)
         self.store.close()
         self.followers.close()
-
-
-@dataclass(frozen=True)
-class StageResult:
-    """A stage's changes, as its state and as its readers see them."""
-
-    state: Changes
-    visible: Changes | Standing
-
-
-def _visible(changes: Changes, schema: pa.Schema) -> Changes | Standing:
-    """What readers see of a stage's changes: visible columns, shown rows."""
-    names = [*schema.names, WEIGHT]
-    if changes.schema.names == names or changes.rows == 0:
-        return changes if changes.rows else Changes.nothing(pa.schema([*schema, pa.field(WEIGHT, pa.int64())]))
-    hides = SHOWN in changes.schema.names
-    if changes.table is not None:
-        table = changes.table.filter(pc.field(SHOWN)) if hides else changes.table
-        return Changes.local(net(table.select(names)))
-
-    def build(spark: Any) -> Any:
-        frame = changes.frame(spark)
-        return (frame.where(SHOWN) if hides else frame).select(*(f"`{name}`" for name in names))
-
-    return Standing(Rows(pa.schema([*schema, pa.field(WEIGHT, pa.int64())]), changes.rows, None, build))
 
 
 def _of_these_topics(manifest: Manifest, bases: Mapping[str, Base]) -> Manifest:
@@ -273,4 +278,4 @@ def _distance(start: Frontier, stop: Frontier) -> int:
     )
 
 
-__all__ = ["Engine", "StageResult", "TickReport", "ViewProgress"]
+__all__ = ["Built", "Engine", "TickReport", "ViewProgress"]

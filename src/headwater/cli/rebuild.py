@@ -1,0 +1,102 @@
+"""``headwater view rebuild APP.py VIEW``: a view computed anew, beside the live one.
+
+What it is: runs the app in this process while it rebuilds one view, shows how far that is, and tells what it changed.
+Invariants: until the swap the live view answers; whatever ends the command before it changes nothing. Progress goes to
+stderr, the report to stdout.
+Not here: rebuilding (``views/rebuild.py``).
+Read next: ``views/rebuild.py``, ``app_file.py``.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headwater.cli.app_file import AppFileArgument, app_of
+from headwater.cli.options import JsonOption
+from headwater.cli.output import console, say, write_json
+from headwater.cli.quantities import show_duration_ms
+from headwater.errors import Corruption, ViewFailed
+
+if TYPE_CHECKING:
+    from headwater.app import App
+    from headwater.views.rebuild import RebuildReport
+    from headwater.views.rebuild_progress import RebuildProgress
+
+
+def rebuild(
+    file: AppFileArgument,
+    view: Annotated[str, typer.Argument(metavar="VIEW", help="The view's name.", show_default=False)],
+    as_json: JsonOption = False,
+) -> None:
+    """Compute a view anew from what its inputs hold, beside the live one, then swap.
+
+    This takes the app over and keeps its views up to date meanwhile: another process that runs it ends with status 3.
+    Start it again afterwards.
+
+    [cyan]headwater view rebuild shop.py revenue[/cyan]
+    [cyan]headwater view rebuild shop.py revenue --json[/cyan]
+    """
+    with app_of(file) as app:
+        app.view(view)  # an unknown one is told before Spark is started
+        with _ticking(app), _shown(view, quiet=as_json) as told:
+            report = app.rebuild(view, on_progress=told)
+    if as_json:
+        write_json(asdict(report))
+    else:
+        say(sentence_of(report))
+
+
+@contextmanager
+def _ticking(app: App) -> Iterator[None]:
+    """Ticks go on meanwhile, unless the view that is to be rebuilt is what keeps them from it."""
+    try:
+        app.start()
+    except (Corruption, ViewFailed) as error:
+        console(stderr=True).print(f"no ticks meanwhile: {error.message}", markup=False, soft_wrap=True)
+    try:
+        yield
+    finally:
+        app.stop()
+
+
+@contextmanager
+def _shown(view: str, *, quiet: bool) -> Iterator[Callable[[RebuildProgress], None] | None]:
+    """A bar on stderr, where somebody looks, with the time that is left."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[left]}"))
+    with Progress(*columns, console=console(stderr=True), transient=True) as progress:
+        task = progress.add_task(f"rebuilding {view}", total=1.0, left="")
+
+        def tell(now: RebuildProgress) -> None:
+            seconds = now.seconds_left
+            left = f"{show_duration_ms(1000 * max(1, round(seconds)))} left" if seconds is not None else ""
+            progress.update(task, description=f"rebuilding {view}: {now.step}", completed=now.part, left=left)
+
+        yield tell
+
+
+def sentence_of(report: RebuildReport) -> str:
+    """A report for people.
+
+    >>> from headwater.views.rebuild import RebuildReport
+    >>> sentence_of(RebuildReport(("revenue",), 7, {"revenue": 0}, (), 2, 1.5))
+    'revenue: as it was, in 1.50 s; swapped in with tick 7, after 2 ticks meanwhile'
+    """
+    parts = []
+    for name in report.views:
+        count = report.changes.get(name)
+        what = "filled anew" if count is None else f"{count:,} changes" if count else "as it was"
+        parts.append(f"{name}: {what}")
+    many = report.ticks_meanwhile
+    ticks = f", after {many} tick{'s' * (many != 1)} meanwhile" if many else ""
+    return f"{', '.join(parts)}, in {report.seconds:.2f} s; swapped in with tick {report.tick}{ticks}"

@@ -1,0 +1,110 @@
+"""A passage: the changes of one tick on their way through views.
+
+What it is: ``Passage`` runs the stages of some views, each view after those that it reads, and writes their changes.
+Ticks, the first fill of a view and a rebuild beside the live one all pass here.
+Invariants: what is written counts for nothing until somebody commits it; a view that fails lets the others finish, and
+then the whole passage fails.
+Not here: what the inputs are, and committing (``tick.py``, ``rebuild.py``); a single stage (``stages.py``).
+Read next: ``stages.py``, ``tick.py``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.views.changes import Changes
+from headwater.views.compiler.plan import WEIGHT, Stage
+from headwater.views.failure import in_view
+from headwater.views.netting import net
+from headwater.views.prepare import PreparedView
+from headwater.views.sources import SHOWN, Rows, Source, Standing
+from headwater.views.stages import StageRun
+from headwater.views.store import Piles, StateStore
+
+
+@dataclass(frozen=True)
+class ViewProgress:
+    """What one tick did to one view."""
+
+    view: str
+    changes: int
+    rows_read: int
+    actions: int  # Spark jobs asked for
+    seconds: float
+
+
+class Passage:
+    """Some views in one tick. ``visible`` has, after ``run``, what each stage shows to its readers."""
+
+    def __init__(
+        self, views: Mapping[str, PreparedView], piles: Piles, store: StateStore, *, tick: int, epoch: int,
+        fresh: Collection[str] = (), on_stage: Callable[[Stage], None] | None = None,
+    ) -> None:  # fmt: skip
+        self.views = views  # each behind those that it reads
+        self.piles = piles  # before the tick
+        self.store = store
+        self.tick = tick
+        self.epoch = epoch
+        self.fresh = fresh  # these have seen nothing yet: everything that is there has just come
+        self.on_stage = on_stage
+        self.visible: dict[str, Changes | Standing] = {}
+
+    def run(self, sources: dict[str, Source], pool: ThreadPoolExecutor | None = None) -> list[ViewProgress]:
+        """Run them, in this thread or side by side in a pool. ``sources`` are their inputs; the views are added."""
+        if pool is None:
+            return [self._view(view, [], sources) for view in self.views.values()]
+        futures: dict[str, Future[ViewProgress]] = {}
+        for name, view in self.views.items():
+            needed = [futures[other] for other in view.plan.reads if other in futures]
+            futures[name] = pool.submit(self._view, view, needed, sources)
+        for error in [future.exception() for future in futures.values()]:
+            if error is not None:
+                raise error
+        return [future.result() for future in futures.values()]
+
+    def _view(self, view: PreparedView, needed: list[Future[ViewProgress]], sources: dict[str, Source]) -> ViewProgress:
+        for future in needed:
+            future.result()
+        began = time.perf_counter()
+        bench = view.bench
+        bench.rows_read = bench.actions = 0
+        fresh = view.name in self.fresh
+        for stage in view.plan.stages:
+            if self.on_stage is not None:
+                self.on_stage(stage)
+            own = self.piles.get(stage.name)
+            shape = view.shapes[stage.name]
+            inputs = {name: sources[name] for name in stage.reads}
+            with in_view(view.declared):
+                changes = StageRun(stage, shape, inputs, own, bench, fresh=fresh).run()
+                if changes.rows and view.keeps[stage.name]:
+                    self.store.write(stage.name, changes, self.tick, self.epoch)
+                shown = _visible(changes, shape.visible)
+            self.visible[stage.name] = shown
+            sources[stage.name] = Source(stage.name, shape.visible, shown, None if fresh else own)
+        changed = self.visible[view.name].rows
+        return ViewProgress(view.name, changed, bench.rows_read, bench.actions, time.perf_counter() - began)
+
+
+def _visible(changes: Changes, schema: pa.Schema) -> Changes | Standing:
+    """What readers see of a stage's changes: visible columns, shown rows."""
+    names = [*schema.names, WEIGHT]
+    if changes.schema.names == names or changes.rows == 0:
+        return changes if changes.rows else Changes.nothing(pa.schema([*schema, pa.field(WEIGHT, pa.int64())]))
+    hides = SHOWN in changes.schema.names
+    if changes.table is not None:
+        table = changes.table.filter(pc.field(SHOWN)) if hides else changes.table
+        return Changes.local(net(table.select(names)))
+
+    def build(spark: Any) -> Any:
+        frame = changes.frame(spark)
+        return (frame.where(SHOWN) if hides else frame).select(*(f"`{name}`" for name in names))
+
+    return Standing(Rows(pa.schema([*schema, pa.field(WEIGHT, pa.int64())]), changes.rows, None, build))

@@ -1,0 +1,347 @@
+"""Views that are computed anew beside the live ones.
+
+What it is: rebuilds of sound, wrong and damaged views, while ticks go on; queries that were changed; what goes wrong.
+Invariants: the live views answer and move until the swap; after it every view is what its query gives, and the serving
+store and the change feed agree; what fails leaves everything as it was, and nothing behind.
+Not here: crashes (``tests/crash/test_views_rebuild_killed.py``).
+Read next: ``headwater/views/rebuild.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from typer.testing import CliRunner
+
+import headwater as hw
+from headwater.cli.main import app as command_line
+from headwater.errors import Conflict, Corruption, Fenced, OffsetOutOfRange, UnknownView, ViewFailed
+from headwater.views import migration, rebuild
+from headwater.views.changes import Changes
+from headwater.views.rebuild import Rebuild
+from headwater.views.rebuild_progress import RebuildProgress
+from headwater.views.stages import StageRun
+from headwater.views.store import BUILD, folder_name
+
+pytestmark = pytest.mark.usefixtures("spark")
+REVENUE = (
+    "SELECT u.country, sum(o.amount) AS revenue, count(*) AS orders "
+    "FROM orders o JOIN users u ON o.user_id = u.id GROUP BY u.country"
+)
+TOTAL = "SELECT sum(revenue) AS revenue, count(*) AS countries FROM revenue"
+SEEN = "SELECT v.user_id, max(v.pages) AS pages, min(u.country) AS country FROM visits v LEFT JOIN users u ON v.user_id = u.id GROUP BY v.user_id"  # noqa: E501
+
+
+def declare(home: Path, revenue: str = REVENUE) -> hw.App:
+    """Views of several kinds, one over another, over tables and over a topic without a key."""
+    app = hw.App("shop", home=home)
+    app.table("orders", "id BIGINT, user_id BIGINT, amount BIGINT", key="id")
+    app.table("users", "id BIGINT, country STRING", key="id")
+    app.topic("visits", "user_id BIGINT, pages INT")
+    app.view("revenue", revenue)
+    app.view("total", TOTAL)
+    app.view("seen", SEEN)
+    return app
+
+
+def shop(home: Path) -> hw.App:
+    """A shop after two ticks."""
+    app = declare(home)
+    app.table("users").upsert([{"id": n, "country": "DE" if n % 2 else "FR"} for n in range(6)])
+    app.table("orders").upsert([{"id": n, "user_id": n % 7, "amount": n} for n in range(60)])
+    app.topic("visits").append([{"user_id": n % 8, "pages": n} for n in range(20)])
+    app.tick()
+    tick(app, 1)
+    return app
+
+
+def change(app: hw.App, step: int) -> hw.Token:
+    """A little of everything: new rows, corrections, a delete."""
+    app.table("orders").upsert(
+        [{"id": 100 + step, "user_id": step % 6, "amount": 1000}, {"id": step, "user_id": 1, "amount": 5}]
+    )
+    app.table("orders").delete([{"id": 30 + step}])
+    app.topic("visits").append([{"user_id": step % 8, "pages": 90 + step}])
+    return app.table("users").upsert([{"id": step % 6, "country": f"C{step % 3}"}])
+
+
+def tick(app: hw.App, step: int) -> int:
+    change(app, step)
+    return app.tick().tick
+
+
+def ticks(app: hw.App, steps: Iterable[int]) -> None:
+    for step in steps:
+        tick(app, step)
+
+
+def rows(table: pa.Table) -> list[tuple[Any, ...]]:
+    return sorted((tuple(row.values()) for row in table.to_pylist()), key=repr)
+
+
+def served(app: hw.App, view: str) -> list[tuple[Any, ...]]:
+    return rows(app.operation.serving.query(f'SELECT * FROM "{view}"'))
+
+
+def fed(app: hw.App, view: str, from_tick: int | None = None) -> list[tuple[Any, ...]]:
+    """What a reader of the feed has made of it."""
+    held: list[tuple[Any, ...]] = []
+    for table in app.view(view).changes(from_tick):
+        for row in table.to_pylist():
+            values = tuple(value for name, value in row.items() if not name.startswith("_"))
+            came = row["_change_type"] in ("insert", "update_postimage")
+            held.append(values) if came else held.remove(values)
+    return sorted(held, key=repr)
+
+
+def assert_sound(app: hw.App) -> None:
+    """Every view is what its query gives; the serving store and the feed say the same; nothing half-built is left."""
+    assert all(found.equal for found in app.operation.verify())
+    for view in app.views:
+        state = rows(view.rows())
+        assert served(app, view.name) == state
+        assert fed(app, view.name) == state
+    assert builds(app) <= listed(app)
+
+
+def builds(app: hw.App) -> set[str]:
+    return {place.name for place in app.operation.folder.iterdir() if BUILD.fullmatch(place.name)}
+
+
+def listed(app: hw.App) -> set[str]:
+    kept = app.operation.manifests.all_kept()
+    return {folder_name(name, entry["identity"]) for each in kept for name, entry in each.relations.items()}
+
+
+@contextmanager
+def after_filling(work: Callable[[], Any]) -> Iterator[None]:
+    """Do something when a rebuild has filled its views and not yet looked for what came meanwhile."""
+    fill = Rebuild._fill
+
+    def fill_and_work(self: Rebuild) -> None:
+        fill(self)
+        work()
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Rebuild, "_fill", fill_and_work)
+        yield
+
+
+# The same query
+
+
+def test_a_rebuild_of_a_sound_view_shows_nowhere(tmp_path: Path) -> None:
+    with shop(tmp_path) as app:
+        before = {view.name: rows(view.rows()) for view in app.views}
+        old = listed(app)
+        for place, view in enumerate(before):
+            told: list[RebuildProgress] = []
+
+            report = app.rebuild(view, on_progress=told.append)
+
+            assert (report.views, report.tick, report.changes, report.born) == ((view,), 3 + place, {view: 0}, ())
+            assert [now.part for now in told] == sorted(now.part for now in told)
+        assert {view.name: rows(view.rows()) for view in app.views} == before
+        assert all(list(view.changes(from_tick=3)) == [] for view in app.views)
+        assert builds(app) == listed(app) - old
+        tick(app, 2)
+        assert_sound(app)
+
+
+@pytest.mark.parametrize("driver_rows_max", [rebuild.DRIVER_ROWS_MAX, 0], ids=["on the driver", "by Spark"])
+def test_ticks_go_on_meanwhile_and_are_caught_up_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, driver_rows_max: int
+) -> None:
+    monkeypatch.setattr(rebuild, "DRIVER_ROWS_MAX", driver_rows_max)
+    with shop(tmp_path) as app:
+        for place, view in enumerate(["revenue", "seen", "total"]):
+            steps = range(3 * place + 2, 3 * place + 5)
+            with after_filling(partial(ticks, app, steps)):
+                report = app.rebuild(view)
+
+            assert (report.changes, report.born, report.ticks_meanwhile) == ({view: 0}, (), 3)
+        tick(app, 20)
+        assert_sound(app)
+
+
+@contextmanager
+def wrongly(spoil: Callable[[pa.Table], pa.Table]) -> Iterator[None]:
+    """What comes into view revenue is spoilt, as by a bug of the past."""
+    run = StageRun.run
+
+    def run_and_spoil(self: StageRun) -> Changes:
+        changes = run(self)
+        if self.stage.name != "revenue" or changes.table is None:
+            return changes
+        come = pc.greater(changes.table["_weight"], 0)
+        left = changes.table.filter(pc.invert(come))
+        return Changes.local(pa.concat_tables([left, spoil(changes.table.filter(come))]))
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(StageRun, "run", run_and_spoil)
+        yield
+
+
+def test_a_wrong_view_is_put_right_and_its_readers_and_the_feed_get_the_difference(tmp_path: Path) -> None:
+    with shop(tmp_path) as app:
+        with wrongly(lambda come: come.set_column(1, come.schema.field(1), pc.add(come.column(1), 1))):
+            last = tick(app, 2)
+        assert {each.view: each.equal for each in app.operation.verify()} == {
+            "revenue": False,
+            "total": False,
+            "seen": True,
+        }
+
+        report = app.rebuild("revenue")
+
+        assert (report.views, report.born) == (("revenue",), ())
+        (differences,) = app.view("revenue").changes(from_tick=last + 1)
+        assert set(differences["_change_type"].to_pylist()) == {"update_preimage", "update_postimage"}
+        assert report.changes == {"revenue": differences.num_rows}
+        assert_sound(app)
+        tick(app, 3)
+        assert_sound(app)
+
+
+def test_a_view_that_the_serving_store_refuses_is_served_again(tmp_path: Path) -> None:
+    with shop(tmp_path) as app:
+        with wrongly(lambda come: pa.concat_tables([come, come])), pytest.raises(Corruption, match="the same key"):
+            tick(app, 2)
+
+        app.rebuild("revenue")
+
+        assert served(app, "revenue") == rows(app.view("revenue").rows())
+        assert all(found.equal for found in app.operation.verify())
+        assert app.operation.serving.tick == app.operation.manifests.tick()
+
+
+def test_a_view_whose_files_are_damaged_begins_anew_with_its_readers(tmp_path: Path) -> None:
+    with shop(tmp_path) as app:
+        entry = app.operation.manifests.current().relations["revenue"]
+        folder = app.operation.folder / folder_name("revenue", entry["identity"])
+        with (folder / entry["runs"][0]["files"][0][0]).open("r+b") as file:
+            file.write(b"nonsense")
+        with pytest.raises(Corruption):
+            app.view("revenue").rows()
+
+        report = app.rebuild("revenue")
+
+        assert (report.views, report.born) == (("revenue", "total"), ("revenue", "total"))
+        for view in report.views:
+            with pytest.raises(OffsetOutOfRange, match="declared anew at tick 3"):
+                list(app.view(view).changes(from_tick=3))
+        assert_sound(app)
+        tick(app, 2)
+        app.rebuild("revenue")
+        assert_sound(app)
+
+
+# Another query
+
+
+def test_a_changed_query_is_filled_beside_the_old_one_which_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migration, "BESIDE_ROWS_MIN", 0)
+    shop(tmp_path).close()
+    go_on = threading.Event()
+    with declare(tmp_path, REVENUE.replace("sum(o.amount)", "-sum(o.amount)")) as app:
+        app.table("shops", "id BIGINT, country STRING", key="id").upsert([{"id": 1, "country": "DE"}])
+        app.view("shops_by_country", "SELECT country, count(*) AS shops FROM shops GROUP BY country")
+        with after_filling(lambda: go_on.wait(240)):
+            app.start()
+            token = change(app, 2)
+            old = rows(app.query("SELECT * FROM revenue", at_least=token, timeout=240))
+            computed = app.query(REVENUE, timeout=240)
+            moved = app.operation.manifests.tick()
+            go_on.set()
+            report = app.rebuild("revenue")
+        app.stop()
+
+        assert old == rows(computed)
+        assert set(report.born) == {"revenue", "total", "shops_by_country"}
+        assert report.tick > moved
+        assert all(row[1] <= 0 for row in rows(app.view("revenue").rows()))
+        with pytest.raises(OffsetOutOfRange, match="declared anew"):
+            list(app.view("total").changes(from_tick=moved))
+        tick(app, 3)
+        assert_sound(app)
+
+
+def test_a_changed_query_that_cannot_be_computed_leaves_the_old_one(tmp_path: Path) -> None:
+    with shop(tmp_path) as app:
+        before = served(app, "revenue")
+    with declare(tmp_path, REVENUE.replace("sum(o.amount)", "sum(o.amount div (o.id - 1))")) as app:
+        for _ in range(2):
+            with pytest.raises(ViewFailed):
+                app.rebuild("revenue")
+
+        assert served(app, "revenue") == before
+        assert builds(app) == set()
+    with declare(tmp_path) as app:
+        tick(app, 2)
+        assert_sound(app)
+
+
+# What goes wrong
+
+
+def test_only_one_rebuild_at_a_time_and_whoever_stops_it_stops_it_whole(tmp_path: Path) -> None:
+    with shop(tmp_path) as app:
+        before = app.operation.manifests.current()
+
+        def again() -> None:
+            with pytest.raises(Conflict, match="being rebuilt already"):
+                app.rebuild("seen")
+            raise KeyboardInterrupt
+
+        def stop(_: Any) -> None:
+            raise KeyboardInterrupt
+
+        with after_filling(again), pytest.raises(KeyboardInterrupt):
+            app.rebuild("revenue")
+        waiting = threading.Event()
+        with after_filling(lambda: waiting.wait(0.5)), pytest.raises(KeyboardInterrupt):
+            app.rebuild("revenue", on_progress=stop)
+
+        assert app.operation.manifests.current() == before
+        assert builds(app) == set()
+        assert app.rebuild("revenue").tick == before.tick + 1
+        assert_sound(app)
+
+
+def test_a_rebuild_that_was_shut_out_changes_nothing(tmp_path: Path) -> None:
+    with shop(tmp_path) as first, declare(tmp_path) as second:
+        with after_filling(lambda: tick(second, 2)), pytest.raises(Fenced):
+            first.rebuild("revenue")
+
+        assert builds(second) == set()
+        assert_sound(second)
+
+
+def test_the_command_rebuilds_and_tells_what_it_did(tmp_path: Path) -> None:
+    shop(tmp_path / "home").close()
+    file = tmp_path / "shop.py"
+    file.write_text(
+        f"from tests.spark.test_views_rebuild import declare\n\napp = declare({str(tmp_path / 'home')!r})\n"
+    )
+
+    told = CliRunner().invoke(command_line, ["view", "rebuild", str(file), "revenue"])
+    machine = CliRunner().invoke(command_line, ["view", "rebuild", str(file), "seen", "--json"])
+    unknown = CliRunner().invoke(command_line, ["view", "rebuild", str(file), "revenu", "--json"])
+
+    assert told.stdout.startswith("revenue: as it was, in ")
+    assert "swapped in with tick 3" in told.stdout
+    report = json.loads(machine.stdout)
+    assert (report["views"], report["tick"], report["changes"], report["born"]) == (["seen"], 4, {"seen": 0}, [])
+    assert unknown.exit_code == UnknownView.exit_status
+    assert "revenue" in json.loads(unknown.stderr)["hint"]
