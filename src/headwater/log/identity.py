@@ -53,8 +53,6 @@ def _quick_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
 def comparable(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     """A column that Arrow can group by and encode, with equal values exactly where SQL has equal ones.
 
-    Within one column, that is: another column of the same type may be encoded otherwise.
-
     >>> comparable(pa.array([-0.0, 1.5])).to_pylist()
     [0.0, 1.5]
     """
@@ -62,8 +60,6 @@ def comparable(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray
     if kinds.is_floating(arrow):
         number = pc.add(column, pa.scalar(0.0, arrow))  # -0.0 + 0.0 is 0.0
         return pc.if_else(pc.is_nan(number), pa.scalar(float("nan"), arrow), number)  # a NaN has many bit patterns
-    if kinds.is_list(arrow) and not len(pc.list_flatten(column)):
-        return pc.list_value_length(column)  # nothing inside, as a rule: be quick
     if kinds.is_nested(arrow):
         values = (None if value is None else canonical(value) for value in column.to_pylist())
         return pa.array(values, pa.binary(), size=len(column))

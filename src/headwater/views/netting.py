@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as kinds
 
 from headwater.log.identity import comparable
 from headwater.views.compiler.plan import WEIGHT
@@ -30,7 +31,7 @@ def net(table: pa.Table) -> pa.Table:
     columns = [column for at, column in enumerate(table.columns) if at != place]
     names = [str(at) for at in range(len(columns))]
     rows = pa.array(np.arange(table.num_rows))
-    keys = [comparable(column) for column in columns]
+    keys = [_grouped_by(column) for column in columns]
     grouping = pa.Table.from_arrays([*keys, table.column(place), rows], [*names, "weight", "row"])
     sums = grouping.group_by(names, use_threads=False).aggregate([("weight", "sum"), ("row", "min")])
     sums = sums.filter(pc.not_equal(sums.column("weight_sum"), 0))
@@ -50,3 +51,10 @@ def distinct(table: pa.Table) -> pa.Table:
     """
     ones = pa.array(np.ones(table.num_rows, np.int64))
     return net(table.append_column(WEIGHT, ones)).drop_columns([WEIGHT])
+
+
+def _grouped_by(column: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """What to group by. An accumulator keeps a list that is empty as a rule: then its length says it all."""
+    if kinds.is_list(column.type) and not len(pc.list_flatten(column)):
+        return pc.list_value_length(column)
+    return comparable(column)
