@@ -49,6 +49,11 @@ class Ticks:
         self.feed = Feed("revenue", Committed(self.manifests, self.folder, log.files), self.store.wait)
         self.born = 1
 
+    def declare_anew(self) -> None:
+        """The next tick fills the view from nothing."""
+        self.born = self.manifests.tick() + 1
+        self.pile = Pile(self.pile.folder, SCHEMA, files=self.pile.files)
+
     def commit(self, *rows: Row, first_kept: int = 0, declared: bool = True) -> None:
         tick = self.manifests.tick() + 1
         if rows:
@@ -157,7 +162,7 @@ def test_a_follower_is_woken_tick_by_tick(ticks: Ticks) -> None:
 
 def test_a_view_that_is_declared_later_begins_with_all_its_rows(ticks: Ticks) -> None:
     ticks.commit(declared=False)
-    ticks.born = 2
+    ticks.declare_anew()
     ticks.commit(("DE", 1, 1), ("FR", 2, 1))
 
     assert [kinds(table) for table in ticks.feed.changes()] == [[("DE", 1, "insert"), ("FR", 2, "insert")]]
@@ -181,7 +186,7 @@ def test_a_view_that_is_declared_anew_is_not_mixed_with_what_it_was(ticks: Ticks
 
 def test_a_resume_just_where_a_view_was_declared_anew_is_told_and_a_new_reader_is_not(ticks: Ticks) -> None:
     ticks.commit(("DE", 1, 1))
-    ticks.born = 2
+    ticks.declare_anew()
     ticks.commit(("DE", 10, 1))
 
     with pytest.raises(OffsetOutOfRange, match="declared anew"):
