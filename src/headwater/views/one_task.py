@@ -64,7 +64,8 @@ def _wrap(select: exp.Select, alias: str) -> None:
         if found.table.lower() in inside:
             name = found.name if found.table.startswith(JOINED) else f"{found.table}.{found.name}".lower()
             outputs[name] = named(found.copy(), name)
-            found.replace(column(alias, name))
+            output = found.parent is select and found.arg_key == "expressions"
+            found.replace(named(column(alias, name), found.name) if output else column(alias, name))
     inner = exp.Select(expressions=list(outputs.values()) or [named(exp.Literal.number(1), "nothing")])
     inner.set("from_", exp.From(this=first))
     inner.set("joins", [join])
