@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -11,11 +10,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headwater.log.home import Log
+from headwater.views.session import DEFAULTS, start_session
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+# The session that an app starts, but for two things. Every test runs other queries, each a few times: Java's second
+# compiler would work on one core all along for code that is hardly run again.
+SETTINGS = {
+    "spark.master": "local[2]",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.extraJavaOptions": DEFAULTS["spark.driver.extraJavaOptions"] + " -XX:TieredStopAtLevel=1",
+}
 
 
 @pytest.fixture(scope="session")
@@ -23,22 +31,8 @@ def spark() -> Iterator[SparkSession]:
     # Without it the workers run whatever "python3" is on the PATH, which may not have this package.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    from pyspark.sql import SparkSession
-
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("headwater-tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .getOrCreate()
-    )
+    session = start_session("tests", SETTINGS)
     session.sparkContext.setLogLevel("ERROR")
-    # PySpark logs every analysis error as a page of JSON; the tests provoke some on purpose.
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
     yield session
     session.stop()
 
