@@ -22,7 +22,7 @@ from tests.crash.ledger import many
 from tests.crash.tick_points import COMMITS, Mortal, Points
 from tests.crash.view_shop import VIEWS, Replay, Shop, declare, judge, judge_from_the_beginning
 
-DEATHS = 12
+DEATHS = 8
 
 
 def unlisted_builds(app: hw.App) -> set[str]:

@@ -25,7 +25,8 @@ from typer.testing import CliRunner
 import headwater as hw
 from headwater.cli.main import app as command_line
 from headwater.errors import Conflict, Corruption, Fenced, OffsetOutOfRange, UnknownView, ViewFailed
-from headwater.views import migration, rebuild
+from headwater.views import migration, rebuild, store
+from headwater.views import tick as engine
 from headwater.views.changes import Changes
 from headwater.views.rebuild import Rebuild
 from headwater.views.rebuild_progress import RebuildProgress
@@ -107,9 +108,7 @@ def assert_sound(app: hw.App) -> None:
     """Every view is what its query gives; the serving store and the feed say the same; nothing half-built is left."""
     assert all(found.equal for found in app.operation.verify())
     for view in app.views:
-        state = rows(view.rows())
-        assert served(app, view.name) == state
-        assert fed(app, view.name) == state
+        assert served(app, view.name) == fed(app, view.name)
     assert builds(app) <= listed(app)
 
 
@@ -139,9 +138,11 @@ def after_filling(work: Callable[[], Any]) -> Iterator[None]:
 # The same query
 
 
-def test_a_rebuild_of_a_sound_view_shows_nowhere(tmp_path: Path) -> None:
+def test_a_rebuild_of_a_sound_view_shows_nowhere_and_the_old_state_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with shop(tmp_path) as app:
-        before = {view.name: rows(view.rows()) for view in app.views}
+        before = {view.name: served(app, view.name) for view in app.views}
         old = listed(app)
         for place, view in enumerate(before):
             told: list[RebuildProgress] = []
@@ -150,25 +151,31 @@ def test_a_rebuild_of_a_sound_view_shows_nowhere(tmp_path: Path) -> None:
 
             assert (report.views, report.tick, report.changes, report.born) == ((view,), 3 + place, {view: 0}, ())
             assert [now.part for now in told] == sorted(now.part for now in told)
-        assert {view.name: rows(view.rows()) for view in app.views} == before
+        assert {view.name: served(app, view.name) for view in app.views} == before
         assert all(list(view.changes(from_tick=3)) == [] for view in app.views)
         assert builds(app) == listed(app) - old
         tick(app, 2)
         assert_sound(app)
 
+        monkeypatch.setattr(engine, "TICKS_KEPT", 1)
+        monkeypatch.setattr(engine, "PRUNE_TICKS", 1)
+        monkeypatch.setattr(store, "UNLISTED_SECONDS_MAX", -60)
+        ticks(app, [3, 4])
+        now = {place.name for place in app.operation.folder.glob("*-*") if any(place.glob("*.parquet"))}
+        assert now == listed(app)
 
-@pytest.mark.parametrize("driver_rows_max", [rebuild.DRIVER_ROWS_MAX, 0], ids=["on the driver", "by Spark"])
-def test_ticks_go_on_meanwhile_and_are_caught_up_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, driver_rows_max: int
-) -> None:
-    monkeypatch.setattr(rebuild, "DRIVER_ROWS_MAX", driver_rows_max)
+
+def test_ticks_go_on_meanwhile_and_are_caught_up_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_the_driver, by_spark = rebuild.DRIVER_ROWS_MAX, 0
     with shop(tmp_path) as app:
-        for place, view in enumerate(["revenue", "seen", "total"]):
-            steps = range(3 * place + 2, 3 * place + 5)
-            with after_filling(partial(ticks, app, steps)):
+        for number, (view, rows_max) in enumerate(
+            [("revenue", on_the_driver), ("total", on_the_driver), ("total", by_spark), ("seen", by_spark)]
+        ):
+            monkeypatch.setattr(rebuild, "DRIVER_ROWS_MAX", rows_max)
+            with after_filling(partial(ticks, app, [2 * number + 2, 2 * number + 3])):
                 report = app.rebuild(view)
 
-            assert (report.changes, report.born, report.ticks_meanwhile) == ({view: 0}, (), 3)
+            assert (report.changes, report.born, report.ticks_meanwhile) == ({view: 0}, (), 2)
         tick(app, 20)
         assert_sound(app)
 
