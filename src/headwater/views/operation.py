@@ -103,11 +103,8 @@ class Operation:
         self._use_declared()
         return self.engine.tick(rows_max=rows_max)
 
-    def start(self, *, on_tick: Callable[[TickReport], None] | None = None) -> None:
+    def start(self, *, on_tick: Callable[[TickReport], None] | None = None) -> Runner:
         """Let Structured Streaming tick, in the background."""
-        self._start(on_tick)
-
-    def _start(self, on_tick: Callable[[TickReport], None] | None) -> Runner:
         from headwater.views.migration import BESIDE_ROWS_MIN, Migration, rows_to_read
         from headwater.views.runner import Runner
 
@@ -127,7 +124,7 @@ class Operation:
     def run(self, *, timeout: float | None = None, on_tick: Callable[[TickReport], None] | None = None) -> None:
         """Tick until interrupted."""
         try:
-            self._start(on_tick).wait(timeout)
+            self.start(on_tick=on_tick).wait(timeout)
             if self._migration is not None:
                 self._migration.check()
         except KeyboardInterrupt:

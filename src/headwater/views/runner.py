@@ -137,6 +137,11 @@ class Runner:
             raise self.error or error from error
         return True if timeout is None else bool(ended)
 
+    def settle(self) -> None:
+        """Wait until everything appended so far was ticked, and Spark has written that down."""
+        if self._query is not None:
+            self._query.processAllAvailable()
+
     def stop(self) -> None:
         """Stop after the running tick. When it is called by that tick (``on_tick``): as soon as it has returned."""
         self._stopping.set()
