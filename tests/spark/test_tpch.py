@@ -6,10 +6,12 @@ import itertools
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 import pytest
 
 import headwater as hw
+from headwater.views import sizes
 from tests.workloads.loading import History, Loaded
 from tests.workloads.oracle import Oracle
 from tests.workloads.tables import Changes, Tick
@@ -39,7 +41,8 @@ def history(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Hi
         for _ in itertools.repeat(None, TICKS):
             yield refresh.tick(ORDERS_EACH_TICK)
 
-    with hw.App("tpch", home=folder / "home") as app:
+    # The first load is more than one task may have, the refreshes are less.
+    with hw.App("tpch", home=folder / "home") as app, patch.object(sizes, "TASK_ROWS_MAX", 20_000):
         return Loaded(app, oracle).play(QUERIES, ticks())
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Sequence
+from unittest.mock import patch
 
 from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ from pyspark.sql import SparkSession
 
 import headwater as hw
 from headwater.errors import ViewFailed
+from headwater.views import sizes
 from headwater.views.compiler.plan import Relation
 from tests.compiler.queries import View, views
 from tests.compiler.schemas import Change, relations, ticks
@@ -32,6 +34,13 @@ few = settings(
     suppress_health_check=list(HealthCheck),
 )
 
+# As few rows go, as middling ones go (looked up, but too many for one task), and as many go: read by Spark throughout.
+WAYS = (
+    {},
+    {"TASK_ROWS_MAX": 2, "LOCAL_ROWS_MAX": 1},
+    {"TASK_ROWS_MAX": 0, "LOCAL_ROWS_MAX": 0, "LOOKUP_KEYS_MAX": 0, "SETTLED_ROWS_MAX": 0},
+)
+
 
 @few
 @given(st.data())
@@ -40,8 +49,9 @@ def test_views_are_their_queries_over_the_log_after_every_tick(spark: SparkSessi
     tables = data.draw(relations(), label="tables")
     declared = data.draw(views(tables, most=8), label="views")
     happening = data.draw(ticks(tables, most=3), label="ticks")
+    way = data.draw(st.sampled_from(WAYS), label="way")
 
-    with hw.App("random", home=tempfile.mkdtemp()) as app:
+    with hw.App("random", home=tempfile.mkdtemp()) as app, patch.multiple(sizes, **way):
         check(app, tables, declared, happening)
 
 

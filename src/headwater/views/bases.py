@@ -19,13 +19,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.log.topic import Topic
+from headwater.views import sizes
 from headwater.views.changes import Changes
 from headwater.views.compiler.plan import WEIGHT, Relation
 from headwater.views.equality import matching, row_numbers, weighted
 from headwater.views.native import read_range
 from headwater.views.netting import net
 from headwater.views.shapes import columns_of
-from headwater.views.sources import LOCAL_ROWS_MAX, Rows, Standing
+from headwater.views.sources import Rows, Standing
 from headwater.views.workbench import with_weight
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class Base:
 
     def _added(self, start: Mapping[int, int], stop: Mapping[int, int], count: int) -> Changes | Standing:
         begin = {number: start.get(number, 0) for number in stop}
-        if count <= LOCAL_ROWS_MAX:
+        if count <= sizes.TASK_ROWS_MAX:
             return Changes.local(weighted(self._read(begin, stop, self.schema.names), 1))
 
         def build(spark: SparkSession) -> DataFrame:

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.errors import Conflict, Corruption
-from headwater.views import bags
+from headwater.views import bags, sizes
 from headwater.views.changes import Changes
 from headwater.views.committed import visible
 from headwater.views.compiler.plan import WEIGHT
@@ -35,7 +35,7 @@ from headwater.views.prepare import Prepared, PreparedView
 from headwater.views.rebuild_progress import Progress
 from headwater.views.runs import Run, verify_run
 from headwater.views.scans import scan
-from headwater.views.sources import LOCAL_ROWS_MAX, SHOWN, Rows, Source, Standing
+from headwater.views.sources import SHOWN, Rows, Source, Standing
 from headwater.views.store import Piles, StateStore, pile_of
 from headwater.views.tick import Built, Engine
 from headwater.views.workbench import Workbench, with_weight
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 TICKS_LEFT = 1
 # Ticks may come as fast as they are caught up with: after so many rounds they wait, however many are left.
 ROUNDS_MAX = 10
-DRIVER_ROWS_MAX = 10 * LOCAL_ROWS_MAX
+DRIVER_ROWS_MAX = sizes.SETTLED_ROWS_MAX
 
 
 @dataclass(frozen=True)

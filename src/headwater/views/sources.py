@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.views import bags
+from headwater.views import bags, sizes
 from headwater.views.changes import Changes
 from headwater.views.compiler.plan import WEIGHT
 from headwater.views.equality import expand, matching
@@ -28,10 +28,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SHOWN = "_shown"
-# So many rows travel inside a query's plan as a local relation; more are read from files.
-LOCAL_ROWS_MAX = 20_000
-# Beyond so many keys, or a good part of the pile, Spark's scan is quicker than looking up on the driver.
-LOOKUP_KEYS_MAX = 50_000
 
 
 @dataclass
@@ -65,7 +61,7 @@ class Rows:
         if self.count == 0:
             return other
         total = self.count + other.count
-        if self.local is not None and other.local is not None and total <= 4 * LOCAL_ROWS_MAX:
+        if self.local is not None and other.local is not None and total <= sizes.TASK_ROWS_MAX:
             return Rows(self.schema, total, pa.concat_tables([self.local, other.local]))
         return Rows(self.schema, total, None, lambda spark: self.frame(spark).unionByName(other.frame(spark)))
 
@@ -136,7 +132,7 @@ class Source:
         names = [*columns, WEIGHT]
         shape = self.weighted_schema(columns)
         table = self.changes.table
-        if table is not None and table.num_rows <= LOCAL_ROWS_MAX:
+        if table is not None and table.num_rows <= sizes.TASK_ROWS_MAX:
             return Rows.of(table.select(names).cast(shape))
         return Rows(shape, self.changes.rows, None, lambda spark: self.changes.frame(spark).select(*_quoted(names)))
 
@@ -145,25 +141,35 @@ class Source:
         shape = self.weighted_schema(columns)
         if self.pile is None or self.pile.rows == 0:
             return Rows.of(shape.empty_table())
-        if lookup and keys is not None and self.worth_looking_up(keys.num_rows):
-            return Rows.of(self._looked_up(lookup, keys, columns).cast(shape))
+        if lookup and keys is not None:
+            if self.worth_looking_up(keys.num_rows):
+                return Rows.of(self._looked_up(lookup, keys, columns).cast(shape))
+            if self.pile.rows <= sizes.TASK_ROWS_MAX:
+                return self._once("here", columns, self._here)
         return self._once("before", columns, self._before)
 
+    def _here(self, columns: Sequence[str]) -> Rows:
+        table = self._shown(table_of(self.pile, [*columns, *self._mark()]))
+        return Rows.of(table.cast(self.weighted_schema(columns)))
+
     def _before(self, columns: Sequence[str]) -> Rows:
+        if self.pile.rows <= sizes.LOCAL_ROWS_MAX:
+            return self._once("here", columns, self._here)
         shape = self.weighted_schema(columns)
-        if self.pile.rows <= LOCAL_ROWS_MAX:
-            return Rows.of(self._shown(table_of(self.pile, [*columns, *self._mark()])).cast(shape))
         return Rows(shape, self.pile.rows, None, lambda spark: self._frame(spark, columns))
 
     def worth_looking_up(self, keys: int) -> bool:
         """Whether so many keys are better looked up here than joined by Spark."""
-        return keys <= LOOKUP_KEYS_MAX and (keys * 4 <= self.rows_before or self.rows_before <= LOCAL_ROWS_MAX)
+        return keys <= sizes.LOOKUP_KEYS_MAX and (
+            keys * 4 <= self.rows_before or self.rows_before <= sizes.LOCAL_ROWS_MAX
+        )
 
     def after(self, columns: Sequence[str], lookup: Sequence[str] | None = None, keys: pa.Table | None = None) -> Rows:
         """What is there now, as weighted rows."""
         before = self.before(columns, lookup, keys)
-        if before is self._known.get(("before", tuple(columns))):
-            return self._once("after", columns, lambda names: before.and_also(self.changed(names)))
+        for what in ("here", "before"):
+            if before is self._known.get((what, tuple(columns))):
+                return self._once(f"after {what}", columns, lambda names: before.and_also(self.changed(names)))
         return before.and_also(self.changed(columns))
 
     def bag(self, columns: Sequence[str]) -> Rows:

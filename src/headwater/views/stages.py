@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.views import sizes
 from headwater.views.changes import Changes
 from headwater.views.compiler.plan import (
     WEIGHT,
@@ -32,14 +33,19 @@ from headwater.views.equality import expand, matching, weighted
 from headwater.views.functions import RowFunctionStage
 from headwater.views.netting import distinct, net
 from headwater.views.shapes import Shape
-from headwater.views.sources import LOCAL_ROWS_MAX, LOOKUP_KEYS_MAX, Rows, Source, netted, repeated, signed, table_of
+from headwater.views.sources import (
+    Rows,
+    Source,
+    netted,
+    repeated,
+    signed,
+    table_of,
+)
 from headwater.views.workbench import Workbench
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# A stage whose inputs changed by more than this part is computed anew: see bench/views_bench.py, line c.
-RECOMPUTE_PART = 0.4
 WILD = "_wild"
 
 
@@ -82,7 +88,7 @@ class StageRun:
     def _many_changes(self) -> bool:
         changed = sum(source.changes.rows for source in self.sources.values())
         before = sum(source.rows_before for source in self.sources.values())
-        return changed > LOCAL_ROWS_MAX and changed > RECOMPUTE_PART * before
+        return changed > sizes.TASK_ROWS_MAX and changed > sizes.RECOMPUTE_PART * before
 
     def _anew(self) -> Changes:
         """Compute everything from the present contents, and compare with what there was."""
@@ -91,7 +97,7 @@ class StageRun:
 
     def _difference(self, now: Changes) -> Changes:
         """``now``, the whole new content, less the old state."""
-        if now.table is not None and self.own.rows <= 10 * LOCAL_ROWS_MAX:
+        if now.table is not None and self.own.rows <= sizes.SETTLED_ROWS_MAX:
             old = table_of(self.own, self.shape.state.names)
             return Changes.local(net(pa.concat_tables([now.table, _negative(old)])))
         spark = self.bench.large
@@ -144,7 +150,7 @@ class StageRun:
         if leaf.lookup is None or leaf.lookup.source not in bound:
             return None, None
         given = bound[leaf.lookup.source].local
-        if given is None or given.num_rows > 4 * LOOKUP_KEYS_MAX:
+        if given is None or given.num_rows > 4 * sizes.LOOKUP_KEYS_MAX:
             return None, None
         keys = given.select(list(leaf.lookup.source_columns)).rename_columns(list(leaf.lookup.columns))
         return leaf.lookup.columns, distinct(keys)
@@ -191,7 +197,7 @@ class StageRun:
         """The flow's rows added to the groups; None when a tame form met a value that it is not made for."""
         groups = [column.name for column in stage.groups]
         result = self._result(combine_sql is stage.tame_combine)
-        if _small(bound) and (self.own is None or self.own.rows <= LOCAL_ROWS_MAX):
+        if _small(bound) and (self.own is None or self.own.rows <= sizes.LOCAL_ROWS_MAX):
             # One action for everything, as all groups there are fit into the plan.
             before = self._own_now()
             steps = (("_flow", sql), ("_partial", partial_sql))
@@ -200,7 +206,7 @@ class StageRun:
                 return None
             return self._accumulated(stage, combined, matching(before, groups, combined.select(groups)))
         partial = self._partial(stage, sql, bound, partial_sql)
-        if partial.local is not None and (self.own is None or partial.count <= LOOKUP_KEYS_MAX):
+        if partial.local is not None and (self.own is None or partial.count <= sizes.LOOKUP_KEYS_MAX):
             touched = partial.local.select(groups)
             before = self._own_of(groups, touched)
             combined = self.bench.collect(combine_sql, {"_partial": partial, "_before": Rows.of(before)}, result)
@@ -258,7 +264,7 @@ class StageRun:
             return Changes.nothing(self._weighted_state())
         keys = [column.name for column in stage.keys]
         bound = {given.leaf.name: self._restricted(given, touched) for given in stage.inputs}
-        if touched.local is not None and touched.count <= LOOKUP_KEYS_MAX:
+        if touched.local is not None and touched.count <= sizes.LOOKUP_KEYS_MAX:
             old = self._own_of(keys, touched.local)
             if _small(bound):
                 new = self.bench.collect(stage.sql, bound, self.shape.state)
@@ -378,7 +384,7 @@ def _wild(combined: pa.Table) -> bool:
 
 def _small(bound: Mapping[str, Rows]) -> bool:
     return all(rows.local is not None for rows in bound.values()) and (
-        sum(rows.count for rows in bound.values()) <= 8 * LOCAL_ROWS_MAX
+        sum(rows.count for rows in bound.values()) <= sizes.TASK_ROWS_MAX
     )
 
 

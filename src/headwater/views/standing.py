@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 KEPT_MAX = 16  # frames of one view
+# Compiling a join of six tables takes many seconds, and gains nothing when there are few rows.
+COMPILED_ROWS_MIN = 20_000
 
 # What a small session needs for a plan without exchanges. Joins of inputs that are in one partition happen in place.
 SETTINGS = {
@@ -43,8 +45,6 @@ SETTINGS = {
     "spark.sql.parquet.filterPushdown": "false",
     # It would put a semi join below the leaf's coalescing, where it needs an exchange.
     "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.PushDownLeftSemiAntiJoin",
-    # Compiling a join of six tables takes many seconds, and gains nothing for so few rows.
-    "spark.sql.codegen.wholeStage": "false",
 }
 
 # Operators that compute their rows anew whenever the plan is run.
@@ -92,10 +92,12 @@ class StandingQueries:
         length = pads.length_for(max(map(len, files.values()), default=0))
         for name, file in files.items():
             pads.write(self._path(name, length), file, length)
-        key = (question, length, tuple((name, table.schema) for name, table in given.items()))
+        compiled = sum(table.num_rows for table in given.values()) >= COMPILED_ROWS_MIN
+        key = (question, length, compiled, tuple((name, table.schema) for name, table in given.items()))
         if key in self._kept:
             self._kept.move_to_end(key)
             return self._kept[key]
+        self.spark.conf.set("spark.sql.codegen.wholeStage", str(compiled).lower())
         for name, table in given.items():
             self._read(self._path(name, length), table.schema).createOrReplaceTempView(name)
         for name, sql in question.steps:

@@ -25,13 +25,13 @@ import pyarrow.parquet as pq
 from headwater.log.ddl import parse_ddl, to_ddl
 from headwater.log.evolution import conform
 from headwater.log.files import Files, translated
+from headwater.views import sizes
 from headwater.views.changes import Changes
 from headwater.views.compiler.plan import WEIGHT, AccumulateStage
 from headwater.views.log_piles import LogPile
 from headwater.views.manifest import Manifest
 from headwater.views.piles import Pile
 from headwater.views.runs import STAGING, Run
-from headwater.views.sources import LOCAL_ROWS_MAX
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -120,7 +120,7 @@ class StateStore:
         """Write a relation's changes as a run that the next manifest will list. Called from several threads."""
         pile = self._open.get(name) or self._pile(name, [])
         run = pile.write(changes, tick=tick, epoch=epoch)
-        if changes.table is not None and changes.rows > LOCAL_ROWS_MAX:
+        if changes.table is not None and changes.rows > sizes.TASK_ROWS_MAX:
             changes.files = tuple(run.paths(pile.folder))  # too many for a plan: let Spark read them
         with self._lock:
             self._new[name] = pile

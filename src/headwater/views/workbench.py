@@ -19,19 +19,17 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from headwater.views import sizes
 from headwater.views.changes import Changes
 from headwater.views.compiler.plan import WEIGHT
 from headwater.views.runs import read_parquet
 from headwater.views.scans import local_frame, scan
-from headwater.views.sources import LOCAL_ROWS_MAX, Rows
+from headwater.views.sources import Rows
 from headwater.views.standing import SETTINGS as STANDING
 from headwater.views.standing import Question, StandingQueries
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-# What comes back to the driver from a large query, when it turns out to be little.
-SETTLED_ROWS_MAX = 10 * LOCAL_ROWS_MAX
 
 SMALL = {
     "spark.sql.leafNodeDefaultParallelism": "1",
@@ -110,7 +108,7 @@ class Workbench:
         """A large query's result, written by Spark; here as well when it turns out to be little."""
         files = self._written(frame.select(*schema.names))
         changes = Changes.written(files, schema)
-        if changes.rows <= LOCAL_ROWS_MAX:
+        if changes.rows <= sizes.LOCAL_ROWS_MAX:
             return Changes.local(changes.read())
         return changes
 
@@ -118,7 +116,7 @@ class Workbench:
         """A large query's result, computed once: here when it is little, else in files."""
         files = self._written(frame.select(*schema.names))
         rows = sum(pq.read_metadata(path).num_rows for path in files)
-        if rows <= SETTLED_ROWS_MAX:
+        if rows <= sizes.SETTLED_ROWS_MAX:
             return Rows.of(pa.Table.from_batches([b for path in files for b in read_parquet(path, schema)], schema))
         return Rows(schema, rows, None, lambda spark: scan(spark, files, schema))
 

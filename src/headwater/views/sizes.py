@@ -1,0 +1,21 @@
+"""Sizes: where a tick changes its way of working.
+
+What it is: the numbers that decide whether rows stay on the driver, are joined by one Spark task, or are scanned by
+many. Read as ``sizes.TASK_ROWS_MAX``, so that a test can make everything large.
+Invariants: what a view holds does not depend on them, only what a tick costs.
+Not here: the ways themselves (``sources.py``, ``stages.py``).
+Read next: ``bench/views_bench.py``, which measures them.
+"""
+
+from __future__ import annotations
+
+# A relation of so few rows is read whole, and never looked up.
+LOCAL_ROWS_MAX = 20_000
+# So many rows are joined by one task in less time than by several, which must exchange them and write files.
+TASK_ROWS_MAX = 500_000
+# Beyond so many keys, or a good part of the pile, Spark's scan is quicker than looking up on the driver.
+LOOKUP_KEYS_MAX = 200_000
+# What comes back to the driver from a large query, when it turns out to be little.
+SETTLED_ROWS_MAX = 200_000
+# A stage whose inputs changed by more than this part is computed anew.
+RECOMPUTE_PART = 0.4
