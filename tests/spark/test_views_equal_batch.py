@@ -35,7 +35,7 @@ few = settings(
 )
 
 # As few rows go, as middling ones go (looked up, but too many for one task), and as many go: read by Spark throughout.
-WAYS = (
+WAYS: tuple[dict[str, int], ...] = (
     {},
     {"TASK_ROWS_MAX": 2, "LOCAL_ROWS_MAX": 1},
     {"TASK_ROWS_MAX": 0, "LOCAL_ROWS_MAX": 0, "LOOKUP_KEYS_MAX": 0, "SETTLED_ROWS_MAX": 0},
@@ -51,7 +51,7 @@ def test_views_are_their_queries_over_the_log_after_every_tick(spark: SparkSessi
     happening = data.draw(ticks(tables, most=3), label="ticks")
     way = data.draw(st.sampled_from(WAYS), label="way")
 
-    with hw.App("random", home=tempfile.mkdtemp()) as app, patch.multiple(sizes, **way):
+    with hw.App("random", home=tempfile.mkdtemp()) as app, patch.dict(vars(sizes), way):
         check(app, tables, declared, happening)
 
 
