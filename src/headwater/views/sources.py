@@ -177,8 +177,9 @@ class Source:
         shape = pa.schema([self.schema.field(name) for name in columns])
         before = self.before(self.schema.names)
         changed = self.changed(self.schema.names)
-        if before.local is not None and changed.local is not None:
-            return Rows.of(expand(net(before.and_also(changed).local)).select(columns).cast(shape))
+        both = before.and_also(changed)
+        if both.local is not None:
+            return Rows.of(expand(net(both.local)).select(columns).cast(shape))
         if self.pile is None:
             every = self.schema.names
             return Rows(
@@ -192,12 +193,10 @@ class Source:
         if not self.worth_looking_up(keys.num_rows) and self.rows_before > 0:
             return None
         # Without all columns rows that differ elsewhere would be taken for equal: netting needs them all.
-        before = self.before(self.schema.names, key, keys)
-        changed = self.changed(self.schema.names)
-        if before.local is None or changed.local is None:
+        both = self.before(self.schema.names, key, keys).and_also(self.changed(self.schema.names))
+        if both.local is None:
             return None
-        both = matching(before.and_also(changed).local, key, keys)
-        return Rows.of(expand(net(both)).select(columns))
+        return Rows.of(expand(net(matching(both.local, key, keys))).select(columns))
 
     # The pile, seen from outside
 
