@@ -25,6 +25,7 @@ import pytest
 from tests.crash.ledger import many
 from tests.crash.tick_points import COMMITS, Mortal, Points
 from tests.crash.view_shop import Replay, Shop, declare, judge, judge_from_the_beginning
+from tests.spark.conftest import SHORT_LIVED
 
 ROOT = Path(__file__).parents[2]
 DEATHS = 24
@@ -60,7 +61,7 @@ def test_a_tick_that_dies_anywhere_leaves_nothing_half_done(quick_path: Path, mo
 @contextlib.contextmanager
 def running(home: Path) -> Iterator[subprocess.Popen[str]]:
     """A process that runs the app, with Spark and all; nothing of it is left in the end."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+    environment = {**os.environ, **SHORT_LIVED, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
     child = subprocess.Popen(
         [sys.executable, "-m", "tests.crash.view_runner", str(home)],
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment, cwd=ROOT, start_new_session=True,

@@ -24,6 +24,8 @@ TICKS = EVENTS * int(os.environ.get("HEADWATER_THOROUGH", "1"))
 CORRECTIONS = 10
 QUERIES = catalogue.queries()
 
+pytestmark = pytest.mark.timeout(900)  # a minute or two, and many where other work takes the cores
+
 
 @pytest.fixture(scope="module")
 def history(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> History:  # noqa: ARG001

@@ -26,6 +26,8 @@ ORDERS_EACH_TICK = 40
 TICKS = 1 * int(os.environ.get("HEADWATER_THOROUGH", "1"))
 QUERIES = tpch.queries(SCALE)
 
+pytestmark = pytest.mark.timeout(900)  # a minute or two, and many where other work takes the cores
+
 
 @pytest.fixture(scope="module")
 def history(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> History:  # noqa: ARG001

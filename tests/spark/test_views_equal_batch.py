@@ -27,7 +27,7 @@ from tests.compiler.schemas import Change, relations, ticks
 
 THOROUGH = int(os.environ.get("HEADWATER_THOROUGH", "1"))
 few = settings(
-    max_examples=6 * THOROUGH,
+    max_examples=4 * THOROUGH,
     deadline=None,
     print_blob=True,
     phases=[Phase.explicit, Phase.generate],  # making a case smaller takes many Spark jobs; DuckDB is there for that

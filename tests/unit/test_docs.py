@@ -22,6 +22,8 @@ from typing import Any
 
 import pytest
 
+from tests.spark.conftest import SHORT_LIVED
+
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 NO_RUN = "<!-- no-run -->"
@@ -156,7 +158,7 @@ def run_in_turn(pages: dict[Path, str], folder: Path) -> None:
         scripts[-1].write_text(code, encoding="utf-8")
     directory = folder / "empty"
     directory.mkdir()
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT / "src")}
+    environment = {**os.environ, **SHORT_LIVED, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT / "src")}
 
     run = subprocess.run(
         [sys.executable, "-c", IN_TURN, *map(str, scripts)],
