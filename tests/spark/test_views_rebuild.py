@@ -227,14 +227,19 @@ def test_a_view_that_the_serving_store_refuses_is_served_again(tmp_path: Path) -
         assert app.operation.serving.tick == app.operation.manifests.tick()
 
 
+def damage(app: hw.App, relation: str) -> None:
+    """Write over the beginning of a file of a relation's state."""
+    entry = app.operation.manifests.current().relations[relation]
+    folder = app.operation.folder / folder_name(relation, entry["identity"])
+    with (folder / entry["runs"][0]["files"][0][0]).open("r+b") as file:
+        file.write(b"nonsense")
+
+
 def test_a_view_whose_files_are_damaged_begins_anew_with_its_readers(tmp_path: Path) -> None:
     with shop(tmp_path) as app:
-        entry = app.operation.manifests.current().relations["revenue"]
-        folder = app.operation.folder / folder_name("revenue", entry["identity"])
-        with (folder / entry["runs"][0]["files"][0][0]).open("r+b") as file:
-            file.write(b"nonsense")
-        with pytest.raises(Corruption):
-            app.view("revenue").rows()
+        damage(app, "revenue")
+        with pytest.raises(Corruption, match='view "revenue", which is read'):
+            app.rebuild("total")
 
         report = app.rebuild("revenue")
 
@@ -245,6 +250,9 @@ def test_a_view_whose_files_are_damaged_begins_anew_with_its_readers(tmp_path: P
         tick(app, 2)
         app.rebuild("revenue")  # the same query now: the feed goes on
         assert_sound(app)
+        damage(app, "users")
+        with pytest.raises(Corruption, match='table "users", which is read'):
+            app.rebuild("revenue")
 
 
 # Another query
@@ -255,12 +263,12 @@ def test_a_changed_query_is_filled_beside_the_old_one_which_goes_on(
 ) -> None:
     monkeypatch.setattr(migration, "BESIDE_ROWS_MIN", 0)
     shop(tmp_path).close()
-    go_on = threading.Event()
+    go_on, told = threading.Event(), list[int]()
     with declare(tmp_path, REVENUE.replace("sum(o.amount)", "-sum(o.amount)")) as app:
         app.table("shops", "id BIGINT, country STRING", key="id").upsert([{"id": 1, "country": "DE"}])
         app.view("shops_by_country", "SELECT country, count(*) AS shops FROM shops GROUP BY country")
         with after_filling(lambda: go_on.wait(240)):
-            app.start()
+            app.start(on_tick=lambda report: told.append(report.tick))
             token = change(app, 2)
             old = rows(app.query("SELECT * FROM revenue", at_least=token, timeout=240))
             computed = app.query(REVENUE, timeout=240)
@@ -270,6 +278,8 @@ def test_a_changed_query_is_filled_beside_the_old_one_which_goes_on(
         app.stop()
 
         assert old == rows(computed)
+        assert sorted(told) == list(range(min(told), max(told) + 1))
+        assert report.tick in told
         assert set(report.born) == {"revenue", "total", "shops_by_country"}
         assert report.tick > moved
         assert all(row[1] <= 0 for row in rows(app.view("revenue").rows()))
