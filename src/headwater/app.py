@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headwater.errors import DeclarationConflict, InvalidDeclaration, InvalidView, UnknownView
+from headwater.log.declare import suggestion
 from headwater.log.home import Log
 from headwater.log.settings import check_name
 from headwater.log.tables import Table, declare_table
@@ -124,7 +125,7 @@ class App:
             if name not in self._declared:
                 raise UnknownView(
                     f'no view "{name}" was declared',
-                    hint="Declared are: " + (", ".join(self._declared) or "none") + ".",
+                    hint=suggestion(name, list(self._declared)),
                     view=name,
                 )
             return View(self, name)

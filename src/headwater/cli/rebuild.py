@@ -1,6 +1,6 @@
 """``headwater view rebuild APP.py VIEW``: a view computed anew, beside the live one.
 
-What it is: runs the app in this process while it rebuilds one view, shows how far that is, and tells what it changed.
+What it is: rebuilds one view, ticks in between, shows how far it is, and tells what it changed.
 Invariants: until the swap the live view answers; whatever ends the command before it changes nothing. Progress goes to
 stderr, the report to stdout.
 Not here: rebuilding (``views/rebuild.py``).
@@ -44,32 +44,42 @@ def rebuild(
     """
     with app_of(file) as app:
         app.view(view)  # an unknown one is told before Spark is started
-        with _ticking(app), _shown(view, quiet=as_json) as told:
-            report = app.rebuild(view, on_progress=told)
+        ticks = Ticks(app)
+        with _shown(view, quiet=as_json) as show:
+
+            def go_on(now: RebuildProgress) -> None:
+                show(now)
+                ticks.go_on()
+
+            report = app.rebuild(view, on_progress=go_on)
     if as_json:
         write_json(asdict(report))
     else:
         say(sentence_of(report))
 
 
-@contextmanager
-def _ticking(app: App) -> Iterator[None]:
-    """Ticks go on meanwhile, unless the view that is to be rebuilt is what keeps them from it."""
-    try:
-        app.start()
-    except (Corruption, ViewFailed) as error:
-        console(stderr=True).print(f"no ticks meanwhile: {error.message}", markup=False, soft_wrap=True)
-    try:
-        yield
-    finally:
-        app.stop()
+class Ticks:
+    """Ticks in between, as this process has taken the place of one that runs the app."""
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+        self._possible = True
+
+    def go_on(self) -> None:
+        """One tick, unless the view that is to be rebuilt is what keeps ticks from their work."""
+        if self._possible:
+            try:
+                self.app.tick()
+            except (Corruption, ViewFailed) as error:
+                self._possible = False
+                console(stderr=True).print(f"no ticks meanwhile: {error.message}", markup=False, soft_wrap=True)
 
 
 @contextmanager
-def _shown(view: str, *, quiet: bool) -> Iterator[Callable[[RebuildProgress], None] | None]:
+def _shown(view: str, *, quiet: bool) -> Iterator[Callable[[RebuildProgress], None]]:
     """A bar on stderr, where somebody looks, with the time that is left."""
     if quiet or not sys.stderr.isatty():
-        yield None
+        yield lambda _: None
         return
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 

@@ -163,7 +163,8 @@ class Operation:
     def _rebuild_of(self, names: Collection[str]) -> Rebuild:
         from headwater.views.rebuild import Rebuild
 
-        return Rebuild(self.engine, self.prepared, names, self.spark, self.scratch)
+        on_tick = None if self._runner is None else self._runner.on_tick
+        return Rebuild(self.engine, self.prepared, names, self.spark, self.scratch, on_tick)
 
     def _declared_run(self) -> bool:
         """Whether ticks maintain the views that are declared, and none as they were before."""

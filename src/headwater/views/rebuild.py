@@ -13,7 +13,7 @@ Read next: ``passage.py``, ``tick.py``.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,7 +37,7 @@ from headwater.views.runs import Run, verify_run
 from headwater.views.scans import scan
 from headwater.views.sources import SHOWN, Rows, Source, Standing
 from headwater.views.store import Piles, StateStore, pile_of
-from headwater.views.tick import Built, Engine
+from headwater.views.tick import Built, Engine, TickReport
 from headwater.views.workbench import Workbench, with_weight
 
 if TYPE_CHECKING:
@@ -66,13 +66,15 @@ class Rebuild:
     """Some views of an engine, once more, with every view that ticks do not maintain yet."""
 
     def __init__(
-        self, engine: Engine, wanted: Prepared, names: Collection[str], spark: SparkSession, scratch: Path
-    ) -> None:
+        self, engine: Engine, wanted: Prepared, names: Collection[str], spark: SparkSession, scratch: Path,
+        on_tick: Callable[[TickReport], None] | None = None,
+    ) -> None:  # fmt: skip
         self.engine = engine
         self.wanted = wanted
         self.asked = names
         self.spark = spark
         self.scratch = scratch
+        self.on_tick = on_tick  # told of the tick that swaps
         self.progress = Progress(spark)
         self.own = replace(wanted, views={}, bases={})  # what is computed anew
         self.store = StateStore(engine.store.folder, engine.store.files, spark)
@@ -115,6 +117,8 @@ class Rebuild:
         finally:
             self.engine.held = None
             self.store.close()
+        if self.on_tick is not None:
+            self.on_tick(report)
         changes = {name: table.num_rows for name, table in self.differences.items()}
         seconds = time.perf_counter() - began
         return RebuildReport(
@@ -135,12 +139,29 @@ class Rebuild:
             if name in asked | self.born
         }
         self.own = replace(self.wanted, views=beside, bases={})
+        for name in self._outside():
+            if not _readable(self.given.get(name)):
+                raise self._damaged(name)
         self.piles = self.store.open(Manifest(), self.own, self.engine.epoch)
         self.progress.expects(
             # What a stage costs: the rows that it reads, where the live relations tell how many those are.
             {stage.name: 1.0 + sum(getattr(self.given.get(name), "rows", 0) for name in stage.reads)
              for view in beside.values() for stage in view.plan.stages}
         )  # fmt: skip
+
+    def _outside(self) -> list[str]:
+        """What the views read and is not computed anew."""
+        return sorted({read for view in self.own.views.values() for read in view.plan.reads} - set(self.own.views))
+
+    def _damaged(self, name: str) -> Corruption:
+        is_view = name in self.live.views
+        return Corruption(
+            f'{"view" if is_view else "table"} "{name}", which is read for the rebuild, has damaged state itself',
+            hint=f"Rebuild {name} first: the views over it are then computed anew with it."
+            if is_view
+            else "Declare the app under another name: it then begins with the log, which has every row.",
+            relation=name,
+        )
 
     def _is_live(self, view: PreparedView) -> bool:
         """Whether ticks maintain this view, by this query."""
@@ -270,10 +291,10 @@ def _with_readers(prepared: Prepared, names: Collection[str]) -> set[str]:
     return found
 
 
-def _readable(pile: Pile) -> bool:
-    """Whether the files are there, and are what was written."""
+def _readable(pile: Any) -> bool:
+    """Whether a pile's files are there, and are what was written. Those of a topic without a key are the log's."""
     try:
-        for run in pile.runs:
+        for run in pile.runs if isinstance(pile, Pile) else ():
             verify_run(pile.folder, run)
     except Corruption:
         return False

@@ -1,6 +1,6 @@
 """How far a rebuild is, and how long it will take.
 
-What it is: ``Progress`` is told by the rebuild which stage begins, asks Spark how many tasks are done, and gives
+What it is: ``Progress`` is told by the rebuild which stage begins, asks Spark how much of it is done, and gives
 ``RebuildProgress`` to whoever wants to know. It is also the way to stop a rebuild.
 Invariants: the part that is done never goes back; asking is cheap, and possible from any thread.
 Not here: showing it (``cli/rebuild.py``).
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 POOL = "headwater-rebuild"
+READ_PART_MAX = 0.9  # what was read is not yet written
 SAYABLE_PART = 0.02  # before that nobody can tell how long it will take
 
 
@@ -46,7 +47,7 @@ class RebuildProgress:
 
 
 class Progress:
-    """How far a rebuild is, as its stages and the tasks of Spark's jobs tell. It may be asked from any thread."""
+    """How far a rebuild is, as its stages and Spark's jobs tell. It may be asked from any thread."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.context = spark.sparkContext
@@ -61,7 +62,7 @@ class Progress:
         self._cancelled = threading.Event()
 
     def expects(self, costs: Mapping[str, float]) -> None:
-        """These stages will be run."""
+        """These stages will be run, and read about so many rows."""
         self._costs = dict(costs)
 
     def enters(self, stage: Stage) -> None:
@@ -102,21 +103,24 @@ class Progress:
         part = self._done / total
         stage = self._stage
         if stage is not None:
-            part += self._tasks_done() * self._costs[stage] / total
+            part += self._part_of(self._costs[stage]) * self._costs[stage] / total
         self._most = max(self._most, 0.99 * min(part, 1.0))
         return RebuildProgress(self._step, self._most, time.perf_counter() - self._began)
 
-    def _tasks_done(self) -> float:
-        """The part of the tasks that are done, of the jobs that this stage has begun and one more round of the cores.
+    def _part_of(self, rows: float) -> float:
+        """How much of the present stage is done, which is to read so many rows.
 
-        More jobs may come, and nobody knows how many: it shall not be said to be done before it is.
+        Spark counts the rows that it reads from Parquet. Where it does not count them, tasks that are done are a hint;
+        more may come, so it is taken for half of what it says.
         """
         tracker = self.context.statusTracker()
         jobs = [tracker.getJobInfo(job) for job in set(tracker.getJobIdsForGroup(self.group)) - self._earlier_jobs]
-        stages = [tracker.getStageInfo(number) for job in jobs if job is not None for number in job.stageIds]
-        known = [stage for stage in stages if stage is not None]
-        tasks = sum(stage.numTasks for stage in known) + self.context.defaultParallelism
-        return sum(stage.numCompletedTasks for stage in known) / tasks
+        found = {number: tracker.getStageInfo(number) for job in jobs if job is not None for number in job.stageIds}
+        known = {number: info for number, info in found.items() if info is not None}
+        store = self.context._jsc.sc().statusStore()  # what Spark's own pages show, and Python is not given
+        read = float(sum(store.lastStageAttempt(number).inputRecords() for number in known)) / rows
+        tasks = sum(info.numTasks for info in known.values()) + self.context.defaultParallelism
+        return max(min(read, READ_PART_MAX), sum(info.numCompletedTasks for info in known.values()) / tasks / 2)
 
     @contextmanager
     def watching(self) -> Iterator[None]:

@@ -159,6 +159,7 @@ class Engine:
         visible: dict[str, Changes | Standing] = {name: passage.visible[name] for name in rest}
         # As after a crash: what the manifest says of them, and not what this process remembers.
         visible |= {name: Changes.local(self.followers.committed.changes_in(manifest, name)) for name in built.names}
+        progress += [ViewProgress(name, visible[name].rows, 0, 0, 0.0) for name in built.names]
         self.followers.follow_swap(before, manifest, visible, built.born)
         self._keep_house(manifest.tick)
         return TickReport(manifest.tick, 0, time.perf_counter() - began, tuple(progress), stop)
