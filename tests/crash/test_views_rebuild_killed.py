@@ -22,7 +22,7 @@ from tests.crash.ledger import many
 from tests.crash.tick_points import COMMITS, Mortal, Points
 from tests.crash.view_shop import VIEWS, Replay, Shop, declare, judge, judge_from_the_beginning
 
-DEATHS = 8
+DEATHS = 8  # the commits by turns with moments at random
 
 
 def unlisted_builds(app: hw.App) -> set[str]:
@@ -66,7 +66,6 @@ def test_a_rebuild_that_dies_anywhere_leaves_the_live_view_or_the_new_one(
             app.tick()
             judge(app, shop, replay)
             assert unlisted_builds(app) == set()
-        app.rebuild("revenue")
         judge_from_the_beginning(app, shop)
 
     assert len(mortal.deaths) >= 0.9 * many(DEATHS)
