@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Every test runs other queries, each a few times. Java's second compiler works on a core of its own for code that is
 # hardly run again: without it TPC-H and Nexmark took 229 s of processor time in place of 298, and starting Spark half.
-SHORT_LIVED = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
+SHORT_LIVED = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"}
 
 
 @pytest.fixture(scope="session")

@@ -217,7 +217,8 @@ class Source:
         return selected
 
     def _bag_frame(self, spark: SparkSession, columns: Sequence[str]) -> DataFrame:
-        if not self.has_shown and self.schema.names == [n for n in self.pile.schema.names if n != WEIGHT]:
+        known = isinstance(self.changes, Changes)  # of rows that nobody wrote down the weights are not known
+        if known and not self.has_shown and self.schema.names == [n for n in self.pile.schema.names if n != WEIGHT]:
             frame: DataFrame = self.pile.bag(spark, None, self.changes if self.changes.rows else None)
             return frame.select(*_quoted(columns))
         both = self._frame(spark, self.schema.names).unionByName(
