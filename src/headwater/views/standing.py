@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 KEPT_MAX = 16  # frames of one view
-# Compiling a join of six tables takes many seconds, and gains nothing when there are few rows.
+# Compiled code is quicker, but compiling a join of six tables takes many seconds: with many tables only for many rows.
 COMPILED_ROWS_MIN = 20_000
+COMPILED_TABLES_MAX = 6
 
 # What a small session needs for a plan without exchanges. Joins of inputs that are in one partition happen in place.
 SETTINGS = {
@@ -92,7 +93,8 @@ class StandingQueries:
         length = pads.length_for(max(map(len, files.values()), default=0))
         for name, file in files.items():
             pads.write(self._path(name, length), file, length)
-        compiled = sum(table.num_rows for table in given.values()) >= COMPILED_ROWS_MIN
+        rows = sum(table.num_rows for table in given.values())
+        compiled = len(given) <= COMPILED_TABLES_MAX or rows >= COMPILED_ROWS_MIN
         key = (question, length, compiled, tuple((name, table.schema) for name, table in given.items()))
         if key in self._kept:
             self._kept.move_to_end(key)
