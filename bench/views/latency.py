@@ -25,7 +25,7 @@ from bench.views.shop_app import FIVE_VIEWS, ShopApp, opened
 from headwater.views import register
 from headwater.views.runner import SETTINGS
 
-WARM_UPS = 20
+WARM_UPS = 60
 SECONDS_MAX = 120.0
 NEW, AMOUNT, DELETE, MOVE = "new orders", "new amounts", "deletions", "users moving"
 KINDS = (
