@@ -17,5 +17,7 @@ TASK_ROWS_MAX = 500_000
 LOOKUP_KEYS_MAX = 200_000
 # What comes back to the driver from a large query, when it turns out to be little.
 SETTLED_ROWS_MAX = 200_000
+# Before a stage is computed anew, the rows of an input are added up on the driver when there are no more than these.
+ADDED_UP_ROWS_MAX = 1_000_000
 # A stage whose inputs changed by more than this part is computed anew.
-RECOMPUTE_PART = 0.4
+RECOMPUTE_PART = 0.1

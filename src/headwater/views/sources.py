@@ -99,10 +99,13 @@ class Source:
         """The same relation for a stage that has seen nothing of it yet: all that is there now has just come."""
         if self.pile is None:
             return self
-        every = self.after(self.schema.names)
-        if every.local is not None:
-            return Source(self.name, self.schema, Changes.local(net(every.local)), None)
-        return Source(self.name, self.schema, Standing(every), None)
+        names = self.schema.names
+        if self.changes.table is not None and self.rows_before + self.changes.rows <= sizes.ADDED_UP_ROWS_MAX:
+            # A row that came and went and came again stands there three times, and would be joined three times.
+            before = self._once("here", names, self._here) if self.rows_before else self.before(names)
+            changes = self.changes.table.select([*names, WEIGHT]).cast(before.schema)
+            return Source(self.name, self.schema, Changes.local(net(pa.concat_tables([before.local, changes]))), None)
+        return Source(self.name, self.schema, Standing(self.after(names)), None)
 
     @property
     def touched(self) -> bool:
