@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 KEPT_MAX = 16  # frames of one view
-# Compiled code is quicker, but compiling a join of six tables takes many seconds: with many tables only for many rows.
-COMPILED_ROWS_MIN = 20_000
+# Compiled code is quicker, some 3 µs a row, but compiling takes some 0.1 s a table: with many tables it does not pay.
 COMPILED_TABLES_MAX = 6
+COMPILED_ROWS_MIN = 50_000  # for each table
 
 # What a small session needs for a plan without exchanges. Joins of inputs that are in one partition happen in place.
 SETTINGS = {
@@ -94,7 +94,7 @@ class StandingQueries:
         for name, file in files.items():
             pads.write(self._path(name, length), file, length)
         rows = sum(table.num_rows for table in given.values())
-        compiled = len(given) <= COMPILED_TABLES_MAX or rows >= COMPILED_ROWS_MIN
+        compiled = len(given) <= COMPILED_TABLES_MAX or rows >= COMPILED_ROWS_MIN * len(given)
         key = (question, length, compiled, tuple((name, table.schema) for name, table in given.items()))
         if key in self._kept:
             self._kept.move_to_end(key)
