@@ -58,6 +58,8 @@ DEFAULTS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.codegen.cache.maxEntries": "2000",
+    # Each sort and each hash table begins with a page, and a small query has many: Spark would take 32 MB for each.
+    "spark.buffer.pageSize": "1m",
     # Spark's own words on start-up and about each broadcast are not for our users.
     "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={QUIET.as_uri()} -XX:+UseParallelGC",
     "spark.sql.artifact.isolation.enabled": "false",
