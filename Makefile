@@ -19,7 +19,7 @@ help:  ## this list
 .venv/.ready: pyproject.toml constraints.txt tools/setup.sh
 	@PYTHON="$(PYTHON)" bash tools/setup.sh
 
-demo: .venv/.ready  ## see the log and views at work, in about a minute
+demo: .venv/.ready  ## see the log and views at work, in a minute and a half
 	@$(RUN) .venv/bin/headwater demo $(ARGS)
 
 test: .venv/.ready  ## all tests, with the examples in docstrings, README and docs

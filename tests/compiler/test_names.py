@@ -52,6 +52,8 @@ def test_an_alias_may_be_grouped_by_and_asked_for_in_having() -> None:
     [
         ("SELECT amout AS a FROM orders", 'no column "amout"', 'Did you mean "amount"'),
         ("SELECT o.amout AS a FROM orders o", 'no column "amout" in "o"', 'Did you mean "amount"'),
+        ("SELECT o.amout FROM orders o GROUP BY o.amout", 'no column "amout" in "o"', 'Did you mean "amount"'),
+        ("SELECT amout, count(*) AS n FROM orders GROUP BY amout", 'no column "amout"', 'Did you mean "amount"'),
         (
             "SELECT user_id AS u FROM orders, visits",
             'column "user_id" is ambiguous',

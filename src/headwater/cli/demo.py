@@ -1,4 +1,4 @@
-"""``headwater demo``: the log and its views at work, by themselves, in about a minute.
+"""``headwater demo``: the log and its views at work, by themselves, in a minute and a half.
 
 What it is: real processes append, consume and work on one home, then an app keeps views of a shop on another; some are
 killed with ``kill -9``; at the end everything is held against what was promised.

@@ -26,7 +26,7 @@ from headwater.views.equality import matching, row_numbers, weighted
 from headwater.views.native import read_range
 from headwater.views.netting import net
 from headwater.views.shapes import columns_of
-from headwater.views.sources import Rows, Standing
+from headwater.views.sources import Rows, Unwritten
 from headwater.views.workbench import with_weight
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Base:
             not_null=tuple(name for name in never_null if name != WEIGHT),
         )  # fmt: skip
 
-    def changes(self, start: Mapping[int, int], stop: Mapping[int, int], pile: Any) -> Changes | Standing:
+    def changes(self, start: Mapping[int, int], stop: Mapping[int, int], pile: Any) -> Changes | Unwritten:
         """What the rows from ``start`` up to ``stop`` change in the state ``pile``."""
         count = sum(stop[number] - start.get(number, 0) for number in stop)
         if count == 0:
@@ -108,7 +108,7 @@ class Base:
         ]
         return pa.Table.from_batches(batches, schema=shape)
 
-    def _added(self, start: Mapping[int, int], stop: Mapping[int, int], count: int) -> Changes | Standing:
+    def _added(self, start: Mapping[int, int], stop: Mapping[int, int], count: int) -> Changes | Unwritten:
         begin = {number: start.get(number, 0) for number in stop}
         if count <= sizes.TASK_ROWS_MAX:
             return Changes.local(weighted(self._read(begin, stop, self.schema.names), 1))
@@ -116,7 +116,7 @@ class Base:
         def build(spark: SparkSession) -> DataFrame:
             return read_range(spark, self.topic, begin, stop, self.schema.names).selectExpr("*", f"1L AS {WEIGHT}")
 
-        return Standing(Rows(with_weight(self.schema), count, None, build))
+        return Unwritten(Rows(with_weight(self.schema), count, None, build))
 
     def _upserted(self, start: Mapping[int, int], stop: Mapping[int, int], pile: Any) -> pa.Table:
         """Old rows of the keys with -1, the last rows of the range with +1."""

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headwater.log.identity import comparable
 from headwater.views.compiler.plan import WEIGHT
@@ -59,6 +60,16 @@ def weighted(table: pa.Table, weight: int | np.ndarray) -> pa.Table:
     """The table with this ``_weight``, which comes last."""
     values = np.full(table.num_rows, weight, dtype=np.int64) if isinstance(weight, int) else weight
     return table.append_column(pa.field(WEIGHT, pa.int64(), nullable=False), pa.array(values, pa.int64()))
+
+
+def negated(table: pa.Table) -> pa.Table:
+    """The table with each weight's sign turned: what it adds is taken away.
+
+    >>> negated(pa.table({"id": [1], "_weight": [2]})).to_pylist()
+    [{'id': 1, '_weight': -2}]
+    """
+    place = table.schema.get_field_index(WEIGHT)
+    return table.set_column(place, table.schema.field(place), pc.negate(table.column(place)))
 
 
 def expand(table: pa.Table) -> pa.Table:

@@ -23,7 +23,7 @@ from headwater.views.manifest import Manifest, Manifests
 from headwater.views.reading import Contents
 from headwater.views.serving import ServingStore
 from headwater.views.shapes import columns_of
-from headwater.views.sources import Standing
+from headwater.views.sources import Unwritten
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,7 +79,7 @@ class Followers:
             columns = [(column.name, str(column.type)) for column in columns_of(parse_ddl(about["columns"]))]
             self.store.declare(name, columns, about["key"], about.get("table", about["fingerprint"]))
 
-    def follow(self, manifest: Manifest, changes: Mapping[str, Changes | Standing], fresh: Collection[str]) -> None:
+    def follow(self, manifest: Manifest, changes: Mapping[str, Changes | Unwritten], fresh: Collection[str]) -> None:
         """A tick was committed: take its changes."""
         if fresh:
             self._declare(manifest)
@@ -92,7 +92,7 @@ class Followers:
             self.store.drop(name)
 
     def follow_swap(
-        self, before: Manifest, manifest: Manifest, changes: Mapping[str, Changes | Standing], born: Collection[str]
+        self, before: Manifest, manifest: Manifest, changes: Mapping[str, Changes | Unwritten], born: Collection[str]
     ) -> None:
         """A tick was committed that put views right: also when the store could not follow them as they were."""
         try:
@@ -106,7 +106,7 @@ class Followers:
         self.store.close()
 
 
-def as_table(changes: Changes | Standing, spark: SparkSession) -> pa.Table:
+def as_table(changes: Changes | Unwritten, spark: SparkSession) -> pa.Table:
     """Changes as an Arrow table, wherever they are."""
     if changes.table is not None:
         return changes.table

@@ -1,8 +1,8 @@
 """A migration: from the views that ran to the views that are declared, while both do their work.
 
-What it is: ``standing`` finds what can go on as it was while new and changed views are filled; ``Migration`` is a
+What it is: ``as_they_ran`` finds what can go on as it was while new and changed views are filled; ``Migration`` is a
 rebuild in a thread of its own.
-Invariants: what stands is exactly what the manifest has, by its fingerprints, or there is none; it is left only by the
+Invariants: what goes on is exactly what the manifest has, by its fingerprints, or there is none; it is left only by the
 rebuild's swap, so readers see the old views up to date, and then the new ones.
 Not here: the rebuild (``rebuild.py``); who begins it (``operation.py``).
 Read next: ``rebuild.py``.
@@ -32,7 +32,7 @@ PROGRESS_SECONDS = 0.2
 BESIDE_ROWS_MIN = 200_000
 
 
-def standing(
+def as_they_ran(
     manifest: Manifest, declared: Iterable[Declaration], wanted: Prepared, log: Log, spark: SparkSession, scratch: Path
 ) -> Prepared | None:
     """The views of the manifest as they ran, as far as they are still declared; None when they cannot go on.

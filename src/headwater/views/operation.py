@@ -113,7 +113,7 @@ class Operation:
         self._use_declared()
         engine = self.engine
         if engine.fresh and rows_to_read(self.prepared, engine.fresh) >= BESIDE_ROWS_MIN:
-            self._use_standing()
+            self._use_as_they_ran()
         runner = Runner(engine, self.spark, Path(self.log.home), self.folder / "checkpoint", on_tick)
         self._runner = runner  # before it starts: its first tick may stop it
         runner.start()
@@ -153,7 +153,7 @@ class Operation:
             if view in report.views:
                 return report
         self._use_declared()
-        if engine.fresh and not self._use_standing():  # nothing could answer meanwhile: a tick does the same
+        if engine.fresh and not self._use_as_they_ran():  # nothing could answer meanwhile: a tick does the same
             fresh = tuple(name for name in engine.prepared.views if name in engine.fresh)
             tick = engine.tick()
             if view in fresh:
@@ -178,12 +178,12 @@ class Operation:
         if self.engine.held is None and not self._declared_run():
             self.engine.use(self.prepared)
 
-    def _use_standing(self) -> bool:
+    def _use_as_they_ran(self) -> bool:
         """Let ticks go on with the views as they ran before; False when they cannot."""
-        from headwater.views.migration import standing
+        from headwater.views.migration import as_they_ran
 
-        manifest, scratch = self.engine.manifest, self.scratch / "standing"
-        found = standing(manifest, self.declared, self.prepared, self.log, self.spark, scratch)
+        manifest, scratch = self.engine.manifest, self.scratch / "as-they-ran"
+        found = as_they_ran(manifest, self.declared, self.prepared, self.log, self.spark, scratch)
         if found is not None:
             self.engine.use(found)
         return found is not None

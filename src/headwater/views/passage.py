@@ -24,7 +24,7 @@ from headwater.views.compiler.plan import WEIGHT, Stage
 from headwater.views.failure import in_view
 from headwater.views.netting import net
 from headwater.views.prepare import PreparedView
-from headwater.views.sources import SHOWN, Rows, Source, Standing
+from headwater.views.sources import SHOWN, Rows, Source, Unwritten
 from headwater.views.stages import StageRun
 from headwater.views.store import Piles, StateStore
 
@@ -54,7 +54,7 @@ class Passage:
         self.epoch = epoch
         self.fresh = fresh  # these have seen nothing yet: everything that is there has just come
         self.on_stage = on_stage
-        self.visible: dict[str, Changes | Standing] = {}
+        self.visible: dict[str, Changes | Unwritten] = {}
 
     def run(self, sources: dict[str, Source], pool: ThreadPoolExecutor | None = None) -> list[ViewProgress]:
         """Run them, in this thread or side by side in a pool. ``sources`` are their inputs; the views are added."""
@@ -93,7 +93,7 @@ class Passage:
         return ViewProgress(view.name, changed, bench.rows_read, bench.actions, time.perf_counter() - began)
 
 
-def _visible(changes: Changes, schema: pa.Schema) -> Changes | Standing:
+def _visible(changes: Changes, schema: pa.Schema) -> Changes | Unwritten:
     """What readers see of a stage's changes: visible columns, shown rows."""
     names = [*schema.names, WEIGHT]
     if changes.schema.names == names or changes.rows == 0:
@@ -107,4 +107,4 @@ def _visible(changes: Changes, schema: pa.Schema) -> Changes | Standing:
         frame = changes.frame(spark)
         return (frame.where(SHOWN) if hides else frame).select(*(f"`{name}`" for name in names))
 
-    return Standing(Rows(pa.schema([*schema, pa.field(WEIGHT, pa.int64())]), changes.rows, None, build))
+    return Unwritten(Rows(pa.schema([*schema, pa.field(WEIGHT, pa.int64())]), changes.rows, None, build))

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headwater.errors import Conflict, Corruption
 from headwater.views import bags, sizes
 from headwater.views.changes import Changes
 from headwater.views.committed import visible
 from headwater.views.compiler.plan import WEIGHT
+from headwater.views.equality import negated
 from headwater.views.followers import as_table
 from headwater.views.manifest import Manifest
 from headwater.views.netting import net
@@ -35,7 +35,7 @@ from headwater.views.prepare import Prepared, PreparedView
 from headwater.views.rebuild_progress import Progress
 from headwater.views.runs import Run, verify_run
 from headwater.views.scans import scan
-from headwater.views.sources import SHOWN, Rows, Source, Standing
+from headwater.views.sources import SHOWN, Rows, Source, Unwritten
 from headwater.views.store import Piles, StateStore, pile_of
 from headwater.views.tick import Built, Engine, TickReport
 from headwater.views.workbench import Workbench, with_weight
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 TICKS_LEFT = 1
 # Ticks may come as fast as they are caught up with: after so many rounds they wait, however many are left.
 ROUNDS_MAX = 10
-DRIVER_ROWS_MAX = sizes.SETTLED_ROWS_MAX
 
 
 @dataclass(frozen=True)
@@ -197,7 +196,9 @@ class Rebuild:
         for name, known in self.differences.items():
             came = as_table(passage.visible[name], self.spark)
             live = as_table(self._since(name, self.live.views[name].schema, now), self.spark)
-            self.differences[name] = net(pa.concat_tables([known, came.cast(known.schema), _negative(live, known)]))
+            self.differences[name] = net(
+                pa.concat_tables([known, came.cast(known.schema), negated(live.cast(known.schema))])
+            )
         self.at, self.given = now, dict(piles)
 
     def _pass(self, sources: dict[str, Source], tick: int, fresh: Collection[str] = ()) -> Passage:
@@ -233,7 +234,7 @@ class Rebuild:
             schema = base.schema if base is not None else self.wanted.views[name].schema
             pile = self.given.get(name)
             if until is None:
-                changes: Changes | Standing = Changes.nothing(with_weight(schema))
+                changes: Changes | Unwritten = Changes.nothing(with_weight(schema))
             elif base is not None and base.keeps_itself:
                 start = base.topic.start_offsets()
                 changes = base.changes(self.at.frontier.get(name, start), until.frontier.get(name, start), pile)
@@ -242,7 +243,7 @@ class Rebuild:
             sources[name] = Source(name, schema, changes, pile)
         return sources
 
-    def _since(self, name: str, schema: pa.Schema, until: Manifest) -> Changes | Standing:
+    def _since(self, name: str, schema: pa.Schema, until: Manifest) -> Changes | Unwritten:
         """What ticks have changed in a live relation, after ``self.at`` and up to ``until``."""
         found: list[tuple[Pile, Run]] = []
         for tick in range(self.at.tick + 1, until.tick + 1):
@@ -256,13 +257,13 @@ class Rebuild:
         shape = with_weight(schema)
         rows = sum(run.rows for _, run in found)
         pile = found[0][0]
-        if rows <= DRIVER_ROWS_MAX:
+        if rows <= sizes.SETTLED_ROWS_MAX:
             batches = [batch for each, run in found for batch in each.read([run])]
             return Changes.local(net(visible(pa.Table.from_batches(batches, pile.schema), shape)))
         paths = [path for each, run in found for path in run.paths(each.folder)]
         if pile.schema.names == shape.names:
             return Changes.written(paths, schema)
-        return Standing(Rows(shape, rows, None, lambda spark: _shown(scan(spark, paths, pile.schema), shape)))
+        return Unwritten(Rows(shape, rows, None, lambda spark: _shown(scan(spark, paths, pile.schema), shape)))
 
     # What changed
 
@@ -270,11 +271,11 @@ class Rebuild:
         """What the view holds now, less what the live one holds."""
         new, old = self.piles[name], self.given[name]
         shape = with_weight(self.own.views[name].schema)
-        if new.rows + old.rows <= DRIVER_ROWS_MAX:
+        if new.rows + old.rows <= sizes.SETTLED_ROWS_MAX:
             tables = [
                 visible(pa.Table.from_batches(pile.read(), pile.schema), shape).cast(shape) for pile in (new, old)
             ]
-            return net(pa.concat_tables([tables[0], _negative(tables[1], tables[0])]))
+            return net(pa.concat_tables([tables[0], negated(tables[1])]))
         spark = self.own.views[name].bench.large
         both = _shown(new.frame(spark), shape).unionByName(
             _shown(old.frame(spark), shape).withColumn(WEIGHT, -_weights())
@@ -306,12 +307,6 @@ def _shown(frame: DataFrame, shape: pa.Schema) -> DataFrame:
     if SHOWN in frame.columns:
         frame = frame.where(SHOWN)
     return frame.select(*(f"`{name}`" for name in shape.names))
-
-
-def _negative(table: pa.Table, like: pa.Table) -> pa.Table:
-    table = table.cast(like.schema)
-    place = table.schema.get_field_index(WEIGHT)
-    return table.set_column(place, table.schema.field(place), pc.negate(table.column(place)))
 
 
 def _weights() -> Any:

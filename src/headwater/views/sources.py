@@ -21,6 +21,7 @@ from headwater.views import bags, sizes
 from headwater.views.changes import Changes
 from headwater.views.compiler.plan import WEIGHT
 from headwater.views.equality import expand, matching
+from headwater.views.native import quoted
 from headwater.views.netting import net
 from headwater.views.scans import local_frame
 
@@ -66,7 +67,7 @@ class Rows:
         return Rows(self.schema, total, None, lambda spark: self.frame(spark).unionByName(other.frame(spark)))
 
 
-class Standing:
+class Unwritten:
     """Changes that nobody wrote down as such: a range of the log, or all that a relation holds.
 
     It has what ``Changes`` has, as far as stages ask for it.
@@ -86,7 +87,7 @@ class Standing:
 class Source:
     """One relation in one tick."""
 
-    def __init__(self, name: str, schema: pa.Schema, changes: Changes | Standing, pile: Any) -> None:
+    def __init__(self, name: str, schema: pa.Schema, changes: Changes | Unwritten, pile: Any) -> None:
         self.name = name
         self.schema = schema  # the visible columns
         self.changes = changes  # visible columns and _weight
@@ -105,7 +106,7 @@ class Source:
             before = self._once("here", names, self._here) if self.rows_before else self.before(names)
             changes = self.changes.table.select([*names, WEIGHT]).cast(before.schema)
             return Source(self.name, self.schema, Changes.local(net(pa.concat_tables([before.local, changes]))), None)
-        return Source(self.name, self.schema, Standing(self.after(names)), None)
+        return Source(self.name, self.schema, Unwritten(self.after(names)), None)
 
     @property
     def touched(self) -> bool:
@@ -137,7 +138,7 @@ class Source:
         table = self.changes.table
         if table is not None and table.num_rows <= sizes.TASK_ROWS_MAX:
             return Rows.of(table.select(names).cast(shape))
-        return Rows(shape, self.changes.rows, None, lambda spark: self.changes.frame(spark).select(*_quoted(names)))
+        return Rows(shape, self.changes.rows, None, lambda spark: self.changes.frame(spark).select(*map(quoted, names)))
 
     def before(self, columns: Sequence[str], lookup: Sequence[str] | None = None, keys: pa.Table | None = None) -> Rows:
         """What was there. With ``lookup``, at least the rows whose ``lookup`` columns equal a row of ``keys``."""
@@ -216,16 +217,16 @@ class Source:
         frame = self.pile.frame(spark, [*columns, *self._mark()])
         if self.has_shown:
             frame = frame.where(SHOWN)
-        selected: DataFrame = frame.select(*_quoted([*columns, WEIGHT]))
+        selected: DataFrame = frame.select(*map(quoted, [*columns, WEIGHT]))
         return selected
 
     def _bag_frame(self, spark: SparkSession, columns: Sequence[str]) -> DataFrame:
         known = isinstance(self.changes, Changes)  # of rows that nobody wrote down the weights are not known
         if known and not self.has_shown and self.schema.names == [n for n in self.pile.schema.names if n != WEIGHT]:
             frame: DataFrame = self.pile.bag(spark, None, self.changes if self.changes.rows else None)
-            return frame.select(*_quoted(columns))
+            return frame.select(*map(quoted, columns))
         both = self._frame(spark, self.schema.names).unionByName(
-            self.changes.frame(spark).select(*_quoted([*self.schema.names, WEIGHT]))
+            self.changes.frame(spark).select(*map(quoted, [*self.schema.names, WEIGHT]))
         )
         return repeated(netted(both, self.schema.names), columns)
 
@@ -255,8 +256,4 @@ def _absolute() -> Any:
 def repeated(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
     """Weighted rows, netted already, as a bag."""
     repeated = "explode(array_repeat(true, CAST(_weight AS INT))) AS _once"
-    return frame.selectExpr(*_quoted(columns), repeated).select(*_quoted(columns))
-
-
-def _quoted(names: Sequence[str]) -> list[str]:
-    return ["`" + name.replace("`", "``") + "`" for name in names]
+    return frame.selectExpr(*map(quoted, columns), repeated).select(*map(quoted, columns))

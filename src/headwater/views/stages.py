@@ -1,6 +1,6 @@
 """Running a stage: the changes of its inputs become its own changes, on Spark.
 
-What it is: one method for each kind of ``compiler/plan.py``. Small inputs travel as local relations and the result
+What it is: one method for each kind of ``compiler/plan.py``. Small inputs go to a standing query, whose result
 comes back as Arrow; large ones are scanned by Spark, which writes the result as Parquet.
 Invariants: what a stage yields depends on its inputs and its own state alone, not on which way was taken; rows that
 leave are taken from the stage's own state, never computed again, so that float noise and arbitrary choices cancel.
@@ -29,7 +29,7 @@ from headwater.views.compiler.plan import (
     Term,
     WholeStage,
 )  # fmt: skip
-from headwater.views.equality import expand, matching, weighted
+from headwater.views.equality import expand, matching, negated, weighted
 from headwater.views.functions import RowFunctionStage
 from headwater.views.netting import distinct, net
 from headwater.views.shapes import Shape
@@ -99,7 +99,7 @@ class StageRun:
         """``now``, the whole new content, less the old state."""
         if now.table is not None and self.own.rows <= sizes.SETTLED_ROWS_MAX:
             old = table_of(self.own, self.shape.state.names)
-            return Changes.local(net(pa.concat_tables([now.table, _negative(old)])))
+            return Changes.local(net(pa.concat_tables([now.table, negated(old)])))
         spark = self.bench.large
         old_frame = self.own.frame(spark).withColumn(WEIGHT, -_column(WEIGHT))
         names = self.shape.state.names
@@ -386,11 +386,6 @@ def _small(bound: Mapping[str, Rows]) -> bool:
     return all(rows.local is not None for rows in bound.values()) and (
         sum(rows.count for rows in bound.values()) <= sizes.TASK_ROWS_MAX
     )
-
-
-def _negative(table: pa.Table) -> pa.Table:
-    place = table.column_names.index(WEIGHT)
-    return table.set_column(place, table.schema.field(WEIGHT), pc.negate(table.column(WEIGHT)))
 
 
 def _column(name: str) -> Any:

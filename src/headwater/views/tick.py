@@ -26,7 +26,7 @@ from headwater.views.changes import Changes
 from headwater.views.manifest import Frontier, Manifest, Manifests
 from headwater.views.passage import Passage, ViewProgress
 from headwater.views.prepare import Prepared, PreparedView
-from headwater.views.sources import Source, Standing
+from headwater.views.sources import Source, Unwritten
 from headwater.views.store import Piles, StateStore
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class Engine:
         }
         manifest = self._commit(built.prepared, {**self.piles, **built.piles}, stop, 0, born=built.born, apart=apart)
         self.fresh = set()
-        visible: dict[str, Changes | Standing] = {name: passage.visible[name] for name in rest}
+        visible: dict[str, Changes | Unwritten] = {name: passage.visible[name] for name in rest}
         # As after a crash: what the manifest says of them, and not what this process remembers.
         visible |= {name: Changes.local(self.followers.committed.changes_in(manifest, name)) for name in built.names}
         progress += [ViewProgress(name, visible[name].rows, 0, 0, 0.0) for name in built.names]

@@ -1,7 +1,7 @@
 """A workbench: the two Spark sessions in which one view's stages run.
 
-What it is: ``small`` is set up for a handful of rows (one task, no shuffle files to speak of), ``large`` for scans;
-both belong to one view, so that views run side by side without seeing each other's temporary tables.
+What it is: ``small`` is set up for standing queries (one task, no exchanges), ``large`` for scans by all cores; both
+belong to one view, so that views run side by side without seeing each other's temporary tables.
 Invariants: results come back with exactly the schema asked for; files that Spark writes here lie in a scratch folder
 and are nobody's until a pile adopts them.
 Not here: what to run (``stages.py``).

@@ -206,11 +206,19 @@ def _refuse_column(mention: exp.Column, scope: Scope, relations: Mapping[str, Re
 
 def _explain(query: exp.Query, relations: Mapping[str, Relation], sql: str, error: str) -> NoReturn:
     """sqlglot gave up in the middle: find the column it may have meant."""
-    every = {found.name.lower() for relation in relations.values() for found in relation.columns}
-    every |= {output_name(projection).lower() for select in query.find_all(exp.Select) for projection in select.selects}
+    columns = {name.lower(): {found.name.lower() for found in given.columns} for name, given in relations.items()}
+    every = set().union(*columns.values())
+    for select in query.find_all(exp.Select):
+        for projection in select.selects:
+            name = output_name(projection).lower()
+            # A column that is only passed on does not make its own name a known one.
+            if not isinstance(projection.unalias(), exp.Column) or projection.unalias().name.lower() != name:
+                every.add(name)
+    tables = {found.alias_or_name.lower(): found.name.lower() for found in query.find_all(exp.Table)}
     for mention in query.find_all(exp.Column):
-        if not mention.is_star and mention.name.lower() not in every:
-            near = closest(mention.name, every)
+        here = columns.get(tables.get(mention.table.lower(), ""), every)
+        if not mention.is_star and mention.name.lower() not in here:
+            near = closest(mention.name, here)
             hint = f'Did you mean "{near}"?' if near else "Check its spelling."
             where = f' in "{mention.table}"' if mention.table else ""
             refuse(sql, mention, f'no column "{mention.name}"{where}', hint, name=mention.name)
