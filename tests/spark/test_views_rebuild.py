@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 import headwater as hw
 from headwater.cli.main import app as command_line
 from headwater.errors import Conflict, Corruption, Fenced, OffsetOutOfRange, UnknownView, ViewFailed
-from headwater.views import migration, rebuild, store
+from headwater.views import migration, sizes, store
 from headwater.views import tick as engine
 from headwater.views.changes import Changes
 from headwater.views.rebuild import Rebuild
@@ -167,12 +167,12 @@ def test_a_rebuild_of_a_sound_view_shows_nowhere_and_the_old_state_goes(
 
 
 def test_ticks_go_on_meanwhile_and_are_caught_up_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    on_the_driver, by_spark = rebuild.DRIVER_ROWS_MAX, 0
+    on_the_driver, by_spark = sizes.SETTLED_ROWS_MAX, 0
     with shop(tmp_path, seen=SEEN) as app:
         for number, (view, rows_max) in enumerate(
             [("revenue", on_the_driver), ("total", by_spark), ("seen", by_spark)]
         ):
-            monkeypatch.setattr(rebuild, "DRIVER_ROWS_MAX", rows_max)
+            monkeypatch.setattr(sizes, "SETTLED_ROWS_MAX", rows_max)
             with after_filling(partial(ticks, app, [2 * number + 2, 2 * number + 3])):
                 report = app.rebuild(view)
 

@@ -206,7 +206,8 @@ class StageRun:
                 return None
             return self._accumulated(stage, combined, matching(before, groups, combined.select(groups)))
         partial = self._partial(stage, sql, bound, partial_sql)
-        if partial.local is not None and (self.own is None or partial.count <= sizes.LOOKUP_KEYS_MAX):
+        few = self.own is None or not groups or partial.count <= sizes.LOOKUP_KEYS_MAX
+        if partial.local is not None and few:
             touched = partial.local.select(groups)
             before = self._own_of(groups, touched)
             combined = self.bench.collect(combine_sql, {"_partial": partial, "_before": Rows.of(before)}, result)
@@ -224,7 +225,9 @@ class StageRun:
         if _small(bound):
             return Rows.of(self.bench.collect(partial_sql, bound, schema, (("_flow", sql),)))
         self.bench.frame(sql, bound, large=True).createOrReplaceTempView("_flow")
-        return self.bench.settle(self.bench.frame(partial_sql, {}, large=True), schema)
+        frame = self.bench.frame(partial_sql, {}, large=True)
+        # Without groups it is one row, however many flow.
+        return self.bench.settle(frame, schema) if stage.groups else Rows.of(self.bench.taken(frame, schema))
 
     def _accumulated(self, stage: AccumulateStage, combined: pa.Table, before: pa.Table) -> Changes:
         """New rows of the touched groups less their old ones."""

@@ -1,4 +1,4 @@
-"""Unwritten queries: planned once by Spark, run again in every tick.
+"""Standing queries: planned once by Spark, run again in every tick.
 
 What it is: a small query over tables that are here. Spark takes some 0.3 s to analyse, optimise and plan a join with a
 sum, and some 0.05 s to run it over a thousand rows. So the tables are written to files whose paths and lengths stay the
