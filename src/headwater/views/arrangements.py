@@ -22,6 +22,7 @@ import xxhash
 
 from headwater.errors import InvalidDeclaration
 from headwater.log.files import Files
+from headwater.log.routing import Hashes
 from headwater.views.blocks import UNFINISHED, Block, Order, Piece, held_fields, open_blocks, sort_blocks, write_blocks
 from headwater.views.compiler.plan import WEIGHT
 from headwater.views.hashing import comparisons
@@ -125,7 +126,7 @@ class Arrangements:
         arrangement = self.arrangement(order, wanted)
         found = []
         if keys.num_rows:
-            hashes = np.unique(Order(tuple(keys.schema.names), order.comparisons).hashes(keys))
+            hashes = _each_once(Order(tuple(keys.schema.names), order.comparisons).hashes(keys))
             for piece in pieces:
                 for block in arrangement.blocks(piece, schema):
                     rows = block.find(hashes, result.names)
@@ -154,6 +155,12 @@ class Arrangements:
         for path in self.folder.glob("*/*"):
             if path.suffix == UNFINISHED or path.name.removesuffix(SUFFIX) not in keep:
                 self._files.unlink(path, label="blocks.unlink")
+
+
+def _each_once(hashes: Hashes) -> Hashes:
+    """Sorted, each once. Not ``np.unique``, which numbers a million hashes in 0.8 s (numpy 2.4) instead of 0.02 s."""
+    ranked = np.sort(hashes)
+    return ranked[np.append(True, ranked[1:] != ranked[:-1])]
 
 
 def _check(schema: pa.Schema, names: Sequence[str]) -> None:

@@ -124,7 +124,8 @@ class Base:
         numbers = row_numbers(rows, self.key)
         last = np.full(int(numbers.max()) + 1, -1, dtype=np.int64)
         last[numbers] = np.arange(rows.num_rows)  # of several the last assignment stays
-        latest = rows.take(pa.array(np.sort(last[last >= 0])))
+        last = np.sort(last[last >= 0])
+        latest = rows if len(last) == rows.num_rows else rows.take(pa.array(last))
         new = latest.filter(pc.invert(latest.column("_deleted").fill_null(False))).select(self.schema.names)
         if pile is None or pile.rows == 0:
             return weighted(new, 1)
@@ -135,9 +136,4 @@ class Base:
     def _present(self, pile: Any, keys: pa.Table) -> pa.Table:
         """The rows that the state holds for these keys."""
         found = matching(pile.lookup(list(self.key), keys, self.schema.names), self.key, keys)
-        numbers = row_numbers(found, self.key)
-        # Most keys have one row, which needs no netting; the others were changed since the runs were last merged.
-        often = np.bincount(numbers, minlength=1)[numbers] > 1 if found.num_rows else np.zeros(0, dtype=bool)
-        once = found.filter(pa.array(~often))
-        changed = net(found.filter(pa.array(often)))
-        return pa.concat_tables([once, changed]).select(self.schema.names).cast(self.schema)
+        return found.select(self.schema.names).cast(self.schema)

@@ -90,6 +90,8 @@ def matching(table: pa.Table, columns: Sequence[str], keys: pa.Table) -> pa.Tabl
     names = [f"_{place}" for place in range(len(columns))]
     wanted = keys.rename_columns(names)
     mine = table.select(list(columns)).rename_columns(names).cast(wanted.schema)
+    if len(names) == 1:
+        return table.filter(pc.is_in(comparable(mine.column(0)), value_set=comparable(wanted.column(0))))
     numbers = row_numbers(pa.concat_tables([wanted, mine]))
     found = np.isin(numbers[keys.num_rows :], numbers[: keys.num_rows])
     return table.filter(pa.array(found))

@@ -23,7 +23,7 @@ from headwater.views import sizes
 from headwater.views.changes import Changes
 from headwater.views.compiler.plan import WEIGHT
 from headwater.views.runs import read_parquet
-from headwater.views.scans import local_frame, scan
+from headwater.views.scans import SCRATCH, local_frame, scan
 from headwater.views.sources import Rows
 from headwater.views.standing import SETTINGS as STANDING
 from headwater.views.standing import Question, StandingQueries
@@ -74,6 +74,7 @@ class Workbench:
             for name, value in {**BOTH, **settings}.items():
                 session.conf.set(name, value)
         self.large.conf.set("spark.sql.shuffle.partitions", str(cores))
+        self.large.conf.set(SCRATCH, str(scratch))
         self.scratch = scratch
         self.standing = StandingQueries(self.small, scratch.with_name(f"{scratch.name}-leaves"))
         self.rows_read = 0
