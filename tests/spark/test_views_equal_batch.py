@@ -38,7 +38,7 @@ few = settings(
 WAYS: tuple[dict[str, int], ...] = (
     {},
     {"TASK_ROWS_MAX": 2, "LOCAL_ROWS_MAX": 1},
-    {"TASK_ROWS_MAX": 0, "LOCAL_ROWS_MAX": 0, "LOOKUP_KEYS_MAX": 0, "SETTLED_ROWS_MAX": 0},
+    {"TASK_ROWS_MAX": 0, "LOCAL_ROWS_MAX": 0, "LOOKUP_KEYS_MAX": 0, "SETTLED_ROWS_MAX": 0, "TAIL_ROWS_MIN": 0},
 )
 
 

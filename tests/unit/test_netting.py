@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headwater.views import equality
 from headwater.views.changes import weighted
-from headwater.views.netting import distinct, net
+from headwater.views.netting import distinct, latest, net
 from tests.unit.typed_rows import rows, schemas
 from tests.unit.weighted_rows import content, thorough, weighted_table
 
@@ -30,6 +33,41 @@ def test_netting_keeps_the_content_of_tables_of_every_type(table: pa.Table):
     assert content(netted) == content(table)
     assert netted.num_rows == len(content(table))
     assert netted.schema == table.schema
+
+
+KEYS = (1.5, 0.0, float("nan"), None, 7.0)
+
+
+@st.composite
+def happenings(draw: st.DrawFn) -> list[pa.Table]:
+    """Changes of a table whose key has at most one row at any time: each part netted, in any order."""
+    now: dict[int, str] = {}
+    parts = []
+    for _ in range(draw(st.integers(1, 4))):
+        part = []
+        for place in sorted(draw(st.sets(st.integers(0, len(KEYS) - 1)))):
+            if place in now:
+                part.append((KEYS[place], now.pop(place), -1))
+            if draw(st.booleans()):
+                now[place] = draw(st.sampled_from("ab"))
+                part.append((KEYS[place], now[place], 1))
+        columns = zip(*draw(st.permutations(part)), strict=True) if part else ([], [], [])
+        kinds = (pa.float64(), pa.string(), pa.int64())
+        arrays = [pa.array(list(values), kind) for values, kind in zip(columns, kinds, strict=True)]
+        parts.append(pa.Table.from_arrays(arrays, ["id", "letter", "_weight"]))
+    return parts
+
+
+@pytest.mark.parametrize("meeting", [False, True], ids=["", "every hash meets"])
+@settings(max_examples=thorough(60), deadline=None)
+@given(parts=happenings())
+def test_the_latest_rows_are_the_netted_ones(meeting: bool, parts: list[pa.Table]):
+    with pytest.MonkeyPatch.context() as patched:
+        if meeting:
+            patched.setattr(equality, "hash_rows", lambda columns, _how: np.zeros(len(columns[0]), np.uint64))
+        found = latest(parts, ["id"])
+
+    assert content(found) == content(net(pa.concat_tables(parts)))
 
 
 def test_rows_are_equal_as_in_group_by():

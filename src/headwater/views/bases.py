@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,7 +21,7 @@ from headwater.log.topic import Topic
 from headwater.views import sizes
 from headwater.views.changes import Changes
 from headwater.views.compiler.plan import WEIGHT, Relation
-from headwater.views.equality import matching, row_numbers, weighted
+from headwater.views.equality import last_places, matching, weighted
 from headwater.views.native import read_range
 from headwater.views.netting import net
 from headwater.views.shapes import columns_of
@@ -121,10 +120,7 @@ class Base:
     def _upserted(self, start: Mapping[int, int], stop: Mapping[int, int], pile: Any) -> pa.Table:
         """Old rows of the keys with -1, the last rows of the range with +1."""
         rows = self._read(start, stop, [*self.schema.names, "_deleted"])
-        numbers = row_numbers(rows, self.key)
-        last = np.full(int(numbers.max()) + 1, -1, dtype=np.int64)
-        last[numbers] = np.arange(rows.num_rows)  # of several the last assignment stays
-        last = np.sort(last[last >= 0])
+        last = last_places(rows, self.key)
         latest = rows if len(last) == rows.num_rows else rows.take(pa.array(last))
         new = latest.filter(pc.invert(latest.column("_deleted").fill_null(False))).select(self.schema.names)
         if pile is None or pile.rows == 0:

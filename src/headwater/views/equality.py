@@ -1,7 +1,7 @@
 """Equal rows: which rows of an Arrow table are the same, and which are among others.
 
-What it is: ``row_numbers`` gives equal rows equal numbers; ``matching`` stands on it. ``weighted`` and ``expand`` go
-between bags and weighted tables.
+What it is: ``row_numbers`` gives equal rows equal numbers; ``matching`` stands on it. ``last_places`` finds
+the last row of each key. ``weighted`` and ``expand`` go between bags and weighted tables.
 Invariants: exact, never by hash alone.
 Not here: which values are equal (``log/identity.py``); adding weights up (``netting.py``); rows in Parquet files
 (``piles.py``); SQL.
@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from headwater.log.identity import comparable
 from headwater.views.compiler.plan import WEIGHT
+from headwater.views.hashing import comparisons, hash_rows
 
 
 def row_numbers(table: pa.Table, columns: Sequence[str] | None = None) -> np.ndarray:
@@ -49,6 +50,38 @@ def _codes(column: pa.ChunkedArray) -> np.ndarray:
         values = pa.concat_arrays([chunk.cast(pa.large_binary()) for chunk in values.chunks])
     codes = values.dictionary_encode().indices.fill_null(-1).to_numpy(zero_copy_only=False)
     return np.asarray(codes.astype(np.int64) + 1)
+
+
+def last_places(table: pa.Table, columns: Sequence[str]) -> np.ndarray:
+    """Where the last row of each key stands, in ascending order.
+
+    >>> last_places(pa.table({"id": [7, 8, 7], "country": ["DE", "FR", "IT"]}), ["id"]).tolist()
+    [1, 2]
+    """
+    schema = table.select(list(columns)).schema
+    # A hash and a place in one number: sorting those takes a tenth of the time of numbering the keys.
+    bits = np.uint64(table.num_rows.bit_length())
+    hashes = hash_rows([table.column(name) for name in columns], comparisons(columns, schema, schema)) >> bits
+    packed = np.sort((hashes << bits) | np.arange(table.num_rows, dtype=np.uint64))
+    places = (packed & ((np.uint64(1) << bits) - np.uint64(1))).astype(np.int64)
+    meets = (packed[1:] >> bits) == (packed[:-1] >> bits)  # the hash of the next row
+    if not _equal_rows(table, columns, places[:-1][meets], places[1:][meets]):
+        numbers = row_numbers(table, columns)
+        places = np.full(int(numbers.max()) + 1, -1, dtype=np.int64)
+        places[numbers] = np.arange(table.num_rows)  # of several the last assignment stays
+        return np.sort(places[places >= 0])
+    return np.sort(places[np.append(~meets, True)[: len(places)]])
+
+
+def _equal_rows(table: pa.Table, columns: Sequence[str], some: np.ndarray, others: np.ndarray) -> bool:
+    """Whether rows that met by their hashes are equal: as good as always."""
+    for name in columns if len(some) else ():
+        column = comparable(table.column(name))
+        one, other = column.take(pa.array(some)), column.take(pa.array(others))
+        same = pc.or_(pc.equal(one, other).fill_null(False), pc.and_(pc.is_null(one), pc.is_null(other)))
+        if not pc.all(same).as_py():
+            return False
+    return True
 
 
 def weights(table: pa.Table) -> np.ndarray:

@@ -29,7 +29,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headwater.views.netting import net
+from headwater.views import sizes
+from headwater.views.netting import latest, net
 from headwater.views.runs import STAGING, Run, adopt_run, weigh_files, write_run
 
 if TYPE_CHECKING:
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 FAN = 8
 TIER_ROWS = 1000
 TAIL_FRACTION = 0.5
-TAIL_ROWS_MIN = 100_000  # a smaller tail is cheap to read and waits for eight runs
 POSITIVE_ROWS_MAX = 1_000_000
 FILE_ROWS = 2_000_000  # what Spark writes is cut into files of about this size
 DRIVER_ROWS_MAX = 5_000_000  # a million in 0.6 s on one core; Spark takes some 3 s on two
@@ -70,11 +70,17 @@ class Merge:
         Nothing is current yet: put it into the manifest, then use ``pile.with_merge``. Spark is needed only when
         ``needs_spark`` says so.
         """
+        return self.finish(self.write(spark))
+
+    def write(self, spark: SparkSession | None = None) -> Run | None:
+        """Write the new run."""
         if self.needs_spark:
             assert spark is not None, "ask needs_spark first"
-            run = self._by_spark(spark)
-        else:
-            run = self._on_driver()
+            return self._by_spark(spark)
+        return self._on_driver()
+
+    def finish(self, run: Run | None) -> tuple[tuple[Run, ...], Run | None]:
+        """Make it ready to be looked into."""
         if run is not None:
             self.pile.prepare(run)
         return self.runs, run
@@ -85,7 +91,9 @@ class Merge:
 
     def _on_driver(self) -> Run | None:
         pile = self.pile
-        table = net(pa.Table.from_batches(pile.read(self.runs), schema=pile.schema))
+        tables = [pa.Table.from_batches(pile.read([run]), schema=pile.schema) for run in self.runs]
+        of_one_row = bool(pile.key) and self.runs[0] == pile.runs[0]
+        table = latest(tables, pile.key) if of_one_row else net(pa.concat_tables(tables))
         if not table.num_rows:
             return None
         first, last = self.runs[0].first_tick, self.runs[-1].last_tick
@@ -115,7 +123,7 @@ def due(pile: Pile) -> Merge | None:
     if len(runs) < 2:
         return None
     positive_rows = sum(run.rows for run in runs if run.positive)
-    if pile.rows - positive_rows >= max(TAIL_ROWS_MIN, TAIL_FRACTION * positive_rows):
+    if pile.rows - positive_rows >= max(sizes.TAIL_ROWS_MIN, TAIL_FRACTION * positive_rows):
         return Merge(pile, runs)
     start = _small_from(runs)
     if start is None:

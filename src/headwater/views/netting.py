@@ -1,6 +1,7 @@
 """Netting: equal rows of a weighted table become one row with the sum of their weights.
 
-What it is: ``net``, on the driver, for tables that are there anyway: a lookup's answer, small runs to be merged.
+What it is: ``net``, on the driver, for tables that are there anyway: a lookup's answer, small runs to be merged; and
+``latest``, the same for all changes of a table with a key.
 Invariants: the content stays what it was; in the answer each row stands once, with a weight other than 0, in the
 order of first appearance.
 Not here: which rows are equal (``log/identity.py``); netting by Spark (``bags.py``).
@@ -9,6 +10,8 @@ Read next: ``changes.py``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,6 +19,7 @@ import pyarrow.types as kinds
 
 from headwater.log.identity import comparable
 from headwater.views.compiler.plan import WEIGHT
+from headwater.views.equality import last_places, weights
 
 
 def net(table: pa.Table) -> pa.Table:
@@ -41,6 +45,31 @@ def net(table: pa.Table) -> pa.Table:
     sums = sums.sort_by("row_min")
     kept = table.take(sums.column("row_min"))
     return kept.set_column(place, table.schema.field(place), sums.column("weight_sum"))
+
+
+def latest(tables: Sequence[pa.Table], key: Sequence[str]) -> pa.Table:
+    """What ``net`` gives for all of them, where each key has at most one row at any time: in half of the time.
+
+    The tables are changes in the order in which they happened, from the beginning: of each key the row counts that
+    the last table with this key adds, if it adds one.
+
+    >>> before = pa.table({"id": [1, 2], "country": ["DE", "FR"], "_weight": [1, 1]})
+    >>> after = pa.table({"id": [1, 1, 2], "country": ["DE", "IT", "FR"], "_weight": [-1, 1, -1]})
+    >>> latest([before, after], ["id"]).to_pylist()
+    [{'id': 1, 'country': 'IT', '_weight': 1}]
+    """
+    together = pa.concat_tables(map(_leaving_first, tables))
+    there = np.zeros(together.num_rows, dtype=bool)
+    there[last_places(together, key)] = True
+    return together.filter(pa.array(there & (weights(together) > 0)))
+
+
+def _leaving_first(table: pa.Table) -> pa.Table:
+    """The rows of negative weight before the others."""
+    weight = weights(table)
+    if (weight[1:] >= weight[:-1]).all():
+        return table
+    return table.take(pa.array(np.argsort(weight > 0, kind="stable")))
 
 
 def distinct(table: pa.Table) -> pa.Table:

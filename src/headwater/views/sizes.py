@@ -21,3 +21,5 @@ SETTLED_ROWS_MAX = 200_000
 ADDED_UP_ROWS_MAX = 1_000_000
 # A stage whose inputs changed by more than this part is computed anew.
 RECOMPUTE_PART = 0.1
+# Changes that were not merged yet, below which they are cheap to read and wait until they are eight runs.
+TAIL_ROWS_MIN = 100_000

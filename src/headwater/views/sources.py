@@ -87,11 +87,14 @@ class Unwritten:
 class Source:
     """One relation in one tick."""
 
-    def __init__(self, name: str, schema: pa.Schema, changes: Changes | Unwritten, pile: Any) -> None:
+    def __init__(
+        self, name: str, schema: pa.Schema, changes: Changes | Unwritten, pile: Any, merged: Changes | None = None
+    ) -> None:
         self.name = name
         self.schema = schema  # the visible columns
         self.changes = changes  # visible columns and _weight
         self.pile = pile  # before the tick; None when there was nothing or nobody keeps it
+        self.merged = merged  # after the tick, where it was merged at once
         self.has_shown = pile is not None and SHOWN in pile.schema.names
         # A join of many tables mentions the same content many times.
         self._known: dict[tuple[str, tuple[str, ...]], Rows] = {}
@@ -100,6 +103,8 @@ class Source:
         """The same relation for a stage that has seen nothing of it yet: all that is there now has just come."""
         if self.pile is None:
             return self
+        if self.merged is not None:
+            return Source(self.name, self.schema, self.merged, None)
         names = self.schema.names
         if self.changes.table is not None and self.rows_before + self.changes.rows <= sizes.ADDED_UP_ROWS_MAX:
             # A row that came and went and came again stands there three times, and would be joined three times.

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from headwater.log.ddl import to_ddl
+from headwater.views import sizes
 from headwater.views.bases import DRIVER_ROWS_MAX, Base
 from headwater.views.changes import Changes
 from headwater.views.manifest import Frontier, Manifest, Manifests
@@ -199,10 +200,11 @@ class Engine:
         sources = {}
         for name, base in prepared.bases.items():
             pile = self.piles.get(name)
-            changes = base.changes(self._begin(base), stop[name], pile)
+            changes, merged = base.changes(self._begin(base), stop[name], pile), None
             if isinstance(changes, Changes) and changes.rows and not base.keeps_itself:
                 self.store.write(name, changes, number, self.epoch)
-            sources[name] = Source(name, base.schema, changes, pile)
+                merged = self.store.merge_at_once(name) if changes.rows > sizes.TASK_ROWS_MAX else None
+            sources[name] = Source(name, base.schema, changes, pile, merged)
         return sources
 
     # Committing
