@@ -21,11 +21,15 @@ JOINED = "_joined"
 
 
 @functools.lru_cache(maxsize=1024)
-def in_one_task(sql: str) -> str:
+def in_one_task(sql: str, *, few: bool = False) -> str:
     """The query with every join that is read by another operator held in one partition.
+
+    With ``few`` rows, joins go by hash instead of by sorting both sides, which is quicker and takes memory.
 
     >>> in_one_task("SELECT a.x FROM a JOIN b ON a.x = b.x")
     'SELECT /*+ COALESCE(1) */ a.x FROM a JOIN b ON a.x = b.x'
+    >>> in_one_task("SELECT a.x FROM a JOIN b ON a.x = b.x", few=True)
+    'SELECT /*+ COALESCE(1), SHUFFLE_HASH(`b`) */ a.x FROM a JOIN b ON a.x = b.x'
     >>> print(in_one_task("SELECT c.z FROM a JOIN b ON a.x = b.x JOIN c ON b.y = c.y"))
     SELECT /*+ COALESCE(1) */ c.z FROM (SELECT /*+ COALESCE(1) */ b.y AS `b.y` FROM a JOIN b ON a.x = b.x) \
 AS `_joined0_0` JOIN c ON `_joined0_0`.`b.y` = c.y
@@ -33,26 +37,30 @@ AS `_joined0_0` JOIN c ON `_joined0_0`.`b.y` = c.y
     query = sqlglot.parse_one(sql, read=SparkAsWritten)
     for number, select in enumerate(list(query.find_all(exp.Select, bfs=False))):
         if select.args.get("joins"):
-            _nest(select, f"{JOINED}{number}")
-            _hold(select)
+            _nest(select, f"{JOINED}{number}", few)
+            _hold(select, few)
     return query.sql("spark")
 
 
-def _hold(select: exp.Select) -> None:
-    if select.args.get("hint") is None:
-        coalesce = exp.Anonymous(this="COALESCE", expressions=[exp.Literal.number(1)])
-        select.set("hint", exp.Hint(expressions=[coalesce]))
+def _hold(select: exp.Select, few: bool) -> None:
+    if select.args.get("hint") is not None:
+        return
+    hints = [exp.Anonymous(this="COALESCE", expressions=[exp.Literal.number(1)])]
+    names = [join.this.alias_or_name for join in select.args["joins"]]
+    if few and all(names):
+        hints.append(exp.Anonymous(this="SHUFFLE_HASH", expressions=[exp.column(name, quoted=True) for name in names]))
+    select.set("hint", exp.Hint(expressions=hints))
 
 
-def _nest(select: exp.Select, prefix: str) -> None:
+def _nest(select: exp.Select, prefix: str, few: bool) -> None:
     """``a JOIN b JOIN c`` becomes ``(SELECT … FROM a JOIN b) JOIN c``, for as many joins as there are."""
     joins: list[exp.Join] = select.args["joins"]
     if len(joins) > 1 and _plain(select, joins):
         for place in range(len(joins) - 1):
-            _wrap(select, f"{prefix}_{place}")
+            _wrap(select, f"{prefix}_{place}", few)
 
 
-def _wrap(select: exp.Select, alias: str) -> None:
+def _wrap(select: exp.Select, alias: str, few: bool) -> None:
     """Put the first join into a select of its own."""
     joins: list[exp.Join] = select.args["joins"]
     first, join = select.args["from_"].this, joins[0]
@@ -69,7 +77,7 @@ def _wrap(select: exp.Select, alias: str) -> None:
     inner = exp.Select(expressions=list(outputs.values()) or [named(exp.Literal.number(1), "nothing")])
     inner.set("from_", exp.From(this=first))
     inner.set("joins", [join])
-    _hold(inner)
+    _hold(inner, few)
     held = exp.Subquery(this=inner, alias=exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
     select.set("from_", exp.From(this=held))
 

@@ -102,9 +102,10 @@ class StandingQueries:
         self.spark.conf.set("spark.sql.codegen.wholeStage", str(compiled).lower())
         for name, table in given.items():
             self._read(self._path(name, length), table.schema).createOrReplaceTempView(name)
+        few = length == pads.SMALLEST_BYTES
         for name, sql in question.steps:
-            self.spark.sql(in_one_task(sql)).createOrReplaceTempView(name)
-        frame = self.spark.sql(in_one_task(question.sql))
+            self.spark.sql(in_one_task(sql, few=few)).createOrReplaceTempView(name)
+        frame = self.spark.sql(in_one_task(question.sql, few=few))
         if "LIMIT" in question.sql.upper():
             frame = frame.coalesce(1)  # as the last step Spark has limits of another kind, which may exchange rows
         if is_forgetful(plan_of(frame)):
