@@ -10,6 +10,7 @@ Read next: ``stages.py``.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from headwater.views.changes import Changes
 from headwater.views.compiler.plan import WEIGHT
 from headwater.views.equality import expand, matching
 from headwater.views.native import quoted
-from headwater.views.netting import net
+from headwater.views.netting import distinct, net
 from headwater.views.scans import local_frame
 
 if TYPE_CHECKING:
@@ -96,8 +97,11 @@ class Source:
         self.pile = pile  # before the tick; None when there was nothing or nobody keeps it
         self.merged = merged  # after the tick, where it was merged at once
         self.has_shown = pile is not None and SHOWN in pile.schema.names
-        # A join of many tables mentions the same content many times.
+        # A join of many tables mentions the same content many times, and so do views, which run side by side.
+        self._lock = threading.Lock()
         self._known: dict[tuple[str, tuple[str, ...]], Rows] = {}
+        self._keys: dict[tuple[str, ...], pa.Table] = {}
+        self._found: dict[tuple[int, tuple[str, ...], tuple[str, ...]], tuple[pa.Table, Rows]] = {}
 
     def as_new(self) -> Source:
         """The same relation for a stage that has seen nothing of it yet: all that is there now has just come."""
@@ -145,6 +149,15 @@ class Source:
             return Rows.of(table.select(names).cast(shape))
         return Rows(shape, self.changes.rows, None, lambda spark: self.changes.frame(spark).select(*map(quoted, names)))
 
+    def changed_keys(self, columns: Sequence[str]) -> pa.Table:
+        """The distinct values of some columns in what changed, which is here. A column may be wanted twice."""
+        wanted = tuple(columns)
+        with self._lock:
+            if wanted not in self._keys:
+                assert self.changes.table is not None
+                self._keys[wanted] = distinct(by_place(self.changes.table.select(list(wanted))))
+            return self._keys[wanted]
+
     def before(self, columns: Sequence[str], lookup: Sequence[str] | None = None, keys: pa.Table | None = None) -> Rows:
         """What was there. With ``lookup``, at least the rows whose ``lookup`` columns equal a row of ``keys``."""
         shape = self.weighted_schema(columns)
@@ -152,7 +165,7 @@ class Source:
             return Rows.of(shape.empty_table())
         if lookup and keys is not None:
             if self.worth_looking_up(keys.num_rows):
-                return Rows.of(self._looked_up(lookup, keys, columns).cast(shape))
+                return self._looked_up_once(lookup, keys, columns, shape)
             if self.pile.rows <= sizes.TASK_ROWS_MAX:
                 return self._once("here", columns, self._here)
         return self._once("before", columns, self._before)
@@ -215,6 +228,16 @@ class Source:
     def _shown(self, table: pa.Table) -> pa.Table:
         return table.filter(pc.field(SHOWN)).drop_columns([SHOWN]) if self.has_shown else table
 
+    def _looked_up_once(
+        self, lookup: Sequence[str], keys: pa.Table, columns: Sequence[str], shape: pa.Schema
+    ) -> Rows:  # fmt: skip
+        asked = (id(keys), tuple(lookup), tuple(columns))
+        with self._lock:
+            if asked not in self._found:
+                # The keys are kept beside their answer: no other table can have their id.
+                self._found[asked] = keys, Rows.of(self._looked_up(lookup, keys, columns).cast(shape))
+            return self._found[asked][1]
+
     def _looked_up(self, lookup: Sequence[str], keys: pa.Table, columns: Sequence[str]) -> pa.Table:
         return self._shown(self.pile.lookup(list(lookup), keys, [*columns, *self._mark()])).select([*columns, WEIGHT])
 
@@ -234,6 +257,15 @@ class Source:
             self.changes.frame(spark).select(*map(quoted, [*self.schema.names, WEIGHT]))
         )
         return repeated(netted(both, self.schema.names), columns)
+
+
+def by_place(table: pa.Table) -> pa.Table:
+    """The table with numbers for names.
+
+    >>> by_place(pa.table({"id": [1], "country": ["DE"]})).column_names
+    ['0', '1']
+    """
+    return table.rename_columns([str(place) for place in range(table.num_columns)])
 
 
 def table_of(pile: Any, columns: Sequence[str]) -> pa.Table:

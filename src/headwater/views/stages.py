@@ -36,6 +36,7 @@ from headwater.views.shapes import Shape
 from headwater.views.sources import (
     Rows,
     Source,
+    by_place,
     netted,
     repeated,
     signed,
@@ -133,12 +134,13 @@ class StageRun:
         """What the term's leaves are; None when one of them is empty, and so the term is zero."""
         bound: dict[str, Rows] = {}
         # The changes first: they are few, and their keys tell what is needed of the others.
+        changed = {leaf.name: self.sources[leaf.relation] for leaf in term.leaves if leaf.content is Content.CHANGES}
         for leaf in _sources_first(term.leaves, term.changes):
             source = self.sources[leaf.relation]
             if leaf.content is Content.CHANGES:
                 rows = source.changed(leaf.columns)
             else:
-                lookup, keys = self._keys(leaf, bound)
+                lookup, keys = self._keys(leaf, bound, changed)
                 read = source.after if leaf.content is Content.AFTER else source.before
                 rows = read(leaf.columns, lookup, keys)
             if rows.count == 0:
@@ -146,14 +148,18 @@ class StageRun:
             bound[leaf.name] = rows
         return bound
 
-    def _keys(self, leaf: Leaf, bound: Mapping[str, Rows]) -> tuple[Sequence[str] | None, pa.Table | None]:
+    def _keys(
+        self, leaf: Leaf, bound: Mapping[str, Rows], changed: Mapping[str, Source]
+    ) -> tuple[Sequence[str] | None, pa.Table | None]:
         if leaf.lookup is None or leaf.lookup.source not in bound:
             return None, None
         given = bound[leaf.lookup.source].local
         if given is None or given.num_rows > 4 * sizes.LOOKUP_KEYS_MAX:
             return None, None
-        keys = given.select(list(leaf.lookup.source_columns)).rename_columns(list(leaf.lookup.columns))
-        return leaf.lookup.columns, distinct(keys)
+        columns = list(leaf.lookup.source_columns)
+        if leaf.lookup.source in changed:  # other views may ask for the same
+            return leaf.lookup.columns, changed[leaf.lookup.source].changed_keys(columns)
+        return leaf.lookup.columns, distinct(by_place(given.select(columns)))
 
     def _row_function(self, stage: RowFunctionStage) -> Changes:
         """The user's function over the rows that came, less the same over the rows that left."""
