@@ -119,7 +119,8 @@ def prepare(declared: Iterable[Declaration], log: Log, spark: SparkSession, scra
     }
     cores = spark.sparkContext.defaultParallelism
     used = {name: base for name, base in bases.items() if name in read}
-    return Prepared(views, used, log.clock, max(1, min(len(views), cores)))
+    # One more than there are cores: while some wait for Spark, another can go on.
+    return Prepared(views, used, log.clock, max(1, min(len(views), cores + 1)))
 
 
 def _looked_at(plans: Iterable[ViewPlan]) -> set[str]:
