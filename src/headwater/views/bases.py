@@ -21,18 +21,19 @@ from headwater.log.topic import Topic
 from headwater.views import sizes
 from headwater.views.changes import Changes
 from headwater.views.compiler.plan import WEIGHT, Relation
-from headwater.views.equality import last_places, matching, weighted
+from headwater.views.equality import last_of_each, matching, weighted
 from headwater.views.native import read_range
 from headwater.views.netting import net
 from headwater.views.shapes import columns_of
 from headwater.views.sources import Rows, Unwritten
-from headwater.views.workbench import with_weight
+from headwater.views.workbench import row_bytes, with_weight
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# Rows of a keyed or bag topic pass through the driver: so many in one tick.
-DRIVER_ROWS_MAX = 2_000_000
+# Rows of a keyed or bag topic pass through the driver: so much of them in one tick.
+TICK_BYTES_MAX = 512 << 20
+TICK_ROWS_MAX = 10_000_000
 # Netting looks at every column of every row; beyond so many rows it costs more than the rows it saves.
 NET_ROWS_MAX = 200_000
 
@@ -67,6 +68,11 @@ class Base:
         settings = self.topic.settings
         bounded = settings.retention_ms is not None or settings.retention_bytes is not None
         return self.kind is BaseKind.LOG and not bounded
+
+    @property
+    def tick_rows_max(self) -> int | None:
+        """How many rows one tick may take; None when they do not pass through the driver."""
+        return None if self.keeps_itself else min(TICK_ROWS_MAX, TICK_BYTES_MAX // row_bytes(self.schema))
 
     @property
     def relation(self) -> Relation:
@@ -120,8 +126,8 @@ class Base:
     def _upserted(self, start: Mapping[int, int], stop: Mapping[int, int], pile: Any) -> pa.Table:
         """Old rows of the keys with -1, the last rows of the range with +1."""
         rows = self._read(start, stop, [*self.schema.names, "_deleted"])
-        last = last_places(rows, self.key)
-        latest = rows if len(last) == rows.num_rows else rows.take(pa.array(last))
+        last = last_of_each(rows, self.key)
+        latest = rows if last.all() else rows.filter(pa.array(last))
         new = latest.filter(pc.invert(latest.column("_deleted").fill_null(False))).select(self.schema.names)
         if pile is None or pile.rows == 0:
             return weighted(new, 1)
@@ -131,5 +137,9 @@ class Base:
 
     def _present(self, pile: Any, keys: pa.Table) -> pa.Table:
         """The rows that the state holds for these keys."""
-        found = matching(pile.lookup(list(self.key), keys, self.schema.names), self.key, keys)
+        if keys.num_rows > sizes.LOOKUP_KEYS_MAX and keys.num_rows > sizes.LOOKUP_PART * pile.rows:
+            found = pile.added_up_here()
+        else:
+            found = pile.lookup(list(self.key), keys, self.schema.names)
+        found = matching(found, self.key, keys)
         return found.select(self.schema.names).cast(self.schema)

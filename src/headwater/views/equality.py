@@ -1,6 +1,6 @@
 """Equal rows: which rows of an Arrow table are the same, and which are among others.
 
-What it is: ``row_numbers`` gives equal rows equal numbers; ``matching`` stands on it. ``last_places`` finds
+What it is: ``row_numbers`` gives equal rows equal numbers; ``matching`` stands on it. ``last_of_each`` finds
 the last row of each key. ``weighted`` and ``expand`` go between bags and weighted tables.
 Invariants: exact, never by hash alone.
 Not here: which values are equal (``log/identity.py``); adding weights up (``netting.py``); rows in Parquet files
@@ -52,36 +52,47 @@ def _codes(column: pa.ChunkedArray) -> np.ndarray:
     return np.asarray(codes.astype(np.int64) + 1)
 
 
-def last_places(table: pa.Table, columns: Sequence[str]) -> np.ndarray:
-    """Where the last row of each key stands, in ascending order.
+def last_of_each(table: pa.Table, columns: Sequence[str]) -> np.ndarray:
+    """For each row whether it is the last one of its key.
 
-    >>> last_places(pa.table({"id": [7, 8, 7], "country": ["DE", "FR", "IT"]}), ["id"]).tolist()
-    [1, 2]
+    >>> last_of_each(pa.table({"id": [7, 8, 7], "country": ["DE", "FR", "IT"]}), ["id"]).tolist()
+    [False, True, True]
     """
+    there = np.zeros(table.num_rows, dtype=bool)
+    if not table.num_rows:
+        return there
     schema = table.select(list(columns)).schema
     # A hash and a place in one number: sorting those takes a tenth of the time of numbering the keys.
     bits = np.uint64(table.num_rows.bit_length())
-    hashes = hash_rows([table.column(name) for name in columns], comparisons(columns, schema, schema)) >> bits
-    packed = np.sort((hashes << bits) | np.arange(table.num_rows, dtype=np.uint64))
-    places = (packed & ((np.uint64(1) << bits) - np.uint64(1))).astype(np.int64)
-    meets = (packed[1:] >> bits) == (packed[:-1] >> bits)  # the hash of the next row
-    if not _equal_rows(table, columns, places[:-1][meets], places[1:][meets]):
-        numbers = row_numbers(table, columns)
-        places = np.full(int(numbers.max()) + 1, -1, dtype=np.int64)
-        places[numbers] = np.arange(table.num_rows)  # of several the last assignment stays
-        return np.sort(places[places >= 0])
-    return np.sort(places[np.append(~meets, True)[: len(places)]])
+    packed = hash_rows([table.column(name) for name in columns], comparisons(columns, schema, schema)) >> bits << bits
+    packed |= np.arange(table.num_rows, dtype=np.uint64)
+    packed.sort()
+    hashes = packed >> bits
+    places = (packed & ((np.uint64(1) << bits) - np.uint64(1))).view(np.int64)
+    meets = hashes[1:] == hashes[:-1]  # the hash of the next row
+    there[places[:-1][~meets]] = there[places[-1]] = True
+    pairs = np.flatnonzero(meets)
+    unequal = hashes[pairs[~_equal_rows(table, columns, places[pairs], places[pairs + 1])]]
+    if len(unequal):  # of millions of rows a few meet by their hashes alone
+        spans = set(zip(hashes.searchsorted(unequal), hashes.searchsorted(unequal, side="right"), strict=True))
+        some = np.sort(np.concatenate([places[start:stop] for start, stop in spans]))
+        numbers = row_numbers(table.select(list(columns)).take(pa.array(some)))
+        last = np.full(int(numbers.max()) + 1, -1, dtype=np.int64)
+        last[numbers] = some  # of several the last assignment stays
+        there[some] = False
+        there[last[last >= 0]] = True
+    return there
 
 
-def _equal_rows(table: pa.Table, columns: Sequence[str], some: np.ndarray, others: np.ndarray) -> bool:
-    """Whether rows that met by their hashes are equal: as good as always."""
+def _equal_rows(table: pa.Table, columns: Sequence[str], some: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Whether rows are equal to others, pair by pair."""
+    equal = np.ones(len(some), dtype=bool)
     for name in columns if len(some) else ():
         column = comparable(table.column(name))
         one, other = column.take(pa.array(some)), column.take(pa.array(others))
         same = pc.or_(pc.equal(one, other).fill_null(False), pc.and_(pc.is_null(one), pc.is_null(other)))
-        if not pc.all(same).as_py():
-            return False
-    return True
+        equal &= same.to_numpy(zero_copy_only=False) if isinstance(same, pa.Array) else same.to_numpy()
+    return equal
 
 
 def weights(table: pa.Table) -> np.ndarray:

@@ -19,7 +19,7 @@ import pyarrow.types as kinds
 
 from headwater.log.identity import comparable
 from headwater.views.compiler.plan import WEIGHT
-from headwater.views.equality import last_places, weights
+from headwater.views.equality import last_of_each, weights
 
 
 def net(table: pa.Table) -> pa.Table:
@@ -59,9 +59,7 @@ def latest(tables: Sequence[pa.Table], key: Sequence[str]) -> pa.Table:
     [{'id': 1, 'country': 'IT', '_weight': 1}]
     """
     together = pa.concat_tables(map(_leaving_first, tables))
-    there = np.zeros(together.num_rows, dtype=bool)
-    there[last_places(together, key)] = True
-    return together.filter(pa.array(there & (weights(together) > 0)))
+    return together.filter(pa.array(last_of_each(together, key) & (weights(together) > 0)))
 
 
 def _leaving_first(table: pa.Table) -> pa.Table:

@@ -29,7 +29,7 @@ from headwater.views.blocks import Piece
 from headwater.views.changes import Changes, weighted
 from headwater.views.compiler.plan import WEIGHT
 from headwater.views.native import quoted
-from headwater.views.netting import net
+from headwater.views.netting import latest, net
 from headwater.views.runs import Run, adopt_run, read_run, verify_run, write_run
 from headwater.views.scans import Frames, fitted, local_frame, scan
 
@@ -113,6 +113,14 @@ class Pile:
             frame = netted(self._scan(spark, runs), names)
         return frame.select(*map(quoted, self.schema.names))
 
+    def added_up_here(self, runs: Sequence[Run] | None = None) -> pa.Table:
+        """The same on the driver, with everything that cancels out left out."""
+        runs = self.runs if runs is None else runs
+        tables = [pa.Table.from_batches(self.read([run]), schema=self.schema) for run in runs]
+        if self.key and tables and runs[0] == self.runs[0]:
+            return latest(tables, self.key) if len(tables) > 1 else tables[0]
+        return net(pa.concat_tables(tables or [self.schema.empty_table()]))
+
     def _consolidated(self, parts: Sequence[Part], names: Sequence[str], restrict: Restriction | None) -> list[Part]:
         needed = {*names, *self.key, WEIGHT}
         fields = pa.schema([field for field in self.schema if field.name in needed])
@@ -138,7 +146,7 @@ class Pile:
     def content(self) -> pa.Table:
         """The rows that are there with their weights, added up, on the driver: for a small pile. It is remembered."""
         if self._content is None:
-            self._content = net(pa.Table.from_batches(self.read(), schema=self.schema))
+            self._content = self.added_up_here()
         elif self._since:
             self._content = net(pa.concat_tables([self._content, *self._since]))
         self._since = ()

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.log.ddl import to_ddl
 from headwater.views import sizes
-from headwater.views.bases import DRIVER_ROWS_MAX, Base
+from headwater.views.bases import Base
 from headwater.views.changes import Changes
 from headwater.views.manifest import Frontier, Manifest, Manifests
 from headwater.views.passage import Passage, ViewProgress
@@ -190,9 +190,7 @@ class Engine:
                     number: max(begin.get(number, 0), min(wanted.get(number, 0), offset))
                     for number, offset in end.items()
                 }
-            limits = [
-                limit for limit in (rows_max, None if base.keeps_itself else DRIVER_ROWS_MAX) if limit is not None
-            ]
+            limits = [limit for limit in (rows_max, base.tick_rows_max) if limit is not None]
             stop[name] = _limited(begin, end, min(limits, default=None))
             behind += sum(end[number] - stop[name][number] for number in end)
         return stop, behind

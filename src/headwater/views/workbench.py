@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyarrow.types as kinds
 
 from headwater.views import sizes
 from headwater.views.changes import Changes
@@ -60,6 +61,8 @@ BOTH = {
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000",  # listing files must not start a Spark job
 }
 
+TEXT_BYTES = 32
+
 Answer = str | Callable[..., Any]  # SQL, or a user's function from frames to a frame
 Steps = Sequence[tuple[str, str]]
 
@@ -86,7 +89,11 @@ class Workbench:
         """The query's frame, its tables bound to these rows. A function gets the tables as frames, in their order."""
         spark = self.large if large else self.small
         for name, rows in bound.items():
-            rows.frame(spark).createOrReplaceTempView(name)
+            leaf = rows.frame(spark)
+            if large and rows.count * row_bytes(rows.schema) <= sizes.BROADCAST_BYTES_MAX:
+                # Spark guesses from the size of files, which are compressed or not.
+                leaf = leaf.hint("broadcast")
+            leaf.createOrReplaceTempView(name)
             self.rows_read += rows.count
         if isinstance(sql, str):
             return spark.sql(sql)
@@ -137,6 +144,15 @@ class Workbench:
         folder = self.scratch / str(next(self._numbers))
         frame.write.mode("overwrite").parquet(str(folder))
         return sorted(folder.glob("*.parquet"))
+
+
+def row_bytes(schema: pa.Schema) -> int:
+    """What a row takes in memory, roughly: a text, a list and the like count as 32 bytes.
+
+    >>> row_bytes(pa.schema([("id", pa.int64()), ("country", pa.string())]))
+    40
+    """
+    return sum(field.type.bit_width // 8 if kinds.is_primitive(field.type) else TEXT_BYTES for field in schema)
 
 
 def with_weight(schema: pa.Schema) -> pa.Schema:
