@@ -35,24 +35,25 @@ def test_netting_keeps_the_content_of_tables_of_every_type(table: pa.Table):
     assert netted.schema == table.schema
 
 
-KEYS = (1.5, 0.0, float("nan"), None, 7.0)
+KEYS = ((1.5, 0.0, float("nan"), None, 7.0), (1, 2, -3, 2**40, 5), (1, 2, -3, 4, 5))
 
 
 @st.composite
 def happenings(draw: st.DrawFn) -> list[pa.Table]:
     """Changes of a table whose key has at most one row at any time: each part netted, in any order."""
+    keys = draw(st.sampled_from(KEYS))
     now: dict[int, str] = {}
     parts = []
     for _ in range(draw(st.integers(1, 4))):
         part = []
-        for place in sorted(draw(st.sets(st.integers(0, len(KEYS) - 1)))):
+        for place in sorted(draw(st.sets(st.integers(0, len(keys) - 1)))):
             if place in now:
-                part.append((KEYS[place], now.pop(place), -1))
+                part.append((keys[place], now.pop(place), -1))
             if draw(st.booleans()):
                 now[place] = draw(st.sampled_from("ab"))
-                part.append((KEYS[place], now[place], 1))
+                part.append((keys[place], now[place], 1))
         columns = zip(*draw(st.permutations(part)), strict=True) if part else ([], [], [])
-        kinds = (pa.float64(), pa.string(), pa.int64())
+        kinds = (pa.int64() if isinstance(keys[0], int) else pa.float64(), pa.string(), pa.int64())
         arrays = [pa.array(list(values), kind) for values, kind in zip(columns, kinds, strict=True)]
         parts.append(pa.Table.from_arrays(arrays, ["id", "letter", "_weight"]))
     return parts
@@ -68,6 +69,16 @@ def test_the_latest_rows_are_the_netted_ones(meeting: bool, parts: list[pa.Table
         found = latest(parts, ["id"])
 
     assert content(found) == content(net(pa.concat_tables(parts)))
+
+
+@pytest.mark.parametrize("keys", KEYS)
+def test_matching_rows_have_one_of_the_keys(keys: tuple):
+    kind = pa.int64() if isinstance(keys[0], int) else pa.float64()
+    table = pa.table({"id": pa.array([*keys, *keys], kind), "row": range(2 * len(keys))})
+    wanted = pa.table({"other": pa.array(keys[1:4], kind)})
+
+    assert equality.matching(table, ["id"], wanted).column("row").to_pylist() == [1, 2, 3, 6, 7, 8]
+    assert equality.matching(table, ["id"], wanted.slice(0, 0)).num_rows == 0
 
 
 def test_rows_are_equal_as_in_group_by():

@@ -11,14 +11,18 @@ Read next: ``stages.py``, which uses it on small ticks.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as kinds
 
 from headwater.log.identity import comparable
 from headwater.views.compiler.plan import WEIGHT
 from headwater.views.hashing import comparisons, hash_rows
+
+DENSE_PART = 4  # places in a table for each number
 
 
 def row_numbers(table: pa.Table, columns: Sequence[str] | None = None) -> np.ndarray:
@@ -84,6 +88,27 @@ def last_of_each(table: pa.Table, columns: Sequence[str]) -> np.ndarray:
     return there
 
 
+@dataclass(frozen=True)
+class Dense:
+    """Whole numbers as places of a table that is not much longer than they are many."""
+
+    places: tuple[np.ndarray, ...]
+    size: int
+
+
+def _dense(*columns: pa.ChunkedArray) -> Dense | None:
+    """The columns as places in one table; None unless they hold whole numbers that lie close together, as ids do."""
+    if not all(kinds.is_signed_integer(column.type) and column.null_count == 0 for column in columns):
+        return None
+    values = [column.to_numpy().astype(np.int64, copy=False) for column in columns]
+    filled = [some for some in values if len(some)]
+    low = min((int(some.min()) for some in filled), default=0)
+    size = max((int(some.max()) for some in filled), default=-1) - low + 1
+    if size > DENSE_PART * sum(map(len, values)):
+        return None
+    return Dense(tuple(some - low for some in values), size)
+
+
 def _equal_rows(table: pa.Table, columns: Sequence[str], some: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Whether rows are equal to others, pair by pair."""
     equal = np.ones(len(some), dtype=bool)
@@ -135,6 +160,11 @@ def matching(table: pa.Table, columns: Sequence[str], keys: pa.Table) -> pa.Tabl
     wanted = keys.rename_columns(names)
     mine = table.select(list(columns)).rename_columns(names).cast(wanted.schema)
     if len(names) == 1:
+        numbered = _dense(wanted.column(0), mine.column(0))
+        if numbered is not None:
+            asked = np.zeros(numbered.size, dtype=bool)
+            asked[numbered.places[0]] = True
+            return table.filter(pa.array(asked[numbered.places[1]]))
         return table.filter(pc.is_in(comparable(mine.column(0)), value_set=comparable(wanted.column(0))))
     numbers = row_numbers(pa.concat_tables([wanted, mine]))
     found = np.isin(numbers[keys.num_rows :], numbers[: keys.num_rows])

@@ -88,12 +88,10 @@ class Workbench:
     def frame(self, sql: Answer, bound: Mapping[str, Rows], *, large: bool = False) -> DataFrame:
         """The query's frame, its tables bound to these rows. A function gets the tables as frames, in their order."""
         spark = self.large if large else self.small
+        held = _smallest(bound) if large else frozenset()
         for name, rows in bound.items():
             leaf = rows.frame(spark)
-            if large and rows.count * row_bytes(rows.schema) <= sizes.BROADCAST_BYTES_MAX:
-                # Spark guesses from the size of files, which are compressed or not.
-                leaf = leaf.hint("broadcast")
-            leaf.createOrReplaceTempView(name)
+            (leaf.hint("broadcast") if name in held else leaf).createOrReplaceTempView(name)
             self.rows_read += rows.count
         if isinstance(sql, str):
             return spark.sql(sql)
@@ -144,6 +142,20 @@ class Workbench:
         folder = self.scratch / str(next(self._numbers))
         frame.write.mode("overwrite").parquet(str(folder))
         return sorted(folder.glob("*.parquet"))
+
+
+def _smallest(bound: Mapping[str, Rows]) -> frozenset[str]:
+    """The smallest leaves, as far as they can be held in memory together.
+
+    Spark would guess from the size of files, some of which are compressed and some are not.
+    """
+    together, found = 0, []
+    for name, rows in sorted(bound.items(), key=lambda leaf: leaf[1].count):
+        together += rows.count * row_bytes(rows.schema)
+        if together > sizes.BROADCAST_BYTES_MAX:
+            break
+        found.append(name)
+    return frozenset(found)
 
 
 def row_bytes(schema: pa.Schema) -> int:
