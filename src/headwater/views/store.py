@@ -15,7 +15,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +46,7 @@ Shape = tuple[str, pa.Schema, tuple[str, ...]]  # of a relation's state: its ide
 
 APART = "apart"  # what a rebuild changed, beside the state that it made
 BUILD = re.compile(r".+-[0-9a-f]{16}\.[0-9]+\.(?P<epoch>[0-9]+)")  # a folder that a rebuild made
+WRITERS = 2  # mostly they wait for the disk
 UNLISTED_SECONDS_MAX = 3600  # a run is listed soon after it was written, or never
 
 
@@ -60,6 +61,8 @@ class StateStore:
         self._new: dict[str, Pile] = {}
         self._open: Piles = {}
         self._lock = threading.Lock()
+        self._writer = ThreadPoolExecutor(max_workers=WRITERS, thread_name_prefix="headwater-write")
+        self._writes: list[Future[None]] = []
         self._merger = ThreadPoolExecutor(max_workers=1, thread_name_prefix="headwater-merge")
         self._merges: dict[str, Future[Any]] = {}
         self._shapes: dict[str, Shape] = {}
@@ -117,7 +120,17 @@ class StateStore:
     # A tick's runs
 
     def write(self, name: str, changes: Changes, tick: int, epoch: int) -> None:
-        """Write a relation's changes as a run that the next manifest will list. Called from several threads."""
+        """Write a relation's changes as a run that the next manifest will list. Called from several threads.
+
+        Few rows are written beside: whoever reads the changes has them already, and need not wait for the disk.
+        """
+        if changes.table is not None and changes.rows <= sizes.TASK_ROWS_MAX:
+            with self._lock:
+                self._writes.append(self._writer.submit(self._write, name, changes, tick, epoch))
+        else:
+            self._write(name, changes, tick, epoch)
+
+    def _write(self, name: str, changes: Changes, tick: int, epoch: int) -> None:
         pile = self._open.get(name) or self._pile(name, [])
         run = pile.write(changes, tick=tick, epoch=epoch)
         if changes.table is not None and changes.rows > sizes.TASK_ROWS_MAX:
@@ -143,7 +156,9 @@ class StateStore:
         return Changes.written(merged.paths(pile.folder), pile.schema) if merged else Changes.nothing(pile.schema)
 
     def next(self, piles: Piles, prepared: Prepared, stop: Mapping[str, Mapping[int, int]]) -> Piles:
-        """The piles after the tick whose runs were written."""
+        """The piles after the tick whose runs were written. A write that failed fails here."""
+        for write in self._written():
+            write.result()
         following: Piles = {}
         for name, base in prepared.bases.items():
             if base.keeps_itself:
@@ -167,7 +182,15 @@ class StateStore:
 
     def forget(self) -> None:
         """The tick failed, or a new one begins: runs written and not committed are nobody's."""
+        self._written()
         self._pending, self._new = {}, {}
+
+    def _written(self) -> list[Future[None]]:
+        """Wait until nothing is being written."""
+        with self._lock:
+            writes, self._writes = self._writes, []
+        wait(writes)
+        return writes
 
     def describe(self, piles: Piles, prepared: Prepared) -> dict[str, Any]:
         """What the manifest says of the piles."""
@@ -248,7 +271,8 @@ class StateStore:
                 shutil.rmtree(place, ignore_errors=True)
 
     def close(self) -> None:
-        """Stop merging."""
+        """Stop writing and merging."""
+        self._writer.shutdown(wait=True, cancel_futures=True)
         self._merger.shutdown(wait=True, cancel_futures=True)
 
 

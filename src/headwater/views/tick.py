@@ -12,11 +12,10 @@ Read next: ``prepare.py``, ``passage.py``, ``manifest.py``.
 
 from __future__ import annotations
 
-import concurrent.futures
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -86,8 +85,6 @@ class Engine:
         self.held: int | None = None  # a rebuild reads what was written since this tick: nothing of it may go
         self._turn, self._one_at_a_time = threading.Lock(), threading.Lock()
         self._pool = ThreadPoolExecutor(max_workers=prepared.threads, thread_name_prefix="headwater-view")
-        self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="headwater-write")
-        self._writes: list[Future[None]] = []
         self.use(prepared)
         store.remove_builds(manifests.all_kept, self.epoch)
 
@@ -132,10 +129,7 @@ class Engine:
         if rows_in == 0 and not self.fresh:
             return TickReport(self.manifest.tick, 0, time.perf_counter() - began, frontier=stop, behind=behind)
         passage = self._passage(self.prepared.views, self.fresh)
-        try:
-            progress = passage.run(self._bases(self.prepared, stop, passage.tick), self._pool)
-        finally:
-            self._written()
+        progress = passage.run(self._bases(self.prepared, stop, passage.tick), self._pool)
         manifest = self._commit(self.prepared, self.piles, stop, rows_in, born=self.fresh)
         # Before the followers: when these fail the tick is committed all the same, and its views are not new any more.
         fresh, self.fresh = self.fresh, set()
@@ -206,20 +200,10 @@ class Engine:
             pile = self.piles.get(name)
             changes, merged = base.changes(self._begin(base), stop[name], pile), None
             if isinstance(changes, Changes) and changes.rows and not base.keeps_itself:
-                if changes.rows > sizes.TASK_ROWS_MAX:
-                    self.store.write(name, changes, number, self.epoch)
-                    merged = self.store.merge_at_once(name)
-                else:  # views have the rows, and need not wait for the disk
-                    self._writes.append(self._writer.submit(self.store.write, name, changes, number, self.epoch))
+                self.store.write(name, changes, number, self.epoch)
+                merged = self.store.merge_at_once(name) if changes.rows > sizes.TASK_ROWS_MAX else None
             sources[name] = Source(name, base.schema, changes, pile, merged)
         return sources
-
-    def _written(self) -> None:
-        """Wait until everything is on disk; a write that failed fails the tick."""
-        writes, self._writes = self._writes, []
-        concurrent.futures.wait(writes)
-        for write in writes:
-            write.result()
 
     # Committing
 
@@ -266,7 +250,6 @@ class Engine:
     def close(self) -> None:
         """Stop the threads. What was committed stays."""
         self._pool.shutdown(wait=True, cancel_futures=True)
-        self._writer.shutdown(wait=True)
         self.store.close()
         self.followers.close()
 
