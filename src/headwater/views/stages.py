@@ -67,7 +67,7 @@ class StageRun:
         """The stage's changes: its state's columns and ``_weight``, netted."""
         if not self.fresh and not any(source.touched for source in self.sources.values()):
             return Changes.nothing(self._weighted_state())
-        if not self.fresh and self.own.rows and self._many_changes():
+        if self._holds_rows and self._many_changes():
             return self._anew()
         stage = self.stage
         if isinstance(stage, FlowStage):
@@ -86,10 +86,25 @@ class StageRun:
 
     # The crossover
 
+    @property
+    def _holds_rows(self) -> bool:
+        """Whether there is a state that could be compared with one that is computed anew."""
+        return self.own is not None and bool(self.own.rows)
+
     def _many_changes(self) -> bool:
         changed = sum(source.changes.rows for source in self.sources.values())
         before = sum(source.rows_before for source in self.sources.values())
         return changed > sizes.TASK_ROWS_MAX and changed > sizes.RECOMPUTE_PART * before
+
+    def _more_than_everything(self, bound: Mapping[str, Rows]) -> bool:
+        """Whether these leaves are more rows than all inputs and the stage itself: few changes may meet many rows.
+
+        A change of a nation's name meets every order of its customers, once in each term of a join of eight tables.
+        """
+        if not self._holds_rows:
+            return False
+        everything = sum(source.rows_before + source.changes.rows for source in self.sources.values())
+        return sum(rows.count for rows in bound.values()) > everything + int(self.own.rows)
 
     def _anew(self) -> Changes:
         """Compute everything from the present contents, and compare with what there was."""
@@ -114,6 +129,8 @@ class StageRun:
             return Changes.nothing(self._weighted_state())
         if _small(bound):
             return Changes.local(net(self.bench.collect(sql, bound, self._weighted_state())))
+        if self._more_than_everything(bound):
+            return self._anew()
         frame = self.bench.frame(sql, bound, large=True)
         return self.bench.write(netted(frame, self.shape.state.names), self._weighted_state())
 
@@ -189,6 +206,8 @@ class StageRun:
                 return Changes.nothing(self._weighted_state())
             flow = Rows.of(self.shape.flow.empty_table())
             bound, sql = {"_nothing": flow}, "SELECT * FROM _nothing"
+        if not _small(bound) and self._more_than_everything(bound):
+            return self._anew()
         if stage.tame_partial:
             changes = self._added_up(stage, sql, bound, stage.tame_partial, stage.tame_combine)
             if changes is not None:
