@@ -26,7 +26,7 @@ from headwater.views.native import read_range
 from headwater.views.netting import net
 from headwater.views.shapes import columns_of
 from headwater.views.sources import Rows, Unwritten
-from headwater.views.workbench import row_bytes, with_weight
+from headwater.views.workbench import with_weight
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 # Rows of a keyed or bag topic pass through the driver: so much of them in one tick.
 TICK_BYTES_MAX = 512 << 20
 TICK_ROWS_MAX = 10_000_000
+SAMPLE_ROWS = 10_000  # these tell how large a row is
 # Netting looks at every column of every row; beyond so many rows it costs more than the rows it saves.
 NET_ROWS_MAX = 200_000
 
@@ -69,10 +70,16 @@ class Base:
         bounded = settings.retention_ms is not None or settings.retention_bytes is not None
         return self.kind is BaseKind.LOG and not bounded
 
-    @property
-    def tick_rows_max(self) -> int | None:
-        """How many rows one tick may take; None when they do not pass through the driver."""
-        return None if self.keeps_itself else min(TICK_ROWS_MAX, TICK_BYTES_MAX // row_bytes(self.schema))
+    def tick_rows_max(self, start: Mapping[int, int], stop: Mapping[int, int]) -> int | None:
+        """How many rows from ``start`` on one tick may take; None: as many as there are."""
+        count = sum(stop[number] - start.get(number, 0) for number in stop)
+        if self.keeps_itself or count <= SAMPLE_ROWS:
+            return None
+        first = max(stop, key=lambda number: stop[number] - start.get(number, 0))
+        end = min(stop[first], start.get(first, 0) + SAMPLE_ROWS)
+        sample = self._read({first: start.get(first, 0)}, {first: end}, self.schema.names)
+        row_bytes = max(1, int(sample.nbytes) // max(1, sample.num_rows))
+        return min(TICK_ROWS_MAX, max(1, TICK_BYTES_MAX // row_bytes))
 
     @property
     def relation(self) -> Relation:

@@ -40,12 +40,13 @@ class Rows:
     count: int
     local: pa.Table | None
     build: Callable[[SparkSession], DataFrame] | None = None
+    bytes: int | None = None  # in memory, where that is known
     made: dict[int, DataFrame] = field(default_factory=dict)  # by session: making one takes some 20 ms
 
     @staticmethod
     def of(table: pa.Table) -> Rows:
         """Rows that are here."""
-        return Rows(table.schema, table.num_rows, table)
+        return Rows(table.schema, table.num_rows, table, bytes=table.nbytes)
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """The rows for Spark."""
@@ -64,7 +65,7 @@ class Rows:
             return other
         total = self.count + other.count
         if self.local is not None and other.local is not None and total <= sizes.TASK_ROWS_MAX:
-            return Rows(self.schema, total, pa.concat_tables([self.local, other.local]))
+            return Rows.of(pa.concat_tables([self.local, other.local]))
         return Rows(self.schema, total, None, lambda spark: self.frame(spark).unionByName(other.frame(spark)))
 
 
@@ -147,7 +148,10 @@ class Source:
         table = self.changes.table
         if table is not None and table.num_rows <= sizes.TASK_ROWS_MAX:
             return Rows.of(table.select(names).cast(shape))
-        return Rows(shape, self.changes.rows, None, lambda spark: self.changes.frame(spark).select(*map(quoted, names)))
+        size = None if table is None else table.select(names).nbytes
+        return Rows(
+            shape, self.changes.rows, None, lambda spark: self.changes.frame(spark).select(*map(quoted, names)), size
+        )
 
     def changed_keys(self, columns: Sequence[str]) -> pa.Table:
         """The distinct values of some columns in what changed, which is here. A column may be wanted twice."""

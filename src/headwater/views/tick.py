@@ -184,7 +184,7 @@ class Engine:
                     number: max(begin.get(number, 0), min(wanted.get(number, 0), offset))
                     for number, offset in end.items()
                 }
-            limits = [limit for limit in (rows_max, base.tick_rows_max) if limit is not None]
+            limits = [limit for limit in (rows_max, base.tick_rows_max(begin, end)) if limit is not None]
             stop[name] = _limited(begin, end, min(limits, default=None))
             behind += sum(end[number] - stop[name][number] for number in end)
         return stop, behind

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pyarrow.types as kinds
 
 from headwater.views import sizes
 from headwater.views.changes import Changes
@@ -60,8 +59,6 @@ BOTH = {
     "spark.sql.mapKeyDedupPolicy": "EXCEPTION",
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000",  # listing files must not start a Spark job
 }
-
-TEXT_BYTES = 32
 
 Answer = str | Callable[..., Any]  # SQL, or a user's function from frames to a frame
 Steps = Sequence[tuple[str, str]]
@@ -145,26 +142,18 @@ class Workbench:
 
 
 def _smallest(bound: Mapping[str, Rows]) -> frozenset[str]:
-    """The smallest leaves, as far as they can be held in memory together.
+    """The smallest leaves whose size is known, as far as they can be held in memory together.
 
-    Spark would guess from the size of files, some of which are compressed and some are not.
+    Of others Spark guesses from the size of their files.
     """
     together, found = 0, []
-    for name, rows in sorted(bound.items(), key=lambda leaf: leaf[1].count):
-        together += rows.count * row_bytes(rows.schema)
+    known = {name: size for name, rows in bound.items() if (size := rows.bytes) is not None}
+    for name in sorted(known, key=known.__getitem__):
+        together += known[name]
         if together > sizes.BROADCAST_BYTES_MAX:
             break
         found.append(name)
     return frozenset(found)
-
-
-def row_bytes(schema: pa.Schema) -> int:
-    """What a row takes in memory, roughly: a text, a list and the like count as 32 bytes.
-
-    >>> row_bytes(pa.schema([("id", pa.int64()), ("country", pa.string())]))
-    40
-    """
-    return sum(field.type.bit_width // 8 if kinds.is_primitive(field.type) else TEXT_BYTES for field in schema)
 
 
 def with_weight(schema: pa.Schema) -> pa.Schema:
