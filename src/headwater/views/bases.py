@@ -75,10 +75,11 @@ class Base:
         count = sum(stop[number] - start.get(number, 0) for number in stop)
         if self.keeps_itself or count <= SAMPLE_ROWS:
             return None
-        first = max(stop, key=lambda number: stop[number] - start.get(number, 0))
-        end = min(stop[first], start.get(first, 0) + SAMPLE_ROWS)
-        sample = self._read({first: start.get(first, 0)}, {first: end}, self.schema.names)
-        row_bytes = max(1, int(sample.nbytes) // max(1, sample.num_rows))
+        longest = max(stop, key=lambda number: stop[number] - start.get(number, 0))
+        begin = start.get(longest, 0)
+        end = min(stop[longest], begin + SAMPLE_ROWS)
+        sample = self._read({longest: begin}, {longest: end}, self.schema.names)
+        row_bytes: int = max(1, sample.nbytes // max(1, sample.num_rows))
         return min(TICK_ROWS_MAX, max(1, TICK_BYTES_MAX // row_bytes))
 
     @property
