@@ -21,7 +21,7 @@ from headwater.log.topic import Topic
 from headwater.views import sizes
 from headwater.views.changes import Changes
 from headwater.views.compiler.plan import WEIGHT, Relation
-from headwater.views.equality import last_of_each, matching, weighted
+from headwater.views.equality import last_of_each, matches, matching, negated, weighted
 from headwater.views.native import read_range
 from headwater.views.netting import net
 from headwater.views.shapes import columns_of
@@ -101,7 +101,7 @@ class Base:
         if self.kind is BaseKind.BAG:
             table = self._read(start, stop, [*self.schema.names, WEIGHT])
             return Changes.local(net(table) if table.num_rows <= NET_ROWS_MAX else table)
-        return Changes.local(self._upserted(start, stop, pile))
+        return self._upserted(start, stop, pile)
 
     def rows_between(self, start: Mapping[int, int], stop: Mapping[int, int]) -> Iterator[pa.RecordBatch]:
         """The rows of a range of a *log*, each with weight 1."""
@@ -131,23 +131,26 @@ class Base:
 
         return Unwritten(Rows(with_weight(self.schema), count, None, build))
 
-    def _upserted(self, start: Mapping[int, int], stop: Mapping[int, int], pile: Any) -> pa.Table:
+    def _upserted(self, start: Mapping[int, int], stop: Mapping[int, int], pile: Any) -> Changes:
         """Old rows of the keys with -1, the last rows of the range with +1."""
         rows = self._read(start, stop, [*self.schema.names, "_deleted"])
         last = last_of_each(rows, self.key)
         latest = rows if last.all() else rows.filter(pa.array(last))
         new = latest.filter(pc.invert(latest.column("_deleted").fill_null(False))).select(self.schema.names)
         if pile is None or pile.rows == 0:
-            return weighted(new, 1)
-        old = self._present(pile, latest.select(list(self.key)))
-        both = pa.concat_tables([weighted(old, -1), weighted(new, 1)])
-        return net(both) if both.num_rows <= NET_ROWS_MAX else both
-
-    def _present(self, pile: Any, keys: pa.Table) -> pa.Table:
-        """The rows that the state holds for these keys."""
+            return Changes.local(weighted(new, 1))
+        keys = latest.select(list(self.key))
         if keys.num_rows > sizes.LOOKUP_KEYS_MAX and keys.num_rows > sizes.LOOKUP_PART * pile.rows:
-            found = pile.added_up_here()
-        else:
-            found = pile.lookup(list(self.key), keys, self.schema.names)
-        found = matching(found, self.key, keys)
-        return found.select(self.schema.names).cast(self.schema)
+            return self._replaced(pile, keys, weighted(new, 1))
+        found = matching(pile.lookup(list(self.key), keys, self.schema.names), self.key, keys)
+        both = pa.concat_tables([weighted(found.select(self.schema.names).cast(self.schema), -1), weighted(new, 1)])
+        return Changes.local(net(both) if both.num_rows <= NET_ROWS_MAX else both)
+
+    def _replaced(self, pile: Any, keys: pa.Table, new: pa.Table) -> Changes:
+        """A good part of all keys: all rows are read, and then what is there afterwards is known too."""
+        every = pile.added_up_here().cast(new.schema)
+        leaving = matches(every, self.key, keys)
+        old = every.filter(leaving)
+        changes = Changes.local(pa.concat_tables([negated(old), new]))
+        changes.content = pa.concat_tables([every.filter(pc.invert(leaving)), new])
+        return changes

@@ -56,6 +56,7 @@ class Changes:
         self.weighed = weighed
         self.table = table
         self.files = tuple(files)
+        self.content: pa.Table | None = None  # weighted: all that is there now, where that was found on the way
         self._frames = Frames()
 
     @classmethod

@@ -154,8 +154,15 @@ def matching(table: pa.Table, columns: Sequence[str], keys: pa.Table) -> pa.Tabl
     """The rows whose ``columns`` equal some row of ``keys`` (whose columns stand in the same order)."""
     if table.num_rows == 0 or keys.num_rows == 0:
         return table.slice(0, 0)
-    if not columns:
-        return table
+    return table.filter(matches(table, columns, keys)) if columns else table
+
+
+def matches(table: pa.Table, columns: Sequence[str], keys: pa.Table) -> pa.Array | pa.ChunkedArray:
+    """For each row whether it is one of those.
+
+    >>> matches(pa.table({"id": [7, 8, 7]}), ["id"], pa.table({"key": [7]})).to_pylist()
+    [True, False, True]
+    """
     names = [f"_{place}" for place in range(len(columns))]
     wanted = keys.rename_columns(names)
     mine = table.select(list(columns)).rename_columns(names).cast(wanted.schema)
@@ -164,8 +171,7 @@ def matching(table: pa.Table, columns: Sequence[str], keys: pa.Table) -> pa.Tabl
         if numbered is not None:
             asked = np.zeros(numbered.size, dtype=bool)
             asked[numbered.places[0]] = True
-            return table.filter(pa.array(asked[numbered.places[1]]))
-        return table.filter(pc.is_in(comparable(mine.column(0)), value_set=comparable(wanted.column(0))))
+            return pa.array(asked[numbered.places[1]])
+        return pc.is_in(comparable(mine.column(0)), value_set=comparable(wanted.column(0)))
     numbers = row_numbers(pa.concat_tables([wanted, mine]))
-    found = np.isin(numbers[keys.num_rows :], numbers[: keys.num_rows])
-    return table.filter(pa.array(found))
+    return pa.array(np.isin(numbers[keys.num_rows :], numbers[: keys.num_rows]))

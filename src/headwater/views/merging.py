@@ -27,6 +27,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from headwater.views import sizes
 from headwater.views.runs import STAGING, Run, adopt_run, weigh_files, write_run
 
@@ -82,20 +84,12 @@ class Merge:
             self.pile.prepare(run)
         return self.runs, run
 
-    def _name(self) -> str:
-        # Never used before: a process that was shut out may be merging the same runs.
-        return f"{self.runs[0].first_tick:012d}-{self.runs[-1].last_tick:012d}-{uuid.uuid4().hex[:8]}"
-
     def _on_driver(self) -> Run | None:
-        pile = self.pile
-        table = pile.added_up_here(self.runs)
-        if not table.num_rows:
-            return None
         first, last = self.runs[0].first_tick, self.runs[-1].last_tick
-        return write_run(pile.folder, self._name(), table, first_tick=first, last_tick=last, files=pile.files)
+        return write_merged(self.pile, self.pile.added_up_here(self.runs), first_tick=first, last_tick=last)
 
     def _by_spark(self, spark: SparkSession) -> Run | None:
-        pile, name = self.pile, self._name()
+        pile, name = self.pile, _name(self.runs[0].first_tick, self.runs[-1].last_tick)
         staging = pile.folder / f"{name}{STAGING}"
         count = max(spark.sparkContext.defaultParallelism, self.rows // FILE_ROWS)
         frame = pile.added_up(spark, self.runs).coalesce(count)
@@ -110,6 +104,19 @@ class Merge:
             )
         finally:
             shutil.rmtree(staging, ignore_errors=True)
+
+
+def write_merged(pile: Pile, table: pa.Table, *, first_tick: int, last_tick: int) -> Run | None:
+    """Write the content of some runs as one; None when there is none."""
+    if not table.num_rows:
+        return None
+    name = _name(first_tick, last_tick)
+    return write_run(pile.folder, name, table, first_tick=first_tick, last_tick=last_tick, files=pile.files)
+
+
+def _name(first_tick: int, last_tick: int) -> str:
+    # Never used before: a process that was shut out may be merging the same runs.
+    return f"{first_tick:012d}-{last_tick:012d}-{uuid.uuid4().hex[:8]}"
 
 
 def due(pile: Pile) -> Merge | None:

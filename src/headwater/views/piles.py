@@ -233,6 +233,19 @@ class Pile:
 
         return due(self)
 
+    def merge_of_all(self) -> Merge:
+        """A merge of all runs."""
+        from headwater.views.merging import Merge
+
+        return Merge(self, self.runs)
+
+    def write_content(self, content: pa.Table, *, last_tick: int) -> Run | None:
+        """Write what is there after a tick as one run, for ``merge_of_all``; None when nothing is left."""
+        from headwater.views.merging import write_merged
+
+        table = fitted(content, self.schema)
+        return write_merged(self, table, first_tick=self.runs[0].first_tick, last_tick=last_tick)
+
     def prepare(self, run: Run) -> None:
         """Sort a run for the lookups known so far, so that the first one after a merge does not wait."""
         self._arrangements.prepare(self._piece(run), self.schema)

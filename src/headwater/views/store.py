@@ -125,10 +125,15 @@ class StateStore:
         Few rows are written beside: whoever reads the changes has them already, and need not wait for the disk.
         """
         if changes.table is not None and changes.rows <= sizes.TASK_ROWS_MAX:
-            with self._lock:
-                self._writes.append(self._writer.submit(self._write, name, changes, tick, epoch))
+            self._write_beside(name, changes, tick, epoch)
         else:
             self._write(name, changes, tick, epoch)
+
+    def _write_beside(self, name: str, changes: Changes, tick: int, epoch: int) -> Future[None]:
+        with self._lock:
+            write = self._writer.submit(self._write, name, changes, tick, epoch)
+            self._writes.append(write)
+        return write
 
     def _write(self, name: str, changes: Changes, tick: int, epoch: int) -> None:
         pile = self._open.get(name) or self._pile(name, [])
@@ -139,21 +144,28 @@ class StateStore:
             self._new[name] = pile
             self._pending[name] = (run, changes)
 
-    def merge_at_once(self, name: str) -> Changes | None:
-        """All that is there after the run that was just written, when a merge of all of it is due anyway and not large.
+    def write_and_merge(self, name: str, changes: Changes, tick: int, epoch: int) -> Changes | None:
+        """Write many changes, and merge at once when that is due anyway: then all that is there now, else None.
 
         A tick that changes so much computes views anew, and reads the merged rows instead of every run's. The merge
         counts from the next tick on, as others do: the manifest of this one lists the run.
         """
-        run, _ = self._pending[name]
-        pile = self._new[name].with_run(run)
-        merge = None if name in self._merges else pile.merge_due()
-        if merge is None or merge.runs != pile.runs or merge.needs_spark:
-            return None
-        merged = merge.write()
-        self._pending[name] = (run, None)  # nobody will look into the run itself
+        if changes.content is None or name in self._merges:
+            self.write(name, changes, tick, epoch)
+            pile = self._new[name].with_run(self._pending[name][0])
+            merge = None if name in self._merges else pile.merge_due()
+            if merge is None or merge.runs != pile.runs or merge.needs_spark:
+                return None
+            merged = merge.write()
+        else:
+            write = self._write_beside(name, changes, tick, epoch)
+            merged = self._open[name].write_content(changes.content, last_tick=tick)
+            write.result()
+            merge = self._new[name].with_run(self._pending[name][0]).merge_of_all()
+        self._pending[name] = (self._pending[name][0], None)  # nobody will look into the run itself
         self._merges[name] = self._merger.submit(merge.finish, merged)
-        return Changes.written(merged.paths(pile.folder), pile.schema) if merged else Changes.nothing(pile.schema)
+        schema = merge.pile.schema
+        return Changes.written(merged.paths(merge.pile.folder), schema) if merged else Changes.nothing(schema)
 
     def next(self, piles: Piles, prepared: Prepared, stop: Mapping[str, Mapping[int, int]]) -> Piles:
         """The piles after the tick whose runs were written. A write that failed fails here."""

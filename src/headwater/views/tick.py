@@ -200,8 +200,10 @@ class Engine:
             pile = self.piles.get(name)
             changes, merged = base.changes(self._begin(base), stop[name], pile), None
             if isinstance(changes, Changes) and changes.rows and not base.keeps_itself:
-                self.store.write(name, changes, number, self.epoch)
-                merged = self.store.merge_at_once(name) if changes.rows > sizes.TASK_ROWS_MAX else None
+                if changes.rows > sizes.TASK_ROWS_MAX:
+                    merged = self.store.write_and_merge(name, changes, number, self.epoch)
+                else:
+                    self.store.write(name, changes, number, self.epoch)
             sources[name] = Source(name, base.schema, changes, pile, merged)
         return sources
 
