@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headwater import errors
+    from headwater import clock, errors
     from headwater.app import App
     from headwater.errors import HeadwaterError
     from headwater.log.batch import Batch
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["App", "Batch", "HeadwaterError", "Log", "Producer", "Token", "Topic", "__version__", "errors"]
+__all__ = ["App", "Batch", "HeadwaterError", "Log", "Producer", "Token", "Topic", "__version__", "clock", "errors"]
 
 _HOMES = {
     "App": "headwater.app",
@@ -39,8 +39,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "errors":
-        return import_module("headwater.errors")
+    if name in ("clock", "errors"):
+        return import_module(f"headwater.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = globals()[name] = getattr(import_module(_HOMES[name]), name)

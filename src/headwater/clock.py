@@ -1,15 +1,19 @@
-"""Time, injected.
+"""Clocks: the machine's, injected, and those of devices, corrected.
 
-What it is: the one place where the present moment comes from, so that tests drive it by hand.
-Invariants: ``now_us`` is microseconds since 1970-01-01 UTC; ``monotonic`` never goes back.
-Not here: event time (a column), device clock correction (a later chapter).
-Read next: ``testing/clock.py`` for the hand-driven one.
+What it is: the one place where the present moment comes from, so that tests drive it by hand; and ``correct``, which
+takes a device's word for how long ago something was, and not for when.
+Invariants: ``now_us`` is microseconds since 1970-01-01 UTC; ``monotonic`` never goes back; a corrected time is never
+after the moment of receipt, and at most ``bound_ms`` before it.
+Not here: event time (a column), the correction of a topic's rows when they are appended (``log/stamping.py``).
+Read next: ``testing/clock.py`` for the hand-driven one; ``docs/time.md``.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import time
+
+BOUND_MS = 30 * 24 * 3600 * 1000  # nothing is believed to have waited on a device for longer
 
 
 class Clock:
@@ -51,3 +55,20 @@ def to_us(moment: dt.datetime) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=dt.UTC)
     return (moment - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)
+
+
+def correct(occurred: str, sent: str, received: str, *, bound_ms: int = BOUND_MS) -> str:
+    """SQL for the time at which something happened, by the receiver's clock, from three columns (or expressions).
+
+    The device knows how long it kept the event: sent less occurred. That long before it was received it happened.
+    A device that claims less than nothing, or more than ``bound_ms``, is not believed further than that. Where
+    ``sent`` is null the device's clock is taken for right; where ``occurred`` is null it happened when it was received.
+
+    >>> import headwater as hw
+    >>> print(hw.clock.correct("occurred_at", "sent_at", "received_at", bound_ms=60_000))
+    (received_at - least(greatest(coalesce(sent_at - occurred_at, received_at - occurred_at, INTERVAL '0' SECOND), \
+INTERVAL '0' SECOND), INTERVAL '60' SECOND))
+    """
+    none, most = "INTERVAL '0' SECOND", f"INTERVAL '{bound_ms / 1000:g}' SECOND"
+    elapsed = f"coalesce({sent} - {occurred}, {received} - {occurred}, {none})"
+    return f"({received} - least(greatest({elapsed}, {none}), {most}))"

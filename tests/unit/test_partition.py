@@ -8,6 +8,7 @@ from contextlib import suppress
 import pytest
 
 from headwater.log.files import Files
+from headwater.log.framing import frames_of
 from headwater.log.home import Log
 from headwater.log.partition import StaleSchema
 from headwater.log.sealing import seal_partition
@@ -55,7 +56,7 @@ def test_an_append_that_was_interrupted_is_written_when_it_is_tried_again(tmp_pa
 
 
 def test_a_large_append_that_was_cut_short_leaves_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr("headwater.log.topic.FRAME_ROWS_MAX", 10)
+    monkeypatch.setattr("headwater.log.framing.FRAME_ROWS_MAX", 10)
     for boundary in range(8):
         files = CrashingFiles()
         log = Log(tmp_path / str(boundary), files=files)
@@ -147,7 +148,7 @@ def test_rows_made_under_an_older_schema_never_land_in_a_segment_of_a_newer_one(
     topic = log.topic("t", "x INT", segment_bytes_max=1)
     topic.append([{"x": 0}])
     row = topic.row()
-    frames = topic._frames(topic._to_batch([{"x": 1}]), row, 0, None, False)
+    frames = frames_of(topic._to_batch([{"x": 1}]), row, producer=0, sequence=None, deleted=False)
     log.topic("t", "x INT, y STRING")
 
     # The segment is full, so this append rolls, and the next segment has the newer schema.

@@ -23,6 +23,9 @@ from headwater.errors import Misuse
 SETTING_OPTIONS = {
     "key": "--key",
     "event_time": "--event-time",
+    "lateness_ms": "--lateness",
+    "idle_ms": "--idle",
+    "clock": "--clock",
     "partitions": "--partitions",
     "fsync": "--fsync",
     "fsync_interval_ms": "--fsync-interval",
@@ -56,6 +59,15 @@ def create(
     ] = None,
     event_time: Annotated[
         str | None, _option("event_time", "The column that says when it happened.", metavar="COLUMN")
+    ] = None,
+    lateness: Annotated[
+        str | None, _option("lateness_ms", "How far rows may be out of order, e.g. 30s.", metavar="TIME")
+    ] = None,
+    idle: Annotated[
+        str | None, _option("idle_ms", "A producer silent for so long is not waited for, e.g. 1m.", metavar="TIME")
+    ] = None,
+    clock: Annotated[
+        str | None, _option("clock", "The device's columns: when it happened, when it was sent.", metavar="A,B")
     ] = None,
     partitions: Annotated[
         int | None, _option("partitions", "Independently ordered parts; never changes. 1 if not given.")
@@ -131,8 +143,10 @@ def create(
     [cyan]headwater topic create orders --schema "order_id BIGINT, amount DOUBLE" --key order_id --retention 7d[/cyan]
     """
     declared = {
-        "key": [part.strip() for part in key.split(",") if part.strip()] if key is not None else None,
+        "key": _columns(key),
         "event_time": event_time,
+        "lateness_ms": lateness and parse_duration_ms(lateness),
+        "clock": _columns(clock),
         "partitions": partitions,
         "fsync": fsync,
         "fsync_interval_ms": fsync_interval and parse_duration_ms(fsync_interval),
@@ -146,6 +160,7 @@ def create(
     settings: dict[str, Any] = {field: value for field, value in declared.items() if value is not None}
     # These can be taken away again, and are then declared as None.
     for field, text, parse in (
+        ("idle_ms", idle, parse_duration_ms),
         ("retention_ms", retention, parse_duration_ms),
         ("retention_bytes", retention_bytes, parse_size),
         ("overflow_rows_max", overflow_rows_max, _whole_number),
@@ -165,6 +180,10 @@ def create(
         from headwater.cli.topic import show_description
 
         show_description(after, [])
+
+
+def _columns(text: str | None) -> list[str] | None:
+    return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _whole_number(text: str) -> int:

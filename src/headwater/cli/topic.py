@@ -35,8 +35,10 @@ def ls(home: HomeOption = None, as_json: JsonOption = False) -> None:
     [cyan]headwater topic ls[/cyan]
     [cyan]headwater topic ls --json | jq '.[].name'[/cyan]
     """
+    from headwater.log.description import describe_topic
+
     with opened(home) as log:
-        topics = [topic.describe() for topic in log.topics()]
+        topics = [describe_topic(topic, times=False) for topic in log.topics()]
     if as_json:
         write_json(topics)
         return
@@ -86,12 +88,13 @@ def show_description(description: dict[str, Any], groups: list[dict[str, Any]]) 
     fsync = settings["fsync"]
     segments = f"up to {show_bytes(settings['segment_bytes_max'])} or {show_duration_ms(settings['segment_ms_max'])}"
     grace = show_duration_ms(settings["tombstone_grace_ms"])
-    overflow = settings["overflow"]
+    overflow, times = settings["overflow"], description.get("event_time")
     show_facts([
         ("topic", description["name"]),
         ("schema", f"{description['schema']}   (version {description['schema_version']})"),
         ("key", ", ".join(settings["key"]) or None),
         ("event time", settings["event_time"]),
+        ("watermark", times and f"{times['watermark']}{' (idle)' if times['idle'] else ''}"),
         ("created", description["created_at"]),
         ("fsync", f"{fsync}, {show_duration_ms(settings['fsync_interval_ms'])}" if fsync == "interval" else fsync),
         ("retention", ", ".join(retention)),
@@ -106,6 +109,13 @@ def show_description(description: dict[str, Any], groups: list[dict[str, Any]]) 
         for each in description["partitions"]
     ]  # fmt: skip
     show_table([">partition", ">start", ">end", ">rows", ">sealed", ">sealed size", ">active size"], rows)
+    if times and times["producers"]:
+        columns = ("newest", "watermark", "heartbeat", "seen")
+        paces = [
+            (each["producer"], *(each[name] or "" for name in columns), "idle" if each["idle"] else "")
+            for each in times["producers"]
+        ]
+        show_table(["producer", *columns, ""], paces)
     if groups:
         lines = [(each["group"], each["kind"], len(each["members"]), f"{each['lag_total']:,}") for each in groups]
         show_table(["group", "kind", ">members", ">lag"], lines)

@@ -22,11 +22,13 @@ from headwater.log.registry import Registry, TopicRow
 from headwater.log.routing import check_key_type
 from headwater.log.schema import WEIGHT, normalize_schema
 from headwater.log.settings import FOREVER, TopicSettings, check_name, declared
+from headwater.log.stamping import with_stamps
 
 WHY_FOREVER = {
     "key": "Rows were routed by the old key: the same key would be found in two partitions.",
     "partitions": "The same key would land in another partition than its older rows, and order would be lost.",
     "event_time": "Indexes and watermarks were made for the old column.",
+    "clock": "Rows were stamped by the old columns.",
 }
 
 
@@ -46,6 +48,7 @@ def open_or_declare(
         row = registry.find(name)
         if row is None:
             settings = TopicSettings(**changes)
+            wanted = with_stamps(wanted, settings)
             check_columns_exist(wanted, settings)
             return registry.create(name, _with_not_null(wanted, settings), settings, now_us)
         if row.is_bag != bag:
@@ -53,7 +56,7 @@ def open_or_declare(
         for setting in FOREVER:
             if setting in changes and changes[setting] != getattr(row.settings, setting):
                 raise conflict(name, setting, getattr(row.settings, setting), changes[setting])
-        wanted = _with_not_null(wanted, row.settings)
+        wanted = _with_not_null(with_stamps(wanted, row.settings), row.settings)
         settings = row.settings.with_changes(changes)
         if settings != row.settings:
             registry.change_settings(row.id, settings)

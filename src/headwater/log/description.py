@@ -14,14 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater.clock import format_us
+from headwater.errors import Misuse
+from headwater.log import heartbeats
 from headwater.log.ddl import to_ddl
+from headwater.log.paces import paces_of, together
+from headwater.log.watermarks import Watermark
 
 if TYPE_CHECKING:
     from headwater.log.topic import Topic
 
 
-def describe_topic(topic: Topic) -> dict[str, Any]:
-    """Everything a person may want to know of a topic."""
+def describe_topic(topic: Topic, *, times: bool = True) -> dict[str, Any]:
+    """Everything a person may want to know of a topic; without ``times`` nothing that needs a look into segments."""
     row = topic.log.registry.find(topic.name) or topic.row()
     starts, ends = topic.start_offsets(), topic.end_offsets()
     sealed = topic.log.catalog.read(
@@ -42,7 +46,27 @@ def describe_topic(topic: Topic) -> dict[str, Any]:
         "name": topic.name, "schema": to_ddl(row.schema), "schema_version": row.version,
         "settings": asdict(row.settings), "created_at": format_us(row.created_us),
         "dropped_rows": row.dropped_rows, "partitions": partitions,
+        **({"event_time": describe_watermark(topic)} if times and row.settings.event_time else {}),
     }  # fmt: skip
+
+
+def describe_watermark(topic: Topic) -> dict[str, Any]:
+    """How far a topic is in event time, by all that the log holds of it."""
+    if topic.settings.event_time is None:
+        raise Misuse(
+            f'topic "{topic.name}" has no event time, so it has no watermark',
+            hint='Declare it with event_time="…", the column that says when a row happened.',
+            topic=topic.name,
+        )
+    stop = topic.end_offsets()
+    came = paces_of(topic, topic.start_offsets(), stop)
+    sent = heartbeats.find(topic.log)
+    if sent is not None:
+        _, paces = heartbeats.taken(sent, 0, sent.end_offsets()[0], {topic.name: stop})
+        came = together(came, paces.get(topic.name, {}))
+    now_us = max((pace.seen_us for pace in came.values()), default=0)
+    found = Watermark().moved(came, now_us=now_us, settings=topic.settings)
+    return found.describe(topic.log.registry.producer_names(topic.id), topic.settings, now_us)
 
 
 def _sizes(directory: Path, suffix: str) -> list[int]:

@@ -11,6 +11,7 @@ Read next: ``topic.py``.
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
 from collections import deque
 from types import TracebackType
@@ -19,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headwater.errors import ClosedError
+from headwater.log import heartbeats
+from headwater.log.framing import CHUNKS_PER_SEQUENCE
 from headwater.log.token import Token
 
 if TYPE_CHECKING:
     from headwater.log.topic import Topic
-
-CHUNKS_PER_SEQUENCE = 1 << 16
 
 
 class Producer:
@@ -85,6 +86,19 @@ class Producer:
         with self._lock:
             self._flush()
             return self._token
+
+    def heartbeat(self, nothing_before: dt.datetime) -> Token:
+        """Promise that this producer will send nothing before a moment any more. What is buffered is written first.
+
+        >>> import datetime as dt, headwater as hw, tempfile
+        >>> topic = hw.Log(tempfile.mkdtemp()).topic("clicks", "at TIMESTAMP", event_time="at")
+        >>> with topic.producer("phone") as producer:
+        ...     _ = producer.heartbeat(dt.datetime(2026, 1, 1, 12))
+        >>> topic.watermark()["producers"][0]["producer"]
+        'phone'
+        """
+        self.flush()
+        return heartbeats.send(self.topic, nothing_before, self._id)
 
     def _flush(self) -> None:
         if self._error is not None:

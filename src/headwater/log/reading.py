@@ -146,7 +146,7 @@ class PartitionReader:
         position = start
         missing = 0
         while position < stop:
-            arrow, sealed = self._locate(position)
+            arrow, sealed = self.locate(position)
             try:
                 if arrow is not None:
                     for chunk in arrow.read(position, stop):
@@ -175,7 +175,8 @@ class PartitionReader:
             offset=offset,
         )
 
-    def _locate(self, offset: int) -> tuple[ArrowSegment | None, SealedSegment | None]:
+    def locate(self, offset: int) -> tuple[ArrowSegment | None, SealedSegment | None]:
+        """The segment that holds an offset, in the form that it has now; neither when it has just changed."""
         with self._lock:
             for segment in (self._current, self._tail):
                 if segment is not None and segment.base_offset <= offset and not segment.removed:
@@ -241,7 +242,7 @@ class PartitionReader:
         end = self.end_offset()
         missing = 0
         while position < end:
-            arrow, sealed = self._locate(position)
+            arrow, sealed = self.locate(position)
             if sealed is not None:
                 newest = sealed.time_max if column else sealed.appended_max
                 ranges = [(position, sealed.next_offset)] if newest is not None and newest >= moment_us else []

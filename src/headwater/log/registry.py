@@ -226,6 +226,11 @@ class Registry:
         rows = self.catalog.read("SELECT id FROM producers WHERE topic_id = ? AND name = ?", (topic_id, name))
         return rows[0]["id"] if rows else self.open_producer(topic_id, name)[0]
 
+    def producer_names(self, topic_id: int) -> dict[int, str]:
+        """The names of a topic's producers, by their numbers."""
+        rows = self.catalog.read("SELECT id, name FROM producers WHERE topic_id = ?", (topic_id,))
+        return {row["id"]: row["name"] for row in rows}
+
     def sequences(self, topic_id: int, partition: int) -> dict[int, int]:
         """The last sequence of each producer in the sealed part of a partition."""
         rows = self.catalog.read(

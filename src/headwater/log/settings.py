@@ -1,7 +1,7 @@
 """What can be declared about a topic besides its columns.
 
 What it is: ``TopicSettings``, a frozen record with defaults, checked when it is made, stored as JSON in the catalog.
-Invariants: key, event_time and partitions never change for a topic's life; everything else may be declared anew.
+Invariants: key, event_time, clock and partitions never change for a topic's life; everything else may be declared anew.
 Not here: the schema (``schema.py``), acting on the settings (``partition.py``, ``retention.py``,
 ``compaction.py``, ``overflow.py``).
 Read next: ``docs/log.md``, which explains each setting.
@@ -21,7 +21,7 @@ Overflow = Literal["keep", "drop", "block"]
 
 PARTITIONS_MAX = 1024
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
-FOREVER = ("key", "event_time", "partitions")
+FOREVER = ("key", "event_time", "partitions", "clock")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +39,9 @@ class TopicSettings:
 
     key: tuple[str, ...] = ()
     event_time: str | None = None
+    lateness_ms: int = 0
+    idle_ms: int | None = 60_000
+    clock: tuple[str, str] | None = None
     partitions: int = 1
     fsync: Fsync = "interval"
     fsync_interval_ms: int = 50
@@ -62,10 +65,20 @@ class TopicSettings:
                 hint=f"Use a number from 1 to {PARTITIONS_MAX}; as many as the consumers that shall share the work.",
             )
         for name in ("fsync_interval_ms", "segment_bytes_max", "segment_ms_max", "retention_ms", "retention_bytes",
-                     "overflow_rows_max"):  # fmt: skip
+                     "overflow_rows_max", "idle_ms"):  # fmt: skip
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value <= 0):
                 raise InvalidDeclaration(f"{name} cannot be {value!r}", hint="Use a whole number above zero.")
+        if not isinstance(self.lateness_ms, int) or self.lateness_ms < 0:
+            raise InvalidDeclaration(
+                f"lateness_ms cannot be {self.lateness_ms!r}", hint="Use a whole number, 0 or more."
+            )
+        if self.clock is not None and (len(self.clock) != 2 or self.event_time in (None, *self.clock)):
+            raise InvalidDeclaration(
+                f"clock={self.clock!r} cannot be used with event_time={self.event_time!r}",
+                hint='Name the device\'s columns, clock=("occurred_at", "sent_at"), and another one that Headwater '
+                'fills with the corrected time: event_time="at".',
+            )
         if self.compact and not self.key:
             raise InvalidDeclaration(
                 "compact=True needs a key", hint='Compaction keeps the latest row of each key: declare key="…".'
@@ -86,7 +99,9 @@ class TopicSettings:
         values = json.loads(text)
         known = {field.name for field in fields(TopicSettings)}
         values = {name: value for name, value in values.items() if name in known}
-        return TopicSettings(**{**values, "key": tuple(values.get("key") or ())})
+        clock = values.get("clock")
+        tuples = {"key": tuple(values.get("key") or ()), "clock": None if clock is None else tuple(clock)}
+        return TopicSettings(**{**values, **tuples})
 
     def with_changes(self, changes: dict[str, Any]) -> TopicSettings:
         """The same settings with some declared anew."""
@@ -103,6 +118,8 @@ def declared(values: dict[str, Any]) -> dict[str, Any]:
         key = values["key"]
         key = () if key is None else (key,) if isinstance(key, str) else tuple(key)
         values = {**values, "key": key}
+    if values.get("clock") is not None:
+        values = {**values, "clock": tuple(values["clock"])}
     return values
 
 

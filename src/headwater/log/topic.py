@@ -20,22 +20,20 @@ import pyarrow as pa
 
 from headwater.clock import Clock
 from headwater.errors import HeadwaterError, InvalidDeclaration, Misuse
-from headwater.log import follow, overflow, routing
+from headwater.log import follow, heartbeats, overflow, routing, stamping
 from headwater.log.batch import Batch
 from headwater.log.ddl import to_ddl
-from headwater.log.description import describe_topic
+from headwater.log.description import describe_topic, describe_watermark
 from headwater.log.evolution import conform
 from headwater.log.filelist import FileList, list_files
 from headwater.log.follow import Place
-from headwater.log.index import NO_TIME_MAX, NO_TIME_MIN
+from headwater.log.framing import frames_of
 from headwater.log.json_lines import json_lines
-from headwater.log.partition import Partition, StaleSchema, deleted, stored_schema
+from headwater.log.partition import Partition, StaleSchema, deleted
 from headwater.log.producer import Producer
 from headwater.log.reading import PartitionReader
 from headwater.log.registry import TopicRow
 from headwater.log.rows import to_batches
-from headwater.log.sealed import time_range
-from headwater.log.segment import Frame
 from headwater.log.settings import TopicSettings
 from headwater.log.token import Token
 
@@ -44,10 +42,6 @@ if TYPE_CHECKING:
     from headwater.log.groups import Group
     from headwater.log.home import Log
     from headwater.log.workers import Worker
-
-FRAME_ROWS_MAX = 65_536
-FRAME_BYTES_MAX = 16 << 20
-CHUNKS_PER_SEQUENCE = 1 << 16  # a stored sequence is the caller's times this, plus the chunk's number
 
 
 class Topic:
@@ -66,7 +60,6 @@ class Topic:
         self._row = row
         self._refresh_lock = threading.Lock()
         self._turn = random.randrange(row.settings.partitions)
-        self._tombstone_false: dict[int, pa.Array] = {}
         self._make_sides()
         if not log.read_only:
             for partition in self._partitions:
@@ -169,7 +162,8 @@ class Topic:
         't:0=1'
         """
         self._refuse_bag()
-        return self.append_batch(json_lines(lines, self.schema, not_null=self._not_null()))
+        batch = json_lines(lines, self._given(), not_null=self._not_null())
+        return self.append_batch(self._stamped(batch))
 
     def delete(self, keys: Any) -> Token:
         """Append tombstones for these keys (rows with the key columns). Only for a topic with a key.
@@ -212,7 +206,9 @@ class Topic:
 
     def _not_null(self) -> frozenset[str]:
         settings = self.settings
-        return frozenset(settings.key) | ({settings.event_time} if settings.event_time else frozenset())
+        if settings.event_time is None or settings.clock is not None:
+            return frozenset(settings.key)
+        return frozenset({*settings.key, settings.event_time})
 
     def _refuse_bag(self) -> None:
         if self._row.is_bag:
@@ -220,7 +216,13 @@ class Topic:
 
     def _to_batch(self, rows: Any) -> pa.RecordBatch:
         self._refuse_bag()
-        return to_batches(rows, self.schema, not_null=self._not_null())
+        return self._stamped(to_batches(rows, self._given(), not_null=self._not_null()))
+
+    def _given(self) -> pa.Schema:
+        return stamping.given(self.schema, self.settings)
+
+    def _stamped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return stamping.stamped(batch, self.schema, self.settings, self.clock.now_us())
 
     def append_batch(
         self, batch: pa.RecordBatch, *, producer: str | None = None, sequence: int | None = None,
@@ -270,7 +272,7 @@ class Topic:
             row = self._row
             if not _same_columns(batch.schema, row.schema):  # another thread or process declared more meanwhile
                 batch = conform(batch, _nullable(row.schema) if deleted else row.schema)
-            frames = self._frames(batch, row, producer_id, sequence, deleted)
+            frames = frames_of(batch, row, producer=producer_id, sequence=sequence, deleted=deleted)
             try:
                 following, _ = self._partitions[number].append(
                     frames, version=row.version, producer_name=producer, epoch=epoch
@@ -278,40 +280,6 @@ class Topic:
                 return following
             except StaleSchema:
                 self.refresh()
-
-    def _frames(
-        self, batch: pa.RecordBatch, row: TopicRow, producer_id: int, sequence: int | None, deleted: bool
-    ) -> list[Frame]:
-        settings = row.settings
-        stored = batch
-        if settings.key:
-            # Tombstones have nulls in NOT NULL columns: the stored schema cannot forbid them.
-            marks = self._marks(batch.num_rows, deleted)
-            stored = pa.RecordBatch.from_arrays([*batch.columns, marks], schema=stored_schema(batch.schema, row))
-        rows = batch.num_rows
-        per_frame = FRAME_ROWS_MAX
-        if rows > 1 and stored.nbytes > FRAME_BYTES_MAX:
-            per_frame = max(1, min(FRAME_ROWS_MAX, rows * FRAME_BYTES_MAX // stored.nbytes))
-        frames = []
-        for chunk, at in enumerate(range(0, rows, per_frame)):
-            part = stored.slice(at, per_frame) if rows > per_frame else stored
-            low, high = (NO_TIME_MIN, NO_TIME_MAX)
-            if settings.event_time is not None and not deleted:
-                low, high = time_range(part.column(settings.event_time))
-            number = 0 if sequence is None else sequence * CHUNKS_PER_SEQUENCE + chunk
-            continues = at + per_frame < rows
-            frames.append(Frame(part.serialize(), part.num_rows, producer_id, number, low, high, continues))
-        return frames
-
-    def _marks(self, rows: int, deleted: bool) -> pa.Array:
-        if deleted:
-            return pa.array([True] * rows)
-        marks = self._tombstone_false.get(rows)
-        if marks is None:
-            if len(self._tombstone_false) > 64:
-                self._tombstone_false.clear()
-            marks = self._tombstone_false[rows] = pa.array([False] * rows)
-        return marks
 
     # Reading
 
@@ -429,6 +397,23 @@ class Topic:
         if not self.log.read_only:
             for partition in self._partitions:
                 partition.open()
+
+    # Event time
+
+    def heartbeat(self, nothing_before: dt.datetime) -> Token:
+        """Promise that rows before a moment will not come any more, from whoever appends without a name.
+
+        >>> import datetime as dt, headwater as hw, tempfile
+        >>> topic = hw.Log(tempfile.mkdtemp()).topic("clicks", "at TIMESTAMP", event_time="at")
+        >>> _ = topic.heartbeat(dt.datetime(2026, 1, 1, 12))
+        >>> topic.watermark()["watermark"]
+        '2026-01-01T12:00:00.000Z'
+        """
+        return heartbeats.send(self, nothing_before)
+
+    def watermark(self) -> dict[str, Any]:
+        """How far the topic is in event time, and each of its producers, by what the log holds."""
+        return describe_watermark(self)
 
     # Groups
 
