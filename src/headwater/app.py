@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from headwater.views.rebuild import RebuildReport
     from headwater.views.rebuild_progress import RebuildProgress
     from headwater.views.tick import TickReport
+    from headwater.views.timing import Duration
     from headwater.views.view import View
 
 
@@ -92,11 +93,16 @@ class App:
 
     def view(
         self, name: str | None = None, sql: str | None = None, *, inputs: Sequence[Any] | None = None,
-        by: str | Sequence[str] | None = None, serve: bool = True,
+        by: str | Sequence[str] | None = None, serve: bool = True, late: str | None = None,
+        horizon: Duration | None = None, emit: str = "now", closes: str | None = None, late_alert: float = 0.01,
     ) -> Any:  # fmt: skip
         """Declare a view by SQL, or by a PySpark function; or open one that was declared.
 
         The SQL is Spark's. It may read topics, tables and views that were declared before. Nothing runs here.
+
+        ``late="drop"`` sets rows aside that are older than the watermark (else they correct what was shown), and
+        ``horizon="10 minutes"`` those that are older by more than that. ``emit="final"`` shows a row when it cannot
+        change any more: when its window has closed, or at ``closes``, an expression. See ``docs/time.md``.
 
         >>> import headwater as hw, tempfile
         >>> app = hw.App("shop", home=tempfile.mkdtemp())
@@ -113,9 +119,15 @@ class App:
         'german'
         """
         from headwater.views.declarations import Declaration, caller
+        from headwater.views.timing import Timing
         from headwater.views.view import View
 
         if inputs is not None:
+            if (late, horizon, emit, closes) != (None, None, "now", None):
+                raise InvalidDeclaration(
+                    "late, horizon, emit and closes are for views in SQL",
+                    hint="Declare them on a view in SQL, and let the function read that one.",
+                )
             return self._by_function(name, inputs, by, serve, caller())
         if name is None:
             raise InvalidDeclaration(
@@ -130,7 +142,8 @@ class App:
                 )
             return View(self, name)
         self._check_view_name(name)
-        declared = Declaration(name, sql, caller(), serve=serve)
+        timing = Timing.declared(name, late=late, horizon=horizon, emit=emit, closes=closes, late_alert=late_alert)
+        declared = Declaration(name, sql, caller(), serve=serve, timing=timing)
         self._declare(declared, self._compiled(declared))
         return View(self, name)
 
@@ -192,7 +205,8 @@ class App:
 
     def _compiled(self, declared: Declaration) -> Any:
         """Compile without Spark: everything but types is checked here."""
-        from headwater.views.compiler.compile import compile_view
+        from headwater.views.prepare import event_times_of
+        from headwater.views.timing import timed_plan
 
         assert declared.sql is not None
         unknown = [name for name, plan in self._plans.items() if plan is None]
@@ -203,7 +217,10 @@ class App:
             if set(tables_in(declared.sql)) & set(unknown):
                 return None
         try:
-            return compile_view(declared.name, declared.sql, self._relations(), waiting=self._waiting)
+            return timed_plan(
+                declared.name, declared.sql, self._relations(), declared.timing, event_times_of(self.log),
+                waiting=self._waiting,
+            )  # fmt: skip
         except (InvalidDeclaration, InvalidView) as error:
             if "table" in error.data:
                 self._waiting[declared.name] = error.data["table"]

@@ -30,7 +30,9 @@ def test_a_created_topic_has_the_settings_that_were_asked_for(headwater: Command
 
     assert created["outcome"] == "created"
     assert created["settings"] == {
-        "key": ["order_id"], "event_time": "at", "lateness_ms": 30_000, "idle_ms": 120_000, "clock": None, "partitions": 4, "fsync": "always", "fsync_interval_ms": 20,
+        "key": ["order_id"], "event_time": "at",
+        "lateness_ms": 30_000, "idle_ms": 120_000, "clock": None, "partitions": 4,
+        "fsync": "always", "fsync_interval_ms": 20,
         "segment_bytes_max": 64 << 20, "segment_ms_max": 7_200_000, "retention_ms": 604_800_000,
         "retention_bytes": 10 << 30, "archive": "old", "compact": True, "tombstone_grace_ms": 3_600_000,
         "overflow": "block", "overflow_rows_max": 1000, "block_timeout_ms": 5000,

@@ -1,7 +1,8 @@
 """Alerts: somebody should know.
 
 What it is: the conditions that the log watches for its users (a group that retention is about to overtake or has
-overtaken, a damaged segment), remembered in the catalog, told by a callback and in the system topic ``_alerts``.
+overtaken, a damaged segment, rows that come too late for a view), remembered in the catalog, told by a callback and in
+the system topic ``_alerts``.
 Invariants: a condition is told when it begins and not again while it lasts; when it ended and comes back it is told
 anew. Noting a condition is one transaction, so of several processes one tells it; it is in ``_alerts`` exactly once,
 also when that process dies in between, because its number is the sequence of an idempotent producer. A loss is noted in
@@ -59,8 +60,8 @@ CREATE TABLE IF NOT EXISTS alerts (     -- conditions that last, or are not told
 class Alert:
     """What ``Log(on_alert=…)`` is called with, and what a row of ``_alerts`` says.
 
-    ``kind``: "lag_at_risk" (retention will soon drop what the group has not read), "lag_lost" (it did), or
-    "corruption" (a segment is damaged).
+    ``kind``: "lag_at_risk" (retention will soon drop what the group has not read), "lag_lost" (it did), "corruption"
+    (a segment is damaged), or "stragglers" (too many rows come too late for a view).
 
     >>> alert = Alert(at_us=0, kind="lag_lost", topic="orders", group="billing", partition=0, message="…", detail={})
     >>> alert.to_dict()["at"]
@@ -214,10 +215,29 @@ def note_corruption(topic: Topic, partition: int, file: str, message: str) -> No
         _note(db, topic.id, condition, topic.clock.now_us())
 
 
+# Stragglers
+
+
+def note_stragglers(topic: Topic, view: str, message: str | None, detail: dict[str, Any]) -> bool:
+    """Many of a topic's rows come too late for a view (``message``), or do not any more; whether that is new."""
+    catalog, row = topic.log.catalog, topic.row()
+    lasts = ("stragglers", 0, view) in _lasting(catalog.read, row.id, "stragglers")
+    if lasts == (message is not None):
+        return False
+    with catalog.write() as db:
+        if message is not None:
+            _note(
+                db, row.id, _Condition("stragglers", 0, view, message, {"view": view, **detail}), topic.clock.now_us()
+            )
+        else:
+            _resolve(db, row.id, "stragglers", 0, view)
+    return message is not None
+
+
 def resolve_corruption(topic: Topic, still: set[tuple[int, str]]) -> None:
     """``check`` has seen the whole topic: what is not damaged any more, (partition, file), has ended."""
     catalog = topic.log.catalog
-    ended = _lasting(catalog.read, topic.id, corruption=True) - {("corruption", *where) for where in still}
+    ended = _lasting(catalog.read, topic.id, "corruption") - {("corruption", *where) for where in still}
     if ended:
         with catalog.write() as db:
             for kind, partition, subject in ended:
@@ -227,9 +247,11 @@ def resolve_corruption(topic: Topic, still: set[tuple[int, str]]) -> None:
 # Remembering and telling
 
 
-def _lasting(read: Any, topic_id: int, *, corruption: bool = False) -> set[tuple[str, int, str]]:
-    kinds = "kind = 'corruption'" if corruption else "kind != 'corruption'"
-    rows = read(f"SELECT kind, partition, subject FROM alerts WHERE topic_id = ? AND lasting AND {kinds}", (topic_id,))
+def _lasting(read: Any, topic_id: int, family: str = "lag") -> set[tuple[str, int, str]]:
+    rows = read(
+        "SELECT kind, partition, subject FROM alerts WHERE topic_id = ? AND lasting AND kind LIKE ?",
+        (topic_id, f"{family}%"),
+    )
     return {(row["kind"], row["partition"], row["subject"]) for row in rows}
 
 
@@ -280,7 +302,7 @@ def tell(log: Log) -> list[Alert]:
 
 
 def _alert(row: sqlite3.Row) -> Alert:
-    group = None if row["kind"] == "corruption" else row["subject"]
+    group = row["subject"] if row["kind"].startswith("lag") else None
     detail = json.loads(row["detail"])
     return Alert(row["at_us"], row["kind"], row["name"], group, row["partition"], row["message"], detail)
 

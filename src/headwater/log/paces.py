@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from headwater.clock import to_us
 from headwater.log.index import NO_TIME_MAX
 from headwater.log.sealed import SealedSegment, time_range
-from headwater.log.segment import Chunk
+from headwater.log.segment import ArrowSegment, Chunk
 
 if TYPE_CHECKING:
     from headwater.log.topic import Topic
@@ -81,8 +81,16 @@ def _in_partition(topic: Topic, number: int, start: int, stop: int, column: str)
     reader = topic.reader(number)
     position = max(start, reader.start_offset())
     while position < stop:
-        _, sealed = reader.locate(position)
+        arrow, sealed = reader.locate(position)
         until = stop
+        if arrow is not None:
+            whole, rest = _entries(arrow, position, stop)
+            yield from whole
+            for first, following in rest:
+                for chunk in reader.chunks(first, following):
+                    yield from _in_chunk(chunk, column)
+            position = max(position, min(stop, arrow.next_offset))
+            continue
         if sealed is not None:
             until = min(stop, sealed.next_offset)
             rest = []
@@ -99,6 +107,21 @@ def _in_partition(topic: Topic, number: int, start: int, stop: int, column: str)
         for chunk in reader.chunks(position, until):
             yield from _in_chunk(chunk, column)
         position = until
+
+
+def _entries(arrow: ArrowSegment, start: int, stop: int) -> tuple[list[tuple[int, Pace]], list[tuple[int, int]]]:
+    """What a segment's index tells of the frames that lie in a range, and what of the range other frames hold."""
+    entries = arrow.entries
+    first = entries["base_offset"]
+    following = first + entries["rows"]
+    inside = (first >= start) & (following <= stop)
+    found = []
+    for producer in np.unique(entries["producer"][inside]).tolist():
+        mine = entries[inside & (entries["producer"] == producer)]
+        found.append((producer, Pace(int(mine["time_max"].max()), seen_us=int(mine["appended_us"].max()))))
+    cut = ~inside & (following > start) & (first < stop)
+    ranges = zip(first[cut].tolist(), following[cut].tolist(), strict=True)
+    return found, [(max(low, start), min(high, stop)) for low, high in ranges]
 
 
 def _row_groups(

@@ -11,9 +11,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from headwater.views.timing import Timing
 
 PACKAGE = str(Path(__file__).resolve().parent.parent) + os.sep
 
@@ -29,6 +31,7 @@ class Declaration:
     inputs: tuple[str, ...] = ()
     by: tuple[str, ...] = ()
     serve: bool = True
+    timing: Timing = field(default_factory=Timing)
 
     @property
     def title(self) -> str:

@@ -24,6 +24,7 @@ from headwater.views.reading import Contents
 from headwater.views.serving import ServingStore
 from headwater.views.shapes import columns_of
 from headwater.views.sources import Unwritten
+from headwater.views.stragglers import Aside
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,9 +48,11 @@ class Followers:
         folder.mkdir(parents=True, exist_ok=True)
         self.store = ServingStore(folder / STORE, files=log.files)
         self.committed = Committed(manifests, folder, log.files)
+        self.aside = Aside(manifests.app, log, prepared, manifests)
 
     def catch_up(self, manifest: Manifest, epoch: int) -> None:
         """Bring the store to the manifest's tick: after a crash, or when it refused one (a full disk)."""
+        self.aside.follow(manifest)
         for tick in range(max(self.store.tick, 0) + 1, manifest.tick + 1):
             then = self.manifests.at(tick)
             if then is None or manifest.tick - tick > REPLAYED_TICKS_MAX:
@@ -81,6 +84,7 @@ class Followers:
 
     def follow(self, manifest: Manifest, changes: Mapping[str, Changes | Unwritten], fresh: Collection[str]) -> None:
         """A tick was committed: take its changes."""
+        self.aside.follow(manifest)
         if fresh:
             self._declare(manifest)
         tables = {

@@ -35,6 +35,9 @@ class Manifest:
     topics: Mapping[str, int] = field(default_factory=dict)  # {topic: its number}: a name may be given to another one
     # {view: as in relations}: what this tick changed in a view of which it also replaced the state
     apart: Mapping[str, Any] = field(default_factory=dict)
+    times: Mapping[str, Any] = field(default_factory=dict)  # as ``Times.to_json`` gives them
+    # {view: {topic: {"start": {partition: offset}, "cutoff_us", "watermark_us"}}}: where this tick found late rows
+    late: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def token(self) -> Token:
@@ -46,10 +49,7 @@ class Manifest:
         frontier = {
             topic: {str(number): offset for number, offset in of.items()} for topic, of in self.frontier.items()
         }
-        fields = {
-            name: getattr(self, name)
-            for name in ("tick", "epoch", "committed_us", "relations", "views", "rows_in", "topics", "apart")
-        }
+        fields = {name: value for name, value in vars(self).items() if name != "frontier"}
         return json.dumps({**fields, "frontier": frontier}, separators=(",", ":"))
 
     @staticmethod

@@ -46,7 +46,7 @@ def as_they_ran(
             continue
         changed = about["fingerprint"] != wanted.views[view.name].fingerprint
         sql = about.get("sql")
-        older.append(Declaration(view.name, sql, view.location, serve=view.serve) if changed and sql else view)
+        older.append(replace(view, sql=sql) if changed and sql else view)
     places = {name: place for place, name in enumerate(manifest.views)}
     older.sort(key=lambda view: places[view.name])  # each behind those that it read then
     try:

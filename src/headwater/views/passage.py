@@ -20,13 +20,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.views.changes import Changes
-from headwater.views.compiler.plan import WEIGHT, Stage
+from headwater.views.compiler.closing import CLOSES
+from headwater.views.compiler.plan import WEIGHT, AccumulateStage, ClosingStage, Stage, TimedStage
 from headwater.views.failure import in_view
 from headwater.views.netting import net
 from headwater.views.prepare import PreparedView
 from headwater.views.sources import SHOWN, Rows, Source, Unwritten
 from headwater.views.stages import StageRun
 from headwater.views.store import Piles, StateStore
+from headwater.views.timed_stages import TimedRun, trimmed
+from headwater.views.times import ViewTime
+from headwater.views.timing import IN_TIME, LATE
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,7 @@ class Passage:
     def __init__(
         self, views: Mapping[str, PreparedView], piles: Piles, store: StateStore, *, tick: int, epoch: int,
         fresh: Collection[str] = (), on_stage: Callable[[Stage], None] | None = None,
+        times: Mapping[str, ViewTime] | None = None, live: Mapping[str, Source] | None = None,
     ) -> None:  # fmt: skip
         self.views = views  # each behind those that it reads
         self.piles = piles  # before the tick
@@ -54,6 +59,8 @@ class Passage:
         self.epoch = epoch
         self.fresh = fresh  # these have seen nothing yet: everything that is there has just come
         self.on_stage = on_stage
+        self.times = times or {}
+        self.live = live or {}  # while views are computed anew: what the live ones have decided, and hold
         self.visible: dict[str, Changes | Unwritten] = {}
 
     def run(self, sources: dict[str, Source], pool: ThreadPoolExecutor | None = None) -> list[ViewProgress]:
@@ -83,8 +90,9 @@ class Passage:
             shape = view.shapes[stage.name]
             inputs = {name: sources[name] for name in stage.reads}
             with in_view(view.declared):
-                changes = StageRun(stage, shape, inputs, own, bench, fresh=fresh).run()
+                changes = self._stage(view, stage, inputs, own)
                 if changes.rows and view.keeps[stage.name]:
+                    assert isinstance(changes, Changes)
                     self.store.write(stage.name, changes, self.tick, self.epoch)
                 shown = _visible(changes, shape.visible)
             self.visible[stage.name] = shown
@@ -92,8 +100,25 @@ class Passage:
         changed = self.visible[view.name].rows
         return ViewProgress(view.name, changed, bench.rows_read, bench.actions, time.perf_counter() - began)
 
+    def _stage(self, view: PreparedView, stage: Stage, inputs: Mapping[str, Source], own: Any) -> Changes | Unwritten:
+        shape, bench, fresh = view.shapes[stage.name], view.bench, view.name in self.fresh
+        time = self.times.get(view.name, ViewTime())
+        if isinstance(stage, TimedStage | ClosingStage):
+            decided = self.live.get(stage.name.replace(IN_TIME, LATE)) if isinstance(stage, TimedStage) else None
+            older = self.live.get(stage.name) if isinstance(stage, ClosingStage) else None
+            return TimedRun(
+                stage, shape, inputs[stage.source.relation], own, bench, time, fresh=fresh,
+                kept=view.keeps[stage.name], decided=decided, older=older,
+            ).run()  # fmt: skip
+        changes = StageRun(stage, shape, inputs, own, bench, fresh=fresh).run()
+        # Where the rows that groups are made of are not kept, they cannot leave: the groups themselves are let go.
+        alone = view.plan.reach_us is not None and not any(getattr(each, "lets_go", False) for each in view.plan.stages)
+        if alone and not fresh and isinstance(stage, AccumulateStage) and CLOSES in shape.state.names:
+            return trimmed(changes, own, time, bench)
+        return changes
 
-def _visible(changes: Changes, schema: pa.Schema) -> Changes | Unwritten:
+
+def _visible(changes: Changes | Unwritten, schema: pa.Schema) -> Changes | Unwritten:
     """What readers see of a stage's changes: visible columns, shown rows."""
     names = [*schema.names, WEIGHT]
     if changes.schema.names == names or changes.rows == 0:

@@ -21,12 +21,13 @@ import pyarrow as pa
 from headwater.clock import Clock
 from headwater.log.home import Log
 from headwater.views.bases import Base
-from headwater.views.compiler.compile import compile_view
-from headwater.views.compiler.plan import Content, FlowStage, Relation, ViewPlan
+from headwater.views.compiler.plan import Content, FlowStage, Relation, TimedStage, ViewPlan
 from headwater.views.declarations import Declaration
 from headwater.views.failure import in_view
 from headwater.views.functions import RowFunctionStage, function_plan
 from headwater.views.shapes import Analyser, Shape, columns_of
+from headwater.views.times import Times, ViewTime
+from headwater.views.timing import timed_plan
 from headwater.views.workbench import Workbench
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class PreparedView:
     keeps: Mapping[str, bool]  # which stages keep a state
     fingerprint: str
     bench: Workbench
+    topics: tuple[str, ...] = ()  # those with an event time that it reads, itself or through others
     build: str = ""  # of a state that was begun beside an older one: the tick and the epoch of that moment
 
     @property
@@ -54,6 +56,12 @@ class PreparedView:
     def identity(self) -> str:
         """What its state goes by. The state of another query, or of a rebuild, is another one."""
         return f"{self.fingerprint}.{self.build}" if self.build else self.fingerprint
+
+    def time(self, before: Times, after: Times | None) -> ViewTime:
+        """What a tick that leads from these times to those needs to know."""
+        known = before.views.get(self.name)
+        later = known if after is None else after.views.get(self.name)
+        return ViewTime(known, later, self.declared.timing.horizon_us, self.plan.reach_us)
 
     @property
     def schema(self) -> pa.Schema:
@@ -69,6 +77,7 @@ class Prepared:
     bases: Mapping[str, Base]
     clock: Clock
     threads: int
+    log: Log
 
     def as_built(self, known: Mapping[str, Any]) -> Prepared:
         """The same, each view with the state that a manifest's views say it has."""
@@ -85,6 +94,16 @@ def relations_of(log: Log) -> dict[str, Relation]:
     return {topic.name: Base(topic).relation for topic in log.topics()}
 
 
+def event_times_of(log: Log) -> dict[str, str]:
+    """The same, of every topic and table of the home."""
+    return {topic.name: topic.settings.event_time for topic in log.topics() if topic.settings.event_time}
+
+
+def event_times(bases: Mapping[str, Base]) -> dict[str, str]:
+    """The column of event time of each topic that has one."""
+    return {name: base.topic.settings.event_time for name, base in bases.items() if base.topic.settings.event_time}
+
+
 def prepare(declared: Iterable[Declaration], log: Log, spark: SparkSession, scratch: Path) -> Prepared:
     """Compile and type every view."""
     bases = {topic.name: Base(topic) for topic in log.topics()}
@@ -96,7 +115,9 @@ def prepare(declared: Iterable[Declaration], log: Log, spark: SparkSession, scra
     for view in declared:
         with in_view(view):
             if view.sql is not None:
-                plan = compile_view(view.name, view.sql, relations, describe=analyser.describe)
+                plan = timed_plan(
+                    view.name, view.sql, relations, view.timing, event_times(bases), describe=analyser.describe
+                )
                 shapes: dict[str, Shape] = {}
                 for stage in plan.stages:
                     shapes[stage.name] = analyser.shape_of(stage, schemas)
@@ -111,16 +132,32 @@ def prepare(declared: Iterable[Declaration], log: Log, spark: SparkSession, scra
         plans[view.name] = (view, plan, shapes)
     read = {name for _, plan, _ in plans.values() for name in plan.reads}
     looked_at = _looked_at(plan for _, plan, _ in plans.values())
+    topics = _timed_topics({name: plan for name, (_, plan, _) in plans.items()}, event_times(bases))
     views = {
         name: PreparedView(
-            view, plan, shapes, _keeps(plan, looked_at), fingerprints[name], Workbench(spark, scratch / name)
+            view,
+            plan,
+            shapes,
+            _keeps(plan, looked_at),
+            fingerprints[name],
+            Workbench(spark, scratch / name),
+            topics[name],
         )
         for name, (view, plan, shapes) in plans.items()
     }
     cores = spark.sparkContext.defaultParallelism
     used = {name: base for name, base in bases.items() if name in read}
     # One more than there are cores: while some wait for Spark, another can go on.
-    return Prepared(views, used, log.clock, max(1, min(len(views), cores + 1)))
+    return Prepared(views, used, log.clock, max(1, min(len(views), cores + 1)), log)
+
+
+def _timed_topics(plans: Mapping[str, ViewPlan], times: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """The topics with an event time that each view reads, itself or through others."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name, plan in plans.items():  # each behind those that it reads
+        through = {topic for read in plan.reads for topic in found.get(read, ())}
+        found[name] = tuple(sorted(through | (set(plan.reads) & set(times))))
+    return found
 
 
 def _looked_at(plans: Iterable[ViewPlan]) -> set[str]:
@@ -138,5 +175,7 @@ def _keeps(plan: ViewPlan, looked_at: set[str]) -> dict[str, bool]:
     last = plan.stages[-1]
     return {
         stage.name: stage is last or stage.name in looked_at or not isinstance(stage, FlowStage | RowFunctionStage)
+        if not isinstance(stage, TimedStage)
+        else stage.late or stage.name in looked_at
         for stage in plan.stages
     }

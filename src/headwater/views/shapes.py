@@ -19,11 +19,13 @@ from headwater.errors import HeadwaterError, InvalidDeclaration
 from headwater.log.ddl import parse_ddl, spark_type
 from headwater.views.compiler.plan import (
     AccumulateStage,
+    ClosingStage,
     Column,
     Content,
     FlowStage,
     KeyedStage,
     Stage,
+    TimedStage,
     WholeStage,
 )  # fmt: skip
 from headwater.views.workbench import Workbench, with_weight
@@ -74,6 +76,12 @@ class Analyser:
             schema = pa.schema([schemas[leaf.relation].field(name) for name in leaf.columns])
             self._empty(leaf.name, schema if leaf.content is Content.BAG else with_weight(schema))
         visible = [column.name for column in stage.columns]
+        if isinstance(stage, TimedStage | ClosingStage):
+            given = schemas[stage.source.relation]
+            hidden = [column.name for column in stage.hidden]
+            return Shape(
+                *(pa.schema([given.field(name) for name in names]) for names in (visible, [*visible, *hidden]))
+            )
         if isinstance(stage, AccumulateStage):
             return self._accumulating(stage, visible)
         if isinstance(stage, FlowStage):

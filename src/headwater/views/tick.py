@@ -20,7 +20,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from headwater.log import heartbeats
 from headwater.log.ddl import to_ddl
+from headwater.log.heartbeats import HEARTBEATS
+from headwater.log.paces import paces_of, together
 from headwater.views import sizes
 from headwater.views.bases import Base
 from headwater.views.changes import Changes
@@ -29,12 +32,16 @@ from headwater.views.passage import Passage, ViewProgress
 from headwater.views.prepare import Prepared, PreparedView
 from headwater.views.sources import Source, Unwritten
 from headwater.views.store import Piles, StateStore
+from headwater.views.stragglers import counted, found
+from headwater.views.times import Times
 
 if TYPE_CHECKING:
     from headwater.views.followers import Followers
 
 TICKS_KEPT = 1000
 PRUNE_TICKS = 100  # looking for files that nobody lists any more
+
+Stops = dict[str, dict[int, int]]
 
 
 @dataclass(frozen=True)
@@ -75,6 +82,7 @@ class Engine:
     prepared: Prepared
     manifest: Manifest
     piles: Piles
+    times: Times
     fresh: set[str]  # views that the next tick fills
 
     def __init__(self, prepared: Prepared, manifests: Manifests, store: StateStore, followers: Followers) -> None:
@@ -92,6 +100,7 @@ class Engine:
         """Let ticks maintain these views from now on, those that the manifest knows from where it left them."""
         with self.alone():
             self.manifest = _of_these_topics(self.manifests.current(), prepared.bases)
+            self.times = Times.from_json(self.manifest.times)
             self.prepared = prepared.as_built(self.manifest.views)
             self.piles = self.store.open(self.manifest, self.prepared, self.epoch)
             self.fresh = {name for name in self.prepared.views if not self.knows(self.prepared.views[name])}
@@ -125,17 +134,57 @@ class Engine:
         self.piles = self.store.settle_merges(self.piles)
         stop, behind = self._target(frontier, rows_max)
         begin = {name: self._begin(base) for name, base in self.prepared.bases.items()}
-        rows_in = _distance(begin, stop)
-        if rows_in == 0 and not self.fresh:
+        waiting = self._beats_wait()
+        if _distance(begin, stop) == 0 and not self.fresh and not waiting:
             return TickReport(self.manifest.tick, 0, time.perf_counter() - began, frontier=stop, behind=behind)
-        passage = self._passage(self.prepared.views, self.fresh)
+        times, beats = self._moved(begin, stop)
+        stop, begin = {**stop, **beats[1]}, {**begin, **beats[0]}
+        rows_in = _distance(begin, stop)
+        if rows_in == 0 and not self.fresh:  # a heartbeat that speaks of rows which are not taken yet
+            return TickReport(self.manifest.tick, 0, time.perf_counter() - began, frontier=stop, behind=behind)
+        passage = self._passage(self.prepared.views, self.fresh, times)
         progress = passage.run(self._bases(self.prepared, stop, passage.tick), self._pool)
-        manifest = self._commit(self.prepared, self.piles, stop, rows_in, born=self.fresh)
+        late = found(passage, passage.times, begin)
+        times = self._counted(times, late, begin, stop)
+        manifest = self._commit(self.prepared, self.piles, stop, rows_in, born=self.fresh, times=times, late=late)
         # Before the followers: when these fail the tick is committed all the same, and its views are not new any more.
         fresh, self.fresh = self.fresh, set()
         self.followers.follow(manifest, {name: passage.visible[name] for name in self.prepared.views}, fresh)
         self._keep_house(manifest.tick)
         return TickReport(manifest.tick, rows_in, time.perf_counter() - began, tuple(progress), stop, behind)
+
+    # Time
+
+    def _beats_wait(self) -> bool:
+        """Whether heartbeats were sent that no tick has taken."""
+        sent = heartbeats.find(self.prepared.log)
+        return sent is not None and sent.end_offsets()[0] > self.manifest.frontier.get(HEARTBEATS, {}).get(0, 0)
+
+    def _moved(self, begin: Frontier, stop: Frontier) -> tuple[Times, tuple[Stops, Stops]]:
+        """The times after a tick over these rows, and which heartbeats it takes."""
+        topics = {name: base.topic for name, base in self.prepared.bases.items() if base.topic.settings.event_time}
+        came = {name: paces_of(topic, begin[name], stop[name]) for name, topic in topics.items()}
+        beats: tuple[Stops, Stops] = {}, {}
+        sent = heartbeats.find(self.prepared.log)
+        if sent is not None:
+            start = self.manifest.frontier.get(HEARTBEATS, {}).get(0, 0)
+            until, paces = heartbeats.taken(sent, start, sent.end_offsets()[0], {name: stop[name] for name in topics})
+            beats = {HEARTBEATS: {0: start}}, {HEARTBEATS: {0: until}}
+            came = {name: together(came[name], paces.get(name, {})) for name in topics}
+        reads = {name: view.topics for name, view in self.prepared.views.items()}
+        settings = {name: topic.settings for name, topic in topics.items()}
+        return self.times.moved(came, settings, reads), beats
+
+    def _counted(self, times: Times, late: Mapping[str, Any], begin: Frontier, stop: Frontier) -> Times:
+        """The times, with the rows that came too late counted."""
+        for name, view in self.prepared.views.items():
+            if view.declared.timing.horizon_us is None:
+                continue
+            for topic in (read for read in view.plan.reads if read in times.topics):
+                about = late.get(name, {}).get(topic)
+                counts = {} if about is None else counted(self.prepared.bases[topic].topic, stop[topic], about)
+                times = times.with_late(name, topic, _distance({topic: begin[topic]}, {topic: stop[topic]}), counts)
+        return times
 
     def swap(self, built: Built) -> TickReport:
         """Let views take the place of the live ones. The caller has the engine alone.
@@ -165,10 +214,15 @@ class Engine:
         self._keep_house(manifest.tick)
         return TickReport(manifest.tick, 0, time.perf_counter() - began, tuple(progress), stop)
 
-    def _passage(self, views: Mapping[str, PreparedView], fresh: Collection[str] = ()) -> Passage:
+    def _passage(
+        self, views: Mapping[str, PreparedView], fresh: Collection[str] = (), times: Times | None = None
+    ) -> Passage:
         self.manifests.check(self.epoch)  # the commit checks again; this saves a process that was shut out the work
         self.store.forget()
-        return Passage(views, self.piles, self.store, tick=self.manifest.tick + 1, epoch=self.epoch, fresh=fresh)
+        return Passage(
+            views, self.piles, self.store, tick=self.manifest.tick + 1, epoch=self.epoch, fresh=fresh,
+            times={n: view.time(Times() if n in fresh else self.times, times) for n, view in views.items()},
+        )  # fmt: skip
 
     def _target(self, frontier: Frontier | None, rows_max: int | None) -> tuple[dict[str, dict[int, int]], int]:
         """Where this tick ends, and how many rows it leaves behind."""
@@ -211,7 +265,7 @@ class Engine:
 
     def _commit(
         self, prepared: Prepared, piles: Piles, stop: Frontier, rows_in: int, *, born: Collection[str],
-        apart: Mapping[str, Any] | None = None,
+        apart: Mapping[str, Any] | None = None, times: Times | None = None, late: Mapping[str, Any] | None = None,
     ) -> Manifest:  # fmt: skip
         number = self.manifest.tick + 1
         piles = self.store.next(piles, prepared, stop)
@@ -220,10 +274,11 @@ class Engine:
             views={name: self._about(view, number, name in born) for name, view in prepared.views.items()},
             relations=self.store.describe(piles, prepared),
             topics={name: base.topic.id for name, base in prepared.bases.items()},
-            apart=apart or {},
+            apart=apart or {}, times=(times or self.times).to_json(), late=late or {},
         )  # fmt: skip
         self.manifests.commit(manifest, first_kept=min(number - TICKS_KEPT, self.held or number))
         self.manifest, self.piles, self.prepared = manifest, piles, prepared
+        self.times = times or self.times
         self.store.adopt(piles, prepared)
         return manifest
 

@@ -10,7 +10,7 @@ Read next: ``plan.py`` for what comes out, ``query.py`` for how.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from sqlglot import exp
@@ -44,12 +44,14 @@ def compile_view(
     *,
     describe: Describe | None = None,
     waiting: Mapping[str, str] | None = None,
+    rewrite: Callable[[Parsed], None] | None = None,
 ) -> ViewPlan:
     """The plan of a view.
 
     ``describe(sql, tables)`` tells the columns of a query over tables of these columns; without it types are
     inferred as far as that goes, and what needs a type it does not have gets a dearer kind. ``waiting`` has the views
-    that were refused before, and what each did not find: views that read each other are told so.
+    that were refused before, and what each did not find: views that read each other are told so. ``rewrite`` may
+    change the tree that was read.
 
     >>> orders = Relation("orders", (Column("id", "BIGINT"), Column("country", "STRING"), Column("amount", "INT")))
     >>> sql = "SELECT country, sum(amount) AS revenue FROM orders GROUP BY country"
@@ -60,6 +62,8 @@ def compile_view(
     ('country',)
     """
     parsed = parse(sql)
+    if rewrite is not None:
+        rewrite(parsed)
     check_functions(parsed.tree, sql)
     reads = check_tables(parsed.tree, relations, sql, view=name, waiting=waiting or {})
     workshop = Workshop(relations, describe, sql)

@@ -82,6 +82,9 @@ class Leaf:
     lookup: Lookup | None = None
 
 
+NOTHING = Leaf("", "", Content.CHANGES, ())
+
+
 @dataclass(frozen=True)
 class Term:
     """One summand of a flow's changes. Yields the flow's columns and ``_weight``.
@@ -207,6 +210,39 @@ class WholeStage(Stage):
 
 
 @dataclass(frozen=True)
+class TimedStage(Stage):
+    """The rows of a topic that come in time for one view, or (``late``) those that do not.
+
+    A row is in time when its event time is not before the view's cutoff. With ``lets_go`` rows leave again when the
+    view cannot need them any more: what is left is all that the view's other stages look at.
+    """
+
+    source: Leaf = NOTHING  # content CHANGES: the topic, with all its columns
+    time: str = ""
+    late: bool = False
+    lets_go: bool = False
+
+    @property
+    def leaves(self) -> tuple[Leaf, ...]:
+        return (self.source,)
+
+
+@dataclass(frozen=True)
+class ClosingStage(Stage):
+    """The rows of a timed view: those of its query that may change, and those that are final and stay as they are.
+
+    With ``final`` only the latter: a row appears when the watermark reaches the moment at which it closes.
+    """
+
+    source: Leaf = NOTHING  # content CHANGES, or BEFORE with ``final``: the stage that is the query
+    final: bool = False
+
+    @property
+    def leaves(self) -> tuple[Leaf, ...]:
+        return (self.source,)
+
+
+@dataclass(frozen=True)
 class ViewPlan:
     """A compiled view."""
 
@@ -219,6 +255,8 @@ class ViewPlan:
     key: tuple[str, ...] = ()  # visible columns known to be unique together (the columns of a GROUP BY)
     notes: tuple[str, ...] = ()  # for people: "ORDER BY has no effect on a view and was left out"
     query: str = ""  # the whole query over leaves of content BAG named as the relations: what recomputation runs
+    reach_us: int | None = None  # of a timed view whose state is let go: how far the influence of a row reaches
+    inner: str = ""  # of a timed view: its query with the column that says when a row closes
 
     @property
     def kind(self) -> Kind:

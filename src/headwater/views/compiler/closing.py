@@ -1,0 +1,224 @@
+"""Closing: until when a row of a view can still change, as far as its query tells.
+
+What it is: ``with_closes`` gives a query one more column, ``closes__``: the event time after which a row is final; and
+tells how far in event time a row of the inputs can reach (``Closing``), which is what lets state go.
+Invariants: a row of a timed input at t has a part only in rows that close at or before t + reach; where that cannot
+be shown for a query there is no reach, and the reason is told.
+Not here: what a view does with it (``views/timed_stages.py``).
+Read next: ``plan.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from headwater.errors import InvalidDeclaration
+from headwater.views.compiler.dialect import SparkAsWritten as Spark
+from headwater.views.compiler.expressions import Node, conjuncts, named
+from headwater.views.compiler.parse import Parsed
+
+CLOSES = "closes__"
+UNITS_US = {
+    "MICROSECOND": 1, "MILLISECOND": 1_000, "SECOND": 1_000_000, "MINUTE": 60_000_000, "HOUR": 3_600_000_000,
+    "DAY": 86_400_000_000, "WEEK": 604_800_000_000,
+}  # fmt: skip
+NO_WINDOW = "its GROUP BY has no window(…), so that none of its rows is ever final"
+
+
+@dataclass(frozen=True)
+class Closing:
+    """What a query tells about time."""
+
+    closes: bool  # whether it could be given the column
+    reach_us: int | None = None  # how far a row's influence reaches; None: not known to be bounded
+    why: str = ""  # why one of the two is not so
+
+
+def with_closes(parsed: Parsed, closes: str | None, times: Mapping[str, str]) -> Closing:
+    """Add the column to a query, where its end can be told. ``times``: the inputs' columns of event time.
+
+    ``closes`` is the user's own expression over the view's columns.
+    """
+    top = parsed.query
+    if closes is not None:
+        expression = _parsed(closes)
+        for name in ("query", "tree"):
+            setattr(parsed, name, _around(getattr(parsed, name), expression))
+        return _bounded(top, times, own=_interval_us(expression))
+    if not isinstance(top, exp.Select) or top.args.get("limit") or top.args.get("distinct"):
+        return Closing(False, None, "only a plain SELECT, without UNION, LIMIT or DISTINCT, tells when a row is final")
+    if top.args.get("group") is None:
+        found = _time_of_the_only_input(top, times)
+        if found is None:
+            return Closing(False, None, "it does not tell when a row of a join is final: say so with closes=…")
+    else:
+        call = _window(top)
+        if call is None:
+            return Closing(False, None, NO_WINDOW)
+        found = exp.Dot(this=call.copy(), expression=exp.to_identifier("end"))
+    for tree in (parsed.query, parsed.tree):
+        if isinstance(tree, exp.Select):
+            tree.append("expressions", named(found, CLOSES))
+    return _bounded(top, times, own=0)
+
+
+def _parsed(text: str) -> Node:
+    try:
+        found = Spark().parser().parse(Spark().tokenize(text), text)[0]
+    except SqlglotError as error:
+        raise InvalidDeclaration(
+            f"closes={text!r} is not an expression", detail=str(error).splitlines()[0],
+            hint='Write an expression over the view\'s columns: closes="searched_at + INTERVAL 1 HOUR".',
+        ) from error  # fmt: skip
+    if found is None:
+        raise InvalidDeclaration("closes is empty", hint="Write an expression over the view's columns.")
+    return found
+
+
+def _around(query: exp.Query, expression: Node) -> exp.Query:
+    inner = exp.Subquery(this=query, alias=exp.TableAlias(this=exp.to_identifier("open__")))
+    return exp.Select(
+        expressions=[exp.Star(), named(expression, CLOSES)], from_=exp.From(this=inner)
+    )  # fmt: skip
+
+
+def _window(select: exp.Select) -> exp.Anonymous | None:
+    """The one call of window or session_window that a SELECT groups by."""
+    shown = {part.alias.lower(): part.this for part in select.expressions if isinstance(part, exp.Alias)}
+    found = []
+    for part in select.args["group"].expressions:
+        if isinstance(part, exp.Column) and not part.table:
+            part = shown.get(part.name.lower(), part)
+        if isinstance(part, exp.Anonymous) and part.name.lower() in ("window", "session_window"):
+            found.append(part)
+    return found[0] if len(found) == 1 else None
+
+
+def _time_of_the_only_input(select: exp.Select, times: Mapping[str, str]) -> Node | None:
+    mentions = list(_mentions(select))
+    if len(mentions) != 1 or list(select.find_all(exp.Table)) != mentions:
+        return None
+    column = times.get(mentions[0].name.lower())
+    if column is None:
+        return None
+    return exp.column(exp.to_identifier(column, quoted=True), table=mentions[0].alias_or_name)
+
+
+def _mentions(select: exp.Select) -> Iterator[exp.Table]:
+    clause = select.args.get("from_")
+    for part in (clause, *(select.args.get("joins") or [])):
+        if part is not None and isinstance(part.this, exp.Table):
+            yield part.this
+
+
+def _bounded(top: exp.Query, times: Mapping[str, str], *, own: int | None) -> Closing:
+    """How far a row's influence reaches, when every way in which rows meet is bounded in time."""
+    if own is None:
+        return Closing(True, None, "closes has an interval whose length is not known")
+    if not isinstance(top, exp.Select) or top.args.get("limit") or top.find(exp.Window):
+        return Closing(True, None, "its rows are ranked or compared with others at any distance in time")
+    timed = {
+        mention.alias_or_name.lower(): times[mention.name.lower()].lower()
+        for mention in _mentions(top)
+        if mention.name.lower() in times
+    }
+    everywhere = [mention for mention in top.find_all(exp.Table) if mention.name.lower() in times]
+    if len(everywhere) != len(timed):
+        return Closing(True, None, "it reads a timed topic in a subquery, or twice under one name")
+    reach = own
+    if top.args.get("group") is not None:
+        call = _window(top)
+        size = _size_us(call) if call is not None else None
+        if size is None:
+            why = "a session has no fixed length" if call is not None else NO_WINDOW
+            return Closing(True, None, why)
+        reach += size
+    first, *others = timed or [""]
+    conditions = [*conjuncts(top.args["where"].this if top.args.get("where") else None)]
+    for join in top.args.get("joins") or []:
+        conditions += conjuncts(join.args.get("on"))
+    for other in others:
+        bound = _distance(conditions, timed, first, other)
+        if bound is None:
+            return Closing(True, None, f"{first} and {other} may meet at any distance in time")
+        reach += bound
+    return Closing(True, reach)
+
+
+def _distance(conditions: list[Node], timed: Mapping[str, str], one: str, other: str) -> int | None:
+    """How far apart in time rows of two inputs can be that meet; None when it is not bounded on both sides."""
+    highest: list[int] = []  # of other's time less one's
+    lowest: list[int] = []
+    for condition in conditions:
+        for low, high in _orders(condition):
+            left, right = _place(low, timed), _place(high, timed)  # low <= high
+            if left is None or right is None:
+                continue
+            if (left[0], right[0]) == (one, other):  # one + a <= other + b
+                lowest.append(left[1] - right[1])
+            elif (left[0], right[0]) == (other, one):
+                highest.append(right[1] - left[1])
+    return max(abs(max(lowest)), abs(min(highest))) if lowest and highest else None
+
+
+def _orders(condition: Node) -> Iterator[tuple[Node, Node]]:
+    """The pairs of which a condition says that the first is not after the second."""
+    if isinstance(condition, exp.Between):
+        yield condition.args["low"], condition.this
+        yield condition.this, condition.args["high"]
+    elif isinstance(condition, exp.LTE | exp.LT):
+        yield condition.this, condition.expression
+    elif isinstance(condition, exp.GTE | exp.GT):
+        yield condition.expression, condition.this
+    elif isinstance(condition, exp.EQ):
+        yield condition.this, condition.expression
+        yield condition.expression, condition.this
+
+
+def _place(expression: Node, timed: Mapping[str, str]) -> tuple[str, int] | None:
+    """``alias.time``, with an interval added or taken away: the alias and the interval."""
+    expression = expression.unnest()
+    if isinstance(expression, exp.Add | exp.Sub):
+        inner, by = _place(expression.this, timed), _interval_us(expression.expression)
+        if inner is None or by is None or not isinstance(expression.expression.unnest(), exp.Interval):
+            return None
+        return inner[0], inner[1] + (by if isinstance(expression, exp.Add) else -by)
+    if isinstance(expression, exp.Column) and timed.get(expression.table.lower()) == expression.name.lower():
+        return expression.table.lower(), 0
+    return None
+
+
+def _interval_us(expression: Node) -> int | None:
+    """The sum of the intervals that an expression mentions; None when one of them is not a plain number of units."""
+    total = 0
+    for interval in expression.find_all(exp.Interval):
+        number = interval.this
+        unit = str(interval.args.get("unit") or "").upper().removesuffix("S")
+        if not isinstance(number, exp.Literal) or unit not in UNITS_US:
+            return None
+        try:
+            total += round(float(number.this) * UNITS_US[unit])
+        except ValueError:
+            return None
+    return total
+
+
+def _size_us(call: exp.Anonymous) -> int | None:
+    """The length of window(at, '1 minute', …)."""
+    if call.name.lower() != "window" or len(call.expressions) < 2:
+        return None
+    size = call.expressions[1]
+    if isinstance(size, exp.Interval):
+        return _interval_us(size)
+    words = size.this.lower().removeprefix("interval ").split() if isinstance(size, exp.Literal) else []
+    total = 0
+    for number, unit in zip(words[::2], words[1::2], strict=False):
+        known = UNITS_US.get(unit.upper().removesuffix("S"))
+        if known is None:
+            return None
+        total += round(float(number) * known)
+    return total or None

@@ -1,0 +1,179 @@
+"""Timing: what a view does about rows that come late, and when it shows its own.
+
+What it is: ``Timing``, as declared by ``app.view(…, late=…, horizon=…, emit=…, closes=…)``, and ``timed_plan``, the
+plan of a view that declares any of it: its inputs judged by time before its stages, and a closing stage behind them.
+Invariants: a view that declares nothing of it has the plan that it always had.
+Not here: watermarks (``log/watermarks.py``), running (``timed_stages.py``).
+Read next: ``compiler/closing.py``, ``timed_stages.py``; ``docs/time.md``.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from headwater.durations import to_us
+from headwater.errors import InvalidDeclaration
+from headwater.views.compiler.closing import CLOSES, Closing, with_closes
+from headwater.views.compiler.compile import compile_view
+from headwater.views.compiler.parse import Parsed
+from headwater.views.compiler.plan import (
+    AccumulateStage,
+    ClosingStage,
+    Content,
+    FlowStage,
+    KeyedStage,
+    Kind,
+    Leaf,
+    Relation,
+    Stage,
+    TimedStage,
+    ViewPlan,
+    WholeStage,
+)  # fmt: skip
+
+Duration = str | float | dt.timedelta
+
+OPEN, IN_TIME, LATE = "$open", "$in-time.", "$late."
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What a view declares about time.
+
+    >>> Timing.declared("v", late="drop").horizon_us, Timing.declared("v").plain
+    (0, True)
+    """
+
+    late: str = "correct"
+    horizon_us: int | None = None  # rows older than the watermark less this are late; None: none is
+    emit: str = "now"
+    closes: str | None = None
+    alert: float = 0.01  # of a topic's rows; an alert is raised when more of them are late
+
+    @property
+    def plain(self) -> bool:
+        """Whether nothing was declared."""
+        return self.horizon_us is None and self.emit == "now"
+
+    @staticmethod
+    def declared(
+        view: str, *, late: str | None = None, horizon: Duration | None = None, emit: str = "now",
+        closes: str | None = None, late_alert: float = 0.01,
+    ) -> Timing:  # fmt: skip
+        """As a user says it, checked."""
+        if late not in (None, "correct", "drop"):
+            raise InvalidDeclaration(
+                f'view "{view}": late cannot be {late!r}',
+                hint='Use "correct" (a straggler corrects what was shown) or "drop" (it is counted and set aside).',
+            )
+        if emit not in ("now", "final"):
+            raise InvalidDeclaration(
+                f'view "{view}": emit cannot be {emit!r}',
+                hint='Use "now" (rows are shown, and corrected) or "final" (only when they cannot change any more).',
+            )
+        if not 0 < late_alert <= 1:
+            raise InvalidDeclaration(f'view "{view}": late_alert cannot be {late_alert!r}', hint="A part: 0.01 is 1 %.")
+        horizon_us = None if horizon is None else to_us(horizon, what="horizon")
+        if late == "drop" and horizon_us:
+            raise InvalidDeclaration(
+                f'view "{view}": late="drop" and horizon={horizon!r} contradict each other',
+                hint='With a horizon, what is later is dropped, and the rest corrects: leave late="drop" out. '
+                "For rows that are merely out of order, declare the topic's lateness_ms.",
+            )
+        if late == "drop" or (late is None and emit == "final" and horizon_us is None):
+            horizon_us = 0
+        if closes is not None and emit == "now" and horizon_us is None:
+            raise InvalidDeclaration(
+                f'view "{view}": closes says when a row is final, and nobody asks',
+                hint='Declare emit="final" or a horizon too, or leave closes out.',
+            )
+        return Timing("drop" if horizon_us == 0 else "correct", horizon_us, emit, closes, late_alert)
+
+
+def timed_plan(
+    name: str, sql: str, relations: Mapping[str, Relation], timing: Timing, times: Mapping[str, str], **options: Any
+) -> ViewPlan:
+    """The plan of a view. ``times``: the event time's column of each topic that has one."""
+    plain = compile_view(name, sql, relations, **options)  # also for its errors, which speak of the user's own text
+    if timing.plain:
+        return plain
+    lower = {topic.lower(): column for topic, column in times.items()}
+    judged = [topic for topic in plain.reads if topic in times]
+    if not judged:
+        raise InvalidDeclaration(
+            "it declares what to do about time, and reads no topic that has an event time",
+            hint='Declare the topic with event_time="…". A view over views takes their rows as they are.',
+            view=name,
+        )
+    found: list[Closing] = []
+    inner = compile_view(
+        name + OPEN, sql, relations, rewrite=lambda parsed: _rewritten(parsed, timing, lower, found), **options
+    )
+    closing = found[0]
+    if timing.emit == "final" and not closing.closes:
+        raise InvalidDeclaration(f'emit="final" cannot be: {closing.why}', hint=_HINT, view=name)
+    judging = [
+        _judging(name, topic, relations[topic], times[topic], late) for topic in judged for late in (True, False)
+    ]
+    renamed = {topic: name + IN_TIME + topic for topic in judged}
+    bounded = timing.horizon_us is not None and closing.reach_us is not None
+    notes = plain.notes
+    if timing.horizon_us is not None and not bounded:
+        notes = (*notes, f"its state is kept for ever: {closing.why}")
+    closed = bounded or timing.emit == "final"
+    stages = [_reading(stage, renamed) for stage in (inner if closed else plain).stages]
+    looked_at = {leaf.relation for stage in stages for leaf in stage.leaves if leaf.content is not Content.CHANGES}
+    judging = [replace(stage, lets_go=bounded and stage.name in looked_at) for stage in judging]
+    if closed:
+        stages.append(_closing(name, inner, plain, timing))
+    return replace(
+        plain, stages=(*judging, *stages), notes=notes, reach_us=closing.reach_us if bounded else None,
+        inner=inner.query if closed else "", fingerprint=_fingerprint(plain, timing),
+    )  # fmt: skip
+
+
+_HINT = "Group by window(at, '1 minute'), or say it: closes=\"searched_at + INTERVAL 1 HOUR\"."
+
+
+def _rewritten(parsed: Parsed, timing: Timing, times: Mapping[str, str], found: list[Closing]) -> None:
+    found.append(with_closes(parsed, timing.closes, times))
+
+
+def _judging(view: str, topic: str, relation: Relation, time: str, late: bool) -> TimedStage:
+    leaf = Leaf("_l0", topic, Content.CHANGES, tuple(column.name for column in relation.columns))
+    what = f"{topic} that {'come too late' if late else 'come in time'}, by {time}"
+    name = view + (LATE if late else IN_TIME) + topic
+    return TimedStage(name, Kind.LINEAR, relation.columns, (), what, leaf, time, late)
+
+
+def _closing(view: str, inner: ViewPlan, plain: ViewPlan, timing: Timing) -> ClosingStage:
+    final = timing.emit == "final"
+    columns = tuple(column.name for column in inner.columns)
+    leaf = Leaf("_l0", inner.name, Content.BEFORE if final else Content.CHANGES, columns)
+    hidden = tuple(column for column in inner.columns if column.name == CLOSES)
+    what = "rows that are final" if final else "rows as they are, and as they were when they closed"
+    return ClosingStage(view, Kind.LINEAR, plain.columns, hidden, what, leaf, final)
+
+
+def _reading(stage: Stage, renamed: Mapping[str, str]) -> Stage:
+    """The stage, reading the judged rows instead of the topics."""
+
+    def leaf(one: Leaf) -> Leaf:
+        return replace(one, relation=renamed.get(one.relation, one.relation))
+
+    if isinstance(stage, FlowStage | AccumulateStage):
+        terms = tuple(replace(term, leaves=tuple(map(leaf, term.leaves))) for term in stage.terms)
+        return replace(stage, terms=terms)
+    if isinstance(stage, KeyedStage):
+        return replace(stage, inputs=tuple(replace(given, leaf=leaf(given.leaf)) for given in stage.inputs))
+    assert isinstance(stage, WholeStage)
+    return replace(stage, inputs=tuple(map(leaf, stage.inputs)))
+
+
+def _fingerprint(plain: ViewPlan, timing: Timing) -> str:
+    said = repr((timing.horizon_us, timing.emit, timing.closes))
+    return hashlib.sha256(f"{plain.fingerprint} {said}".encode()).hexdigest()[:32]
