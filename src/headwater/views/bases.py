@@ -62,13 +62,14 @@ class Base:
             self.kind = BaseKind.BAG
         else:
             self.kind = BaseKind.LOG
+        self.passes_by = False  # nobody looks at more than what comes: see ``prepare.py``
 
     @property
     def keeps_itself(self) -> bool:
-        """Whether the log is the state: nothing ever leaves it, so nothing needs to be copied."""
+        """Whether the log is the state: nothing ever leaves it, or nobody minds, so nothing needs to be copied."""
         settings = self.topic.settings
         bounded = settings.retention_ms is not None or settings.retention_bytes is not None
-        return self.kind is BaseKind.LOG and not bounded
+        return self.kind is BaseKind.LOG and (self.passes_by or not bounded)
 
     def tick_rows_max(self, start: Mapping[int, int], stop: Mapping[int, int]) -> int | None:
         """How many rows from ``start`` on one tick may take; None: as many as there are."""

@@ -91,7 +91,9 @@ class LogPile:
 
     def with_range(self, stop: Mapping[int, int]) -> LogPile:
         """The same, up to a later place."""
-        start = {**dict.fromkeys(stop, 0), **self.start}
+        # Retention may have taken rows that nobody asks for any more.
+        kept = self.topic.start_offsets()
+        start = {number: max(self.start.get(number, 0), min(kept.get(number, 0), stop[number])) for number in stop}
         pile = LogPile(self.topic, start, {**self.stop, **stop}, folder=self.folder)
         pile._arrangements = self._arrangements
         pile._frames = self._frames

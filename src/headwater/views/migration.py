@@ -23,6 +23,7 @@ from headwater.views.manifest import Manifest
 from headwater.views.prepare import Prepared, prepare
 from headwater.views.rebuild import Rebuild, RebuildReport
 from headwater.views.rebuild_progress import RebuildProgress
+from headwater.views.timing import Timing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,7 +47,8 @@ def as_they_ran(
             continue
         changed = about["fingerprint"] != wanted.views[view.name].fingerprint
         sql = about.get("sql")
-        older.append(replace(view, sql=sql) if changed and sql else view)
+        timing = Timing(**about.get("timing", {}))
+        older.append(replace(view, sql=sql, timing=timing) if changed and sql else view)
     places = {name: place for place, name in enumerate(manifest.views)}
     older.sort(key=lambda view: places[view.name])  # each behind those that it read then
     try:

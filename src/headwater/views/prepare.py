@@ -147,6 +147,8 @@ def prepare(declared: Iterable[Declaration], log: Log, spark: SparkSession, scra
     }
     cores = spark.sparkContext.defaultParallelism
     used = {name: base for name, base in bases.items() if name in read}
+    for name, base in used.items():
+        base.passes_by = name not in _needed(plan for _, plan, _ in plans.values())
     # One more than there are cores: while some wait for Spark, another can go on.
     return Prepared(views, used, log.clock, max(1, min(len(views), cores + 1)), log)
 
@@ -168,6 +170,17 @@ def _looked_at(plans: Iterable[ViewPlan]) -> set[str]:
         for stage in plan.stages
         for leaf in stage.leaves
         if leaf.content is not Content.CHANGES
+    }
+
+
+def _needed(plans: Iterable[ViewPlan]) -> set[str]:
+    """The relations that some stage reads and does not merely judge by time: a timed view keeps its own copy."""
+    return {
+        leaf.relation
+        for plan in plans
+        for stage in plan.stages
+        for leaf in stage.leaves
+        if not isinstance(stage, TimedStage)
     }
 
 

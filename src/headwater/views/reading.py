@@ -46,13 +46,17 @@ class Contents:
         """All relations that can be read."""
         return sorted({*self.bases, *self.manifest.views})
 
-    def frame(self, name: str) -> DataFrame:
-        """A relation's rows."""
+    def frame(self, name: str, columns: list[str] | None = None) -> DataFrame:
+        """A relation's rows; of a view, also of ``columns`` that its users do not see."""
         entry = self.manifest.relations.get(name)
         if entry is not None:
-            columns = self.manifest.views[name]["columns"] if name in self.manifest.views else entry["schema"]
-            return self._state(name, entry, parse_ddl(columns).names)
+            shown = self.manifest.views[name]["columns"] if name in self.manifest.views else entry["schema"]
+            return self._state(name, entry, columns or parse_ddl(shown).names)
         return self.from_log(name)
+
+    def weighted(self, name: str) -> DataFrame:
+        """The weighted rows of a relation that has a state."""
+        return pile_of(self.folder, name, self.manifest.relations[name], self.log.files).frame(self.spark)
 
     def from_log(self, name: str) -> DataFrame:
         """A topic's or table's rows, from the log alone, up to the manifest's frontier."""

@@ -24,7 +24,7 @@ from headwater.errors import Conflict, Corruption
 from headwater.views import bags, sizes
 from headwater.views.changes import Changes
 from headwater.views.committed import visible
-from headwater.views.compiler.plan import WEIGHT
+from headwater.views.compiler.plan import WEIGHT, ClosingStage, TimedStage
 from headwater.views.equality import negated
 from headwater.views.followers import as_table
 from headwater.views.manifest import Manifest
@@ -38,6 +38,7 @@ from headwater.views.scans import scan
 from headwater.views.sources import SHOWN, Rows, Source, Unwritten
 from headwater.views.store import Piles, StateStore, pile_of
 from headwater.views.tick import Built, Engine, TickReport
+from headwater.views.times import Times, ViewTime
 from headwater.views.workbench import Workbench, with_weight
 
 if TYPE_CHECKING:
@@ -192,7 +193,7 @@ class Rebuild:
         if now.tick == self.at.tick:
             return
         self.progress.catches_up(now.tick - self.at.tick)
-        passage = self._pass(self._inputs(now), now.tick)
+        passage = self._pass(self._inputs(now), now.tick, until=now)
         for name, known in self.differences.items():
             came = as_table(passage.visible[name], self.spark)
             live = as_table(self._since(name, self.live.views[name].schema, now), self.spark)
@@ -201,13 +202,37 @@ class Rebuild:
             )
         self.at, self.given = now, dict(piles)
 
-    def _pass(self, sources: dict[str, Source], tick: int, fresh: Collection[str] = ()) -> Passage:
+    def _times(self, until: Manifest | None) -> dict[str, ViewTime]:
+        """How far the views were in event time, and are ``until`` then."""
+        before = Times.from_json(self.at.times)
+        after = before if until is None else Times.from_json(until.times)
+        return {
+            name: view.time(Times() if until is None and name in self.born else before, after)
+            for name, view in self.own.views.items()
+        }
+
+    def _live(self, until: Manifest | None) -> dict[str, Source]:
+        """What the live views have decided about late rows, and hold of what is final."""
+        found: dict[str, Source] = {}
+        for name, view in self.own.views.items():
+            for stage in view.plan.stages if name not in self.born else ():
+                if isinstance(stage, ClosingStage) or (isinstance(stage, TimedStage) and stage.late):
+                    schema = view.shapes[stage.name].state
+                    nothing: Changes | Unwritten = Changes.nothing(with_weight(schema))
+                    late = isinstance(stage, TimedStage) and until is not None
+                    came = self._since(stage.name, schema, until) if late and until is not None else nothing
+                    found[stage.name] = Source(stage.name, schema, came, self.given.get(stage.name))
+        return found
+
+    def _pass(
+        self, sources: dict[str, Source], tick: int, fresh: Collection[str] = (), until: Manifest | None = None
+    ) -> Passage:
         engine = self.engine
         engine.manifests.check(engine.epoch)
         self.store.forget()
         passage = Passage(
             self.own.views, self.piles, self.store, tick=tick, epoch=engine.epoch, fresh=fresh,
-            on_stage=self.progress.enters if fresh else None,
+            on_stage=self.progress.enters if fresh else None, times=self._times(until), live=self._live(until),
         )  # fmt: skip
         passage.run(sources)
         self.piles = self.store.next(self.piles, self.own, {})

@@ -291,7 +291,9 @@ class Engine:
             "columns": to_ddl(view.schema),
             "key": list(view.plan.key),
             "kind": str(view.plan.kind),
-            "sql": view.declared.sql,  # so that it can go on while another query takes its place
+            # So that it can go on while another query takes its place.
+            "sql": view.declared.sql,
+            "timing": vars(view.declared.timing),
             "born": before.get("born", number),
             # The serving store's name for its table: another one when the view begins anew.
             "table": view.identity if born else before.get("table", view.fingerprint),

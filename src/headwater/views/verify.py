@@ -17,8 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headwater.views.compiler.plan import ViewPlan
+from headwater.views.compiler.closing import CLOSES
+from headwater.views.compiler.plan import TimedStage, ViewPlan
 from headwater.views.reading import Contents
+from headwater.views.sources import netted, repeated
+from headwater.views.times import Times
 
 if TYPE_CHECKING:
     from headwater.views.prepare import Prepared
@@ -56,8 +59,16 @@ def verify(prepared: Prepared, contents: Contents, names: Sequence[str]) -> list
                 answers[given] = _input(given, contents)
         answers[name] = _computed(view, contents, answers)
         if name in names and name in contents.manifest.views:
-            found.append(_compared(name, answers[name], contents))
+            found.append(_compared(name, answers[name], contents, _since(view, contents)))
     return found
+
+
+def _since(view: Any, contents: Contents) -> int | None:
+    """From which closing on a view's rows can be computed again; None: all of them."""
+    lost = any(any(contents.bases[topic].topic.start_offsets().values()) for topic in view.plan.reads
+               if topic in contents.bases and topic not in contents.manifest.relations)  # fmt: skip
+    times = Times.from_json(contents.manifest.times)
+    return view.time(times, times).let_go_us if lost and view.plan.inner else None
 
 
 def _input(name: str, contents: Contents) -> Any:
@@ -74,12 +85,33 @@ def _computed(view: Any, contents: Contents, answers: dict[str, Any]) -> Any:
     if view.declared.function is not None:
         return view.declared.function(*(answers[name] for name in plan.reads))
     for name in plan.reads:
-        answers[name].createOrReplaceTempView(f"`{name}`")
-    return contents.spark.sql(plan.query or plan.sql)
+        _in_time(name, view, contents, answers[name]).createOrReplaceTempView(f"`{name}`")
+    answer = contents.spark.sql(plan.inner or plan.query or plan.sql)
+    if plan.inner and view.declared.timing.emit == "final":
+        reached = contents.manifest.times.get("views", {}).get(view.name)
+        answer = answer.where(f"{CLOSES} <= timestamp_micros({reached})" if reached is not None else "false")
+    return answer
 
 
-def _compared(name: str, answer: Any, contents: Contents) -> Difference:
+def _in_time(name: str, view: Any, contents: Contents, rows: Any) -> Any:
+    """The rows of an input without those that came too late for a view."""
+    late = next((stage for stage in view.plan.stages if isinstance(stage, TimedStage) and stage.late
+                 and stage.source.relation == name), None)  # fmt: skip
+    if late is None or late.name not in contents.manifest.relations:
+        return rows
+    left_out = contents.weighted(late.name).selectExpr(
+        *(f"`{column}`" for column in rows.columns), "-_weight AS _weight"
+    )
+    both = rows.selectExpr(*(f"`{column}`" for column in rows.columns), "1L AS _weight").unionByName(left_out)
+    return repeated(netted(both, rows.columns), rows.columns)
+
+
+def _compared(name: str, answer: Any, contents: Contents, since_us: int | None) -> Difference:
     state = contents.frame(name)
+    if since_us is not None:  # older rows are final, and what they were computed from is there no more
+        newer = f"{CLOSES} IS NULL OR {CLOSES} > timestamp_micros({since_us})"
+        state = contents.frame(name, [*state.columns, CLOSES]).where(newer).drop(CLOSES)
+        answer = answer.where(newer)
     answer = answer.select(*state.columns).to(state.schema)
     kept = sum(run["rows"] for run in contents.manifest.relations[name]["runs"])
     if kept <= COMPARED_MAX:

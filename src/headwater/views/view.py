@@ -86,6 +86,29 @@ class View:
         """Its rows as they were after a tick, or at a moment, as far back as ticks are kept."""
         return self.app.operation.history(self.name, as_of)
 
+    def watermark(self) -> str | None:
+        """The event time before which its last tick expects nothing more; None: it reads no topic that has one.
+
+        >>> import datetime as dt, headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> clicks = app.topic("clicks", "at TIMESTAMP", event_time="at")
+        >>> minutes = app.view("minutes", "SELECT count(*) AS n FROM clicks GROUP BY window(at, '1 minute')")
+        >>> _ = clicks.append([{"at": dt.datetime(2026, 1, 1, 12)}])
+        >>> app.tick().tick, minutes.watermark()
+        (1, '2026-01-01T12:00:00.000Z')
+        """
+        from headwater.views.stragglers import shown_watermark
+
+        return shown_watermark(self.app.operation.manifests.current(), self.name)
+
+    def stragglers(self) -> list[dict[str, Any]]:
+        """How many rows came too late for it, by topic and producer. The rows are in the topic ``VIEW.late``."""
+        from headwater.views.stragglers import describe
+
+        manifest = self.app.operation.manifests.current()
+        names = {topic.name: self.app.log.registry.producer_names(topic.id) for topic in self.app.log.topics()}
+        return describe(manifest, self.name, names)
+
     def explain(self) -> str:
         """Its stages: what each does, its kind, and what it costs per tick."""
         from headwater.views.explain import explain

@@ -17,6 +17,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from headwater.errors import InvalidDeclaration
+from headwater.views.compiler.aggregation import is_grouped
 from headwater.views.compiler.dialect import SparkAsWritten as Spark
 from headwater.views.compiler.expressions import Node, conjuncts, named
 from headwater.views.compiler.parse import Parsed
@@ -26,7 +27,7 @@ UNITS_US = {
     "MICROSECOND": 1, "MILLISECOND": 1_000, "SECOND": 1_000_000, "MINUTE": 60_000_000, "HOUR": 3_600_000_000,
     "DAY": 86_400_000_000, "WEEK": 604_800_000_000,
 }  # fmt: skip
-NO_WINDOW = "its GROUP BY has no window(…), so that none of its rows is ever final"
+NO_WINDOW = "it groups without a window(…), so that none of its rows is ever final"
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def with_closes(parsed: Parsed, closes: str | None, times: Mapping[str, str]) ->
         return _bounded(top, times, own=_interval_us(expression))
     if not isinstance(top, exp.Select) or top.args.get("limit") or top.args.get("distinct"):
         return Closing(False, None, "only a plain SELECT, without UNION, LIMIT or DISTINCT, tells when a row is final")
-    if top.args.get("group") is None:
+    if not is_grouped(top):
         found = _time_of_the_only_input(top, times)
         if found is None:
             return Closing(False, None, "it does not tell when a row of a join is final: say so with closes=…")
@@ -90,7 +91,8 @@ def _window(select: exp.Select) -> exp.Anonymous | None:
     """The one call of window or session_window that a SELECT groups by."""
     shown = {part.alias.lower(): part.this for part in select.expressions if isinstance(part, exp.Alias)}
     found = []
-    for part in select.args["group"].expressions:
+    group = select.args.get("group")
+    for part in group.expressions if group is not None else ():
         if isinstance(part, exp.Column) and not part.table:
             part = shown.get(part.name.lower(), part)
         if isinstance(part, exp.Anonymous) and part.name.lower() in ("window", "session_window"):
@@ -130,7 +132,7 @@ def _bounded(top: exp.Query, times: Mapping[str, str], *, own: int | None) -> Cl
     if len(everywhere) != len(timed):
         return Closing(True, None, "it reads a timed topic in a subquery, or twice under one name")
     reach = own
-    if top.args.get("group") is not None:
+    if is_grouped(top):
         call = _window(top)
         size = _size_us(call) if call is not None else None
         if size is None:

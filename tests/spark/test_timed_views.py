@@ -1,0 +1,132 @@
+"""Views that judge rows by event time, beside a model: any order, any batching, updates, deletes, restarts."""
+
+from __future__ import annotations
+
+import os
+from random import Random
+
+import pytest
+
+import headwater as hw
+from headwater.log.home import Log
+from headwater.testing import ManualClock
+from tests.spark.timed_model import Model, moment
+
+THOROUGH = int(os.environ.get("HEADWATER_THOROUGH", "1"))
+SCHEMA = "id BIGINT, country STRING, amount INT, at TIMESTAMP"
+LATENESS, IDLE = 20, 100
+HORIZON = 180
+
+SUMS = (
+    "SELECT window.start AS start, country, sum(amount) AS total, count(*) AS n FROM clicks "
+    "GROUP BY window(at, '{size} seconds'{hop}), country"
+)
+MOST = (
+    "SELECT window.start AS start, country, max(amount) AS most FROM clicks GROUP BY window(at, '60 seconds'), country"
+)
+TUMBLING, HOPPING = SUMS.format(size=60, hop=""), SUMS.format(size=60, hop=", '20 seconds'")
+
+# name: SQL, what it declares, and as the model knows it: horizon, hop, final
+VIEWS = {
+    "plain": (TUMBLING, {}, None, 60, False),
+    "dropping": (TUMBLING, {"late": "drop"}, 0, 60, False),
+    "bounded": (HOPPING, {"horizon": HORIZON}, HORIZON, 20, False),
+    "final": (TUMBLING, {"emit": "final"}, 0, 60, True),
+    "corrected": (HOPPING, {"emit": "final", "horizon": "3 minutes"}, HORIZON, 20, True),
+    "most": (MOST, {"horizon": HORIZON}, HORIZON, 60, False),
+    "most_final": (MOST, {"emit": "final"}, 0, 60, True),
+}
+
+
+class Run:
+    """An app over one topic, beside its model."""
+
+    def __init__(self, home, *, keyed: bool, names: list[str]) -> None:
+        self.home, self.names, self.keyed = home, names, keyed
+        self.clock = ManualClock()
+        self.model = Model(LATENESS, IDLE, keyed)
+        self.open()
+
+    def open(self) -> None:
+        self.app = hw.App("timed", home=self.home)
+        self.app._log = Log(self.home, clock=self.clock, upkeep_interval=None)
+        self.clicks = self.app.topic(
+            "clicks", SCHEMA, key="id" if self.keyed else None, event_time="at", partitions=2,
+            lateness_ms=LATENESS * 1000, idle_ms=IDLE * 1000,
+        )  # fmt: skip
+        self.producers = {name: self.clicks.producer(name) for name in ("a", "b")}
+        for name in self.names:
+            sql, declared, *_ = VIEWS[name]
+            self.app.view(name, sql, **declared)
+
+    def restart(self) -> None:
+        self.app.close()
+        self.open()
+
+    def append(self, producer: str, rows) -> None:
+        given = [{"id": i, "country": c, "amount": x, "at": moment(t)} for i, c, x, t in rows]
+        (self.producers[producer] if producer else self.clicks).append(given)
+        self.model.append(producer, rows)
+
+    def tick(self) -> None:
+        self.app.tick()
+        self.model.tick(sorted({VIEWS[name][2] for name in self.names}, key=str))
+
+    def check(self) -> None:
+        for name in self.names:
+            sql, _, horizon, hop, final = VIEWS[name]
+            expected = {}
+            for (start, country), amounts in self.model.windows(horizon, 60, hop, final=final).items():
+                what = {"most": max(amounts)} if "most" in sql else {"total": sum(amounts), "n": len(amounts)}
+                expected[moment(start), country] = what
+            rows = self.app.view(name).rows().to_pylist()
+            found = {(row.pop("start"), row.pop("country")): row for row in rows}
+            assert len(found) == len(rows)
+            assert found == expected, name
+
+
+def play(run: Run, random: Random, ticks: int) -> None:
+    """Random rows, mostly in order, some late by any amount; heartbeats, silences, deletes, restarts."""
+    second, number = 0, 0
+    for turn in range(ticks):
+        second += random.choice([5, 30, 60, 200])
+        run.clock.advance(random.choice([1, 20, 70]))
+        run.model.now = run.clock.monotonic()
+        for producer in random.sample(["", "a", "b"], random.randint(1, 3)):
+            rows = []
+            for _ in range(random.randint(1, 4)):
+                late = random.choice([0, 0, 10, 50, 150, 400, 2000])
+                number += 1
+                key = random.randint(0, 9) if run.keyed else number
+                rows.append((key, random.choice("xy"), random.randint(-5, 5), max(0, second - late)))
+            run.append(producer, rows)
+        if run.keyed and random.random() < 0.4:
+            key = random.randint(0, 9)
+            run.clicks.delete([{"id": key}])
+            run.model.delete(key)
+        if random.random() < 0.2:
+            producer = random.choice(["", "a"])
+            (run.producers[producer] if producer else run.clicks).heartbeat(moment(second))
+            run.model.beat(producer, second)
+        run.tick()
+        if turn == ticks // 2:
+            run.restart()
+        if turn % 3 == 2 or turn == ticks - 1:
+            run.check()
+
+
+@pytest.mark.parametrize("seed", range(THOROUGH))
+@pytest.mark.parametrize("keyed", [False, True])
+def test_timed_views_take_what_comes_in_time(tmp_path, spark, keyed, seed):
+    print(f"keyed={keyed} seed={seed}")
+    # A key's row may move from one window to another: then what is in time is still as the model says.
+    run = Run(tmp_path / "home", keyed=keyed, names=list(VIEWS))
+
+    play(run, Random(seed), ticks=12)
+
+    late = {(row["topic"], row["producer"]): row["rows"] for row in run.app.view("dropping").stragglers()}
+    assert late == {("clicks", who): rows for who, rows in run.model.late[0].items() if rows}
+    side = run.app.log.topic("dropping.late").end_offsets()
+    assert sum(side.values()) == sum(run.model.late[0].values())
+    assert [found.view for found in run.app.operation.verify() if not found.equal] == []
+    run.app.close()
