@@ -32,7 +32,7 @@ def told(sql: str, closes: str | None = None):
         ("SELECT count(*) AS n FROM clicks GROUP BY window(at, '1 hour', '5 minutes')", HOUR),
         ("SELECT window(at, '2 minutes') AS w, count(*) AS n FROM clicks GROUP BY w", 2 * MINUTE),
         (
-            "SELECT count(*) AS n FROM clicks c JOIN users u ON u.id = c.search_id GROUP BY window(c.at, '1 minute')",
+            "SELECT count(*) AS n FROM clicks c, users u WHERE u.id = search_id GROUP BY window(c.at, '1 minute')",
             MINUTE,
         ),
         ("SELECT search_id FROM clicks WHERE search_id > 7", 0),
@@ -71,7 +71,7 @@ def test_a_join_is_bounded_when_both_sides_are(bound, reach):
 @pytest.mark.parametrize(
     ("sql", "why"),
     [
-        ("SELECT search_id, count(*) AS n FROM clicks GROUP BY search_id", "no window"),
+        ("SELECT search_id, count(*) AS n FROM clicks GROUP BY search_id", "without a window"),
         (f"{JOINED} AND c.at BETWEEN s.at AND s.at + INTERVAL 1 HOUR", "say so with closes"),
         ("SELECT id FROM searches UNION ALL SELECT search_id FROM clicks", "only a plain SELECT"),
     ],
@@ -159,7 +159,7 @@ def test_what_makes_no_sense_is_refused(declared, sentence):
     ("sql", "timing", "sentence"),
     [
         ("SELECT id FROM users", {"late": "drop"}, "reads no topic that has an event time"),
-        ("SELECT search_id, count(*) AS n FROM clicks GROUP BY search_id", {"emit": "final"}, "no window"),
+        ("SELECT search_id, count(*) AS n FROM clicks GROUP BY search_id", {"emit": "final"}, "without a window"),
         ("SELECT search_id FROM clicks", {"emit": "final", "closes": "at +"}, "is not an expression"),
     ],
 )

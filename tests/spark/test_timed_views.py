@@ -115,9 +115,10 @@ def play(run: Run, random: Random, ticks: int) -> None:
             run.check()
 
 
+@pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("seed", range(THOROUGH))
 @pytest.mark.parametrize("keyed", [False, True])
-def test_timed_views_take_what_comes_in_time(tmp_path, spark, keyed, seed):
+def test_timed_views_take_what_comes_in_time(tmp_path, keyed, seed):
     print(f"keyed={keyed} seed={seed}")
     # A key's row may move from one window to another: then what is in time is still as the model says.
     run = Run(tmp_path / "home", keyed=keyed, names=list(VIEWS))
