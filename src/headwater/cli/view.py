@@ -91,8 +91,11 @@ def describe(view: ViewArgument, name: AppOption = None, home: HomeOption = None
         ("frontier", found["frontier"]), ("behind", f"{found['behind']:,} rows of the topics that the app reads"),
         ("since", f"tick {found['born']}"), ("changes kept", f"ticks {first} to {last}"),
         ("state", f"{found['weighted_rows']:,} weighted rows in {found['runs']} runs, {show_bytes(found['bytes'])}"),
-        ("fingerprint", found["fingerprint"]),
+        ("watermark", found["watermark"]), ("fingerprint", found["fingerprint"]),
     ])  # fmt: skip
+    if found["stragglers"]:
+        rows = [(each["topic"], each["producer"], f"{each['rows']:,}") for each in found["stragglers"]]
+        show_table(["late rows of", "producer", ">rows"], rows)
 
 
 @app.command("changes")
@@ -161,8 +164,10 @@ def _find(log: Log, view: str, app_name: str | None) -> tuple[Manifests, Manifes
 
 def _description(log: Log, manifests: Manifests, manifest: Manifest, name: str) -> dict[str, Any]:
     from headwater.clock import format_us
+    from headwater.views import stragglers
     from headwater.views.runs import Run
 
+    names = {topic: log.registry.producer_names(log.topic(topic).id) for topic in manifest.times.get("topics", {})}
     about = manifest.views[name]
     runs = [Run.from_json(run) for run in manifest.relations.get(name, {}).get("runs", ())]
     known = set(log.registry.names())
@@ -177,4 +182,6 @@ def _description(log: Log, manifests: Manifests, manifest: Manifest, name: str) 
         "tick": manifest.tick, "committed_at": format_us(manifest.committed_us), "frontier": str(manifest.token),
         "behind": behind, "kept_ticks": [kept[0], kept[-1]], "runs": len(runs),
         "weighted_rows": sum(run.rows for run in runs), "bytes": sum(run.bytes for run in runs),
+        "watermark": stragglers.shown_watermark(manifest, name),
+        "stragglers": stragglers.describe(manifest, name, names),
     }  # fmt: skip

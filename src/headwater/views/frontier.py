@@ -11,6 +11,7 @@ Read next: ``runner.py``.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -19,8 +20,10 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import StructType
 
+from headwater.log import heartbeats
+from headwater.log.heartbeats import HEARTBEATS
 from headwater.log.topic import Topic
-from headwater.views.homes import open_topic
+from headwater.views.homes import open_topic, opened
 from headwater.views.source import POLL_AGE, told_plainly
 
 IDLE_S = 1.0
@@ -52,6 +55,7 @@ class FrontierReader(DataSourceStreamReader):
         self.home = home
         self.names = list(topics)
         self.start = start
+        self._beating, self._looked = False, 0.0
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a query without a checkpoint begins: at the manifest's frontier."""
@@ -73,7 +77,16 @@ class FrontierReader(DataSourceStreamReader):
             return ends
 
     def _topics(self) -> list[Topic]:
-        return [open_topic(self.home, name, age=POLL_AGE) for name in self.names]
+        names = [*self.names, HEARTBEATS] if self._beats() else self.names
+        return [open_topic(self.home, name, age=POLL_AGE) for name in names]
+
+    def _beats(self) -> bool:
+        """Whether heartbeats were ever sent. The topic is made by the first one, so it is looked for now and then."""
+        now = time.monotonic()
+        if not self._beating and now - self._looked > POLL_AGE:
+            self._beating = heartbeats.find(opened(self.home)) is not None
+            self._looked = now
+        return self._beating
 
     def _ends(self) -> dict[str, Any]:
         return {
