@@ -10,7 +10,7 @@ ARGS ?=
 RUN = PYSPARK_PYTHON="$$PWD/.venv/bin/python" PYSPARK_DRIVER_PYTHON="$$PWD/.venv/bin/python"
 TESTS = tests src/headwater --doctest-modules
 
-.PHONY: help demo test check bench bench-log bench-source bench-views clean
+.PHONY: help demo test check bench bench-log bench-source bench-views bench-state clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -44,6 +44,9 @@ bench-source: .venv/.ready  ## topics read by Spark, beside plain Parquet
 bench-views: .venv/.ready  ## views beside recomputation, Flink SQL and Pathway; ARGS="--quick latency" for a part
 	@bash bench/views/setup.sh
 	@$(RUN) .venv/bin/python -m bench.views_bench $(ARGS)
+
+bench-state: .venv/.ready  ## a day of events under a horizon of ten minutes: state, log and memory hour by hour
+	@$(RUN) .venv/bin/python -m bench.state_bench $(ARGS)
 
 clean:  ## remove .venv, .tools and caches; results in bench/out stay
 	rm -rf .venv .tools .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist spark-warehouse metastore_db derby.log

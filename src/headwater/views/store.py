@@ -65,6 +65,7 @@ class StateStore:
         self._writes: list[Future[None]] = []
         self._merger = ThreadPoolExecutor(max_workers=1, thread_name_prefix="headwater-merge")
         self._merges: dict[str, Future[Any]] = {}
+        self._merging_since: dict[str, float] = {}
         self._shapes: dict[str, Shape] = {}
         self._prepared: Prepared | None = None
 
@@ -150,6 +151,7 @@ class StateStore:
         A tick that changes so much computes views anew, and reads the merged rows instead of every run's. The merge
         counts from the next tick on, as others do: the manifest of this one lists the run.
         """
+        began = time.time()
         if changes.content is None or name in self._merges:
             self.write(name, changes, tick, epoch)
             pile = self._new[name].with_run(self._pending[name][0])
@@ -163,6 +165,7 @@ class StateStore:
             write.result()
             merge = self._new[name].with_run(self._pending[name][0]).merge_of_all()
         self._pending[name] = (self._pending[name][0], None)  # nobody will look into the run itself
+        self._merging_since[name] = began
         self._merges[name] = self._merger.submit(merge.finish, merged)
         schema = merge.pile.schema
         return Changes.written(merged.paths(merge.pile.folder), schema) if merged else Changes.nothing(schema)
@@ -224,6 +227,7 @@ class StateStore:
         for name, pile in piles.items():
             merge = None if name in self._merges or isinstance(pile, LogPile) else pile.merge_due()
             if merge is not None:
+                self._merging_since[name] = time.time()
                 self._merges[name] = self._merger.submit(merge.run, self.spark)
 
     def settle_merges(self, piles: Piles) -> Piles:
@@ -243,10 +247,9 @@ class StateStore:
 
     def prune(self, kept: Collection[Manifest], piles: Piles) -> None:
         """Remove files that none of these manifests lists, and sorted copies that nobody will look into."""
-        if self._merges:
-            return  # their new runs are listed nowhere yet
         # A newer process may have written runs that no manifest lists yet; by their age it has committed them since.
-        before = time.time() - UNLISTED_SECONDS_MAX
+        # Those of merges that are under way are listed nowhere either.
+        before = min([time.time() - UNLISTED_SECONDS_MAX, *(self._merging_since[name] for name in self._merges)])
         listed: dict[str, dict[str, Run]] = {}
         for manifest in kept:
             for name, entry in (*manifest.relations.items(), *manifest.apart.items()):
