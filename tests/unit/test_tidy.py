@@ -27,7 +27,7 @@ PUBLIC_NAMES = ["App", "Batch", "HeadwaterError", "Log", "Producer", "Token", "T
 PUBLIC_NAMES_MAX = 12
 
 # Who may import whom, inside the package: data walks through once. A part may always import itself.
-GROUND = {"errors", "clock", "event", "settings"}
+GROUND = {"errors", "clock", "durations", "event", "settings"}
 LOG = GROUND | {"log"}
 DERIVED = {"capture", "views", "aggregates", "sinks"}
 BUILT = LOG | DERIVED | {"app", "upkeep"}
