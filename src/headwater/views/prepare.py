@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from headwater.clock import Clock
 from headwater.log.home import Log
-from headwater.views.bases import Base
+from headwater.views.bases import Base, BaseKind, bases_of
 from headwater.views.compiler.compile import compile_view
 from headwater.views.compiler.plan import Content, FlowStage, Relation, ViewPlan
 from headwater.views.declarations import Declaration
@@ -70,6 +70,11 @@ class Prepared:
     clock: Clock
     threads: int
 
+    @property
+    def topics(self) -> dict[str, int]:
+        """The topics that are read, in whatever way, and their numbers."""
+        return {base.topic.name: base.topic.id for base in self.bases.values()}
+
     def as_built(self, known: Mapping[str, Any]) -> Prepared:
         """The same, each view with the state that a manifest's views say it has."""
         views = {}
@@ -82,13 +87,18 @@ class Prepared:
 
 def relations_of(log: Log) -> dict[str, Relation]:
     """Every topic and table of the home, as the compiler wants them."""
-    return {topic.name: Base(topic).relation for topic in log.topics()}
+    return _relations(bases_of(log))
+
+
+def _relations(bases: Mapping[str, Base]) -> dict[str, Relation]:
+    # Versions are nobody's to name: the compiler knows them by their table.
+    return {name: base.relation for name, base in bases.items() if base.kind is not BaseKind.VERSIONS}
 
 
 def prepare(declared: Iterable[Declaration], log: Log, spark: SparkSession, scratch: Path) -> Prepared:
     """Compile and type every view."""
-    bases = {topic.name: Base(topic) for topic in log.topics()}
-    relations = {name: base.relation for name, base in bases.items()}
+    bases = bases_of(log)
+    relations = _relations(bases)
     schemas = {name: base.schema for name, base in bases.items()}
     fingerprints: dict[str, str] = {}
     analyser = Analyser(Workbench(spark, scratch / "analysis"))
@@ -105,7 +115,7 @@ def prepare(declared: Iterable[Declaration], log: Log, spark: SparkSession, scra
                 plan, shapes = function_plan(view, schemas, analyser)
                 schemas[view.name] = shapes[view.name].visible
         visible = shapes[plan.stages[-1].name].visible
-        relations[view.name] = Relation(view.name, columns_of(visible), plan.key)
+        relations[view.name] = Relation(view.name, columns_of(visible), plan.key, is_view=True)
         above = "".join(fingerprints.get(name) or f"topic {bases[name].topic.id}" for name in plan.reads)
         fingerprints[view.name] = hashlib.sha256((plan.fingerprint + above).encode()).hexdigest()[:16]
         plans[view.name] = (view, plan, shapes)

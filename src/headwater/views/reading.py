@@ -17,7 +17,7 @@ import pyarrow as pa
 from headwater.errors import InvalidQuery
 from headwater.log.ddl import parse_ddl
 from headwater.log.home import Log
-from headwater.views.bases import Base, BaseKind
+from headwater.views.bases import BaseKind, bases_of
 from headwater.views.compiler.plan import WEIGHT
 from headwater.views.manifest import Manifest
 from headwater.views.native import read_range
@@ -40,11 +40,12 @@ class Contents:
         for name, value in {**BOTH, **LARGE}.items():
             self.spark.conf.set(name, value)
         self.spark.conf.set("spark.sql.shuffle.partitions", str(spark.sparkContext.defaultParallelism))
-        self.bases = {topic.name: Base(topic) for topic in log.topics()}
+        self.bases = bases_of(log)
 
     def names(self) -> list[str]:
         """All relations that can be read."""
-        return sorted({*self.bases, *self.manifest.views})
+        topics = {name for name, base in self.bases.items() if base.kind is not BaseKind.VERSIONS}
+        return sorted(topics | set(self.manifest.views))
 
     def frame(self, name: str) -> DataFrame:
         """A relation's rows."""
@@ -58,10 +59,10 @@ class Contents:
         """A topic's or table's rows, from the log alone, up to the manifest's frontier."""
         base = self.bases[name]
         start, end = base.topic.start_offsets(), base.topic.end_offsets()
-        stop = dict(self.manifest.frontier.get(name) or end)
+        stop = dict(self.manifest.frontier.get(base.topic.name) or end)
         start = {number: min(start[number], stop[number]) for number in stop}
         names = base.schema.names
-        if base.kind is BaseKind.LOG:
+        if base.kind in (BaseKind.LOG, BaseKind.VERSIONS):
             return read_range(self.spark, base.topic, start, stop, names)
         if base.kind is BaseKind.BAG:
             return repeated(netted(read_range(self.spark, base.topic, start, stop, [*names, WEIGHT]), names), names)
