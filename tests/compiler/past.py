@@ -120,13 +120,13 @@ def histories(draw: st.DrawFn, *, most: int = 10) -> tuple[list[User], list[Orde
     """Records of few users at few moments, so that ties and corrections are frequent."""
     hours, names = st.integers(0, HOURS), st.integers(1, 2)
     users = []
-    for appended in range(draw(st.integers(0, most))):
+    for appended in range(draw(st.integers(2, most))):
         deleted = draw(st.integers(0, 3)) == 0
         since = None if deleted and draw(st.booleans()) else draw(hours)
         users.append(User(draw(names), draw(st.sampled_from(["DE", "FR", "IT"])), since, deleted, appended))
     orders = [
         Order(draw(st.integers(1, 6)), draw(names), draw(st.integers(1, 9)), draw(hours), draw(st.integers(0, 5)) == 0)
-        for _ in range(draw(st.integers(0, most)))
+        for _ in range(draw(st.integers(1, most)))
     ]
     return users, orders
 

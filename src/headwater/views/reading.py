@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import sqlglot
+from sqlglot import exp
 
 from headwater.errors import InvalidQuery
 from headwater.log.ddl import parse_ddl
@@ -88,6 +90,11 @@ class Contents:
         """Run a query over relations by their names."""
         from pyspark.errors import PySparkException
 
+        if any(table.args.get("version") for table in _parsed(sql).find_all(exp.Table)):
+            raise InvalidQuery(
+                "AS OF can be asked in a view, not in a query",
+                hint="Declare a view with this join, and query that; view.history tells a view as it was.",
+            )
         for name in tables_in(sql):
             found = next((one for one in self.names() if one.lower() == name.lower()), None)
             if found is None:
@@ -110,17 +117,18 @@ def tables_in(sql: str) -> list[str]:
     >>> tables_in("WITH a AS (SELECT * FROM orders) SELECT * FROM a JOIN users ON true")
     ['orders', 'users']
     """
-    import sqlglot
-    from sqlglot import exp
+    tree = _parsed(sql)
+    own = {cte.alias_or_name.lower() for cte in tree.find_all(exp.CTE)}
+    names = dict.fromkeys(table.name for table in tree.find_all(exp.Table) if table.name.lower() not in own)
+    return sorted(name for name in names if name)
 
+
+def _parsed(sql: str) -> exp.Expr:
     try:
-        tree = sqlglot.parse_one(sql, dialect="spark")
+        return sqlglot.parse_one(sql, dialect="spark")
     except sqlglot.errors.ParseError as error:
         found = error.errors[0] if error.errors else {}
         where = f"line {found.get('line', 1)}, column {found.get('col', 1)}"
         raise InvalidQuery(
             f"the query is not SQL that Spark understands, at {where}", detail=sql.strip(), hint="Correct the query."
         ) from error
-    own = {cte.alias_or_name.lower() for cte in tree.find_all(exp.CTE)}
-    names = dict.fromkeys(table.name for table in tree.find_all(exp.Table) if table.name.lower() not in own)
-    return sorted(name for name in names if name)
