@@ -25,7 +25,7 @@ from headwater.views.compiler.plan import Column, Relation, ViewPlan
 from headwater.views.explain import explain
 from tests.compiler.comparing import bag_difference
 from tests.compiler.duck import DuckRunner, compile_all
-from tests.compiler.past import VIEWS, Order, Record, Row, Ticks, User, answers, delivered, histories, moment
+from tests.compiler.past import AS_OF, VIEWS, Order, Record, Row, Ticks, User, answers, delivered, histories, moment
 from tests.compiler.schemas import difference
 
 THOROUGH = int(os.environ.get("HEADWATER_THOROUGH", "1"))
@@ -241,6 +241,19 @@ def test_the_plan_tells_of_versions() -> None:
         "  taxed    bilinear      orders ⋈ (versions of users)  (reads orders, taxed$1)",
     ]
     assert plan.reads == ("orders", "users$versions")
+
+
+@pytest.mark.parametrize(
+    ("sql", "key"),
+    [
+        (VIEWS["taxed"], ("order_id",)),
+        (f"SELECT o.order_id, u.id, u.country FROM orders o JOIN {AS_OF} o.at AS u ON true", ("order_id", "id")),
+        (f"SELECT v.id, u.country FROM visits v JOIN {AS_OF} v.at AS u ON u.id = v.id", ()),
+        (f"SELECT o.order_id, u.country FROM orders o JOIN {AS_OF} o.at AS u ON u.id > o.user_id", ()),
+    ],
+)
+def test_an_order_meets_at_most_one_version_of_a_key(sql: str, key: tuple[str, ...]) -> None:
+    assert compile_view("v", sql, RELATIONS).key == key
 
 
 def test_stars_show_the_tables_own_columns_only() -> None:

@@ -11,8 +11,10 @@ Read next: ``tests/compiler/past.py``.
 from __future__ import annotations
 
 import os
+import runpy
 import tempfile
 from collections.abc import Sequence
+from decimal import Decimal
 from pathlib import Path
 from unittest.mock import patch
 
@@ -40,6 +42,7 @@ few = settings(
 )
 
 TAXED = VIEWS["taxed"]
+EXAMPLE = Path(__file__).parents[2] / "examples" / "tax_as_of_sale.py"
 pytestmark = pytest.mark.usefixtures("spark")
 
 
@@ -314,3 +317,30 @@ def test_a_query_is_told_to_ask_a_view(tmp_path: Path) -> None:
 
         with pytest.raises(InvalidQuery, match="AS OF can be asked in a view, not in a query"):
             app.query(TAXED)
+
+
+def test_the_example_taxes_each_order_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAX_HOME", str(tmp_path))
+    made = runpy.run_path(str(EXAMPLE))
+    with made["app"] as app:
+        made["buyers"].upsert([{"id": 7, "country": "DE", "since": moment(0)}])
+        made["rates"].upsert([{"country": "DE", "percent": Decimal(19), "since": moment(0).date()}])
+        made["orders"].append(
+            [{"order_id": hour, "buyer_id": 7, "amount": Decimal(100), "at": moment(hour)} for hour in (1, 5, 6)]
+        )
+        made["orders"].append([{"order_id": 9, "buyer_id": 8, "amount": Decimal(1), "at": moment(1)}])
+        app.tick()
+        made["rates"].upsert([{"country": "DE", "percent": Decimal(16), "since": moment(4).date()}])
+        made["buyers"].upsert([{"id": 7, "country": "FR", "since": moment(6)}])
+        app.tick()
+
+        assert app.view("taxed").get(1)[0]["tax"] == Decimal(19)
+        assert app.query("SELECT country, day, tax, orders FROM tax_by_day ORDER BY day").to_pylist() == [
+            {"country": "DE", "day": moment(1).date(), "tax": Decimal(19), "orders": 1},
+            {"country": "DE", "day": moment(5).date(), "tax": Decimal(16), "orders": 1},
+        ]
+        assert app.query("SELECT order_id, country FROM untaxed ORDER BY order_id").to_pylist() == [
+            {"order_id": 6, "country": "FR"},
+            {"order_id": 9, "country": None},
+        ]
+        assert all_equal(app)

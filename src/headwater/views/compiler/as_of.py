@@ -25,6 +25,7 @@ VERSIONS = "$versions"  # no topic and no view has such a name
 APPENDED = "_appended_at"
 DELETED = "_deleted"
 OFFSET = "_offset"
+ONE_AT = "one_at"  # in a source's meta: the names by which a version is found, the last of them by a moment
 
 # What a version has beside the table's columns.
 MARKS = (Column(DELETED, "BOOLEAN"), Column(OFFSET, "BIGINT"), Column(APPENDED, "TIMESTAMP"))
@@ -155,6 +156,8 @@ def written_out(query: exp.Query, relations: Mapping[str, Relation]) -> None:
         since, until = _new_name("valid__from", outputs), _new_name("valid__until", outputs)
         inner = _versions(relation, {new: old for new, old in outputs.items() if new in used}, since, until)
         source = exp.Subquery(this=inner, alias=exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
+        new_names = {old: new for new, old in outputs.items()}
+        source.meta[ONE_AT] = (*(new_names[name.lower()] for name in relation.key), since)
         mention.replace(source)
         not_over = exp.or_(
             exp.Is(this=column(alias, until), expression=exp.null()),
