@@ -183,7 +183,7 @@ class Base:
 
     def _added(self, start: Mapping[int, int], stop: Mapping[int, int], count: int) -> Changes | Unwritten:
         begin = {number: start.get(number, 0) for number in stop}
-        if count <= sizes.TASK_ROWS_MAX:
+        if count <= sizes.TASK_ROWS_MAX or not self.keeps_itself:  # what is kept must be written down
             return Changes.local(weighted(self._read(begin, stop, self.schema.names), 1))
 
         def build(spark: SparkSession) -> DataFrame:
