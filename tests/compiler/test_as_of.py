@@ -266,6 +266,19 @@ def test_stars_show_the_tables_own_columns_only() -> None:
     ]  # fmt: skip
 
 
+def test_spelling_does_not_matter_and_is_kept() -> None:
+    columns = (Column("Id", "BIGINT"), Column("Price", "INT"), Column("validFrom", "DATE"))
+    prices = Relation("Prices", columns, key=("Id",), event_time="validFrom")
+    sql = "SELECT order_id, p.* FROM Orders o JOIN PRICES FOR SYSTEM_TIME AS OF O.At AS P USING (id)"
+    orders = Relation("orders", (Column("order_id", "INT"), Column("id", "BIGINT"), Column("at", "TIMESTAMP")))
+
+    plan = compile_view("v", sql, {"Prices": prices, "orders": orders})
+
+    assert plan.reads == ("orders", "Prices$versions")
+    assert [column.name for column in plan.columns] == ["order_id", "Id", "Price", "validFrom"]
+    assert plan.stages[0].leaves[0].columns == ("Id", "Price", "validFrom", "_appended_at", "_offset", "_deleted")
+
+
 def test_columns_may_have_names_that_are_used_inside() -> None:
     columns = [Column(name, "TIMESTAMP") for name in ("valid__from", "valid__until", "deleted__")]
     odd = Relation("odd", (Column("id", "BIGINT"), *columns), key=("id",), event_time="valid__from")

@@ -222,6 +222,31 @@ def test_a_table_that_is_compacted_from_now_on_keeps_its_past_in_views(tmp_path:
         assert countries(app)[9] == "DE"
 
 
+def test_retention_takes_nothing_from_views_that_have_seen_the_versions(tmp_path: Path) -> None:
+    with hw.App("shop", home=tmp_path) as app:
+        app._log = Log(tmp_path, upkeep_interval=None)
+        schema, bounds = "id BIGINT, country STRING, since TIMESTAMP", {"retention_bytes": 1, "segment_bytes_max": 1}
+        users = app.topic("users", schema, key="id", event_time="since", **bounds)
+        orders = app.topic("orders", "order_id BIGINT, user_id BIGINT, amount INT, at TIMESTAMP", key="order_id")
+        app.view("taxed", TAXED)
+        for hour, country in ((0, "DE"), (2, "IT"), (4, "FR")):
+            users.append([{"id": 7, "country": country, "since": moment(hour)}])
+        app.tick()
+        app.log.maintain()
+        assert users.start_offsets()[0] > 0
+        orders.append([{"order_id": hour, "user_id": 7, "amount": 1, "at": moment(hour)} for hour in range(6)])
+        app.tick()
+
+        past = {0: "DE", 1: "DE", 2: "IT", 3: "IT", 4: "FR", 5: "FR"}
+        assert countries(app) == past
+        assert all_equal(app)
+        app.view("now", "SELECT id AS order_id, country FROM users")  # of which the log has the latest
+        app.tick()
+        assert countries(app, "now") == {7: "FR"}
+        assert countries(app) == past
+        assert all_equal(app)
+
+
 @pytest.mark.parametrize("first", ["now", "taxed"])
 def test_a_table_that_views_read_one_way_can_be_read_the_other_way_later(tmp_path: Path, first: str) -> None:
     queries = {"taxed": TAXED, "now": "SELECT o.order_id, u.country FROM orders o JOIN users u ON o.user_id = u.id"}
