@@ -49,6 +49,7 @@ SEEN = Relation("seen", (Column("id", "BIGINT"), Column("at", "TIMESTAMP")), key
 RELATIONS = {relation.name: relation for relation in (USERS, ORDERS, PLAIN, VISITS, SEEN)}
 
 
+@pytest.mark.timeout(600 * THOROUGH)  # minutes where other work takes the cores
 @many
 @given(histories(), st.integers(0, 1000))
 def test_each_order_meets_the_user_as_it_was_whatever_comes_when(

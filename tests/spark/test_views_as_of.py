@@ -91,6 +91,7 @@ def check(app: hw.App, seen: Sequence[Record]) -> None:
         assert served == len(found)
 
 
+@pytest.mark.timeout(600 * THOROUGH)  # minutes where other work takes the cores
 @few
 @given(histories(most=8), st.integers(0, 1000), st.sampled_from(WAYS))
 def test_each_order_meets_the_user_as_it_was_whatever_comes_when(
