@@ -286,6 +286,26 @@ def test_a_view_of_the_past_can_be_rebuilt_and_changed(tmp_path: Path) -> None:
         assert all_equal(app)
 
 
+def test_a_view_of_the_past_is_built_beside_views_that_know_the_present_only(tmp_path: Path) -> None:
+    now = "SELECT o.order_id, u.country FROM orders o JOIN users u ON o.user_id = u.id"
+    with declare(tmp_path, ()) as app:
+        app.view("now", now)
+        fill(app)
+        app.tick()
+    with declare(tmp_path, ()) as app:
+        app.view("now", now)
+        app.view("taxed", TAXED)
+        app.table("users").upsert([{"id": 7, "country": "IT", "since": moment(2)}])
+
+        report = app.rebuild("taxed")
+        app.tick()
+
+        assert report.born == ("taxed",)
+        assert countries(app) == {1: "DE", 2: "IT", 3: "IT", 4: "FR", 5: "FR", 6: "FR"}
+        assert countries(app, "now") == dict.fromkeys(range(1, 7), "IT")
+        assert all_equal(app)
+
+
 def test_a_column_that_is_added_to_the_table_is_null_in_its_past(tmp_path: Path) -> None:
     with declare(tmp_path) as app:
         fill(app)
