@@ -200,7 +200,8 @@ class App:
 
         relations = relations_of(self.log)
         for name, plan in self._plans.items():
-            relations[name] = Relation(name, plan.columns if plan is not None else (), plan.key if plan else ())
+            columns, key = (plan.columns, plan.key) if plan is not None else ((), ())
+            relations[name] = Relation(name, columns, key, is_view=True)
         return relations
 
     def _compiled(self, declared: Declaration) -> Any:

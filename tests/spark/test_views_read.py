@@ -19,6 +19,7 @@ import pytest
 import headwater as hw
 from headwater.errors import InvalidDeclaration, NotYetCovered, OffsetOutOfRange
 from headwater.log.home import Log
+from headwater.views import sizes
 
 pytestmark = pytest.mark.usefixtures("spark")
 COUNTS = "SELECT country, count(*) AS users FROM users GROUP BY country"
@@ -253,3 +254,19 @@ def test_a_topic_that_was_deleted_and_made_again_is_another_one(tmp_path: Path) 
         assert shown == [{"page": row["page"], "country": row["page"]}]
         assert everything == 1
         assert equal
+
+
+def test_rows_that_retention_may_take_are_kept_however_many_come_in_one_tick(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sizes, "TASK_ROWS_MAX", 2)
+    with declare(tmp_path) as app:
+        clicks = app.topic("clicks", "page STRING, user_id BIGINT", retention_ms=3_600_000)
+        app.view("seen", "SELECT page, country FROM clicks JOIN users ON user_id = id")
+        clicks.append([{"page": f"p{number}", "user_id": 1} for number in range(10)])
+        app.tick()
+        move(app, u1="DE")
+        app.tick()
+
+        assert app.view("seen").rows().num_rows == 10
+        assert equal_to_recomputation(app)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from headwater.errors import DeclarationConflict, InvalidDeclaration, Misuse, RowRefused, UnknownTopic
 from headwater.log.home import Log
+from headwater.log.sealing import seal_partition
 from headwater.log.tables import Table, declare_table
 
 USERS = "id BIGINT, country STRING"
@@ -50,6 +52,55 @@ def test_delete_takes_keys_or_whole_rows(log: Log, given: Any) -> None:
     users.delete(given)
 
     assert events(users) == [{"id": 1, "country": None, "_deleted": True}]
+
+
+def test_a_delete_keeps_the_event_time_that_it_gives(log: Log) -> None:
+    users = declare_table(log, "users", f"{USERS}, since TIMESTAMP", key="id", event_time="since")
+    then = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
+
+    users.upsert([{"id": 1, "country": "DE", "since": then}])
+    users.delete([{"id": 1, "country": "DE", "since": then + dt.timedelta(days=1)}, {"id": 2}])
+    users.delete(pa.table({"id": [3]}))
+    users.topic.delete([{"id": 4, "since": then + dt.timedelta(days=2)}, {"id": 5}])
+
+    assert [(row["id"], row["country"], row["since"], row["_deleted"]) for row in records(users)] == [
+        (1, "DE", then, False),
+        (1, None, then + dt.timedelta(days=1), True),
+        (2, None, None, True),
+        (3, None, None, True),
+        (4, None, then + dt.timedelta(days=2), True),
+        (5, None, None, True),
+    ]
+
+
+def records(table: Table) -> list[dict[str, Any]]:
+    return list(table.topic.rows(columns=["id", "country", "since", "_deleted"]))
+
+
+def test_a_delete_can_be_found_by_its_event_time_and_stays_so_when_sealed(log: Log) -> None:
+    users = declare_table(log, "users", f"{USERS}, since TIMESTAMP", key="id", event_time="since")
+    then = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
+    users.upsert([{"id": 1, "country": "DE", "since": then}])
+    users.delete([{"id": 1}])
+    users.delete([{"id": 1, "since": then + dt.timedelta(days=1)}])
+
+    found = users.topic.offsets_at(then + dt.timedelta(hours=1))
+    users.topic.partition(0).roll()
+    assert seal_partition(users.topic, 0)
+
+    assert found == {0: 2}
+    assert users.topic.offsets_at(then + dt.timedelta(hours=1)) == {0: 2}
+    assert log.check().ok
+
+
+def test_a_time_of_a_delete_must_be_a_time(log: Log) -> None:
+    users = declare_table(log, "users", f"{USERS}, since TIMESTAMP", key="id", event_time="since")
+
+    with pytest.raises(RowRefused) as caught:
+        users.delete([{"id": 1, "since": "yesterday"}])
+
+    assert caught.value.data["column"] == "since"
+    assert users.topic.end_offsets() == {0: 0}
 
 
 def test_a_table_says_what_it_is(log: Log) -> None:

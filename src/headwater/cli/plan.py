@@ -31,9 +31,12 @@ def plan(file: AppFileArgument, no_types: NoTypes = False, as_json: JsonOption =
     [cyan]headwater plan shop.py[/cyan]
     [cyan]headwater plan shop.py --json | jq '.views[].kind'[/cyan]
     """
+    from headwater.views.compiler.as_of import VERSIONS
+
     with app_of(file) as app:
         views = described(app, types=not no_types)
-        inputs = sorted({name for view in views for name in view["reads"]} - {view["name"] for view in views})
+        read = {name.removesuffix(VERSIONS) for view in views for name in view["reads"]}
+        inputs = sorted(read - {view["name"] for view in views})
         sources = [
             {"name": name, "key": list(topic.settings.key), "schema": _ddl(topic)}
             for name in inputs

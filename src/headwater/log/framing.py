@@ -42,7 +42,7 @@ def frames_of(
     for chunk, at in enumerate(range(0, rows, per_frame)):
         part = stored.slice(at, per_frame) if rows > per_frame else stored
         low, high = (NO_TIME_MIN, NO_TIME_MAX)
-        if settings.event_time is not None and not deleted:
+        if settings.event_time is not None:
             low, high = time_range(part.column(settings.event_time))
         number = 0 if sequence is None else sequence * CHUNKS_PER_SEQUENCE + chunk
         continues = at + per_frame < rows

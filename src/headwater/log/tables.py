@@ -122,8 +122,10 @@ class Table:
     def delete(self, rows: Any) -> Token:
         """Take rows away.
 
-        With a key: rows, or dicts with at least the key; a key that is not there is no error. Without a key: whole
-        rows, each takes one equal row away. When one of them is not there, the error says which, and none is taken.
+        With a key: rows, or dicts with at least the key; a key that is not there is no error. An event time that is
+        given says since when the row is gone, for joins AS OF a moment; without, that is the time of this call.
+        Without a key: whole rows, each takes one equal row away. When one of them is not there, the error says which,
+        and none is taken.
 
         >>> import headwater as hw, tempfile
         >>> from headwater.log.tables import declare_table
@@ -137,9 +139,11 @@ class Table:
           Hint: A row is taken away by an equal one: every column counts, and a column that is not given is null.
         """
         if self._bag is None:
-            # Whole rows are welcome, only their keys count.
+            # Whole rows are welcome, only their keys count, and the event time: since when the row is gone.
             given = to_batches(rows, self._schema_pair()[1], not_null=frozenset(self.key))
-            return self.topic.delete(given.select(list(self.key)))
+            event_time = self.topic.settings.event_time
+            told = [*self.key, *([event_time] if event_time and event_time not in self.key else [])]
+            return self.topic.delete(given.select(told))
         lock = FileLock(self.topic.directory / LOCK_FILE)
         try:
             # The lock is made anew for each call, so that threads and forked children are kept apart as processes are.

@@ -168,6 +168,8 @@ class Topic:
     def delete(self, keys: Any) -> Token:
         """Append tombstones for these keys (rows with the key columns). Only for a topic with a key.
 
+        Where the topic has an event time, a row may say since when it is gone; without, that is the time of append.
+
         >>> import headwater as hw, tempfile
         >>> users = hw.Log(tempfile.mkdtemp()).topic("users", "id INT, name STRING", key="id")
         >>> _ = users.append([{"id": 1, "name": "Ada"}])
@@ -181,13 +183,11 @@ class Topic:
                 f'topic "{self.name}" has no key, so nothing can be deleted from it by key',
                 hint='Declare it with key="…", or append an event that says what happened.',
             )
-        only_keys = pa.schema([self.schema.field(name) for name in key])
-        keyed = to_batches(keys, only_keys, not_null=frozenset(key))
-        columns = [
-            keyed.column(field.name) if field.name in key else pa.nulls(keyed.num_rows, field.type)
-            for field in self.schema
-        ]
-        return self.append_batch(pa.RecordBatch.from_arrays(columns, schema=_nullable(self.schema)), deleted=True)
+        every = _nullable(self.schema)
+        told = pa.schema([field for field in every if field.name in self._not_null()])
+        given = to_batches(keys, told, not_null=frozenset(key))
+        columns = [given.column(field.name) if field in told else pa.nulls(len(given), field.type) for field in every]
+        return self.append_batch(pa.RecordBatch.from_arrays(columns, schema=every), deleted=True)
 
     def producer(self, name: str | None = None, *, batch_rows: int = 8192, linger: float = 0.05) -> Producer:
         """A buffered producer: ``send`` one row at a time, written in batches.

@@ -1,7 +1,8 @@
 """Base relations: topics and tables of the log, as the changes that views are fed with.
 
-What it is: ``Base`` turns a range of offsets of one topic into changes. Three kinds: a *keyed* topic or table (the
-latest row by key is the state), a *bag* (rows carry their own ``_weight``), a *log* (every row was added).
+What it is: ``Base`` turns a range of offsets of one topic into changes. Four kinds: a *keyed* topic or table (the
+latest row by key is the state), a *bag* (rows carry their own ``_weight``), a *log* (every row was added), and the
+*versions* of a keyed topic (every record was added, tombstones too), which is a second relation over the same topic.
 Invariants: the changes of a range, added to the state at its start, are the state at its end; of several rows of one
 key in a range only the last counts; the same range and state give the same changes.
 Not here: reading of segments (``log/``, ``native.py``); the state's files (``piles.py``).
@@ -10,6 +11,7 @@ Read next: ``tick.py``.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -17,9 +19,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.log.home import Log
 from headwater.log.topic import Topic
 from headwater.views import sizes
 from headwater.views.changes import Changes
+from headwater.views.compiler.as_of import APPENDED, DELETED, OFFSET, VERSIONS, versions_of
 from headwater.views.compiler.plan import WEIGHT, Relation
 from headwater.views.equality import last_of_each, matches, matching, negated, weighted
 from headwater.views.native import read_range
@@ -35,8 +39,14 @@ if TYPE_CHECKING:
 TICK_BYTES_MAX = 512 << 20
 TICK_ROWS_MAX = 10_000_000
 SAMPLE_ROWS = 10_000  # these tell how large a row is
+CHUNK_ROWS = 1 << 20
 # Netting looks at every column of every row; beyond so many rows it costs more than the rows it saves.
 NET_ROWS_MAX = 200_000
+
+# What a record has beside its topic's columns.
+MARKS = pa.schema(
+    [(DELETED, pa.bool_()), (OFFSET, pa.int64()), (APPENDED, pa.timestamp("us", tz="UTC"))]
+)  # fmt: skip
 
 
 class BaseKind(StrEnum):
@@ -45,24 +55,50 @@ class BaseKind(StrEnum):
     KEYED = "keyed"
     BAG = "bag"
     LOG = "log"
+    VERSIONS = "versions"
+
+
+def bases_of(log: Log) -> dict[str, Base]:
+    """Every topic and table of a home, and the versions of those that have some, by the relation's name."""
+    found = [Base(topic) for topic in log.topics()]
+    found += [Base(base.topic, versions=True) for base in found if base.has_versions]
+    return {base.name: base for base in found}
 
 
 class Base:
     """One topic as a relation."""
 
-    def __init__(self, topic: Topic) -> None:
+    def __init__(self, topic: Topic, *, versions: bool = False) -> None:
         self.topic = topic
-        self.name = topic.name
-        self.key = tuple(topic.settings.key or ())
+        self.name = f"{topic.name}{VERSIONS}" if versions else topic.name
+        self.key = tuple(topic.settings.key or ()) if not versions else ()
         names = [name for name in topic.schema.names if name != WEIGHT]
         self.schema = pa.schema([topic.schema.field(name).with_nullable(True) for name in names])
-        if self.key:
+        if versions:
+            self.kind = BaseKind.VERSIONS
+            self.schema = pa.schema([*self.schema, *MARKS])
+        elif self.key:
             self.kind = BaseKind.KEYED
         elif WEIGHT in topic.schema.names:
             self.kind = BaseKind.BAG
         else:
             self.kind = BaseKind.LOG
         self.passes_by = False  # nobody looks at more than what comes: see ``prepare.py``
+
+    @property
+    def has_versions(self) -> bool:
+        """Whether it can be asked for as it was: its records have a key, and the time from which each counts."""
+        return self.kind is BaseKind.KEYED and self.topic.settings.event_time is not None
+
+    @property
+    def forgets(self) -> bool:
+        """Whether the log may have lost rows that are in the state: they are asked for there, then."""
+        settings = self.topic.settings
+        bounded = settings.retention_ms is not None or settings.retention_bytes is not None
+        if bounded and any(self.topic.start_offsets().values()):
+            return True
+        # Compaction loses nothing of a table, but all of its past.
+        return self.kind is BaseKind.VERSIONS and settings.compact
 
     @property
     def keeps_itself(self) -> bool:
@@ -86,10 +122,13 @@ class Base:
     @property
     def relation(self) -> Relation:
         """What the compiler is told."""
+        if self.kind is BaseKind.VERSIONS:
+            return versions_of(Base(self.topic).relation)
         never_null = self.key or tuple(field.name for field in self.topic.schema if not field.nullable)
         return Relation(
             self.name, columns_of(self.schema), self.key, append_only=self.kind is BaseKind.LOG,
             not_null=tuple(name for name in never_null if name != WEIGHT),
+            event_time=self.topic.settings.event_time if self.has_versions else None,
         )  # fmt: skip
 
     def changes(self, start: Mapping[int, int], stop: Mapping[int, int], pile: Any) -> Changes | Unwritten:
@@ -99,20 +138,41 @@ class Base:
             return Changes.nothing(with_weight(self.schema))
         if self.kind is BaseKind.LOG:
             return self._added(start, stop, count)
+        if self.kind is BaseKind.VERSIONS:
+            return Changes.local(weighted(self._read(start, stop, self.schema.names), 1))
         if self.kind is BaseKind.BAG:
             table = self._read(start, stop, [*self.schema.names, WEIGHT])
             return Changes.local(net(table) if table.num_rows <= NET_ROWS_MAX else table)
         return self._upserted(start, stop, pile)
 
-    def rows_between(self, start: Mapping[int, int], stop: Mapping[int, int]) -> Iterator[pa.RecordBatch]:
-        """The rows of a range of a *log*, each with weight 1."""
+    def rows_up_to(self, stop: Mapping[int, int]) -> Iterator[pa.RecordBatch]:
+        """The state at ``stop`` as the log tells it, each row with weight 1. Not for a bag."""
+        start = self.topic.start_offsets()
         for number in sorted(stop):
-            for batch in self.topic.read_partition(number, start[number], stop=stop[number], columns=self.schema.names):
-                yield from weighted(pa.Table.from_batches([batch.data]), 1).to_batches()
+            if start[number] >= stop[number]:
+                continue
+            chunks = self._chunks(number, start[number], stop[number])
+            if self.kind is BaseKind.KEYED:  # a key has one partition
+                chunks = iter([self._without_deleted(functools.reduce(self._replaced, chunks))])
+            for chunk in chunks:
+                yield from weighted(chunk, 1).to_batches()
+
+    def _chunks(self, number: int, start: int, stop: int) -> Iterator[pa.Table]:
+        names = self.schema.names if self.kind is not BaseKind.KEYED else [*self.schema.names, DELETED]
+        for begin in range(start, stop, CHUNK_ROWS):
+            yield self._read({number: begin}, {number: min(begin + CHUNK_ROWS, stop)}, names)
+
+    def _replaced(self, older: pa.Table, newer: pa.Table) -> pa.Table:
+        both = pa.concat_tables([older, newer])
+        return both.filter(pa.array(last_of_each(both, self.key)))
+
+    def _without_deleted(self, rows: pa.Table) -> pa.Table:
+        rows = rows.filter(pa.array(last_of_each(rows, self.key)))
+        return rows.filter(pc.invert(rows.column(DELETED).fill_null(False))).select(self.schema.names)
 
     def _read(self, start: Mapping[int, int], stop: Mapping[int, int], columns: list[str]) -> pa.Table:
         stored = {field.name: field.with_nullable(True) for field in self.topic.schema}
-        stored["_deleted"] = pa.field("_deleted", pa.bool_())
+        stored |= {field.name: field for field in MARKS}
         shape = pa.schema([stored[name] for name in columns])
         batches = [
             batch.data.cast(shape)
@@ -124,7 +184,7 @@ class Base:
 
     def _added(self, start: Mapping[int, int], stop: Mapping[int, int], count: int) -> Changes | Unwritten:
         begin = {number: start.get(number, 0) for number in stop}
-        if count <= sizes.TASK_ROWS_MAX:
+        if count <= sizes.TASK_ROWS_MAX or not self.keeps_itself:  # what is kept must be written down
             return Changes.local(weighted(self._read(begin, stop, self.schema.names), 1))
 
         def build(spark: SparkSession) -> DataFrame:
@@ -134,20 +194,20 @@ class Base:
 
     def _upserted(self, start: Mapping[int, int], stop: Mapping[int, int], pile: Any) -> Changes:
         """Old rows of the keys with -1, the last rows of the range with +1."""
-        rows = self._read(start, stop, [*self.schema.names, "_deleted"])
+        rows = self._read(start, stop, [*self.schema.names, DELETED])
         last = last_of_each(rows, self.key)
         latest = rows if last.all() else rows.filter(pa.array(last))
-        new = latest.filter(pc.invert(latest.column("_deleted").fill_null(False))).select(self.schema.names)
+        new = latest.filter(pc.invert(latest.column(DELETED).fill_null(False))).select(self.schema.names)
         if pile is None or pile.rows == 0:
             return Changes.local(weighted(new, 1))
         keys = latest.select(list(self.key))
         if keys.num_rows > sizes.LOOKUP_KEYS_MAX and keys.num_rows > sizes.LOOKUP_PART * pile.rows:
-            return self._replaced(pile, keys, weighted(new, 1))
+            return self._exchanged(pile, keys, weighted(new, 1))
         found = matching(pile.lookup(list(self.key), keys, self.schema.names), self.key, keys)
         both = pa.concat_tables([weighted(found.select(self.schema.names).cast(self.schema), -1), weighted(new, 1)])
         return Changes.local(net(both) if both.num_rows <= NET_ROWS_MAX else both)
 
-    def _replaced(self, pile: Any, keys: pa.Table, new: pa.Table) -> Changes:
+    def _exchanged(self, pile: Any, keys: pa.Table, new: pa.Table) -> Changes:
         """A good part of all keys: all rows are read, and then what is there afterwards is known too."""
         every = pile.added_up_here().cast(new.schema)
         leaving = matches(every, self.key, keys)

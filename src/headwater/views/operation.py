@@ -268,7 +268,7 @@ class Operation:
 
     def _read_by_views(self, topic: str, manifest: Manifest) -> bool:
         """Whether a topic is read by the views that ran, or by those declared here, which may wait for their first."""
-        return topic in manifest.frontier or (bool(self.declared) and topic in self.prepared.bases)
+        return topic in manifest.frontier or (bool(self.declared) and topic in self.prepared.topics)
 
     def close(self) -> None:
         """Stop everything but Spark."""

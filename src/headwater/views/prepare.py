@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from headwater.clock import Clock
 from headwater.log.home import Log
-from headwater.views.bases import Base
+from headwater.views.bases import Base, BaseKind, bases_of
 from headwater.views.compiler.plan import Content, FlowStage, Relation, TimedStage, ViewPlan
 from headwater.views.declarations import Declaration
 from headwater.views.failure import in_view
@@ -79,6 +79,11 @@ class Prepared:
     threads: int
     log: Log
 
+    @property
+    def topics(self) -> dict[str, int]:
+        """The topics that are read, in whatever way, and their numbers."""
+        return {base.topic.name: base.topic.id for base in self.bases.values()}
+
     def as_built(self, known: Mapping[str, Any]) -> Prepared:
         """The same, each view with the state that a manifest's views say it has."""
         views = {}
@@ -91,7 +96,12 @@ class Prepared:
 
 def relations_of(log: Log) -> dict[str, Relation]:
     """Every topic and table of the home, as the compiler wants them."""
-    return {topic.name: Base(topic).relation for topic in log.topics()}
+    return _relations(bases_of(log))
+
+
+def _relations(bases: Mapping[str, Base]) -> dict[str, Relation]:
+    # Versions are nobody's to name: the compiler knows them by their table.
+    return {name: base.relation for name, base in bases.items() if base.kind is not BaseKind.VERSIONS}
 
 
 def event_times_of(log: Log) -> dict[str, str]:
@@ -101,13 +111,18 @@ def event_times_of(log: Log) -> dict[str, str]:
 
 def event_times(bases: Mapping[str, Base]) -> dict[str, str]:
     """The column of event time of each topic that has one."""
-    return {name: base.topic.settings.event_time for name, base in bases.items() if base.topic.settings.event_time}
+    return {
+        name: base.topic.settings.event_time
+        for name, base in bases.items()
+        # A table as it was has a time too, and is not judged by it: an older version is what is asked for.
+        if base.topic.settings.event_time and base.kind is not BaseKind.VERSIONS
+    }
 
 
 def prepare(declared: Iterable[Declaration], log: Log, spark: SparkSession, scratch: Path) -> Prepared:
     """Compile and type every view."""
-    bases = {topic.name: Base(topic) for topic in log.topics()}
-    relations = {name: base.relation for name, base in bases.items()}
+    bases = bases_of(log)
+    relations = _relations(bases)
     schemas = {name: base.schema for name, base in bases.items()}
     fingerprints: dict[str, str] = {}
     analyser = Analyser(Workbench(spark, scratch / "analysis"))
@@ -126,13 +141,13 @@ def prepare(declared: Iterable[Declaration], log: Log, spark: SparkSession, scra
                 plan, shapes = function_plan(view, schemas, analyser)
                 schemas[view.name] = shapes[view.name].visible
         visible = shapes[plan.stages[-1].name].visible
-        relations[view.name] = Relation(view.name, columns_of(visible), plan.key)
+        relations[view.name] = Relation(view.name, columns_of(visible), plan.key, is_view=True)
         above = "".join(fingerprints.get(name) or f"topic {bases[name].topic.id}" for name in plan.reads)
         fingerprints[view.name] = hashlib.sha256((plan.fingerprint + above).encode()).hexdigest()[:16]
         plans[view.name] = (view, plan, shapes)
     read = {name for _, plan, _ in plans.values() for name in plan.reads}
     looked_at = _looked_at(plan for _, plan, _ in plans.values())
-    topics = _timed_topics({name: plan for name, (_, plan, _) in plans.items()}, event_times(bases))
+    topics = _timed_topics({name: plan for name, (_, plan, _) in plans.items()}, bases)
     views = {
         name: PreparedView(
             view,
@@ -153,12 +168,13 @@ def prepare(declared: Iterable[Declaration], log: Log, spark: SparkSession, scra
     return Prepared(views, used, log.clock, max(1, min(len(views), cores + 1)), log)
 
 
-def _timed_topics(plans: Mapping[str, ViewPlan], times: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+def _timed_topics(plans: Mapping[str, ViewPlan], bases: Mapping[str, Base]) -> dict[str, tuple[str, ...]]:
     """The topics with an event time that each view reads, itself or through others."""
+    timed = {name: base.topic.name for name, base in bases.items() if base.topic.settings.event_time}
     found: dict[str, tuple[str, ...]] = {}
     for name, plan in plans.items():  # each behind those that it reads
         through = {topic for read in plan.reads for topic in found.get(read, ())}
-        found[name] = tuple(sorted(through | (set(plan.reads) & set(times))))
+        found[name] = tuple(sorted(through | {timed[read] for read in plan.reads if read in timed}))
     return found
 
 

@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import sqlglot
+from sqlglot import exp
 
 from headwater.errors import InvalidQuery
 from headwater.log.ddl import parse_ddl
 from headwater.log.home import Log
-from headwater.views.bases import Base, BaseKind
+from headwater.views.bases import BaseKind, bases_of
 from headwater.views.compiler.plan import WEIGHT
 from headwater.views.manifest import Manifest
 from headwater.views.native import read_range
@@ -40,11 +42,12 @@ class Contents:
         for name, value in {**BOTH, **LARGE}.items():
             self.spark.conf.set(name, value)
         self.spark.conf.set("spark.sql.shuffle.partitions", str(spark.sparkContext.defaultParallelism))
-        self.bases = {topic.name: Base(topic) for topic in log.topics()}
+        self.bases = bases_of(log)
 
     def names(self) -> list[str]:
         """All relations that can be read."""
-        return sorted({*self.bases, *self.manifest.views})
+        topics = {name for name, base in self.bases.items() if base.kind is not BaseKind.VERSIONS}
+        return sorted(topics | set(self.manifest.views))
 
     def frame(self, name: str, columns: list[str] | None = None) -> DataFrame:
         """A relation's rows; of a view, also of ``columns`` that its users do not see."""
@@ -62,10 +65,10 @@ class Contents:
         """A topic's or table's rows, from the log alone, up to the manifest's frontier."""
         base = self.bases[name]
         start, end = base.topic.start_offsets(), base.topic.end_offsets()
-        stop = dict(self.manifest.frontier.get(name) or end)
+        stop = dict(self.manifest.frontier.get(base.topic.name) or end)
         start = {number: min(start[number], stop[number]) for number in stop}
         names = base.schema.names
-        if base.kind is BaseKind.LOG:
+        if base.kind in (BaseKind.LOG, BaseKind.VERSIONS):
             return read_range(self.spark, base.topic, start, stop, names)
         if base.kind is BaseKind.BAG:
             return repeated(netted(read_range(self.spark, base.topic, start, stop, [*names, WEIGHT]), names), names)
@@ -91,6 +94,11 @@ class Contents:
         """Run a query over relations by their names."""
         from pyspark.errors import PySparkException
 
+        if any(table.args.get("version") for table in _parsed(sql).find_all(exp.Table)):
+            raise InvalidQuery(
+                "AS OF can be asked in a view, not in a query",
+                hint="Declare a view with this join, and query that; view.history tells a view as it was.",
+            )
         for name in tables_in(sql):
             found = next((one for one in self.names() if one.lower() == name.lower()), None)
             if found is None:
@@ -113,17 +121,18 @@ def tables_in(sql: str) -> list[str]:
     >>> tables_in("WITH a AS (SELECT * FROM orders) SELECT * FROM a JOIN users ON true")
     ['orders', 'users']
     """
-    import sqlglot
-    from sqlglot import exp
+    tree = _parsed(sql)
+    own = {cte.alias_or_name.lower() for cte in tree.find_all(exp.CTE)}
+    names = dict.fromkeys(table.name for table in tree.find_all(exp.Table) if table.name.lower() not in own)
+    return sorted(name for name in names if name)
 
+
+def _parsed(sql: str) -> exp.Expr:
     try:
-        tree = sqlglot.parse_one(sql, dialect="spark")
+        return sqlglot.parse_one(sql, dialect="spark")
     except sqlglot.errors.ParseError as error:
         found = error.errors[0] if error.errors else {}
         where = f"line {found.get('line', 1)}, column {found.get('col', 1)}"
         raise InvalidQuery(
             f"the query is not SQL that Spark understands, at {where}", detail=sql.strip(), hint="Correct the query."
         ) from error
-    own = {cte.alias_or_name.lower() for cte in tree.find_all(exp.CTE)}
-    names = dict.fromkeys(table.name for table in tree.find_all(exp.Table) if table.name.lower() not in own)
-    return sorted(name for name in names if name)

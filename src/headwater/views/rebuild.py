@@ -262,7 +262,8 @@ class Rebuild:
                 changes: Changes | Unwritten = Changes.nothing(with_weight(schema))
             elif base is not None and base.keeps_itself:
                 start = base.topic.start_offsets()
-                changes = base.changes(self.at.frontier.get(name, start), until.frontier.get(name, start), pile)
+                topic = base.topic.name
+                changes = base.changes(self.at.frontier.get(topic, start), until.frontier.get(topic, start), pile)
             else:
                 changes = self._since(name, schema, until)
             sources[name] = Source(name, schema, changes, pile)

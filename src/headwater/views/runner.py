@@ -71,7 +71,7 @@ class Runner:
         }
         self._remove_lone_checksums()
         reader = self.spark.readStream.format(NAME).option("home", str(self.home.absolute()))
-        reader = reader.option("topics", json.dumps(list(self.engine.prepared.bases))).option(
+        reader = reader.option("topics", json.dumps(list(self.engine.prepared.topics))).option(
             "start", json.dumps(start)
         )
         writer = reader.load().writeStream.foreachBatch(self._batch)

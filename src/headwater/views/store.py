@@ -78,12 +78,12 @@ class StateStore:
         for name, base in prepared.bases.items():
             if base.keeps_itself:
                 start = base.topic.start_offsets()
-                piles[name] = self._log_pile(base, manifest.frontier.get(name) or start)
+                piles[name] = self._log_pile(base, manifest.frontier.get(base.topic.name) or start)
         for name, (identity, _, _) in self._shapes.items():
             entry = manifest.relations.get(name)
             if entry is not None and entry["identity"] == identity:
                 piles[name] = self._pile(name, [Run.from_json(run) for run in entry["runs"]])
-            elif name in prepared.bases and name in manifest.frontier:
+            elif name in prepared.bases and prepared.bases[name].topic.name in manifest.frontier:
                 piles[name] = self._carried_over(prepared.bases[name], manifest, entry, epoch)
         self._open = piles
         return piles
@@ -96,8 +96,8 @@ class StateStore:
         pile = self._pile(base.name, [])
         if entry is not None and entry["identity"].startswith(_topic_identity(base)):
             older: Iterator[pa.RecordBatch] = pile_of(self.folder, base.name, entry, self.files).read()
-        else:  # until now the log itself was the state: the topic had no retention
-            older = base.rows_between(base.topic.start_offsets(), manifest.frontier[base.name])
+        else:  # until now the log itself was the state; or the topic was read otherwise: as it is, or as it was
+            older = base.rows_up_to(manifest.frontier[base.topic.name])
         self.files.make_dir(pile.folder, label="state.make_directory")
         staging = pile.folder / f"{manifest.tick:012d}-{epoch}.carried{STAGING}"
         with translated(f"state {staging}"), pq.ParquetWriter(staging, pile.schema, compression="zstd") as writer:
@@ -178,7 +178,7 @@ class StateStore:
         for name, base in prepared.bases.items():
             if base.keeps_itself:
                 pile = piles.get(name) or self._log_pile(base, base.topic.start_offsets())
-                following[name] = pile.with_range(stop[name])
+                following[name] = pile.with_range(stop[base.topic.name])
         for name in self._shapes_of(prepared):
             pile = piles.get(name) or self._new.get(name) or self._pile(name, [])
             if name in self._pending:

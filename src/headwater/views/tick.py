@@ -99,7 +99,7 @@ class Engine:
     def use(self, prepared: Prepared) -> None:
         """Let ticks maintain these views from now on, those that the manifest knows from where it left them."""
         with self.alone():
-            self.manifest = _of_these_topics(self.manifests.current(), prepared.bases)
+            self.manifest = _of_these_topics(self.manifests.current(), prepared.topics)
             self.times = Times.from_json(self.manifest.times)
             self.prepared = prepared.as_built(self.manifest.views)
             self.piles = self.store.open(self.manifest, self.prepared, self.epoch)
@@ -133,7 +133,7 @@ class Engine:
         self.followers.catch_up(self.manifest, self.epoch)
         self.piles = self.store.settle_merges(self.piles)
         stop, behind = self._target(frontier, rows_max)
-        begin = {name: self._begin(base) for name, base in self.prepared.bases.items()}
+        begin = {base.topic.name: self._begin(base) for base in self.prepared.bases.values()}
         waiting = self._beats_wait()
         if _distance(begin, stop) == 0 and not self.fresh and not waiting:
             return TickReport(self.manifest.tick, 0, time.perf_counter() - began, frontier=stop, behind=behind)
@@ -162,7 +162,8 @@ class Engine:
 
     def _moved(self, begin: Frontier, stop: Frontier) -> tuple[Times, tuple[Stops, Stops]]:
         """The times after a tick over these rows, and which heartbeats it takes."""
-        topics = {name: base.topic for name, base in self.prepared.bases.items() if base.topic.settings.event_time}
+        bases = self.prepared.bases.values()
+        topics = {base.topic.name: base.topic for base in bases if base.topic.settings.event_time}
         came = {name: paces_of(topic, begin[name], stop[name]) for name, topic in topics.items()}
         beats: tuple[Stops, Stops] = {}, {}
         sent = heartbeats.find(self.prepared.log)
@@ -194,7 +195,7 @@ class Engine:
         began, before = time.perf_counter(), self.manifest
         rest = {name: view for name, view in built.prepared.views.items() if name not in built.names}
         passage = self._passage(rest)
-        stop = {name: self._begin(base) for name, base in built.prepared.bases.items()}
+        stop = {base.topic.name: self._begin(base) for base in built.prepared.bases.values()}
         sources = self._bases(built.prepared, stop, passage.tick)
         for name, changes in built.differences.items():
             sources[name] = Source(name, built.prepared.views[name].schema, changes, self.piles[name])
@@ -225,10 +226,13 @@ class Engine:
         )  # fmt: skip
 
     def _target(self, frontier: Frontier | None, rows_max: int | None) -> tuple[dict[str, dict[int, int]], int]:
-        """Where this tick ends, and how many rows it leaves behind."""
+        """Where this tick ends in each topic, and how many rows it leaves behind."""
         stop: dict[str, dict[int, int]] = {}
         behind = 0
-        for name, base in self.prepared.bases.items():
+        ways: dict[str, list[Base]] = {}  # a table that is read as it is and as it was: both up to one place
+        for base in self.prepared.bases.values():
+            ways.setdefault(base.topic.name, []).append(base)
+        for name, (base, *others) in ways.items():
             begin = self._begin(base)
             end = base.topic.end_offsets()
             if frontier is not None:
@@ -238,13 +242,13 @@ class Engine:
                     number: max(begin.get(number, 0), min(wanted.get(number, 0), offset))
                     for number, offset in end.items()
                 }
-            limits = [limit for limit in (rows_max, base.tick_rows_max(begin, end)) if limit is not None]
-            stop[name] = _limited(begin, end, min(limits, default=None))
+            limits = [rows_max, *(each.tick_rows_max(begin, end) for each in (base, *others))]
+            stop[name] = _limited(begin, end, min((limit for limit in limits if limit is not None), default=None))
             behind += sum(end[number] - stop[name][number] for number in end)
         return stop, behind
 
     def _begin(self, base: Base) -> Mapping[int, int]:
-        return self.manifest.frontier.get(base.name) or base.topic.start_offsets()
+        return self.manifest.frontier.get(base.topic.name) or base.topic.start_offsets()
 
     # Base relations
 
@@ -252,7 +256,7 @@ class Engine:
         sources = {}
         for name, base in prepared.bases.items():
             pile = self.piles.get(name)
-            changes, merged = base.changes(self._begin(base), stop[name], pile), None
+            changes, merged = base.changes(self._begin(base), stop[base.topic.name], pile), None
             if isinstance(changes, Changes) and changes.rows and not base.keeps_itself:
                 if changes.rows > sizes.TASK_ROWS_MAX:
                     merged = self.store.write_and_merge(name, changes, number, self.epoch)
@@ -273,7 +277,7 @@ class Engine:
             tick=number, epoch=self.epoch, frontier=stop, committed_us=prepared.clock.now_us(), rows_in=rows_in,
             views={name: self._about(view, number, name in born) for name, view in prepared.views.items()},
             relations=self.store.describe(piles, prepared),
-            topics={name: base.topic.id for name, base in prepared.bases.items()},
+            topics=prepared.topics,
             apart=apart or {}, times=(times or self.times).to_json(), late=late or {},
         )  # fmt: skip
         self.manifests.commit(manifest, first_kept=min(number - TICKS_KEPT, self.held or number))
@@ -313,12 +317,12 @@ class Engine:
         self.followers.close()
 
 
-def _of_these_topics(manifest: Manifest, bases: Mapping[str, Base]) -> Manifest:
+def _of_these_topics(manifest: Manifest, topics: Mapping[str, int]) -> Manifest:
     """The manifest without the frontier of topics that were deleted and made again: those begin at their start."""
     frontier = {
         name: offsets
         for name, offsets in manifest.frontier.items()
-        if name not in bases or manifest.topics.get(name, bases[name].topic.id) == bases[name].topic.id
+        if name not in topics or manifest.topics.get(name, topics[name]) == topics[name]
     }
     return replace(manifest, frontier=frontier)
 

@@ -3,7 +3,7 @@
 What it is: runs each view's query over its inputs as the log has them at the manifest's frontier, and compares the
 answer with the view's state, as bags.
 Invariants: none of a view's state is used for the answer, and of its inputs' only where retention has taken rows from
-the log; doubles are compared to rounding, everything else exactly.
+the log, or compaction versions; doubles are compared to rounding, everything else exactly.
 Not here: mending (``headwater view rebuild``).
 Read next: ``reading.py``.
 """
@@ -72,12 +72,9 @@ def _since(view: Any, contents: Contents) -> int | None:
 
 
 def _input(name: str, contents: Contents) -> Any:
-    """An input as the log has it; when retention has taken rows from there, as the views remember it."""
+    """An input as the log has it; when rows were taken from there, as the views remember it."""
     base = contents.bases[name]
-    bounded = base.topic.settings.retention_ms is not None or base.topic.settings.retention_bytes is not None
-    if bounded and any(base.topic.start_offsets().values()):
-        return contents.frame(name)
-    return contents.from_log(name)
+    return contents.frame(name) if base.forgets else contents.from_log(name)
 
 
 def _computed(view: Any, contents: Contents, answers: dict[str, Any]) -> Any:

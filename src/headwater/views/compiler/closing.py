@@ -18,6 +18,7 @@ from sqlglot.errors import SqlglotError
 
 from headwater.errors import InvalidDeclaration
 from headwater.views.compiler.aggregation import is_grouped
+from headwater.views.compiler.as_of import is_as_of
 from headwater.views.compiler.dialect import SparkAsWritten as Spark
 from headwater.views.compiler.expressions import Node, conjuncts, named
 from headwater.views.compiler.parse import Parsed
@@ -113,7 +114,8 @@ def _time_of_the_only_input(select: exp.Select, times: Mapping[str, str]) -> Nod
 def _mentions(select: exp.Select) -> Iterator[exp.Table]:
     clause = select.args.get("from_")
     for part in (clause, *(select.args.get("joins") or [])):
-        if part is not None and isinstance(part.this, exp.Table):
+        # A table as it was is not judged by its time: an older version is what is asked for.
+        if part is not None and isinstance(part.this, exp.Table) and not is_as_of(part.this):
             yield part.this
 
 
@@ -128,7 +130,9 @@ def _bounded(top: exp.Query, times: Mapping[str, str], *, own: int | None) -> Cl
         for mention in _mentions(top)
         if mention.name.lower() in times
     }
-    everywhere = [mention for mention in top.find_all(exp.Table) if mention.name.lower() in times]
+    everywhere = [
+        mention for mention in top.find_all(exp.Table) if mention.name.lower() in times and not is_as_of(mention)
+    ]
     if len(everywhere) != len(timed):
         return Closing(True, None, "it reads a timed topic in a subquery, or twice under one name")
     reach = own

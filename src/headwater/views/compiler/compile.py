@@ -16,6 +16,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from headwater.errors import HeadwaterError
+from headwater.views.compiler.as_of import check_as_of, is_as_of, with_versions
 from headwater.views.compiler.drafts import (
     Describe,
     Draft,
@@ -66,7 +67,9 @@ def compile_view(
         rewrite(parsed)
     check_functions(parsed.tree, sql)
     reads = check_tables(parsed.tree, relations, sql, view=name, waiting=waiting or {})
-    workshop = Workshop(relations, describe, sql)
+    check_as_of(parsed.tree, relations, sql, parsed.opaque)
+    every = with_versions(relations)
+    workshop = Workshop(every, describe, sql)
     workshop.compile = lambda query: compile_query(workshop, query)
     if parsed.opaque is not None:
         return _opaque(name, sql, parsed, reads, workshop)
@@ -79,6 +82,8 @@ def compile_view(
         raise
     except Exception as reason:  # right before cheap: what the compiler trips over is computed as one piece
         parsed.opaque = f"computed as one piece: {str(reason) or type(reason).__name__}"
+        if any(map(is_as_of, parsed.tree.find_all(exp.Table))):
+            parsed.tree = settled.shown  # AS OF is no SQL of Spark's: written out it is
         return _opaque(name, sql, parsed, reads, workshop)
     return ViewPlan(
         name=name,
@@ -86,7 +91,7 @@ def compile_view(
         stages=stages,
         columns=stages[-1].columns,
         reads=reads,
-        fingerprint=_fingerprint(settled.canonical, reads, relations),
+        fingerprint=_fingerprint(settled.canonical, reads, every),
         key=last.key or (),
         notes=tuple(parsed.notes),
         query=_in_order(settled.shown, stages[-1].columns),

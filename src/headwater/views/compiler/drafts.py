@@ -47,6 +47,8 @@ class Draft:
     columns: tuple[Column, ...]
     key: tuple[str, ...] | None = None  # unique columns; () for at most one row; None when nothing is known
     append_only: bool = False
+    # Of a table's versions: the key and the beginning. Of one key at most one counts at a moment that is not before it.
+    one_at: tuple[str, ...] | None = None
 
     def absorb(self, alias: str, outputs: Mapping[str, Node], conditions: tuple[Node, ...]) -> None:
         """Take a projection and a filter over this stage into the stage itself."""
@@ -99,6 +101,8 @@ class KeyedDraft(Draft):
 
     def absorb(self, alias: str, outputs: Mapping[str, Node], conditions: tuple[Node, ...]) -> None:
         self.key = self.renamed_key(outputs)
+        if any(outputs.get(name) != column(alias, name) for name in self.one_at or ()):
+            self.one_at = None
         plain = not conditions and all(isinstance(output, exp.Column) for output in outputs.values())
         if plain and isinstance(self.query, exp.Select) and _can_be_renamed(self.query):
             self._rename(self.query, outputs)

@@ -21,6 +21,7 @@ from sqlglot.optimizer.qualify import qualify
 from sqlglot.optimizer.scope import Scope, traverse_scope
 from sqlglot.schema import MappingSchema
 
+from headwater.views.compiler.as_of import VERSIONS, check_moments, is_as_of, written_out
 from headwater.views.compiler.expressions import Node, output_name
 from headwater.views.compiler.plan import Relation
 from headwater.views.compiler.refusal import circle, closest, refuse
@@ -57,7 +58,7 @@ def check_tables(
             near = closest(mention.name, known.values())
             hint = f'Did you mean "{near}"?' if near else f'Declare "{whole}" before this view.'
             refuse(sql, mention.this, f'no topic, table or view "{whole}"', hint, table=whole)
-        found[known[name]] = None
+        found[f"{known[name]}{VERSIONS}" if is_as_of(mention) else known[name]] = None
     return tuple(found)
 
 
@@ -75,7 +76,9 @@ def settle(query: exp.Query, relations: Mapping[str, Relation], sql: str) -> Qua
     except SqlglotError as error:
         _explain(query, relations, sql, str(error))
     _check_columns(query, relations, sql)
+    check_moments(query, sql)
     names = _output_names(query, relations, sql)
+    written_out(query, relations)
     shown = query.copy()
     select = _first_select(shown)
     for name, projection in zip(names, select.expressions if select else (), strict=True):

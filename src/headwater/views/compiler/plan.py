@@ -56,6 +56,8 @@ class Relation:
     key: tuple[str, ...] = ()  # unique, when not empty
     append_only: bool = False  # rows never leave: no negative weights, ever
     not_null: tuple[str, ...] = ()  # columns that never hold a null: saves NOT IN a stage
+    event_time: str | None = None  # of a table: the column that says since when a row counts
+    is_view: bool = False
 
 
 @dataclass(frozen=True)

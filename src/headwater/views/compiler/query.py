@@ -15,6 +15,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from headwater.views.compiler.aggregation import aggregate, distinct, is_grouped
+from headwater.views.compiler.as_of import ONE_AT
 from headwater.views.compiler.block import REST, Block
 from headwater.views.compiler.drafts import FlowDraft, Unsupported, Workshop
 from headwater.views.compiler.expressions import Node, column, conjuncts, output_name, outside, sources, unaliased
@@ -154,6 +155,8 @@ def compile_source(workshop: Workshop, source: Node) -> Source:
         return Product(items={alias: Mention(relation)}, outputs=outputs)  # type: ignore[arg-type]
     if isinstance(source, exp.Subquery):
         flow = compile_query(workshop, source.this)
+        if ONE_AT in source.meta:
+            _remember_versions(workshop, flow, source.meta[ONE_AT])
         if not names or list(flow.names) == names:
             return flow
         alias = workshop.fresh("t")
@@ -162,6 +165,16 @@ def compile_source(workshop: Workshop, source: Node) -> Source:
     if isinstance(source, exp.Values | exp.Table):
         return Rows(source.copy())
     raise Unsupported(f"{source.key} in FROM")
+
+
+def _remember_versions(workshop: Workshop, flow: Flow, names: tuple[str, ...]) -> None:
+    """Tell the stage that holds a table's versions how one of them is found."""
+    if not isinstance(flow, Product) or len(flow.items) != 1:
+        return
+    ((alias, item),) = flow.items.items()
+    plain = all(flow.outputs.get(name) == column(alias, name) for name in names)
+    if plain and isinstance(item, Mention) and item.relation in workshop.drafts:
+        workshop.drafts[item.relation].one_at = names
 
 
 def _whole(workshop: Workshop, query: exp.Query, reason: str) -> Flow:

@@ -1,7 +1,7 @@
 """Uniqueness: which outputs of a flow tell its rows apart.
 
 What it is: from the keys of the relations and the equalities between their columns, whether no two rows of a flow can
-have the same values in some outputs.
+have the same values in some outputs. Of a table's versions one is found by its key and a moment.
 Invariants: errs on the side of "not known".
 Not here: keys of stages, which come from GROUP BY (``aggregation.py``).
 Read next: ``subqueries.py``, which saves a stage when a subquery's rows are unique.
@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from sqlglot import exp
 
 from headwater.views.compiler.drafts import Workshop
+from headwater.views.compiler.expressions import columns
 from headwater.views.compiler.flow import Flow, Mention, Product
 
 
@@ -22,8 +23,12 @@ def is_unique(workshop: Workshop, flow: Flow, names: Iterable[str]) -> bool:
     if not isinstance(flow, Product) or flow.laterals:
         return False
     keys: dict[str, tuple[str, ...]] = {}
+    beginnings: set[tuple[str, str]] = set()  # of versions
     for alias, item in flow.items.items():
         key = workshop.key_of(item.relation) if isinstance(item, Mention) else None
+        if key is None and isinstance(item, Mention) and item.relation in workshop.drafts:
+            key = workshop.drafts[item.relation].one_at
+            beginnings |= {(alias, key[-1])} if key else set()
         if key is None:
             return False
         keys[alias] = key
@@ -38,6 +43,11 @@ def is_unique(workshop: Workshop, flow: Flow, names: Iterable[str]) -> bool:
             if isinstance(condition, exp.EQ):
                 _follow(condition.this.unnest(), condition.expression.unnest(), known, found)
                 _follow(condition.expression.unnest(), condition.this.unnest(), known, found)
+            elif isinstance(condition, exp.GTE) and isinstance(condition.expression, exp.Column):
+                begins = condition.expression.table, condition.expression.name
+                moment = {(part.table, part.name) for part in columns(condition.this)}
+                if begins in beginnings and all(part in known or part[0] in found for part in moment):
+                    known.add(begins)  # at a moment that is known one version counts
         if (len(known), len(found)) == before:
             return len(found) == len(keys)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from headwater.views.compiler.as_of import VERSIONS
 from headwater.views.compiler.block import Block, output_names, renaming
 from headwater.views.compiler.drafts import Unsupported
 from headwater.views.compiler.expressions import (
@@ -22,7 +23,7 @@ from headwater.views.compiler.expressions import (
     position,
     substitute,
 )
-from headwater.views.compiler.flow import Product
+from headwater.views.compiler.flow import Mention, Product
 from headwater.views.compiler.keyed import is_row_wise, keyed, keyed_input
 
 
@@ -64,12 +65,19 @@ def windows(block: Block) -> None:
     for place, call in enumerate(calls):
         select.append("expressions", named(substitute(call, change), f"w__{place}"))
     select.set("from_", exp.From(this=given.source))
+    what = _what(block, calls, partitions)
+    flow = keyed(workshop, select, [column(alias, key) for key in keys], [given], what=what, key=None)
+    _read_from(block, flow, names, calls)
+
+
+def _what(block: Block, calls: list[exp.Window], partitions: list[Node]) -> str:
+    """The stage in a few words."""
+    for item in block.items.values():
+        if isinstance(item, Mention) and item.relation.endswith(VERSIONS):
+            return f"versions of {block.workshop.relations[item.relation].name.removesuffix(VERSIONS)}"
     by = ", ".join(part.sql("spark").replace("`", "") for part in partitions)
     what = ", ".join(call.this.sql("spark").lower().replace("`", "") for call in calls)
-    flow = keyed(
-        workshop, select, [column(alias, key) for key in keys], [given], what=f"{what} over {by or 'all'}", key=None
-    )
-    _read_from(block, flow, names, calls)
+    return f"{what} over {by or 'all'}"
 
 
 def _read_from(block: Block, flow: Product, names: dict[tuple[str, str], str], calls: list[exp.Window]) -> None:
