@@ -89,9 +89,6 @@ def _why_opaque(query: exp.Query) -> str | None:
         return "LATERAL without names for its columns is computed as one piece"
     if any(found.args.get("recursive") for found in query.find_all(exp.With)):
         return "a recursive query is computed as one piece"
-    for call in query.find_all(exp.Anonymous):
-        if call.name.lower() == "session_window":
-            return "session_window is computed as one piece"
     return None
 
 
