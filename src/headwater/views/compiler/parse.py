@@ -40,7 +40,7 @@ class Parsed:
 
 def parse(sql: str) -> Parsed:
     """The tree of a view's SQL."""
-    query = _statement(sql)
+    query = statement(sql)
     parsed = Parsed(tree=query.copy(), query=query)
     parsed.opaque = _why_opaque(query)
     if parsed.opaque is None:
@@ -52,7 +52,8 @@ def parse(sql: str) -> Parsed:
     return parsed
 
 
-def _statement(sql: str) -> exp.Query:
+def statement(sql: str) -> exp.Query:
+    """The one query of a text, as the parser gives it."""
     try:
         tokens = Spark().tokenize(sql)
         for token, following in pairwise(tokens):
