@@ -108,18 +108,24 @@ def tables_in(sql: str) -> list[str]:
 
     >>> tables_in("WITH a AS (SELECT * FROM orders) SELECT * FROM a JOIN users ON true")
     ['orders', 'users']
+    >>> tables_in("SELECT count(*) FROM orders GROUP BY window(at, '1 hour')")
+    ['orders']
     """
-    import sqlglot
     from sqlglot import exp
+    from sqlglot.errors import ParseError
+
+    from headwater.views.compiler.parse import trees
 
     try:
-        tree = sqlglot.parse_one(sql, dialect="spark")
-    except sqlglot.errors.ParseError as error:
+        read = trees(sql)
+    except ParseError as error:
         found = error.errors[0] if error.errors else {}
         where = f"line {found.get('line', 1)}, column {found.get('col', 1)}"
         raise InvalidQuery(
             f"the query is not SQL that Spark understands, at {where}", detail=sql.strip(), hint="Correct the query."
         ) from error
-    own = {cte.alias_or_name.lower() for cte in tree.find_all(exp.CTE)}
-    names = dict.fromkeys(table.name for table in tree.find_all(exp.Table) if table.name.lower() not in own)
+    own = {cte.alias_or_name.lower() for tree in read for cte in tree.find_all(exp.CTE)}
+    names = dict.fromkeys(
+        table.name for tree in read for table in tree.find_all(exp.Table) if table.name.lower() not in own
+    )
     return sorted(name for name in names if name)

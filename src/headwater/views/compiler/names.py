@@ -25,7 +25,7 @@ from headwater.views.compiler.expressions import Node, output_name
 from headwater.views.compiler.plan import Relation
 from headwater.views.compiler.refusal import circle, closest, refuse
 from headwater.views.compiler.session_distinct import write_out_sets
-from headwater.views.compiler.time_windows import CALLS, is_call, write_out_names, write_out_times
+from headwater.views.compiler.time_windows import CALLS, is_call, name_again, write_out_names, write_out_times
 
 TYPED = "typed"  # the key in an alias's meta under which the user's spelling travels
 
@@ -79,7 +79,7 @@ def settle(query: exp.Query, relations: Mapping[str, Relation], sql: str) -> Qua
     _check_columns(query, relations, sql)
     query = write_out_sets(write_out_times(query, relations), sql)
     names = _output_names(query, relations, sql)
-    shown = query.copy()
+    shown = name_again(query.copy())
     select = _first_select(shown)
     for name, projection in zip(names, select.expressions if select else (), strict=True):
         projection.set("alias", exp.to_identifier(name, quoted=True))

@@ -29,7 +29,8 @@ CHOICES = frozenset({
 SKETCHES = ("hll_", "kll_", "theta_", "tuple_")
 # What these make of a list does not depend on its order.
 ORDERLESS = frozenset({
-    "array_contains", "array_length", "array_max", "array_min", "array_size", "array_sort", "cardinality", "size", "sort_array",
+    "array_contains", "array_length", "array_max", "array_min", "array_size", "array_sort", "cardinality",
+    "size", "sort_array",
 })  # fmt: skip
 
 

@@ -52,15 +52,20 @@ def parse(sql: str) -> Parsed:
     return parsed
 
 
+def trees(sql: str) -> list[Node]:
+    """What the parser makes of a text in Spark's SQL."""
+    tokens = Spark().tokenize(sql)
+    for token, following in pairwise(tokens):
+        # window(at, '1 minute') is a function; WINDOW w AS (…) is a clause, and has no bracket behind the word.
+        if token.token_type == TokenType.WINDOW and following.token_type == TokenType.L_PAREN:
+            token.token_type = TokenType.VAR
+    return [found for found in Spark().parser().parse(tokens, sql) if found is not None]
+
+
 def statement(sql: str) -> exp.Query:
     """The one query of a text, as the parser gives it."""
     try:
-        tokens = Spark().tokenize(sql)
-        for token, following in pairwise(tokens):
-            # window(at, '1 minute') is a function; WINDOW w AS (…) is a clause, and has no bracket behind the word.
-            if token.token_type == TokenType.WINDOW and following.token_type == TokenType.L_PAREN:
-                token.token_type = TokenType.VAR
-        statements = [found for found in Spark().parser().parse(tokens, sql) if found is not None]
+        statements = trees(sql)
     except SqlglotError as error:
         syntax_error(sql, error)
     if not statements:

@@ -102,6 +102,15 @@ def write_out_times(query: exp.Query, relations: Mapping[str, Relation]) -> exp.
     return query
 
 
+def name_again(query: exp.Query) -> exp.Query:
+    """The same query with the groups of HAVING by Spark's names for them: a call there would be another window, over
+    what is already grouped."""
+    for having in list(query.find_all(exp.Having)):
+        for call in [node for node in having.walk() if is_call(node, *CALLS)]:
+            call.replace(exp.column(exp.to_identifier(call.name.lower())))
+    return query
+
+
 def _last_moment(window: Node) -> Node:
     end = exp.Dot(this=window.copy(), expression=exp.to_identifier("end", quoted=True))
     microsecond = exp.Interval(this=exp.Literal.string("1"), unit=exp.var("MICROSECOND"))
