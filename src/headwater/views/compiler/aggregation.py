@@ -37,7 +37,7 @@ from headwater.views.compiler.grouping import expand_distinct, expand_sets, grou
 from headwater.views.compiler.keyed import keyed, keyed_input
 from headwater.views.compiler.plan import Column
 from headwater.views.compiler.refusal import refuse
-from headwater.views.compiler.time_windows import is_session
+from headwater.views.compiler.time_windows import CALLS, is_call, is_session
 
 WRAPPERS = (exp.Filter, exp.IgnoreNulls, exp.RespectNulls, exp.WithinGroup)
 
@@ -171,6 +171,7 @@ def accumulated(
         what=what,
         columns=typed,
         key=tuple(f"g__{place}" for place in range(len(groups))),
+        spans=_spans(groups),
         flow=flow,
         groups=tuple(Column(f"_g{place}", typed[place].type) for place in range(len(groups))),
         accumulators=tuple(kept),
@@ -228,7 +229,12 @@ def _by_group(block: Block, groups: list[Node], calls: list[Node], session: Node
         select.set("group", by)
     unique = tuple(f"g__{place}" for place in range(len(groups)))
     key_columns: list[Node] = [column(alias, key) for key in keys]
-    return keyed(workshop, select, key_columns, [given], what=_what(groups, calls), key=unique)
+    what = _what(groups, calls)
+    return keyed(workshop, select, key_columns, [given], what=what, key=unique, spans=_spans(groups))
+
+
+def _spans(groups: list[Node]) -> tuple[str, ...]:
+    return tuple(f"g__{place}" for place, group in enumerate(groups) if is_call(group, *CALLS))
 
 
 def _read_from(block: Block, flow: Flow, groups: list[Node], calls: list[Node]) -> None:

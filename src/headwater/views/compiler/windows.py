@@ -24,6 +24,7 @@ from headwater.views.compiler.expressions import (
 )
 from headwater.views.compiler.flow import Product
 from headwater.views.compiler.keyed import is_row_wise, keyed, keyed_input
+from headwater.views.compiler.uniqueness import unique_outputs
 
 
 def has_windows(select: exp.Select) -> bool:
@@ -66,8 +67,10 @@ def windows(block: Block) -> None:
     select.set("from_", exp.From(this=given.source))
     by = ", ".join(part.sql("spark").replace("`", "") for part in partitions)
     what = ", ".join(call.this.sql("spark").lower().replace("`", "") for call in calls)
+    # A row stays a row: what tells the rows apart tells the results apart.
+    unique = unique_outputs(workshop, block.product({names[pair]: column(*pair) for pair in pairs}))
     flow = keyed(
-        workshop, select, [column(alias, key) for key in keys], [given], what=f"{what} over {by or 'all'}", key=None
+        workshop, select, [column(alias, key) for key in keys], [given], what=f"{what} over {by or 'all'}", key=unique
     )
     _read_from(block, flow, names, calls)
 
