@@ -58,3 +58,6 @@ def test_what_is_open_inside_is_open_outside() -> None:
     }
     assert open_columns(f"WITH q AS ({inner}) SELECT * FROM q") == {"f": Open.VALUE, "xs": Open.BAG}
     assert open_columns(f"SELECT 1 AS a, 2 AS b UNION ALL SELECT q.n, q.f FROM ({inner}) AS q") == {"b": Open.VALUE}
+    assert (
+        open_columns(f"VALUES (1, 2) UNION ALL SELECT q.n, q.f FROM ({inner}) AS q") == {}
+    )  # its columns have no names

@@ -73,13 +73,17 @@ def _of_query(query: Node, known: Mapping[str, dict[str, Open]]) -> dict[str, Op
 
 
 def _of_union(query: exp.SetOperation, known: Mapping[str, dict[str, Open]]) -> dict[str, Open]:
-    names, others = query.this.named_selects, query.expression.named_selects
+    names, others = _names(query.this), _names(query.expression)
     found = _of_query(query.this, known)
     right = _of_query(query.expression, known)
     for name, other in zip(names, others, strict=False):
         if other in right and found.get(name) is not Open.VALUE:
             found[name] = right[other]
     return found
+
+
+def _names(query: Node) -> list[str]:
+    return list(query.named_selects) if isinstance(query, exp.Query) else []  # VALUES has nothing that is open
 
 
 def _sources(select: exp.Select, known: Mapping[str, dict[str, Open]]) -> dict[str, dict[str, Open]]:
@@ -91,7 +95,7 @@ def _sources(select: exp.Select, known: Mapping[str, dict[str, Open]]) -> dict[s
             columns = _of_query(source.this, known)
             names = source.args["alias"].columns if source.args.get("alias") else []
             if names:
-                own = source.this.named_selects
+                own = _names(source.this)
                 columns = {new.name: columns[old] for new, old in zip(names, own, strict=False) if old in columns}
             found[source.alias.lower()] = columns
         elif isinstance(source, exp.Table):
