@@ -154,8 +154,17 @@ def matching(table: pa.Table, columns: Sequence[str], keys: pa.Table) -> pa.Tabl
     """The rows whose ``columns`` equal some row of ``keys`` (whose columns stand in the same order)."""
     if table.num_rows == 0 or keys.num_rows == 0:
         return table.slice(0, 0)
-    if not columns:
+    return table.filter(_among(table, columns, keys)) if columns else table
+
+
+def lacking(table: pa.Table, columns: Sequence[str], keys: pa.Table) -> pa.Table:
+    """The other rows: those whose ``columns`` equal no row of ``keys``."""
+    if table.num_rows == 0 or keys.num_rows == 0:
         return table
+    return table.filter(pc.invert(_among(table, columns, keys))) if columns else table.slice(0, 0)
+
+
+def _among(table: pa.Table, columns: Sequence[str], keys: pa.Table) -> pa.Array:
     names = [f"_{place}" for place in range(len(columns))]
     wanted = keys.rename_columns(names)
     mine = table.select(list(columns)).rename_columns(names).cast(wanted.schema)
@@ -164,8 +173,7 @@ def matching(table: pa.Table, columns: Sequence[str], keys: pa.Table) -> pa.Tabl
         if numbered is not None:
             asked = np.zeros(numbered.size, dtype=bool)
             asked[numbered.places[0]] = True
-            return table.filter(pa.array(asked[numbered.places[1]]))
-        return table.filter(pc.is_in(comparable(mine.column(0)), value_set=comparable(wanted.column(0))))
+            return pa.array(asked[numbered.places[1]])
+        return pc.is_in(comparable(mine.column(0)), value_set=comparable(wanted.column(0)))
     numbers = row_numbers(pa.concat_tables([wanted, mine]))
-    found = np.isin(numbers[keys.num_rows :], numbers[: keys.num_rows])
-    return table.filter(pa.array(found))
+    return pa.array(np.isin(numbers[keys.num_rows :], numbers[: keys.num_rows]))
