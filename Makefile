@@ -10,7 +10,7 @@ ARGS ?=
 RUN = PYSPARK_PYTHON="$$PWD/.venv/bin/python" PYSPARK_DRIVER_PYTHON="$$PWD/.venv/bin/python"
 TESTS = tests src/headwater --doctest-modules
 
-.PHONY: help demo test check bench bench-log bench-source bench-views bench-state clean
+.PHONY: help demo test check bench bench-log bench-source bench-views bench-timeline bench-state clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -32,7 +32,7 @@ check: .venv/.ready  ## format, lint, types, then all tests
 	@.venv/bin/python -m mypy
 	@$(MAKE) --no-print-directory test
 
-bench: bench-log bench-source bench-views  ## every benchmark
+bench: bench-log bench-source bench-views bench-timeline  ## every benchmark
 
 bench-log: .venv/.ready  ## the log beside SQLite, Redis, NATS and Kafka, in one run
 	@bash bench/setup.sh
@@ -47,6 +47,9 @@ bench-views: .venv/.ready  ## views beside recomputation, Flink SQL and Pathway;
 
 bench-state: .venv/.ready  ## a day of events under a horizon of ten minutes: state, log and memory hour by hour
 	@$(RUN) .venv/bin/python -m bench.state_bench $(ARGS)
+
+bench-timeline: .venv/.ready  ## the home timeline at 10 000 users; ARGS="--ticks 10" for a part
+	@$(RUN) .venv/bin/python -m bench.timeline_bench $(ARGS)
 
 clean:  ## remove .venv, .tools and caches; results in bench/out stay
 	rm -rf .venv .tools .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist spark-warehouse metastore_db derby.log

@@ -14,6 +14,9 @@ ignored. The list:
 - NULLS FIRST and LAST are written out by sqlglot; 0.0 and -0.0 are equal in both; NaN is equal to itself and the
   largest number in both.
 
+- collect_set leaves nulls out and is empty over no rows in Spark, neither in DuckDB.
+- window and session_window are not there: ``dialect_windows.py``.
+
 Not here: running plans (``duck.py``).
 Read next: ``duck.py``.
 """
@@ -26,6 +29,9 @@ from functools import cache
 import duckdb
 import sqlglot
 from sqlglot import exp
+
+from tests.compiler.dialect_windows import MACROS as WINDOW_MACROS
+from tests.compiler.dialect_windows import TIME_WINDOW, WINDOW_CALL, time_windows
 
 MACROS = (
     "CREATE MACRO rint(x) AS round_even(x, 0)",
@@ -64,7 +70,7 @@ def connect() -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect()
     connection.execute("SET TimeZone = 'UTC'")
     connection.execute("SET threads = 1")
-    for macro in MACROS:
+    for macro in (*MACROS, *WINDOW_MACROS):
         connection.execute(macro)
     return connection
 
@@ -72,7 +78,7 @@ def connect() -> duckdb.DuckDBPyConnection:
 @cache
 def to_duckdb(sql: str) -> str:
     """Spark SQL as DuckDB runs it."""
-    tree = sqlglot.parse_one(sql, read="spark")
+    tree = sqlglot.parse_one(WINDOW_CALL.sub(f"{TIME_WINDOW}(", sql), read="spark")
     # From the leaves up: what stands inside a bridged expression is bridged already.
     for node in reversed(list(tree.walk(bfs=True))):
         bridged = _bridge(node)
@@ -108,11 +114,24 @@ def _bridge(node: exp.Expr) -> exp.Expr:
     if isinstance(node, exp.CountIf) and not isinstance(node.this, exp.Distinct):
         # DuckDB's count_if of no rows is NULL, Spark's is 0.
         return exp.Count(this=exp.Case(ifs=[exp.If(this=node.this, true=exp.Literal.number(1))]))
+    if isinstance(node, exp.Filter) and isinstance(node.this, exp.ArrayUniqueAgg):
+        return _set(node.this.this, node.expression.this)
+    if isinstance(node, exp.ArrayUniqueAgg) and not isinstance(node.parent, exp.Filter):
+        return _set(node.this, exp.true())
     if isinstance(node, exp.Anonymous) and node.name.lower() in SYNONYMS:
         return exp.Anonymous(this=SYNONYMS[node.name.lower()], expressions=node.expressions)
     if isinstance(node, exp.Select):
-        return _outer_lateral_views(_grouping_sets(node))
+        return _outer_lateral_views(_grouping_sets(time_windows(node)))
     return node
+
+
+def _set(value: exp.Expr, condition: exp.Expr) -> exp.Expr:
+    """collect_set: without nulls, and empty where DuckDB's list is null."""
+    known = exp.and_(exp.Not(this=exp.Is(this=value.copy(), expression=exp.Null())), condition.copy())
+    listed = exp.ArrayAgg(this=exp.Distinct(expressions=[value.copy()]))
+    return exp.Coalesce(
+        this=exp.Filter(this=listed, expression=exp.Where(this=known)), expressions=[exp.Array(expressions=[])]
+    )
 
 
 def _decimal_quotient(node: exp.Cast) -> exp.Expr:

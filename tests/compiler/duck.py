@@ -197,7 +197,33 @@ class DuckRunner:
                 f"WHERE EXISTS (SELECT 1 FROM _touched WHERE {same or 'TRUE'})",
             )
         self._own_state(stage, keys, touched="_touched")
+        if stage.leading and self._random.random() < 0.7:
+            self._lead(stage)
         self._commit(stage, f"SELECT *, 1 AS {WEIGHT} FROM ({to_duckdb(stage.sql)})", old="_old")
+
+    def _lead(self, stage: KeyedStage) -> None:
+        """Binds the leaf of a stage of leading rows to what it had and what came, for the keys where that will do."""
+        (given,) = stage.inputs
+        leaf, columns = given.leaf, given.leaf.columns
+        held = ", ".join(
+            f"{quoted(state)} AS {quoted(name)}" for state, name in zip(stage.leading, columns, strict=True)
+        )
+        self._make("_kept", f"SELECT {held} FROM _old")
+        self._make("_moved", self._readable(changes_of(leaf.relation), leaf.relation, columns))
+        names = list_of(columns)
+        same = " AND ".join(f"_kept.{quoted(name)} IS NOT DISTINCT FROM _moved.{quoted(name)}" for name in columns)
+        by = list_of(given.plain or ())
+        bare = f"SELECT DISTINCT {by} FROM _moved WHERE {WEIGHT} < 0 AND EXISTS (SELECT 1 FROM _kept WHERE {same})"
+        self._make("_bare", bare)
+        hit = " AND ".join(f"_bare.{quoted(key)} IS NOT DISTINCT FROM _r.{quoted(key)}" for key in given.plain or ())
+        came = f"SELECT {names} FROM _moved, range(CAST({WEIGHT} AS BIGINT)) WHERE {WEIGHT} > 0"
+        self._make(
+            "_led",
+            f"SELECT {names} FROM {leaf.name} _r WHERE EXISTS (SELECT 1 FROM _bare WHERE {hit}) UNION ALL "
+            f"SELECT {names} FROM (SELECT {names} FROM _kept UNION ALL {came}) _r "
+            f"WHERE NOT EXISTS (SELECT 1 FROM _bare WHERE {hit})",
+        )
+        self._make(leaf.name, "SELECT * FROM _led")
 
     def _whole(self, stage: WholeStage) -> None:
         if not self._first and all(self._empty(changes_of(leaf.relation)) for leaf in stage.inputs):

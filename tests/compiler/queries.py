@@ -84,7 +84,7 @@ class Grammar:
             forms += [
                 self.plain, self.grouped, self.distinct, self.of_sets, self.windowed, self.limited, self.grouping_sets,
                 self.exploded, self.with_subquery, self.with_subquery, self.with_cte, self.of_values,
-                self.with_scalar, self.top_of_each,
+                self.with_scalar, self.top_of_each, self.by_time, self.by_time, self.within,
             ]  # fmt: skip
         form = forms[self.draw(st.integers(0, len(forms) - 1))]
         return form(depth, top)
@@ -114,6 +114,59 @@ class Grammar:
             text, kind = writer.aggregate(rounded=False)
             having = f" HAVING {writer.comparison(text, kind)}" if kind in SIMPLE else ""
         return self.select(items, source + by + having)
+
+    def by_time(self, depth: int, top: bool) -> Query:
+        """Tumbling and hopping windows and sessions; sometimes windows of those windows."""
+        source, scope = self.from_clause(depth, joins=False)
+        times = [name.text for name in scope if name.kind == "TIMESTAMP"]
+        if not times:
+            return self.plain(depth, top)
+        time = self.pick(times)
+        gap = f"CASE WHEN {self.writer(scope).of('BOOLEAN', 1)} THEN '5 minutes' ELSE '1 minute' END"
+        call = self.pick(
+            [
+                f"window({time}, '5 minutes')",
+                f"window({time}, '10 minutes', '5 minutes')",
+                f"window({time}, '5 minutes', '4 minutes')",
+                f"session_window({time}, '5 minutes')",
+                f"session_window({time}, {gap})",
+            ]
+        )
+        groups = self.items(scope, least=0, most=1)
+        by = ", ".join([call, *(text for text, _ in groups)])
+        aggregate = self.writer(scope).aggregate(rounded=top)
+        ends = [(f"{call}.start", "TIMESTAMP"), (f"{call}.end", "TIMESTAMP")]
+        if not self.maybe(3):
+            return self.select([*ends, *groups, aggregate], f"{source}{self.where(scope)} GROUP BY {by}")
+        inner = self.select([(call, "WINDOW"), *groups, aggregate], f"{source}{self.where(scope)} GROUP BY {by}")
+        name = self.alias()
+        outer = f"window(window_time({name}.c0), '15 minutes')"
+        counted = [(f"{outer}.start", "TIMESTAMP"), ("count(*)", "BIGINT")]
+        return self.select(counted, f" FROM ({inner.sql}) AS {name} GROUP BY {outer}")
+
+    def within(self, depth: int, top: bool) -> Query:
+        """Rows that are near to each other in time: a frame of time, or a join with a bound."""
+        source, scope = self.from_clause(depth, joins=False)
+        times = [name.text for name in scope if name.kind == "TIMESTAMP"]
+        other, inner = self.inner_table()
+        others = [name.text for name in inner if name.kind == "TIMESTAMP"]
+        if not times:
+            return self.plain(depth, top)
+        time, link = self.pick(times), self.writer(scope).of("INT", 1)
+        if not others or self.maybe(3):
+            frame = self.pick(
+                ["INTERVAL 5 MINUTES PRECEDING AND CURRENT ROW", "CURRENT ROW AND INTERVAL 300 SECONDS FOLLOWING"]
+            )
+            value = self.writer(scope).of("INT", 1)
+            call = f"sum({value}) OVER (PARTITION BY {link} ORDER BY {time} RANGE BETWEEN {frame})"
+            return self.select([*self.items(scope, most=2), (call, "BIGINT")], source + self.where(scope))
+        near = f"{self.pick(others)} BETWEEN {time} - INTERVAL 5 MINUTES AND {time}"
+        linked = f"{self.integer(inner)} = {link} AND {near}"
+        kind = self.pick(["JOIN", "LEFT JOIN", "LEFT SEMI JOIN", "LEFT ANTI JOIN", "EXISTS", "NOT EXISTS"])
+        if kind.endswith("EXISTS"):
+            return self.select(self.items(scope), f"{source} WHERE {kind} (SELECT 1 FROM {other} WHERE {linked})")
+        both = scope if "SEMI" in kind or "ANTI" in kind else [*scope, *inner]
+        return self.select(self.items(both), f"{source} {kind} {other} ON {linked}")
 
     def grouping_sets(self, depth: int, top: bool) -> Query:
         source, scope = self.from_clause(depth)

@@ -32,7 +32,11 @@ VALUES: dict[str, list[object]] = {
     "STRING": ["", "a", "b", "ab", "B"],
     "BOOLEAN": [True, False],
     "DATE": [dt.date(2024, 1, 1), dt.date(2024, 2, 29), dt.date(2023, 12, 31)],
-    "TIMESTAMP": [dt.datetime(2024, 1, 1, 0, 0, tzinfo=dt.UTC), dt.datetime(2024, 1, 1, 12, 30, tzinfo=dt.UTC)],
+    # Five minutes apart or nearly so: windows and sessions of minutes meet, touch and part.
+    "TIMESTAMP": [
+        dt.datetime(2024, 1, 1, tzinfo=dt.UTC) + dt.timedelta(seconds=seconds)
+        for seconds in (0, 240, 299, 300, 540, 600, 45000)
+    ],
     "ARRAY<INT>": [[], [1], [2, 3], [1, 1, None]],
     "STRUCT<x: INT, y: STRING>": [{"x": 1, "y": "a"}, {"x": 2, "y": None}],
 }

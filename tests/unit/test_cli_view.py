@@ -170,11 +170,14 @@ def test_a_wrong_app_file_is_told_with_its_line(tmp_path: Path, text: str, words
 def test_verify_shows_the_first_differences(capsys: pytest.CaptureFixture[str]) -> None:
     equal = Difference("revenue", 7, 1200)
     other = Difference("orders", 7, 3, [{"country": "DE"}], [], missing_count=4)
+    chosen = Difference("daily", 7, 30, open_columns=["latest", "users"], open_count=2)
 
-    show_differences([equal, other])
+    show_differences([equal, other, chosen])
 
     assert capsys.readouterr().out.splitlines() == [
         "revenue: 1,200 rows at tick 7, as the log gives them",
         "orders: at tick 7, 4 rows are missing and 0 are too many",
         "  missing: {'country': 'DE'}",
+        "daily: 30 rows at tick 7, as the log gives them",
+        "  in 2 of them SQL leaves open what latest, users is",
     ]

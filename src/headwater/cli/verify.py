@@ -54,6 +54,9 @@ def show_differences(found: list[Difference]) -> None:
     for each in found:
         if each.equal:
             out.print(f"{each.view}: {each.rows:,} rows at tick {each.tick}, as the log gives them", markup=False)
+            if each.open_count:
+                names = ", ".join(each.open_columns)
+                out.print(f"  in {each.open_count:,} of them SQL leaves open what {names} is", markup=False)
             continue
         out.print(
             f"{each.view}: at tick {each.tick}, {each.missing_count:,} rows are missing "

@@ -157,6 +157,13 @@ def matching(table: pa.Table, columns: Sequence[str], keys: pa.Table) -> pa.Tabl
     return table.filter(matches(table, columns, keys)) if columns else table
 
 
+def lacking(table: pa.Table, columns: Sequence[str], keys: pa.Table) -> pa.Table:
+    """The other rows: those whose ``columns`` equal no row of ``keys``."""
+    if table.num_rows == 0 or keys.num_rows == 0:
+        return table
+    return table.filter(pc.invert(matches(table, columns, keys))) if columns else table.slice(0, 0)
+
+
 def matches(table: pa.Table, columns: Sequence[str], keys: pa.Table) -> pa.Array | pa.ChunkedArray:
     """For each row whether it is one of those.
 

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import sqlglot
 from sqlglot import exp
+from sqlglot.errors import ParseError
 
 from headwater.errors import InvalidQuery
 from headwater.log.ddl import parse_ddl
 from headwater.log.home import Log
 from headwater.views.bases import BaseKind, bases_of
+from headwater.views.compiler.parse import trees
 from headwater.views.compiler.plan import WEIGHT
 from headwater.views.manifest import Manifest
 from headwater.views.native import read_range
@@ -94,7 +95,7 @@ class Contents:
         """Run a query over relations by their names."""
         from pyspark.errors import PySparkException
 
-        if any(table.args.get("version") for table in _parsed(sql).find_all(exp.Table)):
+        if any(table.args.get("version") for tree in _parsed(sql) for table in tree.find_all(exp.Table)):
             raise InvalidQuery(
                 "AS OF can be asked in a view, not in a query",
                 hint="Declare a view with this join, and query that; view.history tells a view as it was.",
@@ -120,17 +121,21 @@ def tables_in(sql: str) -> list[str]:
 
     >>> tables_in("WITH a AS (SELECT * FROM orders) SELECT * FROM a JOIN users ON true")
     ['orders', 'users']
+    >>> tables_in("SELECT count(*) FROM orders GROUP BY window(at, '1 hour')")
+    ['orders']
     """
-    tree = _parsed(sql)
-    own = {cte.alias_or_name.lower() for cte in tree.find_all(exp.CTE)}
-    names = dict.fromkeys(table.name for table in tree.find_all(exp.Table) if table.name.lower() not in own)
+    read = _parsed(sql)
+    own = {cte.alias_or_name.lower() for tree in read for cte in tree.find_all(exp.CTE)}
+    names = dict.fromkeys(
+        table.name for tree in read for table in tree.find_all(exp.Table) if table.name.lower() not in own
+    )
     return sorted(name for name in names if name)
 
 
-def _parsed(sql: str) -> exp.Expr:
+def _parsed(sql: str) -> list[exp.Expr]:
     try:
-        return sqlglot.parse_one(sql, dialect="spark")
-    except sqlglot.errors.ParseError as error:
+        return trees(sql)
+    except ParseError as error:
         found = error.errors[0] if error.errors else {}
         where = f"line {found.get('line', 1)}, column {found.get('col', 1)}"
         raise InvalidQuery(

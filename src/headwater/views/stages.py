@@ -31,6 +31,7 @@ from headwater.views.compiler.plan import (
 )  # fmt: skip
 from headwater.views.equality import expand, matching, negated, weighted
 from headwater.views.functions import RowFunctionStage
+from headwater.views.leading import leading_rows
 from headwater.views.netting import distinct, net
 from headwater.views.shapes import Shape
 from headwater.views.sources import (
@@ -291,9 +292,10 @@ class StageRun:
         if touched.count == 0:
             return Changes.nothing(self._weighted_state())
         keys = [column.name for column in stage.keys]
-        bound = {given.leaf.name: self._restricted(given, touched) for given in stage.inputs}
-        if touched.local is not None and touched.count <= sizes.LOOKUP_KEYS_MAX:
-            old = self._own_of(keys, touched.local)
+        few = touched.local is not None and touched.count <= sizes.LOOKUP_KEYS_MAX
+        old = self._own_of(keys, touched.local) if few else None
+        bound = {given.leaf.name: self._led(stage, old) or self._restricted(given, touched) for given in stage.inputs}
+        if old is not None:
             if _small(bound):
                 new = self.bench.collect(stage.sql, bound, self.shape.state)
                 return Changes.local(net(pa.concat_tables([weighted(new, 1), weighted(old, -1)])))
@@ -308,6 +310,17 @@ class StageRun:
         touched.frame(spark).createOrReplaceTempView("_touched")
         self.own.bag(spark).createOrReplaceTempView("_every")
         return self._both(new_frame, spark.sql(f"SELECT b.* FROM _every b LEFT SEMI JOIN _touched t ON {on}"))
+
+    def _led(self, stage: KeyedStage, old: pa.Table | None) -> Rows | None:
+        """What a stage of leading rows needs of its input; None when that is all rows of the touched keys."""
+        given = stage.inputs[0]
+        source = self.sources[given.leaf.relation]
+        changes = source.changed(given.leaf.columns).local if stage.leading else None
+        if old is None or changes is None or given.plain is None or source.changes.table is None:
+            return None
+        rows, bare = leading_rows(old, changes, held=stage.leading, keys=given.plain)
+        kept = Rows.of(rows)
+        return self._restricted(given, Rows.of(bare)).and_also(kept) if bare.num_rows else kept
 
     def _touched(self, stage: KeyedStage) -> Rows:
         """The distinct keys of everything that changed."""

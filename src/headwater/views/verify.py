@@ -3,7 +3,10 @@
 What it is: runs each view's query over its inputs as the log has them at the manifest's frontier, and compares the
 answer with the view's state, as bags.
 Invariants: none of a view's state is used for the answer, and of its inputs' only where retention has taken rows from
-the log, or compaction versions; doubles are compared to rounding, everything else exactly.
+the log, or compaction versions, or where SQL leaves the input's values open; doubles are compared to rounding,
+everything else exactly.
+A value that SQL leaves open (a sketch, ``first``, ``max_by`` with ties) may be another one when rows come in another
+order. Where nothing else tells two rows apart they are counted as open, not as different; lists are compared as bags.
 Not here: mending (``headwater view rebuild``).
 Read next: ``reading.py``.
 """
@@ -18,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headwater.views.compiler.closing import CLOSES
+from headwater.views.compiler.openness import Open, open_columns
 from headwater.views.compiler.plan import TimedStage, ViewPlan
 from headwater.views.reading import Contents
 from headwater.views.sources import netted, repeated
@@ -42,6 +46,8 @@ class Difference:
     surplus: list[dict[str, Any]] = field(default_factory=list)  # in the view, not in the answer
     missing_count: int = 0
     surplus_count: int = 0
+    open_columns: list[str] = field(default_factory=list)  # whose values SQL leaves open
+    open_count: int = 0  # rows that differ in those alone
 
     @property
     def equal(self) -> bool:
@@ -57,9 +63,16 @@ def verify(prepared: Prepared, contents: Contents, names: Sequence[str]) -> list
         for given in view.plan.reads:
             if given not in answers:
                 answers[given] = _input(given, contents)
-        answers[name] = _computed(view, contents, answers)
-        if name in names and name in contents.manifest.views:
-            found.append(_compared(name, answers[name], contents, _since(view, contents)))
+        answers[name] = _unmarked(_computed(view, contents, answers))
+        if name not in contents.manifest.views:
+            continue
+        left_open = open_columns(view.plan.query or view.plan.sql) if view.declared.function is None else {}
+        if name in names:
+            found.append(_compared(name, answers[name], contents, left_open, _since(view, contents)))
+        if view.plan.inner:
+            answers[name] = answers[name].drop(CLOSES)
+        if left_open:  # who reads it is held against the values that were chosen
+            answers[name] = contents.frame(name)
     return found
 
 
@@ -96,14 +109,22 @@ def _in_time(name: str, view: Any, contents: Contents, rows: Any) -> Any:
                  and stage.source.relation == name), None)  # fmt: skip
     if late is None or late.name not in contents.manifest.relations:
         return rows
-    left_out = contents.weighted(late.name).selectExpr(
-        *(f"`{column}`" for column in rows.columns), "-_weight AS _weight"
-    )
-    both = rows.selectExpr(*(f"`{column}`" for column in rows.columns), "1L AS _weight").unionByName(left_out)
+    columns = [f"`{column}`" for column in rows.columns]
+    left_out = contents.weighted(late.name).selectExpr(*columns, "-_weight AS _weight")
+    both = rows.selectExpr(*columns, "1L AS _weight").unionByName(left_out)
     return repeated(netted(both, rows.columns), rows.columns)
 
 
-def _compared(name: str, answer: Any, contents: Contents, since_us: int | None) -> Difference:
+def _unmarked(answer: Any) -> Any:
+    """A session's column has a mark by which Spark would merge it again; what is stored has none."""
+    from pyspark.sql import functions as f
+
+    return answer.select(*(f.col(f"`{name.replace('`', '``')}`").alias(name, metadata={}) for name in answer.columns))
+
+
+def _compared(
+    name: str, answer: Any, contents: Contents, left_open: dict[str, Open], since_us: int | None
+) -> Difference:
     state = contents.frame(name)
     if since_us is not None:  # older rows are final, and what they were computed from is there no more
         newer = f"{CLOSES} IS NULL OR {CLOSES} > timestamp_micros({since_us})"
@@ -121,8 +142,18 @@ def _compared(name: str, answer: Any, contents: Contents, since_us: int | None) 
         surplus = state.exceptAll(answer).limit(COMPARED_MAX).toArrow()
         gone, extra = without_rounding(missing, surplus)
         count = state.count()
-    tick = contents.manifest.tick
-    return Difference(name, tick, count, gone[:SHOWN_MAX], extra[:SHOWN_MAX], len(gone), len(extra))
+    gone, extra, chosen = without_open(gone, extra, left_open) if left_open else (gone, extra, 0)
+    return Difference(
+        name,
+        contents.manifest.tick,
+        count,
+        gone[:SHOWN_MAX],
+        extra[:SHOWN_MAX],
+        len(gone),
+        len(extra),
+        sorted(left_open),
+        chosen,
+    )
 
 
 def without_rounding(one: pa.Table, other: pa.Table) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -143,6 +174,45 @@ def without_rounding(one: pa.Table, other: pa.Table) -> tuple[list[dict[str, Any
         else:
             del candidates[match]
     return missing, [row for rows in groups.values() for row in rows]
+
+
+def without_open(
+    missing: list[dict[str, Any]], surplus: list[dict[str, Any]], left_open: dict[str, Open]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], int]:
+    """The rows of each that differ in more than what is open, and how many pairs differ in a value that is open.
+
+    >>> without_open([{"k": 1, "s": b"a"}], [{"k": 1, "s": b"b"}, {"k": 2, "s": b"c"}], {"s": Open.VALUE})
+    ([], [{'k': 2, 's': b'c'}], 1)
+    """
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in surplus:
+        groups.setdefault(_exact(_determined(row, left_open)), []).append(row)
+    gone, chosen = [], 0
+    for row in missing:
+        candidates = groups.get(_exact(_determined(row, left_open)), [])
+        match = next((place for place, found in enumerate(candidates) if _alike(row, found, left_open)), None)
+        if match is None:
+            gone.append(row)
+            continue
+        found = candidates.pop(match)
+        chosen += any(kind is Open.VALUE and not _near(row[name], found[name]) for name, kind in left_open.items())
+    return gone, [row for rows in groups.values() for row in rows], chosen
+
+
+def _determined(row: dict[str, Any], left_open: dict[str, Open]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in left_open}
+
+
+def _alike(one: dict[str, Any], other: dict[str, Any], left_open: dict[str, Open]) -> bool:
+    for name, value in one.items():
+        kind, another = left_open.get(name), other[name]
+        if kind is None and not _near(value, another):
+            return False
+        if kind is not None and (value is None) != (another is None):
+            return False
+        if kind is Open.BAG and value is not None and not _near(sorted(value, key=repr), sorted(another, key=repr)):
+            return False
+    return True
 
 
 def _exact(value: Any) -> str:

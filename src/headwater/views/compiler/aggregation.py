@@ -37,6 +37,7 @@ from headwater.views.compiler.grouping import expand_distinct, expand_sets, grou
 from headwater.views.compiler.keyed import keyed, keyed_input
 from headwater.views.compiler.plan import Column
 from headwater.views.compiler.refusal import refuse
+from headwater.views.compiler.time_windows import CALLS, is_call, is_session
 
 WRAPPERS = (exp.Filter, exp.IgnoreNulls, exp.RespectNulls, exp.WithinGroup)
 
@@ -73,11 +74,17 @@ def _others(window: exp.Window) -> Iterator[Node]:
 def aggregate(block: Block) -> None:
     """Replace GROUP BY and aggregates by a stage."""
     groups, sets = group_expressions(block.rest, aggregates)
+    session = next(iter(filter(is_session, groups)), None)
     if sets is not None:
+        if session is not None:
+            raise Unsupported("several sets of groups with session_window")
         groups = expand_sets(block, groups, sets)
     calls = _distinct_calls(block.rest)
     if any(map(has_subquery, (*groups, *calls))):
         raise Unsupported("a subquery inside an aggregate or a group")
+    if session is not None:  # told by all rows of the other groups
+        _read_from(block, _by_group(block, groups, calls, session), groups, calls)
+        return
     if expand_distinct(block, groups, calls, aggregate=aggregate, accumulates=_accumulates):
         groups, calls = group_expressions(block.rest, aggregates)[0], _distinct_calls(block.rest)
     flow = _accumulate(block, groups, calls) or _by_group(block, groups, calls)
@@ -164,6 +171,7 @@ def accumulated(
         what=what,
         columns=typed,
         key=tuple(f"g__{place}" for place in range(len(groups))),
+        spans=_spans(groups),
         flow=flow,
         groups=tuple(Column(f"_g{place}", typed[place].type) for place in range(len(groups))),
         accumulators=tuple(kept),
@@ -194,25 +202,39 @@ def to_select(product: Product) -> exp.Select:
     return query
 
 
-def _by_group(block: Block, groups: list[Node], calls: list[Node]) -> Flow:
-    """A stage keyed by the groups: the touched groups are aggregated anew."""
+def _by_group(block: Block, groups: list[Node], calls: list[Node], session: Node | None = None) -> Flow:
+    """A stage keyed by the groups: the touched groups are aggregated anew. With a session among the groups, a stage
+    keyed by the others: a row may lengthen, join or divide any session of its key."""
     workshop = block.workshop
-    pairs = list(dict.fromkeys((found.table, found.name) for call in calls for found in columns(call)))
+    within = calls if session is None else [*calls, session]
+    pairs = list(dict.fromkeys((found.table, found.name) for part in within for found in columns(part)))
     names = output_names(pairs)
-    outputs: dict[str, Node] = {f"g__{place}": group for place, group in enumerate(groups)}
+    outputs: dict[str, Node] = {f"g__{place}": group for place, group in enumerate(groups) if group is not session}
+    keys = tuple(outputs)
     outputs |= {names[pair]: column(*pair) for pair in pairs}
     if not outputs:
         raise Unsupported("an aggregate over no column")
     alias = workshop.fresh("rows")
-    keys = tuple(f"g__{place}" for place in range(len(groups)))
     given = keyed_input(workshop, block.product(outputs), alias, keys)
-    select = exp.Select(expressions=[named(column(alias, key), key) for key in keys])
+    change = renaming(alias, names)
+    select, by = exp.Select(), exp.Group()
+    for place, group in enumerate(groups):
+        part = substitute(group, change) if group is session else column(alias, f"g__{place}")
+        select.append("expressions", named(part, f"g__{place}"))
+        by.append("expressions", part.copy())
     for place, call in enumerate(calls):
-        select.append("expressions", named(substitute(call, renaming(alias, names)), f"a__{place}"))
+        select.append("expressions", named(substitute(call, change), f"a__{place}"))
     select.set("from_", exp.From(this=given.source))
     if groups:
-        select.set("group", exp.Group(expressions=[column(alias, key) for key in keys]))
-    return keyed(workshop, select, [column(alias, key) for key in keys], [given], what=_what(groups, calls), key=keys)
+        select.set("group", by)
+    unique = tuple(f"g__{place}" for place in range(len(groups)))
+    key_columns: list[Node] = [column(alias, key) for key in keys]
+    what = _what(groups, calls)
+    return keyed(workshop, select, key_columns, [given], what=what, key=unique, spans=_spans(groups))
+
+
+def _spans(groups: list[Node]) -> tuple[str, ...]:
+    return tuple(f"g__{place}" for place, group in enumerate(groups) if is_call(group, *CALLS))
 
 
 def _read_from(block: Block, flow: Flow, groups: list[Node], calls: list[Node]) -> None:

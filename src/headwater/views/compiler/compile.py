@@ -35,6 +35,7 @@ from headwater.views.compiler.parse import Parsed, parse
 from headwater.views.compiler.plan import Column, Content, Kind, Leaf, Relation, Stage, ViewPlan, WholeStage
 from headwater.views.compiler.query import absorbed, compile_query
 from headwater.views.compiler.render import Renderer
+from headwater.views.compiler.time_windows import check_regrouping
 from headwater.views.compiler.uniqueness import unique_outputs
 
 
@@ -75,6 +76,7 @@ def compile_view(
         return _opaque(name, sql, parsed, reads, workshop)
     settled = settle(parsed.query, relations, sql)
     try:
+        check_regrouping(settled.query)
         flow = _named(compile_query(workshop, settled.query), settled.names)
         last = _last(workshop, flow)
         stages = _assemble(name, workshop, last)

@@ -49,17 +49,25 @@ class Draft:
     append_only: bool = False
     # Of a table's versions: the key and the beginning. Of one key at most one counts at a moment that is not before it.
     one_at: tuple[str, ...] | None = None
+    spans: tuple[str, ...] = ()  # those of the key that are windows of time: the start, or the end, tells them apart
 
     def absorb(self, alias: str, outputs: Mapping[str, Node], conditions: tuple[Node, ...]) -> None:
         """Take a projection and a filter over this stage into the stage itself."""
         raise NotImplementedError
 
-    def renamed_key(self, outputs: Mapping[str, Node]) -> tuple[str, ...] | None:
-        """The key under a projection; None when a part of it is projected away."""
-        if self.key is None:
-            return None
-        new = {value.name: name for name, value in reversed(list(outputs.items())) if isinstance(value, exp.Column)}
-        return tuple(new[part] for part in self.key) if all(part in new for part in self.key) else None
+    def rename_key(self, outputs: Mapping[str, Node]) -> None:
+        """Take the key through a projection; it is not known any more when a part of it is projected away."""
+        new: dict[str, str] = {}
+        for name, value in outputs.items():
+            if isinstance(value, exp.Column):
+                new.setdefault(value.name, name)
+        for name, value in outputs.items():
+            if isinstance(value, exp.Dot) and isinstance(value.this, exp.Column) and value.this.name in self.spans:
+                new.setdefault(value.this.name, name)
+        whole = {value.name for value in outputs.values() if isinstance(value, exp.Column)}
+        self.spans = tuple(new[part] for part in self.spans if part in whole)
+        if self.key is not None:
+            self.key = tuple(new[part] for part in self.key) if all(part in new for part in self.key) else None
 
 
 @dataclass(eq=False)
@@ -81,7 +89,7 @@ class AccumulateDraft(Draft):
     one_row: bool = False
 
     def absorb(self, alias: str, outputs: Mapping[str, Node], conditions: tuple[Node, ...]) -> None:
-        self.key = self.renamed_key(outputs)
+        self.rename_key(outputs)
 
         def final(mention: exp.Column) -> Node | None:
             return self.outputs[mention.name] if mention.table == alias else None
@@ -100,7 +108,7 @@ class KeyedDraft(Draft):
     depth: int = 0
 
     def absorb(self, alias: str, outputs: Mapping[str, Node], conditions: tuple[Node, ...]) -> None:
-        self.key = self.renamed_key(outputs)
+        self.rename_key(outputs)
         if any(outputs.get(name) != column(alias, name) for name in self.one_at or ()):
             self.one_at = None
         plain = not conditions and all(isinstance(output, exp.Column) for output in outputs.values())

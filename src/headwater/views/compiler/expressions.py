@@ -107,8 +107,8 @@ def has_subquery(expression: Node) -> bool:
 
 
 def has_time_window(expression: Node) -> bool:
-    """Whether window(at, …) is called, of which Spark makes as many rows as there are windows."""
-    return any(call.name.lower() == "window" for call in expression.find_all(exp.Anonymous))
+    """Whether window(at, …) is called, of which Spark makes as many rows as there are windows; or session_window."""
+    return any(call.name.lower() in ("window", "session_window") for call in expression.find_all(exp.Anonymous))
 
 
 def enclosed(expression: Node) -> Node:

@@ -86,6 +86,7 @@ def keyed(
     *,
     what: str,
     key: tuple[str, ...] | None,
+    spans: tuple[str, ...] = (),
 ) -> Product:
     """A keyed stage; ``select`` gives its columns, ``keys`` are the key in terms of its sources."""
     names = [projection.alias for projection in select.expressions]
@@ -97,6 +98,7 @@ def keyed(
         what=what,
         columns=found[: len(names)],
         key=key,
+        spans=spans,
         query=select,
         keys=found[len(names) :],
         inputs={leaf: given for each in inputs for leaf, given in each.keys.items()} if keys else {},

@@ -25,6 +25,8 @@ from headwater.views.compiler.as_of import VERSIONS, check_moments, is_as_of, wr
 from headwater.views.compiler.expressions import Node, output_name
 from headwater.views.compiler.plan import Relation
 from headwater.views.compiler.refusal import circle, closest, refuse
+from headwater.views.compiler.session_distinct import write_out_sets
+from headwater.views.compiler.time_windows import CALLS, is_call, name_again, write_out_names, write_out_times
 
 TYPED = "typed"  # the key in an alias's meta under which the user's spelling travels
 
@@ -77,9 +79,10 @@ def settle(query: exp.Query, relations: Mapping[str, Relation], sql: str) -> Qua
         _explain(query, relations, sql, str(error))
     _check_columns(query, relations, sql)
     check_moments(query, sql)
+    query = write_out_sets(write_out_times(query, relations), sql)
     names = _output_names(query, relations, sql)
     written_out(query, relations)
-    shown = query.copy()
+    shown = name_again(query.copy())
     select = _first_select(shown)
     for name, projection in zip(names, select.expressions if select else (), strict=True):
         projection.set("alias", exp.to_identifier(name, quoted=True))
@@ -118,26 +121,16 @@ def _name_outputs(query: exp.Query, sql: str) -> None:
                 name = projection.name if isinstance(projection, exp.Column) else projection.expression.name
                 projection = exp.Alias(this=projection, alias=exp.to_identifier(name))
                 projection.args["alias"].meta[TYPED] = name
+            elif is_call(projection, *CALLS):  # as Spark names them
+                projection = exp.Alias(this=projection, alias=exp.to_identifier(projection.name.lower()))
+                projection.args["alias"].meta[TYPED] = projection.alias
             elif not projection.is_star:
                 if select is top:
                     refuse(sql, projection, f"column {place + 1} has no name", "Name it: … AS name.")
                 projection = exp.Alias(this=projection, alias=exp.to_identifier(f"column__{place + 1}"))
             projections.append(projection)
         select.set("expressions", projections)
-        _window_columns(select)
-
-
-def _window_columns(select: exp.Select) -> None:
-    """``window.start`` beside GROUP BY window(…): Spark calls the group's column ``window``."""
-    group = select.args.get("group")
-    calls = [call for call in (group.find_all(exp.Anonymous) if group else []) if call.name.lower() == "window"]
-    if len(calls) != 1:
-        return
-    for mention in list(select.find_all(exp.Column)):
-        if mention.table.lower() == "window":
-            mention.replace(exp.Dot(this=calls[0].copy(), expression=mention.this.copy()))
-        elif mention.name.lower() == "window" and not mention.table:
-            mention.replace(calls[0].copy())
+        write_out_names(select, {source.alias_or_name.lower() for source in _sources_of(select)})
 
 
 def _check_columns(query: exp.Query, relations: Mapping[str, Relation], sql: str) -> None:

@@ -40,7 +40,7 @@ class Parsed:
 
 def parse(sql: str) -> Parsed:
     """The tree of a view's SQL."""
-    query = _statement(sql)
+    query = statement(sql)
     parsed = Parsed(tree=query.copy(), query=query)
     parsed.opaque = _why_opaque(query)
     if parsed.opaque is None:
@@ -52,14 +52,20 @@ def parse(sql: str) -> Parsed:
     return parsed
 
 
-def _statement(sql: str) -> exp.Query:
+def trees(sql: str) -> list[Node]:
+    """What the parser makes of a text in Spark's SQL."""
+    tokens = Spark().tokenize(sql)
+    for token, following in pairwise(tokens):
+        # window(at, '1 minute') is a function; WINDOW w AS (…) is a clause, and has no bracket behind the word.
+        if token.token_type == TokenType.WINDOW and following.token_type == TokenType.L_PAREN:
+            token.token_type = TokenType.VAR
+    return [found for found in Spark().parser().parse(tokens, sql) if found is not None]
+
+
+def statement(sql: str) -> exp.Query:
+    """The one query of a text, as the parser gives it."""
     try:
-        tokens = Spark().tokenize(sql)
-        for token, following in pairwise(tokens):
-            # window(at, '1 minute') is a function; WINDOW w AS (…) is a clause, and has no bracket behind the word.
-            if token.token_type == TokenType.WINDOW and following.token_type == TokenType.L_PAREN:
-                token.token_type = TokenType.VAR
-        statements = [found for found in Spark().parser().parse(tokens, sql) if found is not None]
+        statements = trees(sql)
     except SqlglotError as error:
         syntax_error(sql, error)
     if not statements:
@@ -89,9 +95,6 @@ def _why_opaque(query: exp.Query) -> str | None:
         return "LATERAL without names for its columns is computed as one piece"
     if any(found.args.get("recursive") for found in query.find_all(exp.With)):
         return "a recursive query is computed as one piece"
-    for call in query.find_all(exp.Anonymous):
-        if call.name.lower() == "session_window":
-            return "session_window is computed as one piece"
     return None
 
 

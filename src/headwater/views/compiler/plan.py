@@ -185,11 +185,15 @@ class KeyedStage(Stage):
     1. touched = the distinct keys of the changes of all inputs (nulls are keys like others);
     2. ``sql`` over the inputs, each restricted to the rows after the tick whose keys are touched (compared with <=>);
     The stage's changes: the rows of ``sql`` with +1, the old state rows of the touched keys with -1, netted.
+
+    With ``leading`` columns the stage keeps the first rows of each key (``leading.py``): for a touched key of which no
+    row of the state left the input, the old state rows and the rows that came may be bound in step 2 instead.
     """
 
     inputs: tuple[KeyedInput, ...] = ()
     keys: tuple[Column, ...] = ()  # _k0, _k1, …
     sql: str = ""
+    leading: tuple[str, ...] = ()  # for each column of the one leaf the state column that holds it
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:

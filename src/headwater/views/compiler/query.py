@@ -14,16 +14,18 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from headwater.views.compiler.aggregation import aggregate, distinct, is_grouped
+from headwater.views.compiler.aggregation import aggregate, aggregates, distinct, is_grouped
 from headwater.views.compiler.as_of import ONE_AT
 from headwater.views.compiler.block import REST, Block
 from headwater.views.compiler.drafts import FlowDraft, Unsupported, Workshop
 from headwater.views.compiler.expressions import Node, column, conjuncts, output_name, outside, sources, unaliased
 from headwater.views.compiler.flow import Flow, Mention, Product, Rows, Source
+from headwater.views.compiler.grouping import group_expressions
 from headwater.views.compiler.joining import join
 from headwater.views.compiler.keyed import first_rows, is_row_wise, whole_query
 from headwater.views.compiler.sets import compile_set_operation
 from headwater.views.compiler.subqueries import filter_by_subqueries, project_subqueries
+from headwater.views.compiler.time_windows import check_sessions
 from headwater.views.compiler.windows import has_windows, windows
 
 
@@ -48,6 +50,7 @@ def _select(workshop: Workshop, query: exp.Select) -> Flow:
     names = [output_name(projection) for projection in query.expressions]
     if len(set(names)) < len(names):
         raise Unsupported("two columns have one name")
+    check_sessions(query, group_expressions(query, aggregates)[0])
     rest = exp.Select(**{part: query.args[part] for part in REST if query.args.get(part)}).copy()
     block = Block(workshop, rest)
     where = query.args.get("where")

@@ -17,6 +17,7 @@ from sqlglot import exp
 from headwater.views.compiler.drafts import AccumulateDraft, Draft, FlowDraft, KeyedDraft, Workshop
 from headwater.views.compiler.expressions import Node, bare, column, conjunction, named, table
 from headwater.views.compiler.flow import Flow, Link, constant, leaves, links, only, to_query, used
+from headwater.views.compiler.leading import leading_columns
 from headwater.views.compiler.plan import (
     AccumulateStage,
     Column,
@@ -166,7 +167,15 @@ class Renderer:
             inputs=tuple(inputs),
             keys=draft.keys,
             sql=sql,
+            leading=self._leading(draft, inputs),
         )
+
+    def _leading(self, draft: KeyedDraft, inputs: list[KeyedInput]) -> tuple[str, ...]:
+        if len(inputs) != 1 or inputs[0].plain is None:
+            return ()
+        (mention,) = _tables(draft.query)
+        wanted = [name.lower() for name in inputs[0].leaf.columns]
+        return leading_columns(draft.query, mention.alias_or_name, wanted)
 
     def _relation(self, relation: str) -> str:
         return self.names[relation] if relation in self.names else self.workshop.relations[relation].name

@@ -25,6 +25,7 @@ from headwater.views.compiler.expressions import (
 )
 from headwater.views.compiler.flow import Mention, Product
 from headwater.views.compiler.keyed import is_row_wise, keyed, keyed_input
+from headwater.views.compiler.uniqueness import unique_outputs
 
 
 def has_windows(select: exp.Select) -> bool:
@@ -66,7 +67,9 @@ def windows(block: Block) -> None:
         select.append("expressions", named(substitute(call, change), f"w__{place}"))
     select.set("from_", exp.From(this=given.source))
     what = _what(block, calls, partitions)
-    flow = keyed(workshop, select, [column(alias, key) for key in keys], [given], what=what, key=None)
+    # A row stays a row: what tells the rows apart tells the results apart.
+    unique = unique_outputs(workshop, block.product({names[pair]: column(*pair) for pair in pairs}))
+    flow = keyed(workshop, select, [column(alias, key) for key in keys], [given], what=what, key=unique)
     _read_from(block, flow, names, calls)
 
 

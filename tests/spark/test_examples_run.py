@@ -1,0 +1,101 @@
+"""The examples do what they say: rows come, change and leave, and the views follow."""
+
+from __future__ import annotations
+
+import datetime as dt
+import runpy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+NOON = dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)
+
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+
+def minutes(count: float) -> dt.datetime:
+    return NOON + dt.timedelta(minutes=count)
+
+
+@contextmanager
+def example(name: str, home: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    """What the file declares; every view is verified at the end."""
+    monkeypatch.setenv(home, str(folder))
+    found = runpy.run_path(str(EXAMPLES / f"{name}.py"))
+    with found["app"] as app:
+        yield found
+        assert all(each.equal for each in app.operation.verify())
+
+
+def test_a_timeline_follows_posts_deletes_follows_and_unfollows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with example("home_timeline", "TIMELINE_HOME", tmp_path, monkeypatch) as made:
+        app, posts, follows = made["app"], made["posts"], made["follows"]
+        follows.upsert([{"follower": 1, "followee": 2}, {"follower": 1, "followee": 3}, {"follower": 4, "followee": 2}])
+        posts.upsert([{"id": n, "author": 2 + n % 2, "text": f"post {n}", "at": minutes(n)} for n in range(120)])
+        app.tick()
+        assert [row["id"] for row in newest(app, 1)] == list(range(119, 69, -1))
+        assert [row["id"] for row in newest(app, 4)] == list(range(118, 18, -2))
+
+        posts.delete([{"id": 118}])
+        follows.delete([{"follower": 1, "followee": 3}])
+        app.tick()
+        assert [row["id"] for row in newest(app, 1)] == list(range(116, 16, -2))
+        assert newest(app, 4) == [{**row, "follower": 4} for row in newest(app, 1)]
+        assert app.view("reach").get(2) == [{"author": 2, "followers": 2}]
+
+
+def newest(app: Any, follower: int) -> list[dict[str, Any]]:
+    return sorted(app.view("timeline").get(follower=follower), key=lambda row: row["place"])
+
+
+def test_a_click_through_rate_is_corrected_by_late_clicks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with example("click_through_rate", "SEARCH_HOME", tmp_path, monkeypatch) as made:
+        app, searches, clicks = made["app"], made["searches"], made["clicks"]
+        clicks.append([{"search_id": 1, "page": "/a", "at": minutes(5)}])  # before its search is known
+        searches.append([{"id": n, "query": "hats", "at": minutes(n)} for n in (1, 2)])
+        app.tick()
+        assert [row["rate"] for row in app.view("click_through").get(query="hats")] == [0.5]
+
+        clicks.append([{"search_id": 2, "page": "/b", "at": minutes(at)} for at in (62.5, 30, 31)])
+        app.tick()
+        assert [row["rate"] for row in app.view("click_through").get(query="hats")] == [1.0]
+        assert app.view("unanswered").get(query="hats") == []
+
+        searches.delete([{"id": 1}])
+        searches.append([{"id": 2, "query": "hats", "at": minutes(32)}])  # corrected: only the click of 62.5 counts
+        app.tick()
+        (answer,) = app.view("answered").get(id=2)
+        assert answer["clicked"] == minutes(62.5)
+
+
+def test_a_late_visit_makes_one_session_of_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with example("sessions", "VISITS_HOME", tmp_path, monkeypatch) as made:
+        app, visits = made["app"], made["visits"]
+        visits.append(
+            [{"user_id": 1, "page": page, "at": minutes(at)} for page, at in (("/", 0), ("/a", 10), ("/b", 50))]
+        )
+        visits.append([{"user_id": 2, "page": "/", "at": minutes(0)}])
+        app.tick()
+        assert [(row["begins"], row["visits"]) for row in sorted_sessions(app, 1)] == [
+            (minutes(0), 2),
+            (minutes(50), 1),
+        ]
+
+        visits.append([{"user_id": 1, "page": "/a", "at": minutes(30)}])
+        app.tick()
+        (session,) = sorted_sessions(app, 1)
+        assert (session["visits"], session["pages"], session["entered"], session["left"]) == (4, 3, "/", "/b")
+        (hour,) = app.view("hours").get(hour=NOON)
+        assert (hour["sessions"], hour["visits"], hour["bounced"]) == (2, 2.5, 0.5)
+        assert [row["sessions"] for row in app.view("entrances").get(page="/")] == [2]
+
+
+def sorted_sessions(app: Any, user: int) -> list[dict[str, Any]]:
+    return sorted(app.view("sessions").get(user_id=user), key=lambda row: row["begins"])
