@@ -17,9 +17,9 @@ posts = app.table("posts", "id BIGINT, author BIGINT, text STRING, at TIMESTAMP"
 follows = app.table("follows", "follower BIGINT, followee BIGINT", key=["follower", "followee"])
 
 app.view(
-    "timeline",
+    "timeline",  # without the place: a new post would change it in all rows of a timeline; readers order by at
     """
-    SELECT follower, place, id, author, text, at FROM (
+    SELECT follower, id, author, text, at FROM (
         SELECT f.follower, p.id, p.author, p.text, p.at,
                row_number() OVER (PARTITION BY f.follower ORDER BY p.at DESC, p.id DESC) AS place
         FROM follows f JOIN posts p ON p.author = f.followee)

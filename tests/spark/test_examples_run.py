@@ -52,7 +52,7 @@ def test_a_timeline_follows_posts_deletes_follows_and_unfollows(
 
 
 def newest(app: Any, follower: int) -> list[dict[str, Any]]:
-    return sorted(app.view("timeline").get(follower=follower), key=lambda row: row["place"])
+    return sorted(app.view("timeline").get(follower=follower), key=lambda row: row["at"], reverse=True)
 
 
 def test_a_click_through_rate_is_corrected_by_late_clicks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
