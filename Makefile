@@ -10,7 +10,7 @@ ARGS ?=
 RUN = PYSPARK_PYTHON="$$PWD/.venv/bin/python" PYSPARK_DRIVER_PYTHON="$$PWD/.venv/bin/python"
 TESTS = tests src/headwater --doctest-modules
 
-.PHONY: help demo test check bench bench-log bench-source bench-views bench-timeline bench-state clean
+.PHONY: help demo test check bench bench-log bench-source bench-views bench-time bench-timeline bench-state clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -32,7 +32,7 @@ check: .venv/.ready  ## format, lint, types, then all tests
 	@.venv/bin/python -m mypy
 	@$(MAKE) --no-print-directory test
 
-bench: bench-log bench-source bench-views bench-timeline  ## every benchmark
+bench: bench-log bench-source bench-views bench-time bench-timeline bench-state  ## every benchmark
 
 bench-log: .venv/.ready  ## the log beside SQLite, Redis, NATS and Kafka, in one run
 	@bash bench/setup.sh
@@ -50,6 +50,10 @@ bench-state: .venv/.ready  ## a day of events under a horizon of ten minutes: st
 
 bench-timeline: .venv/.ready  ## the home timeline at 10 000 users; ARGS="--ticks 10" for a part
 	@$(RUN) .venv/bin/python -m bench.timeline_bench $(ARGS)
+
+bench-time: .venv/.ready  ## windows by event time beside Structured Streaming, Flink SQL and Pathway; ARGS="--quick"
+	@bash bench/views/setup.sh
+	@$(RUN) .venv/bin/python -m bench.time_bench $(ARGS)
 
 clean:  ## remove .venv, .tools and caches; results in bench/out stay
 	rm -rf .venv .tools .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist spark-warehouse metastore_db derby.log

@@ -11,20 +11,12 @@ Read next: ``bench/views/scale.py``.
 from __future__ import annotations
 
 import argparse
-import multiprocessing
-import os
 import sys
-import tempfile
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
-from bench.views.scale import Lines, Scale
+from bench.parts import in_own_process, show
+from bench.views.scale import Scale
 from headwater.bench import report
 from headwater.bench.report import Measurement
 
@@ -59,50 +51,14 @@ def main() -> None:
     found: list[Measurement] = []
     failed = False
     for name in arguments.parts or PARTS:
-        lines, error = in_own_process(name, scale, arguments.directory)
+        lines, error = in_own_process(PARTS[name], scale, arguments.directory)
         failed |= error is not None
         if error is not None:
             lines.missing(name, error)
-        show(name, lines)
+        show(name, lines.measurements)
         found += [replace(line, name=f"{name}: {line.name}") for line in lines.measurements]
         report.write(found, OUT)
     sys.exit(1 if failed else 0)
-
-
-def in_own_process(name: str, scale: Scale, directory: Path | None) -> tuple[Lines, str | None]:
-    """A part's lines; or none, and why."""
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(max_workers=1, mp_context=context) as pool:
-        try:
-            return pool.submit(run_part, name, scale, directory).result(), None
-        except Exception as error:
-            return Lines(), f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-
-
-def run_part(name: str, scale: Scale, directory: Path | None) -> Lines:
-    """Run in the part's own process."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    module, function = PARTS[name]
-    measure: Callable[[Scale, Path], Lines] = getattr(import_module(module), function)
-    with tempfile.TemporaryDirectory(prefix=f"headwater-bench-{name}-", dir=directory) as folder:
-        return measure(scale, Path(folder))
-
-
-def show(name: str, lines: Lines) -> None:
-    """Print a part's table for people."""
-    table = Table(title=name, title_justify="left")
-    table.add_column("what")
-    table.add_column("value", justify="right")
-    table.add_column("unit")
-    table.add_column("bar", justify="right")
-    table.add_column("holds")
-    for line in lines.measurements:
-        value = "–" if line.value is None else f"{line.value:,}"
-        bar = "" if line.bar is None else f"{line.bar:g}"
-        table.add_row(
-            line.name, value, line.unit, bar, {True: "[green]yes", False: "[bold red]no", None: ""}[line.holds]
-        )
-    Console().print(table)
 
 
 if __name__ == "__main__":

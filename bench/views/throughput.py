@@ -119,6 +119,11 @@ def fill(topic: hw.Topic, events: int) -> None:
         amounts = random.integers(4, 4_000, len(numbers)) * 0.25
         at = pa.array(START_US + numbers * 1_000).cast(pa.timestamp("us", tz="UTC"))
         topic.append(pa.table({"order_id": numbers, "amount": amounts, "at": at}))
+    seal(topic)
+
+
+def seal(topic: hw.Topic) -> None:
+    """All that a topic holds, into sealed files."""
     deadline = time.monotonic() + SEALING_SECONDS_MAX
     for number, end in topic.end_offsets().items():
         topic.partition(number).roll()

@@ -1,0 +1,63 @@
+"""A benchmark's parts: each in a process of its own, and the table of what it found.
+
+What it is: ``in_own_process``, which ``views_bench.py`` and ``time_bench.py`` share, and ``show``.
+Invariants: each part starts with a fresh Python, hence a fresh JVM, so that none profits or suffers from the one
+before; a part that fails gives its reason instead of lines. Its folder goes away with it.
+Not here: what is measured (``bench/views/``, ``bench/time/``).
+Read next: ``views_bench.py``.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.views.scale import Lines
+from headwater.bench.report import Measurement
+
+
+def in_own_process(place: tuple[str, str], scale: Any, directory: Path | None) -> tuple[Lines, str | None]:
+    """The lines of the function at ``place`` (its module and name); or none, and why."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(max_workers=1, mp_context=context) as pool:
+        try:
+            return pool.submit(run_part, place, scale, directory).result(), None
+        except Exception as error:
+            return Lines(), f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+
+
+def run_part(place: tuple[str, str], scale: Any, directory: Path | None) -> Lines:
+    """Run in the part's own process."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    module, function = place
+    measure: Callable[[Any, Path], Lines] = getattr(import_module(module), function)
+    name = module.rpartition(".")[2]
+    with tempfile.TemporaryDirectory(prefix=f"headwater-bench-{name}-", dir=directory) as folder:
+        return measure(scale, Path(folder))
+
+
+def show(name: str, measurements: Sequence[Measurement]) -> None:
+    """Print a part's table for people."""
+    table = Table(title=name, title_justify="left")
+    table.add_column("what")
+    table.add_column("value", justify="right")
+    table.add_column("unit")
+    table.add_column("bar", justify="right")
+    table.add_column("holds")
+    for line in measurements:
+        value = "–" if line.value is None else f"{line.value:,}"
+        bar = "" if line.bar is None else f"{line.bar:g}"
+        table.add_row(
+            line.name, value, line.unit, bar, {True: "[green]yes", False: "[bold red]no", None: ""}[line.holds]
+        )
+    Console().print(table)

@@ -1,0 +1,81 @@
+"""Our side: a topic that nobody has read yet, into sums by minute and country; and plain Spark over the same files.
+
+What it is: the events are appended through the log and sealed, as they would be. One view after the other is filled
+from them: the clock starts when everything waits in the log and stops when the view is served. Beside it stands the
+limit: ``spark.read.parquet(...).groupBy(window)`` over the very same sealed files.
+Invariants: the first view of each kind and the first plain query warm up and are not counted; a view is compiled
+before the clock starts; every group of every answer is checked.
+Not here: the peers (``streaming.py``, ``peers/``).
+Read next: ``streaming.py``.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from pathlib import Path
+
+import headwater as hw
+from bench.time.events import DDL, LATE_MS_MAX, Answer, Events, answer_of, check
+from bench.time.scale import RATE, Scale
+from bench.views.memory import peak_of
+from bench.views.scale import Lines
+from bench.views.throughput import seal
+
+SUMS = """
+    SELECT window(at, '1 minute').start AS minute, country, sum(amount) AS amount, count(*) AS events
+    FROM events GROUP BY window(at, '1 minute'), country"""
+APPEND_ROWS = 200_000
+
+
+def measure(scale: Scale, folder: Path) -> Lines:
+    """Events a second: views that correct, views of final rows only, and plain Spark."""
+    lines = Lines()
+    events = Events(scale.events)
+    with hw.App("events", home=folder, spark={"spark.driver.memory": scale.driver_memory}) as app:
+        topic = app.topic("events", DDL, event_time="at", lateness_ms=LATE_MS_MAX)
+        for start in range(0, scale.events, APPEND_ROWS):
+            topic.append(events.table.slice(start, APPEND_ROWS))
+        seal(topic)
+        everything, final = events.answer(), events.final_answer()
+        took: dict[str, list[float]] = {"now": [], "final": []}
+        for number in range(scale.runs + 1):  # in turns, so that both find Spark equally warm
+            took["now"].append(filled_in(app, f"now_{number}", everything))
+            took["final"].append(filled_in(app, f"final_{number}", final, emit="final"))
+        lines.figure("Headwater", scale.events / statistics.median(took["now"][1:]), RATE)
+        lines.figure('Headwater, emit="final"', scale.events / statistics.median(took["final"][1:]), RATE)
+        files, seconds = plain(app, topic, everything, scale.runs)
+        lines.figure("plain Spark over the sealed files", scale.events / statistics.median(seconds), RATE)
+        lines.figure("sealed files", files, "files")
+        lines.figure("peak memory, Python and JVM", peak_of() / 1e9, "GB")
+    return lines
+
+
+def filled_in(app: hw.App, name: str, expected: Answer, *, emit: str = "now") -> float:
+    """The seconds in which one more view takes everything that waits."""
+    app.view(name, SUMS, emit=emit)
+    app.operation.prepared  # compiled before the clock starts  # noqa: B018
+    began = time.perf_counter()
+    while app.tick().behind:
+        pass
+    seconds = time.perf_counter() - began
+    check(answer_of(app.operation.serving.query(f"SELECT * FROM {name}")), expected)
+    return seconds
+
+
+def plain(app: hw.App, topic: hw.Topic, expected: Answer, runs: int) -> tuple[int, list[float]]:
+    """How many sealed files there are, and the seconds of plain Spark over them."""
+    from pyspark.sql import functions
+
+    listing = topic.files(topic.start_offsets(), topic.end_offsets())
+    assert not listing.tails
+    paths = [str(file.path) for file in listing.files]
+    spark = app.operation.spark.newSession()
+    took = []
+    for _ in range(runs + 1):
+        began = time.perf_counter()
+        groups = spark.read.parquet(*paths).groupBy(functions.window("at", "1 minute").start.alias("minute"), "country")
+        rows = groups.agg(functions.sum("amount").alias("amount"), functions.count("*").alias("events")).toArrow()
+        took.append(time.perf_counter() - began)
+        check(answer_of(rows), expected)
+    return len(paths), took[1:]

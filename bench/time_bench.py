@@ -1,0 +1,73 @@
+"""``python -m bench.time_bench``: windows by event time, beside Structured Streaming, Flink SQL and Pathway.
+
+What it is: sums by minute and country over ten million events, one in twenty of them up to 30 s late; the systems one
+after the other, each in processes of its own; a table for people and ``bench/out/time.json`` for programs.
+Invariants: every system's answer is checked, group by group, before its time counts; the best of a peer's variants is
+what a bar is held against. A part that fails is reported with its reason, the others still run; the command then ends
+with 1.
+Not here: what is measured (``bench/time/``).
+Read next: ``bench/time/scale.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from bench.parts import in_own_process, show
+from bench.time.scale import Scale, bars
+from headwater.bench import report
+from headwater.bench.report import Measurement
+
+OUT = Path(__file__).parent / "out" / "time.json"
+QUICK_EVENTS = 200_000
+
+# By name, so that a part's modules are imported in its own process only.
+PARTS = {
+    "own": ("bench.time.own", "measure"),
+    "streaming": ("bench.time.streaming", "measure"),
+    "flink": ("bench.time.peers.runs", "measure_flink"),
+    "pathway": ("bench.time.peers.runs", "measure_pathway"),
+}
+
+
+def main() -> None:
+    """Run the parts, print tables, write the list."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all of them when none is named"
+    )
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK_EVENTS:,} events; no bar is meant for it")
+    parser.add_argument("--events", type=int, help="so many events; the peers outside Spark get 2 million at most")
+    parser.add_argument("--directory", type=Path, help="where all data goes; default: the temporary one")
+    arguments = parser.parse_args()
+    unknown = set(arguments.parts) - set(PARTS)
+    if unknown:
+        parser.error(f"no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    if arguments.events is not None and arguments.events < 1:
+        parser.error(f"--events is {arguments.events}; there must be at least one")
+    scale = Scale()
+    if arguments.quick or arguments.events:
+        scale = scale.with_events(arguments.events or QUICK_EVENTS)
+    parts = arguments.parts or list(PARTS)
+    found: list[Measurement] = []
+    failed = False
+    for name in parts:
+        lines, error = in_own_process(PARTS[name], scale, arguments.directory)
+        failed |= error is not None
+        if error is not None:
+            lines.missing(name, error)
+        show(name, lines.measurements)
+        found += [replace(line, name=f"{name}: {line.name}") for line in lines.measurements]
+        report.write(found, OUT)
+    standing = bars(found, parts)
+    if standing:
+        show("bars", standing)
+        report.write([*found, *standing], OUT)
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
