@@ -1,6 +1,6 @@
 """A shop: orders and users come in, revenue by country is kept up to date.
 
-What it is: the app that the README tells of and that ``headwater demo`` runs. Three views, the third over the others.
+What it is: the app that the README tells of and that ``headwater demo`` runs. Four views, one of them over another.
 Invariants: running this file declares, and starts nothing; its home is SHOP_HOME, else ``./shop-data``.
 Not here: appending. Any process does that: see ``docs/views.md``.
 Read next: ``headwater plan examples/shop.py``, then ``headwater run examples/shop.py``.
@@ -39,6 +39,14 @@ app.view(
         GROUP BY u.country, u.id)
     WHERE place <= 3
     """,
+)
+app.view(
+    "minutes",  # what comes more than ten minutes late is set aside, in the topic minutes.late
+    """
+    SELECT window.start AS minute, sum(amount) AS revenue, count(*) AS orders
+    FROM orders GROUP BY window(at, '1 minute')
+    """,
+    horizon="10 minutes",
 )
 app.view("total", "SELECT sum(revenue) AS revenue, sum(orders) AS orders FROM revenue")
 

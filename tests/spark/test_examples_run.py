@@ -99,3 +99,62 @@ def test_a_late_visit_makes_one_session_of_two(tmp_path: Path, monkeypatch: pyte
 
 def sorted_sessions(app: Any, user: int) -> list[dict[str, Any]]:
     return sorted(app.view("sessions").get(user_id=user), key=lambda row: row["begins"])
+
+
+def test_an_alarm_is_raised_once_when_its_five_minutes_are_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with example("fraud_rate", "PAYMENTS_HOME", tmp_path, monkeypatch) as made:
+        app, payments = made["app"], made["payments"]
+
+        def pay(country: str, refused: int, of: int, at: float) -> None:
+            payments.append([
+                {"id": n, "country": country, "amount": 1, "refused": n < refused, "at": minutes(at)} for n in range(of)
+            ])  # fmt: skip
+
+        pay("DE", refused=10, of=30, at=1)
+        pay("FR", refused=1, of=30, at=2)
+        app.tick()
+        assert app.view("alarms").rows().num_rows == 0  # the five minutes are not over
+
+        pay("FR", refused=0, of=1, at=6)
+        app.tick()
+        assert app.view("rates").rows().num_rows == 2
+
+        pay("DE", refused=0, of=30, at=3)  # too late to call it off
+        app.tick()
+        (alarm,) = app.view("alarms").rows().to_pylist()
+        assert (alarm["since"], alarm["country"], round(alarm["rate"], 3)) == (minutes(0), "DE", 0.333)
+        assert app.view("rates").stragglers() == [{"topic": "payments", "producer": "(no name)", "rows": 30}]
+        raised = [row["_change_type"] for table in app.view("alarms").changes() for row in table.to_pylist()]
+        assert raised == ["insert"]
+
+
+def test_metrics_are_corrected_by_late_and_repeated_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with example("metrics", "METRICS_HOME", tmp_path, monkeypatch) as made:
+        app, samples = made["app"], made["samples"]
+
+        def sample(name: str, kind: str, value: float, second: float, host: str = "a", again: str = "") -> None:
+            key = again or f"{host}.{name}.{second}"
+            at = NOON + dt.timedelta(seconds=second)
+            samples.append([{"id": key, "host": host, "name": name, "kind": kind, "value": value, "at": at}])
+
+        for second in range(0, 20, 2):
+            sample("hits", "c", 3, second)
+            sample("took", "ms", second, second)
+            sample("open", "g", second, second)
+        app.tick()
+        sample("hits", "c", 5, 1, host="b")  # a host that was cut off
+        sample("hits", "c", 3, 2, again="a.hits.2")  # sent again: counts once
+        sample("hits", "c", 4, 4, again="a.hits.4")  # corrected
+        sample("open", "g", 100, 3, host="b")
+        app.tick()
+
+        def first(view: str, column: str) -> list[float]:
+            rows = app.view(view).rows().sort_by("since").to_pylist()
+            return [row[column] for row in rows]
+
+        assert first("counters", "total") == [21, 15]
+        assert first("gauges", "value") == [108, 18]
+        assert first("timings", "p50") == [4, 14]
+        assert first("against_the_step_before", "change") == [None, pytest.approx(-0.6)]

@@ -131,6 +131,7 @@ def _view_rows(views: dict[str, Any]) -> list[tuple[str, str]]:
         ("append → in the serving store", _latency(views["latency_ms"])),
         ("  … in the whole run, the kill included", _latency(views["latency_whole_run_ms"])),
         ("app killed, back after", f"{views['back_after_seconds']} s"),
+        ("orders an hour late, set aside", f"{views['late']} of {views['sent_late']}"),
         ("views that are what the log gives", f"{equal} of {len(views['verified'])}"),
         ("change feed", f"{views['feed_changes']:,} changes in {views['feed_ticks']} ticks, added up as served"),
     ]

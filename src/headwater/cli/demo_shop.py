@@ -38,6 +38,7 @@ APP_NAME, ORDERS, USERS = "shop", "orders", "users"
 USER_COUNT = 2_000
 FIRST_ORDERS = 20_000
 NEW_ORDERS, CORRECTIONS, MOVES, CANCELLED = 40, 20, 4, 4
+LATE_EACH, LATE_US, FIRST_LATE = 5, 3_600_000_000, 1 << 40  # some orders come an hour late
 BATCHES_PER_SECOND = 4
 LISTEN_S, STOP_S = 0.1, 5.0
 
@@ -62,7 +63,7 @@ def customers(parent: Parent, log: Log, name: str) -> None:
     token = orders.append(orders_in(np.arange(FIRST_ORDERS), version=0))
     parent.tell(ready=True, appended={ORDERS: token.frontier[ORDERS]}, at_us=now_us())
     parent.go.wait()
-    number, due = 0, time.monotonic()
+    number, sent_late, due = 0, 0, time.monotonic()
     while not parent.stopped.is_set():
         random = np.random.default_rng(number)
         known = FIRST_ORDERS + number * NEW_ORDERS
@@ -71,11 +72,15 @@ def customers(parent: Parent, log: Log, name: str) -> None:
         cancelled = random.choice(known, CANCELLED, replace=False)
         orders.delete([{"order_id": int(each)} for each in cancelled])
         token = orders.append(orders_in(np.arange(known, known + NEW_ORDERS), version=0))
+        if number % LATE_EACH == 0:
+            late = np.array([FIRST_LATE + number])
+            token = token | orders.append(orders_in(late, version=0, ago_us=LATE_US))
+            sent_late += 1
         parent.tell(appended={ORDERS: token.frontier[ORDERS]}, at_us=now_us())
         number += 1
         due = max(due + 1 / BATCHES_PER_SECOND, time.monotonic() - 1.0)
         parent.stopped.wait(max(0.0, due - time.monotonic()))
-    parent.tell(ended=number)
+    parent.tell(ended=number, sent_late=sent_late)
 
 
 def users_in(ids: np.ndarray[Any, Any], *, moves: int) -> pa.Table:
@@ -83,10 +88,10 @@ def users_in(ids: np.ndarray[Any, Any], *, moves: int) -> pa.Table:
     return pa.table({"id": ids, "country": COUNTRIES[(ids * 31 + moves * 5) % len(COUNTRIES)]})
 
 
-def orders_in(ids: np.ndarray[Any, Any], *, version: int) -> pa.Table:
-    """These orders as they are said to be; a later version corrects the amount."""
+def orders_in(ids: np.ndarray[Any, Any], *, version: int, ago_us: int = 0) -> pa.Table:
+    """These orders as they are said to be, made so long ago; a later version corrects the amount."""
     amounts = ((ids * 7919 + version * 104_729) % 20_000 + 100) / 100
-    moments = pa.array(np.full(len(ids), now_us())).cast(pa.timestamp("us", "UTC"))
+    moments = pa.array(np.full(len(ids), now_us() - ago_us)).cast(pa.timestamp("us", "UTC"))
     return pa.table({"order_id": ids, "user_id": ids * 7919 % USER_COUNT, "amount": amounts, "at": moments})
 
 
@@ -108,7 +113,8 @@ def keep_views(parent: Parent, log: Log, name: str) -> None:
         running.result()
         if parent.look.is_set():
             found = app.operation.verify()
-            parent.tell(verified=[{**asdict(each), "equal": each.equal} for each in found])
+            late = sum(each["rows"] for each in app.view("minutes").stragglers())
+            parent.tell(verified=[{**asdict(each), "equal": each.equal} for each in found], late=late)
 
 
 ROLES: dict[str, Callable[[Any, Any, str], None]] = {"customers": customers, "views": keep_views}

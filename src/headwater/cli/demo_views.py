@@ -55,6 +55,7 @@ class ViewsPlot:
         self.latencies: list[tuple[int, int]] = []  # when it was appended, and how long it took, both microseconds
         self.ready: dict[str, dict[str, Any]] = {}
         self.verified: list[dict[str, Any]] | None = None
+        self.late = self.sent_late = 0
         self.away_us = (0, 0)
         self.looked = 0.0
 
@@ -159,6 +160,8 @@ class ViewsPlot:
             if "tick" in facts:
                 self._note_tick(facts["tick"], facts["at_us"])
             self.verified = facts.get("verified", self.verified)
+            self.late = facts.get("late", self.late)
+            self.sent_late = facts.get("sent_late", self.sent_late)
 
     def _note_tick(self, tick: dict[str, Any], at_us: int) -> None:
         self.ticks.append(tick)
@@ -200,6 +203,8 @@ class ViewsPlot:
             "verified": [
                 {name: each[name] for name in ("view", "tick", "rows", "equal")} for each in self.verified or []
             ],
+            "late": self.late,
+            "sent_late": self.sent_late,
             "feed_ticks": self.replica.ticks,
             "feed_changes": self.replica.changes,
             "revenue": self.state.revenue,
@@ -207,6 +212,7 @@ class ViewsPlot:
         wrong = [each["view"] for each in self.verified or [] if not each["equal"]]
         promises = [
             (bool(self.verified), "the views were not verified"),
+            (self.late == self.sent_late, f"{self.late} orders were set aside as late, and {self.sent_late} were"),
             (not wrong, f"views that are not what the log gives: {', '.join(wrong)}"),
             (kept == list(range(1, len(kept) + 1)), "a tick is missing, or was committed twice"),
             (self.replica.rows == served, "what the change feed adds up to is not what the serving store holds"),
@@ -219,6 +225,9 @@ class ViewsPlot:
     def _tell_verdict(self, problems: list[str]) -> None:
         if not problems:
             count, ticks = len(self.verified or []), self.replica.ticks
+            self.screen.narrate(
+                f"{self.late} orders came an hour late: they are in revenue, and for minutes set aside in minutes.late"
+            )
             self.screen.narrate(
                 f"{count} views are what the log gives; the change feed had {ticks} ticks, no gap, no repeat",
                 style="green",
