@@ -3,8 +3,8 @@
 What it is: the events are appended through the log and sealed, as they would be. One view after the other is filled
 from them: the clock starts when everything waits in the log and stops when the view is served. Beside it stands the
 limit: ``spark.read.parquet(...).groupBy(window)`` over the very same sealed files.
-Invariants: the first view of each kind and the first plain query warm up and are not counted; a view is compiled
-before the clock starts; every group of every answer is checked.
+Invariants: the first two views of each kind and the first two plain queries warm up and are not counted; a view
+is compiled before the clock starts; every group of every answer is checked.
 Not here: the peers (``streaming.py``, ``peers/``).
 Read next: ``streaming.py``.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import headwater as hw
 from bench.time.events import DDL, LATE_MS_MAX, Answer, Events, answer_of, check
-from bench.time.scale import RATE, Scale
+from bench.time.scale import RATE, WARM_UPS, Scale
 from bench.views.memory import peak_of
 from bench.views.scale import Lines
 from bench.views.throughput import seal
@@ -39,11 +39,11 @@ def measure(scale: Scale, folder: Path) -> Lines:
         seal(topic)
         everything, final = events.answer(), events.final_answer()
         took: dict[str, list[float]] = {"now": [], "final": []}
-        for number in range(scale.runs + 1):  # in turns, so that both find Spark equally warm
+        for number in range(scale.runs + WARM_UPS):  # in turns, so that both find Spark equally warm
             took["now"].append(filled_in(app, f"now_{number}", everything))
             took["final"].append(filled_in(app, f"final_{number}", final, emit="final"))
-        lines.figure("Headwater", scale.events / statistics.median(took["now"][1:]), RATE)
-        lines.figure('Headwater, emit="final"', scale.events / statistics.median(took["final"][1:]), RATE)
+        lines.figure("Headwater", scale.events / statistics.median(took["now"][WARM_UPS:]), RATE)
+        lines.figure('Headwater, emit="final"', scale.events / statistics.median(took["final"][WARM_UPS:]), RATE)
         files, seconds = plain(app, topic, everything, scale.runs)
         lines.figure("plain Spark over the sealed files", scale.events / statistics.median(seconds), RATE)
         lines.figure("sealed files", files, "files")
@@ -72,10 +72,10 @@ def plain(app: hw.App, topic: hw.Topic, expected: Answer, runs: int) -> tuple[in
     paths = [str(file.path) for file in listing.files]
     spark = app.operation.spark.newSession()
     took = []
-    for _ in range(runs + 1):
+    for _ in range(runs + WARM_UPS):
         began = time.perf_counter()
         groups = spark.read.parquet(*paths).groupBy(functions.window("at", "1 minute").start.alias("minute"), "country")
         rows = groups.agg(functions.sum("amount").alias("amount"), functions.count("*").alias("events")).toArrow()
         took.append(time.perf_counter() - began)
         check(answer_of(rows), expected)
-    return len(paths), took[1:]
+    return len(paths), took[WARM_UPS:]

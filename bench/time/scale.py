@@ -16,6 +16,7 @@ from headwater.bench.report import Bar, Measurement, Samples
 
 OURS = "own: Headwater"
 RATE = "events/s"
+WARM_UPS = 2  # of what runs in Spark: its JVM was still twice as slow in the second run as in the third
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ Spark's memory sink. It runs in a process and JVM of its own, with as much memor
 ours, and as many shuffle partitions as there are cores.
 What is timed: what Spark says its batches with rows took (``triggerExecution``). So the query's start, and the empty
 batch that follows, are not in the figure.
-Invariants: the first run of each format warms up and is not counted; every group of every answer is checked. All
+Invariants: the first two runs of each format warm up and are not counted; every group of every answer is checked. All
 files are in one batch, Spark's own choice, so that its watermark of 30 s drops nothing.
 Not here: our side (``own.py``).
 Read next: ``peers/runs.py``.
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.time.events import DDL, Answer, Events, answer_of, check, write_json, write_parquet
-from bench.time.scale import RATE, Scale
+from bench.time.scale import RATE, WARM_UPS, Scale
 from bench.views.memory import peak_of
 from bench.views.scale import Lines
 
@@ -40,13 +40,13 @@ def measure(scale: Scale, folder: Path) -> Lines:
     try:
         formats = {"Parquet": read_parquet, "JSON": read_json}
         took: dict[str, list[float]] = {title: [] for title in formats}
-        for number in range(scale.runs + 1):  # in turns, so that both find Spark equally warm
+        for number in range(scale.runs + WARM_UPS):  # in turns, so that both find Spark equally warm
             for title, read in formats.items():
                 stream = read(spark, folder / title.lower())
                 seconds = run(spark, stream, f"{title.lower()}_{number}", folder / "checkpoints", expected)
                 took[title].append(seconds)
         for title, runs in took.items():
-            lines.figure(title, scale.events / statistics.median(runs[1:]), RATE)
+            lines.figure(title, scale.events / statistics.median(runs[WARM_UPS:]), RATE)
         lines.figure("peak memory, Python and JVM", peak_of() / 1e9, "GB")
     finally:
         spark.stop()

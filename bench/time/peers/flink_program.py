@@ -5,8 +5,8 @@ its ``print`` sink. ``KIND`` is ``windows`` (the TUMBLE table function, with a w
 BY of the minute); ``MINI_BATCH`` is a number of rows, or 0 for none.
 Invariants: writes ``FOLDER/found-RUN.json``, then says ``done`` once, with the time of each run's last output. State
 is on the heap, objects are reused and there are no checkpoints: the fastest Flink there is. Two readers take twenty
-files in an order of their own: with a watermark of 30 s Flink drops what the slower one reads, in silence. Its
-watermark therefore stays back by more than all the events together.
+files in an order of their own: with a short watermark Flink was seen to drop up to half of the events as late, in
+silence. Its watermark therefore stays back by more than all the events together.
 Not here: the clock's start, and whether the answer is right (``runs.py``).
 Read next: ``runs.py``.
 """
