@@ -22,6 +22,7 @@ from headwater.views import bags, sizes
 from headwater.views.changes import Changes
 from headwater.views.compiler.plan import WEIGHT
 from headwater.views.equality import expand, matching
+from headwater.views.log_piles import LogPile
 from headwater.views.native import quoted
 from headwater.views.netting import distinct, net
 from headwater.views.scans import local_frame
@@ -111,7 +112,9 @@ class Source:
         if self.merged is not None:
             return Source(self.name, self.schema, self.merged, None)
         names = self.schema.names
-        if self.changes.table is not None and self.rows_before + self.changes.rows <= sizes.ADDED_UP_ROWS_MAX:
+        # What only ever came is as it is: nothing of it could be added up.
+        most = sizes.TASK_ROWS_MAX if isinstance(self.pile, LogPile) else sizes.ADDED_UP_ROWS_MAX
+        if self.changes.table is not None and self.rows_before + self.changes.rows <= most:
             # A row that came and went and came again stands there three times, and would be joined three times.
             before = self._once("here", names, self._here) if self.rows_before else self.before(names)
             changes = self.changes.table.select([*names, WEIGHT]).cast(before.schema)
