@@ -30,7 +30,7 @@ from tests.compiler.schemas import difference
 
 THOROUGH = int(os.environ.get("HEADWATER_THOROUGH", "1"))
 many = settings(
-    max_examples=10 * THOROUGH, deadline=None, print_blob=True,
+    max_examples=5 * THOROUGH, deadline=None, print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
 )  # fmt: skip
 
