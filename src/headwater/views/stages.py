@@ -260,6 +260,8 @@ class StageRun:
         if not stage.one_row:
             combined = combined.filter(pc.not_equal(combined.column("_n"), 0))
         combined = combined.select(self.shape.state.names)
+        if not before.num_rows:  # a group has one row: nothing could cancel out
+            return Changes.local(weighted(combined, 1))
         return Changes.local(net(pa.concat_tables([weighted(combined, 1), weighted(before, -1)])))
 
     def _accumulate_in_spark(self, stage: AccumulateStage, partial: Rows, combine_sql: str) -> Changes | None:
