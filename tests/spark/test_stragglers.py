@@ -173,3 +173,27 @@ def test_corrections_come_by_the_feed_and_final_rows_once(opened):
         ("insert", "12:00"), ("insert", "12:01"), ("insert", "12:02"), ("insert", "12:03"),
     ]  # fmt: skip
     assert dt.datetime.fromisoformat(app.view("minutes").watermark()) == moment(250)
+
+
+def test_groups_that_closed_are_let_go_and_still_shown(opened):
+    app = opened(horizon="2 minutes")
+    for minute in range(30):
+        app.clicks.append(at(minute * 60, minute * 60 + 30))
+        app.tick()
+
+    kept = app.operation.engine.piles["minutes$open"].content()
+
+    assert kept.num_rows <= 6  # two minutes, one that is open, one more for the reach, and what the next step takes
+    assert minutes(app) == {f"12:{minute:02d}": 2 for minute in range(30)}
+    assert [found.view for found in app.operation.verify() if not found.equal] == []
+
+
+def test_a_topic_with_retention_is_not_copied_for_views_that_let_go(opened):
+    app = opened(horizon="2 minutes")
+    app.topic("clicks", "id BIGINT, at TIMESTAMP", event_time="at", idle_ms=10_000, retention_bytes=1 << 20)
+    for minute in range(6):
+        app.clicks.append(at(*range(minute * 60, minute * 60 + 60)))
+        app.tick()
+
+    assert "clicks" not in app.operation.engine.manifest.relations
+    assert minutes(app) == {f"12:{minute:02d}": 60 for minute in range(6)}
