@@ -341,3 +341,17 @@ def test_two_processes_that_take_turns_see_each_other_at_once(quick_path: Path) 
         for who in (0, 1):
             assert sorted(row["n"] for row in rows if row["who"] == who) == sent[who]
         assert log.check().ok
+
+
+def test_a_reader_sees_a_segment_that_was_made_anew_after_a_crash() -> None:
+    # Found by the machine: one process dies while it makes a segment for a new schema, which another one has open.
+    machine = LogMachine()
+    try:
+        machine.begin(fsync="always")
+        machine.both_handles_agree_with_the_model()
+        machine.evolve(handle=0)
+        machine.both_handles_agree_with_the_model()
+        machine.crash(boundary=21, handle=0, keys=[0], minute=0, numbered=True, seed=0)
+        machine.both_handles_agree_with_the_model()
+    finally:
+        machine.teardown()

@@ -80,7 +80,8 @@ ANALYTICS = {
         FROM r GROUP BY window(at, '5 minutes')""",
     "estimates": """SELECT window.start AS s, hll_sketch_estimate(hll_union_agg(hll)) AS hll,
         theta_sketch_estimate(theta_union_agg(theta)) AS theta, kll_sketch_get_n_bigint(kll_merge_agg_bigint(kll)) AS n,
-        kll_sketch_get_quantile_bigint(kll_merge_agg_bigint(kll), 0.5D) AS half,
+        CASE WHEN kll_sketch_get_n_bigint(kll_merge_agg_bigint(kll)) > 0  -- an empty one has no quantile
+             THEN kll_sketch_get_quantile_bigint(kll_merge_agg_bigint(kll), 0.5D) END AS half,
         transform(approx_top_k_estimate(approx_top_k_combine(top), 2), t -> t.count) AS top,
         bitmap_count(bitmap_or_agg(bits)) AS bits FROM sketches GROUP BY window(s, '1 day')""",
 }

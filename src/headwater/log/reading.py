@@ -72,6 +72,12 @@ class PartitionReader:
         if tail is None:
             return None
         tail.refresh()
+        if tail.next_base is None and tail.removed:
+            # A process died while it made this segment, and another one has made it anew: this one will never grow.
+            tail = self._tail = self._open(max(arrow_bases(self.directory), default=tail.base_offset))
+            if tail is None:
+                return None
+            tail.refresh()
         while tail.next_base is not None:
             following = self._open(tail.next_base)
             if following is None:
