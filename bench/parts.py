@@ -1,6 +1,6 @@
 """A benchmark's parts: each in a process of its own, and the table of what it found.
 
-What it is: ``in_own_process``, which ``views_bench.py`` and ``time_bench.py`` share, and ``show``.
+What it is: ``run``, which ``views_bench.py`` and ``time_bench.py`` share: parts one after the other, shown and written.
 Invariants: each part starts with a fresh Python, hence a fresh JVM, so that none profits or suffers from the one
 before; a part that fails gives its reason instead of lines. Its folder goes away with it.
 Not here: what is measured (``bench/views/``, ``bench/time/``).
@@ -13,8 +13,9 @@ import multiprocessing
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,25 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.views.scale import Lines
+from headwater.bench import report
 from headwater.bench.report import Measurement
+
+
+def run(
+    names: Sequence[str], parts: Mapping[str, tuple[str, str]], scale: Any, directory: Path | None, out: Path
+) -> tuple[list[Measurement], bool]:
+    """Run some parts, show each and write what is known so far; gives everything, and whether a part failed."""
+    found: list[Measurement] = []
+    failed = False
+    for name in names:
+        lines, error = in_own_process(parts[name], scale, directory)
+        failed |= error is not None
+        if error is not None:
+            lines.missing(name, error)
+        show(name, lines.measurements)
+        found += [replace(line, name=f"{name}: {line.name}") for line in lines.measurements]
+        report.write(found, out)
+    return found, failed
 
 
 def in_own_process(place: tuple[str, str], scale: Any, directory: Path | None) -> tuple[Lines, str | None]:

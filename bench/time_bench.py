@@ -13,13 +13,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import replace
 from pathlib import Path
 
-from bench.parts import in_own_process, show
+from bench.parts import run, show
 from bench.time.scale import Scale, bars
 from headwater.bench import report
-from headwater.bench.report import Measurement
 
 OUT = Path(__file__).parent / "out" / "time.json"
 QUICK_EVENTS = 200_000
@@ -52,16 +50,7 @@ def main() -> None:
     if arguments.quick or arguments.events:
         scale = scale.with_events(arguments.events or QUICK_EVENTS)
     parts = arguments.parts or list(PARTS)
-    found: list[Measurement] = []
-    failed = False
-    for name in parts:
-        lines, error = in_own_process(PARTS[name], scale, arguments.directory)
-        failed |= error is not None
-        if error is not None:
-            lines.missing(name, error)
-        show(name, lines.measurements)
-        found += [replace(line, name=f"{name}: {line.name}") for line in lines.measurements]
-        report.write(found, OUT)
+    found, failed = run(parts, PARTS, scale, arguments.directory, OUT)
     standing = bars(found, parts)
     if standing:
         show("bars", standing)

@@ -12,13 +12,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import replace
 from pathlib import Path
 
-from bench.parts import in_own_process, show
+from bench.parts import run
 from bench.views.scale import Scale
-from headwater.bench import report
-from headwater.bench.report import Measurement
 
 OUT = Path(__file__).parent / "out" / "views.json"
 
@@ -48,16 +45,7 @@ def main() -> None:
     scale = Scale()
     if arguments.quick or arguments.rows:
         scale = scale.divided(max(1, scale.large_orders // arguments.rows) if arguments.rows else 20)
-    found: list[Measurement] = []
-    failed = False
-    for name in arguments.parts or PARTS:
-        lines, error = in_own_process(PARTS[name], scale, arguments.directory)
-        failed |= error is not None
-        if error is not None:
-            lines.missing(name, error)
-        show(name, lines.measurements)
-        found += [replace(line, name=f"{name}: {line.name}") for line in lines.measurements]
-        report.write(found, OUT)
+    _, failed = run(arguments.parts or list(PARTS), PARTS, scale, arguments.directory, OUT)
     sys.exit(1 if failed else 0)
 
 

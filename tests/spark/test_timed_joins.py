@@ -9,6 +9,8 @@ from random import Random
 import pytest
 
 import headwater as hw
+from headwater.views import sizes
+from tests.spark.test_views_equal_batch import WAYS
 from tests.spark.timed_model import moment
 
 THOROUGH = int(os.environ.get("HEADWATER_THOROUGH", "1"))
@@ -80,9 +82,12 @@ class Searching:
 
 
 @pytest.mark.parametrize("seed", range(THOROUGH))
-def test_a_bounded_join_shows_everything_and_keeps_what_it_needs(tmp_path, seed):
-    print(f"seed={seed}")
+def test_a_bounded_join_shows_everything_and_keeps_what_it_needs(tmp_path, monkeypatch, seed):
+    way = WAYS[seed % len(WAYS)]
+    print(f"seed={seed} way={way}")
     random, run, second = Random(seed), Searching(tmp_path / "home"), 0
+    for name, value in way.items():
+        monkeypatch.setattr(sizes, name, value)
 
     for turn in range(14):
         second += random.choice([60, 600, 1800])

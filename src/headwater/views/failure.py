@@ -51,7 +51,9 @@ def mapped(declared: Declaration, error: Exception) -> ViewFailed:
     if not condition:
         found = re.search(r"\[([A-Z][A-Z0-9_.]+)\]", text)
         condition = found.group(1) if found else ""
-    first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
+    # Py4J's own first line names a call of ours and no reason; Java's reason stands in the next one.
+    first = next((line for line in lines if not line.startswith(("An error occurred while calling", "at "))), lines[0])
     if condition and f"[{condition}" in text:  # behind Java's own words, the sentence for people
         first = text[text.index(f"[{condition}") :].splitlines()[0]
     first = re.sub(r"; line \d+ pos \d+;?$", "", first.strip())  # a place in our text, not in the user's

@@ -48,7 +48,7 @@ class Followers:
         folder.mkdir(parents=True, exist_ok=True)
         self.store = ServingStore(folder / STORE, files=log.files)
         self.committed = Committed(manifests, folder, log.files)
-        self.aside = Aside(manifests.app, log, prepared, manifests)
+        self.aside = Aside(manifests.app, log, prepared)
 
     def catch_up(self, manifest: Manifest, epoch: int) -> None:
         """Bring the store to the manifest's tick: after a crash, or when it refused one (a full disk)."""

@@ -96,7 +96,8 @@ class Passage:
                     self.store.write(stage.name, changes, self.tick, self.epoch)
                 shown = _visible(changes, shape.visible)
             self.visible[stage.name] = shown
-            sources[stage.name] = Source(stage.name, shape.visible, shown, None if fresh else own)
+            known = fresh or view.keeps[stage.name]
+            sources[stage.name] = Source(stage.name, shape.visible, shown, None if fresh else own, known=known)
         changed = self.visible[view.name].rows
         return ViewProgress(view.name, changed, bench.rows_read, bench.actions, time.perf_counter() - began)
 
@@ -111,9 +112,12 @@ class Passage:
                 kept=view.keeps[stage.name], decided=decided, older=older,
             ).run()  # fmt: skip
         changes = StageRun(stage, shape, inputs, own, bench, fresh=fresh).run()
-        # Where the rows that groups are made of are not kept, they cannot leave: the groups themselves are let go.
-        alone = view.plan.reach_us is not None and not any(getattr(each, "lets_go", False) for each in view.plan.stages)
-        if alone and not fresh and isinstance(stage, AccumulateStage) and CLOSES in shape.state.names:
+        if (
+            view.plan.lets_go_groups
+            and not fresh
+            and isinstance(stage, AccumulateStage)
+            and CLOSES in shape.state.names
+        ):
             return trimmed(changes, own, time, bench)
         return changes
 

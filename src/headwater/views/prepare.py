@@ -11,7 +11,7 @@ Read next: ``tick.py``; ``compiler/compile.py``.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ import pyarrow as pa
 from headwater.clock import Clock
 from headwater.log.home import Log
 from headwater.views.bases import Base, BaseKind, bases_of
-from headwater.views.compiler.plan import Content, FlowStage, Relation, TimedStage, ViewPlan
+from headwater.views.compiler.plan import Content, FlowStage, Leaf, Relation, Stage, TimedStage, ViewPlan
 from headwater.views.declarations import Declaration
 from headwater.views.failure import in_view
 from headwater.views.functions import RowFunctionStage, function_plan
@@ -146,7 +146,9 @@ def prepare(declared: Iterable[Declaration], log: Log, spark: SparkSession, scra
         fingerprints[view.name] = hashlib.sha256((plan.fingerprint + above).encode()).hexdigest()[:16]
         plans[view.name] = (view, plan, shapes)
     read = {name for _, plan, _ in plans.values() for name in plan.reads}
-    looked_at = _looked_at(plan for _, plan, _ in plans.values())
+    # The relations of which some stage needs more than the changes.
+    looked_at = {leaf.relation for _, leaf in _leaves(plan for _, plan, _ in plans.values())
+                 if leaf.content is not Content.CHANGES}  # fmt: skip
     topics = _timed_topics({name: plan for name, (_, plan, _) in plans.items()}, bases)
     views = {
         name: PreparedView(
@@ -162,8 +164,10 @@ def prepare(declared: Iterable[Declaration], log: Log, spark: SparkSession, scra
     }
     cores = spark.sparkContext.defaultParallelism
     used = {name: base for name, base in bases.items() if name in read}
+    needed = {leaf.relation for stage, leaf in _leaves(plan for _, plan, _ in plans.values())
+              if not isinstance(stage, TimedStage)}  # fmt: skip
     for name, base in used.items():
-        base.passes_by = name not in _needed(plan for _, plan, _ in plans.values())
+        base.passes_by = name not in needed  # whoever judges rows by their time keeps a copy of its own
     # One more than there are cores: while some wait for Spark, another can go on.
     return Prepared(views, used, log.clock, max(1, min(len(views), cores + 1)), log)
 
@@ -178,26 +182,9 @@ def _timed_topics(plans: Mapping[str, ViewPlan], bases: Mapping[str, Base]) -> d
     return found
 
 
-def _looked_at(plans: Iterable[ViewPlan]) -> set[str]:
-    """The relations of which some stage needs more than the changes."""
-    return {
-        leaf.relation
-        for plan in plans
-        for stage in plan.stages
-        for leaf in stage.leaves
-        if leaf.content is not Content.CHANGES
-    }
-
-
-def _needed(plans: Iterable[ViewPlan]) -> set[str]:
-    """The relations that some stage reads and does not merely judge by time: a timed view keeps its own copy."""
-    return {
-        leaf.relation
-        for plan in plans
-        for stage in plan.stages
-        for leaf in stage.leaves
-        if not isinstance(stage, TimedStage)
-    }
+def _leaves(plans: Iterable[ViewPlan]) -> Iterator[tuple[Stage, Leaf]]:
+    """All that the stages of some plans read."""
+    return ((stage, leaf) for plan in plans for stage in plan.stages for leaf in stage.leaves)
 
 
 def _keeps(plan: ViewPlan, looked_at: set[str]) -> dict[str, bool]:

@@ -91,13 +91,15 @@ class Source:
     """One relation in one tick."""
 
     def __init__(
-        self, name: str, schema: pa.Schema, changes: Changes | Unwritten, pile: Any, merged: Changes | None = None
-    ) -> None:
+        self, name: str, schema: pa.Schema, changes: Changes | Unwritten, pile: Any, merged: Changes | None = None,
+        *, known: bool = True,
+    ) -> None:  # fmt: skip
         self.name = name
         self.schema = schema  # the visible columns
         self.changes = changes  # visible columns and _weight
         self.pile = pile  # before the tick; None when there was nothing or nobody keeps it
         self.merged = merged  # after the tick, where it was merged at once
+        self.known = known  # whether all that is there can be told: not of a stage that nobody keeps
         self.has_shown = pile is not None and SHOWN in pile.schema.names
         # A join of many tables mentions the same content many times, and so do views, which run side by side.
         self._lock = threading.Lock()

@@ -68,7 +68,7 @@ class StageRun:
         """The stage's changes: its state's columns and ``_weight``, netted."""
         if not self.fresh and not any(source.touched for source in self.sources.values()):
             return Changes.nothing(self._weighted_state())
-        if self._holds_rows and self._many_changes():
+        if self._can_compare and self._many_changes():
             return self._anew()
         stage = self.stage
         if isinstance(stage, FlowStage):
@@ -88,9 +88,9 @@ class StageRun:
     # The crossover
 
     @property
-    def _holds_rows(self) -> bool:
-        """Whether there is a state that could be compared with one that is computed anew."""
-        return self.own is not None and bool(self.own.rows)
+    def _can_compare(self) -> bool:
+        """Whether there is a state that could be compared with one that is computed anew from what the inputs hold."""
+        return self.own is not None and bool(self.own.rows) and all(source.known for source in self.sources.values())
 
     def _many_changes(self) -> bool:
         changed = sum(source.changes.rows for source in self.sources.values())
@@ -102,7 +102,7 @@ class StageRun:
 
         A change of a nation's name meets every order of its customers, once in each term of a join of eight tables.
         """
-        if not self._holds_rows:
+        if not self._can_compare:
             return False
         everything = sum(source.rows_before + source.changes.rows for source in self.sources.values())
         return sum(rows.count for rows in bound.values()) > everything + int(self.own.rows)

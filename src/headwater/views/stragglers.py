@@ -1,6 +1,6 @@
 """Stragglers: rows that came too late for a view, counted, set aside, and told of.
 
-What it is: where a tick found late rows (``found``), how many by producer (``Counted``), and ``Aside``, which copies
+What it is: where a tick found late rows (``found``), how many by producer (``counted``), and ``Aside``, which copies
 them to the side topic ``VIEW.late`` and raises an alert when they become many.
 Invariants: what a manifest says of a tick's late rows is enough to find them again in the log, so that each stands in
 the side topic exactly once, also when the process dies between the commit and the copy.
@@ -10,7 +10,8 @@ Read next: ``timed_stages.py``; ``docs/time.md``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,28 +23,25 @@ from headwater.log.alerts import note_stragglers, tell
 from headwater.log.home import Log
 from headwater.log.topic import Topic
 from headwater.views.compiler.plan import TimedStage
-from headwater.views.manifest import Manifest, Manifests
+from headwater.views.manifest import Manifest
 from headwater.views.timed_stages import microseconds
-from headwater.views.timing import LATE
 
 if TYPE_CHECKING:
     from headwater.views.passage import Passage
     from headwater.views.prepare import Prepared
-    from headwater.views.times import ViewTime
 
 EXTRA = (
     ("late_producer", pa.string()), ("late_by_ms", pa.int64()), ("late_watermark", pa.timestamp("us", tz="UTC")),
     ("late_tick", pa.int64()),
 )  # fmt: skip
-RECENT_ROWS_MAX = 10_000  # of so many rows, the late part is compared with the view's threshold
-RECENT_ROWS_MIN = 100
+RECENT_ROWS_MIN = 100  # of fewer rows no part is worth an alert
 
 
-def found(passage: Passage, times: Mapping[str, ViewTime], start: Mapping[str, Mapping[int, int]]) -> dict[str, Any]:
+def found(passage: Passage, start: Mapping[str, Mapping[int, int]]) -> dict[str, Any]:
     """Where a tick found late rows, as its manifest keeps it."""
     late: dict[str, Any] = {}
     for view in passage.views.values():
-        time = times.get(view.name)
+        time = passage.times.get(view.name)
         for stage in view.plan.stages:
             if not isinstance(stage, TimedStage) or not stage.late or time is None or time.cutoff_us is None:
                 continue
@@ -59,10 +57,9 @@ def found(passage: Passage, times: Mapping[str, ViewTime], start: Mapping[str, M
 class Aside:
     """The side topics of one app's views."""
 
-    def __init__(self, app: str, log: Log, prepared: Prepared, manifests: Manifests) -> None:
+    def __init__(self, app: str, log: Log, prepared: Prepared) -> None:
         self.app = app
         self.log = log
-        self.manifests = manifests
         self.views = {name: view for name, view in prepared.views.items() if not view.declared.timing.plain}
         self._done = 0
 
@@ -73,89 +70,78 @@ class Aside:
         for view, topics in manifest.late.items():
             for name, about in topics.items():
                 topic = self.log.topic(name)
-                for batch in late_rows(topic, manifest, name, about, self._names(topic)):
-                    self._side(view, topic).append(batch, producer=f"app {self.app}", sequence=manifest.tick)
+                rows = late_rows(topic, manifest, about, self.log.registry.producer_names(topic.id))
+                if rows.num_rows:
+                    self._side(view, topic).append(rows, producer=f"app {self.app}", sequence=manifest.tick)
         self._watch(manifest)
         self._done = manifest.tick
 
-    def _names(self, topic: Topic) -> dict[int, str]:
-        return self.log.registry.producer_names(topic.id)
-
     def _side(self, view: str, source: Topic) -> Topic:
-        judged = [
-            stage for stage in self.views[view].plan.stages if isinstance(stage, TimedStage) and stage.late
-        ] if view in self.views else []  # fmt: skip
-        name = f"{view}.late" if len(judged) <= 1 else f"{view}.late.{source.name}"
         columns = [field.with_nullable(True) for field in source.schema]
         schema = pa.schema([*columns, *(pa.field(*extra) for extra in EXTRA)])
-        return self.log.topic(name, schema)
+        return self.log.topic(self._side_name(view, source.name), schema)
+
+    def _side_name(self, view: str, topic: str) -> str:
+        stages = self.views[view].plan.stages if view in self.views else ()
+        judged = [stage for stage in stages if isinstance(stage, TimedStage) and stage.late]
+        return f"{view}.late" if len(judged) <= 1 else f"{view}.late.{topic}"
 
     def _watch(self, manifest: Manifest) -> None:
         """Raise an alert for a view of whose recent rows too many were late, and end it when they are few again."""
         for name, view in self.views.items():
             for topic, recent in manifest.times.get("recent", {}).get(name, {}).items():
                 late, rows = recent
+                limit, side = view.declared.timing.late_alert, self._side_name(name, topic)
                 part = late / rows if rows >= RECENT_ROWS_MIN else 0.0
                 message = None
-                if part > view.declared.timing.alert:
+                if part > limit:
                     message = (
                         f'{part:.1%} of the recent rows of topic "{topic}" came too late for view "{name}" '
-                        f"(its threshold is {view.declared.timing.alert:.1%}); they are in {name}.late"
+                        f"(its threshold is {limit:.1%}); they are in {side}"
                     )
                 if note_stragglers(self.log.topic(topic), name, message, {"late": late, "rows": rows}):
                     tell(self.log)
 
 
-def late_rows(
-    topic: Topic, manifest: Manifest, name: str, about: Mapping[str, Any], names: Mapping[int, str]
-) -> Iterator[pa.RecordBatch]:
-    """The late rows of one tick as the side topic has them, in one batch; none when there are none."""
-    tables = [table for table, _ in _judged(topic, manifest.frontier[name], about)]
-    if not tables:
-        return
-    table = pa.concat_tables(tables)
-    producers = table.column("_producer").to_pylist()
-    times = microseconds(table.column(topic.settings.event_time or ""))
+def late_rows(topic: Topic, manifest: Manifest, about: Mapping[str, Any], names: Mapping[int, str]) -> pa.Table:
+    """The late rows of one tick as the side topic has them."""
+    table = _late(topic, manifest.frontier[topic.name], about)
     watermark = about["watermark_us"]
-    by_ms = pc.divide(pc.subtract(pa.scalar(watermark, pa.int64()), times), 1000)
-    extra = [
-        pa.array([names.get(producer, "") for producer in producers], pa.string()),
-        pa.array(by_ms.to_numpy(), pa.int64()),
+    by_us = pc.subtract(pa.scalar(watermark, pa.int64()), microseconds(table.column(topic.settings.event_time or "")))
+    extra = (
+        pa.array([names.get(producer, "") for producer in table.column("_producer").to_pylist()], pa.string()),
+        pc.divide(by_us, 1000),
         pa.array(np.full(table.num_rows, watermark), pa.int64()).cast(pa.timestamp("us", tz="UTC")),
         pa.array(np.full(table.num_rows, manifest.tick), pa.int64()),
-    ]
-    rows = table.drop_columns(["_producer"]).combine_chunks()
-    arrays = [*(column.combine_chunks() for column in rows.columns), *extra]
-    yield pa.RecordBatch.from_arrays(
-        [array.chunk(0) if isinstance(array, pa.ChunkedArray) else array for array in arrays],
-        names=[*rows.column_names, *(extra_name for extra_name, _ in EXTRA)],
     )
+    table = table.drop_columns(["_producer"])
+    for (name, _), column in zip(EXTRA, extra, strict=True):
+        table = table.append_column(name, column)
+    return table
 
 
 def counted(topic: Topic, stop: Mapping[int, int], about: Mapping[str, Any]) -> dict[int, int]:
     """How many rows of each producer were late."""
-    counts: dict[int, int] = {}
-    for table, _ in _judged(topic, stop, about):
-        for producer in table.column("_producer").to_pylist():
-            counts[producer or 0] = counts.get(producer or 0, 0) + 1
-    return counts
+    return dict(Counter(producer or 0 for producer in _late(topic, stop, about).column("_producer").to_pylist()))
 
 
-def _judged(topic: Topic, stop: Mapping[int, int], about: Mapping[str, Any]) -> Iterator[tuple[pa.Table, int]]:
-    """The late rows of a range with their producers, batch by batch."""
+def _late(topic: Topic, stop: Mapping[int, int], about: Mapping[str, Any]) -> pa.Table:
+    """The late rows of a range, with their producers."""
     column = topic.settings.event_time
     assert column is not None
     names = [*topic.schema.names, "_producer"]
+    start = topic.start_offsets()
+    fields = [field.with_nullable(True) for field in topic.schema]
+    found = [pa.schema([*fields, pa.field("_producer", pa.int64())]).empty_table()]
     for number in sorted(stop):
-        begin = max(about["start"].get(str(number), 0), topic.start_offsets()[number])
+        begin = max(about["start"].get(str(number), 0), start[number])
         if begin >= stop[number]:
             continue
         for batch in topic.read_partition(number, begin, stop=stop[number], columns=names):
-            table = pa.Table.from_batches([batch.data])
-            late = pc.less(microseconds(table.column(column)), about["cutoff_us"]).fill_null(False)
-            table = table.filter(late)
-            if table.num_rows:
-                yield table, number
+            rows = pa.Table.from_batches([batch.data])
+            late = pc.less(microseconds(rows.column(column)), about["cutoff_us"]).fill_null(False)
+            found.append(rows.filter(late).cast(found[0].schema))
+    return pa.concat_tables(found)
 
 
 def describe(manifest: Manifest, view: str, names: Mapping[str, Mapping[int, str]]) -> list[dict[str, Any]]:
@@ -172,6 +158,3 @@ def shown_watermark(manifest: Manifest, view: str) -> str | None:
     """A view's watermark for people."""
     at_us = manifest.times.get("views", {}).get(view)
     return None if at_us is None else format_us(at_us)
-
-
-__all__ = ["LATE", "Aside", "counted", "describe", "found", "late_rows", "shown_watermark"]

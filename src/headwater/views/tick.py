@@ -24,7 +24,8 @@ from headwater.log import heartbeats
 from headwater.log.ddl import to_ddl
 from headwater.log.heartbeats import HEARTBEATS
 from headwater.log.paces import paces_of, together
-from headwater.views import sizes
+from headwater.log.topic import Topic
+from headwater.views import sizes, stragglers
 from headwater.views.bases import Base
 from headwater.views.changes import Changes
 from headwater.views.manifest import Frontier, Manifest, Manifests
@@ -32,7 +33,6 @@ from headwater.views.passage import Passage, ViewProgress
 from headwater.views.prepare import Prepared, PreparedView
 from headwater.views.sources import Source, Unwritten
 from headwater.views.store import Piles, StateStore
-from headwater.views.stragglers import counted, found
 from headwater.views.times import Times
 
 if TYPE_CHECKING:
@@ -134,17 +134,17 @@ class Engine:
         self.piles = self.store.settle_merges(self.piles)
         stop, behind = self._target(frontier, rows_max)
         begin = {base.topic.name: self._begin(base) for base in self.prepared.bases.values()}
-        waiting = self._beats_wait()
-        if _distance(begin, stop) == 0 and not self.fresh and not waiting:
+        sent = self._heartbeats()
+        if _distance(begin, stop) == 0 and not self.fresh and sent is None:
             return TickReport(self.manifest.tick, 0, time.perf_counter() - began, frontier=stop, behind=behind)
-        times, beats = self._moved(begin, stop)
-        stop, begin = {**stop, **beats[1]}, {**begin, **beats[0]}
+        times, reached = self._moved(begin, stop, sent)
+        begin, stop = {**begin, **self._beats()}, {**stop, **reached}
         rows_in = _distance(begin, stop)
         if rows_in == 0 and not self.fresh:  # a heartbeat that speaks of rows which are not taken yet
             return TickReport(self.manifest.tick, 0, time.perf_counter() - began, frontier=stop, behind=behind)
         passage = self._passage(self.prepared.views, self.fresh, times)
         progress = passage.run(self._bases(self.prepared, stop, passage.tick), self._pool)
-        late = found(passage, passage.times, begin)
+        late = stragglers.found(passage, begin)
         times = self._counted(times, late, begin, stop)
         manifest = self._commit(self.prepared, self.piles, stop, rows_in, born=self.fresh, times=times, late=late)
         # Before the followers: when these fail the tick is committed all the same, and its views are not new any more.
@@ -155,26 +155,31 @@ class Engine:
 
     # Time
 
-    def _beats_wait(self) -> bool:
-        """Whether heartbeats were sent that no tick has taken."""
-        sent = heartbeats.find(self.prepared.log)
-        return sent is not None and sent.end_offsets()[0] > self.manifest.frontier.get(HEARTBEATS, {}).get(0, 0)
+    def _beats(self) -> Stops:
+        """Up to where heartbeats were taken, when some were."""
+        taken = self.manifest.frontier.get(HEARTBEATS)
+        return {} if taken is None else {HEARTBEATS: dict(taken)}
 
-    def _moved(self, begin: Frontier, stop: Frontier) -> tuple[Times, tuple[Stops, Stops]]:
-        """The times after a tick over these rows, and which heartbeats it takes."""
+    def _heartbeats(self) -> Topic | None:
+        """The heartbeats, when some of them were not taken yet."""
+        sent = heartbeats.find(self.prepared.log)
+        waits = sent is not None and sent.end_offsets()[0] > self._beats().get(HEARTBEATS, {}).get(0, 0)
+        return sent if waits else None
+
+    def _moved(self, begin: Frontier, stop: Frontier, sent: Topic | None) -> tuple[Times, Stops]:
+        """The times after a tick over these rows, and up to where it takes heartbeats."""
         bases = self.prepared.bases.values()
         topics = {base.topic.name: base.topic for base in bases if base.topic.settings.event_time}
         came = {name: paces_of(topic, begin[name], stop[name]) for name, topic in topics.items()}
-        beats: tuple[Stops, Stops] = {}, {}
-        sent = heartbeats.find(self.prepared.log)
+        reached = self._beats()
         if sent is not None:
-            start = self.manifest.frontier.get(HEARTBEATS, {}).get(0, 0)
+            start = reached.get(HEARTBEATS, {}).get(0, 0)
             until, paces = heartbeats.taken(sent, start, sent.end_offsets()[0], {name: stop[name] for name in topics})
-            beats = {HEARTBEATS: {0: start}}, {HEARTBEATS: {0: until}}
+            reached = {HEARTBEATS: {0: until}}
             came = {name: together(came[name], paces.get(name, {})) for name in topics}
         reads = {name: view.topics for name, view in self.prepared.views.items()}
         settings = {name: topic.settings for name, topic in topics.items()}
-        return self.times.moved(came, settings, reads), beats
+        return self.times.moved(came, settings, reads), reached
 
     def _counted(self, times: Times, late: Mapping[str, Any], begin: Frontier, stop: Frontier) -> Times:
         """The times, with the rows that came too late counted."""
@@ -183,7 +188,9 @@ class Engine:
                 continue
             for topic in (read for read in view.plan.reads if read in times.topics):
                 about = late.get(name, {}).get(topic)
-                counts = {} if about is None else counted(self.prepared.bases[topic].topic, stop[topic], about)
+                counts = (
+                    {} if about is None else stragglers.counted(self.prepared.bases[topic].topic, stop[topic], about)
+                )
                 times = times.with_late(name, topic, _distance({topic: begin[topic]}, {topic: stop[topic]}), counts)
         return times
 
@@ -195,7 +202,7 @@ class Engine:
         began, before = time.perf_counter(), self.manifest
         rest = {name: view for name, view in built.prepared.views.items() if name not in built.names}
         passage = self._passage(rest)
-        stop = {base.topic.name: self._begin(base) for base in built.prepared.bases.values()}
+        stop = {**{base.topic.name: self._begin(base) for base in built.prepared.bases.values()}, **self._beats()}
         sources = self._bases(built.prepared, stop, passage.tick)
         for name, changes in built.differences.items():
             sources[name] = Source(name, built.prepared.views[name].schema, changes, self.piles[name])

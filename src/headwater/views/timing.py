@@ -48,11 +48,10 @@ class Timing:
     (0, True)
     """
 
-    late: str = "correct"
     horizon_us: int | None = None  # rows older than the watermark less this are late; None: none is
     emit: str = "now"
     closes: str | None = None
-    alert: float = 0.01  # of a topic's rows; an alert is raised when more of them are late
+    late_alert: float = 0.01  # of a topic's rows; an alert is raised when more of them are late
 
     @property
     def plain(self) -> bool:
@@ -91,7 +90,7 @@ class Timing:
                 f'view "{view}": closes says when a row is final, and nobody asks',
                 hint='Declare emit="final" or a horizon too, or leave closes out.',
             )
-        return Timing("drop" if horizon_us == 0 else "correct", horizon_us, emit, closes, late_alert)
+        return Timing(horizon_us, emit, closes, late_alert)
 
 
 def timed_plan(
@@ -130,8 +129,11 @@ def timed_plan(
     judging = [replace(stage, lets_go=bounded and stage.name in looked_at) for stage in judging]
     if closed:
         stages.append(_closing(name, inner, plain, timing))
+    # Where the rows that groups are made of are not kept they cannot leave: the groups themselves are let go.
+    lets_go_groups = bounded and not any(stage.lets_go for stage in judging)
     return replace(
         plain, stages=(*judging, *stages), notes=notes, reach_us=closing.reach_us if bounded else None,
+        lets_go_groups=lets_go_groups,
         inner=inner.query if closed else "", fingerprint=_fingerprint(plain, timing),
     )  # fmt: skip
 

@@ -262,6 +262,7 @@ class ViewPlan:
     notes: tuple[str, ...] = ()  # for people: "ORDER BY has no effect on a view and was left out"
     query: str = ""  # the whole query over leaves of content BAG named as the relations: what recomputation runs
     reach_us: int | None = None  # of a timed view whose state is let go: how far the influence of a row reaches
+    lets_go_groups: bool = False  # of a timed view: groups that closed long enough ago leave its state
     inner: str = ""  # of a timed view: its query with the column that says when a row closes
 
     @property
