@@ -381,7 +381,11 @@ class Grammar:
             query = self.query(depth - 1)
             return f"({query.sql}) AS {name}", [Name(f"{name}.{column}", kind) for column, kind in query.columns]
         table, columns = self.draw(st.sampled_from(self.sources))
-        return f"{table} AS {name}", [Name(f"{name}.{column}", kind) for column, kind in columns]
+        names = [Name(f"{name}.{column}", kind) for column, kind in columns]
+        if self.maybe(4):  # columns that are never null, unless an outer join makes them so
+            marked = f"SELECT *, 1 AS one, coalesce({self.integer(names)}, 2) AS filled FROM {table} AS {name}"
+            return f"({marked}) AS {name}", [*names, Name(f"{name}.one", "INT"), Name(f"{name}.filled", "INT")]
+        return f"{table} AS {name}", names
 
     def join_condition(self, left: Sequence[Name], right: Sequence[Name], kind: str) -> str:
         equal = f"{self.integer(left)} = {self.integer(right)}"

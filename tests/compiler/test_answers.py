@@ -37,6 +37,11 @@ QUERIES = (
     "select a.id, b.id as bid, b.t from a left join b on a.k = b.k and b.y > a.x where a.x < 4",
     "select a.id, b.id as bid from a right join b on a.k = b.k",
     "select a.id, b.id as bid, coalesce(a.k, b.k) kk from a full join b on a.k = b.k",
+    "select l.one, l.w, b.id from (select k, 1 as one, coalesce(x, 0) as w from a) l right join b on l.k = b.k",
+    "select l.one, b.id from (select k, 1 as one from a) l full join b on l.k = b.k where l.one is null or b.y > 1",
+    "select l.one, m.two, c.z from (select k, 1 as one from a) l join (select k, 2 as two from b) m on l.k = m.k "
+    "right join c on m.k = c.k",
+    "select b.id, l.one from b left join (select k, 1 as one from a where x > 1) l on l.k = b.k",
     "select a.id, b.t, c.z from a left join b on a.k = b.k left join c on a.k = c.k",
     "select a.id, b.t, c.z from a join b on a.k = b.k left join c on b.y = c.k where c.z is null",
     "select a.k, max(x) m, min(s) n from a group by a.k",

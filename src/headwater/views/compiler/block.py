@@ -39,12 +39,26 @@ class Block:
 
     def add(self, alias: str, source: Source) -> None:
         """Join a source. What a plain product is made of becomes the block's own, so that joins can be reordered."""
-        if not isinstance(source, Product) or source.laterals or any(map(has_time_window, source.outputs.values())):
+        if not isinstance(source, Product) or source.laterals or not self._can_take_apart(source):
             self.items[alias] = source
             return
         self.items.update(source.items)
         self.conditions += source.conditions
         self.substitute(lambda found: source.outputs[found.name] if found.table == alias else None)
+
+    def _can_take_apart(self, source: Product) -> bool:
+        """Whether its outputs may be computed wherever they are mentioned.
+
+        Not above a join that fills this side with nulls: ``1 AS n`` is null there.
+        """
+        if self.will_be_filled and not all(isinstance(output, exp.Column) for output in source.outputs.values()):
+            return False
+        return not any(map(has_time_window, source.outputs.values()))
+
+    @property
+    def will_be_filled(self) -> bool:
+        """Whether a join is still to come that fills all sources so far with nulls."""
+        return any(later.side.upper() in ("RIGHT", "FULL") for later in self.joins)
 
     def parts(self) -> Iterator[Node]:
         """Everything that mentions columns."""

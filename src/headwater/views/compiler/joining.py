@@ -76,7 +76,7 @@ def _lateral(block: Block, lateral: exp.Lateral, side: str, on: list[Node]) -> N
 
 def _check_no_later_outer_join(block: Block) -> None:
     """A condition may not be put off until after a join that fills this side with nulls."""
-    if any(later.side.upper() in ("RIGHT", "FULL") for later in block.joins):
+    if block.will_be_filled:
         raise Unsupported("a RIGHT or FULL JOIN after it")
 
 
@@ -92,8 +92,7 @@ def outer_join(block: Block, alias: str, source: Source, on: list[Node], side: s
         (left,) = block.items
     else:
         left, on = block.merge(*on)
-    later = any(each.side.upper() in ("RIGHT", "FULL") for each in block.joins)
-    where = [part for part in block.where if not later and _concerns(part, {left, alias})]
+    where = [part for part in block.where if not block.will_be_filled and _concerns(part, {left, alias})]
     block.where = [part for part in block.where if not any(part is other for other in where)]
 
     pairs = block.used(left, alias)
