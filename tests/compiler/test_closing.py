@@ -36,6 +36,12 @@ def told(sql: str, closes: str | None = None):
             MINUTE,
         ),
         ("SELECT search_id FROM clicks WHERE search_id > 7", 0),
+        ("SELECT count(*) AS n FROM clicks GROUP BY session_window(at, '5 minutes')", 5 * MINUTE),
+        ("SELECT o.id FROM searches o JOIN prices FOR SYSTEM_TIME AS OF o.at AS p ON p.id = o.id", 0),
+        (
+            "SELECT o.id FROM searches o JOIN prices FOR SYSTEM_TIME AS OF o.at - INTERVAL 5 MINUTES AS p ON p.id = o.id",
+            5 * MINUTE,
+        ),
         (
             "SELECT count(*) AS n FROM searches s JOIN clicks c ON c.search_id = s.id AND c.at >= s.at "
             "AND c.at < s.at + INTERVAL 1 HOUR GROUP BY window(s.at, '1 minute')",
@@ -74,6 +80,8 @@ def test_a_join_is_bounded_when_both_sides_are(bound, reach):
         ("SELECT search_id, count(*) AS n FROM clicks GROUP BY search_id", "without a window"),
         (f"{JOINED} AND c.at BETWEEN s.at AND s.at + INTERVAL 1 HOUR", "say so with closes"),
         ("SELECT id FROM searches UNION ALL SELECT search_id FROM clicks", "only a plain SELECT"),
+        ("SELECT count(*) AS n FROM clicks GROUP BY window(sent_at, '1 minute')", "window(sent_at, …) is not known"),
+        ("SELECT count(*) AS n FROM v GROUP BY window(at, '1 minute')", "is not known to go by the event time"),
     ],
 )
 def test_some_queries_do_not_tell_when_a_row_is_final(sql, why):
@@ -86,7 +94,12 @@ def test_some_queries_do_not_tell_when_a_row_is_final(sql, why):
 @pytest.mark.parametrize(
     ("sql", "why"),
     [
-        ("SELECT count(*) AS n FROM clicks GROUP BY session_window(at, '5 minutes')", "no fixed length"),
+        ("SELECT count(*) AS n FROM clicks GROUP BY session_window(at, make_interval(0, 0, 0, 0, n))", "the length of"),
+        (
+            "SELECT count(*) AS n FROM clicks c JOIN searches s ON c.search_id = s.id AND c.at = s.at "
+            "GROUP BY session_window(c.at, '5 minutes')",
+            "sessions of a join",
+        ),
         (
             "SELECT count(*) AS n FROM (SELECT * FROM clicks) GROUP BY window(at, '1 minute')",
             "in a subquery",

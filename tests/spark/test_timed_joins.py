@@ -66,7 +66,7 @@ class Searching:
     def expected(self, taken: dict[str, Counter], until: int | None = None) -> Counter:
         found: Counter = Counter()
         for (number, second), times in taken["searches"].items():
-            if until is not None and second + HOUR > until:
+            if until is not None and second + HOUR >= until:  # a click at that very moment may still come
                 continue
             met = [
                 (click, count) for (of, click), count in taken["clicks"].items()

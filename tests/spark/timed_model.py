@@ -115,8 +115,8 @@ class Model:
                 start -= hop
         return {key: amounts for key, amounts in found.items() if amounts}
 
-    def sessions(self, horizon: int | None, gap: int) -> dict[tuple[int, str], list[int]]:
-        """The amounts of each session of a country that has ended."""
+    def sessions(self, horizon: int | None, gap: int, *, final: bool) -> dict[tuple[int, str], list[int]]:
+        """The amounts of each session of a country; with ``final``, of those that have ended."""
         by_country: dict[str, list[tuple[int, int]]] = {}
         for (_, country, amount, second), count in self.taken.get(horizon, Counter()).items():
             by_country.setdefault(country, []).extend([(second, amount)] * count)
@@ -124,11 +124,12 @@ class Model:
         for country, rows in by_country.items():
             start = last = None
             for second, amount in sorted(rows):
-                if last is None or second >= last + gap:
+                if last is None or second > last + gap:
                     start = second
                 found.setdefault((start, country), []).append(amount)
                 last = second
                 self._ends[start, country] = last + gap
-        return {key: rows for key, rows in found.items() if self._ends[key] <= (self.watermark or 0)}
+        # A row that comes exactly at a session's end still belongs to it.
+        return {key: rows for key, rows in found.items() if not final or self._ends[key] < (self.watermark or 0)}
 
     _ends: dict[tuple[int, str], int] = field(default_factory=dict)

@@ -105,6 +105,10 @@ class Base:
         """Whether the log is the state: nothing ever leaves it, or nobody minds, so nothing needs to be copied."""
         settings = self.topic.settings
         bounded = settings.retention_ms is not None or settings.retention_bytes is not None
+        if (
+            self.kind is BaseKind.VERSIONS
+        ):  # copied, unless views remember what they need: the log may be compacted later
+            return self.passes_by and not bounded and not settings.compact
         return self.kind is BaseKind.LOG and (self.passes_by or not bounded)
 
     def tick_rows_max(self, start: Mapping[int, int], stop: Mapping[int, int]) -> int | None:
@@ -136,10 +140,8 @@ class Base:
         count = sum(stop[number] - start.get(number, 0) for number in stop)
         if count == 0:
             return Changes.nothing(with_weight(self.schema))
-        if self.kind is BaseKind.LOG:
+        if self.kind in (BaseKind.LOG, BaseKind.VERSIONS):
             return self._added(start, stop, count)
-        if self.kind is BaseKind.VERSIONS:
-            return Changes.local(weighted(self._read(start, stop, self.schema.names), 1))
         if self.kind is BaseKind.BAG:
             table = self._read(start, stop, [*self.schema.names, WEIGHT])
             return Changes.local(net(table) if table.num_rows <= NET_ROWS_MAX else table)

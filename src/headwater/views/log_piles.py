@@ -1,10 +1,11 @@
-"""A log pile: a range of a topic without a key, read as if it were a pile.
+"""A log pile: a range of a topic, read as if it were a pile.
 
-What it is: for such a topic the log itself is the state: each row is there, with weight 1, for good. Nothing is copied.
+What it is: for a topic without a key, and for the versions of one that has a key, the log itself is the state: each
+record is there, with weight 1, for good. Nothing is copied.
 Invariants: reading gives exactly the rows from ``start`` up to ``stop``; a frame is made anew when the files behind it
 have changed (sealed, dropped, archived). Lookups know the log by *spans*: ranges of one partition that begin and end at
 multiples of fixed sizes, so that the blocks sorted from them are found again after a restart, whatever ``stop`` is.
-Not here: topics with a key, whose state is a pile of runs (``piles.py``).
+Not here: the rows that a topic with a key leaves, whose state is a pile of runs (``piles.py``).
 Read next: ``native.py``, ``arrangements.py``.
 """
 
@@ -56,7 +57,9 @@ def spans(partition: int, start: int, stop: int) -> list[Range]:
 
 
 class LogPile:
-    """The rows of a topic without a key, from ``start`` up to ``stop`` ({partition: offset}, not included).
+    """The records of a topic, from ``start`` up to ``stop`` ({partition: offset}, not included).
+
+    ``columns`` are those that it has; without them, the topic's.
 
     >>> import headwater as hw, tempfile
     >>> clicks = hw.Log(tempfile.mkdtemp()).topic("clicks", "user_id BIGINT, page STRING")
@@ -70,9 +73,10 @@ class LogPile:
 
     def __init__(
         self, topic: Topic, start: Mapping[int, int], stop: Mapping[int, int], *, folder: Path,
-        files: Files | None = None,
+        columns: pa.Schema | None = None, files: Files | None = None,
     ) -> None:  # fmt: skip
         self.topic = topic
+        self._columns = columns
         self.start = {number: start.get(number, 0) for number in stop}
         self.stop = dict(stop)
         self.folder = folder
@@ -81,8 +85,12 @@ class LogPile:
 
     @property
     def schema(self) -> pa.Schema:
-        """The topic's columns, then ``_weight``."""
-        return weighted(self.topic.schema)
+        """The columns, then ``_weight``."""
+        return weighted(self._fields)
+
+    @property
+    def _fields(self) -> pa.Schema:
+        return self.topic.schema if self._columns is None else self._columns
 
     @property
     def rows(self) -> int:
@@ -94,7 +102,7 @@ class LogPile:
         # Retention may have taken rows that nobody asks for any more.
         kept = self.topic.start_offsets()
         start = {number: max(self.start.get(number, 0), min(kept.get(number, 0), stop[number])) for number in stop}
-        pile = LogPile(self.topic, start, {**self.stop, **stop}, folder=self.folder)
+        pile = LogPile(self.topic, start, {**self.stop, **stop}, folder=self.folder, columns=self._columns)
         pile._arrangements = self._arrangements
         pile._frames = self._frames
         gone = {piece.name for piece in self._pieces()} - {piece.name for piece in pile._pieces()}
@@ -114,8 +122,9 @@ class LogPile:
         restrict: Restriction | None = None,
     ) -> DataFrame:  # fmt: skip
         """The rows; with ``changes``, after these were added. See ``Pile.bag``."""
-        names = list(columns) if columns is not None else self.topic.schema.names
-        every = (*self.topic.schema.names, *(name for name in names if name in SYSTEM.names))
+        own = self._fields.names
+        names = list(columns) if columns is not None else own
+        every = (*own, *(name for name in names if name in SYSTEM.names and name not in own))
         # Sealing and retention replace files; a frame over those that are gone would fail when it is run.
         listing = self.topic.files(self.start, self.stop)
         source = (every, self.topic.schema_version, listing)
@@ -130,7 +139,8 @@ class LogPile:
 
     def lookup(self, columns: Sequence[str], keys: pa.Table, wanted: Sequence[str]) -> pa.Table:
         """The rows whose ``columns`` equal some row of ``keys``: ``wanted`` and ``_weight``. See ``Pile.lookup``."""
-        schema = pa.schema([*(field for field in self.schema if field.name != WEIGHT), *SYSTEM])
+        own = self._fields
+        schema = pa.schema([*own, *(field for field in SYSTEM if field.name not in own.names)])
         return self._arrangements.lookup(self._pieces(), weighted(schema), columns, keys, wanted)
 
     def read(self) -> Iterator[pa.RecordBatch]:

@@ -116,7 +116,8 @@ class StateStore:
 
     def _log_pile(self, base: Base, stop: Mapping[int, int]) -> LogPile:
         folder = self.folder / folder_name(base.name, _base_identity(base))
-        return LogPile(base.topic, base.topic.start_offsets(), stop, folder=folder, files=self.files)
+        start, columns = base.topic.start_offsets(), base.schema if base.name != base.topic.name else None
+        return LogPile(base.topic, start, stop, folder=folder, columns=columns, files=self.files)
 
     # A tick's runs
 

@@ -23,8 +23,8 @@ from headwater.log.alerts import note_stragglers, tell
 from headwater.log.home import Log
 from headwater.log.topic import Topic
 from headwater.views.compiler.plan import TimedStage
+from headwater.views.letting_go import microseconds
 from headwater.views.manifest import Manifest
-from headwater.views.timed_stages import microseconds
 
 if TYPE_CHECKING:
     from headwater.views.passage import Passage

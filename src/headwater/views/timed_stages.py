@@ -4,8 +4,8 @@ What it is: ``TimedRun``, which is to ``TimedStage`` and ``ClosingStage`` what `
 ``trimmed``, which lets go of groups that nothing can touch any more.
 Invariants: whether a row is late is decided once, by the watermark before its tick, and kept: a rebuild follows what
 was decided (``decided``). What is let go never shows: the rows that a view shows stay when the state behind them goes.
-Not here: which rows are let go (``times.py``); the other kinds (``stages.py``).
-Read next: ``times.py``, ``stages.py``.
+Not here: until when state is needed (``times.py``); which rows leave (``letting_go.py``); other kinds (``stages.py``).
+Read next: ``letting_go.py``, ``times.py``, ``stages.py``.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.types as kinds
 
-from headwater.views import sizes
 from headwater.views.changes import Changes
 from headwater.views.compiler.closing import CLOSES
-from headwater.views.compiler.plan import WEIGHT, ClosingStage, TimedStage
+from headwater.views.compiler.plan import WEIGHT, ClosingStage, Superseded, TimedStage
 from headwater.views.equality import negated
+from headwater.views.letting_go import before, leaving, microseconds
 from headwater.views.netting import net
 from headwater.views.shapes import Shape
 from headwater.views.sources import Rows, Source, Unwritten, netted
@@ -63,7 +62,7 @@ class TimedRun:
     def _judged(self, stage: TimedStage) -> Result:
         if self.decided is not None:
             return self._as_decided(stage, self.decided)
-        cutoff = None if self.fresh else self.time.cutoff_us
+        cutoff = None if self.fresh or isinstance(stage.leaving, Superseded) else self.time.cutoff_us
         came = self.source.changes
         if cutoff is None:
             found: Result = Changes.nothing(self.schema) if stage.late else came
@@ -108,7 +107,7 @@ class TimedRun:
         found = self._written(found)
         if not stage.lets_go or not self.time.lets_go or self.own is None or not self.own.rows:
             return found
-        return joined(found, _before(self.own, stage.time, self.time.let_go_us or 0, self.bench), self)
+        return joined(found, leaving(self.own, stage, self.time.let_go_us or 0, self.bench), self)
 
     # Rows that go out
 
@@ -199,7 +198,7 @@ def trimmed(changes: Changes, own: Any, time: ViewTime, bench: Workbench) -> Cha
     """A stage's changes, and its groups that closed long enough ago taken away."""
     if not time.lets_go or own is None or not own.rows:
         return changes
-    gone = _before(own, CLOSES, (time.let_go_us or 0) + 1, bench)
+    gone = before(own, CLOSES, (time.let_go_us or 0) + 1, bench)
     if not gone.rows:
         return changes
     if changes.table is not None and gone.table is not None:
@@ -210,27 +209,3 @@ def trimmed(changes: Changes, own: Any, time: ViewTime, bench: Workbench) -> Cha
     names = changes.schema.names
     both = changes.frame(bench.large).unionByName(gone.frame(bench.large).select(*names))
     return bench.write(netted(both, names[:-1]), changes.schema)
-
-
-def _before(own: Any, column: str, limit_us: int, bench: Workbench) -> Changes:
-    """The rows of a state whose time is before a limit, to be taken away."""
-    if own.rows <= sizes.SETTLED_ROWS_MAX:
-        content: pa.Table = own.content()
-        old = pc.less(microseconds(content.column(column)), limit_us).fill_null(False)
-        return Changes.local(negated(content.filter(old)))
-    frame = own.frame(bench.large).where(f"CAST(`{column}` AS TIMESTAMP) < timestamp_micros({limit_us})")
-    names = [name for name in own.schema.names if name != WEIGHT]
-    summed = netted(frame, names).selectExpr(*(f"`{name}`" for name in names), f"-{WEIGHT} AS {WEIGHT}")
-    return bench.write(summed, own.schema)
-
-
-def microseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column of times as whole numbers.
-
-    >>> import datetime as dt
-    >>> microseconds(pa.chunked_array([pa.array([dt.date(1970, 1, 2)])])).to_pylist()
-    [86400000000]
-    """
-    if kinds.is_date(column.type):
-        column = column.cast(pa.timestamp("us"))
-    return column.cast(pa.int64())

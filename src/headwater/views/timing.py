@@ -17,6 +17,7 @@ from typing import Any
 
 from headwater.durations import to_us
 from headwater.errors import InvalidDeclaration
+from headwater.views.compiler.as_of import VERSIONS, versions_of
 from headwater.views.compiler.closing import CLOSES, Closing, with_closes
 from headwater.views.compiler.compile import compile_view
 from headwater.views.compiler.parse import Parsed
@@ -30,6 +31,7 @@ from headwater.views.compiler.plan import (
     Leaf,
     Relation,
     Stage,
+    Superseded,
     TimedStage,
     ViewPlan,
     WholeStage,
@@ -37,7 +39,7 @@ from headwater.views.compiler.plan import (
 
 Duration = str | float | dt.timedelta
 
-OPEN, IN_TIME, LATE = "$open", "$in-time.", "$late."
+OPEN, IN_TIME, LATE, REMEMBERED = "$open", "$in-time.", "$late.", "$remembered."
 
 
 @dataclass(frozen=True)
@@ -118,15 +120,17 @@ def timed_plan(
     judging = [
         _judging(name, topic, relations[topic], times[topic], late) for topic in judged for late in (True, False)
     ]
-    renamed = {topic: name + IN_TIME + topic for topic in judged}
     bounded = timing.horizon_us is not None and closing.reach_us is not None
+    if bounded and closing.versions:
+        judging += [_remembering(name, relation, relations) for relation in _versions(plain)]
+    renamed = {stage.source.relation: stage.name for stage in judging if not stage.late}
     notes = plain.notes
     if timing.horizon_us is not None and not bounded:
         notes = (*notes, f"its state is kept for ever: {closing.why}")
     closed = bounded or timing.emit == "final"
     stages = [_reading(stage, renamed) for stage in (inner if closed else plain).stages]
     looked_at = {leaf.relation for stage in stages for leaf in stage.leaves if leaf.content is not Content.CHANGES}
-    judging = [replace(stage, lets_go=bounded and stage.name in looked_at) for stage in judging]
+    judging = [_letting_go(stage, closing) if bounded and stage.name in looked_at else stage for stage in judging]
     if closed:
         stages.append(_closing(name, inner, plain, timing))
     # Where the rows that groups are made of are not kept they cannot leave: the groups themselves are let go.
@@ -150,6 +154,30 @@ def _judging(view: str, topic: str, relation: Relation, time: str, late: bool) -
     what = f"{topic} that {'come too late' if late else 'come in time'}, by {time}"
     name = view + (LATE if late else IN_TIME) + topic
     return TimedStage(name, Kind.LINEAR, relation.columns, (), what, leaf, time, late)
+
+
+def _versions(plan: ViewPlan) -> list[str]:
+    """The tables that a plan reads as they were."""
+    return sorted({name for stage in plan.stages for name in stage.reads if name.endswith(VERSIONS)})
+
+
+def _remembering(view: str, versions: str, relations: Mapping[str, Relation]) -> TimedStage:
+    table = relations[versions.removesuffix(VERSIONS)]
+    relation = versions_of(table)
+    leaf = Leaf("_l0", versions, Content.CHANGES, tuple(column.name for column in relation.columns))
+    return TimedStage(
+        view + REMEMBERED + versions, Kind.LINEAR, relation.columns, (),
+        f"versions of {table.name} that somebody may still ask for", leaf, table.event_time or "",
+        leaving=Superseded(table.key),
+    )  # fmt: skip
+
+
+def _letting_go(stage: TimedStage, closing: Closing) -> TimedStage:
+    sessions = closing.sessions
+    if sessions is None or stage.leaving is not None:
+        return replace(stage, lets_go=True)
+    keys = tuple(name for name in stage.source.columns if name.lower() in sessions.keys)
+    return replace(stage, lets_go=True, leaving=replace(sessions, keys=keys))
 
 
 def _closing(view: str, inner: ViewPlan, plain: ViewPlan, timing: Timing) -> ClosingStage:

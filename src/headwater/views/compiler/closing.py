@@ -5,7 +5,7 @@ tells how far in event time a row of the inputs can reach (``Closing``), which i
 Invariants: a row of a timed input at t has a part only in rows that close at or before t + reach; where that cannot
 be shown for a query there is no reach, and the reason is told.
 Not here: what a view does with it (``views/timed_stages.py``).
-Read next: ``plan.py``.
+Read next: ``event_times.py``, ``plan.py``.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from headwater.errors import InvalidDeclaration
 from headwater.views.compiler.aggregation import is_grouped
 from headwater.views.compiler.as_of import is_as_of
 from headwater.views.compiler.dialect import SparkAsWritten as Spark
+from headwater.views.compiler.event_times import is_event_time, window_of
 from headwater.views.compiler.expressions import Node, conjuncts, named
 from headwater.views.compiler.parse import Parsed
+from headwater.views.compiler.plan import Sessions
 
 CLOSES = "closes__"
 UNITS_US = {
@@ -36,8 +38,10 @@ class Closing:
     """What a query tells about time."""
 
     closes: bool  # whether it could be given the column
-    reach_us: int | None = None  # how far a row's influence reaches; None: not known to be bounded
+    reach_us: int | None = None  # how far a row's influence reaches, once its session is over; None: not bounded
     why: str = ""  # why one of the two is not so
+    sessions: Sessions | None = None  # what keeps rows that are older
+    versions: bool = False  # whether tables are asked for as they were no longer ago than a row reaches
 
 
 def with_closes(parsed: Parsed, closes: str | None, times: Mapping[str, str]) -> Closing:
@@ -49,23 +53,47 @@ def with_closes(parsed: Parsed, closes: str | None, times: Mapping[str, str]) ->
     if closes is not None:
         expression = _parsed(closes)
         for name in ("query", "tree"):
-            setattr(parsed, name, _around(getattr(parsed, name), expression))
+            setattr(parsed, name, _around(getattr(parsed, name), _just_after(expression.copy())))
         return _bounded(top, times, own=_interval_us(expression))
     if not isinstance(top, exp.Select) or top.args.get("limit") or top.args.get("distinct"):
         return Closing(False, None, "only a plain SELECT, without UNION, LIMIT or DISTINCT, tells when a row is final")
     if not is_grouped(top):
-        found = _time_of_the_only_input(top, times)
-        if found is None:
+        time = _time_of_the_only_input(top, times)
+        if time is None:
             return Closing(False, None, "it does not tell when a row of a join is final: say so with closes=…")
+        found = _just_after(time)
     else:
-        call = _window(top)
+        call = window_of(top)
         if call is None:
             return Closing(False, None, NO_WINDOW)
-        found = exp.Dot(this=call.copy(), expression=exp.to_identifier("end"))
+        if not is_event_time(call, top, times):
+            return Closing(False, None, _not_by_event_time(call))
+        found = _end(call)
     for tree in (parsed.query, parsed.tree):
         if isinstance(tree, exp.Select):
             tree.append("expressions", named(found, CLOSES))
     return _bounded(top, times, own=0)
+
+
+def _end(call: exp.Anonymous) -> Node:
+    """When a window closes. A row that comes exactly at the end of a session still belongs to it."""
+    end = exp.Dot(this=call.copy(), expression=exp.to_identifier("end"))
+    return _just_after(end) if _is_session(call) else end
+
+
+def _just_after(moment: Node) -> Node:
+    """Rows at the moment itself may still come when the watermark has reached it."""
+    least = exp.Interval(this=exp.Literal.string("1"), unit=exp.var("MICROSECOND"))
+    return exp.Add(this=exp.Paren(this=moment), expression=least)
+
+
+def _is_session(call: exp.Anonymous) -> bool:
+    return bool(call.name.lower() == "session_window")
+
+
+def _not_by_event_time(call: exp.Anonymous) -> str:
+    time = call.expressions[0].sql(Spark) if call.expressions else ""
+    return f"{call.name.lower()}({time}, …) is not known to go by the event time of a topic that it reads"
 
 
 def _parsed(text: str) -> Node:
@@ -88,22 +116,9 @@ def _around(query: exp.Query, expression: Node) -> exp.Query:
     )  # fmt: skip
 
 
-def _window(select: exp.Select) -> exp.Anonymous | None:
-    """The one call of window or session_window that a SELECT groups by."""
-    shown = {part.alias.lower(): part.this for part in select.expressions if isinstance(part, exp.Alias)}
-    found = []
-    group = select.args.get("group")
-    for part in group.expressions if group is not None else ():
-        if isinstance(part, exp.Column) and not part.table:
-            part = shown.get(part.name.lower(), part)
-        if isinstance(part, exp.Anonymous) and part.name.lower() in ("window", "session_window"):
-            found.append(part)
-    return found[0] if len(found) == 1 else None
-
-
 def _time_of_the_only_input(select: exp.Select, times: Mapping[str, str]) -> Node | None:
     mentions = list(_mentions(select))
-    if len(mentions) != 1 or list(select.find_all(exp.Table)) != mentions:
+    if len(mentions) != 1 or [found for found in select.find_all(exp.Table) if not is_as_of(found)] != mentions:
         return None
     column = times.get(mentions[0].name.lower())
     if column is None:
@@ -135,14 +150,21 @@ def _bounded(top: exp.Query, times: Mapping[str, str], *, own: int | None) -> Cl
     ]
     if len(everywhere) != len(timed):
         return Closing(True, None, "it reads a timed topic in a subquery, or twice under one name")
-    reach = own
+    reach, sessions = own, None
     if is_grouped(top):
-        call = _window(top)
-        size = _size_us(call) if call is not None else None
+        call = window_of(top)
+        if call is None:
+            return Closing(True, None, NO_WINDOW)
+        if not is_event_time(call, top, times):
+            return Closing(True, None, _not_by_event_time(call))
+        size = _length_us(call)
         if size is None:
-            why = "a session has no fixed length" if call is not None else NO_WINDOW
-            return Closing(True, None, why)
+            return Closing(True, None, f"the length of {call.name.lower()} is not a plain number of units")
         reach += size
+        if _is_session(call):
+            if len(timed) > 1:
+                return Closing(True, None, "sessions of a join have no bound")
+            sessions = Sessions(_keys(top, *timed), size)
     first, *others = timed or [""]
     conditions = [*conjuncts(top.args["where"].this if top.args.get("where") else None)]
     for join in top.args.get("joins") or []:
@@ -152,7 +174,25 @@ def _bounded(top: exp.Query, times: Mapping[str, str], *, own: int | None) -> Cl
         if bound is None:
             return Closing(True, None, f"{first} and {other} may meet at any distance in time")
         reach += bound
-    return Closing(True, reach)
+    behind = _behind_us(top, timed)
+    return Closing(True, reach + (behind or 0), sessions=sessions, versions=behind is not None)
+
+
+def _keys(top: exp.Select, topic: str) -> tuple[str, ...]:
+    """The columns of the topic that a query groups by. Fewer than there are only make sessions longer."""
+    group = top.args["group"].expressions
+    alone = not top.args.get("joins")
+    found = (part for part in group if isinstance(part, exp.Column))
+    return tuple(part.name.lower() for part in found if part.table.lower() == topic or (alone and not part.table))
+
+
+def _behind_us(top: exp.Select, timed: Mapping[str, str]) -> int | None:
+    """How far behind the event time of a row a table is asked for as it was; None when that is not known."""
+    asked = [mention for mention in top.find_all(exp.Table) if is_as_of(mention)]
+    moments = [_place(mention.args["version"].expression, timed) for mention in asked]
+    if any(moment is None for moment in moments):
+        return None
+    return max((max(0, -moment[1]) for moment in moments if moment is not None), default=0)
 
 
 def _distance(conditions: list[Node], timed: Mapping[str, str], one: str, other: str) -> int | None:
@@ -213,9 +253,9 @@ def _interval_us(expression: Node) -> int | None:
     return total
 
 
-def _size_us(call: exp.Anonymous) -> int | None:
-    """The length of window(at, '1 minute', …)."""
-    if call.name.lower() != "window" or len(call.expressions) < 2:
+def _length_us(call: exp.Anonymous) -> int | None:
+    """The length of window(at, '1 minute', …), or the gap of session_window(at, '1 minute')."""
+    if len(call.expressions) < 2:
         return None
     size = call.expressions[1]
     if isinstance(size, exp.Interval):

@@ -216,17 +216,34 @@ class WholeStage(Stage):
 
 
 @dataclass(frozen=True)
+class Sessions:
+    """Rows leave when their session has: rows of one ``keys`` of which each comes at most ``gap_us`` after another."""
+
+    keys: tuple[str, ...]
+    gap_us: int
+
+
+@dataclass(frozen=True)
+class Superseded:
+    """Versions leave when the next one of their ``keys`` counts already. The last one stays, also a tombstone."""
+
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class TimedStage(Stage):
     """The rows of a topic that come in time for one view, or (``late``) those that do not.
 
     A row is in time when its event time is not before the view's cutoff. With ``lets_go`` rows leave again when the
-    view cannot need them any more: what is left is all that the view's other stages look at.
+    view cannot need them any more: what is left is all that the view's other stages look at. By default a row leaves by
+    its own time; else as ``leaving`` says. Versions of a table are never late.
     """
 
     source: Leaf = NOTHING  # content CHANGES: the topic, with all its columns
     time: str = ""
     late: bool = False
     lets_go: bool = False
+    leaving: Sessions | Superseded | None = None
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
