@@ -39,7 +39,8 @@ def told(sql: str, closes: str | None = None):
         ("SELECT count(*) AS n FROM clicks GROUP BY session_window(at, '5 minutes')", 5 * MINUTE),
         ("SELECT o.id FROM searches o JOIN prices FOR SYSTEM_TIME AS OF o.at AS p ON p.id = o.id", 0),
         (
-            "SELECT o.id FROM searches o JOIN prices FOR SYSTEM_TIME AS OF o.at - INTERVAL 5 MINUTES AS p ON p.id = o.id",
+            "SELECT o.id FROM searches o JOIN prices FOR SYSTEM_TIME AS OF o.at - INTERVAL 5 MINUTES AS p "
+            "ON p.id = o.id",
             5 * MINUTE,
         ),
         (
