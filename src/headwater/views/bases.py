@@ -105,9 +105,8 @@ class Base:
         """Whether the log is the state: nothing ever leaves it, or nobody minds, so nothing needs to be copied."""
         settings = self.topic.settings
         bounded = settings.retention_ms is not None or settings.retention_bytes is not None
-        if (
-            self.kind is BaseKind.VERSIONS
-        ):  # copied, unless views remember what they need: the log may be compacted later
+        if self.kind is BaseKind.VERSIONS:
+            # Copied, unless views remember what they need: the log may be compacted one day.
             return self.passes_by and not bounded and not settings.compact
         return self.kind is BaseKind.LOG and (self.passes_by or not bounded)
 
