@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from bench.views.scale import Lines, percentile
-from bench.views_bench import show
+from bench.parts import show
 from headwater.bench import report
 from headwater.bench.report import Measurement
 

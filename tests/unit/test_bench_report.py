@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from headwater.bench.report import Bar, Measurement, Samples, show, to_json
+
+BENCH = Path(__file__).parents[2] / "bench"
 
 
 def _samples() -> Samples:
@@ -63,3 +69,12 @@ def test_the_list_for_programs_is_json_with_five_fields() -> None:
 
     assert all(set(record) == {"name", "value", "unit", "bar", "holds"} for record in records)
     assert [record["holds"] for record in records if record["bar"]] == [False]
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in BENCH.glob("*_bench.py")))
+def test_every_benchmark_starts(name: str) -> None:
+    """A benchmark is run seldom: at least its modules must find each other."""
+    done = subprocess.run([sys.executable, "-m", f"bench.{name}", "--help"], cwd=BENCH.parent, capture_output=True)
+
+    assert done.returncode == 0, done.stderr.decode()
+    assert b"usage:" in done.stdout
