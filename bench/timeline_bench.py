@@ -25,8 +25,8 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from bench.views.scale import Lines, percentile
 from bench.parts import show
+from bench.views.scale import Lines, percentile
 from headwater.bench import report
 from headwater.bench.report import Measurement
 
