@@ -8,7 +8,8 @@ ARGS ?=
 # Spark's workers must be the same Python as the driver. The shell's $$PWD, not make's functions, so that
 # a folder with spaces in its name works.
 RUN = PYSPARK_PYTHON="$$PWD/.venv/bin/python" PYSPARK_DRIVER_PYTHON="$$PWD/.venv/bin/python"
-TESTS = tests src/headwater --doctest-modules
+# Two at a time, each with a Spark of its own: half of a test is waiting.
+TESTS = -n 2 --dist=loadfile tests src/headwater --doctest-modules
 
 .PHONY: help demo test check bench bench-log bench-source bench-views bench-time bench-timeline bench-state clean
 .DEFAULT_GOAL := help

@@ -213,7 +213,7 @@ class Level(enum.IntEnum):
         ("MAP<STRING, INT>", collections.OrderedDict(a=1), {"a": 1}),
         ("MAP<ARRAY<INT>, INT>", [([1], 1), ([2], 2)], [([1], 1), ([2], 2)]),
     ],
-    ids=lambda value: str(value)[:30],
+    ids=lambda value: str(value)[: 30 if not isinstance(value, memoryview) else 7],
 )
 @pytest.mark.parametrize("padding", PADDINGS)
 def test_what_means_the_same_is_taken(spark_type: str, given: Any, stored: Any, padding: int):
