@@ -54,8 +54,11 @@ class Refresh:
         self._keys: dict[str, pa.Table] = {}  # of the tables as the tick finds them
         self._lost_nations: list[Row] = []
 
-    def tick(self, orders: int) -> Tick:
-        """Changes in proportion to ``orders``: about that many new ones, half as many deleted, and so on."""
+    def tick(self, orders: int, *, everywhere: bool = True) -> Tick:
+        """Changes in proportion to ``orders``: about that many new ones, half as many deleted, and so on.
+
+        Not ``everywhere``: to orders and their lines only, as the specification has it, and updates of these.
+        """
         drafts = {name: Draft(table) for name, table in self.oracle.tables.items()}
         self._keys = {name: self._columns(name, table.key) for name, table in self.oracle.tables.items()}
         self._keys["sought stock"] = self._sought_stock()
@@ -65,15 +68,20 @@ class Refresh:
         self._update(drafts["orders"], orders, self._change_order)
         self._update(drafts["lineitem"], 3 * orders, self._change_line)
         for name, change in (
-            ("customer", self._change_customer),
-            ("part", self._change_part),
-            ("partsupp", self._change_stock),
-            ("supplier", self._change_supplier),
+            ()
+            if not everywhere
+            else (
+                ("customer", self._change_customer),
+                ("part", self._change_part),
+                ("partsupp", self._change_stock),
+                ("supplier", self._change_supplier),
+            )
         ):
             self._update(drafts[name], few, change)
             self._delete(drafts[name], max(1, few // 4))
-        self._add_parents(drafts, max(1, few // 2))
-        self._change_geography(drafts)
+        if everywhere:
+            self._add_parents(drafts, max(1, few // 2))
+            self._change_geography(drafts)
         changes = {name: draft.changes() for name, draft in drafts.items() if draft.rows}
         self.oracle.apply(changes)
         return changes
