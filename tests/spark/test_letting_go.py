@@ -91,3 +91,43 @@ def test_versions_leave_that_nobody_can_ask_for(tmp_path, monkeypatch, settled):
     assert app.rebuild("priced").changes == {"priced": 0}
     assert shown() == expected
     app.close()
+
+
+def test_whatever_a_view_is_made_of_its_state_stays_flat(tmp_path):
+    app = hw.App("day", home=tmp_path / "home")
+    clicks = app.topic("clicks", "id BIGINT, visitor STRING, amount INT, at TIMESTAMP", event_time="at")
+    by_minute = "FROM clicks GROUP BY window(at, '1 minute'), visitor"
+    views = {
+        "counted": f"SELECT window.start AS s, visitor, count(*) AS n {by_minute}",
+        "distinct": f"SELECT window.start AS s, visitor, count(DISTINCT amount) AS n {by_minute}",
+        "middle": f"SELECT window.start AS s, visitor, percentile(amount, 0.5) AS p {by_minute}",
+        "plain": "SELECT id, at FROM clicks WHERE amount > 1",
+        "met": "SELECT a.id, a.at AS at, b.id AS other FROM clicks a JOIN clicks b ON a.visitor = b.visitor "
+        "AND b.at BETWEEN a.at AND a.at + INTERVAL 1 MINUTE",
+        "sessions": "SELECT session_window.start AS s, visitor, count(*) AS n FROM clicks "
+        "GROUP BY session_window(at, '30 seconds'), visitor",
+    }
+    for name, sql in views.items():
+        app.view(name, sql, horizon="5 minutes", closes="at + INTERVAL 1 MINUTE" if name == "met" else None)
+    app.view("final", views["plain"], emit="final")
+
+    def held():
+        return {
+            name: pile.content().num_rows for name, pile in app.operation.engine.piles.items()
+            if "$" in name and "$late" not in name
+        }  # fmt: skip
+
+    seen = []
+    for turn in range(16):
+        rows = [
+            {"id": turn * 40 + n, "visitor": "ab"[n % 2], "amount": n % 7, "at": moment(turn * 240 + n * 4)}
+            for n in range(40)
+        ]
+        clicks.append(rows)
+        app.tick()
+        seen.append(held())
+
+    for name in seen[-1]:
+        assert max(found[name] for found in seen[10:]) <= 1.1 * max(found[name] for found in seen[4:10]), name
+    assert [found.view for found in app.operation.verify() if not found.equal] == []
+    app.close()

@@ -192,6 +192,6 @@ def _keeps(plan: ViewPlan, looked_at: set[str]) -> dict[str, bool]:
     return {
         stage.name: stage is last or stage.name in looked_at or not isinstance(stage, FlowStage | RowFunctionStage)
         if not isinstance(stage, TimedStage)
-        else stage.late or stage.name in looked_at
+        else stage.late or stage.lets_go or stage.name in looked_at
         for stage in plan.stages
     }

@@ -129,12 +129,16 @@ def timed_plan(
         notes = (*notes, f"its state is kept for ever: {closing.why}")
     closed = bounded or timing.emit == "final"
     stages = [_reading(stage, renamed) for stage in (inner if closed else plain).stages]
-    looked_at = {leaf.relation for stage in stages for leaf in stage.leaves if leaf.content is not Content.CHANGES}
-    judging = [_letting_go(stage, closing) if bounded and stage.name in looked_at else stage for stage in judging]
     if closed:
         stages.append(_closing(name, inner, plain, timing))
-    # Where the rows that groups are made of are not kept they cannot leave: the groups themselves are let go.
-    lets_go_groups = bounded and not any(stage.lets_go for stage in judging)
+    looked_at = {leaf.relation for stage in stages for leaf in stage.leaves if leaf.content is not Content.CHANGES}
+    holding = [stage for stage in stages if not isinstance(stage, FlowStage) or stage.name in looked_at]
+    # Groups that tell when they close are let go themselves. Everything else follows the rows that it was made of:
+    # these are kept then, and let go.
+    alone = [type(stage) for stage in holding] == [AccumulateStage, ClosingStage]
+    lets_go_groups = bounded and alone and not any(stage.name in looked_at for stage in judging)
+    if bounded and not lets_go_groups and holding:
+        judging = [stage if stage.late else _letting_go(stage, closing) for stage in judging]
     return replace(
         plain, stages=(*judging, *stages), notes=notes, reach_us=closing.reach_us if bounded else None,
         lets_go_groups=lets_go_groups,
