@@ -35,7 +35,7 @@ START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 HORIZON, BOUND = "10 minutes", "10 MINUTES"
 COUNTRIES = np.array(["AT", "BE", "CH", "DE", "ES", "FR", "IT", "NL"])
 KEPT = {"segment_bytes_max": 4 << 20, "retention_bytes": 16 << 20}
-TOLERATED = 1.2  # of the size at the fourth hour
+TOLERATED = 1.2  # of the largest size in the first four hours
 # History is kept for a thousand ticks, and files for an hour, which is hours of this stream: not what is asked here.
 TICKS_KEPT, UNLISTED_SECONDS = 20, 0
 
@@ -153,8 +153,9 @@ def day(home: Path, hours: int, rate: int, step: int) -> list[Measurement]:
     most = max(row["log"] for row in rows) * 1e6 / (2 * (KEPT["retention_bytes"] + 2 * KEPT["segment_bytes_max"]))
     found.append(Measurement("log beside its retention", round(most, 2), "x, at most", 1.0, most <= 1))
     for name in ("state", "state on disk", "memory"):
-        first, last = rows[min(3, len(rows) - 1)][name], max(row[name] for row in rows[4:] or rows)
-        found.append(Measurement(f"{name} at hour 4", round(first, 2), "MB"))
+        # Files that nobody lists any more go some ticks later: sizes rise and fall a little.
+        first, last = max(row[name] for row in rows[:4]), max(row[name] for row in rows[4:] or rows)
+        found.append(Measurement(f"{name}, largest of the first 4 hours", round(first, 2), "MB"))
         holds = last <= TOLERATED * first
         found.append(
             Measurement(
@@ -162,7 +163,7 @@ def day(home: Path, hours: int, rate: int, step: int) -> list[Measurement]:
             )
         )
         told = "holds" if holds else "does not hold"
-        Console().print(f"{name}: {last / first:.2f} times hour 4 at most (bar {TOLERATED}): {told}")
+        Console().print(f"{name}: {last / first:.2f} times the first 4 hours at most (bar {TOLERATED}): {told}")
     return found
 
 
