@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from headwater.capture import live
+from headwater.capture.follower import grow
 from headwater.capture.large_values import LargeValues
 from headwater.capture.rows import batch_of
 from headwater.capture.source import Chunk, Losses, Server, Shape
@@ -78,6 +79,7 @@ class Backfill:
     def _table(self, table: TableState) -> None:
         shape = self.server.describe(table.source)
         topic = self.log.topic(table.name)
+        grow(topic, shape)
         if table.phase == WAITING:
             again = topic.end_offsets()[0]
             self.state.change_table(table.name, again_from=again or None)

@@ -92,16 +92,18 @@ class Changes:
 
     def commit(self, end: int, committed_us: int) -> None:
         """The transaction is whole, and ends here."""
-        self.position, self.committed_us = max(self.position, end), committed_us
-        for follower in self.followers.values():
-            if follower.segments:
-                self.cut(follower)
-                count = follower.count()
-                if count != follower.whole or follower.parts:
-                    follower.whole = count
-                    self._whole_place = self._place
-                    self.transactions += 1
+        touched = [follower for follower in self.followers.values() if follower.segments]
+        for follower in touched:  # all of them first: cutting appends what was whole before this transaction
+            self.cut(follower)
+        for follower in touched:
+            count = follower.count()
+            if count != follower.whole or follower.parts:
+                follower.whole = count
+                self._whole_place = self._place
+                self.transactions += 1
         self._in_parts = False
+        # Only now: a marker that was written before the first part must not cover this transaction.
+        self.position, self.committed_us = max(self.position, end), committed_us
 
     def passed(self, position: int) -> None:
         """The database's log has nothing for us before this position."""

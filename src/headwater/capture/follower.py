@@ -226,12 +226,7 @@ class Follower:
                 hint=f"Capture it anew under another name: app.table(…, source=…) for {self.source}.",
                 table=self.name,
             )
-        wanted = grown(self.topic.schema, shape)
-        log = self.topic.log
-        is_bag = self.topic.row().is_bag
-        declared = pa.schema([field for field in wanted if field.name != WEIGHT])
-        open_or_declare(log.registry, self.name, declared, {}, log.clock.now_us(), bag=is_bag)
-        self.topic.refresh()
+        grow(self.topic, shape)
         self.shape = shape
 
     def _too_large(self) -> CaptureBlocked:
@@ -241,6 +236,16 @@ class Follower:
             hint=f"Capture it anew: headwater capture restart --table {self.name}",
             table=self.name,
         )
+
+
+def grow(topic: Topic, shape: Shape) -> None:
+    """Let a topic's schema follow its table."""
+    wanted = grown(topic.schema, shape)
+    if wanted.equals(topic.schema):
+        return
+    declared = pa.schema([field for field in wanted if field.name != WEIGHT])
+    open_or_declare(topic.log.registry, topic.name, declared, {}, topic.clock.now_us(), bag=topic.row().is_bag)
+    topic.refresh()
 
 
 def grown(stored: pa.Schema, shape: Shape) -> pa.Schema:

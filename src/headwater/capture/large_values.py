@@ -43,8 +43,8 @@ class LargeValues:
         missing: list[tuple[int, int, int]] = []
         large = large_rows(rows, shape)
         touched = large | rows.gone
-        for mask in rows.unchanged.values():
-            touched |= mask
+        for absent in rows.unchanged.values():
+            touched |= absent
         places = np.nonzero(touched)[0].tolist()
         if not places:
             return rows, []

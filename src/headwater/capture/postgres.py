@@ -301,9 +301,9 @@ class PostgresServer:
 
     def in_chunk(self, chunk: Chunk, key: str) -> bool:
         """Whether a key is in the range of a chunk."""
-        order = int if _is_whole(chunk.low or chunk.high) else str
-        return (chunk.low is None or order(key) > order(chunk.low)) and (
-            chunk.high is None or order(key) <= order(chunk.high)
+        place = _ordered(key)
+        return (chunk.low is None or place > _ordered(chunk.low)) and (
+            chunk.high is None or place <= _ordered(chunk.high)
         )
 
     def read(self, shape: Shape, chunk: Chunk) -> Read:
@@ -381,8 +381,9 @@ def _parsed(data: bytes, shape: Shape) -> Texts:
     return Texts(columns, np.zeros(table.num_rows, np.bool_))
 
 
-def _is_whole(text: str | None) -> bool:
-    return text is not None and text.lstrip("-").isdigit()
+def _ordered(text: str) -> tuple[int, str]:
+    """A key as something that sorts as it does in the database. All keys of one table are of one kind."""
+    return (int(text), "") if text.lstrip("-").isdigit() else (0, text)
 
 
 def _name(name: str) -> str:

@@ -236,8 +236,7 @@ class PostgresStream:
         if follower is None or not follower.streams:
             return
         shape = self.server.shape_of(relation, follower.shape)
-        if shape.columns != follower.shape.columns or shape.key != follower.shape.key:
-            follower.reshape(shape)
+        follower.reshape(shape)
         follower.segments.append((follower.shape, _rows(follower.shape)))
 
     def _cut(self) -> None:
