@@ -127,7 +127,7 @@ class _Writer:
         read = backfill.server.read(self.shape, chunk)
         texts = list(read.batches)
         losses = Losses()
-        batches = [batch_of(rows, self.shape, self.topic.schema, losses)[0] for rows in texts]
+        batches = [batch_of(rows, self.shape, self.topic.schema, losses) for rows in texts]
         with backfill._appending:  # sequences rise, also over the threads
             sequence = self.state.tables()[self.name].appends + 1
             self.state.intend_chunk(self.name, chunk.number, sequence, read.snapshot, read.reach)

@@ -15,7 +15,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headwater.capture.backfill import Backfill, Progress
@@ -251,7 +251,7 @@ class Capture:
                 continue
             topic = self.log.topic(name)
             # Only where it begins: the stream says how the table was at each moment.
-            shape = self.server.describe(table.source)
+            shape = replace(self.server.describe(table.source), key=topic.settings.key)
             followers[table.source] = Follower(topic, shape, table, self.state, generation)
         return followers
 

@@ -136,7 +136,7 @@ class Follower:
 
     def _batch(self, texts: Texts, shape: Shape, before: list[tuple[pa.RecordBatch, Any]]) -> pa.RecordBatch:
         texts, missing = self.large.fill(texts, shape)
-        batch, _ = batch_of(texts, shape, self.topic.schema, self.losses)
+        batch = batch_of(texts, shape, self.topic.schema, self.losses)
         return self._looked_up(batch, shape, missing, before) if missing else batch
 
     def _looked_up(
@@ -220,12 +220,6 @@ class Follower:
 
     def reshape(self, shape: Shape) -> None:
         """The table has other columns from here on: let the topic's schema grow."""
-        if shape.key != self.shape.key:
-            raise CaptureBlocked(
-                f"the key of {self.source} was {_listed(self.shape.key)} and is now {_listed(shape.key)}",
-                hint=f"Capture it anew under another name: app.table(…, source=…) for {self.source}.",
-                table=self.name,
-            )
         grow(self.topic, shape)
         self.shape = shape
 
@@ -240,6 +234,13 @@ class Follower:
 
 def grow(topic: Topic, shape: Shape) -> None:
     """Let a topic's schema follow its table."""
+    key = topic.settings.key
+    if shape.key != key:
+        raise CaptureBlocked(
+            f"the key of {shape.table} was {_listed(key)} and is now {_listed(shape.key)}",
+            hint=f'Capture it under another name, and drop "{topic.name}" when nobody reads it any more.',
+            table=topic.name,
+        )
     wanted = grown(topic.schema, shape)
     if wanted.equals(topic.schema):
         return

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headwater.capture.source import Losses, Shape
 from headwater.log.schema import WEIGHT
@@ -39,13 +40,14 @@ class Texts:
         return replace(self, columns=columns, unchanged={})
 
 
-def batch_of(rows: Texts, shape: Shape, schema: pa.Schema, losses: Losses) -> tuple[pa.RecordBatch, bool | pa.Array]:
-    """The rows in a topic's schema, and which of them are tombstones."""
+def batch_of(rows: Texts, shape: Shape, schema: pa.Schema, losses: Losses) -> pa.RecordBatch:
+    """The rows in a topic's schema; those that are gone, when there is a key, with nothing but it."""
     given = {
         column.name: column.read(texts, column.arrow, losses)
         for column, texts in zip(shape.columns, rows.columns, strict=True)
     }
-    arrays, deleted = [], pa.array(rows.gone)
+    tombs = pa.array(rows.gone) if shape.key and rows.gone.any() else None
+    arrays = []
     for each in schema:
         if each.name == WEIGHT:
             arrays.append(pa.array(np.where(rows.gone, -1, 1), pa.int64()))
@@ -53,9 +55,9 @@ def batch_of(rows: Texts, shape: Shape, schema: pa.Schema, losses: Losses) -> tu
             arrays.append(pa.nulls(len(rows), each.type))
         else:
             array = given[each.name]
-            arrays.append(array if array.type == each.type else array.cast(each.type))
+            array = array if array.type == each.type else array.cast(each.type)
+            if tombs is not None and each.name not in shape.key:  # REPLICA IDENTITY FULL sends the whole old row
+                array = pc.if_else(tombs, pa.scalar(None, each.type), array)
+            arrays.append(array)
     nullable = pa.schema([each.with_nullable(True) for each in schema])
-    batch = pa.RecordBatch.from_arrays(arrays, schema=nullable)
-    if not shape.key or not rows.gone.any():
-        deleted = False
-    return batch, deleted
+    return pa.RecordBatch.from_arrays(arrays, schema=nullable)
