@@ -90,8 +90,8 @@ def _write(server: PostgresServer, changes: int) -> int:
 def _received(server: PostgresServer, slot: str, out: Path) -> float:
     (end,) = server.execute("SELECT pg_current_wal_flush_lsn()::text")[0]
     command = [
-        str(programs() / "pg_recvlogical"), "-d", server.dsn, "--slot", slot, "--start", "-f", str(out), "--endpos", end,
-        "-o", "proto_version=1", "-o", "publication_names=ours", "--fsync-interval=10",
+        str(programs() / "pg_recvlogical"), "-d", server.dsn, "--slot", slot, "--start", "-f", str(out),
+        "--endpos", end, "-o", "proto_version=1", "-o", "publication_names=ours", "--fsync-interval=10",
     ]  # fmt: skip
     began = time.perf_counter()
     subprocess.run(command, check=True)

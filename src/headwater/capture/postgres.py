@@ -13,7 +13,6 @@ Read next: ``source.py``, ``docs/capture.md``.
 from __future__ import annotations
 
 import hashlib
-import io
 import re
 import threading
 import time
@@ -23,7 +22,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
 
 from headwater.capture import postgres_errors
 from headwater.capture.changes import Changes
@@ -37,15 +35,15 @@ from headwater.errors import CaptureLost, HeadwaterError, InvalidDeclaration, So
 
 CHUNK_ROWS = 100_000
 CHUNKS_MAX = 10_000
-READ_BYTES = 16 << 20
 # So that every session writes values in the same way.
 SESSION = {
     "datestyle": "ISO", "intervalstyle": "iso_8601", "timezone": "UTC", "extra_float_digits": "3",
-    "bytea_output": "hex", "client_encoding": "UTF8", "lc_monetary": "C",
+    "bytea_output": "hex", "lc_monetary": "C",
 }  # fmt: skip
 # Types whose order is the same here and there: whole numbers, and what sorts as its text does.
 WHOLE = {20, 21, 23, 26}
 AS_TEXT = {2950, 1082}
+BLANK_PADDED = 1042
 SLOT = re.compile(r"[a-z0-9_]{1,63}")
 
 COLUMNS = """
@@ -114,14 +112,26 @@ class PostgresServer:
         """A connection of the caller's own."""
         psycopg = postgres_errors.driver()
         try:
-            given = psycopg.conninfo.conninfo_to_dict(self.dsn)
-            settings = " ".join(f"-c {name}={value}" for name, value in SESSION.items() if name != "client_encoding")
-            settings = f"{given.get('options', '')} {settings}".strip()
-            given |= {"options": settings, "client_encoding": "UTF8", "application_name": self.name}
-            given.setdefault("connect_timeout", 10)
-            return psycopg.connect(**{**given, **options}, autocommit=True)
+            return psycopg.connect(**{**self._settings(), **options}, autocommit=True)
         except psycopg.Error as error:
             raise postgres_errors.told(error, self.name) from error
+
+    def _settings(self) -> dict[str, Any]:
+        given = postgres_errors.driver().conninfo.conninfo_to_dict(self.dsn)
+        settings = " ".join(f"-c {name}={value}" for name, value in SESSION.items())
+        settings = f"{given.get('options', '')} {settings}".strip()
+        given |= {"options": settings, "client_encoding": "UTF8", "application_name": self.name}
+        given.setdefault("connect_timeout", 10)
+        return dict(given)
+
+    def _reader(self) -> Any:
+        """This thread's connection for reading tables into Arrow."""
+        reader = getattr(self._local, "reader", None)
+        if reader is None:
+            dsn = postgres_errors.driver().conninfo.make_conninfo(**self._settings())
+            reader = self._local.reader = postgres_errors.arrow_driver().connect(dsn, autocommit=True)
+            self._open.append(reader)
+        return reader
 
     def ask(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run a statement on this thread's connection."""
@@ -179,7 +189,7 @@ class PostgresServer:
         number, modifier, category = self._resolved(type_number, modifier)
         arrow = pa.list_(pa.string()) if category == "A" else arrow_of(number, modifier)
         weight = 0 if number in FIXED or category == "E" else 1 if number in PLAIN_TEXT else 8
-        return Column(name, arrow, to_arrow, weight)
+        return Column(name, arrow, to_arrow, weight, padded=number == BLANK_PADDED)
 
     def _resolved(self, number: int, modifier: int) -> tuple[int, int, str]:
         """A domain is the type below it; types of users are known by their category."""
@@ -308,41 +318,42 @@ class PostgresServer:
 
     def read(self, shape: Shape, chunk: Chunk) -> Read:
         """Read one chunk at a snapshot of its own."""
-        connection = self.connect()
-        try:
-            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            ((snapshot,),) = connection.execute("SELECT pg_current_snapshot()::text").fetchall()
-            # After the snapshot: all that it saw has its commit record before this position.
-            reach = self.reach()
-        except Exception as error:
-            connection.close()
-            raise error if isinstance(error, HeadwaterError) else postgres_errors.told(error, self.name) from error
-        return Read(snapshot, reach, self._batches(connection, shape, chunk))
+        cursor = self._told(lambda: self._reader().cursor())
+        self._told(cursor.execute, "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        self._told(cursor.execute, "SELECT pg_current_snapshot()::text")
+        ((snapshot,),) = cursor.fetchall()
+        # After the snapshot: all that it saw has its commit record before this position.
+        return Read(snapshot, self.reach(), self._batches(cursor, shape, chunk))
 
-    def _batches(self, connection: Any, shape: Shape, chunk: Chunk) -> Iterator[Texts]:
-        psycopg = postgres_errors.driver()
-        names = ", ".join(_name(column.name) for column in shape.columns)
+    def _told(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """Call the driver of Arrow; its errors become ours, and its connection is not used again."""
+        try:
+            return call(*arguments)
+        except StopIteration:
+            raise
+        except Exception as error:
+            self._local.reader = None
+            raise postgres_errors.told(error, self.name) from error
+
+    def _batches(self, cursor: Any, shape: Shape, chunk: Chunk) -> Iterator[Texts]:
+        columns = ", ".join(_as_text(column) for column in shape.columns)
         limits = []
         if chunk.low is not None:
             limits.append(f"{_name(shape.key[0])} > '{chunk.low}'")
         if chunk.high is not None:
             limits.append(f"{_name(shape.key[0])} <= '{chunk.high}'")
         where = f" WHERE {' AND '.join(limits)}" if limits else ""
-        query = f"SELECT {names} FROM {_quoted(shape.table)}{where}"
-        try:
-            with connection, connection.cursor().copy(f"COPY ({query}) TO STDOUT (FORMAT csv)") as copy:
-                parts: list[bytes | memoryview] = []
-                size = 0
-                for part in copy:
-                    parts.append(part)
-                    size += len(part)
-                    if size >= READ_BYTES:
-                        yield _parsed(b"".join(parts), shape)
-                        parts, size = [], 0
-                if parts:
-                    yield _parsed(b"".join(parts), shape)
-        except psycopg.Error as error:
-            raise postgres_errors.told(error, self.name) from error
+        self._told(cursor.execute, f"SELECT {columns} FROM {_quoted(shape.table)}{where}")
+        reader = cursor.fetch_record_batch()
+        while True:
+            try:
+                batch = self._told(reader.read_next_batch)
+            except StopIteration:
+                break
+            texts = [column.cast(pa.string()) for column in batch.columns]
+            yield Texts(texts, np.zeros(batch.num_rows, np.bool_))
+        self._told(cursor.execute, "COMMIT")
+        cursor.close()
 
     # Streaming
 
@@ -366,19 +377,12 @@ class PostgresServer:
         self._local = threading.local()
 
 
-def _parsed(data: bytes, shape: Shape) -> Texts:
-    names = [str(place) for place in range(len(shape.columns))]
-    table = pyarrow.csv.read_csv(
-        io.BytesIO(data),
-        read_options=pyarrow.csv.ReadOptions(column_names=names, use_threads=False, block_size=len(data) + 1),
-        parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
-        convert_options=pyarrow.csv.ConvertOptions(
-            column_types=dict.fromkeys(names, pa.string()), null_values=[""], strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-        ),
-    )  # fmt: skip
-    columns = [column.combine_chunks() for column in table.columns]
-    return Texts(columns, np.zeros(table.num_rows, np.bool_))
+def _as_text(column: Column) -> str:
+    """A column as the stream would write it. A cast to text is that, but for two types."""
+    name = _name(column.name)
+    if pa.types.is_boolean(column.arrow) or column.padded:
+        return f"CASE WHEN {name} IS NOT NULL THEN concat({name}) END"
+    return f"{name}::text"
 
 
 def _ordered(text: str) -> tuple[int, str]:

@@ -87,29 +87,11 @@ def _reader(arrow: pa.DataType) -> Callable[[pa.Array], pa.Array]:
         return lambda texts: pa.array(
             [None if text is None else binascii.unhexlify(text[2:]) for text in texts.to_pylist()], pa.binary()
         )
-    if kinds.is_timestamp(arrow) and arrow.tz is not None:
-        return lambda texts: _moments(texts).cast(arrow)
-    if kinds.is_timestamp(arrow) or kinds.is_date(arrow):
-        return lambda texts: _in_range(texts).cast(arrow)
     if kinds.is_list(arrow):
         return lambda texts: pa.array(
             [None if text is None else _elements(text, arrow.value_type) for text in texts.to_pylist()], arrow
         )
     return lambda texts: texts.cast(arrow)
-
-
-def _in_range(texts: pa.Array) -> pa.Array:
-    # Years of five digits and years before Christ are beyond Spark's types.
-    if not pc.all(pc.match_substring_regex(texts, r"^\d{4}-[^B]*$"), min_count=0).as_py():
-        raise ValueError("a year that the log's types do not have")
-    return texts
-
-
-def _moments(texts: pa.Array) -> pa.Array:
-    # The session's time zone is UTC, so that every moment ends with +00.
-    if not pc.all(pc.ends_with(texts, "+00"), min_count=0).as_py():
-        raise ValueError("a moment that is not in UTC")
-    return _in_range(pc.utf8_slice_codeunits(texts, 0, -3)).cast(pa.timestamp("us"))
 
 
 def _one_by_one(texts: pa.Array, arrow: pa.DataType, read: Callable[[pa.Array], pa.Array], losses: Losses) -> pa.Array:
