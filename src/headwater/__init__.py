@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headwater import clock, errors
+    from headwater import capture, clock, errors
     from headwater.app import App
     from headwater.errors import HeadwaterError
     from headwater.log.batch import Batch
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["App", "Batch", "HeadwaterError", "Log", "Producer", "Token", "Topic", "__version__", "clock", "errors"]
+__all__ = [
+    "App", "Batch", "HeadwaterError", "Log", "Producer", "Token", "Topic", "__version__", "capture", "clock", "errors",
+]  # fmt: skip
 
 _HOMES = {
     "App": "headwater.app",
@@ -39,7 +41,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("clock", "errors"):
+    if name in ("capture", "clock", "errors"):
         return import_module(f"headwater.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,7 +10,8 @@ Read next: ``views/tick.py``, ``log/topic.py``.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,9 @@ from headwater.log.token import Token
 from headwater.log.topic import Topic
 
 if TYPE_CHECKING:
+    from headwater.capture.backfill import Progress
+    from headwater.capture.captures import Captures
+    from headwater.capture.postgres import Postgres
     from headwater.views.declarations import Declaration
     from headwater.views.operation import Operation
     from headwater.views.rebuild import RebuildReport
@@ -57,6 +61,16 @@ class App:
         self._plans: dict[str, Any] = {}
         self._waiting: dict[str, str] = {}  # views that were refused, and what each did not find
         self._operation: Operation | None = None
+        self._captures: Captures | None = None
+
+    @property
+    def captures(self) -> Captures:
+        """The databases that tables of this app follow."""
+        from headwater.capture.captures import Captures
+
+        if self._captures is None:
+            self._captures = Captures(self.name)
+        return self._captures
 
     @property
     def log(self) -> Log:
@@ -78,9 +92,13 @@ class App:
         schema: str | pa.Schema | None = None,
         *,
         key: str | Sequence[str] | None = None,
+        source: Postgres | None = None,
         **settings: Any,
     ) -> Table:
         """Declare a table, or open one that exists. Without a key it is a bag: equal rows may be there twice.
+
+        With a ``source`` it follows a table of another database, which says its columns and its key. See
+        ``docs/capture.md``.
 
         >>> import headwater as hw, tempfile
         >>> app = hw.App("shop", home=tempfile.mkdtemp())
@@ -89,7 +107,13 @@ class App:
         >>> _ = users.delete([{"id": 7}])
         """
         self._not_a_view(name)
-        return declare_table(self.log, name, schema, key=key, **settings)
+        if source is None:
+            return declare_table(self.log, name, schema, key=key, **settings)
+        if schema is not None:
+            raise InvalidDeclaration(
+                f'table "{name}" has a source, so its columns are not declared', hint="Leave the schema out."
+            )
+        return self.captures.declare(self.log, name, source, key, settings)
 
     def view(
         self, name: str | None = None, sql: str | None = None, *, inputs: Sequence[Any] | None = None,
@@ -287,17 +311,44 @@ class App:
         return self.operation.tick(rows_max=rows_max)
 
     def run(self, *, timeout: float | None = None, on_tick: Callable[[TickReport], None] | None = None) -> None:
-        """Keep all views up to date until interrupted (or for ``timeout`` seconds)."""
-        self.operation.run(timeout=timeout, on_tick=on_tick)
+        """Keep all views up to date until interrupted (or for ``timeout`` seconds), and captures running beside."""
+        with self._capturing():
+            self.operation.run(timeout=timeout, on_tick=on_tick)
 
     def start(self, *, on_tick: Callable[[TickReport], None] | None = None) -> None:
         """Like ``run``, in the background; ``stop`` ends it."""
+        if self._captures:
+            self._captures.start(self.log)
         self.operation.start(on_tick=on_tick)
 
     def stop(self) -> None:
         """End what ``start`` began, after the running tick."""
+        if self._captures:
+            self._captures.stop()
         if self._operation is not None:
             self._operation.stop()
+
+    def capture(
+        self, *, until: str | None = None, timeout: float | None = None,
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> None:  # fmt: skip
+        """Follow the databases of captured tables until interrupted, or for ``timeout`` seconds.
+
+        ``until="caught up"`` ends it when everything that is committed now is in the log: for tests, notebooks, cron.
+        ``run`` and ``start`` do this by themselves, in the background.
+        """
+        self.captures.run(self.log, until=until, timeout=timeout, on_progress=on_progress)
+
+    @contextmanager
+    def _capturing(self) -> Iterator[None]:
+        if not self._captures:
+            yield
+            return
+        self._captures.start(self.log)
+        try:
+            yield
+        finally:
+            self._captures.stop()
 
     def rebuild(self, name: str, *, on_progress: Callable[[RebuildProgress], None] | None = None) -> RebuildReport:
         """Compute a view anew from what its inputs hold, beside the live one, and swap it in with one tick.
@@ -334,6 +385,8 @@ class App:
 
     def close(self) -> None:
         """Stop what runs, and close the log, if it was opened. Spark stays, for the next app of this process."""
+        if self._captures:
+            self._captures.stop()
         self._stop_operation()
         if self._log is not None:
             self._log.close()

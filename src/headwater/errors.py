@@ -14,12 +14,16 @@
     │   ├── UnknownView          no view of that name
     │   ├── InvalidQuery         a query that cannot be run
     │   ├── MissingExtra         an optional package is not installed
+    │   ├── SourceRefused        a database that is to be captured lacks a setting, a right, a key or the table
+    │   ├── CaptureBlocked       a captured table changed in a way that its topic cannot follow
     │   └── ClosedError          the log was closed
     ├── Conflict        somebody else moved first; look again
     │   ├── Fenced               a newer member, generation or producer has taken over
-    │   └── LeaseLost            the message's lease ran out
+    │   ├── LeaseLost            the message's lease ran out
+    │   └── CaptureLost          the captured database does not keep our place in its log any more
     ├── Unavailable     it may work later
     │   ├── NotYetCovered        the views have not reached a token in time
+    │   ├── SourceUnavailable    a captured database does not answer
     │   ├── Backpressure         the slowest group is too far behind
     │   ├── DiskFull             no space left
     │   ├── ReadOnlyHome         the home cannot be written
@@ -162,6 +166,18 @@ class MissingExtra(Misuse):
     code = "missing_extra"
 
 
+class SourceRefused(Misuse):
+    """A database that is to be captured lacks a setting, a right, a key or the table."""
+
+    code = "source_refused"
+
+
+class CaptureBlocked(Misuse):
+    """A captured table changed in a way that its topic cannot follow."""
+
+    code = "capture_blocked"
+
+
 class ClosedError(Misuse):
     """The log, consumer or producer was closed."""
 
@@ -187,6 +203,12 @@ class LeaseLost(Conflict):
     code = "lease_lost"
 
 
+class CaptureLost(Conflict):
+    """The captured database does not keep our place in its log any more, or is another database."""
+
+    code = "capture_lost"
+
+
 class Unavailable(HeadwaterError):
     """It may work later."""
 
@@ -198,6 +220,12 @@ class NotYetCovered(Unavailable):
     """The views have not reached what a token asks for, in the time given."""
 
     code = "not_yet_covered"
+
+
+class SourceUnavailable(Unavailable):
+    """A captured database does not answer."""
+
+    code = "source_unavailable"
 
 
 class Backpressure(Unavailable):

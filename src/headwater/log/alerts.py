@@ -61,7 +61,8 @@ class Alert:
     """What ``Log(on_alert=…)`` is called with, and what a row of ``_alerts`` says.
 
     ``kind``: "lag_at_risk" (retention will soon drop what the group has not read), "lag_lost" (it did), "corruption"
-    (a segment is damaged), or "stragglers" (too many rows come too late for a view).
+    (a segment is damaged), "stragglers" (too many rows come too late for a view), or "capture_lag" (a captured database
+    keeps much of its log for us).
 
     >>> alert = Alert(at_us=0, kind="lag_lost", topic="orders", group="billing", partition=0, message="…", detail={})
     >>> alert.to_dict()["at"]
@@ -231,6 +232,21 @@ def note_stragglers(topic: Topic, view: str, message: str | None, detail: dict[s
             )
         else:
             _resolve(db, row.id, "stragglers", 0, view)
+    return message is not None
+
+
+def note_capture_lag(topic: Topic, capture: str, message: str | None, detail: dict[str, Any]) -> bool:
+    """A database keeps much of its log for a capture (``message``), or does not any more; whether that is new."""
+    catalog, row = topic.log.catalog, topic.row()
+    lasts = ("capture_lag", 0, capture) in _lasting(catalog.read, row.id, "capture_lag")
+    if lasts == (message is not None):
+        return False
+    with catalog.write() as db:
+        if message is not None:
+            condition = _Condition("capture_lag", 0, capture, message, {"capture": capture, **detail})
+            _note(db, row.id, condition, topic.clock.now_us())
+        else:
+            _resolve(db, row.id, "capture_lag", 0, capture)
     return message is not None
 
 
