@@ -19,8 +19,8 @@ import pyarrow.types as kinds
 
 from headwater.errors import SinkRefused
 from headwater.log.ddl import spark_type
-from headwater.log.json_lines import json_line
 from headwater.log.rows import to_values
+from headwater.sinks.texts import json_text
 
 CSV = pyarrow.csv.WriteOptions(include_header=False, batch_size=8192)
 PLAIN = {
@@ -70,15 +70,6 @@ def _text(name: str, column: pa.ChunkedArray, nul: str | None) -> Any:
     if kinds.is_nested(arrow):
         return pa.array([json_text(value) for value in to_values(column.combine_chunks())], pa.string())
     return column
-
-
-def json_text(value: Any) -> str | None:
-    """A nested value as JSON.
-
-    >>> json_text({"tags": ["a", None]})
-    '{"tags":["a",null]}'
-    """
-    return None if value is None else json_line({"v": value})[len('{"v":') : -1]
 
 
 def _without_nul(name: str, column: pa.ChunkedArray, nul: str | None) -> Any:

@@ -16,6 +16,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+# What the first use of a home or a client would import: so each process is forked with all of it.
+import pandas  # noqa: F401
+import psycopg  # noqa: F401
+import redis  # noqa: F401
+
+import headwater.log.workers
 import headwater.sinks
 from headwater.log.home import Log
 from headwater.sinks.follower import Follower

@@ -9,6 +9,8 @@ Read next: ``test_conformance.py``.
 
 from __future__ import annotations
 
+import base64
+import json
 import sqlite3
 import uuid
 from collections.abc import Callable
@@ -100,9 +102,36 @@ def postgres_place(_: Path, servers: Servers) -> Place:
     )  # fmt: skip
 
 
+def redis_place(form: str) -> Callable[[Path, Servers], Place]:
+    def made(_: Path, servers: Servers) -> Place:
+        from headwater.sinks import Redis
+
+        prefix = uuid.uuid4().hex[:8]
+
+        def read(view: SyntheticView) -> pa.Table:
+            import redis
+
+            with redis.Redis.from_url(servers.redis.url) as client:
+                keys = list(client.scan_iter(f"{prefix}:*", count=10_000))
+                with client.pipeline(transaction=False) as pipe:
+                    for key in keys:
+                        pipe.hgetall(key) if form == "hash" else pipe.get(key)
+                    found = pipe.execute()
+            if form == "json":
+                return of_counted_lines([text.decode() for text in found], view.schema)
+            rows = [{name.decode(): value for name, value in row.items()} for row in found]
+            return of_texts([row for row in rows for _ in range(int(row.pop("_count", 1)))], view.schema)
+
+        return Place(Redis(servers.redis.url, prefix=prefix, form=form), read, server=servers.redis)
+
+    return made
+
+
 PLACES: dict[str, Callable[[Path, Servers], Place]] = {
     "sqlite": sqlite_place,
     "postgres": postgres_place,
+    "redis hash": redis_place("hash"),
+    "redis json": redis_place("json"),
 }
 
 
@@ -118,7 +147,36 @@ def typed(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
 
 def from_json(values: list[Any], field: pa.Field) -> pa.Array:
     """A column of values that were JSON."""
-    import json
-
     lines = [json.dumps({"v": value}) for value in values]
     return json_lines(lines, pa.schema([pa.field("v", field.type)])).column(0) if lines else pa.array([], field.type)
+
+
+def of_counted_lines(lines: list[str], schema: pa.Schema) -> pa.Table:
+    """Lines of JSON, each perhaps with a count at its end."""
+    rows = []
+    for line in lines:
+        text, comma, count = line.partition(',"_count":')
+        rows += [text + "}" if comma else line] * int(count.rstrip("}") or 1)
+    return pa.Table.from_batches([json_lines(rows, schema)])
+
+
+def of_texts(rows: list[dict[str, bytes]], schema: pa.Schema) -> pa.Table:
+    """Rows whose values are plain text, a column that is missing being null."""
+    lines = []
+    for row in rows:
+        parts = []
+        for field in schema:
+            if field.name in row:
+                parts.append(f"{json.dumps(field.name)}: {json_of_text(row[field.name], field.type)}")
+        lines.append("{" + ", ".join(parts) + "}")
+    return pa.Table.from_batches([json_lines(lines, schema)])
+
+
+def json_of_text(text: bytes, arrow: pa.DataType) -> str:
+    if kinds.is_binary(arrow):
+        return json.dumps(base64.b64encode(text).decode())
+    word = text.decode()
+    number = kinds.is_integer(arrow) or kinds.is_decimal(arrow) or kinds.is_boolean(arrow)
+    if number or kinds.is_nested(arrow) or (kinds.is_floating(arrow) and not word.endswith(("NaN", "Infinity"))):
+        return word
+    return json.dumps(word)

@@ -83,6 +83,14 @@ class RedisServer(Server):
         assert program, "install redis-server: tools/services.sh does"
         return [program, "--bind", "127.0.0.1", "--port", str(self.port), "--save", "", "--appendonly", "yes"]
 
+    def answers(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
+                connection.sendall(b"PING\r\n")
+                return connection.recv(64).startswith(b"+PONG")  # while it reads its data it says something else
+        except OSError:
+            return False
+
     @property
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}/0"

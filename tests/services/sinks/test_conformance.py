@@ -30,7 +30,7 @@ from tests.services.sinks.synthetic import SyntheticView, bag_of
 SMALL = "id BIGINT, name STRING, n INT"
 AWKWARD = (
     "id BIGINT, yes BOOLEAN, tiny TINYINT, price DECIMAL(12,2), long DECIMAL(38,10), ratio DOUBLE, small FLOAT,"
-    " day DATE, at TIMESTAMP, local TIMESTAMP_NTZ, raw BINARY, `a \"name\"` STRING, tags ARRAY<STRING>,"
+    ' day DATE, at TIMESTAMP, local TIMESTAMP_NTZ, raw BINARY, `a "name"` STRING, tags ARRAY<STRING>,'
     " place STRUCT<x: DOUBLE, y: INT>, counts MAP<STRING, BIGINT>"
 )
 
