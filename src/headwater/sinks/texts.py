@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headwater.log.json_lines import json_line
+from headwater.log.json_lines import WRITERS, json_line
 from headwater.log.rows import to_rows, to_values
 
 NULL_KEY = "\\N"
@@ -27,7 +27,7 @@ def json_text(value: Any) -> str | None:
     >>> json_text({"tags": ["a", None]})
     '{"tags":["a",null]}'
     """
-    return None if value is None else json_line({"v": value})[len('{"v":') : -1]
+    return None if value is None else WRITERS[type(value)](value)
 
 
 def plain_text(value: Any) -> str | bytes | None:
@@ -39,7 +39,7 @@ def plain_text(value: Any) -> str | bytes | None:
     """
     if value is None or isinstance(value, str | bytes):
         return value
-    written = json_line({"v": value})[len('{"v":') : -1]
+    written = WRITERS[type(value)](value)
     return written[1:-1] if written.startswith('"') else written
 
 

@@ -19,12 +19,17 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pyarrow.types as kinds
 
+from headwater.log.home import Log
 from headwater.log.json_lines import json_lines
 from headwater.log.rows import to_batches
 from headwater.sinks import SQLite
+from headwater.sinks.deliveries import repeated
 from headwater.sinks.sink import Sink
+from headwater.views.netting import net
 from headwater.views.serving_columns import column_of_declaration, quoted
 from tests.services.sinks.servers import PostgresServer, RedisServer, Server
 from tests.services.sinks.synthetic import SyntheticView
@@ -49,6 +54,7 @@ class Place:
     atomic: bool = True  # a delivery is there whole or not at all
     server: Server | None = None  # that can be stopped
     nul: bool = True  # whether texts may have NULs
+    migrates: bool = True  # whether other columns can take the place of those there are
 
 
 def sqlite_place(folder: Path, _: Servers) -> Place:
@@ -127,11 +133,65 @@ def redis_place(form: str) -> Callable[[Path, Servers], Place]:
     return made
 
 
+def topic_place(folder: Path, _: Servers) -> Place:
+    from headwater.sinks import Topic
+
+    home = folder / "other home"
+
+    def read(view: SyntheticView) -> pa.Table:
+        names = view.schema.names
+        with Log(home, upkeep_interval=None) as log:
+            batches = [batch.data for batch in log.topic("changes").read()]
+        every = pa.Table.from_batches(batches) if batches else None
+        if every is None:
+            return view.schema.empty_table()
+        resets = pc.indices_nonzero(pc.equal(every.column("change"), "reset"))
+        since = every.slice(resets[-1].as_py() + 1)
+        weights = pc.if_else(pc.equal(since.column("change"), "insert"), 1, -1).cast(pa.int64())
+        return repeated(net(since.select(names).cast(view.schema).append_column("_weight", weights)))
+
+    return Place(Topic("changes", home=home), read, migrates=False)
+
+
+def parquet_place(folder: Path, _: Servers) -> Place:
+    from headwater.sinks import Parquet
+
+    sink = Parquet(folder / "copy", kept=3)
+
+    def read(view: SyntheticView) -> pa.Table:
+        stored = json.loads((folder / "copy" / "_progress.json").read_text())["ticks"][-1]
+        files = [folder / "copy" / name for names in stored["files"].values() for name in names]
+        return pa.concat_tables([pq.read_table(file, partitioning=None) for file in files]).cast(view.schema)
+
+    return Place(sink, read)
+
+
+def delta_place(folder: Path, _: Servers) -> Place:
+    from headwater.sinks import Delta
+
+    sink = Delta(folder / "copy")
+
+    def read(view: SyntheticView) -> pa.Table:
+        from deltalake import DeltaTable
+
+        table = pa.table(DeltaTable(folder / "copy").to_pyarrow_table())
+        if "_hw_count" in table.column_names:
+            weights = table.column("_hw_count")
+            return repeated(table.select(view.schema.names).cast(view.schema).append_column("_weight", weights))
+        assert table.column_names == view.schema.names
+        return table.cast(view.schema)
+
+    return Place(sink, read)
+
+
 PLACES: dict[str, Callable[[Path, Servers], Place]] = {
     "sqlite": sqlite_place,
     "postgres": postgres_place,
     "redis hash": redis_place("hash"),
     "redis json": redis_place("json"),
+    "topic": topic_place,
+    "parquet": parquet_place,
+    "delta": delta_place,
 }
 
 

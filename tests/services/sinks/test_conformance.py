@@ -66,7 +66,7 @@ def test_a_full_copy_and_then_changes(place: Place, log: Log) -> None:
     status = follower.catch_up()
 
     check(view, place)
-    assert (status.tick, status.rows) == (view.tick, 4 + 4 + 3)
+    assert (status.tick, status.rows) == (view.tick, 4 + 4 + (3 if place.sink.merges else 5))
     follower.close()
 
 
@@ -312,6 +312,12 @@ def test_another_query_is_filled_anew_with_its_own_columns(
         row |= {"id": "1", "n": 0.5}
     view.change([{name: row[name] for name in view.schema.names}])
     status = follower.catch_up()
+    if not place.migrates and len(view.schema) <= 3 and SMALL != schema:
+        assert status.state is State.STOPPED
+        assert status.error is not None
+        assert status.error["code"] == "schema_conflict"
+        follower.close()
+        return
     assert status.state is State.FOLLOWING, status.error
     check(view, place)
     view.change([{name: row[name] for name in view.schema.names} | {"id": "2" if "id STRING" in schema else 2}])
