@@ -184,6 +184,26 @@ def delta_place(folder: Path, _: Servers) -> Place:
     return Place(sink, read)
 
 
+def search_place(folder: Path, _: Servers) -> Place:
+    from headwater.sinks import Search
+
+    def read(view: SyntheticView) -> pa.Table:
+        import tantivy
+
+        current = json.loads((folder / "copy" / "_current.json").read_text())
+        searcher = tantivy.Index.open(str(folder / "copy" / current["index"])).searcher()
+        hits = searcher.search(tantivy.Query.all_query(), 1_000_000, count=False).hits
+        documents = [searcher.doc(place) for _, place in hits]
+        lines = [
+            bytes(each.get_first("_hw_json")).decode()
+            for each in documents
+            for _ in range(each.get_first("_hw_count") or 0)
+        ]
+        return pa.Table.from_batches([json_lines(lines, view.schema)])
+
+    return Place(Search(folder / "copy", text=[]), read)
+
+
 PLACES: dict[str, Callable[[Path, Servers], Place]] = {
     "sqlite": sqlite_place,
     "postgres": postgres_place,
@@ -192,6 +212,7 @@ PLACES: dict[str, Callable[[Path, Servers], Place]] = {
     "topic": topic_place,
     "parquet": parquet_place,
     "delta": delta_place,
+    "search": search_place,
 }
 
 
