@@ -1,9 +1,9 @@
 """Delta: a view as a Delta table, each tick a version of it.
 
 What it is: ``Delta``, a sink that merges a tick's changes by the view's key, through the package ``deltalake``.
-Invariants: a tick is one commit of the table, which also says tick, epoch and version; Delta's own transaction number of
-this sink keeps a tick from being committed twice. A view without a key has the columns ``_hw_row`` and ``_hw_count``: each
-row once, with how often it is there.
+Invariants: a tick is one commit of the table, which also says tick, epoch and version; Delta's own transaction number
+of this sink keeps a tick from being committed twice. A view without a key has the columns ``_hw_row`` and
+``_hw_count``: each row once, with how often it is there.
 Not here: Delta's log; vacuuming and compaction, which are the table's owner's.
 Read next: ``parquet.py``; ``docs/sinks.md``.
 """
@@ -51,6 +51,11 @@ class Delta(Sink):
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", str(self.path))
         object.__setattr__(self, "partition_by", tuple(self.partition_by))
+
+    @property
+    def layout(self) -> str:
+        """See ``Sink.layout``."""
+        return ",".join(self.partition_by)
 
     def open(self, carried: Carried, log: Log) -> Target:
         """See ``Sink.open``."""
@@ -221,8 +226,9 @@ class DeltaTarget(Target):
                 hint="It is tried again.",
             ) from error
         except DeltaError as error:
+            said = str(error).splitlines()[0]
             raise SinkRefused(
-                f'Delta refused what sink "{self.carried.sink}" brings to {self.sink.path}: {str(error).splitlines()[0]}',
+                f'Delta refused what sink "{self.carried.sink}" brings to {self.sink.path}: {said}',
                 hint="Change the view's SQL, or give the sink another path.",
             ) from error
 

@@ -112,10 +112,11 @@ class Follower:
             return False
         target = self._opened(head)
         progress = self._progress
-        if progress is not None and progress.version == head.version and progress.tick == head.tick:
+        version = target.carried.version
+        if progress is not None and progress.version == version and progress.tick == head.tick:
             self._went_well(progress, 0)
             return False
-        if progress is None or progress.version != head.version:
+        if progress is None or progress.version != version:
             return self._fill(target)
         if progress.tick > head.tick:
             later = self.upstream.head()  # another process may have gone on since
@@ -140,7 +141,7 @@ class Follower:
         return True
 
     def _opened(self, head: Head) -> Target:
-        carried = Carried(self.app, self.view, self.name, head.schema, head.key, head.version)
+        carried = Carried(self.app, self.view, self.name, head.schema, head.key, self._version(head))
         if self._target is not None and self._target.carried != carried:
             self._close()
         if self._target is None:
@@ -148,9 +149,12 @@ class Follower:
             self._progress = self._target.progress()
         return self._target
 
+    def _version(self, head: Head) -> str:
+        return f"{head.version}/{self.sink.layout}" if self.sink.layout else head.version
+
     def _fill(self, target: Target) -> bool:
         with self.upstream.rows() as (head, batches):
-            if head.version != target.carried.version:
+            if self._version(head) != target.carried.version:
                 self._close()  # it began anew meanwhile, with other columns perhaps
                 return True
             self._save(state=State.FILLING)

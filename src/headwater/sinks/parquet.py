@@ -1,7 +1,7 @@
 """Parquet: a view as files in a folder, with the ticks before it.
 
-What it is: ``Parquet``, a sink that rewrites the partitions that a tick touches, and one small file that says which files
-are the view at which tick.
+What it is: ``Parquet``, a sink that rewrites the partitions that a tick touches, and one small file that says which
+files are the view at which tick.
 Invariants: data files are written once and synced before ``_progress.json`` names them; that file is replaced in one
 rename, under a lock, so that a tick is there whole or not at all and an older epoch is refused. Files that no kept tick
 lists are removed after that.
@@ -65,6 +65,11 @@ class Parquet(Sink):
         object.__setattr__(self, "partition_by", tuple(self.partition_by))
         if self.kept < 1:
             raise InvalidDeclaration("a Parquet sink keeps at least one tick", hint="kept=1 keeps the last one.")
+
+    @property
+    def layout(self) -> str:
+        """See ``Sink.layout``."""
+        return ",".join(self.partition_by)
 
     def open(self, carried: Carried, log: Log) -> Target:
         """See ``Sink.open``."""

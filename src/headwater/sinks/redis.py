@@ -60,6 +60,11 @@ class Redis(Sink):
         if self.form not in FORMS:
             raise SinkRefused(f"form cannot be {self.form!r}", hint=f"Use one of {', '.join(FORMS)}.")
 
+    @property
+    def layout(self) -> str:
+        """See ``Sink.layout``."""
+        return self.form
+
     def open(self, carried: Carried, log: Log) -> Target:
         """See ``Sink.open``."""
         del log
@@ -256,7 +261,7 @@ class RedisTarget(Target):
         for place, (key, row) in enumerate(zip(keys, listed, strict=True)):
             fields = [part for name, value in row.items() if value is not None for part in (name, plain_text(value))]
             if counts is not None:
-                fields += [COUNT, counts[place]]
+                fields += [COUNT, str(counts[place])]
             commands.append(("HSET", key, *(fields or ["", ""])))  # a row of nothing but nulls is there too
         return commands
 

@@ -2,8 +2,8 @@
 
 What it is: ``Search``, a sink that keeps a tantivy index of some text columns in a folder, and ``Search.search``, which
 asks it. Every row is stored whole, so that what is found is the row.
-Invariants: a tick's documents and the one that remembers the progress are one commit of the index, under a lock, so that
-an older epoch is refused. A full copy is a new index beside, which one small file makes the current one.
+Invariants: a tick's documents and the one that remembers the progress are one commit of the index, under a lock, so
+that an older epoch is refused. A full copy is a new index beside, which one small file makes the current one.
 Not here: the query language, which is tantivy's.
 Read next: ``docs/sinks.md``.
 """
@@ -57,6 +57,11 @@ class Search(Sink):
     def __post_init__(self) -> None:
         object.__setattr__(self, "text", tuple(self.text))
         object.__setattr__(self, "terms", tuple(self.terms))
+
+    @property
+    def layout(self) -> str:
+        """See ``Sink.layout``."""
+        return json.dumps([self.text, self.terms, self.tokenizer])
 
     def open(self, carried: Carried, log: Log) -> Target:
         """See ``Sink.open``."""
@@ -233,7 +238,7 @@ class SearchTarget(Target):
                 for one in value if isinstance(value, list) else [value]:
                     if one is not None:
                         word = plain_text(one)
-                        document.add_text(column, word if isinstance(word, str) else str(word, errors="replace"))
+                        document.add_text(column, word.hex() if isinstance(word, bytes) else str(word))
             writer.add_document(document)
 
     # Progress

@@ -41,7 +41,7 @@ class Carried:
     sink: str
     schema: pa.Schema
     key: tuple[str, ...]
-    version: str  # "lineage/born/table": another one when the view begins anew, or its home was made anew
+    version: str  # "lineage/born/table", with the sink's layout: other rows or other ways to store them have another
 
     @property
     def identity(self) -> str:
@@ -69,6 +69,11 @@ class Sink(ABC):
     kind: ClassVar[str]  # a word for it, as in the default name "revenue.postgres"
     # Whether the changes of several ticks may come as one delivery.
     merges: ClassVar[bool] = True
+
+    @property
+    def layout(self) -> str:
+        """The settings that decide how rows are stored: with other ones there is a new full copy."""
+        return ""
 
     @abstractmethod
     def open(self, carried: Carried, log: Log) -> Target:

@@ -1,7 +1,7 @@
 """Texts: values and keys for systems that know nothing but text.
 
-What it is: ``plain_text`` is a value as people read it, ``json_text`` as JSON, ``key_text`` a key of several columns as one
-text, ``json_rows`` rows as lines of JSON.
+What it is: ``plain_text`` is a value as people read it, ``json_text`` as JSON, ``key_text`` a key of several columns as
+one text, ``json_rows`` rows as lines of JSON.
 Invariants: no two values of one type have the same text, no two keys have the same one, and null has one of its own.
 Dates, times, decimals and bytes are written as the log's JSON has them (``log/json_lines.py``).
 Not here: where the texts go.

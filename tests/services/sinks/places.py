@@ -31,6 +31,7 @@ from headwater.sinks.deliveries import repeated
 from headwater.sinks.sink import Sink
 from headwater.views.netting import net
 from headwater.views.serving_columns import column_of_declaration, quoted
+from tests.services.sinks.receiver import Receiver
 from tests.services.sinks.servers import PostgresServer, RedisServer, Server
 from tests.services.sinks.synthetic import SyntheticView
 
@@ -52,9 +53,10 @@ class Place:
     sink: Sink
     read: Read
     atomic: bool = True  # a delivery is there whole or not at all
-    server: Server | None = None  # that can be stopped
+    server: Server | Receiver | None = None  # that can be stopped
     nul: bool = True  # whether texts may have NULs
     migrates: bool = True  # whether other columns can take the place of those there are
+    rows_many: int = 100_000
 
 
 def sqlite_place(folder: Path, _: Servers) -> Place:
@@ -204,6 +206,17 @@ def search_place(folder: Path, _: Servers) -> Place:
     return Place(Search(folder / "copy", text=[]), read)
 
 
+def webhook_place(_: Path, __: Servers) -> Place:
+    from headwater.sinks import Webhook
+
+    receiver = Receiver(secret="s3cret")
+
+    def read(view: SyntheticView) -> pa.Table:
+        return pa.Table.from_batches([json_lines(list(receiver.rows.elements()), view.schema)])
+
+    return Place(Webhook(receiver.url, secret="s3cret"), read, atomic=False, server=receiver, rows_many=4_000)
+
+
 PLACES: dict[str, Callable[[Path, Servers], Place]] = {
     "sqlite": sqlite_place,
     "postgres": postgres_place,
@@ -213,6 +226,7 @@ PLACES: dict[str, Callable[[Path, Servers], Place]] = {
     "parquet": parquet_place,
     "delta": delta_place,
     "search": search_place,
+    "webhook": webhook_place,
 }
 
 
