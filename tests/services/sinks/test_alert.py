@@ -96,7 +96,9 @@ def test_somebody_gets_a_mail(rates: SyntheticView, log: Log, post: tuple[Post, 
     assert (one["Subject"], one["From"], one["To"]) == (
         "app: rates: rate > 0.05 (FR)", "app@example.com", "ops@example.com"
     )  # fmt: skip
-    assert one.get_content() == 'FR: {"country": "FR", "rate": 0.09, "price": null}\n\nSince tick 2.\n'
+    assert (
+        one.get_content().replace("\r", "") == 'FR: {"country": "FR", "rate": 0.09, "price": null}\n\nSince tick 2.\n'
+    )
     assert two["Subject"] == "app: rates: rate > 0.05 (2 rows)"
 
 

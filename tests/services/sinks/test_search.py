@@ -6,14 +6,15 @@ import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from headwater.cli.main import app
 from headwater.errors import InvalidQuery, Unavailable
 from headwater.log.home import Log
 from headwater.sinks import Search
 from headwater.sinks.follower import Follower
 from headwater.sinks.status import State
 from tests.services.sinks.synthetic import SyntheticView
-from tests.unit.command_line import run
 
 ARTICLES = [
     {"id": 1, "title": "Breakfast in Paris", "body": "Coffee and croissants", "tags": ["food"], "language": "en"},
@@ -85,8 +86,8 @@ def test_what_cannot_be_searched_is_told(articles: SyntheticView, tmp_path: Path
 def test_the_command_line_searches_too(articles: SyntheticView, tmp_path: Path, log: Log) -> None:
     Follower("copy", "articles", "app", index_of(tmp_path), articles, log).catch_up()
 
-    found = run("search", str(tmp_path / "index"), "breakfast", "--json")
-    nothing = run("search", str(tmp_path / "index"), "dinner")
+    found = CliRunner().invoke(app, ["search", str(tmp_path / "index"), "breakfast", "--json"])
+    nothing = CliRunner().invoke(app, ["search", str(tmp_path / "index"), "dinner"])
 
     assert sorted(row["id"] for row in json.loads(found.stdout)) == [1, 2]
     assert nothing.stdout.strip() == "nothing found"
