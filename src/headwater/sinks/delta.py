@@ -165,7 +165,7 @@ class DeltaTarget(Target):
         )
         merge.when_matched_delete(f"t.{COUNT} + s.{COUNT} <= 0").when_matched_update(
             {COUNT: f"t.{COUNT} + s.{COUNT}"}
-        ).when_not_matched_insert(columns).execute()
+        ).when_not_matched_insert(columns, f"s.{COUNT} > 0").execute()
 
     def _counted(self, rows: pa.Table, names: Sequence[bytes], counts: Sequence[int]) -> pa.Table:
         texts = pa.array([name.hex() for name in names], pa.string())

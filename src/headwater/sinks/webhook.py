@@ -65,7 +65,9 @@ class Webhook(Sink):
 
     def __post_init__(self) -> None:
         if urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).hostname:
-            raise InvalidDeclaration(f"{self.url!r} is no address", hint="Give one with http:// or https://.")
+            raise InvalidDeclaration(
+                f"{self.url!r} is no address", hint="An address begins with http or https, and names a host."
+            )
 
     def open(self, carried: Carried, log: Log) -> Target:
         """See ``Sink.open``."""

@@ -1,7 +1,7 @@
 """An app of several views and sinks, and a process that runs it until somebody kills it.
 
-What it is: ``declare``: the shop of the crash tests, carried to PostgreSQL, SQLite and Redis, and to a webhook that nobody
-answers; ``python -m tests.services.sinks.app_with_sinks HOME POSTGRES REDIS`` runs it, with a line for each tick.
+What it is: ``declare``: the shop of the crash tests, carried to PostgreSQL, SQLite and Redis, and to a webhook that
+nobody answers; ``python -m tests.services.sinks.app_with_sinks HOME POSTGRES REDIS`` runs it, a line for each tick.
 Invariants: a line is written after the tick was committed.
 Not here: the killing (``test_app.py``).
 Read next: ``test_app.py``.

@@ -62,8 +62,8 @@ class SyntheticView:
             remove = [row for row in self.rows_now() if self._key(row) in gone]
         return self.commit(net(pa.concat_tables([self._weighted(remove, -1), self._weighted(add, 1)])))
 
-    def _key(self, row: Row) -> tuple[Any, ...]:
-        return tuple(row.get(name) for name in self.key)
+    def _key(self, row: Row) -> str:
+        return repr([row.get(name) for name in self.key])
 
     def _weighted(self, rows: Sequence[Row], weight: int) -> pa.Table:
         table = pa.Table.from_batches([to_batches(list(rows), self.schema)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -18,11 +17,11 @@ from tests.services.sinks.synthetic import SyntheticView
 
 
 @pytest.fixture
-def schema(servers: Servers) -> Iterator[str]:
+def schema(servers: Servers) -> str:
     name = f"s{uuid.uuid4().hex[:8]}"
     with psycopg.connect(servers.postgres.dsn, autocommit=True) as db:
         db.execute(f"CREATE SCHEMA {name}")
-    yield name
+    return name
 
 
 def ask(servers: Servers, sql: str) -> list[Any]:
