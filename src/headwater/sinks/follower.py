@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from headwater.errors import Corruption, Fenced, HeadwaterError, Unavailable
+from headwater.errors import Corruption, Fenced, HeadwaterError, SinkRefused, Unavailable
 from headwater.log.alerts import note_sink
 from headwater.sinks.sink import Carried, Progress, Sink, Target
 from headwater.sinks.status import State, Status, Statuses
@@ -31,6 +31,7 @@ logger = logging.getLogger("headwater.sinks")
 MERGED_ROWS_MAX = 200_000  # ticks that wait are merged up to about so many changes
 MERGED_TICKS_MAX = 1000
 RETRY_FIRST_S, RETRY_MAX_S = 0.1, 30.0
+STEPS_IN_VAIN_MAX = 10  # a target that says another tick each time, and never the one it was given
 REFILLS_MAX = 2  # of a sink that comes apart again and again at the same place
 
 
@@ -52,6 +53,7 @@ class Follower:
         self._progress: Progress | None = None
         self._refills = 0
         self._retry_at = 0.0
+        self._advanced = False
         self._turn = threading.RLock()
         self._random = random.Random()
 
@@ -89,8 +91,14 @@ class Follower:
             if patient and self.log.clock.monotonic() < self._retry_at:
                 return self._status
             try:
+                in_vain = 0
                 while not self.stopped and not stopping() and self._step():
-                    pass
+                    in_vain = 0 if self._advanced else in_vain + 1
+                    if in_vain > STEPS_IN_VAIN_MAX:
+                        raise SinkRefused(
+                            f"sink {self.identity} does not go on from tick {self._status.tick}",
+                            hint="Does something else write its progress?",
+                        )
             except Unavailable as error:
                 self._failed(error)
             except Fenced as error:
@@ -107,6 +115,7 @@ class Follower:
 
     def _step(self) -> bool:
         """One full copy or one delivery; False when there was nothing to do."""
+        self._advanced = False
         head = self.upstream.head()
         if head is None:
             return False
@@ -135,8 +144,8 @@ class Follower:
                 raise
             logger.warning("sink %s is filled anew: %s", self.identity, error.message)
             return self._fill(target)
-        if self._progress.tick >= delivery.tick:
-            self._refills = 0
+        if self._progress.tick >= delivery.tick > delivery.after:
+            self._refills, self._advanced = 0, True
             self._went_well(self._progress, delivery.changes.num_rows)
         return True
 
@@ -167,6 +176,7 @@ class Follower:
                     yield batch
 
             self._progress = target.fill(counted(), head.tick, self.upstream.epoch())
+        self._advanced = True
         self._went_well(self._progress, rows)
         return True
 

@@ -1,7 +1,7 @@
 """A process that brings a sink along, and kills itself with ``kill -9`` at a given place.
 
 What it is: ``deliver`` opens the home and the sink as an app does, and catches up; every call that the sinks' own
-modules make is a place where it can die.
+modules make while they apply or fill, and every return from one, is a place where it can die.
 Invariants: it dies by SIGKILL, so nothing is cleaned up, flushed or rolled back by anybody but the other system.
 Not here: the judging (``test_killed.py``).
 Read next: ``test_killed.py``.
@@ -33,11 +33,16 @@ OWN = str(Path(headwater.sinks.__file__).parent) + os.sep
 
 def deliver(home: Path, sink: Sink, view: SyntheticView, die_at: int | None, told: Any) -> None:
     """Catch up, and tell how many places were passed; or die at one of them."""
-    passed = 0
+    passed, inside = 0, 0
 
     def watch(frame: FrameType, event: str, _: Any) -> None:
-        nonlocal passed
-        if event in ("c_call", "c_return") and frame.f_code.co_filename.startswith(OWN):
+        nonlocal passed, inside
+        own = frame.f_code.co_filename.startswith(OWN)
+        if own and frame.f_code.co_name in ("apply", "fill"):
+            inside += {"call": 1, "return": -1}.get(event, 0)
+        calls_another = event in ("call", "return") and frame.f_back and frame.f_back.f_code.co_filename.startswith(OWN)
+        # One more after the last return: the other system has it, and nobody here knows.
+        if (own or calls_another) and (inside or event == "return"):
             passed += 1
             if passed == die_at:
                 os.kill(os.getpid(), signal.SIGKILL)

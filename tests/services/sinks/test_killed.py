@@ -10,6 +10,7 @@ Read next: ``mortal.py``.
 from __future__ import annotations
 
 import multiprocessing
+import random
 import signal
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from tests.services.sinks.mortal import deliver
 from tests.services.sinks.places import Place
 from tests.services.sinks.synthetic import SyntheticView, bag_of
 
-KILLS = 6
+KILLS = 20
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["tests.services.sinks.mortal", "tests.services.sinks.places"])
 
@@ -46,23 +47,34 @@ def test_a_delivery_that_dies_anywhere_is_there_whole_or_not_at_all(
     tmp_path: Path, place: Place, key: tuple[str, ...]
 ) -> None:
     view = SyntheticView("id BIGINT, word STRING", key=key)
-    home = tmp_path / "home"
-    passed = run(home, place, view, None)  # the first full copy, of nothing
-    kills = 0
+    home, chance = tmp_path / "home", random.Random(7)
+    run(home, place, view, None)  # the first full copy, of nothing
+    change(view, 0)
+    places = run(home, place, view, None) or 0
+    held, deaths = [view.bag()], 0
 
-    for number in range(many(KILLS)):
-        before = view.bag()
-        fresh = [{"id": 10 * number + place, "word": f"w{number}"} for place in range(3)]
-        view.change(add=fresh, remove=view.rows_now()[:1])
-        if number % 3 == 2:
+    for number in range(1, many(KILLS) + 1):
+        change(view, number)
+        if number % 4 == 0:
             view.forget()  # so that this one is a full copy
-        counted = passed or 100
-        died = run(home, place, view, max(1, counted * (number % KILLS + 1) // (KILLS + 1))) is None
-        if died:
-            kills += 1
+        held.append(view.bag())
+        # Spread over the whole way, and not always at the same places.
+        die_at = 1 + int((number % KILLS + chance.random()) * places / KILLS)
+        if run(home, place, view, die_at) is None:
+            deaths += 1
             if place.atomic:
-                assert bag_of(place.read(view)) in (before, view.bag())
-            passed = run(home, place, view, None)
-        assert bag_of(place.read(view)) == view.bag()
+                assert bag_of(place.read(view)) in held
+        else:
+            held = held[-1:]
+            assert bag_of(place.read(view)) == held[0]
+    run(home, place, view, None)
 
-    assert kills >= many(KILLS) // 2
+    assert bag_of(place.read(view)) == view.bag()
+    assert deaths >= many(KILLS) // 2
+
+
+def change(view: SyntheticView, number: int) -> None:
+    """Rows that come, change and leave; without a key also equal ones."""
+    fresh = [{"id": 10 * number + place, "word": f"w{number}"} for place in range(3)]
+    again = [{"id": -1, "word": "again" if view.key == () else f"again {number}"}]
+    view.change(add=[*fresh, *again], remove=view.rows_now()[:1])
