@@ -11,7 +11,7 @@ RUN = PYSPARK_PYTHON="$$PWD/.venv/bin/python" PYSPARK_DRIVER_PYTHON="$$PWD/.venv
 # Two at a time, each with a Spark of its own: half of a test is waiting.
 TESTS = -n 2 --dist=loadfile tests src/headwater --doctest-modules
 
-.PHONY: help demo test check bench bench-log bench-source bench-views bench-time bench-timeline bench-state bench-capture torture-capture clean
+.PHONY: help demo test check bench bench-log bench-source bench-views bench-time bench-timeline bench-state bench-capture bench-sinks torture-capture clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -25,6 +25,7 @@ demo: .venv/.ready  ## see the log and views at work, in a minute and a half
 
 test: .venv/.ready  ## all tests, with the examples in docstrings, README and docs
 	@bash bench/setup.sh
+	@bash tools/services.sh
 	@$(RUN) .venv/bin/python -m pytest $(if $(ARGS),$(ARGS),$(TESTS))
 
 check: .venv/.ready  ## format, lint, types, then all tests
@@ -33,7 +34,7 @@ check: .venv/.ready  ## format, lint, types, then all tests
 	@.venv/bin/python -m mypy
 	@$(MAKE) --no-print-directory test
 
-bench: bench-log bench-source bench-views bench-time bench-timeline bench-state bench-capture  ## every benchmark
+bench: bench-log bench-source bench-views bench-time bench-timeline bench-state bench-capture bench-sinks  ## every benchmark
 
 bench-log: .venv/.ready  ## the log beside SQLite, Redis, NATS and Kafka, in one run
 	@bash bench/setup.sh
@@ -61,6 +62,10 @@ bench-timeline: .venv/.ready  ## the home timeline at 10 000 users; ARGS="--tick
 bench-time: .venv/.ready  ## windows by event time beside Structured Streaming, Flink SQL and Pathway; ARGS="--quick"
 	@bash bench/views/setup.sh
 	@$(RUN) .venv/bin/python -m bench.time_bench $(ARGS)
+
+bench-sinks: .venv/.ready  ## the PostgreSQL sink beside COPY and INSERT by hand, and every other sink; ARGS="--quick"
+	@bash tools/services.sh
+	@$(RUN) .venv/bin/python -m bench.sinks_bench $(ARGS)
 
 clean:  ## remove .venv, .tools and caches; results in bench/out stay
 	rm -rf .venv .tools .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist spark-warehouse metastore_db derby.log

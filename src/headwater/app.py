@@ -1,9 +1,9 @@
 """An app: what a user declares.
 
-What it is: a name and a home, and the topics, tables and views declared in it; ``tick``, ``run`` and ``query``.
+What it is: a name and a home, and the topics, tables, views and sinks declared in it; ``tick``, ``run`` and ``query``.
 Invariants: making an ``App`` touches no disk and starts nothing; the home is opened by the first declaration, Spark by
 the first tick. A declaration that makes no sense is refused at once, with the user's line.
-Not here: the log itself (``log/home.py``), what a tick does (``views/tick.py``).
+Not here: the log itself (``log/home.py``), what a tick does (``views/tick.py``), how sinks follow (``sinks/``).
 Read next: ``views/tick.py``, ``log/topic.py``.
 """
 
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from headwater.capture.backfill import Progress
     from headwater.capture.captures import Captures
     from headwater.capture.postgres import Postgres
+    from headwater.sinks.declarations import Carriage, DeclaredSinks
+    from headwater.sinks.sink import Sink
+    from headwater.sinks.status import Status
     from headwater.views.declarations import Declaration
     from headwater.views.operation import Operation
     from headwater.views.rebuild import RebuildReport
@@ -62,6 +65,7 @@ class App:
         self._waiting: dict[str, str] = {}  # views that were refused, and what each did not find
         self._operation: Operation | None = None
         self._captures: Captures | None = None
+        self._sinks: DeclaredSinks | None = None
 
     @property
     def captures(self) -> Captures:
@@ -276,8 +280,44 @@ class App:
                 view=name,
                 readers=readers,
             )
+        if self._sinks is not None:
+            self._sinks.refuse_drop(name)
         del self._declared[name], self._plans[name]
         self._stop_operation()
+
+    def sink(self, view: str, sink: Sink | None = None, *, name: str | None = None) -> Carriage:
+        """Declare what carries a view to another system; or open one that was declared, by its name or its view's.
+
+        It begins with a full copy and then follows tick by tick: in the background under ``run`` and ``start``, and as
+        the last part of ``tick()``. See ``docs/sinks.md``.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> users = app.table("users", "id BIGINT, country STRING", key="id")
+        >>> _ = app.view("countries", "SELECT country, count(*) AS users FROM users GROUP BY country")
+        >>> app.sink("countries", hw.sinks.SQLite(f"{tempfile.mkdtemp()}/copy.db")).name
+        'countries.sqlite'
+        >>> app.sink("countries").status().state
+        <State.IDLE: 'idle'>
+        """
+        if sink is None:
+            return self.sinks.find(view)
+        if view not in self._declared:
+            raise InvalidDeclaration(
+                f'there is no view "{view}" for a sink to carry',
+                hint=f'Declare one before it; of a topic or table: app.view("…", "SELECT * FROM {view}").',
+                view=view,
+            )
+        return self.sinks.declare(view, sink, name)
+
+    @property
+    def sinks(self) -> DeclaredSinks:
+        """The declared sinks."""
+        from headwater.sinks.declarations import DeclaredSinks
+
+        if self._sinks is None:
+            self._sinks = DeclaredSinks(self)
+        return self._sinks
 
     @property
     def views(self) -> list[View]:
@@ -295,8 +335,11 @@ class App:
             self._operation = Operation(self.name, self.log, self._declared.values(), self.spark_settings)
         return self._operation
 
-    def tick(self, *, rows_max: int | None = None) -> TickReport:
+    def tick(self, *, rows_max: int | None = None, sinks: bool = True) -> TickReport:
         """Advance all views over what the log holds (at most ``rows_max`` rows of each topic), and return.
+
+        Then the sinks are brought to this tick, as far as they answer; with ``sinks=False``, or while ``start`` leads
+        them along in the background, that is not waited for.
 
         >>> import headwater as hw, tempfile
         >>> app = hw.App("shop", home=tempfile.mkdtemp())
@@ -308,18 +351,29 @@ class App:
         >>> app.query("SELECT * FROM countries", at_least=token).to_pylist()
         [{'country': 'DE', 'users': 2}]
         """
-        return self.operation.tick(rows_max=rows_max)
+        report = self.operation.tick(rows_max=rows_max)
+        if self._sinks is not None:
+            self._sinks.ticked(sync=sinks)
+        return report
+
+    def sync_sinks(self) -> list[Status]:
+        """Bring every sink to the last committed tick, those that were stopped too; returns how each is."""
+        return self.sinks.sync()
 
     def run(self, *, timeout: float | None = None, on_tick: Callable[[TickReport], None] | None = None) -> None:
-        """Keep all views up to date until interrupted (or for ``timeout`` seconds), and captures running beside."""
+        """Keep all views up to date until interrupted (or for ``timeout`` seconds); captures and sinks run beside."""
         with self._capturing():
-            self.operation.run(timeout=timeout, on_tick=on_tick)
+            if self._sinks is None:
+                self.operation.run(timeout=timeout, on_tick=on_tick)
+                return
+            with self._sinks.following(on_tick) as told:
+                self.operation.run(timeout=timeout, on_tick=told)
 
     def start(self, *, on_tick: Callable[[TickReport], None] | None = None) -> None:
         """Like ``run``, in the background; ``stop`` ends it."""
         if self._captures:
             self._captures.start(self.log)
-        self.operation.start(on_tick=on_tick)
+        self.operation.start(on_tick=on_tick if self._sinks is None else self._sinks.follow(on_tick))
 
     def stop(self) -> None:
         """End what ``start`` began, after the running tick."""
@@ -327,6 +381,8 @@ class App:
             self._captures.stop()
         if self._operation is not None:
             self._operation.stop()
+        if self._sinks is not None:
+            self._sinks.stop()
 
     def capture(
         self, *, until: str | None = None, timeout: float | None = None,
@@ -379,6 +435,8 @@ class App:
     # Ending
 
     def _stop_operation(self) -> None:
+        if self._sinks is not None:
+            self._sinks.close()
         if self._operation is not None:
             self._operation.close()
             self._operation = None

@@ -12,6 +12,8 @@
     │   ├── OffsetOutOfRange     before the start or after the end
     │   ├── ViewFailed           a view cannot be computed over the rows there are
     │   ├── UnknownView          no view of that name
+    │   ├── UnknownSink          no sink of that name
+    │   ├── SinkRefused          another system refuses what a sink brings
     │   ├── InvalidQuery         a query that cannot be run
     │   ├── MissingExtra         an optional package is not installed
     │   ├── SourceRefused        a database that is to be captured lacks a setting, a right, a key or the table
@@ -152,6 +154,18 @@ class UnknownView(Misuse):
     """No view of that name in this app."""
 
     code = "unknown_view"
+
+
+class UnknownSink(Misuse):
+    """No sink of that name in this app."""
+
+    code = "unknown_sink"
+
+
+class SinkRefused(Misuse):
+    """Another system refuses what a sink brings, and would refuse it again."""
+
+    code = "sink_refused"
 
 
 class InvalidQuery(Misuse):

@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from headwater.cli import bench, capture, check, demo, group, topic, view
+from headwater.cli import bench, capture, check, demo, group, search, sink, topic, view
 from headwater.cli.options import HomeOption, home_before_verb
 from headwater.cli.output import EXIT_INTERRUPTED, abandon_stdout, show_error
 from headwater.errors import HeadwaterError, Misuse
@@ -76,6 +76,8 @@ app.command("maintain")(check.maintain)
 app.command("demo")(demo.demo)
 app.add_typer(bench.app, name="bench")
 view.mount(app)
+app.add_typer(sink.app, name="sink")
+app.command("search")(search.search)
 
 
 def _show_version(wanted: bool) -> None:
