@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headwater import clock, errors
+    from headwater import inlets as inlets
     from headwater.app import App
     from headwater.errors import HeadwaterError
     from headwater.log.batch import Batch
@@ -39,7 +40,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("clock", "errors"):
+    if name in ("clock", "errors", "inlets"):
         return import_module(f"headwater.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

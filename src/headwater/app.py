@@ -1,6 +1,6 @@
 """An app: what a user declares.
 
-What it is: a name and a home, and the topics, tables and views declared in it; ``tick``, ``run`` and ``query``.
+What it is: a name and a home, and the topics, tables, views and inlets declared in it; ``tick``, ``run`` and ``query``.
 Invariants: making an ``App`` touches no disk and starts nothing; the home is opened by the first declaration, Spark by
 the first tick. A declaration that makes no sense is refused at once, with the user's line.
 Not here: the log itself (``log/home.py``), what a tick does (``views/tick.py``).
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,9 @@ from headwater.log.token import Token
 from headwater.log.topic import Topic
 
 if TYPE_CHECKING:
+    from headwater.inlets.declared import DeclaredInlets
+    from headwater.inlets.inlet import Declaration as InletDeclaration
+    from headwater.inlets.inlet import Inlet
     from headwater.views.declarations import Declaration
     from headwater.views.operation import Operation
     from headwater.views.rebuild import RebuildReport
@@ -57,6 +61,7 @@ class App:
         self._plans: dict[str, Any] = {}
         self._waiting: dict[str, str] = {}  # views that were refused, and what each did not find
         self._operation: Operation | None = None
+        self._inlets: DeclaredInlets | None = None
 
     @property
     def log(self) -> Log:
@@ -255,6 +260,30 @@ class App:
         del self._declared[name], self._plans[name]
         self._stop_operation()
 
+    def inlet(self, name: str, declared: InletDeclaration | None = None) -> Inlet:
+        """Declare what lets foreign messages into a topic; or open one that was declared. See ``docs/inlets.md``.
+
+        It runs under ``run`` and ``start``, or by itself: ``start`` and ``stop`` of the inlet.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> pushes = app.topic("pushes", "repository STRING")
+        >>> app.inlet("github", hw.inlets.Webhook(pushes, path="/github"))
+        <Inlet github (webhook) into pushes: not started>
+        >>> app.inlet("github").counters.received
+        0
+        """
+        return self.inlets.find(name) if declared is None else self.inlets.declare(name, declared)
+
+    @property
+    def inlets(self) -> DeclaredInlets:
+        """The declared inlets."""
+        from headwater.inlets.declared import DeclaredInlets
+
+        if self._inlets is None:
+            self._inlets = DeclaredInlets(self.name, self.log)
+        return self._inlets
+
     @property
     def views(self) -> list[View]:
         """The declared views, in the order of their declaration."""
@@ -287,15 +316,20 @@ class App:
         return self.operation.tick(rows_max=rows_max)
 
     def run(self, *, timeout: float | None = None, on_tick: Callable[[TickReport], None] | None = None) -> None:
-        """Keep all views up to date until interrupted (or for ``timeout`` seconds)."""
-        self.operation.run(timeout=timeout, on_tick=on_tick)
+        """Keep all views up to date until interrupted (or for ``timeout`` seconds), with the inlets open."""
+        with nullcontext() if self._inlets is None else self._inlets:
+            self.operation.run(timeout=timeout, on_tick=on_tick)
 
     def start(self, *, on_tick: Callable[[TickReport], None] | None = None) -> None:
         """Like ``run``, in the background; ``stop`` ends it."""
         self.operation.start(on_tick=on_tick)
+        if self._inlets is not None:
+            self._inlets.start()
 
     def stop(self) -> None:
         """End what ``start`` began, after the running tick."""
+        if self._inlets is not None:
+            self._inlets.stop()
         if self._operation is not None:
             self._operation.stop()
 
@@ -334,6 +368,9 @@ class App:
 
     def close(self) -> None:
         """Stop what runs, and close the log, if it was opened. Spark stays, for the next app of this process."""
+        if self._inlets is not None:
+            self._inlets.stop()
+            self._inlets = None
         self._stop_operation()
         if self._log is not None:
             self._log.close()
