@@ -25,6 +25,7 @@ demo: .venv/.ready  ## see the log and views at work, in a minute and a half
 
 test: .venv/.ready  ## all tests, with the examples in docstrings, README and docs
 	@bash bench/setup.sh
+	@sh tools/services.sh
 	@$(RUN) .venv/bin/python -m pytest $(if $(ARGS),$(ARGS),$(TESTS))
 
 check: .venv/.ready  ## format, lint, types, then all tests

@@ -25,6 +25,10 @@ from headwater.bench.servers import die_with_parent, free_port
 
 SCRIPT = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")  # the one in PATH insists on the user "rabbitmq"
 SECONDS_MAX = 90.0
+MISSING = (
+    "RabbitMQ is not installed, and these tests need it; "
+    "on Debian: apt-get update && apt-get install -y --no-install-recommends rabbitmq-server"
+)
 
 
 class RabbitMQ:
@@ -60,16 +64,15 @@ class RabbitMQ:
 
     def start(self) -> None:
         epmd = shutil.which("epmd")
-        assert SCRIPT.exists() and epmd, (
-            "RabbitMQ is not installed, and these tests need it; "
-            "on Debian: apt-get update && apt-get install -y --no-install-recommends rabbitmq-server"
-        )
+        assert epmd is not None, MISSING
+        assert SCRIPT.exists(), MISSING
         if self._epmd is None:
             self._epmd = self._process([epmd, "-port", self._environment["ERL_EPMD_PORT"]])
         self._server = self._process([str(SCRIPT)])
         deadline = time.monotonic() + SECONDS_MAX
         while not self._answers():
-            assert self._server.poll() is None and time.monotonic() < deadline, self._words()
+            assert self._server.poll() is None, self._words()
+            assert time.monotonic() < deadline, self._words()
             time.sleep(0.05)
 
     def kill(self) -> None:
