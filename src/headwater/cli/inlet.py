@@ -38,11 +38,11 @@ def run(file: AppFileArgument, as_json: JsonOption = False) -> None:
 
     [cyan]headwater inlet run shop.py[/cyan]
     """
-    ended = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: ended.set())
     with app_of(file) as declared:
         _require_inlets(declared)
+        ended = threading.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: ended.set())
         with declared.inlets as inlets:
             for inlet in inlets:
                 _tell(inlet, as_json=as_json)
