@@ -1,25 +1,34 @@
 #!/bin/sh
-# Brings the servers that the tests start onto this machine, where they are missing and that is possible: a line for each.
-# PostgreSQL is not here: it comes with a wheel (the extra "dev").
+# Brings the servers that the tests talk to, from Debian's packages. What is there already is left alone.
+# One line for each server, at the end: the program that shows it is there, and the package.
+#
+# Where there is no apt-get, or no right to use it, this says so and is no failure: the tests of that server then fail,
+# with the line that installs it.
 set -u
+cd "$(dirname "$0")/.." || exit 1
+LOG=.tools/services.log
+mkdir -p .tools
+: >"$LOG"
 
-# bring PROGRAM PACKAGE: install a Debian package unless its program is there.
-bring() {
-    command -v "$1" >/dev/null 2>&1 && return 0
+say() { printf 'services: %s\n' "$*"; }
+
+bring() { # program package
+    [ -n "$(command -v "$1")" ] && return
     if ! command -v apt-get >/dev/null 2>&1 || [ "$(id -u)" -ne 0 ]; then
-        echo "services: $1 is missing; install the package $2 (Debian: sudo apt-get install $2)"
-        return 0
+        say "$2 is missing; install it: apt-get update && apt-get install -y --no-install-recommends $2"
+        return
     fi
-    echo "services: installing $2"
-    # policy-rc.d keeps the package from starting a service of its own: the tests start and stop their servers.
+    say "installing $2"
+    # policy-rc.d keeps the package from starting a server of its own: the tests start and stop theirs.
+    policy=/usr/sbin/policy-rc.d
     added=
-    if [ ! -e /usr/sbin/policy-rc.d ]; then
-        printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d && chmod +x /usr/sbin/policy-rc.d && added=yes
-    fi
-    { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$2"; } >/dev/null 2>&1 ||
-        echo "services: apt-get could not install $2; the tests that need it will fail"
-    [ -n "$added" ] && rm -f /usr/sbin/policy-rc.d
-    return 0
+    [ -e "$policy" ] || { printf '#!/bin/sh\nexit 101\n' >"$policy" && chmod +x "$policy" && added=yes; }
+    { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$2"; } >>"$LOG" 2>&1 ||
+        say "apt-get could not install $2; see $LOG"
+    [ -z "$added" ] || rm -f "$policy"
 }
 
+PATH="$PATH:/usr/sbin"
 bring redis-server redis-server
+bring rabbitmq-server rabbitmq-server
+exit 0

@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headwater import capture, clock, errors, sinks
+    from headwater import capture, clock, errors, inlets, sinks
     from headwater.app import App
     from headwater.errors import HeadwaterError
     from headwater.log.batch import Batch
@@ -27,7 +27,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "App", "Batch", "HeadwaterError", "Log", "Producer", "Token", "Topic", "__version__", "capture", "clock", "errors",
-    "sinks",
+    "inlets", "sinks",
 ]  # fmt: skip
 
 _HOMES = {
@@ -42,7 +42,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("capture", "clock", "errors", "sinks"):
+    if name in ("capture", "clock", "errors", "inlets", "sinks"):
         return import_module(f"headwater.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

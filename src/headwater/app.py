@@ -1,6 +1,6 @@
 """An app: what a user declares.
 
-What it is: a name and a home, and the topics, tables, views and sinks declared in it; ``tick``, ``run`` and ``query``.
+What it is: a name and a home, and what is declared in it: topics, tables, views, sinks, inlets; running and asking it.
 Invariants: making an ``App`` touches no disk and starts nothing; the home is opened by the first declaration, Spark by
 the first tick. A declaration that makes no sense is refused at once, with the user's line.
 Not here: the log itself (``log/home.py``), what a tick does (``views/tick.py``), how sinks follow (``sinks/``).
@@ -10,13 +10,13 @@ Read next: ``views/tick.py``, ``log/topic.py``.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headwater.companions import Companions
 from headwater.errors import DeclarationConflict, InvalidDeclaration, InvalidView, UnknownView
 from headwater.log.declare import suggestion
 from headwater.log.home import Log
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from headwater.capture.backfill import Progress
     from headwater.capture.captures import Captures
     from headwater.capture.postgres import Postgres
+    from headwater.inlets.declared import DeclaredInlets
+    from headwater.inlets.inlet import Declaration as InletDeclaration
+    from headwater.inlets.inlet import Inlet
     from headwater.sinks.declarations import Carriage, DeclaredSinks
     from headwater.sinks.sink import Sink
     from headwater.sinks.status import Status
@@ -64,17 +67,7 @@ class App:
         self._plans: dict[str, Any] = {}
         self._waiting: dict[str, str] = {}  # views that were refused, and what each did not find
         self._operation: Operation | None = None
-        self._captures: Captures | None = None
-        self._sinks: DeclaredSinks | None = None
-
-    @property
-    def captures(self) -> Captures:
-        """The databases that tables of this app follow."""
-        from headwater.capture.captures import Captures
-
-        if self._captures is None:
-            self._captures = Captures(self.name)
-        return self._captures
+        self._companions = Companions(self)
 
     @property
     def log(self) -> Log:
@@ -280,8 +273,7 @@ class App:
                 view=name,
                 readers=readers,
             )
-        if self._sinks is not None:
-            self._sinks.refuse_drop(name)
+        self._companions.refuse_drop(name)
         del self._declared[name], self._plans[name]
         self._stop_operation()
 
@@ -313,11 +305,32 @@ class App:
     @property
     def sinks(self) -> DeclaredSinks:
         """The declared sinks."""
-        from headwater.sinks.declarations import DeclaredSinks
+        return self._companions.sinks
 
-        if self._sinks is None:
-            self._sinks = DeclaredSinks(self)
-        return self._sinks
+    def inlet(self, name: str, declared: InletDeclaration | None = None) -> Inlet:
+        """Declare what lets foreign messages into a topic; or open one that was declared. See ``docs/inlets.md``.
+
+        It runs under ``run`` and ``start``, or by itself: ``start`` and ``stop`` of the inlet.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> pushes = app.topic("pushes", "repository STRING")
+        >>> app.inlet("github", hw.inlets.Webhook(pushes, path="/github"))
+        <Inlet github (webhook) into pushes: not started>
+        >>> app.inlet("github").counters.received
+        0
+        """
+        return self.inlets.find(name) if declared is None else self.inlets.declare(name, declared)
+
+    @property
+    def inlets(self) -> DeclaredInlets:
+        """The declared inlets."""
+        return self._companions.inlets
+
+    @property
+    def captures(self) -> Captures:
+        """The databases that tables of this app follow."""
+        return self._companions.captures
 
     @property
     def views(self) -> list[View]:
@@ -352,8 +365,7 @@ class App:
         [{'country': 'DE', 'users': 2}]
         """
         report = self.operation.tick(rows_max=rows_max)
-        if self._sinks is not None:
-            self._sinks.ticked(sync=sinks)
+        self._companions.ticked(sync=sinks)
         return report
 
     def sync_sinks(self) -> list[Status]:
@@ -361,28 +373,23 @@ class App:
         return self.sinks.sync()
 
     def run(self, *, timeout: float | None = None, on_tick: Callable[[TickReport], None] | None = None) -> None:
-        """Keep all views up to date until interrupted (or for ``timeout`` seconds); captures and sinks run beside."""
-        with self._capturing():
-            if self._sinks is None:
-                self.operation.run(timeout=timeout, on_tick=on_tick)
-                return
-            with self._sinks.following(on_tick) as told:
-                self.operation.run(timeout=timeout, on_tick=told)
+        """Keep all views up to date until interrupted (or for ``timeout`` seconds).
+
+        What was declared beside them runs too: captures, inlets, sinks.
+        """
+        with self._companions.running(on_tick) as told:
+            self.operation.run(timeout=timeout, on_tick=told)
 
     def start(self, *, on_tick: Callable[[TickReport], None] | None = None) -> None:
         """Like ``run``, in the background; ``stop`` ends it."""
-        if self._captures:
-            self._captures.start(self.log)
-        self.operation.start(on_tick=on_tick if self._sinks is None else self._sinks.follow(on_tick))
+        self.operation.start(on_tick=self._companions.start(on_tick))
 
     def stop(self) -> None:
         """End what ``start`` began, after the running tick."""
-        if self._captures:
-            self._captures.stop()
+        self._companions.stop_inflow()
         if self._operation is not None:
             self._operation.stop()
-        if self._sinks is not None:
-            self._sinks.stop()
+        self._companions.stop()
 
     def capture(
         self, *, until: str | None = None, timeout: float | None = None,
@@ -394,17 +401,6 @@ class App:
         ``run`` and ``start`` do this by themselves, in the background.
         """
         self.captures.run(self.log, until=until, timeout=timeout, on_progress=on_progress)
-
-    @contextmanager
-    def _capturing(self) -> Iterator[None]:
-        if not self._captures:
-            yield
-            return
-        self._captures.start(self.log)
-        try:
-            yield
-        finally:
-            self._captures.stop()
 
     def rebuild(self, name: str, *, on_progress: Callable[[RebuildProgress], None] | None = None) -> RebuildReport:
         """Compute a view anew from what its inputs hold, beside the live one, and swap it in with one tick.
@@ -435,16 +431,14 @@ class App:
     # Ending
 
     def _stop_operation(self) -> None:
-        if self._sinks is not None:
-            self._sinks.close()
+        self._companions.declared_anew()
         if self._operation is not None:
             self._operation.close()
             self._operation = None
 
     def close(self) -> None:
         """Stop what runs, and close the log, if it was opened. Spark stays, for the next app of this process."""
-        if self._captures:
-            self._captures.stop()
+        self._companions.close()
         self._stop_operation()
         if self._log is not None:
             self._log.close()

@@ -9,6 +9,7 @@
     │   ├── DeclarationConflict  the topic exists with another key, partition count, …
     │   ├── SchemaConflict       the new schema cannot follow the old one
     │   ├── RowRefused           a row does not fit the schema
+    │   ├── MessageRefused       an inlet does not take a message: its signature, size or form
     │   ├── OffsetOutOfRange     before the start or after the end
     │   ├── ViewFailed           a view cannot be computed over the rows there are
     │   ├── UnknownView          no view of that name
@@ -136,6 +137,12 @@ class RowRefused(Misuse):
     """A row does not fit the topic's schema. Nothing of its batch was written."""
 
     code = "row_refused"
+
+
+class MessageRefused(Misuse):
+    """An inlet does not take a message: its signature, its size or its form is wrong."""
+
+    code = "message_refused"
 
 
 class OffsetOutOfRange(Misuse):

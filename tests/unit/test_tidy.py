@@ -31,7 +31,7 @@ PUBLIC_NAMES_MAX = 12
 # Who may import whom, inside the package: data walks through once. A part may always import itself.
 GROUND = {"errors", "clock", "durations", "event", "settings"}
 LOG = GROUND | {"log"}
-DERIVED = {"capture", "views", "aggregates", "sinks"}
+DERIVED = {"capture", "inlets", "views", "aggregates", "sinks"}
 BUILT = LOG | DERIVED | {"app", "upkeep"}
 MAY_IMPORT = {
     **dict.fromkeys(GROUND, GROUND),

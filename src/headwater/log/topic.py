@@ -28,7 +28,7 @@ from headwater.log.evolution import conform
 from headwater.log.filelist import FileList, list_files
 from headwater.log.follow import Place
 from headwater.log.framing import frames_of
-from headwater.log.json_lines import json_lines
+from headwater.log.json_lines import json_objects, json_rows
 from headwater.log.partition import Partition, StaleSchema, deleted
 from headwater.log.producer import Producer
 from headwater.log.reading import PartitionReader
@@ -161,9 +161,12 @@ class Topic:
         >>> str(topic.append_json('{"x": 1, "at": "2026-01-01T00:00:00Z"}'))
         't:0=1'
         """
+        return self.append_batch(self.json_batch(json_objects(lines, self.schema)))
+
+    def json_batch(self, rows: list[dict[str, Any]]) -> pa.RecordBatch:
+        """Dicts with JSON's values, checked and made a batch for ``append_batch``."""
         self._refuse_bag()
-        batch = json_lines(lines, self._given(), not_null=self._not_null())
-        return self.append_batch(self._stamped(batch))
+        return self._stamped(json_rows(rows, self._given(), not_null=self._not_null()))
 
     def delete(self, keys: Any) -> Token:
         """Append tombstones for these keys (rows with the key columns). Only for a topic with a key.
