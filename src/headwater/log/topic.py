@@ -481,11 +481,7 @@ def _partly(error: HeadwaterError, written: list[int], *, named: bool) -> Headwa
     """A keyed batch may fail when some partitions have their part of it already: say so."""
     if written:
         error.detail = f"Partitions {', '.join(map(str, written))} have their part of this batch, the others have not."
-        again = (
-            "the partitions that have it recognise it."
-            if named
-            else "with a producer and a sequence no row is doubled."
-        )
+        again = "the partitions that have it recognise it." if named else "a named producer doubles no row."
         error.hint = f"{error.hint or ''} Append it again: {again}".strip()
         error.data["written_partitions"] = written
     return error
