@@ -121,6 +121,11 @@ class Captures:
             self._running.append((capture, thread))
             thread.start()
 
+    @property
+    def running(self) -> bool:
+        """Whether a thread of ``start`` is still at work."""
+        return any(thread.is_alive() for _, thread in self._running)
+
     def check(self) -> None:
         """Raise what ended one of them."""
         for capture, _ in self._running:

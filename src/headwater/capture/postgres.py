@@ -156,15 +156,20 @@ class PostgresServer:
 
     # Tables
 
+    def tables(self) -> list[str]:
+        """The tables that there are, with their schemas."""
+        found = self.ask(
+            "SELECT schemaname || '.' || tablename FROM pg_tables"
+            " WHERE schemaname NOT IN ('pg_catalog', 'information_schema') ORDER BY 1"
+        )
+        return [row[0] for row in found]
+
     def describe(self, table: str) -> Shape:
         """A table's columns and key."""
         schema, _, name = table.partition(".")
         rows = self.ask(COLUMNS, (schema, name))
         if not rows:
-            raise postgres_errors.unknown_table(table, [row[0] for row in self.ask(
-                "SELECT schemaname || '.' || tablename FROM pg_tables"
-                " WHERE schemaname NOT IN ('pg_catalog', 'information_schema')"
-            )])  # fmt: skip
+            raise postgres_errors.unknown_table(table, self.tables())
         identity, estimated, kind = rows[0][3], rows[0][4], rows[0][5]
         if kind != "r":
             raise SourceRefused(

@@ -82,30 +82,31 @@ class Markers:
 
     def last(self) -> Marker | None:
         """The latest one."""
-        return self._at(self.topic.end_offsets()[0] - 1)
+        return self.at(self.topic.end_offsets()[0] - 1)
 
     def last_within(self, offsets: Ends) -> Marker | None:
         """The latest one that goes beyond none of these offsets."""
         place = self._first(lambda marker: not marker.within(offsets))
-        return self._at(place - 1)
+        return self.at(place - 1)
 
     def first_beyond(self, offsets: Ends) -> Marker | None:
         """The first one that has all of these offsets, and more of some table."""
-        return self._at(self._first(lambda marker: marker.reaches(offsets) and not marker.within(offsets)))
+        return self.at(self._first(lambda marker: marker.reaches(offsets) and not marker.within(offsets)))
 
     def _first(self, wanted: Callable[[Marker], bool]) -> int:
         """Halving: what is wanted holds from some marker on, because offsets only grow."""
         low, high = self.topic.start_offsets()[0], self.topic.end_offsets()[0]
         while low < high:
             middle = (low + high) // 2
-            marker = self._at(middle)
+            marker = self.at(middle)
             if marker is not None and wanted(marker):
                 high = middle
             else:
                 low = middle + 1
         return low
 
-    def _at(self, offset: int) -> Marker | None:
+    def at(self, offset: int) -> Marker | None:
+        """The one at an offset, if it is still kept."""
         if not self.topic.start_offsets()[0] <= offset < self.topic.end_offsets()[0]:
             return None
         for batch in self.topic.read_partition(0, offset, stop=offset + 1):

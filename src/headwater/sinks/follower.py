@@ -21,6 +21,7 @@ from headwater.errors import Corruption, Fenced, HeadwaterError, SinkRefused, Un
 from headwater.log.alerts import note_sink
 from headwater.sinks.sink import Carried, Progress, Sink, Target
 from headwater.sinks.status import State, Status, Statuses
+from headwater.sinks.tables import TableUpstream
 from headwater.sinks.upstream import Head, Upstream
 
 if TYPE_CHECKING:
@@ -38,7 +39,9 @@ REFILLS_MAX = 2  # of a sink that comes apart again and again at the same place
 class Follower:
     """One sink of an app at work. Threads may share it; one works at a time."""
 
-    def __init__(self, name: str, view: str, app: str, sink: Sink, upstream: Upstream, log: Log) -> None:
+    def __init__(
+        self, name: str, view: str, app: str, sink: Sink, upstream: Upstream | TableUpstream, log: Log
+    ) -> None:
         self.name = name
         self.view = view
         self.app = app
@@ -51,6 +54,7 @@ class Follower:
         self._status = replace(self._fresh)
         self._target: Target | None = None
         self._progress: Progress | None = None
+        self.copied = 0  # rows of the full copy that is under way, or of the last one
         self._refills = 0
         self._retry_at = 0.0
         self._advanced = False
@@ -167,17 +171,16 @@ class Follower:
                 self._close()  # it began anew meanwhile, with other columns perhaps
                 return True
             self._save(state=State.FILLING)
-            rows = 0
+            self.copied = 0
 
             def counted() -> Any:
-                nonlocal rows
                 for batch in batches:
-                    rows += batch.num_rows
+                    self.copied += batch.num_rows
                     yield batch
 
             self._progress = target.fill(counted(), head.tick, self.upstream.epoch())
         self._advanced = True
-        self._went_well(self._progress, rows)
+        self._went_well(self._progress, self.copied)
         return True
 
     # Telling

@@ -68,6 +68,7 @@ class Postgres(Sink):
     nul: str | None = None
 
     kind = "postgres"
+    by_key = True
 
     def open(self, carried: Carried, log: Log) -> Target:
         """See ``Sink.open``."""

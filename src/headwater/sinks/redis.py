@@ -55,6 +55,7 @@ class Redis(Sink):
     form: str = "hash"
 
     kind = "redis"
+    by_key = True
 
     def __post_init__(self) -> None:
         if self.form not in FORMS:

@@ -53,6 +53,7 @@ class Search(Sink):
     tokenizer: str = "default"  # or "en_stem": as tantivy calls them
 
     kind = "search"
+    by_key = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "text", tuple(self.text))

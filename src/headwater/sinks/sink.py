@@ -69,6 +69,8 @@ class Sink(ABC):
     kind: ClassVar[str]  # a word for it, as in the default name "revenue.postgres"
     # Whether the changes of several ticks may come as one delivery.
     merges: ClassVar[bool] = True
+    # Whether a row with a key that leaves need tell no more than its key.
+    by_key: ClassVar[bool] = False
 
     @property
     def layout(self) -> str:

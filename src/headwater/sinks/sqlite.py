@@ -69,6 +69,7 @@ class SQLite(Sink):
     table: str | None = None
 
     kind = "sqlite"
+    by_key = True
 
     def open(self, carried: Carried, log: Log) -> Target:
         """See ``Sink.open``."""
