@@ -234,11 +234,6 @@ class PostgresServer:
         if rows[0][0] == "lost":
             raise postgres_errors.slot_lost(self.name)
 
-    def confirmed(self) -> int:
-        """Up to where the slot has let the log go."""
-        rows = self.ask("SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = %s", (self.name,))
-        return to_number(rows[0][0]) if rows and rows[0][0] else 0
-
     def _publish(self, tables: Sequence[str]) -> None:
         known = {f"{schema}.{name}" for schema, name in self.ask(
             "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s", (self.name,))}  # fmt: skip
