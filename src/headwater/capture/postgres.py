@@ -44,6 +44,8 @@ SESSION = {
 WHOLE = {20, 21, 23, 26}
 AS_TEXT = {2950, 1082}
 BLANK_PADDED = 1042
+# Types that the driver reads exactly as to_arrow reads their texts. Dates and times have infinities.
+PLAIN = {16, 20, 21, 23, 700, 701}
 SLOT = re.compile(r"[a-z0-9_]{1,63}")
 
 COLUMNS = """
@@ -189,7 +191,7 @@ class PostgresServer:
         number, modifier, category = self._resolved(type_number, modifier)
         arrow = pa.list_(pa.string()) if category == "A" else arrow_of(number, modifier)
         weight = 0 if number in FIXED or category == "E" else 1 if number in PLAIN_TEXT else 8
-        return Column(name, arrow, to_arrow, weight, padded=number == BLANK_PADDED)
+        return Column(name, arrow, to_arrow, weight, number == BLANK_PADDED, number in PLAIN)
 
     def _resolved(self, number: int, modifier: int) -> tuple[int, int, str]:
         """A domain is the type below it; types of users are known by their category."""
@@ -349,22 +351,25 @@ class PostgresServer:
             raise postgres_errors.told(error, self.name) from error
 
     def _batches(self, cursor: Any, shape: Shape, chunk: Chunk) -> Iterator[Texts]:
-        columns = ", ".join(_as_text(column) for column in shape.columns)
+        wanted = ", ".join(_read_as(column) for column in shape.columns)
         limits = []
         if chunk.low is not None:
             limits.append(f"{_name(shape.key[0])} > '{chunk.low}'")
         if chunk.high is not None:
             limits.append(f"{_name(shape.key[0])} <= '{chunk.high}'")
         where = f" WHERE {' AND '.join(limits)}" if limits else ""
-        self._told(cursor.execute, f"SELECT {columns} FROM {_quoted(shape.table)}{where}")
+        self._told(cursor.execute, f"SELECT {wanted} FROM {_quoted(shape.table)}{where}")
         reader = cursor.fetch_record_batch()
         while True:
             try:
                 batch = self._told(reader.read_next_batch)
             except StopIteration:
                 break
-            texts = [column.cast(pa.string()) for column in batch.columns]
-            yield Texts(texts, np.zeros(batch.num_rows, np.bool_))
+            columns = [
+                array.cast(column.arrow if column.plain else pa.string())
+                for column, array in zip(shape.columns, batch.columns, strict=True)
+            ]
+            yield Texts(columns, np.zeros(batch.num_rows, np.bool_))
         self._told(cursor.execute, "COMMIT")
         cursor.close()
 
@@ -390,12 +395,13 @@ class PostgresServer:
         self._local = threading.local()
 
 
-def _as_text(column: Column) -> str:
-    """A column as the stream would write it. A cast to text is that, but for two types."""
+def _read_as(column: Column) -> str:
+    """A column as the backfill reads it: numbers as they are, all else as the text that the stream would send."""
     name = _name(column.name)
-    if pa.types.is_boolean(column.arrow) or column.padded:
-        return f"CASE WHEN {name} IS NOT NULL THEN concat({name}) END"
-    return f"{name}::text"
+    if column.plain:
+        return name
+    # A cast to text is what the stream sends, but for this type, which loses its blanks by it.
+    return f"CASE WHEN {name} IS NOT NULL THEN concat({name}) END" if column.padded else f"{name}::text"
 
 
 def _ordered(text: str) -> tuple[int, str]:

@@ -39,6 +39,7 @@ class Column:
     read: Callable[[pa.Array, pa.DataType, Losses], pa.Array]  # the database's values, in the log's type
     weight: int = 0  # how many bytes a byte of text may have in the database's row; 0: never moved out of its row
     padded: bool = False  # a cast to text would drop its blanks
+    plain: bool = False  # the backfill reads it as it is, not as text
 
 
 @dataclass(frozen=True)
