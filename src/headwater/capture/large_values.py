@@ -117,5 +117,6 @@ def large_rows(rows: Texts, shape: Shape) -> Any:
 def keys_of(rows: Texts, shape: Shape, places: list[int]) -> dict[int, bytes]:
     """The bytes of some rows' keys."""
     wanted = sorted(set(places))
-    columns = [rows.columns[place].take(pa.array(wanted)).to_pylist() for place in shape.key_places]
+    # As text: the backfill has numbers where the stream has their texts.
+    columns = [rows.columns[place].take(pa.array(wanted)).cast(pa.string()).to_pylist() for place in shape.key_places]
     return {row: repr(key).encode() for row, key in zip(wanted, zip(*columns, strict=True), strict=True)}

@@ -39,6 +39,7 @@ class Column:
     read: Callable[[pa.Array, pa.DataType, Losses], pa.Array]  # the database's values, in the log's type
     weight: int = 0  # how many bytes a byte of text may have in the database's row; 0: never moved out of its row
     padded: bool = False  # a cast to text would drop its blanks
+    plain: bool = False  # the backfill reads it as it is, not as text
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,7 @@ class Server(Protocol):
     """One database, and one place in its replication log that is ours."""
 
     name: str  # of the capture: the slot
+    base: int  # what ``create`` gave: places are counted from here. Set by the capture, also after a restart
 
     def describe(self, table: str) -> Shape:
         """A table's columns and key. Called when the table is declared, and when the stream says that it changed."""
