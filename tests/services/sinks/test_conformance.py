@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from collections.abc import Iterator
 from decimal import Decimal
 
 import numpy as np
@@ -49,6 +50,14 @@ KEYS = [
     ("BINARY", b"\x00\xff", b""),
     ("STRING", "it's; a \\key\n", ""),
 ]
+
+
+@pytest.fixture(autouse=True)
+def never_put_right(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """A sink that comes apart and is put right by a new copy does not pass for one that never did."""
+    yield
+    called = [record.getMessage() for record in caplog.get_records("call")]
+    assert [message for message in called if "filled anew" in message] == []
 
 
 def follow(view: SyntheticView, place: Place, log: Log, name: str = "copy") -> Follower:
