@@ -9,6 +9,7 @@ Read next: ``test_killed.py``.
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -28,6 +29,7 @@ from headwater.sinks.follower import Follower
 from headwater.sinks.sink import Sink
 from tests.services.sinks.synthetic import SyntheticView
 
+WARNINGS = "warnings"
 OWN = str(Path(headwater.sinks.__file__).parent) + os.sep
 
 
@@ -38,15 +40,18 @@ def deliver(home: Path, sink: Sink, view: SyntheticView, die_at: int | None, tol
     def watch(frame: FrameType, event: str, _: Any) -> None:
         nonlocal passed, inside
         own = frame.f_code.co_filename.startswith(OWN)
-        if own and frame.f_code.co_name in ("apply", "fill"):
+        delivering = own and frame.f_code.co_name in ("apply", "fill")
+        if delivering:
             inside += {"call": 1, "return": -1}.get(event, 0)
         calls_another = event in ("call", "return") and frame.f_back and frame.f_back.f_code.co_filename.startswith(OWN)
-        # One more after the last return: the other system has it, and nobody here knows.
-        if (own or calls_another) and (inside or event == "return"):
+        # The last place is the return itself: the other system has it, and nobody here knows.
+        if (own or calls_another) and (inside or (delivering and event == "return")):
             passed += 1
             if passed == die_at:
                 os.kill(os.getpid(), signal.SIGKILL)
 
+    # So that a sink which comes apart and is put right by a new copy does not pass for one that never did.
+    logging.getLogger("headwater.sinks").addHandler(logging.FileHandler(home.parent / WARNINGS, delay=True))
     with Log(home, upkeep_interval=None) as log:
         follower = Follower("copy", "the view", "app", sink, view, log)
         sys.setprofile(watch)
