@@ -322,9 +322,9 @@ class App:
 
     def start(self, *, on_tick: Callable[[TickReport], None] | None = None) -> None:
         """Like ``run``, in the background; ``stop`` ends it."""
-        self.operation.start(on_tick=on_tick)
         if self._inlets is not None:
-            self._inlets.start()
+            self._inlets.start()  # the log takes messages while Spark is still starting
+        self.operation.start(on_tick=on_tick)
 
     def stop(self) -> None:
         """End what ``start`` began, after the running tick."""

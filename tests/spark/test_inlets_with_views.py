@@ -5,11 +5,14 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
+import pytest
+
 import headwater as hw
 from headwater.app import App
 from headwater.inlets.statsd import StatsdInlet
 
 
+@pytest.mark.usefixtures("spark")
 def test_an_app_that_runs_takes_messages_and_keeps_its_views(tmp_path: Path) -> None:
     with App("metrics", home=tmp_path / "home") as app:
         inlet = app.inlet("statsd", hw.inlets.StatsD("samples", port=0))
