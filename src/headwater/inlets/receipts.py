@@ -108,7 +108,8 @@ class Receipts:
             ids = self._ids.setdefault(partition, OrderedDict())
             since = max(self._seen.get(partition, 0), end - self.window, starts[partition])
             if since < end:
-                for batch in topic.read_partition(partition, since, stop=end, columns=[self.column]):
+                # The topic's own reader knows the index up to where it last looked; a new one would read all of it.
+                for batch in topic.reader(partition).read(since, end, [self.column]):
                     for message in batch.data.column(0).to_pylist():
                         if message is not None:
                             ids[message] = None
