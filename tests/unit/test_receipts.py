@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from headwater.inlets.intake import Intake, Message, Taken
 from headwater.inlets.receipts import Receipts
+from headwater.inlets.tally import Tally
 from headwater.log.home import Log
 from headwater.log.topic import Topic
 
@@ -73,3 +77,26 @@ def test_an_id_that_is_claimed_is_free_again_after_a_failure(topic: Topic) -> No
         raise RuntimeError("the append failed")
 
     assert known(receipts, "a") == [False]
+
+
+def test_a_message_that_comes_twice_at_once_is_written_once(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    intake = Intake(topic, Tally(topic.log, "", "hooks"), id_column="id")
+    append, both = topic.append_batch, threading.Barrier(2)
+
+    def at_once(batch: Any) -> Any:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(timeout=0.5)  # were both let in, they would meet here, and both would write
+        return append(batch)
+
+    monkeypatch.setattr(topic, "append_batch", at_once)
+    taken: list[Taken] = []
+    senders = [
+        threading.Thread(target=lambda: taken.append(intake.take([Message(({"x": 1},), id="a")]))) for _ in range(2)
+    ]
+    for sender in senders:
+        sender.start()
+    for sender in senders:
+        sender.join()
+
+    assert sorted((one.appended_rows, one.repeated) for one in taken) == [(0, 1), (1, 0)]
+    assert sum(topic.end_offsets().values()) == 1
