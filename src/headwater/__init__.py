@@ -14,7 +14,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headwater import capture, clock, errors, inlets, sinks
+    from headwater import capture, clock, errors, sinks
+    from headwater import inlets as inlets
     from headwater.app import App
     from headwater.errors import HeadwaterError
     from headwater.log.batch import Batch
@@ -27,7 +28,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "App", "Batch", "HeadwaterError", "Log", "Producer", "Token", "Topic", "__version__", "capture", "clock", "errors",
-    "inlets", "sinks",
+    "sinks",
 ]  # fmt: skip
 
 _HOMES = {

@@ -33,13 +33,15 @@ PUBLIC_NAMES_MAX = 12
 GROUND = {"errors", "clock", "durations", "event", "settings"}
 LOG = GROUND | {"log"}
 DERIVED = {"capture", "inlets", "views", "aggregates", "sinks"}
-BUILT = LOG | DERIVED | {"app", "upkeep"}
+BUILT = LOG | DERIVED | {"app", "companions", "sync", "upkeep"}
 MAY_IMPORT = {
     **dict.fromkeys(GROUND, GROUND),
     "log": GROUND,
     **dict.fromkeys(DERIVED, LOG),
     "sinks": LOG | {"views"},  # they read what views have committed; never Spark
-    "app": LOG | DERIVED,
+    "companions": LOG | DERIVED | {"app"},  # the app itself only by name
+    "app": LOG | DERIVED | {"companions"},
+    "sync": LOG | DERIVED | {"app"},
     "upkeep": LOG | DERIVED | {"app"},
     "testing": BUILT,
     "server": BUILT | {"__init__"},

@@ -163,6 +163,22 @@ def test_a_redelivery_is_answered_and_not_written_again_also_after_a_restart(tmp
     assert rows == [{"repository": "a", "delivery": "72d3162e"}]
 
 
+def test_rows_may_have_ids_of_their_own(log: Log, pushes: Topic) -> None:
+    with opened(log, pushes, id_header="X-Id", id_column="delivery") as inlet:
+        replies = [
+            post(inlet, '{"size": 1, "delivery": "a"}'),
+            post(inlet, '[{"size": 1, "delivery": "a"}, {"size": 2, "delivery": "b"}]'),
+            post(inlet, '{"size": 3, "delivery": "a"}', {**JSON, "X-Id": "c"}),  # the header counts
+            post(inlet, '{"size": 4}'),
+            post(inlet, '{"size": 4}'),  # without an id nothing is recognised
+        ]
+
+    assert [reply.status for reply in replies] == [202] * 5
+    assert [(row["size"], row["delivery"]) for row in pushes.rows()] == [
+        (1, "a"), (2, "b"), (3, "c"), (4, None), (4, None),
+    ]  # fmt: skip
+
+
 def test_the_memory_is_bounded(log: Log, pushes: Topic) -> None:
     def send(inlet: Inlet, delivery: int) -> int:
         return post(inlet, "{}", {**JSON, "X-Id": str(delivery)}).status
@@ -181,7 +197,7 @@ def test_rows_that_reached_some_partitions_before_a_crash_are_completed(log: Log
     there = next(iter(topic._route(topic.json_batch([{**row, "message_id": "m"} for row in every]), None)))[1]
     topic.append_batch(there)  # as a process that died between two partitions leaves it
 
-    with opened(log, topic, id_header="X-Id") as inlet:
+    with opened(log, topic, id_header="X-Id", id_column="message_id") as inlet:
         replies = [post(inlet, json.dumps(every), {**JSON, "X-Id": "m"}) for _ in range(2)]
 
     assert [reply.status for reply in replies] == [202, 200]
@@ -281,7 +297,8 @@ def test_an_envelope_keeps_the_request_as_it_came(log: Log, clock: ManualClock) 
         ({"port": 70_000}, "port cannot be 70000"),
         ({"secret": ""}, "a signature needs a secret"),
         ({"secret": "a", "signature": hw.inlets.Signature.slack("b")}, "secret and signature say the same"),
-        ({"id_header": "X-Id"}, 'topic "plain" has no STRING column "message_id"'),
+        ({"id_header": "X-Id"}, "id_header needs a column for the ids"),
+        ({"id_column": "id"}, 'topic "plain" has no STRING column "id"'),
         ({"envelope": True}, 'topic "plain" has no column "received_at"'),
         ({"remember_rows": 0}, "remember_rows cannot be 0"),
     ],

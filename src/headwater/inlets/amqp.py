@@ -40,8 +40,9 @@ class Amqp(Declaration):
     """Takes the messages of a queue; each is a JSON object, an array of them, or JSON lines.
 
     With ``id_column`` a message's id (its property ``message_id``) is kept in that column, and a message that is
-    delivered again is recognised. ``routing_key_column`` keeps the routing key. ``prefetch`` messages at most are under
-    way. A queue that is missing is made, durable, unless ``create=False``; with ``exchange`` it is bound to one.
+    delivered again is recognised; without the property, by the rows' own values in that column.
+    ``routing_key_column`` keeps the routing key. ``prefetch`` messages at most are under way. A queue that is missing
+    is made, durable, unless ``create=False``; with ``exchange`` it is bound to one.
 
     >>> import headwater as hw, tempfile
     >>> log = hw.Log(tempfile.mkdtemp())

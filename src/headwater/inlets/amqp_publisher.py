@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -91,25 +91,11 @@ class AmqpPublisher:
             self._thread = None
 
     def _run(self) -> None:
-        columns = [*self.topic.schema.names, *(["_deleted"] if self.topic.settings.key else [])]
         backoff = BACKOFF_FIRST_S
         while not self._stopping.is_set():
             try:
-                # A group that begins anew reads again what was not committed: the same messages, with the same ids.
-                with self.topic.consumer(self.group, start=self._place, columns=columns) as consumer:
-                    channel = ConfirmedChannel(self.url)
-                    try:
-                        self.problem = None
-                        while not self._stopping.is_set():
-                            batch = consumer.poll(timeout=POLL_S)
-                            if batch is None:
-                                continue
-                            self._publish(channel, batch)
-                            with suppress(Fenced):  # another member has it, and will publish it again
-                                consumer.commit(batch)
-                            backoff = BACKOFF_FIRST_S
-                    finally:
-                        channel.close()
+                with closing(ConfirmedChannel(self.url)) as channel:
+                    self._follow(channel)
             except HeadwaterError as error:
                 if error.message != self.problem:
                     logger.warning("publisher of %s: %s", self.topic.name, error.message)
@@ -118,7 +104,19 @@ class AmqpPublisher:
                 logger.exception("publisher of %s failed", self.topic.name)
                 self.problem = f"unexpected {type(error).__name__}: {error}"
             self._stopping.wait(backoff)
-            backoff = min(2 * backoff, BACKOFF_MAX_S)
+            backoff = BACKOFF_FIRST_S if self.problem is None else min(2 * backoff, BACKOFF_MAX_S)
+
+    def _follow(self, channel: ConfirmedChannel) -> None:
+        """Publish what the group has not seen, for ever. Begun anew, it sends the same messages with the same ids."""
+        columns = [*self.topic.schema.names, *(["_deleted"] if self.topic.settings.key else [])]
+        with self.topic.consumer(self.group, start=self._place, columns=columns) as consumer:
+            while not self._stopping.is_set():
+                batch = consumer.poll(timeout=POLL_S)
+                if batch is not None:
+                    self._publish(channel, batch)
+                    with suppress(Fenced):  # another member has it, and will publish it again
+                        consumer.commit(batch)
+                    self.problem = None
 
     def _publish(self, channel: ConfirmedChannel, batch: Batch) -> None:
         waiting: list[Outgoing] = []

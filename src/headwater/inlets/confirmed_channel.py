@@ -19,6 +19,7 @@ from headwater.errors import Unavailable
 from headwater.inlets import amqp_connection
 
 CONFIRM_SECONDS_MAX = 30.0
+CLOSE_SECONDS_MAX = 5.0
 
 
 @dataclass(frozen=True)
@@ -47,12 +48,16 @@ class ConfirmedChannel:
         self._connection = pika.SelectConnection(
             amqp_connection.parameters(url),
             on_open_callback=self._opened,
-            on_open_error_callback=lambda _, error: self._fail(amqp_connection.reason(error)),
-            on_close_callback=lambda _, error: self._fail(amqp_connection.reason(error)),
+            on_open_error_callback=self._ended,
+            on_close_callback=self._ended,
         )
         self._thread = threading.Thread(target=self._run, name="headwater-amqp-publisher", daemon=True)
         self._thread.start()
-        self._wait(lambda: self._ready, "to open a channel")
+        try:
+            self._wait(lambda: self._ready, "to open a channel")
+        except Unavailable:
+            self.close()
+            raise
 
     def publish(self, messages: Sequence[Outgoing]) -> None:
         """Send messages; returns when the broker has confirmed all of them."""
@@ -73,7 +78,7 @@ class ConfirmedChannel:
 
         if self._thread.is_alive():
             self._connection.ioloop.add_callback_threadsafe(close)
-            self._thread.join()
+            self._thread.join(CLOSE_SECONDS_MAX)  # a broker that does not even say goodbye is left
 
     # In the loop's thread
 
@@ -127,6 +132,9 @@ class ConfirmedChannel:
         with self._changed:
             self._failure = self._failure or reason
             self._changed.notify_all()
+
+    def _ended(self, _: Any, error: Any) -> None:
+        self._fail(amqp_connection.reason(error))
         self._connection.ioloop.stop()
 
     # In the caller's thread

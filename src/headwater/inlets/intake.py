@@ -25,7 +25,7 @@ from headwater.log.topic import Topic
 
 @dataclass(frozen=True)
 class Message:
-    """One message: its rows, and its id if it has one."""
+    """One message: its rows, and its id if the sender gave it one beside them."""
 
     rows: tuple[dict[str, Any], ...]
     id: str | None = None
@@ -68,10 +68,8 @@ class Intake:
     def take(self, messages: Sequence[Message]) -> Taken:
         """Append what is new of these messages, and count."""
         batches, refused = self._checked(messages)
-        ids = {messages[place].id for place in batches}
-        receipts = self.receipts
-        with nullcontext() if receipts is None else receipts.claimed(one for one in ids if one is not None):
-            new, repeated = self._new(messages, batches)
+        with nullcontext() if self.receipts is None else self.receipts.claimed(self._ids(batches)):
+            new, repeated = self._new(batches)
             token = self.topic.append_batch(_joined(new)) if new else None
         rows = sum(batch.num_rows for batch in new)
         dropped = token.dropped_rows if token is not None else 0
@@ -108,25 +106,29 @@ class Intake:
             return None
 
     def _rows(self, message: Message) -> list[dict[str, Any]]:
-        if self.id_column is None:
+        """The rows with the message's id; those of a message without one may have ids of their own."""
+        if self.id_column is None or message.id is None:
             return list(message.rows)
         return [{**row, self.id_column: message.id} for row in message.rows]
 
-    def _new(self, messages: Sequence[Message], batches: dict[int, pa.RecordBatch]) -> tuple[list[pa.RecordBatch], int]:
+    def _ids(self, batches: dict[int, pa.RecordBatch]) -> set[str]:
+        found = {one for batch in batches.values() for one in batch.column(self.id_column).to_pylist()}
+        return found - {None}
+
+    def _new(self, batches: dict[int, pa.RecordBatch]) -> tuple[list[pa.RecordBatch], int]:
         """The batches that are not in the log, and how many messages were recognised."""
+        if self.receipts is None:
+            return [batch for batch in batches.values() if batch.num_rows], 0
         new: list[pa.RecordBatch] = []
         repeated = 0
-        here: set[str] = set()
+        before: set[str] = set()  # ids of the messages before, which are to be written now
         for place, batch in batches.items():
-            message = messages[place].id
-            if message is not None and self.receipts is not None:
-                rest = self.receipts.missing(batch) if message not in here else batch.slice(0, 0)
-                here.add(message)
-                if batch.num_rows and not rest.num_rows:
-                    repeated += 1
-                batch = rest
-            if batch.num_rows:
-                new.append(batch)
+            rest = self.receipts.missing(batch, besides=before)
+            before |= self._ids({place: batch})
+            if rest.num_rows:
+                new.append(rest)
+            elif batch.num_rows:
+                repeated += 1
         return new, repeated
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -86,16 +86,17 @@ class Receipts:
         """Whether some partition has rows of this message."""
         return any(message in ids for ids in self._ids.values())
 
-    def missing(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of a batch whose messages are not in the log yet, where each row would go."""
-        messages = batch.column(self.column).to_pylist()
+    def missing(self, batch: pa.RecordBatch, *, besides: Collection[str] = ()) -> pa.RecordBatch:
+        """The rows of a batch whose ids neither the log has, where each row would go, nor ``besides``."""
+        ids = batch.column(self.column).to_pylist()
         settings = self.topic.settings
         if settings.key and settings.partitions > 1:
             targets = routing.partition_of(batch, settings.key, settings.partitions).tolist()
-            keep = [message not in self._ids[target] for message, target in zip(messages, targets, strict=True)]
+            known = [one in self._ids[target] for one, target in zip(ids, targets, strict=True)]
         else:  # a message is one append to one partition: whole or not at all
-            known = {message for message in set(messages) if message is not None and self.has(message)}
-            keep = [message not in known for message in messages]
+            found = {one for one in set(ids) if one is not None and self.has(one)}
+            known = [one in found for one in ids]
+        keep = [not (had or one in besides) for one, had in zip(ids, known, strict=True)]
         return batch if all(keep) else batch.filter(pa.array(np.array(keep, dtype=bool)))
 
     def _catch_up(self) -> None:
@@ -107,7 +108,8 @@ class Receipts:
             ids = self._ids.setdefault(partition, OrderedDict())
             since = max(self._seen.get(partition, 0), end - self.window, starts[partition])
             if since < end:
-                for batch in topic.read_partition(partition, since, stop=end, columns=[self.column]):
+                # The topic's own reader knows the index up to where it last looked; a new one would read all of it.
+                for batch in topic.reader(partition).read(since, end, [self.column]):
                     for message in batch.data.column(0).to_pylist():
                         if message is not None:
                             ids[message] = None

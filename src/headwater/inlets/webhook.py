@@ -32,9 +32,10 @@ ENVELOPE_SCHEMA = "received_at TIMESTAMP, headers MAP<STRING, STRING>, body STRI
 class Webhook(Declaration):
     """Takes JSON that others post: an object or an array of them, or JSON lines.
 
-    ``secret`` is the short form of ``signature=Signature.github(secret)``. With ``id_header`` a request that is sent
-    again is recognised by that header, whose value is kept in ``id_column``. ``envelope=True`` keeps each request as it
-    came, in the columns ``received_at``, ``headers`` and ``body``. A ``port`` of 0 takes a free one.
+    ``secret`` is the short form of ``signature=Signature.github(secret)``. With ``id_column`` a request that is sent
+    again is recognised: by ``id_header``, whose value is kept in that column, or else by the rows' own values in it.
+    ``envelope=True`` keeps each request as it came, in the columns ``received_at``, ``headers`` and ``body``.
+    A ``port`` of 0 takes a free one.
 
     >>> import headwater as hw, json, tempfile, urllib.request
     >>> log = hw.Log(tempfile.mkdtemp())
@@ -57,7 +58,7 @@ class Webhook(Declaration):
     secret: str | None = field(default=None, repr=False)
     signature: Signature | None = None
     id_header: str | None = None
-    id_column: str = "message_id"
+    id_column: str | None = None
     remember_rows: int = WINDOW_ROWS
     envelope: bool = False
     body_bytes_max: int = 1 << 20
@@ -75,6 +76,11 @@ class Webhook(Declaration):
             raise InvalidDeclaration(
                 "secret and signature say the same", hint="Give the secret to the signature: Signature.stripe(secret)."
             )
+        if self.id_header is not None and self.id_column is None:
+            raise InvalidDeclaration(
+                "id_header needs a column for the ids",
+                hint='Name a STRING column of the topic: id_column="message_id".',
+            )
         assert self.secret is None or self.checked  # an empty secret is refused here, not at the first request
 
     @property
@@ -84,7 +90,7 @@ class Webhook(Declaration):
 
     def open(self, log: Log, name: str, *, app: str = "") -> WebhookInlet:
         """The inlet of this declaration on a log."""
-        schema = ENVELOPE_SCHEMA + (f", {self.id_column} STRING" if self.id_header else "")
+        schema = ENVELOPE_SCHEMA + (f", {self.id_column} STRING" if self.id_column else "")
         topic = self.topic_on(log, schema if self.envelope else None)
         return WebhookInlet(self, log, name, topic, app=app)
 
@@ -104,8 +110,7 @@ class WebhookInlet(Inlet):
                 hint=f'Declare it with "{ENVELOPE_SCHEMA}".',
                 topic=topic.name,
             )
-        id_column = declared.id_column if declared.id_header is not None else None
-        self.intake = Intake(topic, self.tally, id_column=id_column, remember_rows=declared.remember_rows)
+        self.intake = Intake(topic, self.tally, id_column=declared.id_column, remember_rows=declared.remember_rows)
         self.receiver = Receiver(declared, self.intake)
         self._server: WebhookServer | None = None
 
