@@ -11,7 +11,7 @@ RUN = PYSPARK_PYTHON="$$PWD/.venv/bin/python" PYSPARK_DRIVER_PYTHON="$$PWD/.venv
 # Two at a time, each with a Spark of its own: half of a test is waiting.
 TESTS = -n 2 --dist=loadfile tests src/headwater --doctest-modules
 
-.PHONY: help demo test check bench bench-log bench-source bench-views bench-time bench-timeline bench-state clean
+.PHONY: help demo test check bench bench-log bench-source bench-views bench-time bench-timeline bench-state bench-capture bench-sinks torture-capture clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -25,6 +25,7 @@ demo: .venv/.ready  ## see the log and views at work, in a minute and a half
 
 test: .venv/.ready  ## all tests, with the examples in docstrings, README and docs
 	@bash bench/setup.sh
+	@bash tools/services.sh
 	@$(RUN) .venv/bin/python -m pytest $(if $(ARGS),$(ARGS),$(TESTS))
 
 check: .venv/.ready  ## format, lint, types, then all tests
@@ -33,7 +34,7 @@ check: .venv/.ready  ## format, lint, types, then all tests
 	@.venv/bin/python -m mypy
 	@$(MAKE) --no-print-directory test
 
-bench: bench-log bench-source bench-views bench-time bench-timeline bench-state  ## every benchmark
+bench: bench-log bench-source bench-views bench-time bench-timeline bench-state bench-capture bench-sinks  ## every benchmark
 
 bench-log: .venv/.ready  ## the log beside SQLite, Redis, NATS and Kafka, in one run
 	@bash bench/setup.sh
@@ -49,12 +50,22 @@ bench-views: .venv/.ready  ## views beside recomputation, Flink SQL and Pathway;
 bench-state: .venv/.ready  ## a day of events under a horizon of ten minutes: state, log and memory hour by hour
 	@$(RUN) .venv/bin/python -m bench.state_bench $(ARGS)
 
+bench-capture: .venv/.ready  ## PostgreSQL captured, beside COPY and pg_recvlogical; ARGS="--quick"
+	@$(RUN) .venv/bin/python -m bench.capture_bench $(ARGS)
+
+torture-capture: .venv/.ready  ## a capture killed 60 times under two writers; HEADWATER_KILLS and HEADWATER_SEED
+	@HEADWATER_KILLS=$${HEADWATER_KILLS:-60} $(RUN) .venv/bin/python -m pytest -s --timeout=3000 tests/crash/test_capture_torture.py $(ARGS)
+
 bench-timeline: .venv/.ready  ## the home timeline at 10 000 users; ARGS="--ticks 10" for a part
 	@$(RUN) .venv/bin/python -m bench.timeline_bench $(ARGS)
 
 bench-time: .venv/.ready  ## windows by event time beside Structured Streaming, Flink SQL and Pathway; ARGS="--quick"
 	@bash bench/views/setup.sh
 	@$(RUN) .venv/bin/python -m bench.time_bench $(ARGS)
+
+bench-sinks: .venv/.ready  ## the PostgreSQL sink beside COPY and INSERT by hand, and every other sink; ARGS="--quick"
+	@bash tools/services.sh
+	@$(RUN) .venv/bin/python -m bench.sinks_bench $(ARGS)
 
 clean:  ## remove .venv, .tools and caches; results in bench/out stay
 	rm -rf .venv .tools .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist spark-warehouse metastore_db derby.log

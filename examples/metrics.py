@@ -1,10 +1,11 @@
 """Metrics: counters, gauges and timings of many hosts in steps of ten seconds, with corrections.
 
 What it is: what people use StatsD for, over a log. A host that was cut off sends its samples late, and each step that
-they belong to is corrected; a sample that is sent again under its own id replaces the first, and counts once.
-Invariants: running this file declares, and starts nothing; its home is METRICS_HOME, else ``./metrics-data``.
-Not here: receiving UDP. ``metrics.append`` takes rows from whoever has them.
-Read next: ``docs/windows.md``.
+they belong to is corrected; a sample that is sent again under its own id replaces the first, and counts once. Beside
+them come metrics of clients that speak StatsD: they have no id, are as lossy as UDP is, and count when they come.
+Invariants: running this file declares, and starts nothing; its home is METRICS_HOME, else ``./metrics-data``. Under
+``app.run()`` or ``headwater inlet run examples/metrics.py`` it listens on UDP port METRICS_PORT, else 8125.
+Read next: ``docs/windows.md``, ``docs/inlets.md``.
 """
 
 import os
@@ -21,12 +22,24 @@ samples = app.topic(
     lateness_ms=10_000,
     partitions=2,
 )
+app.inlet("statsd", hw.inlets.StatsD("statsd", port=int(os.environ.get("METRICS_PORT", "8125"))))
 
+app.view(
+    "all_samples",  # a counter that was sampled stands for the others too; a gauge's change says nothing by itself
+    """
+    SELECT host, name, kind, value, at FROM samples
+    UNION ALL
+    SELECT tags['host'] AS host, metric AS name, type AS kind,
+           CASE WHEN type = 'c' THEN value / sample_rate ELSE value END AS value, received_at AS at
+    FROM statsd WHERE NOT delta
+    """,
+    serve=False,
+)
 app.view(
     "counters",
     """
     SELECT window.start AS since, name, sum(value) AS total, sum(value) / 10 AS per_second
-    FROM samples WHERE kind = 'c' GROUP BY window(at, '10 seconds'), name
+    FROM all_samples WHERE kind = 'c' GROUP BY window(at, '10 seconds'), name
     """,
 )
 app.view(
@@ -34,7 +47,7 @@ app.view(
     """
     SELECT since, name, sum(value) AS value FROM (
         SELECT window.start AS since, name, host, max_by(value, at) AS value
-        FROM samples WHERE kind = 'g' GROUP BY window(at, '10 seconds'), name, host)
+        FROM all_samples WHERE kind = 'g' GROUP BY window(at, '10 seconds'), name, host)
     GROUP BY since, name
     """,
 )
@@ -43,7 +56,7 @@ app.view(
     """
     SELECT window.start AS since, name, count(*) AS calls, avg(value) AS mean,
            percentile(value, 0.5) AS p50, percentile(value, 0.95) AS p95, max(value) AS most
-    FROM samples WHERE kind = 'ms' GROUP BY window(at, '10 seconds'), name
+    FROM all_samples WHERE kind = 'ms' GROUP BY window(at, '10 seconds'), name
     """,
 )
 app.view(

@@ -2,9 +2,9 @@
 
     capture / append  →  log  →  tick (Spark)  →  views  →  sinks, subscribers, queries
 
-What works today: the log (``Log``, ``Topic``, producers, consumer groups, work groups) and views, declared in an
-``App``. Importing this starts no JVM and imports neither pyspark nor pandas; a name brings its module with it when it
-is first used, so that ``headwater --help`` does not wait for pyarrow.
+What works today: the log (``Log``, ``Topic``, producers, consumer groups, work groups), views and their sinks, declared
+in an ``App``. Importing this starts no JVM and imports neither pyspark nor pandas; a name brings its module with it
+when it is first used, so that ``headwater --help`` does not wait for pyarrow.
 Read next: ``app.py``, ``log/home.py``, ``ARCHITECTURE.md``.
 """
 
@@ -14,7 +14,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headwater import clock, errors
+    from headwater import capture, clock, errors, sinks
+    from headwater import inlets as inlets
     from headwater.app import App
     from headwater.errors import HeadwaterError
     from headwater.log.batch import Batch
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["App", "Batch", "HeadwaterError", "Log", "Producer", "Token", "Topic", "__version__", "clock", "errors"]
+__all__ = [
+    "App", "Batch", "HeadwaterError", "Log", "Producer", "Token", "Topic", "__version__", "capture", "clock", "errors",
+    "sinks",
+]  # fmt: skip
 
 _HOMES = {
     "App": "headwater.app",
@@ -39,7 +43,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("clock", "errors"):
+    if name in ("capture", "clock", "errors", "inlets", "sinks"):
         return import_module(f"headwater.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,9 +1,9 @@
 """An app: what a user declares.
 
-What it is: a name and a home, and the topics, tables and views declared in it; ``tick``, ``run`` and ``query``.
+What it is: a name and a home, and what is declared in it: topics, tables, views, sinks, inlets; running and asking it.
 Invariants: making an ``App`` touches no disk and starts nothing; the home is opened by the first declaration, Spark by
 the first tick. A declaration that makes no sense is refused at once, with the user's line.
-Not here: the log itself (``log/home.py``), what a tick does (``views/tick.py``).
+Not here: the log itself (``log/home.py``), what a tick does (``views/tick.py``), how sinks follow (``sinks/``).
 Read next: ``views/tick.py``, ``log/topic.py``.
 """
 
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headwater.companions import Companions
 from headwater.errors import DeclarationConflict, InvalidDeclaration, InvalidView, UnknownView
 from headwater.log.declare import suggestion
 from headwater.log.home import Log
@@ -25,6 +26,15 @@ from headwater.log.token import Token
 from headwater.log.topic import Topic
 
 if TYPE_CHECKING:
+    from headwater.capture.backfill import Progress
+    from headwater.capture.captures import Captures
+    from headwater.capture.postgres import Postgres
+    from headwater.inlets.declared import DeclaredInlets
+    from headwater.inlets.inlet import Declaration as InletDeclaration
+    from headwater.inlets.inlet import Inlet
+    from headwater.sinks.declarations import Carriage, DeclaredSinks
+    from headwater.sinks.sink import Sink
+    from headwater.sinks.status import Status
     from headwater.views.declarations import Declaration
     from headwater.views.operation import Operation
     from headwater.views.rebuild import RebuildReport
@@ -57,6 +67,7 @@ class App:
         self._plans: dict[str, Any] = {}
         self._waiting: dict[str, str] = {}  # views that were refused, and what each did not find
         self._operation: Operation | None = None
+        self._companions = Companions(self)
 
     @property
     def log(self) -> Log:
@@ -78,9 +89,13 @@ class App:
         schema: str | pa.Schema | None = None,
         *,
         key: str | Sequence[str] | None = None,
+        source: Postgres | None = None,
         **settings: Any,
     ) -> Table:
         """Declare a table, or open one that exists. Without a key it is a bag: equal rows may be there twice.
+
+        With a ``source`` it follows a table of another database, which says its columns and its key. See
+        ``docs/capture.md``.
 
         >>> import headwater as hw, tempfile
         >>> app = hw.App("shop", home=tempfile.mkdtemp())
@@ -89,7 +104,13 @@ class App:
         >>> _ = users.delete([{"id": 7}])
         """
         self._not_a_view(name)
-        return declare_table(self.log, name, schema, key=key, **settings)
+        if source is None:
+            return declare_table(self.log, name, schema, key=key, **settings)
+        if schema is not None:
+            raise InvalidDeclaration(
+                f'table "{name}" has a source, so its columns are not declared', hint="Leave the schema out."
+            )
+        return self.captures.declare(self.log, name, source, key, settings)
 
     def view(
         self, name: str | None = None, sql: str | None = None, *, inputs: Sequence[Any] | None = None,
@@ -252,8 +273,64 @@ class App:
                 view=name,
                 readers=readers,
             )
+        self._companions.refuse_drop(name)
         del self._declared[name], self._plans[name]
         self._stop_operation()
+
+    def sink(self, view: str, sink: Sink | None = None, *, name: str | None = None) -> Carriage:
+        """Declare what carries a view to another system; or open one that was declared, by its name or its view's.
+
+        It begins with a full copy and then follows tick by tick: in the background under ``run`` and ``start``, and as
+        the last part of ``tick()``. See ``docs/sinks.md``.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> users = app.table("users", "id BIGINT, country STRING", key="id")
+        >>> _ = app.view("countries", "SELECT country, count(*) AS users FROM users GROUP BY country")
+        >>> app.sink("countries", hw.sinks.SQLite(f"{tempfile.mkdtemp()}/copy.db")).name
+        'countries.sqlite'
+        >>> app.sink("countries").status().state
+        <State.IDLE: 'idle'>
+        """
+        if sink is None:
+            return self.sinks.find(view)
+        if view not in self._declared:
+            raise InvalidDeclaration(
+                f'there is no view "{view}" for a sink to carry',
+                hint=f'Declare one before it; of a topic or table: app.view("…", "SELECT * FROM {view}").',
+                view=view,
+            )
+        return self.sinks.declare(view, sink, name)
+
+    @property
+    def sinks(self) -> DeclaredSinks:
+        """The declared sinks."""
+        return self._companions.sinks
+
+    def inlet(self, name: str, declared: InletDeclaration | None = None) -> Inlet:
+        """Declare what lets foreign messages into a topic; or open one that was declared. See ``docs/inlets.md``.
+
+        It runs under ``run`` and ``start``, or by itself: ``start`` and ``stop`` of the inlet.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> pushes = app.topic("pushes", "repository STRING")
+        >>> app.inlet("github", hw.inlets.Webhook(pushes, path="/github"))
+        <Inlet github (webhook) into pushes: not started>
+        >>> app.inlet("github").counters.received
+        0
+        """
+        return self.inlets.find(name) if declared is None else self.inlets.declare(name, declared)
+
+    @property
+    def inlets(self) -> DeclaredInlets:
+        """The declared inlets."""
+        return self._companions.inlets
+
+    @property
+    def captures(self) -> Captures:
+        """The databases that tables of this app follow."""
+        return self._companions.captures
 
     @property
     def views(self) -> list[View]:
@@ -271,8 +348,11 @@ class App:
             self._operation = Operation(self.name, self.log, self._declared.values(), self.spark_settings)
         return self._operation
 
-    def tick(self, *, rows_max: int | None = None) -> TickReport:
+    def tick(self, *, rows_max: int | None = None, sinks: bool = True) -> TickReport:
         """Advance all views over what the log holds (at most ``rows_max`` rows of each topic), and return.
+
+        Then the sinks are brought to this tick, as far as they answer; with ``sinks=False``, or while ``start`` leads
+        them along in the background, that is not waited for.
 
         >>> import headwater as hw, tempfile
         >>> app = hw.App("shop", home=tempfile.mkdtemp())
@@ -284,20 +364,43 @@ class App:
         >>> app.query("SELECT * FROM countries", at_least=token).to_pylist()
         [{'country': 'DE', 'users': 2}]
         """
-        return self.operation.tick(rows_max=rows_max)
+        report = self.operation.tick(rows_max=rows_max)
+        self._companions.ticked(sync=sinks)
+        return report
+
+    def sync_sinks(self) -> list[Status]:
+        """Bring every sink to the last committed tick, those that were stopped too; returns how each is."""
+        return self.sinks.sync()
 
     def run(self, *, timeout: float | None = None, on_tick: Callable[[TickReport], None] | None = None) -> None:
-        """Keep all views up to date until interrupted (or for ``timeout`` seconds)."""
-        self.operation.run(timeout=timeout, on_tick=on_tick)
+        """Keep all views up to date until interrupted (or for ``timeout`` seconds).
+
+        What was declared beside them runs too: captures, inlets, sinks.
+        """
+        with self._companions.running(on_tick) as told:
+            self.operation.run(timeout=timeout, on_tick=told)
 
     def start(self, *, on_tick: Callable[[TickReport], None] | None = None) -> None:
         """Like ``run``, in the background; ``stop`` ends it."""
-        self.operation.start(on_tick=on_tick)
+        self.operation.start(on_tick=self._companions.start(on_tick))
 
     def stop(self) -> None:
         """End what ``start`` began, after the running tick."""
+        self._companions.stop_inflow()
         if self._operation is not None:
             self._operation.stop()
+        self._companions.stop()
+
+    def capture(
+        self, *, until: str | None = None, timeout: float | None = None,
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> None:  # fmt: skip
+        """Follow the databases of captured tables until interrupted, or for ``timeout`` seconds.
+
+        ``until="caught up"`` ends it when everything that is committed now is in the log: for tests, notebooks, cron.
+        ``run`` and ``start`` do this by themselves, in the background.
+        """
+        self.captures.run(self.log, until=until, timeout=timeout, on_progress=on_progress)
 
     def rebuild(self, name: str, *, on_progress: Callable[[RebuildProgress], None] | None = None) -> RebuildReport:
         """Compute a view anew from what its inputs hold, beside the live one, and swap it in with one tick.
@@ -328,12 +431,14 @@ class App:
     # Ending
 
     def _stop_operation(self) -> None:
+        self._companions.declared_anew()
         if self._operation is not None:
             self._operation.close()
             self._operation = None
 
     def close(self) -> None:
         """Stop what runs, and close the log, if it was opened. Spark stays, for the next app of this process."""
+        self._companions.close()
         self._stop_operation()
         if self._log is not None:
             self._log.close()

@@ -9,17 +9,24 @@
     │   ├── DeclarationConflict  the topic exists with another key, partition count, …
     │   ├── SchemaConflict       the new schema cannot follow the old one
     │   ├── RowRefused           a row does not fit the schema
+    │   ├── MessageRefused       an inlet does not take a message: its signature, size or form
     │   ├── OffsetOutOfRange     before the start or after the end
     │   ├── ViewFailed           a view cannot be computed over the rows there are
     │   ├── UnknownView          no view of that name
+    │   ├── UnknownSink          no sink of that name
+    │   ├── SinkRefused          another system refuses what a sink brings
     │   ├── InvalidQuery         a query that cannot be run
     │   ├── MissingExtra         an optional package is not installed
+    │   ├── SourceRefused        a database that is to be captured lacks a setting, a right, a key or the table
+    │   ├── CaptureBlocked       a captured table changed in a way that its topic cannot follow
     │   └── ClosedError          the log was closed
     ├── Conflict        somebody else moved first; look again
     │   ├── Fenced               a newer member, generation or producer has taken over
-    │   └── LeaseLost            the message's lease ran out
+    │   ├── LeaseLost            the message's lease ran out
+    │   └── CaptureLost          the captured database does not keep our place in its log any more
     ├── Unavailable     it may work later
     │   ├── NotYetCovered        the views have not reached a token in time
+    │   ├── SourceUnavailable    a captured database does not answer
     │   ├── Backpressure         the slowest group is too far behind
     │   ├── DiskFull             no space left
     │   ├── ReadOnlyHome         the home cannot be written
@@ -132,6 +139,12 @@ class RowRefused(Misuse):
     code = "row_refused"
 
 
+class MessageRefused(Misuse):
+    """An inlet does not take a message: its signature, its size or its form is wrong."""
+
+    code = "message_refused"
+
+
 class OffsetOutOfRange(Misuse):
     """An offset before the start or after the end of a partition."""
 
@@ -150,6 +163,18 @@ class UnknownView(Misuse):
     code = "unknown_view"
 
 
+class UnknownSink(Misuse):
+    """No sink of that name in this app."""
+
+    code = "unknown_sink"
+
+
+class SinkRefused(Misuse):
+    """Another system refuses what a sink brings, and would refuse it again."""
+
+    code = "sink_refused"
+
+
 class InvalidQuery(Misuse):
     """A query that cannot be run."""
 
@@ -160,6 +185,18 @@ class MissingExtra(Misuse):
     """An optional dependency is not installed."""
 
     code = "missing_extra"
+
+
+class SourceRefused(Misuse):
+    """A database that is to be captured lacks a setting, a right, a key or the table."""
+
+    code = "source_refused"
+
+
+class CaptureBlocked(Misuse):
+    """A captured table changed in a way that its topic cannot follow."""
+
+    code = "capture_blocked"
 
 
 class ClosedError(Misuse):
@@ -187,6 +224,12 @@ class LeaseLost(Conflict):
     code = "lease_lost"
 
 
+class CaptureLost(Conflict):
+    """The captured database does not keep our place in its log any more, or is another database."""
+
+    code = "capture_lost"
+
+
 class Unavailable(HeadwaterError):
     """It may work later."""
 
@@ -198,6 +241,12 @@ class NotYetCovered(Unavailable):
     """The views have not reached what a token asks for, in the time given."""
 
     code = "not_yet_covered"
+
+
+class SourceUnavailable(Unavailable):
+    """A captured database does not answer."""
+
+    code = "source_unavailable"
 
 
 class Backpressure(Unavailable):

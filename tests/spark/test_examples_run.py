@@ -158,3 +158,16 @@ def test_metrics_are_corrected_by_late_and_repeated_samples(tmp_path: Path, monk
         assert first("gauges", "value") == [108, 18]
         assert first("timings", "p50") == [4, 14]
         assert first("against_the_step_before", "change") == [None, pytest.approx(-0.6)]
+
+        statsd = {
+            "type": "c",
+            "metric": "hits",
+            "value": 2.0,
+            "delta": False,
+            "sample_rate": 0.5,
+            "tags": {"host": "c"},
+        }
+        app.log.topic("statsd").append([{**statsd, "received_at": NOON + dt.timedelta(seconds=5)}])
+        app.tick()
+
+        assert first("counters", "total") == [25, 15]

@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from headwater.cli import bench, check, demo, group, topic, view
+from headwater.cli import bench, capture, check, demo, group, inlet, search, sink, sync, topic, view
 from headwater.cli.options import HomeOption, home_before_verb
 from headwater.cli.output import EXIT_INTERRUPTED, abandon_stdout, show_error
 from headwater.errors import HeadwaterError, Misuse
@@ -70,11 +70,16 @@ app = typer.Typer(
 )
 app.add_typer(topic.app, name="topic")
 app.add_typer(group.app, name="group")
+app.add_typer(capture.app, name="capture")
+app.add_typer(inlet.app, name="inlet")
 app.command("check")(check.check)
 app.command("maintain")(check.maintain)
 app.command("demo")(demo.demo)
 app.add_typer(bench.app, name="bench")
 view.mount(app)
+app.add_typer(sink.app, name="sink")
+app.command("search")(search.search)
+app.command("sync")(sync.sync)
 
 
 def _show_version(wanted: bool) -> None:

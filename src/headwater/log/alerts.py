@@ -1,8 +1,8 @@
 """Alerts: somebody should know.
 
 What it is: the conditions that the log watches for its users (a group that retention is about to overtake or has
-overtaken, a damaged segment, rows that come too late for a view), remembered in the catalog, told by a callback and in
-the system topic ``_alerts``.
+overtaken, a damaged segment, rows that come too late for a view, a sink in trouble), remembered in the catalog, told by
+a callback and in the system topic ``_alerts``.
 Invariants: a condition is told when it begins and not again while it lasts; when it ended and comes back it is told
 anew. Noting a condition is one transaction, so of several processes one tells it; it is in ``_alerts`` exactly once,
 also when that process dies in between, because its number is the sequence of an idempotent producer. A loss is noted in
@@ -61,7 +61,9 @@ class Alert:
     """What ``Log(on_alert=…)`` is called with, and what a row of ``_alerts`` says.
 
     ``kind``: "lag_at_risk" (retention will soon drop what the group has not read), "lag_lost" (it did), "corruption"
-    (a segment is damaged), or "stragglers" (too many rows come too late for a view).
+    (a segment is damaged), "stragglers" (too many rows come too late for a view), "capture_lag" (a captured database
+    keeps much of its log for us), or "sink" (one does not answer, or was refused; it belongs to no topic, so ``topic``
+    is that of the alerts).
 
     >>> alert = Alert(at_us=0, kind="lag_lost", topic="orders", group="billing", partition=0, message="…", detail={})
     >>> alert.to_dict()["at"]
@@ -232,6 +234,38 @@ def note_stragglers(topic: Topic, view: str, message: str | None, detail: dict[s
         else:
             _resolve(db, row.id, "stragglers", 0, view)
     return message is not None
+
+
+def note_capture_lag(topic: Topic, capture: str, message: str | None, detail: dict[str, Any]) -> bool:
+    """A database keeps much of its log for a capture (``message``), or does not any more; whether that is new."""
+    catalog, row = topic.log.catalog, topic.row()
+    lasts = ("capture_lag", 0, capture) in _lasting(catalog.read, row.id, "capture_lag")
+    if lasts == (message is not None):
+        return False
+    with catalog.write() as db:
+        if message is not None:
+            condition = _Condition("capture_lag", 0, capture, message, {"capture": capture, **detail})
+            _note(db, row.id, condition, topic.clock.now_us())
+        else:
+            _resolve(db, row.id, "capture_lag", 0, capture)
+    return message is not None
+
+
+# Sinks
+
+
+def note_sink(log: Log, sink: str, message: str | None, detail: dict[str, Any]) -> None:
+    """A sink is in trouble (``message``), or is not any more: told when it begins."""
+    if message is None and not log.catalog.read("SELECT 1 FROM alerts WHERE kind = 'sink' AND subject = ?", (sink,)):
+        return
+    topic = log.topic(ALERTS_TOPIC, ALERTS_SCHEMA, **ALERTS_SETTINGS)
+    with log.catalog.write() as db:
+        if message is None:
+            _resolve(db, topic.id, "sink", 0, sink)
+        else:
+            condition = _Condition("sink", 0, sink, message, {"sink": sink, **detail})
+            _note(db, topic.id, condition, log.clock.now_us())
+    tell(log)
 
 
 def resolve_corruption(topic: Topic, still: set[tuple[int, str]]) -> None:

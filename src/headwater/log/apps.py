@@ -1,9 +1,11 @@
-"""The catalog's tables of apps: who runs an app, and the manifests of its ticks.
+"""The catalog's tables of apps: who runs an app, the manifests of its ticks, and how its sinks are.
 
-What it is: two tables, made with the catalog; ``views/manifest.py`` reads and writes them.
-Invariants: ``apps.tick`` names the current row of ``ticks``; both change in one transaction.
-Not here: what a manifest says.
-Read next: ``views/manifest.py``.
+What it is: tables, made with the catalog; ``views/manifest.py`` reads and writes ``apps`` and ``ticks``,
+``sinks/status.py`` the others.
+Invariants: ``apps.tick`` names the current row of ``ticks``; both change in one transaction. A home's lineage is given
+once, when it is first asked for, and never changes.
+Not here: what a manifest says; how far a sink is, which the other system knows.
+Read next: ``views/manifest.py``, ``sinks/status.py``.
 """
 
 from __future__ import annotations
@@ -21,5 +23,22 @@ CREATE TABLE IF NOT EXISTS ticks (
     committed_us INTEGER NOT NULL,
     manifest TEXT NOT NULL,              -- JSON, see views/manifest.py
     PRIMARY KEY (app, tick)
+);
+CREATE TABLE IF NOT EXISTS lineage (    -- tells this home from another one that has apps of the same names
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    name TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS sinks (      -- how each sink was when it was last looked at
+    identity TEXT PRIMARY KEY,           -- app/view/sink
+    app TEXT NOT NULL,
+    sink TEXT NOT NULL,
+    status TEXT NOT NULL                 -- JSON, see sinks/status.py
+);
+CREATE TABLE IF NOT EXISTS sink_memories (  -- progress of sinks whose other system can store none
+    identity TEXT PRIMARY KEY,
+    tick INTEGER NOT NULL,
+    epoch INTEGER NOT NULL,
+    version TEXT NOT NULL,
+    memory TEXT NOT NULL                 -- JSON: what else the sink has to remember
 );
 """

@@ -25,14 +25,18 @@ CHUNKS_PER_SEQUENCE = 1 << 16
 
 
 def frames_of(
-    batch: pa.RecordBatch, row: TopicRow, *, producer: int, sequence: int | None, deleted: bool
-) -> list[Frame]:
-    """The frames of one append to one partition."""
+    batch: pa.RecordBatch, row: TopicRow, *, producer: int, sequence: int | None, deleted: bool | pa.Array,
+    first_chunk: int = 0,
+) -> list[Frame]:  # fmt: skip
+    """The frames of one append to one partition. ``deleted`` marks all rows alike, or each by its own mark.
+
+    ``first_chunk`` tells appends apart that share a sequence: the parts of one large transaction.
+    """
     settings = row.settings
     stored = batch
     if settings.key:
         # Tombstones have nulls in NOT NULL columns: the stored schema cannot forbid them.
-        marks = _marks(batch.num_rows, deleted)
+        marks = _marks(batch.num_rows, deleted) if isinstance(deleted, bool) else deleted
         stored = pa.RecordBatch.from_arrays([*batch.columns, marks], schema=stored_schema(batch.schema, row))
     rows = batch.num_rows
     per_frame = FRAME_ROWS_MAX
@@ -44,7 +48,7 @@ def frames_of(
         low, high = (NO_TIME_MIN, NO_TIME_MAX)
         if settings.event_time is not None:
             low, high = time_range(part.column(settings.event_time))
-        number = 0 if sequence is None else sequence * CHUNKS_PER_SEQUENCE + chunk
+        number = 0 if sequence is None else sequence * CHUNKS_PER_SEQUENCE + first_chunk + chunk
         continues = at + per_frame < rows
         frames.append(Frame(part.serialize(), part.num_rows, producer, number, low, high, continues))
     return frames

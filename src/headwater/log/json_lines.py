@@ -56,8 +56,36 @@ def json_lines(
     headwater.errors.RowRefused: row 0 (counted from 0), column "at": 1769853600 is of type int, expected TIMESTAMP
       Hint: A number does not say its unit; pass a datetime or ISO-8601 text.
     """
-    converter = _converter_for(schema, not_null)
-    return converter.batch(_objects(_lines(text), exact_numbers=_holds_decimal(schema)))
+    return json_rows(json_objects(text, schema), schema, not_null=not_null)
+
+
+def json_objects(text: bytes | str | Iterable[str | bytes], schema: pa.Schema) -> list[dict[str, Any]]:
+    """The objects of JSON lines as dicts; where the schema holds a DECIMAL, fractions are exact.
+
+    >>> json_objects('{"id": 1}', pa.schema([("id", pa.int64())]))
+    [{'id': 1}]
+    """
+    return _objects(_lines(text), exact_numbers=_holds_decimal(schema))
+
+
+def json_decoder(schema: pa.Schema) -> json.JSONDecoder:
+    """A strict decoder of JSON for rows of a schema: no name twice, no NaN, fractions exact where DECIMAL needs it.
+
+    >>> json_decoder(pa.schema([("price", pa.decimal128(10, 2))])).decode('{"price": 9.90}')
+    {'price': Decimal('9.90')}
+    """
+    return _decoder(exact_numbers=_holds_decimal(schema))
+
+
+def json_rows(
+    rows: list[dict[str, Any]], schema: pa.Schema, *, not_null: frozenset[str] = frozenset()
+) -> pa.RecordBatch:
+    """A record batch from dicts whose values are JSON's: times as text, BINARY as base64.
+
+    >>> json_rows([{"day": "2026-01-31"}], pa.schema([("day", pa.date32())])).to_pylist()
+    [{'day': datetime.date(2026, 1, 31)}]
+    """
+    return _converter_for(schema, not_null).batch(rows)
 
 
 def json_line(row: dict[str, Any]) -> str:
@@ -147,9 +175,7 @@ def _lines(text: bytes | str | Iterable[str | bytes]) -> list[str | bytes]:
 
 
 def _objects(lines: list[str | bytes], *, exact_numbers: bool) -> list[dict[str, Any]]:
-    decoder = json.JSONDecoder(
-        parse_float=Decimal if exact_numbers else None, parse_constant=_refuse_constant, object_pairs_hook=_object
-    )
+    decoder = _decoder(exact_numbers=exact_numbers)
     rows = []
     for index, line in enumerate(lines):
         try:
@@ -161,6 +187,13 @@ def _objects(lines: list[str | bytes], *, exact_numbers: bool) -> list[dict[str,
             _refuse_line(index, line, "it is not an object", "Write one object on each line, without an array around.")
         rows.append(row)
     return rows
+
+
+@lru_cache(maxsize=2)
+def _decoder(*, exact_numbers: bool) -> json.JSONDecoder:
+    return json.JSONDecoder(
+        parse_float=Decimal if exact_numbers else None, parse_constant=_refuse_constant, object_pairs_hook=_object
+    )
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -55,6 +55,7 @@ class TopicSettings:
     overflow: Overflow = "keep"
     overflow_rows_max: int | None = None
     block_timeout_ms: int = 30_000
+    captured_by: str | None = None  # the capture that writes it; ticks take it up to that one's last marker
 
     def __post_init__(self) -> None:
         _one_of("fsync", self.fsync, ("always", "interval", "never"))

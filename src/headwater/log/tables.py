@@ -98,6 +98,7 @@ class Table:
                 hint="Use insert to add rows and delete to take equal ones away, or declare a table with a key.",
                 table=self.name,
             )
+        self._refuse_captured()
         return self.topic.append(rows)
 
     def insert(self, rows: Any) -> Token:
@@ -117,6 +118,7 @@ class Table:
                 hint="Use upsert: a new key is added, a known one replaced.",
                 table=self.name,
             )
+        self._refuse_captured()
         return self._append(to_batches(rows, self.schema), 1)
 
     def delete(self, rows: Any) -> Token:
@@ -138,6 +140,7 @@ class Table:
           Nothing of this call was done.
           Hint: A row is taken away by an equal one: every column counts, and a column that is not given is null.
         """
+        self._refuse_captured()
         if self._bag is None:
             # Whole rows are welcome, only their keys count, and the event time: since when the row is gone.
             given = to_batches(rows, self._schema_pair()[1], not_null=frozenset(self.key))
@@ -156,6 +159,15 @@ class Table:
                 return self._append(given, -1)
         finally:
             lock.close()
+
+    def _refuse_captured(self) -> None:
+        capture = self.topic.settings.captured_by
+        if capture is not None:
+            raise Misuse(
+                f'table "{self.name}" follows another database, by the capture "{capture}"',
+                hint="Write to that database; or end the capture with: headwater capture drop",
+                table=self.name,
+            )
 
     def _append(self, rows: pa.RecordBatch, weight: int) -> Token:
         weights = pa.array([weight] * rows.num_rows, pa.int64())

@@ -28,7 +28,7 @@ from headwater.log.evolution import conform
 from headwater.log.filelist import FileList, list_files
 from headwater.log.follow import Place
 from headwater.log.framing import frames_of
-from headwater.log.json_lines import json_lines
+from headwater.log.json_lines import json_objects, json_rows
 from headwater.log.partition import Partition, StaleSchema, deleted
 from headwater.log.producer import Producer
 from headwater.log.reading import PartitionReader
@@ -161,9 +161,12 @@ class Topic:
         >>> str(topic.append_json('{"x": 1, "at": "2026-01-01T00:00:00Z"}'))
         't:0=1'
         """
+        return self.append_batch(self.json_batch(json_objects(lines, self.schema)))
+
+    def json_batch(self, rows: list[dict[str, Any]]) -> pa.RecordBatch:
+        """Dicts with JSON's values, checked and made a batch for ``append_batch``."""
         self._refuse_bag()
-        batch = json_lines(lines, self._given(), not_null=self._not_null())
-        return self.append_batch(self._stamped(batch))
+        return self._stamped(json_rows(rows, self._given(), not_null=self._not_null()))
 
     def delete(self, keys: Any) -> Token:
         """Append tombstones for these keys (rows with the key columns). Only for a topic with a key.
@@ -226,9 +229,23 @@ class Topic:
 
     def append_batch(
         self, batch: pa.RecordBatch, *, producer: str | None = None, sequence: int | None = None,
-        producer_id: int = 0, epoch: int = 0, deleted: bool = False,
+        producer_id: int = 0, epoch: int = 0, deleted: bool | pa.Array = False, first_chunk: int = 0,
     ) -> Token:  # fmt: skip
-        """Append one record batch that has the topic's schema already (``append`` makes it so)."""
+        """Append one record batch that has the topic's schema already (``append`` makes it so).
+
+        ``deleted`` says of all rows, or of each (a topic of one partition), whether it is a tombstone.
+
+        >>> import headwater as hw, pyarrow as pa, tempfile
+        >>> users = hw.Log(tempfile.mkdtemp()).topic("users", "id BIGINT, name STRING", key="id")
+        >>> rows = pa.record_batch({"id": [1, 2, 1], "name": ["Ada", "Bob", None]})
+        >>> str(users.append_batch(rows, deleted=pa.array([False, False, True])))
+        'users:0=3'
+        """
+        if not isinstance(deleted, bool) and self.settings.partitions != 1:
+            raise InvalidDeclaration(
+                "a mark for each row needs a topic of one partition",
+                hint="Append rows and tombstones one after the other.",
+            )
         if (producer is None) != (sequence is None):
             raise InvalidDeclaration("producer and sequence go together", hint="Give both or neither.")
         if sequence is not None and not 0 <= sequence < 1 << 46:
@@ -245,7 +262,9 @@ class Topic:
         frontier: dict[int, int] = {}
         for number, part in self._route(batch, sequence):
             try:
-                frontier[number] = self._append_to(number, part, producer or "", producer_id, epoch, sequence, deleted)
+                frontier[number] = self._append_to(
+                    number, part, producer or "", producer_id, epoch, sequence, deleted, first_chunk
+                )
             except HeadwaterError as error:
                 raise _partly(error, sorted(frontier), named=producer is not None) from error.__cause__
         return Token({self.name: frontier})
@@ -266,13 +285,15 @@ class Topic:
 
     def _append_to(
         self, number: int, batch: pa.RecordBatch, producer: str, producer_id: int, epoch: int,
-        sequence: int | None, deleted: bool,
+        sequence: int | None, deleted: bool | pa.Array, first_chunk: int,
     ) -> int:  # fmt: skip
         while True:
             row = self._row
             if not _same_columns(batch.schema, row.schema):  # another thread or process declared more meanwhile
-                batch = conform(batch, _nullable(row.schema) if deleted else row.schema)
-            frames = frames_of(batch, row, producer=producer_id, sequence=sequence, deleted=deleted)
+                batch = conform(batch, row.schema if deleted is False else _nullable(row.schema))
+            frames = frames_of(
+                batch, row, producer=producer_id, sequence=sequence, deleted=deleted, first_chunk=first_chunk
+            )
             try:
                 following, _ = self._partitions[number].append(
                     frames, version=row.version, producer_name=producer, epoch=epoch
@@ -460,11 +481,7 @@ def _partly(error: HeadwaterError, written: list[int], *, named: bool) -> Headwa
     """A keyed batch may fail when some partitions have their part of it already: say so."""
     if written:
         error.detail = f"Partitions {', '.join(map(str, written))} have their part of this batch, the others have not."
-        again = (
-            "the partitions that have it recognise it."
-            if named
-            else "with a producer and a sequence no row is doubled."
-        )
+        again = "the partitions that have it recognise it." if named else "a named producer doubles no row."
         error.hint = f"{error.hint or ''} Append it again: {again}".strip()
         error.data["written_partitions"] = written
     return error

@@ -118,7 +118,7 @@ class Base:
         longest = max(stop, key=lambda number: stop[number] - start.get(number, 0))
         begin = start.get(longest, 0)
         end = min(stop[longest], begin + SAMPLE_ROWS)
-        sample = self._read({longest: begin}, {longest: end}, self.schema.names)
+        sample = self.read({longest: begin}, {longest: end}, self.schema.names)
         row_bytes: int = max(1, sample.nbytes // max(1, sample.num_rows))
         return min(TICK_ROWS_MAX, max(1, TICK_BYTES_MAX // row_bytes))
 
@@ -142,7 +142,7 @@ class Base:
         if self.kind in (BaseKind.LOG, BaseKind.VERSIONS):
             return self._added(start, stop, count)
         if self.kind is BaseKind.BAG:
-            table = self._read(start, stop, [*self.schema.names, WEIGHT])
+            table = self.read(start, stop, [*self.schema.names, WEIGHT])
             return Changes.local(net(table) if table.num_rows <= NET_ROWS_MAX else table)
         return self._upserted(start, stop, pile)
 
@@ -161,7 +161,7 @@ class Base:
     def _chunks(self, number: int, start: int, stop: int) -> Iterator[pa.Table]:
         names = self.schema.names if self.kind is not BaseKind.KEYED else [*self.schema.names, DELETED]
         for begin in range(start, stop, CHUNK_ROWS):
-            yield self._read({number: begin}, {number: min(begin + CHUNK_ROWS, stop)}, names)
+            yield self.read({number: begin}, {number: min(begin + CHUNK_ROWS, stop)}, names)
 
     def _replaced(self, older: pa.Table, newer: pa.Table) -> pa.Table:
         both = pa.concat_tables([older, newer])
@@ -171,7 +171,8 @@ class Base:
         rows = rows.filter(pa.array(last_of_each(rows, self.key)))
         return rows.filter(pc.invert(rows.column(DELETED).fill_null(False))).select(self.schema.names)
 
-    def _read(self, start: Mapping[int, int], stop: Mapping[int, int], columns: list[str]) -> pa.Table:
+    def read(self, start: Mapping[int, int], stop: Mapping[int, int], columns: list[str]) -> pa.Table:
+        """The records of a range, as they are: of the topic's columns and the marks."""
         stored = {field.name: field.with_nullable(True) for field in self.topic.schema}
         stored |= {field.name: field for field in MARKS}
         shape = pa.schema([stored[name] for name in columns])
@@ -186,7 +187,7 @@ class Base:
     def _added(self, start: Mapping[int, int], stop: Mapping[int, int], count: int) -> Changes | Unwritten:
         begin = {number: start.get(number, 0) for number in stop}
         if count <= sizes.TASK_ROWS_MAX or not self.keeps_itself:  # what is kept must be written down
-            return Changes.local(weighted(self._read(begin, stop, self.schema.names), 1))
+            return Changes.local(weighted(self.read(begin, stop, self.schema.names), 1))
 
         def build(spark: SparkSession) -> DataFrame:
             return read_range(spark, self.topic, begin, stop, self.schema.names).selectExpr("*", f"1L AS {WEIGHT}")
@@ -195,7 +196,7 @@ class Base:
 
     def _upserted(self, start: Mapping[int, int], stop: Mapping[int, int], pile: Any) -> Changes:
         """Old rows of the keys with -1, the last rows of the range with +1."""
-        rows = self._read(start, stop, [*self.schema.names, DELETED])
+        rows = self.read(start, stop, [*self.schema.names, DELETED])
         last = last_of_each(rows, self.key)
         latest = rows if last.all() else rows.filter(pa.array(last))
         new = latest.filter(pc.invert(latest.column(DELETED).fill_null(False))).select(self.schema.names)

@@ -90,6 +90,16 @@ class Operation:
             self._clear_scratch()
         return self._engine
 
+    @property
+    def epoch(self) -> int:
+        """The epoch of this process, when it has taken the app over; else of the one that has."""
+        return self._engine.epoch if self._engine is not None else self.manifests.epoch()
+
+    @property
+    def committed(self) -> Committed:
+        """What each tick changed."""
+        return Committed(self.manifests, self.folder, self.log.files)
+
     def _clear_scratch(self) -> None:
         """Remove what processes before this one left. One that still runs is shut out by now."""
         for left in self.folder.glob("scratch/*"):
@@ -214,8 +224,7 @@ class Operation:
 
     def feed(self, view: str) -> Feed:
         """The changes of a view."""
-        committed = Committed(self.manifests, self.folder, self.log.files)
-        return Feed(view, committed, lambda tick, timeout: self.serving.wait(tick, timeout))
+        return Feed(view, self.committed, lambda tick, timeout: self.serving.wait(tick, timeout))
 
     def history(self, view: str, as_of: int | dt.datetime) -> pa.Table:
         """A view's rows after a tick, or at a moment."""

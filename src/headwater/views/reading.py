@@ -17,6 +17,7 @@ from sqlglot import exp
 from sqlglot.errors import ParseError
 
 from headwater.errors import InvalidQuery
+from headwater.log import captured
 from headwater.log.ddl import parse_ddl
 from headwater.log.home import Log
 from headwater.views.bases import BaseKind, bases_of
@@ -66,7 +67,8 @@ class Contents:
         """A topic's or table's rows, from the log alone, up to the manifest's frontier."""
         base = self.bases[name]
         start, end = base.topic.start_offsets(), base.topic.end_offsets()
-        stop = dict(self.manifest.frontier.get(base.topic.name) or end)
+        known = self.manifest.frontier.get(base.topic.name)
+        stop = dict(known or captured.bound([base.topic], {base.topic.name: end})[base.topic.name])
         start = {number: min(start[number], stop[number]) for number in stop}
         names = base.schema.names
         if base.kind in (BaseKind.LOG, BaseKind.VERSIONS):

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from headwater.log import heartbeats
+from headwater.log import captured, heartbeats
 from headwater.log.ddl import to_ddl
 from headwater.log.heartbeats import HEARTBEATS
 from headwater.log.paces import paces_of, together
@@ -234,8 +234,8 @@ class Engine:
 
     def _target(self, frontier: Frontier | None, rows_max: int | None) -> tuple[dict[str, dict[int, int]], int]:
         """Where this tick ends in each topic, and how many rows it leaves behind."""
-        stop: dict[str, dict[int, int]] = {}
-        behind = 0
+        stop: Stops = {}
+        begins, ends = dict[str, Mapping[int, int]](), Stops()
         ways: dict[str, list[Base]] = {}  # a table that is read as it is and as it was: both up to one place
         for base in self.prepared.bases.values():
             ways.setdefault(base.topic.name, []).append(base)
@@ -251,7 +251,12 @@ class Engine:
                 }
             limits = [rows_max, *(each.tick_rows_max(begin, end) for each in (base, *others))]
             stop[name] = _limited(begin, end, min((limit for limit in limits if limit is not None), default=None))
-            behind += sum(end[number] - stop[name][number] for number in end)
+            begins[name], ends[name] = begin, end
+        topics = [base.topic for base, *_ in ways.values()]
+        if any(topic.settings.captured_by for topic in topics):
+            ends = captured.bound(topics, ends)
+            stop = captured.cut(topics, begins, stop, ends)
+        behind = sum(max(0, ends[name][number] - stop[name][number]) for name in ends for number in ends[name])
         return stop, behind
 
     def _begin(self, base: Base) -> Mapping[int, int]:

@@ -1,0 +1,177 @@
+"""Backfill: what a table held before its stream begins.
+
+What it is: ``Backfill`` reads the chunks of tables that wait for it, two at a time, and appends them.
+Invariants: each chunk is read at one snapshot, which is written down before its rows are appended under the next
+sequence. So after a crash a chunk is in the topic, with its snapshot known, or it is read again at a new one. Its table
+is shown to nobody before the stream has passed the largest ``reach`` of its chunks. A table without a key is one chunk,
+and one append: it is there once or not at all.
+Not here: which streamed changes the chunks have already (``changes.py``).
+Read next: ``changes.py``, ``docs/capture.md``.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from headwater.capture import live
+from headwater.capture.follower import grow
+from headwater.capture.large_values import LargeValues
+from headwater.capture.rows import batch_of
+from headwater.capture.source import Chunk, Losses, Server, Shape
+from headwater.capture.state import BACKFILL, CATCHING_UP, WAITING, CaptureState, TableState
+from headwater.log.framing import CHUNKS_PER_SEQUENCE
+from headwater.log.home import Log
+from headwater.log.topic import Topic
+
+CONNECTIONS = 2
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the backfill of one table is."""
+
+    table: str
+    rows_done: int
+    rows_estimated: int
+    seconds: float
+
+    @property
+    def rows_per_second(self) -> float:
+        """How fast it is."""
+        return self.rows_done / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """How long it still takes, as far as one can tell."""
+        rate = self.rows_per_second
+        return max(0, self.rows_estimated - self.rows_done) / rate if rate else None
+
+
+class Backfill:
+    """The backfill of some tables of one capture."""
+
+    def __init__(
+        self, server: Server, log: Log, state: CaptureState, generation: str,
+        on_progress: Callable[[Progress], None] | None = None, stopping: Callable[[], bool] = lambda: False,
+    ) -> None:  # fmt: skip
+        self.server = server
+        self.log = log
+        self.state = state
+        self.generation = generation
+        self.on_progress = on_progress
+        self.stopping = stopping
+        self._appending = threading.Lock()
+
+    def run(self) -> None:
+        """Backfill every table that waits for it."""
+        waiting = [table for table in self.state.tables().values() if table.phase in (WAITING, BACKFILL)]
+        self.server.include([table.source for table in waiting], self.stopping)
+        for table in waiting:
+            if not self.stopping():
+                self._table(table)
+
+    def _table(self, table: TableState) -> None:
+        shape = self.server.describe(table.source)
+        topic = self.log.topic(table.name)
+        grow(topic, shape)
+        if table.phase == WAITING:
+            again = topic.end_offsets()[0]
+            self.state.change_table(table.name, again_from=again or None)
+            chunks = self.server.chunks(shape)
+            self.state.plan_chunks(table.name, chunks, shape.rows_estimated)
+        writer = _Writer(self, topic, shape, table.name)
+        missing = writer.missing()
+        with ThreadPoolExecutor(max_workers=CONNECTIONS, thread_name_prefix="headwater-backfill") as pool:
+            for done in [pool.submit(writer.chunk, chunk) for chunk in missing]:
+                done.result()
+        if self.stopping():
+            return
+        writer.finish()
+
+
+class _Writer:
+    """One table's chunks on their way to its topic."""
+
+    def __init__(self, backfill: Backfill, topic: Topic, shape: Shape, name: str) -> None:
+        self.backfill = backfill
+        self.state = backfill.state
+        self.topic = topic
+        self.shape = shape
+        self.name = name
+        self.producer = f"{backfill.generation}.backfill"
+        self.producer_id, self.epoch = topic.log.registry.open_producer(topic.id, self.producer)
+        self.began = time.monotonic()
+        self.large = LargeValues(name, self.state)
+        self.losses = Losses()
+        self.rows_before = self.state.tables()[name].rows_done
+        self.rows = 0
+
+    def missing(self) -> list[Chunk]:
+        """The chunks that the topic has not."""
+        last = self.topic.partition(0).last_sequence(self.producer_id) // CHUNKS_PER_SEQUENCE
+        return [
+            each.chunk for each in self.state.chunks(self.name) if each.sequence is None or each.sequence > last
+        ]  # fmt: skip
+
+    def chunk(self, chunk: Chunk) -> None:
+        """Read one and append it."""
+        backfill = self.backfill
+        if backfill.stopping():
+            return
+        read = backfill.server.read(self.shape, chunk)
+        texts = list(read.batches)
+        losses = Losses()
+        batches = [batch_of(rows, self.shape, self.topic.schema, losses) for rows in texts]
+        with backfill._appending:  # sequences rise, also over the threads
+            sequence = self.state.tables()[self.name].appends + 1
+            self.state.intend_chunk(self.name, chunk.number, sequence, read.snapshot, read.reach)
+            for rows in texts:
+                self.large.note(rows, self.shape)
+            # Before the rows: a chunk that is in the topic is not read again, and its large values are needed.
+            self.large.save()
+            if batches:
+                self.topic.append_batch(
+                    pa.concat_batches(batches), producer=self.producer, sequence=sequence,
+                    producer_id=self.producer_id, epoch=self.epoch,
+                )  # fmt: skip
+            self.rows += sum(batch.num_rows for batch in batches)
+            self.state.change_table(self.name, rows_done=self.rows_before + self.rows)
+            self.state.add_losses(self.name, losses.values)
+        self._tell()
+
+    def _tell(self) -> None:
+        if self.backfill.on_progress is not None:
+            table = self.state.tables()[self.name]
+            seconds = time.monotonic() - self.began
+            self.backfill.on_progress(
+                Progress(self.name, self.rows_before + self.rows, max(table.rows_estimated, table.rows_done), seconds)
+            )
+
+    def finish(self) -> None:
+        """All chunks are there: what a repeated backfill did not find again is taken away."""
+        table = self.state.tables()[self.name]
+        if table.again_from is not None:
+            # Under the next sequence, which stays the same when this is done again after a crash.
+            self._take_away(table.again_from, table.appends + 1)
+        self.topic.partition(0).sync()
+        reach = max((each.reach or 0 for each in self.state.chunks(self.name)), default=0)
+        self.state.change_table(self.name, phase=CATCHING_UP, reach=reach, again_from=None)
+
+    def _take_away(self, stop: int, sequence: int) -> None:
+        if self.topic.row().is_bag:
+            rows = live.taken_away(self.topic, stop)
+        else:
+            before = live.live_keys(self.topic, stop)
+            now = live.live_keys(self.topic, self.topic.end_offsets()[0], start=stop)
+            gone = [key for key, there in before.items() if there and not now.get(key, False)]
+            rows = live.tombstones(self.topic, gone)
+        self.topic.append_batch(
+            rows, producer=self.producer, sequence=sequence, producer_id=self.producer_id, epoch=self.epoch,
+            deleted=bool(self.shape.key),
+        )  # fmt: skip

@@ -1,0 +1,319 @@
+"""A capture: one database followed into the log.
+
+What it is: ``Capture`` runs the tables that share one slot: the backfill of those that need it, then the stream, with a
+marker behind each batch.
+Invariants: it goes on by itself after a crash of ours, a cut connection or a restart of the database; what it cannot go
+on after (a lost slot, a table that changed its key) ends it with an error that says the way out. The database is told
+to forget only what a marker covers, and nothing that a table which is still being read will need.
+Not here: SQL (``postgres.py``), what a transaction becomes (``changes.py``), who starts it (``app.py``).
+Read next: ``changes.py``, ``backfill.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from headwater.capture.backfill import Backfill, Progress
+from headwater.capture.changes import Changes
+from headwater.capture.follower import Follower
+from headwater.capture.source import Server, Stream
+from headwater.capture.state import BACKFILL, FOLLOWING, WAITING, CaptureState, TableState
+from headwater.errors import CaptureLost, SourceUnavailable
+from headwater.log import alerts
+from headwater.log.captured import Marker, Markers
+from headwater.log.home import Log
+
+logger = logging.getLogger("headwater.capture")
+
+IDLE_SECONDS = 0.25
+RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 0.1, 10.0
+CONFIRM_SECONDS = 1.0
+WATCH_SECONDS = 30.0
+LAG_BYTES_ALERT = 1 << 30
+
+
+@dataclass(frozen=True)
+class CapturedTable:
+    """How far a captured table is."""
+
+    capture: str
+    table: str
+    source: str
+    phase: str
+    rows_done: int
+    rows_estimated: int
+    values_lost: int
+    position: str | None
+    committed_at: Any
+    lag_bytes: int | None = None
+    slot: str | None = None
+
+
+class Capture:
+    """The tables of one slot. ``run`` follows them until ``stop``."""
+
+    def __init__(
+        self, log: Log, server: Server, tables: Mapping[str, str], *,
+        on_progress: Callable[[Progress], None] | None = None, lag_bytes_alert: int = LAG_BYTES_ALERT,
+    ) -> None:  # fmt: skip
+        self.log = log
+        self.server = server
+        self.tables = dict(tables)  # the topic's name, and the table's in its database
+        self.on_progress = on_progress
+        self.lag_bytes_alert = lag_bytes_alert
+        self.name = server.name
+        self.state = CaptureState(log.home / "captures" / f"{server.name}.sqlite")
+        self.markers = Markers.declared(log, server.name)
+        self.error: BaseException | None = None
+        self._stopping = threading.Event()
+        self._backfilled = threading.Event()
+        self._backfill_error: BaseException | None = None
+        self._away_since: float | None = None
+
+    # Running
+
+    def run(self, *, until: str | None = None, timeout: float | None = None) -> None:
+        """Follow until ``stop``, for ``timeout`` seconds, or ``until="caught up"`` with what is committed now."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        target: int | None = None
+        pause = RETRY_SECONDS_MIN
+        while not self._over(deadline):
+            try:
+                generation = self._prepare()
+                target = self.server.reach() if until is not None and target is None else target
+                if self._follow(generation, target, deadline):
+                    return
+                pause = RETRY_SECONDS_MIN
+            except SourceUnavailable as error:
+                self._tell_away(error)
+                self._stopping.wait(pause if deadline is None else max(0.0, min(pause, deadline - time.monotonic())))
+                pause = min(2 * pause, RETRY_SECONDS_MAX)
+            finally:
+                self.server.close()
+
+    def stop(self) -> None:
+        """End ``run`` soon, from another thread."""
+        self._stopping.set()
+
+    def _over(self, deadline: float | None = None) -> bool:
+        return self._stopping.is_set() or (deadline is not None and time.monotonic() > deadline)
+
+    def _tell_away(self, error: SourceUnavailable) -> None:
+        if self._away_since is None:  # once, not with every try
+            self._away_since = time.monotonic()
+            logger.warning('capture "%s": %s; trying again', self.name, error)
+
+    def _prepare(self) -> str:
+        """Make or find our place in the database's log, and take up tables that were added; the generation's name."""
+        server, state = self.server, self.state
+        identity = server.identity()
+        generation = state.fact("generation")
+        if generation is None:
+            position = self._create(identity)
+        elif state.fact("identity") != identity:
+            raise CaptureLost(
+                f'another database answers than the one that capture "{self.name}" has followed',
+                detail=f"It was {state.fact('identity')}, and is {identity}: a restored copy, or another server.",
+                hint="Correct the dsn; or read the tables anew: headwater capture restart APP.py",
+            )
+        else:
+            server.check()
+            position = int(state.fact("base") or 0)
+        server.base = position
+        known = state.tables()
+        for name, source in self.tables.items():
+            if name not in known:
+                state.add_table(name, source, hold=max(position, self._confirmed()))
+        if self._away_since is not None:
+            logger.warning('capture "%s": the database is back', self.name)
+            self._away_since = None
+        generation = state.fact("generation")
+        assert generation is not None
+        return generation
+
+    def _create(self, identity: str) -> int:
+        position = self.server.create(sorted(self.tables.values()))
+        self.state.remember(
+            identity=identity,
+            base=str(position),
+            generation=f"{self.name}@{identity}@{position}",
+            since=str(self.markers.topic.end_offsets()[0]),
+        )
+        return position
+
+    def _confirmed(self) -> int:
+        last = self.markers.last()
+        base = int(self.state.fact("base") or 0)
+        return base if last is None or last.offset < self._since() else max(base, last.number)
+
+    def _since(self) -> int:
+        return int(self.state.fact("since") or 0)
+
+    # Following
+
+    def _follow(self, generation: str, target: int | None, deadline: float | None) -> bool:
+        """Stream until it is over (True), or must begin anew because tables were backfilled (False)."""
+        filling = self._start_backfill(generation)
+        try:
+            if filling is not None and not any(table.phase == FOLLOWING for table in self._mine()):
+                # Nothing streams yet: the slot keeps everything until the chunks are read.
+                while filling.is_alive() and not self._over(deadline):
+                    filling.join(0.1)
+                filling = None if not filling.is_alive() else filling
+                self._check_backfill()
+            if self._over(deadline):
+                return True
+            return self._stream(generation, target, deadline)
+        finally:
+            if filling is not None:
+                self._stop_backfill = True
+                filling.join()
+
+    def _mine(self) -> list[TableState]:
+        return [table for name, table in self.state.tables().items() if name in self.tables]
+
+    def _start_backfill(self, generation: str) -> threading.Thread | None:
+        self._backfilled.clear()
+        self._backfill_error = None
+        self._stop_backfill = False
+        if not any(table.phase in (WAITING, BACKFILL) for table in self._mine()):
+            return None
+        backfill = Backfill(
+            self.server, self.log, self.state, generation, self.on_progress,
+            lambda: self._stopping.is_set() or self._stop_backfill,
+        )  # fmt: skip
+
+        def fill() -> None:
+            try:
+                backfill.run()
+                self._backfilled.set()
+            except BaseException as error:
+                self._backfill_error = error
+
+        thread = threading.Thread(target=fill, name="headwater-backfill", daemon=True)
+        thread.start()
+        return thread
+
+    def _check_backfill(self) -> None:
+        if self._backfill_error is not None:
+            raise self._backfill_error
+
+    def _stream(self, generation: str, target: int | None, deadline: float | None) -> bool:
+        changes = Changes(self.server, self._followers(generation), self.markers, self.state, self._since())
+        hold = self._hold()
+        start = min(self._confirmed(), hold) if hold else self._confirmed()
+        stream = self.server.stream(changes, start)
+        confirmed = watched = asked = 0.0
+        if not self._filling():
+            self._backfilled.clear()
+        try:
+            while not self._over(deadline):
+                came = stream.read(IDLE_SECONDS)
+                marked = changes.mark() if changes.waiting or self._arriving(changes) else False
+                now = time.monotonic()
+                if marked or now - confirmed > CONFIRM_SECONDS:
+                    self._confirm(stream, changes)
+                    confirmed = now
+                if now - watched > WATCH_SECONDS:
+                    self.watch()
+                    watched = now
+                self._check_backfill()
+                if self._backfilled.is_set() and not self._filling():
+                    return False  # begin anew, from where the tables that are filled now need it
+                if target is not None and changes.position >= target and not self._unfinished(changes):
+                    self._confirm(stream, changes)
+                    return True
+                if not came and now - asked > IDLE_SECONDS and (target is not None or self._arriving(changes)):
+                    stream.ask()
+                    asked = now
+            return True
+        finally:
+            stream.close()
+
+    def _filling(self) -> bool:
+        return any(table.phase in (WAITING, BACKFILL) for table in self._mine())
+
+    def _unfinished(self, changes: Changes) -> bool:
+        return changes.waiting or self._filling() or self._arriving(changes)
+
+    def _arriving(self, changes: Changes) -> bool:
+        return changes.has_unnamed
+
+    def _followers(self, generation: str) -> dict[str, Follower]:
+        followers = {}
+        for name, table in self.state.tables().items():
+            if name not in self.tables:
+                continue
+            topic = self.log.topic(name)
+            # Only where it begins: the stream says how the table was at each moment.
+            shape = replace(self.server.describe(table.source), key=topic.settings.key)
+            followers[table.source] = Follower(topic, shape, table, self.state, generation)
+        return followers
+
+    def _hold(self) -> int:
+        holds = [table.hold for table in self._mine() if table.phase != FOLLOWING and table.hold]
+        return min(holds, default=0)
+
+    def _confirm(self, stream: Stream, changes: Changes) -> None:
+        position = changes.position if not changes.waiting else changes.marked
+        hold = self._hold()
+        stream.confirm(min(position, hold) if hold else position)
+
+    # Care
+
+    def watch(self) -> None:
+        """Note an alert when the database keeps much of its log for us."""
+        lag = self.server.lag().bytes or 0
+        message = None
+        if lag > self.lag_bytes_alert:
+            message = f'the database keeps {lag:,} bytes of its log for capture "{self.name}"'
+        if alerts.note_capture_lag(self.markers.topic, self.name, message, {"lag_bytes": lag}):
+            alerts.tell(self.log)
+
+    def restart(self) -> None:
+        """Give up our place in the database's log, and read every table anew when it runs next."""
+        self.server.drop()
+        self.server.close()
+        for name, table in self.state.tables().items():
+            self.state.remove_table(name)
+            if name in self.tables:
+                self.state.add_table(name, table.source, hold=0)
+        self.state.forget_facts()
+
+    def drop(self) -> None:
+        """Leave nothing behind in the database. The tables stay as they are, and are nobody's from then on."""
+        self.server.drop()
+        self.server.close()
+        for name in self.state.tables():
+            self.state.remove_table(name)
+        self.state.forget_facts()
+
+    def describe(self, *, ask: bool = True) -> list[CapturedTable]:
+        """How far each table is."""
+        last: Marker | None = self.markers.last()
+        lag = None
+        if ask:
+            try:
+                lag = self.server.lag()
+            except SourceUnavailable:
+                lag = None
+            finally:
+                self.server.close()
+        return [
+            CapturedTable(
+                self.name, table.name, table.source, table.phase, table.rows_done, table.rows_estimated, table.losses,
+                last.position if last else None, last.committed_at if last else None,
+                lag.bytes if lag else None, lag.state if lag else None,
+            )
+            for table in self.state.tables().values()
+        ]  # fmt: skip
+
+    def close(self) -> None:
+        """Give everything back."""
+        self.server.close()
+        self.state.close()

@@ -1,0 +1,194 @@
+"""The captures of an app: which tables follow which databases, and who runs that.
+
+What it is: ``Captures`` declares tables with a source, groups them by slot, and runs one ``Capture`` for each.
+Invariants: a table takes its columns and its key from its database when it is declared; when that does not answer and
+the table is known already, it is taken as it is known. Nothing is streamed before ``run`` or ``start``.
+Not here: what a capture does (``capture.py``).
+Read next: ``capture.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from headwater.capture.backfill import Progress
+from headwater.capture.capture import Capture, CapturedTable
+from headwater.capture.follower import grown
+from headwater.capture.postgres import Postgres
+from headwater.capture.source import Shape
+from headwater.errors import DeclarationConflict, InvalidDeclaration, SourceUnavailable
+from headwater.log.home import Log
+from headwater.log.schema import WEIGHT
+from headwater.log.tables import Table, declare_table
+
+logger = logging.getLogger("headwater.capture")
+
+
+class Captures:
+    """What an app captures."""
+
+    def __init__(self, app: str) -> None:
+        self.app = app
+        self._tables: dict[str, dict[str, Postgres]] = {}  # by capture, by table
+        self._running: list[tuple[Capture, threading.Thread]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._tables)
+
+    # Declaring
+
+    def declare(self, log: Log, name: str, source: Postgres, key: Any, settings: dict[str, Any]) -> Table:
+        """A table that follows ``source``."""
+        capture = source.capture_name(self.app)
+        if settings.get("partitions", 1) != 1:
+            raise InvalidDeclaration(
+                f'table "{name}" is captured, so it has one partition',
+                hint="Leave partitions out: commits have an order.",
+            )
+        for other, known in self._tables.get(capture, {}).items():
+            if known.table == source.table and other != name:
+                raise DeclarationConflict(
+                    f'{source.table} is captured as "{other}" already', hint="Give one of the two another slot."
+                )
+        table = self._declared(log, name, source, key, {**settings, "captured_by": capture})
+        self._tables.setdefault(capture, {})[name] = source
+        return table
+
+    def _declared(self, log: Log, name: str, source: Postgres, key: Any, settings: dict[str, Any]) -> Table:
+        known = log.registry.find(name)
+        server = source.server(self.app)
+        try:
+            shape = server.describe(source.table)
+        except SourceUnavailable:
+            if known is None or known.settings.captured_by is None:
+                raise
+            return Table(log.opened(known))
+        finally:
+            server.close()
+        wanted = (key,) if isinstance(key, str) else tuple(key or shape.key)
+        if wanted != shape.key:
+            raise InvalidDeclaration(
+                f'table "{name}" cannot have the key {", ".join(wanted)}: {source.table} has {", ".join(shape.key)}',
+                hint="Leave key out: it is taken from the database.",
+            )
+        return declare_table(log, name, self._schema(shape, known), key=shape.key or None, **settings)
+
+    def _schema(self, shape: Shape, known: Any) -> pa.Schema:
+        if known is None:
+            return shape.schema
+        stored = pa.schema([field for field in known.schema if field.name != WEIGHT])
+        return grown(stored, shape)
+
+    # Running
+
+    def made(self, log: Log, on_progress: Callable[[Progress], None] | None = None) -> list[Capture]:
+        """A ``Capture`` for each slot."""
+        return [
+            Capture(
+                log, next(iter(tables.values())).server(self.app),
+                {name: source.table for name, source in tables.items()}, on_progress=on_progress,
+            )
+            for tables in self._tables.values()
+        ]  # fmt: skip
+
+    def run(
+        self, log: Log, *, until: str | None = None, timeout: float | None = None,
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> None:  # fmt: skip
+        """Run all of them until interrupted, for ``timeout`` seconds, or ``until="caught up"``."""
+        if until not in (None, "caught up"):
+            raise InvalidDeclaration(f"until cannot be {until!r}", hint='Use until="caught up", or leave it out.')
+        self.start(log, until=until, timeout=timeout, on_progress=on_progress)
+        try:
+            for _, thread in self._running:
+                while thread.is_alive():
+                    thread.join(0.2)  # so that Ctrl-C is heard
+                    self.check()
+        finally:
+            self.stop()
+
+    def start(
+        self, log: Log, *, until: str | None = None, timeout: float | None = None,
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> None:  # fmt: skip
+        """Run all of them in threads of this process."""
+        for capture in self.made(log, on_progress):
+            thread = threading.Thread(
+                target=_run, args=(capture, until, timeout), name=f"headwater-capture-{capture.name}", daemon=True
+            )
+            self._running.append((capture, thread))
+            thread.start()
+
+    @property
+    def running(self) -> bool:
+        """Whether a thread of ``start`` is still at work."""
+        return any(thread.is_alive() for _, thread in self._running)
+
+    def check(self) -> None:
+        """Raise what ended one of them."""
+        for capture, _ in self._running:
+            if capture.error is not None:
+                raise capture.error
+
+    def stop(self) -> None:
+        """End what ``start`` began."""
+        for capture, _ in self._running:
+            capture.stop()
+        running, self._running = self._running, []
+        for capture, thread in running:
+            thread.join()
+            capture.close()
+        for capture, _ in running:
+            if capture.error is not None:
+                raise capture.error
+
+    # Looking
+
+    def describe(self, log: Log) -> list[CapturedTable]:
+        """How far each table is."""
+        found = []
+        for capture in self.made(log):
+            try:
+                found += capture.describe()
+            finally:
+                capture.close()
+        return found
+
+    def drop(self, log: Log) -> list[str]:
+        """Leave nothing behind in the databases; the names of the slots that were dropped."""
+        names = []
+        for capture in self.made(log):
+            try:
+                capture.drop()
+                names.append(capture.name)
+                for name in capture.tables:
+                    row = log.topic(name).row()
+                    log.registry.change_settings(row.id, row.settings.with_changes({"captured_by": None}))
+                    log.topic(name)
+            finally:
+                capture.close()
+        return names
+
+    def restart(self, log: Log) -> list[str]:
+        """Let every table be read anew when its capture runs next."""
+        names = []
+        for capture in self.made(log):
+            try:
+                capture.restart()
+                names.append(capture.name)
+            finally:
+                capture.close()
+        return names
+
+
+def _run(capture: Capture, until: str | None, timeout: float | None) -> None:
+    try:
+        capture.run(until=until, timeout=timeout)
+    except BaseException as error:
+        logger.error('capture "%s" ended: %s', capture.name, error)
+        capture.error = error

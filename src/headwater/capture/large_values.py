@@ -1,0 +1,122 @@
+"""Large values: what an update left alone, and the database therefore does not send.
+
+What it is: PostgreSQL keeps large values outside of their row (TOAST); an update that does not touch such a value sends
+a mark in its place. ``LargeValues`` remembers them by key, and puts them where the mark is.
+Invariants: it is written after the rows are durable in their topic and before the marker, so that it is never ahead of
+a row that still needs an older value; after a crash the rows since the last marker come again and are remembered
+again. A value that is not found here is looked for in the topic itself: slow, and exact.
+Not here: where the values are stored (``state.py``).
+Read next: ``changes.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.capture.rows import Texts
+from headwater.capture.source import Shape
+from headwater.capture.state import CaptureState
+
+# A row of more than some 2000 bytes has its large values moved out, down to those of 24 bytes. Sizes are estimated
+# from texts, so we begin earlier.
+ROW_BYTES_MIN = 1400
+VALUE_BYTES_MIN = 24
+
+
+class LargeValues:
+    """The large values of one table."""
+
+    def __init__(self, table: str, state: CaptureState) -> None:
+        self.table = table
+        self.state = state
+        self._fresh: dict[tuple[bytes, str], str | None] = {}  # since the last save
+
+    def fill(self, rows: Texts, shape: Shape) -> tuple[Texts, list[tuple[int, int, int]]]:
+        """The rows with every value that we know, and the places (row, column, row of the key) of those we do not."""
+        if not shape.has_large:
+            return rows, []
+        lists: dict[int, list[Any]] = {place: rows.columns[place].to_pylist() for place in rows.unchanged}
+        missing: list[tuple[int, int, int]] = []
+        large = large_rows(rows, shape)
+        touched = large | rows.gone
+        for absent in rows.unchanged.values():
+            touched |= absent
+        places = np.nonzero(touched)[0].tolist()
+        if not places:
+            return rows, []
+        keys = keys_of(rows, shape, [*places, *(place - 1 for place in rows.moved)]) if shape.key else {}
+        weighty = [place for place, column in enumerate(shape.columns) if column.weight]
+        for row in places:
+            if rows.gone[row]:
+                continue
+            for column in weighty:
+                name = shape.columns[column].name
+                mask = rows.unchanged.get(column)
+                if mask is not None and mask[row]:
+                    known = self._find(rows, lists, row, column, keys, name)
+                    if known is None:
+                        missing.append((row, column, row - 1 if row in rows.moved else row))
+                        continue
+                    lists[column][row] = known
+                    if row in rows.moved and shape.key:
+                        self._fresh[keys[row], name] = known
+                elif large[row] and shape.key:
+                    text = rows.columns[column][row].as_py()
+                    if text is not None and len(text) > VALUE_BYTES_MIN:
+                        self._fresh[keys[row], name] = text
+        columns = [
+            pa.array(lists[place], pa.string()) if place in lists else column
+            for place, column in enumerate(rows.columns)
+        ]
+        return rows.with_columns(columns), missing
+
+    def _find(
+        self, rows: Texts, lists: dict[int, list[Any]], row: int, column: int, keys: dict[int, bytes], name: str
+    ) -> str | None:
+        if row in rows.moved:
+            before: str | None = lists[column][row - 1]  # REPLICA IDENTITY FULL sends the old row whole
+            if before is not None:
+                return before
+        key = keys.get(row - 1 if row in rows.moved else row)
+        if key is None:
+            return None
+        if (key, name) in self._fresh:
+            return self._fresh[key, name]
+        return self.state.large_value(self.table, key, name)
+
+    def note(self, rows: Texts, shape: Shape) -> None:
+        """Remember the large values of rows that are in the topic already."""
+        if shape.has_large and shape.key:
+            self.fill(rows, shape)
+
+    def save(self) -> None:
+        """Store what came since the last time. The caller has made the rows durable."""
+        if self._fresh:
+            self.state.save_large_values(self.table, self._fresh)
+            self._fresh = {}
+
+    def forget_fresh(self) -> None:
+        """The stream begins anew: what was not saved comes again."""
+        self._fresh = {}
+
+
+def large_rows(rows: Texts, shape: Shape) -> Any:
+    """Which rows may have values outside of their row."""
+    size = np.full(len(rows), 8 * len(shape.columns), np.int64)
+    for texts, column in zip(rows.columns, shape.columns, strict=True):
+        if column.weight:
+            lengths = pc.fill_null(pc.binary_length(texts), 0).to_numpy(zero_copy_only=False)
+            size += column.weight * lengths
+    return size >= ROW_BYTES_MIN
+
+
+def keys_of(rows: Texts, shape: Shape, places: list[int]) -> dict[int, bytes]:
+    """The bytes of some rows' keys."""
+    wanted = sorted(set(places))
+    # As text: the backfill has numbers where the stream has their texts.
+    columns = [rows.columns[place].take(pa.array(wanted)).cast(pa.string()).to_pylist() for place in shape.key_places]
+    return {row: repr(key).encode() for row, key in zip(wanted, zip(*columns, strict=True), strict=True)}

@@ -1,0 +1,72 @@
+"""Positions: places in another database's log, and what a snapshot of it has seen.
+
+What it is: PostgreSQL's LSN as a number and as text; ``Snapshot``, which says of a transaction whether a read saw it;
+and how the place of a transaction becomes the sequence of an idempotent producer.
+Invariants: sequences rise with commits. Two transactions that follow each other have places at least ``PLACES_APART``
+apart: the parts of a large one are numbered in between, and the last append of a transaction has the number
+``PLACES_APART`` - 1 behind its place. So a stored sequence tells both which transaction was written and whether whole.
+Not here: connections (``postgres.py``).
+Read next: ``changes.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# A commit record has 40 bytes at least, and records begin at multiples of 8 bytes: places are LSNs over 8.
+LSN_UNIT = 8
+PLACES_APART = 5
+LAST = PLACES_APART - 1
+
+
+def to_number(text: str) -> int:
+    """An LSN as a number.
+
+    >>> to_number("1/10")
+    4294967312
+    """
+    high, _, low = text.partition("/")
+    return (int(high, 16) << 32) + int(low, 16)
+
+
+def to_text(number: int) -> str:
+    """An LSN as PostgreSQL writes it.
+
+    >>> to_text(4294967312)
+    '1/10'
+    """
+    return f"{number >> 32:X}/{number & 0xFFFFFFFF:X}"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What one read of a PostgreSQL database saw, as ``pg_current_snapshot()`` tells it.
+
+    The order in which transactions become visible is not quite the order of their commit records, so an LSN cannot
+    tell whether a read saw a transaction. The numbers of those that were running can, exactly.
+
+    >>> snapshot = Snapshot.parse("740:745:741,743")
+    >>> [number for number in range(738, 747) if snapshot.saw(number)]
+    [738, 739, 740, 742, 744]
+    """
+
+    first_running: int
+    next_number: int
+    running: frozenset[int]
+
+    @staticmethod
+    def parse(text: str) -> Snapshot:
+        """From ``xmin:xmax:xip_list``."""
+        first, following, running = text.split(":")
+        return Snapshot(int(first), int(following), frozenset(map(int, filter(None, running.split(",")))))
+
+    def saw(self, number: int) -> bool:
+        """Whether a transaction that committed was seen. The stream has only the lower 32 bits of its number."""
+        near = self.next_number
+        whole = near + ((number - near + 0x80000000) & 0xFFFFFFFF) - 0x80000000
+        if whole < self.first_running:
+            return True
+        return whole < self.next_number and whole not in self.running
+
+    def __str__(self) -> str:
+        return f"{self.first_running}:{self.next_number}:{','.join(map(str, sorted(self.running)))}"

@@ -1,0 +1,144 @@
+"""``headwater capture``: run, ls, drop, restart.
+
+What it is: the verbs on the databases that an app's tables follow. They need the app's file, which knows the addresses.
+Invariants: progress goes to stderr; ``ls`` changes nothing and also answers while the database is away.
+Not here: what a capture does (``capture/capture.py``).
+Read next: ``app_file.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headwater.cli.app_file import AppFileArgument, app_of
+from headwater.cli.options import JsonOption
+from headwater.cli.output import console, say, show_table, write_json
+from headwater.cli.quantities import show_bytes
+from headwater.errors import InvalidDeclaration
+
+if TYPE_CHECKING:
+    from headwater.app import App
+    from headwater.capture.backfill import Progress
+
+app = typer.Typer(help="Captures: tables that follow other databases.", no_args_is_help=True)
+
+
+@app.command("run")
+def run(
+    file: AppFileArgument,
+    once: Annotated[bool, typer.Option("--once", help="End when everything committed by now is in the log.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Follow the databases of an app's tables, until Ctrl-C. [cyan]headwater run[/cyan] does this too.
+
+    [cyan]headwater capture run shop.py[/cyan]
+    [cyan]headwater capture run shop.py --once[/cyan]
+    """
+    with _captured(file) as shop, _progress(shown=not as_json) as tell:
+        shop.capture(until="caught up" if once else None, on_progress=tell)
+        if as_json:
+            write_json(_tables(shop))
+
+
+@app.command("ls")
+def ls(file: AppFileArgument, as_json: JsonOption = False) -> None:
+    """List the captured tables of an app: phase, position, and what the database keeps for us.
+
+    [cyan]headwater capture ls shop.py[/cyan]
+    """
+    with _captured(file) as shop:
+        tables = _tables(shop)
+    if as_json:
+        write_json(tables)
+        return
+    if not tables:
+        say(f"nothing was captured yet; begin with: headwater capture run {file}")
+        return
+    rows = [
+        (each["table"], each["source"], each["phase"], f"{each['rows_done']:,}", each["position"],
+         each["committed_at"], "" if each["lag_bytes"] is None else show_bytes(each["lag_bytes"]), each["slot"],
+         f"{each['values_lost']:,}")
+        for each in tables
+    ]  # fmt: skip
+    columns = ["table", "source", "phase", ">backfilled", "position", "last commit", ">kept for us", "slot", ">nulled"]
+    show_table(columns, rows)
+
+
+@app.command("drop")
+def drop(file: AppFileArgument, as_json: JsonOption = False) -> None:
+    """Remove slots and publications from the databases. The tables keep what they have.
+
+    [cyan]headwater capture drop shop.py[/cyan]
+    """
+    with _captured(file) as shop:
+        names = shop.captures.drop(shop.log)
+    if as_json:
+        write_json({"dropped": names})
+    else:
+        say(f"dropped: {', '.join(names)}")
+
+
+@app.command("restart")
+def restart(file: AppFileArgument, as_json: JsonOption = False) -> None:
+    """Give up the place in the databases' logs, and read every table anew with the next run.
+
+    Until that is done the tables stay as they are; then they are what the databases hold.
+
+    [cyan]headwater capture restart shop.py[/cyan]
+    """
+    with _captured(file) as shop:
+        names = shop.captures.restart(shop.log)
+    if as_json:
+        write_json({"restarted": names})
+    else:
+        say(f"the next run reads anew: {', '.join(names)}")
+
+
+@contextmanager
+def _captured(file: Any) -> Iterator[App]:
+    with app_of(file) as found:
+        if not found.captures:
+            raise InvalidDeclaration(
+                f"{file} captures nothing", hint='Declare a table with a source: app.table("users", source=…).'
+            )
+        yield found
+
+
+def _tables(shop: App) -> list[dict[str, Any]]:
+    found = [asdict(each) for each in shop.captures.describe(shop.log)]
+    for each in found:
+        at = each["committed_at"]
+        each["committed_at"] = None if at is None else at.isoformat()
+    return found
+
+
+@contextmanager
+def _progress(*, shown: bool) -> Iterator[Callable[[Progress], None] | None]:
+    """A bar for each table that is backfilled."""
+    if not shown:
+        yield None
+        return
+    from rich import progress
+
+    columns = (
+        progress.TextColumn("{task.description}"), progress.BarColumn(), progress.MofNCompleteColumn(),
+        progress.TextColumn("{task.fields[rate]}"), progress.TimeRemainingColumn(),
+    )  # fmt: skip
+    with progress.Progress(*columns, console=console(stderr=True)) as bars:
+        tasks: dict[str, Any] = {}
+
+        def tell(about: Progress) -> None:
+            if about.table not in tasks:
+                tasks[about.table] = bars.add_task(f"backfill {about.table}", rate="")
+            rate = f"{about.rows_per_second:,.0f} rows/s"
+            bars.update(
+                tasks[about.table], completed=about.rows_done, total=max(about.rows_estimated, about.rows_done),
+                rate=rate,
+            )  # fmt: skip
+
+        yield tell

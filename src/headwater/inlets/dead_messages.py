@@ -1,0 +1,79 @@
+"""Dead messages: what an inlet took from a sender and could not put into its topic.
+
+What it is: ``DeadMessages`` keeps them in the topic ``<inlet>.dead``, as they came, with the reason.
+Invariants: a message with an id is there once, also when it is delivered again after a crash; the topic is made with
+the first one. Each is on disk before the sender is told.
+Not here: what a work group gave up (``log/deadletter.py``).
+Read next: ``amqp.py``.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headwater.errors import HeadwaterError
+from headwater.inlets.receipts import Receipts
+
+if TYPE_CHECKING:
+    from headwater.log.home import Log
+
+SCHEMA = (
+    "inlet STRING, code STRING, reason STRING, died_at TIMESTAMP, message_id STRING, source STRING, "
+    "headers MAP<STRING, STRING>, body BINARY"
+)
+
+
+@dataclass(frozen=True)
+class DeadMessage:
+    """A message as it came. ``source``: a routing key, a prefix, whatever names where it came from."""
+
+    body: bytes
+    error: HeadwaterError
+    id: str | None = None
+    source: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class DeadMessages:
+    """The dead messages of one inlet.
+
+    >>> import headwater as hw, tempfile
+    >>> log = hw.Log(tempfile.mkdtemp())
+    >>> dead = DeadMessages(log, "orders")
+    >>> dead.bury([DeadMessage(b"?", hw.errors.RowRefused("not JSON"), id="a")] * 2)
+    >>> [(row["reason"], row["body"]) for row in log.topic("orders.dead").rows()]
+    [('not JSON', b'?')]
+    """
+
+    def __init__(self, log: Log, inlet: str) -> None:
+        self.log = log
+        self.inlet = inlet
+        self.name = f"{inlet}.dead"
+        self._receipts: Receipts | None = None
+
+    def bury(self, messages: Sequence[DeadMessage]) -> None:
+        """Keep some messages; returns when they are on disk."""
+        if not messages:
+            return
+        if self._receipts is None:
+            topic = self.log.topic(self.name, SCHEMA, partitions=1, fsync="always")
+            self._receipts = Receipts(topic, "message_id")
+        receipts = self._receipts
+        with receipts.claimed(each.id for each in messages if each.id is not None):
+            died = dt.datetime.fromtimestamp(self.log.clock.now_us() / 1_000_000, dt.UTC)
+            seen: set[str] = set()
+            rows = []
+            for each in messages:
+                if each.id is not None and (each.id in seen or receipts.has(each.id)):
+                    continue
+                if each.id is not None:
+                    seen.add(each.id)
+                rows.append({
+                    "inlet": self.inlet, "code": each.error.code, "reason": str(each.error), "died_at": died,
+                    "message_id": each.id, "source": each.source, "headers": dict(each.headers), "body": each.body,
+                })  # fmt: skip
+            if rows:
+                receipts.topic.append(rows)

@@ -1,0 +1,218 @@
+"""Sync: tables of a database, copied to another system and kept in step, without an app file.
+
+What it is: ``Sync`` captures tables into a home of its own and lets a sink follow each of them; it is what
+``headwater sync`` runs.
+Invariants: no Spark is started. All tables are read up to whole transactions of the source. What is killed goes on
+where it was, when it is run again with the same home.
+Not here: capturing (``capture/``), following (``sinks/``), showing it (``cli/sync.py``).
+Read next: ``sinks/tables.py``, ``docs/sync.md``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from headwater.app import App
+from headwater.errors import InvalidDeclaration, SinkRefused
+from headwater.log.captured import watched
+from headwater.sinks.convoy import Convoy
+from headwater.sinks.follower import Follower
+from headwater.sinks.sink import PROGRESS_TABLE
+from headwater.sinks.status import State, Status, lineage
+from headwater.sinks.tables import TableUpstream
+from headwater.views.manifest import Manifests
+
+if TYPE_CHECKING:
+    from headwater.capture.backfill import Progress
+    from headwater.sinks.sink import Sink
+
+NAME = "sync"
+TARGETS = "sqlite:FILE, postgresql://…, redis://…, search:FOLDER, parquet:FOLDER, delta:FOLDER"
+
+
+@dataclass(frozen=True)
+class TableSync:
+    """How far one table is."""
+
+    table: str
+    source: str
+    backfilled: int
+    estimated: int | None
+    copied: int
+    status: Status
+
+
+class Sync:
+    """Tables of one database on their way to one other system.
+
+    ``tables`` are names as the database has them (``users``, ``sales.orders``); none: all that there are.
+    """
+
+    def __init__(self, source: str, to: str, *, tables: Sequence[str] = (), home: str | os.PathLike[str]) -> None:
+        from headwater.capture.postgres import Postgres
+
+        check_target(to)
+        check_source(source)
+        names = list(tables) or tables_of(source)
+        if not names:
+            raise InvalidDeclaration("the database has no tables", hint="Name those you mean with --tables.")
+        self.to = to
+        self.sources = {short_name(name): name for name in names}
+        self.backfills: dict[str, Progress] = {}
+        self.app = App(NAME, home=home)
+        try:
+            slot = f"headwater_sync_{lineage(self.app.log)[:12]}"  # another home is another copy
+            for name, table in self.sources.items():
+                self.app.table(name, source=Postgres(source, table=table, slot=slot))
+            self.convoy = self._followers()
+        except BaseException:
+            self.app.close()
+            raise
+
+    def _followers(self) -> Convoy:
+        log = self.app.log
+        home, epoch = lineage(log), Manifests(log.catalog, NAME).take_over()
+        followers = []
+        for name in self.sources:
+            sink = sink_of(self.to, name, log.topic(name).schema)
+            upstream = TableUpstream(log, name, lineage=home, epoch=lambda: epoch, whole=not sink.by_key)
+            followers.append(Follower(f"{name}.{sink.kind}", name, NAME, sink, upstream, log))
+        return Convoy(followers)
+
+    # Running
+
+    def start(self, *, once: bool = False, on_progress: Callable[[Progress], None] | None = None) -> None:
+        """Capture and follow in the background; with ``once``, capture only what is committed by now."""
+
+        def told(progress: Progress) -> None:
+            self.backfills[progress.table] = progress
+            if on_progress is not None:
+                on_progress(progress)
+
+        until = "caught up" if once else None
+        self.app.captures.start(self.app.log, until=until, on_progress=told)
+        self.convoy.start()
+
+    def wait(self, seconds: float) -> None:
+        """Sleep until something was captured, at most so long, and wake the sinks."""
+        for topic in watched(self.app.log.topic(name) for name in self.sources):
+            topic.wait(topic.end_offsets(), timeout=seconds)
+        self.convoy.wake()
+
+    def check(self) -> None:
+        """Raise what ended a capture or a sink."""
+        self.app.captures.check()
+        for follower in self.convoy.followers.values():
+            if follower.stopped:
+                told = follower.status.error or {}
+                raise SinkRefused(
+                    told.get("message", f"the sink of {follower.view} has stopped"), detail=told.get("detail"),
+                    hint=told.get("hint"), table=follower.view,
+                )  # fmt: skip
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether all captures have ended (``once``) and the other system has what they brought."""
+        if self.app.captures.running:
+            return False
+        for follower in self.convoy.followers.values():
+            head = follower.upstream.head()
+            if head is None or follower.status.state is not State.FOLLOWING or follower.status.tick < head.tick:
+                return False
+        return True
+
+    def tables(self) -> list[TableSync]:
+        """How far each table is."""
+        found = []
+        for follower in self.convoy.followers.values():
+            progress = self.backfills.get(follower.view)
+            done, estimated = (0, None) if progress is None else (progress.rows_done, progress.rows_estimated)
+            found.append(
+                TableSync(follower.view, self.sources[follower.view], done, estimated, follower.copied, follower.status)
+            )
+        return found
+
+    def forget(self) -> list[str]:
+        """Remove what the database keeps for this copy; the names of the slots. The copy stays as it is."""
+        return self.app.captures.drop(self.app.log)
+
+    def close(self) -> None:
+        """Stop; what was begun goes on with the next run."""
+        try:
+            self.convoy.close()
+        finally:
+            self.app.close()
+
+    def __enter__(self) -> Sync:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def short_name(table: str) -> str:
+    """What a table is called here: without its schema when that is ``public``.
+
+    >>> short_name("users"), short_name("public.users"), short_name("sales.orders")
+    ('users', 'users', 'sales_orders')
+    """
+    return table.removeprefix("public.").replace(".", "_")
+
+
+def check_source(source: str) -> None:
+    """Refuse what is no database that can be captured."""
+    if not source.startswith(("postgresql://", "postgres://")):
+        raise InvalidDeclaration(
+            f"{source.split('@')[-1]!r} is not a database that can be captured",
+            hint="Write postgresql://user:password@host:port/database.",
+        )
+
+
+def check_target(to: str) -> None:
+    """Refuse what is no system that a table can be copied to."""
+    kind, _, rest = to.partition(":")
+    if kind not in ("sqlite", "postgresql", "postgres", "redis", "rediss", "search", "parquet", "delta") or not rest:
+        raise InvalidDeclaration(f"{to.split('@')[-1]!r} is not a place to copy to", hint=f"Write one of: {TARGETS}.")
+
+
+def sink_of(to: str, table: str, schema: Any) -> Sink:
+    """The sink of one table.
+
+    >>> import pyarrow as pa
+    >>> str(sink_of("sqlite:copy.db", "users", pa.schema([("id", pa.int64())])))
+    'sqlite:copy.db'
+    """
+    from headwater import sinks
+
+    kind, _, rest = to.partition(":")
+    if kind == "sqlite":
+        return sinks.SQLite(rest, table=table)
+    if kind in ("postgresql", "postgres"):
+        return sinks.Postgres(to, table=table)
+    if kind in ("redis", "rediss"):
+        return sinks.Redis(to, prefix=table)
+    folder = Path(rest) / table
+    if kind == "parquet":
+        return sinks.Parquet(folder)
+    if kind == "delta":
+        return sinks.Delta(str(folder))
+    texts = [field.name for field in schema if str(field.type) in ("string", "large_string")]
+    return sinks.Search(folder, text=texts)
+
+
+def tables_of(source: str) -> list[str]:
+    """All tables of a PostgreSQL database that are not the server's own."""
+    from headwater.capture.postgres import PostgresServer
+
+    server = PostgresServer(source, NAME)
+    try:
+        return [table for table in server.tables() if not table.endswith(f".{PROGRESS_TABLE}")]
+    finally:
+        server.close()

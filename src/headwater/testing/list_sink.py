@@ -1,0 +1,111 @@
+"""A list sink: a view's rows in memory, for tests of what is built on views.
+
+What it is: ``ListSink`` keeps the contract of sinks and holds the rows as a list; ``fail`` lets it raise errors.
+Invariants: ``rows`` is the view at ``tick``; deliveries are counted, so that a test can tell a full copy from changes.
+Not here: sinks that keep anything (``headwater.sinks``).
+Read next: ``sinks/sink.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+
+from headwater.log.home import Log
+from headwater.log.rows import to_rows
+from headwater.log.schema import WEIGHT
+from headwater.sinks.deliveries import Delivery, repeated
+from headwater.sinks.sink import Carried, Progress, Sink, Target, check_fence, is_next, reached
+from headwater.views.netting import net
+
+
+class ListSink(Sink):
+    """A sink in memory.
+
+    >>> import headwater as hw, tempfile
+    >>> from headwater.testing import ListSink
+    >>> app, copy = hw.App("shop", home=tempfile.mkdtemp()), ListSink()
+    >>> users = app.table("users", "id BIGINT, country STRING", key="id")
+    >>> _ = app.view("countries", "SELECT country, count(*) AS users FROM users GROUP BY country")
+    >>> _ = app.sink("countries", copy)
+    >>> _ = users.upsert([{"id": 1, "country": "DE"}])
+    >>> app.tick().tick, copy.rows
+    (1, [{'country': 'DE', 'users': 1}])
+    """
+
+    kind = "list"
+
+    def __init__(self) -> None:
+        self.progress: Progress | None = None
+        self.fills = 0
+        self.deliveries: list[Delivery] = []
+        self._content: pa.Table | None = None
+        self._errors: list[BaseException] = []
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows, in no particular order."""
+        if self._content is None:
+            return []
+        return [row for batch in repeated(self._content).to_batches() for row in to_rows(batch)]
+
+    @property
+    def tick(self) -> int:
+        """The last tick that it has; -1 when it has none."""
+        return -1 if self.progress is None else self.progress.tick
+
+    def fail(self, *errors: BaseException) -> None:
+        """Raise these errors, one in each of the next deliveries and full copies, in place of taking them."""
+        self._errors += errors
+
+    def open(self, carried: Carried, log: Log) -> Target:
+        """See ``Sink.open``."""
+        del log
+        return ListTarget(carried, self)
+
+    def __str__(self) -> str:
+        return "a list"
+
+    def _take(self, content: pa.Table, progress: Progress) -> Progress:
+        self._content, self.progress = content, progress
+        return progress
+
+    def _maybe_fail(self) -> None:
+        if self._errors:
+            raise self._errors.pop(0)
+
+
+class ListTarget(Target):
+    """The list."""
+
+    def __init__(self, carried: Carried, sink: ListSink) -> None:
+        super().__init__(carried)
+        self.sink = sink
+
+    def progress(self) -> Progress | None:
+        """See ``Target.progress``."""
+        return self.sink.progress
+
+    def fill(self, rows: Iterable[pa.RecordBatch], tick: int, epoch: int) -> Progress:
+        """See ``Target.fill``."""
+        self.sink._maybe_fail()
+        check_fence(self.sink.progress, self.carried, epoch, filling=True)
+        table = pa.Table.from_batches(list(rows), schema=self.carried.schema)
+        self.sink.fills += 1
+        ones = pa.array([1] * table.num_rows, pa.int64())
+        return self.sink._take(net(table.append_column(WEIGHT, ones)), Progress(tick, epoch, self.carried.version))
+
+    def apply(self, delivery: Delivery) -> Progress:
+        """See ``Target.apply``."""
+        self.sink._maybe_fail()
+        if not is_next(self.sink.progress, self.carried, delivery):
+            return reached(self.sink.progress, self.carried)
+        assert self.sink._content is not None
+        self.sink.deliveries.append(delivery)
+        content = net(pa.concat_tables([self.sink._content, delivery.changes.cast(self.sink._content.schema)]))
+        return self.sink._take(content, Progress(delivery.tick, delivery.epoch, self.carried.version))
+
+    def close(self) -> None:
+        """See ``Target.close``."""

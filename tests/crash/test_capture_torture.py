@@ -1,0 +1,120 @@
+"""A capture is killed, cut off and left without its database, again and again; nothing is lost, doubled or torn.
+
+What it is: writers write; the capture's process gets ``kill -9`` at random moments, also during its backfill; the
+server is restarted, with and without warning; connections are cut; columns come.
+Invariants: the seed is printed, and the same seed does the same. ``make torture-capture`` does it for longer.
+Not here: what is written and judged (``capture_torture.py``).
+Read next: ``capture_torture.py``.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psycopg
+
+from headwater.log.captured import Markers
+from headwater.log.home import Log
+from headwater.testing.postgres import PostgresServer
+from tests.crash.capture_runner import declare
+from tests.crash.capture_torture import TABLES, WRITERS, Writer, judge, prepare
+from tests.crash.ledger import many
+
+KILLS = 10
+EARLY_KILLS = 3
+
+
+class Runner:
+    """The capture's process."""
+
+    def __init__(self, home: Path, dsn: str) -> None:
+        self.command = [sys.executable, "-m", "tests.crash.capture_runner", str(home), dsn]
+        self.process = self._start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def kill(self) -> None:
+        assert self.process.poll() is None, self.process.communicate()[1].decode()[-2000:]
+        self.process.kill()
+        self.process.communicate()
+        self.process = self._start()
+
+    def ready(self) -> None:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line == b"ready\n", self.process.communicate()[1].decode()[-2000:]
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.communicate()
+
+
+def test_nothing_is_lost_doubled_or_torn_by_kills(tmp_path: Path) -> None:
+    seed = int(os.environ.get("HEADWATER_SEED", time.time_ns() % 1_000_000))
+    kills = int(os.environ.get("HEADWATER_KILLS", many(KILLS)))
+    print(f"seed {seed}, {kills} kills")
+    chance = random.Random(seed)
+    with PostgresServer() as server:
+        prepare(server.dsn)
+        writers = [Writer(server.dsn, number, seed + number) for number in range(WRITERS)]
+        for writer in writers:
+            writer.start()
+        runner = Runner(tmp_path / "home", server.dsn)
+        counts = {"kill": 0, "cut": 0, "restart": 0, "crash": 0, "column": 0}
+        columns = 0
+        while counts["kill"] < kills:
+            runner.ready()
+            if counts["kill"] < EARLY_KILLS:  # into the backfill
+                time.sleep(chance.uniform(0.02, 0.3))
+            else:
+                _marked(tmp_path / "home")
+                time.sleep(chance.uniform(0, 0.3))
+            fault = chance.choice(("kill", "kill", "cut", "restart", "crash", "column"))
+            if fault == "cut":
+                server.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                               " WHERE backend_type = 'walsender'")  # fmt: skip
+            elif fault in ("restart", "crash"):
+                server.restart(immediate=fault == "crash")
+            elif fault == "column" and columns < 3:
+                columns += 1
+                _add_column(server, columns)
+            counts[fault] += fault != "kill"
+            if fault != "kill":
+                time.sleep(chance.uniform(0.05, 0.5))
+            runner.kill()
+            counts["kill"] += 1
+        runner.stop()
+        for writer in writers:
+            writer.stop()
+        with declare(str(tmp_path / "home"), server.dsn) as app:
+            app.capture(until="caught up", timeout=120)
+            topics = {name: app.log.topic(name) for name in TABLES}
+            markers = Markers.find(app.log, "torture")
+            assert markers is not None
+            compared = judge(server.dsn, topics, markers, writers)
+    print(f"seed {seed}: {counts}, transactions {[writer.turn for writer in writers]}, {compared}")
+    assert compared["changes"] > 100
+
+
+def _marked(home: Path) -> None:
+    """Until there is one more marker: the stream has begun."""
+    with Log(home, upkeep_interval=None) as log:
+        markers = Markers.find(log, "torture")
+        assert markers is not None
+        assert markers.topic.wait(markers.topic.end_offsets(), timeout=60)
+
+
+def _add_column(server: PostgresServer, number: int) -> None:
+    for _ in range(200):
+        try:
+            server.execute(f"SET lock_timeout = '2s'; ALTER TABLE accounts ADD COLUMN extra{number} INT")
+            return
+        except (psycopg.errors.LockNotAvailable, psycopg.OperationalError):
+            continue

@@ -1,0 +1,61 @@
+"""A process that brings a sink along, and kills itself with ``kill -9`` at a given place.
+
+What it is: ``deliver`` opens the home and the sink as an app does, and catches up; every call that the sinks' own
+modules make while they apply or fill, and every return from one, is a place where it can die.
+Invariants: it dies by SIGKILL, so nothing is cleaned up, flushed or rolled back by anybody but the other system.
+Not here: the judging (``test_killed.py``).
+Read next: ``test_killed.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+# What the first use of a home or a client would import: so each process is forked with all of it.
+import pandas  # noqa: F401
+import psycopg  # noqa: F401
+import redis  # noqa: F401
+
+import headwater.log.workers
+import headwater.sinks
+from headwater.log.home import Log
+from headwater.sinks.follower import Follower
+from headwater.sinks.sink import Sink
+from tests.services.sinks.synthetic import SyntheticView
+
+WARNINGS = "warnings"
+OWN = str(Path(headwater.sinks.__file__).parent) + os.sep
+
+
+def deliver(home: Path, sink: Sink, view: SyntheticView, die_at: int | None, told: Any) -> None:
+    """Catch up, and tell how many places were passed; or die at one of them."""
+    passed, inside = 0, 0
+
+    def watch(frame: FrameType, event: str, _: Any) -> None:
+        nonlocal passed, inside
+        own = frame.f_code.co_filename.startswith(OWN)
+        delivering = own and frame.f_code.co_name in ("apply", "fill")
+        if delivering:
+            inside += {"call": 1, "return": -1}.get(event, 0)
+        calls_another = event in ("call", "return") and frame.f_back and frame.f_back.f_code.co_filename.startswith(OWN)
+        # The last place is the return itself: the other system has it, and nobody here knows.
+        if (own or calls_another) and (inside or (delivering and event == "return")):
+            passed += 1
+            if passed == die_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    # So that a sink which comes apart and is put right by a new copy does not pass for one that never did.
+    logging.getLogger("headwater.sinks").addHandler(logging.FileHandler(home.parent / WARNINGS, delay=True))
+    with Log(home, upkeep_interval=None) as log:
+        follower = Follower("copy", "the view", "app", sink, view, log)
+        sys.setprofile(watch)
+        status = follower.catch_up()
+        sys.setprofile(None)
+        follower.close()
+    told.put((passed, str(status.state), status.error))

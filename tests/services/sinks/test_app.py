@@ -1,0 +1,145 @@
+"""Sinks of a whole app, with Spark: led along by ``run`` in a process that is killed, and by ``tick``.
+
+What it is: one app, four views, five sinks, one of which nobody answers.
+Invariants: after ``kill -9`` and a restart every sink that answers holds what its view holds; the dead one delays none.
+Not here: what one sink does (``test_conformance.py``).
+Read next: ``app_with_sinks.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+import redis
+
+import headwater as hw
+from headwater.sinks.status import State
+from tests.crash.ledger import many
+from tests.crash.view_shop import Shop, bag
+from tests.services.sinks.app_with_sinks import declare
+from tests.services.sinks.places import Servers
+from tests.spark.conftest import SHORT_LIVED, spark
+
+__all__ = ["spark"]
+ROOT = Path(__file__).parents[3]
+LIVING = ("revenue.postgres", "revenue.sqlite", "first_orders.sqlite", "pages.redis")
+
+
+@contextlib.contextmanager
+def running(home: Path, servers: Servers) -> Iterator[subprocess.Popen[str]]:
+    environment = {**os.environ, **SHORT_LIVED, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+    arguments = [str(home), servers.postgres.dsn, servers.redis.url]
+    child = subprocess.Popen(
+        [sys.executable, "-m", "tests.services.sinks.app_with_sinks", *arguments],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment, cwd=ROOT, start_new_session=True,
+    )  # fmt: skip
+    try:
+        yield child
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.communicate()
+
+
+def contents(home: Path, servers: Servers) -> dict[str, Counter[Any]]:
+    """What each of the living sinks holds."""
+    with psycopg.connect(servers.postgres.dsn) as db:
+        revenue = Counter(db.execute("SELECT country, revenue, orders FROM shop.revenue").fetchall())
+    with sqlite3.connect(home / "copy.db") as file:
+        copy = Counter(file.execute("SELECT country, revenue, orders FROM revenue").fetchall())
+        orders = Counter(file.execute("SELECT id, least FROM first_orders").fetchall())
+    with redis.Redis.from_url(servers.redis.url) as client:
+        pages = [client.hgetall(key) for key in client.scan_iter("pages:*")]
+    clicks = Counter((page[b"page"].decode(), int(page[b"clicks"])) for page in pages)
+    return dict(zip(LIVING, (revenue, copy, orders, clicks), strict=True))
+
+
+def judge(app: hw.App, shop: Shop, home: Path, servers: Servers) -> None:
+    expected = shop.expected()
+    assert contents(home, servers) == {name: expected[name.split(".")[0]] for name in LIVING}
+    statuses = {name: app.sink(name).status() for name in LIVING}
+    assert {name: (status.state, status.lag.ticks) for name, status in statuses.items()} == dict.fromkeys(
+        LIVING, (State.FOLLOWING, 0)
+    )
+
+
+@pytest.mark.timeout(600)  # minutes where other work takes the cores
+@pytest.mark.usefixtures("spark")
+def test_sinks_are_right_after_the_process_that_led_them_was_killed(tmp_path: Path, servers: Servers) -> None:
+    home, chance = tmp_path / "home", random.Random(5)
+    with declare(home, servers.postgres.dsn, servers.redis.url) as app:
+        shop = Shop(5)
+        for _ in range(many(1)):
+            shop.trade(app)
+            with running(home, servers) as child:
+                assert child.stdout is not None
+                for _ in range(4):
+                    assert child.stdout.readline().startswith("tick"), "the app ended by itself"
+                    shop.trade(app)
+                time.sleep(chance.uniform(0, 0.3))  # the random moment itself, nothing waits for it
+                os.killpg(child.pid, signal.SIGKILL)
+                assert child.wait() == -signal.SIGKILL
+        before = [app.sink(name).status() for name in LIVING]
+        shop.trade(app)
+        app.tick()
+        judge(app, shop, home, servers)
+
+        assert [status.tick > 0 for status in before] == [True] * len(LIVING), "the killed process brought nothing"
+        dead = app.sink("pages.webhook").status()
+        assert (dead.state, dead.tick, dead.lag.ticks) == (State.RETRYING, 0, app.sink("revenue.sqlite").status().tick)
+        assert dead.lag.changes is None or dead.lag.changes > 0
+
+        ticked = app.tick(sinks=False).tick
+        app.start()
+        app.operation.covering(shop.trade(app), 120)
+        deadline = time.monotonic() + 60
+        while any(app.sink(name).status().lag.ticks for name in LIVING) and time.monotonic() < deadline:
+            time.sleep(0.02)  # until the threads have brought it; the judging below decides
+        app.stop()
+        judge(app, shop, home, servers)
+        assert app.sink("pages.redis").status().tick > ticked
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_view_that_is_declared_anew_fills_its_sink_with_its_own_columns(tmp_path: Path) -> None:
+    home, copy = tmp_path / "home", tmp_path / "copy.db"
+
+    def app_with(query: str) -> hw.App:
+        app = hw.App("shop", home=home)
+        app.table("users", "id BIGINT, country STRING", key="id")
+        app.view("countries", query, serve=False)
+        app.sink("countries", hw.sinks.SQLite(copy), name="copy")
+        return app
+
+    with app_with("SELECT country, count(*) AS users FROM users GROUP BY country") as app:
+        app.table("users").upsert([{"id": 1, "country": "DE"}, {"id": 2, "country": "DE"}, {"id": 3, "country": None}])
+        app.tick()
+        first = rows_of(copy)
+    with app_with("SELECT country, count(*) AS users, max(id) AS last FROM users GROUP BY country") as app:
+        app.tick()
+        second = rows_of(copy)
+        app.table("users").delete([{"id": 2}])
+        app.tick()
+        third, held = rows_of(copy), bag(app.view("countries").rows())
+
+    assert first == {("DE", 2), (None, 1)}
+    assert second == {("DE", 2, 2), (None, 1, 3)}
+    assert third == {("DE", 1, 1), (None, 1, 3)} == set(held)
+
+
+def rows_of(path: Path) -> set[tuple[Any, ...]]:
+    with sqlite3.connect(path) as db:
+        return set(db.execute("SELECT * FROM countries").fetchall())

@@ -1,0 +1,146 @@
+"""PostgreSQL: what is special about it: what users made around the table, and what it refuses."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import psycopg
+import pytest
+
+from headwater.log.home import Log
+from headwater.sinks import Postgres
+from headwater.sinks.follower import Follower
+from headwater.sinks.status import State, Status
+from tests.services.sinks.places import Servers
+from tests.services.sinks.synthetic import SyntheticView
+
+
+@pytest.fixture
+def schema(servers: Servers) -> str:
+    name = f"s{uuid.uuid4().hex[:8]}"
+    with psycopg.connect(servers.postgres.dsn, autocommit=True) as db:
+        db.execute(f"CREATE SCHEMA {name}")
+    return name
+
+
+def ask(servers: Servers, sql: str) -> list[Any]:
+    with psycopg.connect(servers.postgres.dsn, autocommit=True) as db:
+        cursor = db.execute(sql)
+        return cursor.fetchall() if cursor.description else []
+
+
+def follower_of(view: SyntheticView, servers: Servers, schema: str, log: Log, **settings: Any) -> Follower:
+    return Follower("copy", "users", "app", Postgres(servers.postgres.dsn, schema=schema, **settings), view, log)
+
+
+def refusal(status: Status) -> str:
+    assert status.state is State.STOPPED
+    assert status.error is not None
+    return str(status.error["message"])
+
+
+def users() -> SyntheticView:
+    view = SyntheticView("id BIGINT, name STRING")
+    view.change([{"id": 1, "name": "Ada"}, {"id": 2, "name": "Bob"}])
+    return view
+
+
+def test_a_view_of_the_users_own_over_the_table_survives_an_added_column(
+    servers: Servers, schema: str, log: Log
+) -> None:
+    view = users()
+    follower = follower_of(view, servers, schema, log)
+    follower.catch_up()
+    ask(servers, f"CREATE VIEW {schema}.names AS SELECT name FROM {schema}.users")
+
+    view.begin_anew("id BIGINT, name STRING, age INT")
+    view.change([{"id": 1, "name": "Ada", "age": 36}])
+    follower.catch_up()
+    follower.close()
+
+    assert ask(servers, f"TABLE {schema}.names") == [("Ada",)]
+    assert ask(servers, f"SELECT id, name, age FROM {schema}.users") == [(1, "Ada", 36)]
+
+
+def test_the_key_is_the_primary_key_until_a_key_is_null(servers: Servers, schema: str, log: Log) -> None:
+    view = users()
+    follower = follower_of(view, servers, schema, log)
+    follower.catch_up()
+    constraint = f"SELECT contype FROM pg_constraint WHERE conrelid = '{schema}.users'::regclass AND contype = 'p'"
+    before = ask(servers, constraint)
+
+    view.change([{"id": None, "name": "nobody"}])
+    view.change([{"id": None, "name": "somebody"}])
+    follower.catch_up()
+    follower.close()
+
+    assert (before, ask(servers, constraint)) == ([("p",)], [])
+    assert ask(servers, f"SELECT name FROM {schema}.users WHERE id IS NULL") == [("somebody",)]
+
+
+def test_a_table_that_somebody_else_made_is_never_touched(servers: Servers, schema: str, log: Log) -> None:
+    ask(servers, f"CREATE TABLE {schema}.users (id bigint)")
+    ask(servers, f"INSERT INTO {schema}.users VALUES (7)")
+
+    status = follower_of(users(), servers, schema, log).catch_up()
+
+    assert refusal(status) == f'there is a table "{schema}"."users" already, and Headwater did not make it'
+    assert ask(servers, f"TABLE {schema}.users") == [(7,)]
+
+
+def test_two_sinks_cannot_have_one_table(servers: Servers, schema: str, log: Log) -> None:
+    follower_of(users(), servers, schema, log).catch_up()
+
+    other = Follower("other", "users", "app", Postgres(servers.postgres.dsn, schema=schema), users(), log)
+
+    assert refusal(other.catch_up()).endswith("and it is that of sink app/users/copy")
+
+
+def test_a_nul_in_a_text_is_refused_or_replaced_as_declared(servers: Servers, schema: str, log: Log) -> None:
+    view = users()
+    view.change([{"id": 3, "name": "a\0b"}])
+
+    refused = follower_of(view, servers, schema, log).catch_up()
+    follower_of(view, servers, schema, log, nul="?").catch_up()
+
+    assert refusal(refused) == 'a text in column "name" has a NUL character, which PostgreSQL cannot hold'
+    assert ask(servers, f"SELECT name FROM {schema}.users WHERE id = 3") == [("a?b",)]
+
+
+def test_a_table_that_was_dropped_is_filled_anew(servers: Servers, schema: str, log: Log) -> None:
+    view = users()
+    follower = follower_of(view, servers, schema, log)
+    follower.catch_up()
+
+    ask(servers, f"DROP TABLE {schema}.users")
+    view.change([{"id": 3, "name": "Eve"}])
+    status = follower.catch_up()
+    follower.close()
+
+    assert status.state is State.FOLLOWING
+    assert ask(servers, f"SELECT count(*) FROM {schema}.users") == [(3,)]
+
+
+def test_a_bag_whose_rows_somebody_deleted_is_filled_anew(servers: Servers, schema: str, log: Log) -> None:
+    view = SyntheticView("name STRING", key=())
+    view.change([{"name": "Ada"}, {"name": "Ada"}, {"name": "Bob"}])
+    follower = follower_of(view, servers, schema, log)
+    follower.catch_up()
+
+    ask(servers, f"DELETE FROM {schema}.users WHERE name = 'Bob'")
+    view.change(remove=[{"name": "Bob"}, {"name": "Ada"}])
+    status = follower.catch_up()
+    follower.close()
+
+    assert status.state is State.FOLLOWING
+    assert ask(servers, f"SELECT name FROM {schema}.users") == [("Ada",)]
+
+
+def test_missing_rights_stop_the_sink_with_what_the_server_said(servers: Servers, schema: str, log: Log) -> None:
+    ask(servers, f"CREATE ROLE r_{schema} LOGIN")
+    dsn = servers.postgres.dsn.replace("postgres@", f"r_{schema}@")
+
+    status = Follower("copy", "users", "app", Postgres(dsn, schema=schema), users(), log).catch_up()
+
+    assert "permission denied" in refusal(status)

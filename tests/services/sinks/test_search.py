@@ -1,0 +1,93 @@
+"""Search: the index answers, from Python and from the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from headwater.cli.main import app
+from headwater.errors import InvalidQuery, Unavailable
+from headwater.log.home import Log
+from headwater.sinks import Search
+from headwater.sinks.follower import Follower
+from headwater.sinks.status import State
+from tests.services.sinks.synthetic import SyntheticView
+
+ARTICLES = [
+    {"id": 1, "title": "Breakfast in Paris", "body": "Coffee and croissants", "tags": ["food"], "language": "en"},
+    {"id": 2, "title": "Supper", "body": "No breakfast today", "tags": ["food", "night"], "language": "en"},
+    {"id": 3, "title": "Frühstück", "body": None, "tags": None, "language": "de"},
+]
+
+
+@pytest.fixture
+def articles() -> SyntheticView:
+    view = SyntheticView("id BIGINT, title STRING, body STRING, tags ARRAY<STRING>, language STRING")
+    view.change(ARTICLES)
+    return view
+
+
+def index_of(folder: Path) -> Search:
+    return Search(folder / "index", text=["title", "body", "tags"], terms=["language"])
+
+
+def ids(found: list[dict[str, object]]) -> list[object]:
+    return [row["id"] for row in found]
+
+
+def test_words_are_found_in_all_text_columns_and_terms_as_they_are(
+    articles: SyntheticView, tmp_path: Path, log: Log
+) -> None:
+    index = index_of(tmp_path)
+    follower = Follower("copy", "articles", "app", index, articles, log)
+    follower.catch_up()
+
+    assert sorted(map(str, ids(index.search("breakfast")))) == ["1", "2"]
+    assert ids(index.search("breakfast -coffee")) == [2]
+    assert ids(index.search("title:breakfast")) == [1]
+    assert ids(index.search('"no breakfast"')) == [2]
+    assert ids(index.search("night")) == [2]
+    assert ids(index.search("language:de")) == [3]
+    assert len(index.search("food", limit=1)) == 1
+    (found,) = index.search("croissants")
+    assert {name: found[name] for name in ARTICLES[0]} == ARTICLES[0]
+    assert found["_score"] > 0
+
+    articles.change(add=[{**ARTICLES[0], "title": "Lunch"}], remove=[ARTICLES[1]])
+    follower.catch_up()
+    assert ids(index.search("breakfast")) == []
+    assert ids(index.search("lunch")) == [1]
+
+
+def test_other_columns_to_search_in_ask_for_a_new_index(articles: SyntheticView, tmp_path: Path, log: Log) -> None:
+    Follower("copy", "articles", "app", index_of(tmp_path), articles, log).catch_up()
+    narrow = Search(tmp_path / "index", text=["title"])
+
+    status = Follower("copy", "articles", "app", narrow, articles, log).catch_up()
+
+    assert status.state is State.FOLLOWING
+    assert ids(narrow.search("breakfast")) == [1]
+
+
+def test_what_cannot_be_searched_is_told(articles: SyntheticView, tmp_path: Path, log: Log) -> None:
+    with pytest.raises(Unavailable, match="no index"):
+        index_of(tmp_path).search("breakfast")
+    Follower("copy", "articles", "app", index_of(tmp_path), articles, log).catch_up()
+    with pytest.raises(InvalidQuery):
+        index_of(tmp_path).search("nothing:here")
+    status = Follower("b", "articles", "app", Search(tmp_path / "b", text=["summary"]), articles, log).catch_up()
+    assert status.error is not None
+    assert status.error["message"] == 'view "articles" has no column "summary" to search in'
+
+
+def test_the_command_line_searches_too(articles: SyntheticView, tmp_path: Path, log: Log) -> None:
+    Follower("copy", "articles", "app", index_of(tmp_path), articles, log).catch_up()
+
+    found = CliRunner().invoke(app, ["search", str(tmp_path / "index"), "breakfast", "--json"])
+    nothing = CliRunner().invoke(app, ["search", str(tmp_path / "index"), "dinner"])
+
+    assert sorted(row["id"] for row in json.loads(found.stdout)) == [1, 2]
+    assert nothing.stdout.strip() == "nothing found"
