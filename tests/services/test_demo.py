@@ -57,6 +57,8 @@ def test_the_demo_keeps_every_promise_and_leaves_nothing_behind(temporary: Path)
     assert summary["dead_letters"] == summary["poison"] > 0
     assert len(summary["takeover_seconds"]) == summary["consumers_killed"] == 1
     assert summary["producers_killed"] == summary["workers_killed"] == 1
+    assert (summary["copy"]["equal"], summary["copy"]["killed"]) == (True, 1)
+    assert summary["copy"]["transfers"] > 0
     assert summary["schema_version"] == 2
     assert summary["coupons"] > 0
     assert summary["wake_whole_run_ms"]["samples"] > 0

