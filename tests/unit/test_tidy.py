@@ -24,7 +24,8 @@ LINES_MAX = 500
 
 # The names at the root, in one place. Adding one is a decision: at most a dozen, ever.
 PUBLIC_NAMES = [
-    "App", "Batch", "HeadwaterError", "Log", "Producer", "Token", "Topic", "__version__", "clock", "errors", "sinks",
+    "App", "Batch", "HeadwaterError", "Log", "Producer", "Token", "Topic", "__version__", "capture", "clock", "errors",
+    "inlets", "sinks",
 ]  # fmt: skip
 PUBLIC_NAMES_MAX = 12
 

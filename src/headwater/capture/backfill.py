@@ -156,15 +156,22 @@ class _Writer:
     def finish(self) -> None:
         """All chunks are there: what a repeated backfill did not find again is taken away."""
         table = self.state.tables()[self.name]
-        if table.again_from is not None and self.shape.key:
-            self._take_away(table.again_from)
+        if table.again_from is not None:
+            # Under the next sequence, which stays the same when this is done again after a crash.
+            self._take_away(table.again_from, table.appends + 1)
         self.topic.partition(0).sync()
         reach = max((each.reach or 0 for each in self.state.chunks(self.name)), default=0)
         self.state.change_table(self.name, phase=CATCHING_UP, reach=reach, again_from=None)
 
-    def _take_away(self, stop: int) -> None:
-        before = live.live_keys(self.topic, stop)
-        now = live.live_keys(self.topic, self.topic.end_offsets()[0], start=stop)
-        gone = [key for key, there in before.items() if there and not now.get(key, False)]
-        if gone:
-            self.topic.append_batch(live.tombstones(self.topic, gone), deleted=True)
+    def _take_away(self, stop: int, sequence: int) -> None:
+        if self.topic.row().is_bag:
+            rows = live.taken_away(self.topic, stop)
+        else:
+            before = live.live_keys(self.topic, stop)
+            now = live.live_keys(self.topic, self.topic.end_offsets()[0], start=stop)
+            gone = [key for key, there in before.items() if there and not now.get(key, False)]
+            rows = live.tombstones(self.topic, gone)
+        self.topic.append_batch(
+            rows, producer=self.producer, sequence=sequence, producer_id=self.producer_id, epoch=self.epoch,
+            deleted=bool(self.shape.key),
+        )  # fmt: skip

@@ -124,7 +124,7 @@ class Capture:
         else:
             server.check()
             position = int(state.fact("base") or 0)
-        setattr(server, "base", position)  # noqa: B010
+        server.base = position
         known = state.tables()
         for name, source in self.tables.items():
             if name not in known:

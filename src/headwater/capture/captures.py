@@ -9,6 +9,7 @@ Read next: ``capture.py``.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +25,8 @@ from headwater.errors import DeclarationConflict, InvalidDeclaration, SourceUnav
 from headwater.log.home import Log
 from headwater.log.schema import WEIGHT
 from headwater.log.tables import Table, declare_table
+
+logger = logging.getLogger("headwater.capture")
 
 
 class Captures:
@@ -182,4 +185,5 @@ def _run(capture: Capture, until: str | None, timeout: float | None) -> None:
     try:
         capture.run(until=until, timeout=timeout)
     except BaseException as error:
+        logger.error('capture "%s" ended: %s', capture.name, error)
         capture.error = error

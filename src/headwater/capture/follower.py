@@ -227,7 +227,7 @@ class Follower:
         rows = PARTS_PER_PLACE * LAST * PART_ROWS
         return CaptureBlocked(
             f"one transaction changed more than {rows:,} rows of {self.source}",
-            hint=f"Capture it anew: headwater capture restart --table {self.name}",
+            hint="Read the tables anew: headwater capture restart APP.py",
             table=self.name,
         )
 

@@ -33,7 +33,7 @@ from headwater.capture.rows import Texts
 from headwater.capture.source import Chunk, Column, Lag, Read, Shape
 from headwater.errors import CaptureLost, HeadwaterError, InvalidDeclaration, SourceRefused
 
-CHUNK_ROWS = 100_000
+CHUNK_ROWS = 200_000
 CHUNKS_MAX = 10_000
 # So that every session writes values in the same way.
 SESSION = {
@@ -234,11 +234,6 @@ class PostgresServer:
         if rows[0][0] == "lost":
             raise postgres_errors.slot_lost(self.name)
 
-    def confirmed(self) -> int:
-        """Up to where the slot has let the log go."""
-        rows = self.ask("SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = %s", (self.name,))
-        return to_number(rows[0][0]) if rows and rows[0][0] else 0
-
     def _publish(self, tables: Sequence[str]) -> None:
         known = {f"{schema}.{name}" for schema, name in self.ask(
             "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s", (self.name,))}  # fmt: skip
@@ -294,9 +289,28 @@ class PostgresServer:
         kinds = {row[0]: self._resolved(row[1], row[2])[0] for row in self.ask(COLUMNS, (schema, name))}
         if column is None or kinds[column] not in WHOLE | AS_TEXT:
             return [Chunk(0, None, None)]
+        bounds = self._known_bounds(shape, column) or self._walked_bounds(shape, column, _type_name(kinds[column]))
+        edges = [None, *bounds, None]
+        return [Chunk(number, edges[number], edges[number + 1]) for number in range(len(edges) - 1)]
+
+    def _known_bounds(self, shape: Shape, column: str) -> list[str]:
+        """Bounds from the planner's statistics, which cut the table into equal parts; none when it has too few."""
+        schema, _, name = shape.table.partition(".")
+        found = self.ask(
+            "SELECT histogram_bounds::text::text[] FROM pg_stats WHERE schemaname = %s AND tablename = %s"
+            " AND attname = %s", (schema, name, column),
+        )  # fmt: skip
+        bounds: list[str] = list(found[0][0] or ()) if found else []
+        wanted = shape.rows_estimated // CHUNK_ROWS
+        if wanted < 2 or wanted > len(bounds) - 1:
+            return []
+        return [bounds[number * (len(bounds) - 1) // wanted] for number in range(1, wanted)]
+
+    def _walked_bounds(self, shape: Shape, column: str, kind: str) -> list[str]:
+        """Bounds from a walk along the index of the key."""
         sql = (
             f"SELECT t.{_name(column)}::text FROM {_quoted(shape.table)} AS t"
-            f" WHERE (%s::text IS NULL OR t.{_name(column)} > %s::text::{_type_name(kinds[column])})"
+            f" WHERE (%s::text IS NULL OR t.{_name(column)} > %s::text::{kind})"
             f" ORDER BY t.{_name(column)} OFFSET {CHUNK_ROWS - 1} LIMIT 1"
         )
         bounds: list[str] = []
@@ -306,8 +320,7 @@ class PostgresServer:
             if not found or found[0][0] == last:
                 break
             bounds.append(found[0][0])
-        edges = [None, *bounds, None]
-        return [Chunk(number, edges[number], edges[number + 1]) for number in range(len(edges) - 1)]
+        return bounds
 
     def in_chunk(self, chunk: Chunk, key: str) -> bool:
         """Whether a key is in the range of a chunk."""

@@ -115,8 +115,8 @@ def _elements(text: str, arrow: pa.DataType) -> list[object]:
 def split_array(text: str) -> list[str | None]:
     """The texts of an array's elements.
 
-    >>> split_array('{1,NULL,"a \\"b\\"","NULL"}')
-    ['1', None, 'a "b"', 'NULL']
+    >>> split_array('{1,NULL,"a,b","NULL"}')
+    ['1', None, 'a,b', 'NULL']
     """
     if text.startswith("["):  # bounds that do not begin at 1, as in [0:1]={1,2}
         text = text[text.index("=") + 1 :]

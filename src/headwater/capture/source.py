@@ -115,6 +115,7 @@ class Server(Protocol):
     """One database, and one place in its replication log that is ours."""
 
     name: str  # of the capture: the slot
+    base: int  # what ``create`` gave: places are counted from here. Set by the capture, also after a restart
 
     def describe(self, table: str) -> Shape:
         """A table's columns and key. Called when the table is declared, and when the stream says that it changed."""

@@ -136,6 +136,19 @@ def test_a_table_without_a_key_is_a_bag(database: PostgresDatabase, app: hw.App)
     assert lines.is_bag
 
 
+def test_a_bag_that_is_read_anew_has_no_row_twice(database: PostgresDatabase, app: hw.App) -> None:
+    database.execute("CREATE TABLE lines (line text)", "ALTER TABLE lines REPLICA IDENTITY FULL")
+    database.execute("INSERT INTO lines VALUES ('a'), ('a'), ('b')")
+    lines = app.table("lines", source=database.source("lines"))
+    follow(app)
+
+    app.captures.restart(app.log)
+    database.execute("DELETE FROM lines WHERE line = 'b'")
+    follow(app)
+
+    same(shown(lines.topic), database.rows("lines"))
+
+
 def test_replica_identity_full_with_a_key_stays_keyed(database: PostgresDatabase, app: hw.App) -> None:
     database.execute("CREATE TABLE t (id int PRIMARY KEY, body text, n int)", "ALTER TABLE t REPLICA IDENTITY FULL")
     body = "".join(chr(97 + place * place % 26) for place in range(20_000))
