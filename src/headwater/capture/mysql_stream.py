@@ -101,7 +101,7 @@ class MySQLStream:
         self.position = position
         self._asked = position
         self._log = server.binlog
-        self._marker = changes.markers.last()
+        self._marker = changes.markers.last() if changes.marked else None  # of this generation
         self._domain = self._log.domain() if self._log.is_gtid else 0
         self._tables: dict[int, _Table | None] = {}
         self._described: dict[str, tuple[bytes, _Table]] = {}
