@@ -52,7 +52,8 @@ class Captures:
         for other, known in self._tables.get(capture, {}).items():
             if known.table == source.table and other != name:
                 raise DeclarationConflict(
-                    f'{source.table} is captured as "{other}" already', hint="Give one of the two another slot (PostgreSQL) or name (MySQL)."
+                    f'{source.table} is captured as "{other}" already',
+                    hint="Give one of the two another slot (PostgreSQL) or name (MySQL).",
                 )
         table = self._declared(log, name, source, key, {**settings, "captured_by": capture})
         self._tables.setdefault(capture, {})[name] = source

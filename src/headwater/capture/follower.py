@@ -84,9 +84,7 @@ class Follower:
         self.last = topic.partition(0).last_sequence(self.producer_id)
         self.passed = 0  # up to this position every change is in the topic: the last marker says so
         self.chunks = [
-            (each.chunk, seen(each.snapshot))
-            for each in state.chunks(table.name)
-            if each.snapshot is not None
+            (each.chunk, seen(each.snapshot)) for each in state.chunks(table.name) if each.snapshot is not None
         ]
         self.segments: list[tuple[Shape, Any]] = []
         self.whole = 0  # of their rows, those of transactions that are whole

@@ -212,7 +212,7 @@ class MySQLServer:
         """What tells this database from others."""
         return f"{self.binlog.identity()}/{self.database}"
 
-    def create(self, tables: Sequence[str]) -> int:
+    def create(self, tables: Sequence[str]) -> int:  # noqa: ARG002
         """Where the binlog is now. Nothing is made in the database."""
         self.check()
         connection = self.connect()

@@ -183,7 +183,9 @@ class MySQLStream:
         elif kind == binlog.XA_PREPARE:
             self._prepared_xa(header)
         elif kind in (binlog.TRANSACTION_PAYLOAD, binlog.PARTIAL_UPDATE):
-            name = "binlog_transaction_compression" if kind == binlog.TRANSACTION_PAYLOAD else "binlog_row_value_options"
+            name = (
+                "binlog_transaction_compression" if kind == binlog.TRANSACTION_PAYLOAD else "binlog_row_value_options"
+            )
             raise mysql_errors.not_understood(
                 f"the binlog is written with {name}, which is not captured",
                 f"Turn it off on the server; then {mysql_errors.ANEW[0].lower()}{mysql_errors.ANEW[1:]}",

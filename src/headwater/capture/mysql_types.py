@@ -29,7 +29,7 @@ WHOLE = {"tinyint": pa.int8(), "smallint": pa.int16(), "mediumint": pa.int32(), 
 WHOLE_UNSIGNED = {
     "tinyint": pa.int16(), "smallint": pa.int32(), "mediumint": pa.int32(), "int": pa.int64(), "bigint": UNSIGNED_LARGE,
 }  # fmt: skip
-TEXTS = {"char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set", "json", "time"}
+TEXTS = {"char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set", "time"}
 SHAPES = {
     "geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon", "geometrycollection",
     "geomcollection",
@@ -146,9 +146,7 @@ def _reader(arrow: pa.DataType) -> Callable[[pa.Array], pa.Array]:
     return lambda values: values.cast(arrow)
 
 
-def _one_by_one(
-    values: pa.Array, arrow: pa.DataType, read: Callable[[pa.Array], pa.Array], losses: Losses
-) -> pa.Array:
+def _one_by_one(values: pa.Array, arrow: pa.DataType, read: Callable[[pa.Array], pa.Array], losses: Losses) -> pa.Array:
     """Some value does not fit: find out which."""
     found = []
     for place in range(len(values)):

@@ -122,6 +122,7 @@ def _program(name: str) -> str:
     found = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/bin")
     if found is None:
         raise Unavailable(
-            f"{name} is not installed", hint="apt-get update && apt-get install -y --no-install-recommends mariadb-server"
+            f"{name} is not installed",
+            hint="apt-get update && apt-get install -y --no-install-recommends mariadb-server",
         )
     return found

@@ -211,7 +211,7 @@ def test_a_dropped_table_is_empty_and_may_come_again(database: MariadbDatabase, 
 # What is refused
 
 
-def refused(database: MariadbDatabase, app: hw.App, match: str, kind: type[Exception]) -> None:
+def refused(app: hw.App, match: str, kind: type[Exception]) -> None:
     with pytest.raises(kind, match=match):
         follow(app)
 
@@ -223,7 +223,7 @@ def test_a_statement_in_place_of_rows_ends_the_capture(database: MariadbDatabase
 
     database.execute("SET binlog_format = 'STATEMENT'", "INSERT INTO users VALUES (1, 1)")
 
-    refused(database, app, "binlog_format=STATEMENT", hw.errors.CaptureBlocked)
+    refused(app, "binlog_format=STATEMENT", hw.errors.CaptureBlocked)
 
 
 def test_an_xa_transaction_ends_the_capture(database: MariadbDatabase, app: hw.App) -> None:
@@ -233,7 +233,7 @@ def test_an_xa_transaction_ends_the_capture(database: MariadbDatabase, app: hw.A
 
     database.execute("XA START 'x'", "INSERT INTO users VALUES (1)", "XA END 'x'", "XA PREPARE 'x'", "XA ROLLBACK 'x'")
 
-    refused(database, app, "XA transaction", hw.errors.CaptureBlocked)
+    refused(app, "XA transaction", hw.errors.CaptureBlocked)
 
 
 @pytest.mark.parametrize(
@@ -241,14 +241,12 @@ def test_an_xa_transaction_ends_the_capture(database: MariadbDatabase, app: hw.A
     [("binlog_row_metadata", "MINIMAL", "FULL"), ("binlog_row_image", "MINIMAL", "FULL"),
      ("binlog_format", "MIXED", "ROW")],
 )  # fmt: skip
-def test_settings_that_capture_needs(
-    database: MariadbDatabase, app: hw.App, name: str, wrong: str, right: str
-) -> None:
+def test_settings_that_capture_needs(database: MariadbDatabase, app: hw.App, name: str, wrong: str, right: str) -> None:
     database.execute("CREATE TABLE users (id INT PRIMARY KEY)")
     app.table("users", source=database.source("users"))
     database.server.execute(f"SET GLOBAL {name} = {wrong}")
     try:
-        refused(database, app, f"{name} is {wrong}, and capture needs {right}", hw.errors.SourceRefused)
+        refused(app, f"{name} is {wrong}, and capture needs {right}", hw.errors.SourceRefused)
     finally:
         database.server.execute(f"SET GLOBAL {name} = {right}")
 
@@ -278,7 +276,7 @@ def test_purged_binlog_is_a_lost_capture_and_restart_the_way_out(database: Maria
     last = database.server.execute("SHOW MASTER STATUS")[0][0]
     database.server.execute(f"PURGE BINARY LOGS TO '{last}'")
 
-    refused(database, app, "has removed binlog that the capture needs", hw.errors.CaptureLost)
+    refused(app, "has removed binlog that the capture needs", hw.errors.CaptureLost)
     app.captures.restart(app.log)
     follow(app)
 
@@ -313,13 +311,13 @@ def test_a_position_is_found_without_what_the_marker_notes(
     database.execute("FLUSH BINARY LOGS", "INSERT INTO users VALUES (2)", "FLUSH BINARY LOGS")
 
     begin = Binlog.begin
-    monkeypatch.setattr(Binlog, "begin", lambda self, at, marker, *, trust=True: begin(self, at, marker, trust=False))
+    monkeypatch.setattr(Binlog, "begin", lambda self, at, marker, **_: begin(self, at, marker, trust=False))
     follow(app)
 
     assert [row["id"] for row in records(users.topic)] == [1, 2]
 
 
-def test_a_snapshot_sees_exactly_what_is_before_its_position(database: MariadbDatabase, app: hw.App) -> None:
+def test_a_snapshot_sees_exactly_what_is_before_its_position(database: MariadbDatabase) -> None:
     database.execute("CREATE TABLE users (id INT PRIMARY KEY)", "INSERT INTO users VALUES (1)")
     for positions in ("gtid", "file"):
         server = mysql.MySQLServer(database.dsn, "x", positions)
