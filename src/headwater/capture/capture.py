@@ -138,12 +138,10 @@ class Capture:
 
     def _create(self, identity: str) -> int:
         position = self.server.create(sorted(self.tables.values()))
-        self.state.remember(
-            identity=identity,
-            base=str(position),
-            generation=f"{self.name}@{identity}@{position}",
-            since=str(self.markers.topic.end_offsets()[0]),
-        )
+        # With the markers that were before: a log may begin at one and the same position again.
+        since = str(self.markers.topic.end_offsets()[0])
+        generation = f"{self.name}@{identity}@{position}@{since}"
+        self.state.remember(identity=identity, base=str(position), generation=generation, since=since)
         return position
 
     def _confirmed(self) -> int:

@@ -61,7 +61,7 @@ class Captures:
 
     def _declared(self, log: Log, name: str, source: Source, key: Any, settings: dict[str, Any]) -> Table:
         known = log.registry.find(name)
-        server = source.server(self.app)
+        server = source.server(self.app, log)
         try:
             shape = server.describe(source.table)
         except SourceUnavailable:
@@ -90,7 +90,7 @@ class Captures:
         """A ``Capture`` for each slot."""
         return [
             Capture(
-                log, next(iter(tables.values())).server(self.app),
+                log, next(iter(tables.values())).server(self.app, log),
                 {name: source.table for name, source in tables.items()}, on_progress=on_progress,
             )
             for tables in self._tables.values()

@@ -30,6 +30,7 @@ from headwater.capture.position import Prefix
 from headwater.capture.rows import Texts
 from headwater.capture.source import Chunk, Column, Lag, Read, Shape
 from headwater.errors import InvalidDeclaration
+from headwater.log.home import Log
 
 if TYPE_CHECKING:
     from headwater.capture.mysql_stream import MySQLStream
@@ -89,7 +90,7 @@ class MySQL:
         digest = hashlib.sha256(self.dsn.encode()).hexdigest()[:6]
         return f"headwater_{re.sub('[^a-z0-9_]', '_', app.lower())[:40]}_{digest}"
 
-    def server(self, app: str) -> MySQLServer:
+    def server(self, app: str, log: Log | None = None) -> MySQLServer:  # noqa: ARG002
         """The database, not connected yet."""
         return MySQLServer(self.dsn, self.capture_name(app), self.positions)
 

@@ -22,6 +22,7 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from headwater.capture.changes import Changes
     from headwater.capture.rows import Texts
+    from headwater.log.home import Log
 
 
 @dataclass
@@ -104,7 +105,7 @@ class Source(Protocol):
     def capture_name(self, app: str) -> str:
         """Tables whose captures have one name are captured together."""
 
-    def server(self, app: str) -> Server:
+    def server(self, app: str, log: Log | None = None) -> Server:
         """The database, not connected yet."""
 
 
