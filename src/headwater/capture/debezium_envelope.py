@@ -1,7 +1,7 @@
 """Debezium's envelope, in and out.
 
-What it is: ``change_of`` reads one message (JSON, with or without its schema) into a ``Change``; ``envelopes`` writes the
-records of a captured table as such messages.
+What it is: ``change_of`` reads one message (JSON, with or without its schema) into a ``Change``; ``envelopes`` writes
+the records of a captured table as such messages.
 Invariants: a message that is not an envelope is an error that names its offset, never a row. Values become the texts
 that a database would write, so that they pass through the same last step as captured ones.
 Not here: where messages come from (``debezium.py``).
