@@ -19,6 +19,7 @@ import pyarrow as pa
 from headwater.capture.backfill import Progress
 from headwater.capture.capture import Capture, CapturedTable
 from headwater.capture.follower import grown
+from headwater.capture.outbox import Outbox, Router
 from headwater.capture.source import Shape, Source
 from headwater.errors import DeclarationConflict, InvalidDeclaration, SourceUnavailable
 from headwater.log.home import Log
@@ -92,8 +93,9 @@ class Captures:
             Capture(
                 log, next(iter(tables.values())).server(self.app, log),
                 {name: source.table for name, source in tables.items()}, on_progress=on_progress,
+                routers=[Router(log, each, name, capture) for name, each in tables.items() if isinstance(each, Outbox)],
             )
-            for tables in self._tables.values()
+            for capture, tables in self._tables.items()
         ]  # fmt: skip
 
     def run(
