@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as kinds
 
-from headwater.errors import CaptureBlocked
+from headwater.errors import CaptureBlocked, InvalidDeclaration
 from headwater.log.topic import Topic
 
 UNAVAILABLE = "__debezium_unavailable_value"  # a large value that an update left alone
@@ -129,7 +129,7 @@ def _is_number(text: str) -> bool:
 # Out
 
 
-def envelopes(topic: Topic, *, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, str, str | None]]:
+def envelopes(topic: Topic, *, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, str, str]]:
     """The records of a keyed table as messages: the offset, the key and the value, both as JSON without a schema.
 
     ``before`` of a delete has the key alone; of an update it is null: the log holds what a row became. ``op`` is ``u``
@@ -142,6 +142,8 @@ def envelopes(topic: Topic, *, start: int = 0, stop: int | None = None) -> Itera
     [(0, '{"id": 1}')]
     """
     key = topic.settings.key
+    if not key:
+        raise InvalidDeclaration(f'"{topic.name}" has no key, and Debezium\'s messages are about keys')
     names = [name for name in topic.schema.names if not name.startswith("_")]
     first = max(start, topic.start_offsets()[0])
     for batch in topic.read_partition(0, first, stop=stop, columns=[*names, "_deleted", "_appended_at"]):

@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import headwater as hw
 from headwater.capture.debezium_envelope import envelopes
+from headwater.cli.main import app as command_line
 from tests.services.captures.contents import records, shown
 
 SCHEMA = "id BIGINT, name STRING, price DECIMAL(6,2), born DATE, seen TIMESTAMP, local TIMESTAMP_NTZ, raw BINARY"
@@ -152,3 +154,23 @@ def test_what_goes_out_comes_in_again(app: hw.App) -> None:
     follow(app)
 
     assert shown(users.topic) == [row]
+
+
+def test_the_command_writes_a_line_for_each_record(tmp_path: Path) -> None:
+    file = tmp_path / "shop.py"
+    file.write_text(
+        f"import headwater as hw\napp = hw.App('shop', home={str(tmp_path / 'home')!r})\n"
+        "users = app.table('users', 'id BIGINT, name STRING', key='id')\n"
+    )
+    with hw.App("shop", home=tmp_path / "home") as app:
+        users = app.table("users", "id BIGINT, name STRING", key="id")
+        users.upsert([{"id": 1, "name": "Ada"}])
+        users.delete([{"id": 1}])
+
+    result = CliRunner().invoke(command_line, ["capture", "export", str(file), "users"])
+
+    assert result.exit_code == 0, result.stderr
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [(line["key"], line["value"]["op"]) for line in lines] == [({"id": 1}, "u"), ({"id": 1}, "d")]
+    assert lines[0]["value"]["after"] == {"id": 1, "name": "Ada"}
+    assert lines[1]["value"]["before"] == {"id": 1}
