@@ -364,5 +364,29 @@ def test_a_replica_that_took_over_is_followed_on(tmp_path: Path, app: hw.App) ->
             assert [row["id"] for row in records(users.topic)] == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize(("more", "match"), [(0, "the binlog ends at"), (9, "where the capture has seen")])
+def test_a_server_with_another_history_is_not_followed(tmp_path: Path, app: hw.App, more: int, match: str) -> None:
+    with MariadbServer() as first, MariadbServer(server_id="2") as second:
+        for server, rows in ((first, 4), (second, more)):
+            server.execute("CREATE DATABASE shop")
+            server.execute("CREATE TABLE shop.users (id INT PRIMARY KEY)")
+            for number in range(rows):
+                server.execute("INSERT INTO shop.users VALUES (%s)", (number,))
+        app.table("users", source=_at(first))
+        follow(app)
+        first.execute("INSERT INTO shop.users VALUES (100)")
+        follow(app)
+        app.close()
+
+        with hw.App("shop", home=tmp_path / "home") as again:
+            users = again.table("users", source=_at(second))
+            with pytest.raises(hw.errors.CaptureLost, match=match):
+                follow(again)
+            again.captures.restart(again.log)
+            follow(again)
+
+            assert sorted(row["id"] for row in shown(users.topic)) == list(range(more))
+
+
 def _at(server: MariadbServer) -> Any:
     return hw.capture.MySQL(f"mysql://root@127.0.0.1:{server.port}/shop", table="users", name="users")
