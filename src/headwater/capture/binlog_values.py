@@ -24,7 +24,7 @@ from headwater.capture.binlog import Field
 
 Reader = Callable[[memoryview, int], tuple[Any, int]]
 
-OLD_TIMESTAMP, DATE, OLD_TIME, OLD_DATETIME, YEAR, NEWDATE = 7, 10, 11, 12, 13, 14
+OLD_TIMESTAMP, DATE, OLD_TIME, OLD_DATETIME, NEWDATE = 7, 10, 11, 12, 14
 BINARY_COLLATION = 63
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
 WHOLE_BYTES = {binlog.TINY: 1, binlog.SHORT: 2, binlog.INT24: 3, binlog.LONG: 4, binlog.LONGLONG: 8}
@@ -45,7 +45,7 @@ def reader_of(field: Field, encoding: str | None) -> tuple[Reader, pa.DataType] 
     kind, meta = field.kind, field.meta
     if kind in WHOLE_BYTES:
         return _whole(WHOLE_BYTES[kind], field.unsigned), pa.uint64() if field.unsigned else pa.int64()
-    if kind == YEAR:
+    if kind == binlog.YEAR:
         return (lambda data, at: (data[at] and 1900 + data[at], at + 1)), pa.int64()
     if kind == binlog.FLOAT:
         return (lambda data, at: (_FLOAT.unpack_from(data, at)[0], at + 4)), pa.float32()

@@ -29,7 +29,7 @@ from headwater.capture.mysql_types import WHOLE, Described, arrow_of_text, quote
 from headwater.capture.position import Prefix
 from headwater.capture.rows import Texts
 from headwater.capture.source import Chunk, Column, Lag, Read, Shape
-from headwater.errors import InvalidDeclaration
+from headwater.errors import InvalidDeclaration, SourceRefused
 from headwater.log.home import Log
 
 if TYPE_CHECKING:
@@ -202,8 +202,11 @@ class MySQLServer:
     def charset(self, collation: int) -> str:
         """Python's name of the charset of a collation."""
         if not self._charsets:
-            view = "collation_character_set_applicability" if self.binlog.is_mariadb else "collations"
-            pairs = self.ask(f"SELECT id, character_set_name FROM information_schema.{view}")
+            columns = "SELECT id, character_set_name FROM information_schema."
+            try:  # where collations are of several charsets, this view has their numbers
+                pairs = self.ask(f"{columns}collation_character_set_applicability")
+            except SourceRefused:
+                pairs = self.ask(f"{columns}collations")
             self._charsets = {int(number): _encoding(name) for number, name in pairs if number}
         return self._charsets.get(collation, "utf-8")
 

@@ -42,6 +42,8 @@ class BinlogConnection:
             "mariadb_slave_capability": "4",  # GTIDs as they are, not as older replicas would understand them
         }.items():
             server.ask(f"SET @{name} = {value}", on=self._connection)
+            # Newer servers of MySQL call it so.
+            server.ask(f"SET @{name.replace('master_', 'source_')} = {value}", on=self._connection)
         ((checksum,),) = server.ask("SELECT @@GLOBAL.binlog_checksum")
         self._summed = checksum != "NONE"  # until the file says it
         # A number nobody else has: a server has one reader for each, and sends an older one away.

@@ -19,7 +19,7 @@ import pyarrow.types as kinds
 
 from headwater.capture import binlog
 from headwater.capture.binlog import Field
-from headwater.capture.binlog_values import BINARY_COLLATION, DATE, NEWDATE, OLD_DATETIME, OLD_TIME, OLD_TIMESTAMP, YEAR
+from headwater.capture.binlog_values import BINARY_COLLATION, DATE, NEWDATE, OLD_DATETIME, OLD_TIME, OLD_TIMESTAMP
 from headwater.capture.source import Losses
 from headwater.log.ddl import TIMESTAMP, TIMESTAMP_NTZ
 
@@ -43,7 +43,7 @@ NUMBERS = {
     binlog.TINY: "tinyint", binlog.SHORT: "smallint", binlog.INT24: "mediumint", binlog.LONG: "int",
     binlog.LONGLONG: "bigint", binlog.FLOAT: "float", binlog.DOUBLE: "double", DATE: "date", NEWDATE: "date",
     OLD_DATETIME: "datetime", binlog.DATETIME2: "datetime", OLD_TIMESTAMP: "timestamp", binlog.TIMESTAMP2: "timestamp",
-    YEAR: "year", binlog.ENUM: "enum", binlog.SET: "set", OLD_TIME: "time", binlog.TIME2: "time",
+    binlog.YEAR: "year", binlog.ENUM: "enum", binlog.SET: "set", OLD_TIME: "time", binlog.TIME2: "time",
     binlog.GEOMETRY: "geometry",
 }  # fmt: skip
 

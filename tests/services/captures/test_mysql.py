@@ -43,6 +43,7 @@ def follow(app: hw.App) -> None:
 
 TYPES = {
     # type: (the log's type, what is written, what is read)
+    "YEAR": ("SMALLINT", "2155", 2155),
     "TINYINT": ("TINYINT", "-128", -128),
     "TINYINT UNSIGNED": ("SMALLINT", "255", 255),
     "SMALLINT": ("SMALLINT", "-32768", -32768),
@@ -71,7 +72,7 @@ TYPES = {
     "TIME(1)": ("STRING", "'-00:00:00.5'", "-00:00:00.5"),
     "TIME(4)": ("STRING", "'-12:34:56.7891'", "-12:34:56.7891"),
     "TIME(6)": ("STRING", "'12:34:56.000001'", "12:34:56.000001"),
-    "YEAR": ("SMALLINT", "2155", 2155),
+    "YEAR(4) NULL": ("SMALLINT", "0", 0),
     "CHAR(5)": ("STRING", "'ab '", "ab"),
     "VARCHAR(300)": ("STRING", "'naïve ☃ 𝄞'", "naïve ☃ 𝄞"),
     "VARCHAR(50) CHARACTER SET latin1": ("STRING", "'Åé€'", "Åé€"),
@@ -84,6 +85,7 @@ TYPES = {
     "ENUM('a','b''c')": ("STRING", "'b''c'", "b'c"),
     "SET('x','y','z')": ("STRING", "'z,x'", "x,z"),
     "JSON": ("STRING", "'{\"a\": [1, null]}'", '{"a": [1, null]}'),
+    "INT UNSIGNED ZEROFILL": ("BIGINT", "7", 7),  # behind all others: each sign is where it belongs
     "POINT": ("BINARY", "ST_GeomFromText('POINT(1 2)')",
               bytes.fromhex("00000000" "0101000000" "000000000000F03F" "0000000000000040")),
 }  # fmt: skip
