@@ -53,7 +53,7 @@ bench-state: .venv/.ready  ## a day of events under a horizon of ten minutes: st
 bench-capture: .venv/.ready  ## PostgreSQL captured, beside COPY and pg_recvlogical; ARGS="--quick"
 	@$(RUN) .venv/bin/python -m bench.capture_bench $(ARGS)
 
-torture-capture: .venv/.ready  ## a capture killed 60 times under two writers; HEADWATER_KILLS and HEADWATER_SEED
+torture-capture: .venv/.ready  ## captures of PostgreSQL and MariaDB, each killed 60 times under two writers; HEADWATER_KILLS and HEADWATER_SEED
 	@HEADWATER_KILLS=$${HEADWATER_KILLS:-60} $(RUN) .venv/bin/python -m pytest -s --timeout=3000 tests/crash/test_capture_torture.py $(ARGS)
 
 bench-timeline: .venv/.ready  ## the home timeline at 10 000 users; ARGS="--ticks 10" for a part

@@ -31,4 +31,5 @@ bring() { # program package
 PATH="$PATH:/usr/sbin"
 bring redis-server redis-server
 bring rabbitmq-server rabbitmq-server
+bring mariadbd mariadb-server
 exit 0

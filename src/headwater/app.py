@@ -28,7 +28,7 @@ from headwater.log.topic import Topic
 if TYPE_CHECKING:
     from headwater.capture.backfill import Progress
     from headwater.capture.captures import Captures
-    from headwater.capture.postgres import Postgres
+    from headwater.capture.source import Source
     from headwater.inlets.declared import DeclaredInlets
     from headwater.inlets.inlet import Declaration as InletDeclaration
     from headwater.inlets.inlet import Inlet
@@ -89,7 +89,7 @@ class App:
         schema: str | pa.Schema | None = None,
         *,
         key: str | Sequence[str] | None = None,
-        source: Postgres | None = None,
+        source: Source | None = None,
         **settings: Any,
     ) -> Table:
         """Declare a table, or open one that exists. Without a key it is a bag: equal rows may be there twice.

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from headwater.app import App
 from headwater.errors import InvalidDeclaration, SinkRefused
@@ -29,6 +30,7 @@ from headwater.views.manifest import Manifests
 
 if TYPE_CHECKING:
     from headwater.capture.backfill import Progress
+    from headwater.capture.source import Source
     from headwater.sinks.sink import Sink
 
 NAME = "sync"
@@ -54,21 +56,20 @@ class Sync:
     """
 
     def __init__(self, source: str, to: str, *, tables: Sequence[str] = (), home: str | os.PathLike[str]) -> None:
-        from headwater.capture.postgres import Postgres
-
         check_target(to)
         check_source(source)
         names = list(tables) or tables_of(source)
         if not names:
             raise InvalidDeclaration("the database has no tables", hint="Name those you mean with --tables.")
         self.to = to
-        self.sources = {short_name(name): name for name in names}
+        database = "public" if is_postgres(source) else urlsplit(source).path.strip("/")
+        self.sources = {short_name(name, database): name for name in names}
         self.backfills: dict[str, Progress] = {}
         self.app = App(NAME, home=home)
         try:
             slot = f"headwater_sync_{lineage(self.app.log)[:12]}"  # another home is another copy
             for name, table in self.sources.items():
-                self.app.table(name, source=Postgres(source, table=table, slot=slot))
+                self.app.table(name, source=source_of(source, table, slot))
             self.convoy = self._followers()
         except BaseException:
             self.app.close()
@@ -157,21 +158,39 @@ class Sync:
         self.close()
 
 
-def short_name(table: str) -> str:
-    """What a table is called here: without its schema when that is ``public``.
+def short_name(table: str, schema: str = "public") -> str:
+    """What a table is called here: without its schema when that is the usual one.
 
     >>> short_name("users"), short_name("public.users"), short_name("sales.orders")
     ('users', 'users', 'sales_orders')
     """
-    return table.removeprefix("public.").replace(".", "_")
+    return table.removeprefix(f"{schema}.").replace(".", "_")
+
+
+def is_postgres(source: str) -> bool:
+    """Whether an address is one of PostgreSQL."""
+    return source.startswith(("postgresql://", "postgres://"))
+
+
+def source_of(source: str, table: str, slot: str) -> Source:
+    """One table of a database, as a capture wants it.
+
+    >>> source_of("mariadb://localhost/shop", "users", "copy")
+    MySQL(table='shop.users', name='copy')
+    """
+    from headwater import capture
+
+    if is_postgres(source):
+        return capture.Postgres(source, table=table, slot=slot)
+    return capture.MySQL(source, table=table, name=slot)
 
 
 def check_source(source: str) -> None:
     """Refuse what is no database that can be captured."""
-    if not source.startswith(("postgresql://", "postgres://")):
+    if not is_postgres(source) and not source.startswith(("mysql://", "mariadb://")):
         raise InvalidDeclaration(
             f"{source.split('@')[-1]!r} is not a database that can be captured",
-            hint="Write postgresql://user:password@host:port/database.",
+            hint="Write postgresql://user:password@host:port/database, or mysql://….",
         )
 
 
@@ -208,10 +227,8 @@ def sink_of(to: str, table: str, schema: Any) -> Sink:
 
 
 def tables_of(source: str) -> list[str]:
-    """All tables of a PostgreSQL database that are not the server's own."""
-    from headwater.capture.postgres import PostgresServer
-
-    server = PostgresServer(source, NAME)
+    """All tables of a database that are not the server's own."""
+    server: Any = source_of(source, "any", NAME).server(NAME)
     try:
         return [table for table in server.tables() if not table.endswith(f".{PROGRESS_TABLE}")]
     finally:

@@ -11,21 +11,21 @@ from __future__ import annotations
 import sys
 
 import headwater as hw
-from headwater.capture import follower, postgres
+from headwater.capture import follower
 from tests.crash.capture_torture import TABLES
+from tests.crash.captured_databases import DATABASES
 
 
-def declare(home: str, dsn: str) -> hw.App:
-    postgres.CHUNK_ROWS = 150
+def declare(kind: str, home: str, dsn: str) -> hw.App:
     follower.PART_ROWS = 40
     app = hw.App("torture", home=home)
     for name in TABLES:
-        app.table(name, source=hw.capture.Postgres(dsn, table=name, slot="torture"))
+        app.table(name, source=DATABASES[kind].source(dsn, name))
     return app
 
 
-def main(home: str, dsn: str) -> None:
-    with declare(home, dsn) as app:
+def main(kind: str, home: str, dsn: str) -> None:
+    with declare(kind, home, dsn) as app:
         print("ready", flush=True)
         app.capture()
 

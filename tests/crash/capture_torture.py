@@ -10,6 +10,7 @@ Read next: ``test_capture_torture.py``.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import string
 import threading
@@ -17,11 +18,9 @@ import time
 from collections import Counter
 from typing import Any
 
-import psycopg
-from psycopg.rows import dict_row
-
 from headwater.log.captured import Markers
 from headwater.log.topic import Topic
+from tests.crash.captured_databases import DATABASES
 
 TABLES = ("accounts", "entries", "notes", "lines")
 MONEY = ("accounts", "entries")
@@ -30,25 +29,32 @@ WRITERS = 2
 GONE = -1
 
 
-def prepare(dsn: str) -> None:
+def prepare(kind: str, dsn: str) -> None:
     """Tables, with some rows to backfill."""
-    with psycopg.connect(dsn, autocommit=True) as connection:
+    words = DATABASES[kind]
+    with words.connect(dsn) as connection:
         connection.execute("CREATE TABLE writers (id INT PRIMARY KEY, done BIGINT)")
-        connection.execute(f"INSERT INTO writers SELECT g, 0 FROM generate_series(0, {WRITERS - 1}) g")
+        for number in range(WRITERS):
+            connection.execute(f"INSERT INTO writers VALUES ({number}, 0)")
         for name in MONEY:
+            numbers = words.numbers.format(count=KEYS)
             connection.execute(f"CREATE TABLE {name} (id BIGINT PRIMARY KEY, amount BIGINT, change BIGINT)")
-            connection.execute(f"INSERT INTO {name} SELECT g, 0, 0 FROM generate_series(1, {KEYS}) g")
+            connection.execute(f"INSERT INTO {name} SELECT {words.number}, 0, 0 FROM {numbers}")
         connection.execute("CREATE TABLE notes (id INT PRIMARY KEY, body TEXT, likes INT, change BIGINT)")
         connection.execute("CREATE TABLE lines (line TEXT, n INT)")
-        connection.execute("ALTER TABLE lines REPLICA IDENTITY FULL")
-        connection.execute("INSERT INTO lines SELECT 'line ' || g % 7, g % 3 FROM generate_series(1, 200) g")
+        if words.after_create:
+            connection.execute(words.after_create)
+        numbers = words.numbers.format(count=200)
+        connection.execute(f"INSERT INTO lines SELECT {words.text}, {words.number} % 3 FROM {numbers}")
+        connection.commit()
 
 
 class Writer(threading.Thread):
     """Random transactions, one after the other, over any number of broken connections."""
 
-    def __init__(self, dsn: str, number: int, seed: int) -> None:
+    def __init__(self, kind: str, dsn: str, number: int, seed: int) -> None:
         super().__init__(daemon=True, name=f"writer-{number}")
+        self.words = DATABASES[kind]
         self.dsn = dsn
         self.number = number
         self.chance = random.Random(seed)
@@ -64,9 +70,9 @@ class Writer(threading.Thread):
             while not self.stopping.is_set():
                 try:
                     if connection is None or connection.closed:
-                        connection = psycopg.connect(self.dsn, connect_timeout=2)
+                        connection = self.words.connect(self.dsn)
                     self.transaction(connection)
-                except (psycopg.OperationalError, psycopg.errors.AdminShutdown):
+                except self.words.broken:
                     connection = None
                     time.sleep(0.01)  # the server is on its way up
         except BaseException as error:
@@ -83,7 +89,10 @@ class Writer(threading.Thread):
                 connection.rollback()
                 return
             connection.commit()
-        except psycopg.Error:
+        except self.words.error:
+            # MariaDB takes back only the statement that waited too long for a lock, not its transaction.
+            with contextlib.suppress(self.words.error, OSError):
+                connection.rollback()
             if not self.committed():
                 return
         for table, key, change in made:
@@ -93,10 +102,10 @@ class Writer(threading.Thread):
         """Whether the transaction that broke is there after all."""
         while not self.stopping.is_set():
             try:
-                with psycopg.connect(self.dsn, connect_timeout=2) as connection:
+                with self.words.connect(self.dsn) as connection:
                     row = connection.execute("SELECT done FROM writers WHERE id = %s", (self.number,)).fetchone()
                     return bool(row[0] == self.turn)
-            except psycopg.OperationalError:
+            except self.words.broken:
                 time.sleep(0.02)
         return False
 
@@ -140,10 +149,7 @@ class Writer(threading.Thread):
                     if moved:
                         made += [(name, key, GONE), (name, new, change)]
                     change = self.next_change()
-            sql = (
-                f"INSERT INTO {name} (id, amount, change) VALUES (%s, %s, %s) "
-                f"ON CONFLICT (id) DO UPDATE SET amount = {name}.amount + excluded.amount, change = excluded.change"
-            )
+            sql = self.words.upsert(name, "id, amount, change", {"amount": "{old} + {new}", "change": "{new}"})
             connection.execute(sql, (key, sign * amount + kept, change))
             made.append((name, key, change))
             kept = 0
@@ -153,10 +159,8 @@ class Writer(threading.Thread):
         fate = self.chance.random()
         if fate < 0.3:
             body = "".join(self.chance.choices(string.ascii_letters, k=self.chance.choice((10, 5000))))
-            connection.execute(
-                "INSERT INTO notes (id, body, likes, change) VALUES (%s, %s, 0, %s) ON CONFLICT (id) DO UPDATE "
-                "SET body = excluded.body, change = excluded.change", (key, body, change),
-            )  # fmt: skip
+            sql = self.words.upsert("notes", "id, body, likes, change", {"body": "{new}", "change": "{new}"})
+            connection.execute(sql, (key, body, 0, change))
             made.append(("notes", key, change))
         elif fate < 0.9:
             sql = "UPDATE notes SET likes = likes + 1, change = %s WHERE id = %s"
@@ -185,11 +189,11 @@ class Writer(threading.Thread):
 # Judging
 
 
-def judge(dsn: str, topics: dict[str, Topic], markers: Markers, writers: list[Writer]) -> dict[str, int]:
+def judge(kind: str, dsn: str, topics: dict[str, Topic], markers: Markers, writers: list[Writer]) -> dict[str, int]:
     """Compare the log with the database and with what the writers know; how much was compared."""
     found = {name: _records(topic) for name, topic in topics.items()}
     for name in TABLES:
-        here, there = _state(topics[name], found[name]), _source(dsn, name)
+        here, there = _state(topics[name], found[name]), _source(kind, dsn, name)
         assert here == there, f"{name}: only here {list(here - there)[:5]}, only there {list(there - here)[:5]}"
     compared = 0
     for name in (*MONEY, "notes"):
@@ -222,9 +226,8 @@ def _text(row: dict[str, Any]) -> str:
     return repr(sorted((name, value) for name, value in row.items() if name not in hidden))
 
 
-def _source(dsn: str, table: str) -> Counter[str]:
-    with psycopg.connect(dsn, row_factory=dict_row) as connection:
-        return Counter(_text(row) for row in connection.execute(f"SELECT * FROM {table}").fetchall())
+def _source(kind: str, dsn: str, table: str) -> Counter[str]:
+    return Counter(map(_text, DATABASES[kind].rows(dsn, table)))
 
 
 def _each_change_once(name: str, rows: list[dict[str, Any]], writers: list[Writer]) -> int:

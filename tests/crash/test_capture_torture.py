@@ -17,24 +17,24 @@ import sys
 import time
 from pathlib import Path
 
-import psycopg
+import pytest
 
 from headwater.log.captured import Markers
 from headwater.log.home import Log
-from headwater.testing.postgres import PostgresServer
 from tests.crash.capture_runner import declare
 from tests.crash.capture_torture import TABLES, WRITERS, Writer, judge, prepare
+from tests.crash.captured_databases import DATABASES
 from tests.crash.ledger import many
 
-KILLS = 10
+KILLS = {"postgres": 10, "mariadb": 5, "mariadb by file": 3}  # in the suite; the target has more
 EARLY_KILLS = 3
 
 
 class Runner:
     """The capture's process."""
 
-    def __init__(self, home: Path, dsn: str) -> None:
-        self.command = [sys.executable, "-m", "tests.crash.capture_runner", str(home), dsn]
+    def __init__(self, kind: str, home: Path, dsn: str) -> None:
+        self.command = [sys.executable, "-m", "tests.crash.capture_runner", kind, str(home), dsn]
         self.process = self._start()
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -56,17 +56,19 @@ class Runner:
         self.process.communicate()
 
 
-def test_nothing_is_lost_doubled_or_torn_by_kills(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", sorted(DATABASES))
+def test_nothing_is_lost_doubled_or_torn_by_kills(kind: str, tmp_path: Path) -> None:
     seed = int(os.environ.get("HEADWATER_SEED", time.time_ns() % 1_000_000))
-    kills = int(os.environ.get("HEADWATER_KILLS", many(KILLS)))
-    print(f"seed {seed}, {kills} kills")
+    kills = int(os.environ.get("HEADWATER_KILLS", many(KILLS[kind])))
+    print(f"{kind}: seed {seed}, {kills} kills")
     chance = random.Random(seed)
-    with PostgresServer() as server:
-        prepare(server.dsn)
-        writers = [Writer(server.dsn, number, seed + number) for number in range(WRITERS)]
+    words = DATABASES[kind]
+    with words.start() as server:
+        prepare(kind, server.dsn)
+        writers = [Writer(kind, server.dsn, number, seed + number) for number in range(WRITERS)]
         for writer in writers:
             writer.start()
-        runner = Runner(tmp_path / "home", server.dsn)
+        runner = Runner(kind, tmp_path / "home", server.dsn)
         counts = {"kill": 0, "cut": 0, "restart": 0, "crash": 0, "column": 0}
         columns = 0
         while counts["kill"] < kills:
@@ -78,13 +80,12 @@ def test_nothing_is_lost_doubled_or_torn_by_kills(tmp_path: Path) -> None:
                 time.sleep(chance.uniform(0, 0.3))
             fault = chance.choice(("kill", "kill", "cut", "restart", "crash", "column"))
             if fault == "cut":
-                server.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                               " WHERE backend_type = 'walsender'")  # fmt: skip
+                words.cut_stream(server)
             elif fault in ("restart", "crash"):
                 server.restart(immediate=fault == "crash")
             elif fault == "column" and columns < 3:
                 columns += 1
-                _add_column(server, columns)
+                words.add_column(server, columns)
             counts[fault] += fault != "kill"
             if fault != "kill":
                 time.sleep(chance.uniform(0.05, 0.5))
@@ -93,12 +94,12 @@ def test_nothing_is_lost_doubled_or_torn_by_kills(tmp_path: Path) -> None:
         runner.stop()
         for writer in writers:
             writer.stop()
-        with declare(str(tmp_path / "home"), server.dsn) as app:
+        with declare(kind, str(tmp_path / "home"), server.dsn) as app:
             app.capture(until="caught up", timeout=120)
             topics = {name: app.log.topic(name) for name in TABLES}
             markers = Markers.find(app.log, "torture")
             assert markers is not None
-            compared = judge(server.dsn, topics, markers, writers)
+            compared = judge(kind, server.dsn, topics, markers, writers)
     print(f"seed {seed}: {counts}, transactions {[writer.turn for writer in writers]}, {compared}")
     assert compared["changes"] > 100
 
@@ -109,12 +110,3 @@ def _marked(home: Path) -> None:
         markers = Markers.find(log, "torture")
         assert markers is not None
         assert markers.topic.wait(markers.topic.end_offsets(), timeout=60)
-
-
-def _add_column(server: PostgresServer, number: int) -> None:
-    for _ in range(200):
-        try:
-            server.execute(f"SET lock_timeout = '2s'; ALTER TABLE accounts ADD COLUMN extra{number} INT")
-            return
-        except (psycopg.errors.LockNotAvailable, psycopg.OperationalError):
-            continue

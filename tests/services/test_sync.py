@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from headwater.sinks import Parquet
+from headwater.testing.mariadb import MariadbServer
 from headwater.testing.postgres import PostgresServer
 
 pytestmark = pytest.mark.timeout(300)
@@ -112,6 +113,22 @@ def test_rows_that_leave_are_found_for_files_that_need_them_whole(filled: Postgr
     rows = sorted((row["id"], row["name"], row["score"]) for row in table.to_pylist())
     assert rows == source(filled)[0]
     assert sync(tmp_path, filled.dsn, "--to", "parquet:copies", "--forget").returncode == 0
+
+
+def test_a_mariadb_is_copied_too(tmp_path: Path) -> None:
+    with MariadbServer() as maria:
+        maria.execute("CREATE DATABASE shop")
+        address = maria.dsn.rpartition("/")[0] + "/shop"
+        maria.execute("CREATE TABLE shop.users (id bigint PRIMARY KEY, name varchar(50))")
+        maria.execute("INSERT INTO shop.users VALUES (1, 'Ada'), (2, NULL), (3, 'Grace')")
+        first = sync(tmp_path, address, "--to", "sqlite:copy.db", "--once")
+        maria.execute("DELETE FROM shop.users WHERE id = 1")
+        maria.execute("UPDATE shop.users SET name = 'Bob' WHERE id = 2")
+        second = sync(tmp_path, address, "--to", "sqlite:copy.db", "--once")
+
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
+    with sqlite3.connect(tmp_path / "copy.db") as db:
+        assert db.execute("SELECT id, name FROM users ORDER BY id").fetchall() == [(2, "Bob"), (3, "Grace")]
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from headwater.capture.backfill import Backfill, Progress
 from headwater.capture.changes import Changes
 from headwater.capture.follower import Follower
+from headwater.capture.outbox import Router
 from headwater.capture.source import Server, Stream
 from headwater.capture.state import BACKFILL, FOLLOWING, WAITING, CaptureState, TableState
 from headwater.errors import CaptureLost, SourceUnavailable
@@ -60,7 +61,9 @@ class Capture:
     def __init__(
         self, log: Log, server: Server, tables: Mapping[str, str], *,
         on_progress: Callable[[Progress], None] | None = None, lag_bytes_alert: int = LAG_BYTES_ALERT,
+        routers: Sequence[Router] = (),
     ) -> None:  # fmt: skip
+        self.routers = routers
         self.log = log
         self.server = server
         self.tables = dict(tables)  # the topic's name, and the table's in its database
@@ -138,12 +141,10 @@ class Capture:
 
     def _create(self, identity: str) -> int:
         position = self.server.create(sorted(self.tables.values()))
-        self.state.remember(
-            identity=identity,
-            base=str(position),
-            generation=f"{self.name}@{identity}@{position}",
-            since=str(self.markers.topic.end_offsets()[0]),
-        )
+        # With the markers that were before: a log may begin at one and the same position again.
+        since = str(self.markers.topic.end_offsets()[0])
+        generation = f"{self.name}@{identity}@{position}@{since}"
+        self.state.remember(identity=identity, base=str(position), generation=generation, since=since)
         return position
 
     def _confirmed(self) -> int:
@@ -209,6 +210,7 @@ class Capture:
         start = min(self._confirmed(), hold) if hold else self._confirmed()
         stream = self.server.stream(changes, start)
         confirmed = watched = asked = 0.0
+        self._route()  # what a crash kept from it
         if not self._filling():
             self._backfilled.clear()
         try:
@@ -216,6 +218,8 @@ class Capture:
                 came = stream.read(IDLE_SECONDS)
                 marked = changes.mark() if changes.waiting or self._arriving(changes) else False
                 now = time.monotonic()
+                if marked:
+                    self._route()
                 if marked or now - confirmed > CONFIRM_SECONDS:
                     self._confirm(stream, changes)
                     confirmed = now
@@ -234,6 +238,10 @@ class Capture:
             return True
         finally:
             stream.close()
+
+    def _route(self) -> None:
+        for router in self.routers:
+            router.route()
 
     def _filling(self) -> bool:
         return any(table.phase in (WAITING, BACKFILL) for table in self._mine())

@@ -19,8 +19,8 @@ import pyarrow as pa
 from headwater.capture.backfill import Progress
 from headwater.capture.capture import Capture, CapturedTable
 from headwater.capture.follower import grown
-from headwater.capture.postgres import Postgres
-from headwater.capture.source import Shape
+from headwater.capture.outbox import Outbox, Router
+from headwater.capture.source import Shape, Source
 from headwater.errors import DeclarationConflict, InvalidDeclaration, SourceUnavailable
 from headwater.log.home import Log
 from headwater.log.schema import WEIGHT
@@ -34,7 +34,7 @@ class Captures:
 
     def __init__(self, app: str) -> None:
         self.app = app
-        self._tables: dict[str, dict[str, Postgres]] = {}  # by capture, by table
+        self._tables: dict[str, dict[str, Source]] = {}  # by capture, by table
         self._running: list[tuple[Capture, threading.Thread]] = []
 
     def __bool__(self) -> bool:
@@ -42,7 +42,7 @@ class Captures:
 
     # Declaring
 
-    def declare(self, log: Log, name: str, source: Postgres, key: Any, settings: dict[str, Any]) -> Table:
+    def declare(self, log: Log, name: str, source: Source, key: Any, settings: dict[str, Any]) -> Table:
         """A table that follows ``source``."""
         capture = source.capture_name(self.app)
         if settings.get("partitions", 1) != 1:
@@ -53,15 +53,16 @@ class Captures:
         for other, known in self._tables.get(capture, {}).items():
             if known.table == source.table and other != name:
                 raise DeclarationConflict(
-                    f'{source.table} is captured as "{other}" already', hint="Give one of the two another slot."
+                    f'{source.table} is captured as "{other}" already',
+                    hint="Give one of the two another slot (PostgreSQL) or name (MySQL).",
                 )
         table = self._declared(log, name, source, key, {**settings, "captured_by": capture})
         self._tables.setdefault(capture, {})[name] = source
         return table
 
-    def _declared(self, log: Log, name: str, source: Postgres, key: Any, settings: dict[str, Any]) -> Table:
+    def _declared(self, log: Log, name: str, source: Source, key: Any, settings: dict[str, Any]) -> Table:
         known = log.registry.find(name)
-        server = source.server(self.app)
+        server = source.server(self.app, log)
         try:
             shape = server.describe(source.table)
         except SourceUnavailable:
@@ -90,10 +91,11 @@ class Captures:
         """A ``Capture`` for each slot."""
         return [
             Capture(
-                log, next(iter(tables.values())).server(self.app),
+                log, next(iter(tables.values())).server(self.app, log),
                 {name: source.table for name, source in tables.items()}, on_progress=on_progress,
+                routers=[Router(log, each, name, capture) for name, each in tables.items() if isinstance(each, Outbox)],
             )
-            for tables in self._tables.values()
+            for capture, tables in self._tables.items()
         ]  # fmt: skip
 
     def run(

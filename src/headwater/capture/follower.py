@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from headwater.capture import live
 from headwater.capture.large_values import LargeValues
-from headwater.capture.position import LAST, PLACES_APART, Snapshot
+from headwater.capture.position import LAST, PLACES_APART, Prefix, Snapshot, seen
 from headwater.capture.rows import Mask, Texts, batch_of
 from headwater.capture.source import Chunk, Losses, Shape
 from headwater.capture.state import CATCHING_UP, FOLLOWING, CaptureState, TableState
@@ -84,9 +84,7 @@ class Follower:
         self.last = topic.partition(0).last_sequence(self.producer_id)
         self.passed = 0  # up to this position every change is in the topic: the last marker says so
         self.chunks = [
-            (each.chunk, Snapshot.parse(each.snapshot))
-            for each in state.chunks(table.name)
-            if each.snapshot is not None
+            (each.chunk, seen(each.snapshot)) for each in state.chunks(table.name) if each.snapshot is not None
         ]
         self.segments: list[tuple[Shape, Any]] = []
         self.whole = 0  # of their rows, those of transactions that are whole
@@ -264,7 +262,7 @@ def _listed(names: tuple[str, ...]) -> str:
     return ", ".join(names) or "none"
 
 
-def belongs(chunks: list[tuple[Chunk, Snapshot]], number: int) -> bool | None:
+def belongs(chunks: list[tuple[Chunk, Snapshot | Prefix]], number: int) -> bool | None:
     """Whether the snapshots of all chunks saw a transaction (True), none of them did (False), or some (None)."""
     if not chunks:
         return False

@@ -1,7 +1,7 @@
 """Positions: places in another database's log, and what a snapshot of it has seen.
 
-What it is: PostgreSQL's LSN as a number and as text; ``Snapshot``, which says of a transaction whether a read saw it;
-and how the place of a transaction becomes the sequence of an idempotent producer.
+What it is: PostgreSQL's LSN as a number and as text; ``Snapshot`` and ``Prefix``, which say of a transaction whether a
+read saw it; and how the place of a transaction becomes the sequence of an idempotent producer.
 Invariants: sequences rise with commits. Two transactions that follow each other have places at least ``PLACES_APART``
 apart: the parts of a large one are numbered in between, and the last append of a transaction has the number
 ``PLACES_APART`` - 1 behind its place. So a stored sequence tells both which transaction was written and whether whole.
@@ -70,3 +70,27 @@ class Snapshot:
 
     def __str__(self) -> str:
         return f"{self.first_running}:{self.next_number}:{','.join(map(str, sorted(self.running)))}"
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """What a read saw of a database whose transactions become visible in the order of its log: all before ``end``.
+
+    >>> snapshot = seen("<745")
+    >>> [number for number in range(743, 747) if snapshot.saw(number)]
+    [743, 744]
+    """
+
+    end: int
+
+    def saw(self, number: int) -> bool:
+        """Whether the transaction that began at this position was seen."""
+        return number < self.end
+
+    def __str__(self) -> str:
+        return f"<{self.end}"
+
+
+def seen(text: str) -> Snapshot | Prefix:
+    """A snapshot of either kind, from its text."""
+    return Prefix(int(text[1:])) if text.startswith("<") else Snapshot.parse(text)

@@ -32,6 +32,7 @@ from headwater.capture.replication import PostgresStream
 from headwater.capture.rows import Texts
 from headwater.capture.source import Chunk, Column, Lag, Read, Shape
 from headwater.errors import CaptureLost, HeadwaterError, InvalidDeclaration, SourceRefused
+from headwater.log.home import Log
 
 CHUNK_ROWS = 200_000
 CHUNKS_MAX = 10_000
@@ -89,7 +90,7 @@ class Postgres:
         digest = hashlib.sha256(self.dsn.encode()).hexdigest()[:6]
         return f"headwater_{re.sub('[^a-z0-9_]', '_', app.lower())[:40]}_{digest}"
 
-    def server(self, app: str) -> PostgresServer:
+    def server(self, app: str, log: Log | None = None) -> PostgresServer:  # noqa: ARG002
         """The database, not connected yet."""
         return PostgresServer(self.dsn, self.capture_name(app))
 

@@ -1,11 +1,12 @@
 """The contract of a captured database: what each one must know how to do.
 
 What it is: ``Shape`` and ``Column`` (a table as its database has it), ``Chunk`` and ``Read`` (a backfill in pieces),
-and two protocols: ``Server``, the questions that are asked of a database, and ``Stream``, its replication log.
+and three protocols: ``Source``, what a user declares, ``Server``, the questions that are asked of a database, and
+``Stream``, its replication log.
 Invariants: a stream hands over committed transactions, whole and in the order of their commits, and the same ones again
 after a restart from an older position. A chunk is read at one snapshot, and the stream can tell of each transaction
 whether that snapshot saw it.
-Not here: what becomes of the rows (``changes.py``, ``capture.py``); PostgreSQL (``postgres.py``).
+Not here: what becomes of the rows (``changes.py``, ``capture.py``); the databases (``postgres.py``, ``mysql.py``).
 Read next: ``capture.py``.
 """
 
@@ -21,6 +22,7 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from headwater.capture.changes import Changes
     from headwater.capture.rows import Texts
+    from headwater.log.home import Log
 
 
 @dataclass
@@ -92,6 +94,20 @@ class Lag:
     bytes: int | None  # of its log that it keeps for us; None: there is nothing kept
     active: bool
     state: str
+
+
+class Source(Protocol):
+    """What a user declares as a table's source."""
+
+    @property
+    def table(self) -> str:
+        """The table, as its database names it."""
+
+    def capture_name(self, app: str) -> str:
+        """Tables whose captures have one name are captured together."""
+
+    def server(self, app: str, log: Log | None = None) -> Server:
+        """The database, not connected yet."""
 
 
 class Stream(Protocol):

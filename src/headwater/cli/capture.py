@@ -1,4 +1,4 @@
-"""``headwater capture``: run, ls, drop, restart.
+"""``headwater capture``: run, ls, drop, export, restart.
 
 What it is: the verbs on the databases that an app's tables follow. They need the app's file, which knows the addresses.
 Invariants: progress goes to stderr; ``ls`` changes nothing and also answers while the database is away.
@@ -8,6 +8,7 @@ Read next: ``app_file.py``.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -81,6 +82,29 @@ def drop(file: AppFileArgument, as_json: JsonOption = False) -> None:
         write_json({"dropped": names})
     else:
         say(f"dropped: {', '.join(names)}")
+
+
+@app.command("export")
+def export(
+    file: AppFileArgument,
+    table: Annotated[str, typer.Argument(help="The table whose records are written.")],
+    start: Annotated[int, typer.Option("--from", help="The first offset.")] = 0,
+) -> None:
+    """Write a table's records as Debezium's messages, one JSON line each: offset, key and value.
+
+    [cyan]headwater capture export shop.py users > users.jsonl[/cyan]
+    """
+    from headwater.capture.debezium_envelope import envelopes
+    from headwater.log.captured import Markers
+
+    with app_of(file) as shop:
+        topic = shop.log.topic(table)
+        captured = topic.settings.captured_by
+        markers = Markers.find(shop.log, captured) if captured is not None else None
+        last = markers.last() if markers is not None else None
+        stop = None if captured is None else last.ends.get(table, 0) if last is not None else 0
+        for offset, key, value in envelopes(topic, start=start, stop=stop):
+            sys.stdout.write(f'{{"offset": {offset}, "key": {key}, "value": {value}}}\n')
 
 
 @app.command("restart")

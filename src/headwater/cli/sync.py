@@ -35,7 +35,7 @@ TOLD_S = 1.0  # a line of JSON each
 
 
 def sync(
-    source: Annotated[str, typer.Argument(help="The database: postgresql://user:password@host/name.")],
+    source: Annotated[str, typer.Argument(help="The database: postgresql://user:password@host/name, or mysql://….")],
     to: Annotated[
         str,
         typer.Option(

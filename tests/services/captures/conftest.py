@@ -15,10 +15,15 @@ from typing import Any
 import pytest
 
 import headwater as hw
+from headwater.testing.mariadb import MariadbServer
 from headwater.testing.postgres import PostgresServer
-from tests.services.captures.databases import PostgresDatabase
+from tests.services.captures.databases import FileDatabase, MariadbDatabase, PostgresDatabase
 
-KINDS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {"postgres": (PostgresServer, PostgresDatabase)}
+KINDS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
+    "postgres": (PostgresServer, PostgresDatabase),
+    "mariadb": (MariadbServer, MariadbDatabase),
+    "mariadb by file": (MariadbServer, FileDatabase),
+}
 
 
 @pytest.fixture(scope="session", params=sorted(KINDS))

@@ -13,9 +13,11 @@ import uuid
 from typing import Any
 
 import psycopg
+import pymysql.cursors
 from psycopg.rows import dict_row
 
 import headwater as hw
+from headwater.testing.mariadb import MariadbServer
 from headwater.testing.postgres import PostgresServer
 
 
@@ -91,3 +93,80 @@ def _drop_slot(server: PostgresServer, slot: str) -> None:
             return
         except psycopg.errors.ObjectInUse:  # its connection is on its way out
             continue
+
+
+class MariadbConnection:
+    """A connection of pymysql's with the verbs of psycopg's that the tests use."""
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+
+    def execute(self, statement: str) -> None:
+        with self.connection.cursor() as cursor:
+            cursor.execute(statement)
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+class MariadbDatabase:
+    """A database of its own on a MariaDB that the session shares."""
+
+    kind = "mariadb"
+    positions: str | None = None
+
+    def __init__(self, server: MariadbServer) -> None:
+        self.server = server
+        self.name = f"t{uuid.uuid4().hex[:12]}"
+        server.execute(f"CREATE DATABASE {self.name} CHARACTER SET utf8mb4")
+        self.dsn = server.dsn.rpartition("/")[0] + f"/{self.name}"
+        self._connection: Any = None
+
+    def connect(self, **options: Any) -> Any:
+        return MariadbConnection(self.server.connect(database=self.name, **options))
+
+    def execute(self, *statements: str) -> None:
+        """Each statement is a transaction of its own, but for those between BEGIN and COMMIT."""
+        if self._connection is None or not self._connection.connection.open:
+            self._connection = self.connect()
+        for statement in statements:
+            self._connection.execute(statement)
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        options = {"database": self.name, "cursorclass": pymysql.cursors.DictCursor}
+        with self.server.connect(**options) as connection, connection.cursor() as cursor:
+            cursor.execute(f"SELECT * FROM {table}")
+            return list(cursor.fetchall())
+
+    def source(self, table: str, **options: Any) -> Any:
+        return hw.capture.MySQL(self.dsn, table=table, positions=self.positions, **options)
+
+    def left_behind(self) -> int:
+        return 0  # nothing is ever made there
+
+    def widen(self, table: str, column: str, kind: str) -> str:
+        return f"ALTER TABLE {table} MODIFY COLUMN {column} {kind}"
+
+    def cut_connections(self) -> None:
+        """Cut the stream's connection, as a network would."""
+        for (number,) in self.server.execute(
+            "SELECT id FROM information_schema.processlist WHERE command = 'Binlog Dump'"
+        ):
+            self.server.execute(f"KILL {number}")
+
+    def restart(self, *, immediate: bool = False) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self.server.restart(immediate=immediate)
+
+    def drop(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self.server.execute(f"DROP DATABASE {self.name}")
+
+
+class FileDatabase(MariadbDatabase):
+    """The same, with positions by file and byte and with the short lock: as MySQL is captured."""
+
+    kind = "mariadb by file"
+    positions = "file"

@@ -6,10 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from typer.testing import CliRunner
 
 import headwater as hw
 from headwater.cli.main import app as command_line
+
+on_postgres = pytest.mark.parametrize("server", ["postgres"], indirect=True)
 
 APP = """
 import headwater as hw
@@ -24,6 +27,7 @@ def call(*words: str) -> Any:
     return json.loads(result.stdout)
 
 
+@on_postgres
 def test_a_capture_is_run_listed_restarted_and_dropped(database: Any, tmp_path: Path) -> None:
     database.execute("CREATE TABLE users (id INT PRIMARY KEY)", "INSERT INTO users VALUES (1), (2)")
     file = tmp_path / "shop.py"
@@ -52,6 +56,7 @@ def test_a_file_that_captures_nothing_is_told_so(tmp_path: Path) -> None:
     assert "captures nothing" in result.stderr
 
 
+@on_postgres
 def test_a_slot_that_keeps_much_is_an_alert_once(database: Any, app: hw.App) -> None:
     database.execute("CREATE TABLE users (id INT PRIMARY KEY)")
     app.table("users", source=database.source("users"))

@@ -19,6 +19,8 @@ import headwater as hw
 from tests.services.captures.contents import every_marker, markers_of
 from tests.spark.conftest import SHORT_LIVED
 
+pytestmark = pytest.mark.parametrize("server", ["postgres"], indirect=True)
+
 
 @pytest.fixture
 def app(tmp_path: Path) -> Iterator[hw.App]:

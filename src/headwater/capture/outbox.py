@@ -1,0 +1,144 @@
+"""Outbox: rows that an application inserts beside its own become events of topics.
+
+What it is: ``Outbox``, a source around another one, and ``Router``, which carries the captured rows on: each row goes
+to the topic that one of its columns names.
+Invariants: an event is appended once, in the order of commits, and only when its transaction is whole in the log: the
+router reads up to the last marker. The sequence of an append is the offset of its last row in the outbox's own topic,
+so that a target itself says what it has; nothing else decides it after a crash.
+Not here: how the outbox table is captured (``capture.py``).
+Read next: ``docs/debezium.md``, "Outbox".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from headwater.capture.source import Server, Source
+from headwater.errors import InvalidDeclaration, SourceRefused
+from headwater.log.captured import Markers
+from headwater.log.framing import CHUNKS_PER_SEQUENCE
+from headwater.log.home import Log
+from headwater.log.topic import Topic
+
+EVENT = "id STRING, aggregate_id STRING, type STRING, payload STRING"
+ROWS_AT_ONCE = 4096
+
+
+@dataclass(frozen=True)
+class Outbox:
+    """A table whose inserted rows become events.
+
+    ``topic`` is the column that names an event's topic, within ``name``; the others are the event's own.
+
+    >>> import headwater as hw
+    >>> hw.capture.Outbox(hw.capture.MySQL("mysql://localhost/shop", table="outbox"), name="events.{}").table
+    'shop.outbox'
+    """
+
+    source: Source
+    topic: str = "aggregate_type"
+    id: str = "id"
+    aggregate_id: str = "aggregate_id"
+    type: str = "type"
+    payload: str = "payload"
+    name: str = "{}"
+
+    def __post_init__(self) -> None:
+        if "{}" not in self.name:
+            raise InvalidDeclaration(f"name {self.name!r} has no place for the column", hint='Use name="events.{}".')
+
+    @property
+    def table(self) -> str:
+        """The outbox table, as its database names it."""
+        return self.source.table
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that the outbox table must have."""
+        return (self.topic, self.id, self.aggregate_id, self.type, self.payload)
+
+    def capture_name(self, app: str) -> str:
+        """As that of the source."""
+        return self.source.capture_name(app)
+
+    def server(self, app: str, log: Log | None = None) -> Server:
+        """As that of the source."""
+        return self.source.server(app, log)
+
+
+class Router:
+    """The way from one outbox's topic to the topics of its events."""
+
+    def __init__(self, log: Log, outbox: Outbox, name: str, capture: str) -> None:
+        self.log = log
+        self.outbox = outbox
+        self.name = name
+        self.capture = capture
+        self._position = 0
+        self._targets: dict[str, tuple[Topic, int, int, int]] = {}  # with producer, epoch, and the last offset it has
+
+    def route(self) -> int:
+        """Carry on what markers cover and the targets have not; how many events."""
+        markers = Markers.find(self.log, self.capture)
+        last = markers.last() if markers is not None else None
+        stop = last.ends.get(self.name, 0) if last is not None else 0
+        if stop <= self._position:
+            return 0
+        source = self.log.topic(self.name)
+        missing = [name for name in self.outbox.columns if name not in source.schema.names]
+        if missing:
+            raise SourceRefused(
+                f'{self.outbox.table} has no column "{missing[0]}"', hint="Name the columns: Outbox(…, payload=…)."
+            )
+        marks = [] if source.row().is_bag else ["_deleted"]
+        start = max(self._position, source.start_offsets()[0])
+        count = 0
+        for batch in source.read_partition(
+            0, start, stop=stop, columns=[*self.outbox.columns, *marks], rows_max=ROWS_AT_ONCE
+        ):
+            events: dict[str, list[tuple[int, dict[str, Any]]]] = {}
+            for offset, row in zip(batch.offsets.tolist(), batch.data.to_pylist(), strict=True):
+                if not row.get("_deleted"):  # rows are taken out of an outbox when they have done their work
+                    events.setdefault(self.outbox.name.format(row[self.outbox.topic]), []).append((offset, row))
+            for name, found in events.items():
+                count += self._append(name, found)
+            self._position = batch.next_offset
+        return count
+
+    def _append(self, name: str, found: list[tuple[int, dict[str, Any]]]) -> int:
+        topic, producer_id, epoch, last = self._target(name)
+        new = [(offset, row) for offset, row in found if offset > last]
+        if not new:
+            return 0
+        outbox = self.outbox
+        named = {"id": outbox.id, "aggregate_id": outbox.aggregate_id, "type": outbox.type, "payload": outbox.payload}
+        columns = [pa.array([_text(row[column]) for _, row in new], pa.string()) for column in named.values()]
+        topic.append_batch(
+            pa.RecordBatch.from_arrays(columns, names=list(named)), producer=self.capture, sequence=new[-1][0],
+            producer_id=producer_id, epoch=epoch,
+        )  # fmt: skip
+        self._targets[name] = topic, producer_id, epoch, new[-1][0]
+        return len(new)
+
+    def _target(self, name: str) -> tuple[Topic, int, int, int]:
+        if name not in self._targets:
+            topic = self.log.topic(name, EVENT)
+            if topic.settings.partitions != 1:
+                raise SourceRefused(
+                    f'topic "{name}" has several partitions, and events of an outbox have one order',
+                    hint="Let the outbox make the topic, or declare it with one partition.",
+                )
+            producer_id, epoch = self.log.registry.open_producer(topic.id, self.capture)
+            stored = topic.partition(0).last_sequence(producer_id)
+            last = stored // CHUNKS_PER_SEQUENCE if stored >= 0 else -1
+            self._targets[name] = topic, producer_id, epoch, last
+        return self._targets[name]
+
+
+def _text(value: Any) -> str | None:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return None if value is None else str(value)
