@@ -72,7 +72,7 @@ def test_the_demo_keeps_every_promise_and_leaves_nothing_behind(temporary: Path)
     assert views["ticks"] >= views["feed_ticks"] >= 5
     assert views["latency_whole_run_ms"]["samples"] > 0
     assert sum(row["orders"] for row in views["revenue"]) > 0
-    assert narration.count("kill -9") == 4
+    assert narration.count("kill -9") == 5
     assert list(temporary.iterdir()) == []
     assert list(children_of(str(temporary))) == []
 

@@ -89,6 +89,7 @@ def export(
     file: AppFileArgument,
     table: Annotated[str, typer.Argument(help="The table whose records are written.")],
     start: Annotated[int, typer.Option("--from", help="The first offset.")] = 0,
+    as_json: JsonOption = False,
 ) -> None:
     """Write a table's records as Debezium's messages, one JSON line each: offset, key and value.
 
@@ -96,6 +97,8 @@ def export(
     """
     from headwater.capture.debezium_envelope import envelopes
     from headwater.log.captured import Markers
+
+    del as_json  # it is JSON in any case
 
     with app_of(file) as shop:
         topic = shop.log.topic(table)

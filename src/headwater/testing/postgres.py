@@ -13,6 +13,7 @@ import os
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import tempfile
 import time
@@ -55,11 +56,11 @@ class PostgresServer:
 
     def __init__(self, **settings: str) -> None:
         self.settings = {**SETTINGS, **settings}
-        self.folder = Path(tempfile.mkdtemp(prefix="headwater-postgres-"))
+        self._user = _other_user(programs())
+        self.folder = Path(tempfile.mkdtemp(prefix="headwater-postgres-", dir=_open_to_all() if self._user else None))
         self.data = self.folder / "data"
         self.port = _free_port()
         self.process: subprocess.Popen[bytes] | None = None
-        self._user = _other_user(programs())
         if self._user is not None:
             shutil.chown(self.folder, self._user)
             self.folder.chmod(0o755)
@@ -127,6 +128,15 @@ class PostgresServer:
     ) -> None:
         self.stop(immediate=True)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _open_to_all() -> str | None:
+    """A temporary directory that another user can reach."""
+    for place in (tempfile.gettempdir(), "/tmp", "/var/tmp"):
+        path = Path(place).resolve()
+        if path.is_dir() and all(part.stat().st_mode & stat.S_IXOTH for part in (path, *path.parents)):
+            return place
+    return None
 
 
 def _other_user(folder: Path) -> str | None:
