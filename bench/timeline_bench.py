@@ -108,7 +108,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="headwater-bench-timeline-", dir=arguments.directory) as folder:
         lines = measure(arguments, Path(folder))
-    show("timeline", lines)
+    show("timeline", lines.measurements)
     found: list[Measurement] = lines.measurements
     report.write(found, OUT)
     sys.exit(0 if all(line.holds is not False for line in found) else 1)
