@@ -13,6 +13,7 @@ from headwater.errors import DeclarationConflict, InvalidDeclaration, Misuse, Ro
 from headwater.log.home import Log
 from headwater.log.sealing import seal_partition
 from headwater.log.tables import Table, declare_table
+from tests.crash.ledger import QuietLog
 
 USERS = "id BIGINT, country STRING"
 
@@ -77,20 +78,21 @@ def records(table: Table) -> list[dict[str, Any]]:
     return list(table.topic.rows(columns=["id", "country", "since", "_deleted"]))
 
 
-def test_a_delete_can_be_found_by_its_event_time_and_stays_so_when_sealed(log: Log) -> None:
-    users = declare_table(log, "users", f"{USERS}, since TIMESTAMP", key="id", event_time="since")
-    then = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
-    users.upsert([{"id": 1, "country": "DE", "since": then}])
-    users.delete([{"id": 1}])
-    users.delete([{"id": 1, "since": then + dt.timedelta(days=1)}])
+def test_a_delete_can_be_found_by_its_event_time_and_stays_so_when_sealed(tmp_path: Path) -> None:
+    with QuietLog(tmp_path / "home") as log:
+        users = declare_table(log, "users", f"{USERS}, since TIMESTAMP", key="id", event_time="since")
+        then = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
+        users.upsert([{"id": 1, "country": "DE", "since": then}])
+        users.delete([{"id": 1}])
+        users.delete([{"id": 1, "since": then + dt.timedelta(days=1)}])
 
-    found = users.topic.offsets_at(then + dt.timedelta(hours=1))
-    users.topic.partition(0).roll()
-    assert seal_partition(users.topic, 0)
+        found = users.topic.offsets_at(then + dt.timedelta(hours=1))
+        users.topic.partition(0).roll()
+        assert seal_partition(users.topic, 0)
 
-    assert found == {0: 2}
-    assert users.topic.offsets_at(then + dt.timedelta(hours=1)) == {0: 2}
-    assert log.check().ok
+        assert found == {0: 2}
+        assert users.topic.offsets_at(then + dt.timedelta(hours=1)) == {0: 2}
+        assert log.check().ok
 
 
 def test_a_time_of_a_delete_must_be_a_time(log: Log) -> None:

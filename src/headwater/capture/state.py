@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.capture.source import Chunk
+from headwater.log.database import immediate
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -92,15 +93,9 @@ class CaptureState:
             return self._db.execute(sql, tuple(values)).fetchall()
 
     def _do(self, *steps: tuple[str, Iterable[Any]]) -> None:
-        with self._lock:
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                for sql, values in steps:
-                    self._db.execute(sql, tuple(values))
-            except BaseException:
-                self._db.execute("ROLLBACK")
-                raise
-            self._db.execute("COMMIT")
+        with self._lock, immediate(self._db) as db:
+            for sql, values in steps:
+                db.execute(sql, tuple(values))
 
     # Facts
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import ClosedError, CorruptCatalog, ReadOnlyHome
-from headwater.log.database import BUSY_TIMEOUT_S, DatabaseFile
+from headwater.log.database import BUSY_TIMEOUT_S, DatabaseFile, immediate
 
 # One statement per table, all "IF NOT EXISTS": opening is also creating. A change of a table's meaning
 # raises FORMAT in home.py and gets a migration there.
@@ -169,14 +169,8 @@ class Catalog:
             if durable:
                 db.execute("PRAGMA synchronous = FULL")
             try:
-                db.execute("BEGIN IMMEDIATE")
-                try:
+                with immediate(db):
                     yield db
-                    db.execute("COMMIT")
-                except BaseException:
-                    if db.in_transaction:
-                        db.execute("ROLLBACK")
-                    raise
             finally:
                 if durable:
                     db.execute("PRAGMA synchronous = NORMAL")

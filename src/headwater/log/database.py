@@ -1,10 +1,10 @@
 """A database file: what SQLite's refusals mean.
 
 What it is: ``DatabaseFile`` says what a SQLite file is to its users; ``translated`` turns what SQLite raises into our
-errors, in its words.
+errors, in its words; ``immediate`` is a writing transaction.
 Invariants: a full disk, a damaged file, a held lock and missing permissions are told in one way for every SQLite file
 of a home. What is none of these (a mistake in SQL) goes through as it is.
-Not here: connections and transactions (``catalog.py``, ``views/serving_file.py``); other files (``files.py``).
+Not here: connections (``catalog.py``, ``views/serving_file.py``); other files (``files.py``).
 Read next: ``catalog.py``.
 """
 
@@ -19,6 +19,26 @@ from headwater.errors import CatalogBusy, DiskFull, HeadwaterError, ReadOnlyHome
 
 BUSY_TIMEOUT_S = 30.0
 DAMAGED = ("malformed", "not a database", "decode")  # said by errors that have no code
+
+
+@contextmanager
+def immediate(db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    """A transaction that has the right to write from its beginning: all of it or nothing.
+
+    >>> db = sqlite3.connect(":memory:", isolation_level=None)
+    >>> with immediate(db):
+    ...     _ = db.execute("CREATE TABLE t (x)")
+    >>> db.execute("SELECT count(*) FROM t").fetchone()
+    (0,)
+    """
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield db
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
 
 
 @dataclass(frozen=True)

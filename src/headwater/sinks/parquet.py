@@ -11,11 +11,9 @@ Read next: ``delta.py``, which leaves all that to Delta; ``docs/sinks.md``.
 
 from __future__ import annotations
 
-import json
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,9 +26,9 @@ import pyarrow.parquet as pq
 
 from headwater.errors import Corruption, InvalidDeclaration, OffsetOutOfRange, SinkRefused, Unavailable
 from headwater.log.files import translated
-from headwater.log.locks import FileLock
 from headwater.log.schema import WEIGHT
 from headwater.sinks.deliveries import Delivery, repeated
+from headwater.sinks.folders import SinkFolder, read_about
 from headwater.sinks.sink import Carried, Progress, Sink, Target, check_fence, is_next, reached
 from headwater.sinks.texts import key_text
 from headwater.views.netting import distinct, net
@@ -77,7 +75,7 @@ class Parquet(Sink):
 
     def files(self, tick: int | None = None) -> list[Path]:
         """The files that are the view at a tick, or at the last one: to be read by whatever reads Parquet."""
-        stored = stored_progress(Path(self.path))
+        stored = read_about(Path(self.path) / PROGRESS_FILE)
         if stored is None:
             raise Unavailable(f"there is no copy of a view in {os.fspath(self.path)} yet", hint="Run the app.")
         found = [each for each in stored["ticks"] if tick is None or each["tick"] <= tick]
@@ -98,14 +96,6 @@ class Parquet(Sink):
         return f"parquet:{os.fspath(self.path)}"
 
 
-def stored_progress(folder: Path) -> Any:
-    """What the folder's progress file says; None when there is none."""
-    try:
-        return json.loads((folder / PROGRESS_FILE).read_text())
-    except FileNotFoundError:
-        return None
-
-
 class ParquetTarget(Target):
     """The folder."""
 
@@ -115,6 +105,7 @@ class ParquetTarget(Target):
         self.partition_by = tuple(sink.partition_by)
         self.kept = sink.kept
         self._files = log.files
+        self._place = SinkFolder(self.folder, PROGRESS_FILE, log.files)
         for name in self.partition_by:
             if name not in carried.schema.names:
                 raise SinkRefused(
@@ -126,12 +117,12 @@ class ParquetTarget(Target):
 
     def progress(self) -> Progress | None:
         """See ``Target.progress``."""
-        stored = self._stored()
+        stored = self._place.stored(self.carried.identity)
         return None if stored is None else Progress(stored["tick"], stored["epoch"], stored["version"])
 
     def fill(self, rows: Iterable[pa.RecordBatch], tick: int, epoch: int) -> Progress:
         """See ``Target.fill``."""
-        with self._alone():
+        with self._place.alone():
             check_fence(self.progress(), self.carried, epoch, filling=True)
             files: Files = {}
             for batch in rows:
@@ -143,8 +134,8 @@ class ParquetTarget(Target):
 
     def apply(self, delivery: Delivery) -> Progress:
         """See ``Target.apply``."""
-        with self._alone():
-            stored, progress = self._stored(), self.progress()
+        with self._place.alone():
+            stored, progress = self._place.stored(self.carried.identity), self.progress()
             if stored is None or not is_next(progress, self.carried, delivery):
                 return reached(progress, self.carried)
             files: Files = dict(stored["ticks"][-1]["files"])
@@ -202,41 +193,13 @@ class ParquetTarget(Target):
 
     # Progress
 
-    def _stored(self) -> Any:
-        stored = stored_progress(self.folder)
-        if stored is not None and stored["sink"] != self.carried.identity:
-            raise SinkRefused(
-                f"the folder {self.folder} is that of sink {stored['sink']}", hint="Give each sink its own folder."
-            )
-        return stored
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        self._files.make_dir(self.folder, label="sink.make_directory")
-        lock = FileLock(self.folder / "_lock")
-        try:
-            with lock:
-                yield
-        finally:
-            lock.close()
-
     def _commit(self, tick: int, epoch: int, files: Files, before: Mapping[str, Any] | None) -> Progress:
         ticks = [*(before["ticks"] if before else []), {"tick": tick, "files": files}][-self.kept :]
         about = {
             "sink": self.carried.identity, "tick": tick, "epoch": epoch, "version": self.carried.version,
             "key": list(self.carried.key), "partition_by": list(self.partition_by), "ticks": ticks,
         }  # fmt: skip
-        path = self.folder / PROGRESS_FILE
-        temporary = path.with_suffix(".tmp")
-        fd = self._files.create(temporary, label="sink.create_progress")
-        try:
-            self._files.truncate(fd, 0, label="sink.empty_progress")
-            self._files.write(fd, [json.dumps(about, indent=1).encode()], label="sink.write_progress")
-            self._files.sync(fd, label="sink.sync_progress")
-        finally:
-            os.close(fd)
-        self._files.rename(temporary, path, label="sink.rename_progress")
-        self._files.sync_dir(self.folder, label="sink.sync_directory")
+        self._place.replace(about)
         self._prune({name for each in ticks for names in each["files"].values() for name in names})
         return Progress(tick, epoch, self.carried.version)
 

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headwater.errors import Corruption, InvalidQuery, SinkRefused, Unavailable
-from headwater.log.locks import FileLock
 from headwater.log.rows import to_rows
 from headwater.log.schema import WEIGHT
 from headwater.sinks.deliveries import Delivery, counted, deletes, row_names, upserts
+from headwater.sinks.folders import SinkFolder, read_about
 from headwater.sinks.sink import ROW_NAME, Carried, Progress, Sink, Target, check_fence, is_next, missing_extra, reached
 from headwater.sinks.texts import json_rows, key_texts, plain_text
 
@@ -75,7 +75,7 @@ class Search(Sink):
         Words are looked for in all text columns; ``title:word``, ``"two words"``, ``-word`` and ``AND`` work too.
         """
         _required()
-        about = current(Path(self.path))
+        about = read_about(Path(self.path) / CURRENT)
         if about is None:
             raise Unavailable(f"there is no index in {os.fspath(self.path)} yet", hint="Run the app that keeps it.")
         index = opened(Path(self.path), about)
@@ -100,14 +100,6 @@ def _required() -> None:
         raise missing_extra("tantivy", "search", "hw.sinks.Search") from error
 
 
-def current(folder: Path) -> Any:
-    """What says which index is the current one; None when there is none."""
-    try:
-        return json.loads((folder / CURRENT).read_text())
-    except FileNotFoundError:
-        return None
-
-
 def opened(folder: Path, about: Any) -> Any:
     """The index that it names."""
     import tantivy
@@ -125,6 +117,7 @@ class SearchTarget(Target):
         self.folder = Path(sink.path)
         self.sink = sink
         self._files = log.files
+        self._place = SinkFolder(self.folder, CURRENT, log.files)
         for name in (*sink.text, *sink.terms):
             if name not in carried.schema.names:
                 raise SinkRefused(
@@ -137,14 +130,14 @@ class SearchTarget(Target):
 
     def progress(self) -> Progress | None:
         """See ``Target.progress``."""
-        about = self._current()
+        about = self._place.stored(self.carried.identity)
         return None if about is None else self._progress(opened(self.folder, about))
 
     def fill(self, rows: Iterable[pa.RecordBatch], tick: int, epoch: int) -> Progress:
         """See ``Target.fill``."""
         import tantivy
 
-        with self._alone():
+        with self._place.alone():
             check_fence(self.progress(), self.carried, epoch, filling=True)
             name = f"index-{uuid.uuid4().hex[:12]}"
             self._files.make_dir(self.folder / name, label="sink.make_directory")
@@ -163,8 +156,8 @@ class SearchTarget(Target):
 
     def apply(self, delivery: Delivery) -> Progress:
         """See ``Target.apply``."""
-        with self._alone():
-            about = self._current()
+        with self._place.alone():
+            about = self._place.stored(self.carried.identity)
             index = None if about is None else opened(self.folder, about)
             progress = None if index is None else self._progress(index)
             if index is None or not is_next(progress, self.carried, delivery):
@@ -268,39 +261,12 @@ class SearchTarget(Target):
         writer.add_document(document)
         return Progress(tick, epoch, self.carried.version)
 
-    def _current(self) -> Any:
-        about = current(self.folder)
-        if about is not None and about["sink"] != self.carried.identity:
-            raise SinkRefused(
-                f"the index in {self.folder} is that of sink {about['sink']}", hint="Give each sink its own folder."
-            )
-        return about
-
     def _make_current(self, name: str) -> None:
         about = {"index": name, "sink": self.carried.identity, "text": list(self.sink.text)}
-        temporary = self.folder / f"{CURRENT}.tmp"
-        fd = self._files.create(temporary, label="sink.create_progress")
-        try:
-            self._files.truncate(fd, 0, label="sink.empty_progress")
-            self._files.write(fd, [json.dumps(about).encode()], label="sink.write_progress")
-            self._files.sync(fd, label="sink.sync_progress")
-        finally:
-            os.close(fd)
-        self._files.rename(temporary, self.folder / CURRENT, label="sink.rename_progress")
-        self._files.sync_dir(self.folder, label="sink.sync_directory")
+        self._place.replace(about)
         for left in self.folder.glob("index-*"):
             if left.name != name:
                 shutil.rmtree(left, ignore_errors=True)  # who reads it still has it open
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        self._files.make_dir(self.folder, label="sink.make_directory")
-        lock = FileLock(self.folder / "_lock")
-        try:
-            with lock:
-                yield
-        finally:
-            lock.close()
 
 
 @contextmanager

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.errors import Corruption, SinkRefused
-from headwater.log.database import BUSY_TIMEOUT_S, DatabaseFile
+from headwater.log.database import BUSY_TIMEOUT_S, DatabaseFile, immediate
 from headwater.log.ddl import spark_type
 from headwater.log.schema import WEIGHT
 from headwater.sinks.deliveries import Delivery, deletes, row_names, upserts
@@ -156,15 +156,8 @@ class SQLiteTarget(Target):
                     self.path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
                 )
                 self._connection.execute("PRAGMA journal_mode = WAL")  # the user's readers never wait
-            db = self._connection
-            db.execute("BEGIN IMMEDIATE")
-            try:
+            with immediate(self._connection) as db:
                 yield db
-                db.execute("COMMIT")
-            except BaseException:
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
-                raise
 
     def _progress(self, db: sqlite3.Connection, *, whole: bool = True) -> Progress | None:
         """How far the table is; with ``whole``, None also when somebody removed it or changed its columns."""

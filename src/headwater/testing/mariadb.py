@@ -1,10 +1,9 @@
 """A real MariaDB for tests and benchmarks: a process on loopback, in a directory that goes away.
 
-What it is: ``MariadbServer`` starts, stops, kills and restarts a server from Debian's package ``mariadb-server``.
-Invariants: it listens on a free port of loopback only; its binlog is as capture needs it; it is stopped by its process
-id when its ``with`` block ends.
-Not here: what is done with it.
-Read next: ``docs/mysql.md``.
+What it is: ``MariadbServer``, a server from Debian's package ``mariadb-server``.
+Invariants: it listens on a free port of loopback only; its binlog is as capture needs it.
+Not here: starting and stopping (``servers.py``).
+Read next: ``servers.py``, ``docs/mysql.md``.
 """
 
 from __future__ import annotations
@@ -12,17 +11,14 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
-import time
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from headwater.errors import Unavailable
+from headwater.testing.servers import LocalServer
 
-START_SECONDS_MAX = 60.0
 SETTINGS = {
     "bind-address": "127.0.0.1", "server-id": "1", "log-bin": "binlog", "binlog-format": "ROW",
     "binlog-row-metadata": "FULL", "innodb-flush-log-at-trx-commit": "2", "innodb-buffer-pool-size": "32M",
@@ -30,7 +26,7 @@ SETTINGS = {
 }  # fmt: skip
 
 
-class MariadbServer:
+class MariadbServer(LocalServer):
     """One server. ``dsn`` is how to reach it.
 
     >>> with MariadbServer() as server:
@@ -38,14 +34,12 @@ class MariadbServer:
     [(2,)]
     """
 
+    title = "MariaDB"
+    stops_by, crashes_by = signal.SIGTERM, signal.SIGKILL
+
     def __init__(self, **settings: str) -> None:
         self.settings = {**SETTINGS, **{name.replace("_", "-"): value for name, value in settings.items()}}
-        self.folder = Path(tempfile.mkdtemp(prefix="headwater-mariadb-"))
-        self.data = self.folder / "data"
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
-        self.process: subprocess.Popen[bytes] | None = None
+        super().__init__(Path(tempfile.mkdtemp(prefix="headwater-mariadb-")))
         done = subprocess.run(
             [_program("mariadb-install-db"), "--no-defaults", f"--datadir={self.data}", "--skip-test-db",
              "--auth-root-authentication-method=normal", *_as_root()],
@@ -59,37 +53,12 @@ class MariadbServer:
         """The address of a database of it."""
         return f"mysql://root@127.0.0.1:{self.port}/mysql"
 
-    def start(self) -> MariadbServer:
-        """Start it, and wait until it answers."""
+    def _command(self) -> list[str]:
         options = [f"--{name}={value}" for name, value in self.settings.items()]
-        command = [
+        return [
             _program("mariadbd"), "--no-defaults", f"--datadir={self.data}", f"--port={self.port}",
             f"--socket={self.folder / 'socket'}", f"--pid-file={self.folder / 'pid'}", *_as_root(), *options,
         ]  # fmt: skip
-        with (self.folder / "log").open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder)
-        deadline = time.monotonic() + START_SECONDS_MAX
-        while True:
-            try:
-                self.execute("SELECT 1")
-                return self
-            except Exception as error:
-                if self.process.poll() is not None or time.monotonic() > deadline:
-                    said = (self.folder / "log").read_text(errors="replace")[-500:]
-                    raise Unavailable("MariaDB did not start", detail=said) from error
-                time.sleep(0.02)
-
-    def stop(self, *, immediate: bool = False) -> None:
-        """Stop it; ``immediate``: as if it had crashed."""
-        if self.process is not None and self.process.poll() is None:
-            self.process.send_signal(signal.SIGKILL if immediate else signal.SIGTERM)
-            self.process.wait(60)
-        self.process = None
-
-    def restart(self, *, immediate: bool = False) -> None:
-        """Stop and start it."""
-        self.stop(immediate=immediate)
-        self.start()
 
     def connect(self, **options: Any) -> Any:
         """A connection of pymysql's, with autocommit."""
@@ -103,15 +72,6 @@ class MariadbServer:
         with self.connect() as connection, connection.cursor() as cursor:
             cursor.execute(sql, values)
             return list(cursor.fetchall())
-
-    def __enter__(self) -> MariadbServer:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop(immediate=True)
-        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def _as_root() -> list[str]:

