@@ -55,6 +55,17 @@ class CapturedTable:
     slot: str | None = None
 
 
+@dataclass(frozen=True)
+class Watched:
+    """What a database keeps for a capture; ``message`` says so when it is too much."""
+
+    capture: str
+    lag_bytes: int | None
+    active: bool
+    state: str
+    message: str | None
+
+
 class Capture:
     """The tables of one slot. ``run`` follows them until ``stop``."""
 
@@ -132,6 +143,7 @@ class Capture:
         for name, source in self.tables.items():
             if name not in known:
                 state.add_table(name, source, hold=max(position, self._confirmed()))
+        self.note_failure(None)
         if self._away_since is not None:
             logger.warning('capture "%s": the database is back', self.name)
             self._away_since = None
@@ -274,13 +286,23 @@ class Capture:
 
     # Care
 
-    def watch(self) -> None:
-        """Note an alert when the database keeps much of its log for us."""
-        lag = self.server.lag().bytes or 0
+    def watch(self) -> Watched:
+        """Note an alert when the database keeps much of its log for us. Also while nobody runs the capture."""
+        lag = self.server.lag()
         message = None
-        if lag > self.lag_bytes_alert:
-            message = f'the database keeps {lag:,} bytes of its log for capture "{self.name}"'
-        if alerts.note_capture_lag(self.markers.topic, self.name, message, {"lag_bytes": lag}):
+        if (lag.bytes or 0) > self.lag_bytes_alert:
+            message = f'slot "{self.name}" makes its database keep {lag.bytes:,} bytes of its log'
+            if not lag.active:
+                message += "; nobody reads it: run the app, or let go with `headwater capture drop`"
+        detail = {"slot": self.name, "lag_bytes": lag.bytes or 0, "active": lag.active}
+        if alerts.note_capture(self.markers.topic, "capture_lag", self.name, message, detail):
+            alerts.tell(self.log)
+        return Watched(self.name, lag.bytes, lag.active, lag.state, message)
+
+    def note_failure(self, error: BaseException | None) -> None:
+        """An alert while the capture has ended with an error, and nobody has started it anew."""
+        message = None if error is None else f'capture "{self.name}" ended: {error}'
+        if alerts.note_capture(self.markers.topic, "capture_failed", self.name, message, {}):
             alerts.tell(self.log)
 
     def restart(self) -> None:

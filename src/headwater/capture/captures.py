@@ -12,16 +12,17 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
 
 from headwater.capture.backfill import Progress
-from headwater.capture.capture import Capture, CapturedTable
+from headwater.capture.capture import LAG_BYTES_ALERT, Capture, CapturedTable, Watched
 from headwater.capture.follower import grown
 from headwater.capture.outbox import Outbox, Router
 from headwater.capture.source import Shape, Source
-from headwater.errors import DeclarationConflict, InvalidDeclaration, SourceUnavailable
+from headwater.errors import DeclarationConflict, HeadwaterError, InvalidDeclaration, SourceUnavailable
 from headwater.log.home import Log
 from headwater.log.schema import WEIGHT
 from headwater.log.tables import Table, declare_table
@@ -161,6 +162,17 @@ class Captures:
                 capture.close()
         return found
 
+    def watch(self, log: Log, *, lag_bytes_alert: int = LAG_BYTES_ALERT) -> list[Watched]:
+        """Look at what each database keeps for us, and note an alert where that is too much."""
+        found = []
+        for capture in self.made(log):
+            capture.lag_bytes_alert = lag_bytes_alert
+            try:
+                found.append(capture.watch())
+            finally:
+                capture.close()
+        return found
+
     def drop(self, log: Log) -> list[str]:
         """Leave nothing behind in the databases; the names of the slots that were dropped."""
         names = []
@@ -194,3 +206,5 @@ def _run(capture: Capture, until: str | None, timeout: float | None) -> None:
     except BaseException as error:
         logger.error('capture "%s" ended: %s', capture.name, error)
         capture.error = error
+        with suppress(HeadwaterError):  # a full disk, say, which the log has told already
+            capture.note_failure(error)

@@ -1,4 +1,4 @@
-"""``headwater capture``: run, ls, drop, export, restart.
+"""``headwater capture``: run, ls, watch, drop, export, restart.
 
 What it is: the verbs on the databases that an app's tables follow. They need the app's file, which knows the addresses.
 Invariants: progress goes to stderr; ``ls`` changes nothing and also answers while the database is away.
@@ -9,6 +9,7 @@ Read next: ``app_file.py``.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -19,7 +20,7 @@ import typer
 from headwater.cli.app_file import AppFileArgument, app_of
 from headwater.cli.options import JsonOption
 from headwater.cli.output import console, say, show_table, write_json
-from headwater.cli.quantities import show_bytes
+from headwater.cli.quantities import parse_duration_ms, parse_size, show_bytes
 from headwater.errors import InvalidDeclaration
 
 if TYPE_CHECKING:
@@ -66,8 +67,53 @@ def ls(file: AppFileArgument, as_json: JsonOption = False) -> None:
          f"{each['values_lost']:,}")
         for each in tables
     ]  # fmt: skip
-    columns = ["table", "source", "phase", ">backfilled", "position", "last commit", ">kept for us", "slot", ">nulled"]
+    columns = [
+        "table",
+        "source",
+        "phase",
+        ">backfilled",
+        "position",
+        "last commit",
+        ">kept for us",
+        "kept in",
+        ">nulled",
+    ]
     show_table(columns, rows)
+
+
+@app.command("watch")
+def watch(
+    file: AppFileArgument,
+    limit: Annotated[str, typer.Option("--limit", metavar="SIZE", help="What a database may keep for us.")] = "1GiB",
+    every: Annotated[
+        str | None, typer.Option("--every", metavar="DURATION", help="Look again and again, until Ctrl-C.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Alert when a database keeps much of its log for an app, also while the app is stopped. For cron.
+
+    A slot that nobody reads fills its database's disk. Beyond the limit the slot is named, an alert is written to the
+    topic [cyan]_alerts[/cyan], and the exit code is 1.
+
+    [cyan]headwater capture watch shop.py[/cyan]
+    [cyan]headwater capture watch shop.py --limit 10GiB --every 1m[/cyan]
+    """
+    limit_bytes = parse_size(limit)
+    pause = None if every is None else parse_duration_ms(every) / 1000
+    with _captured(file) as shop:
+        while True:
+            found = shop.captures.watch(shop.log, lag_bytes_alert=limit_bytes)
+            if as_json:
+                write_json([asdict(each) for each in found])
+            else:
+                for each in found:
+                    kept = "nothing" if each.lag_bytes is None else show_bytes(each.lag_bytes)
+                    say(f"alert: {each.message}" if each.message else f"{each.capture}: {kept} kept in {each.state}")
+            if pause is None:
+                break
+            time.sleep(pause)
+    if any(each.message for each in found):
+        raise typer.Exit(1)
 
 
 @app.command("drop")

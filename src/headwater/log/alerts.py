@@ -62,8 +62,8 @@ class Alert:
 
     ``kind``: "lag_at_risk" (retention will soon drop what the group has not read), "lag_lost" (it did), "corruption"
     (a segment is damaged), "stragglers" (too many rows come too late for a view), "capture_lag" (a captured database
-    keeps much of its log for us), or "sink" (one does not answer, or was refused; it belongs to no topic, so ``topic``
-    is that of the alerts).
+    keeps much of its log for us), "capture_failed" (a capture ended with an error), or "sink" (one does not answer, or
+    was refused; it belongs to no topic, so ``topic`` is that of the alerts).
 
     >>> alert = Alert(at_us=0, kind="lag_lost", topic="orders", group="billing", partition=0, message="…", detail={})
     >>> alert.to_dict()["at"]
@@ -236,18 +236,18 @@ def note_stragglers(topic: Topic, view: str, message: str | None, detail: dict[s
     return message is not None
 
 
-def note_capture_lag(topic: Topic, capture: str, message: str | None, detail: dict[str, Any]) -> bool:
-    """A database keeps much of its log for a capture (``message``), or does not any more; whether that is new."""
+def note_capture(topic: Topic, kind: str, capture: str, message: str | None, detail: dict[str, Any]) -> bool:
+    """A condition of a capture: "capture_lag" or "capture_failed" began (``message``), or ended; whether it is new."""
     catalog, row = topic.log.catalog, topic.row()
-    lasts = ("capture_lag", 0, capture) in _lasting(catalog.read, row.id, "capture_lag")
+    lasts = (kind, 0, capture) in _lasting(catalog.read, row.id, kind)
     if lasts == (message is not None):
         return False
     with catalog.write() as db:
         if message is not None:
-            condition = _Condition("capture_lag", 0, capture, message, {"capture": capture, **detail})
+            condition = _Condition(kind, 0, capture, message, {"capture": capture, **detail})
             _note(db, row.id, condition, topic.clock.now_us())
         else:
-            _resolve(db, row.id, "capture_lag", 0, capture)
+            _resolve(db, row.id, kind, 0, capture)
     return message is not None
 
 

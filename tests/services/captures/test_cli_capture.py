@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 import headwater as hw
 from headwater.cli.main import app as command_line
+from headwater.errors import CaptureLost
 
 on_postgres = pytest.mark.parametrize("server", ["postgres"], indirect=True)
 
@@ -71,4 +72,54 @@ def test_a_slot_that_keeps_much_is_an_alert_once(database: Any, app: hw.App) -> 
 
     told = [row for row in app.log.topic("_alerts").rows() if row["kind"] == "capture_lag"]
     assert len(told) == 1
-    assert "of its log for capture" in told[0]["message"]
+    assert f'slot "{watching.name}" makes its database keep' in told[0]["message"]
+
+
+@on_postgres
+def test_with_the_app_stopped_an_alert_names_the_growing_slot(database: Any, tmp_path: Path) -> None:
+    database.execute("CREATE TABLE users (id INT PRIMARY KEY)")
+    file = tmp_path / "shop.py"
+    file.write_text(APP.format(home=str(tmp_path / "home"), dsn=database.dsn))
+    (ran,) = call("capture", "run", str(file), "--once")
+    quiet = watch(file)
+    database.execute("INSERT INTO users SELECT * FROM generate_series(1, 20000)")  # nobody reads now
+
+    grown = watch(file)
+    again = watch(file)
+    for _ in range(2):  # a slot moves on when a checkpoint behind what was read is read too
+        call("capture", "run", str(file), "--once")
+        database.execute("CHECKPOINT")
+    call("capture", "run", str(file), "--once")
+    read = watch(file)
+
+    assert (quiet.exit_code, grown.exit_code, again.exit_code, read.exit_code) == (0, 1, 1, 0)
+    assert ran["capture"] in grown.stdout
+    assert "nobody reads it" in grown.stdout
+    with hw.App("shop", home=tmp_path / "home") as app:
+        told = [row for row in app.log.topic("_alerts").rows() if row["kind"] == "capture_lag"]
+    assert [json.loads(row["detail"])["slot"] for row in told] == [ran["capture"]]
+
+
+def watch(file: Path) -> Any:
+    return CliRunner().invoke(command_line, ["capture", "watch", str(file), "--limit", "1MB"])
+
+
+@on_postgres
+def test_a_capture_that_ended_is_an_alert_until_it_goes_on(database: Any, app: hw.App) -> None:
+    database.execute("CREATE TABLE users (id INT PRIMARY KEY)")
+    app.table("users", source=database.source("users"))
+    app.capture(until="caught up", timeout=60)
+    (capture,) = app.captures.made(app.log)
+    database.execute(f"SELECT pg_drop_replication_slot('{capture.name}')")
+
+    for _ in range(2):
+        with pytest.raises(CaptureLost):
+            app.capture(until="caught up", timeout=60)
+    capture.close()
+    told = [row for row in app.log.topic("_alerts").rows() if row["kind"] == "capture_failed"]
+    app.captures.restart(app.log)
+    app.capture(until="caught up", timeout=60)
+
+    assert len(told) == 1
+    assert capture.name in told[0]["message"]
+    assert not app.log.catalog.read("SELECT 1 FROM alerts WHERE kind = 'capture_failed'")
