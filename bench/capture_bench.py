@@ -16,7 +16,7 @@ from bench.capture.scale import Scale
 from bench.parts import run
 
 OUT = Path(__file__).parent / "out" / "capture.json"
-PARTS = {name: ("bench.capture.postgres_parts", name) for name in ("backfill", "stream", "latency", "kept")}
+PARTS = {name: ("bench.capture.postgres_parts", name) for name in ("backfill", "stream", "latency", "view", "kept")}
 
 
 def main() -> None:

@@ -61,6 +61,8 @@ def run_part(place: tuple[str, str], scale: Any, directory: Path | None) -> Line
     module, function = place
     measure: Callable[[Any, Path], Lines] = getattr(import_module(module), function)
     name = module.rpartition(".")[2]
+    if directory is not None:
+        directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f"headwater-bench-{name}-", dir=directory) as folder:
         return measure(scale, Path(folder))
 

@@ -1,7 +1,8 @@
 """PostgreSQL captured, beside what PostgreSQL's own programs do with the same rows.
 
-What it is: four measurements: a backfill beside ``COPY … TO STDOUT``, a stream beside ``pg_recvlogical`` writing to a
-file, the time from a commit to the log, and what the server keeps after many writes.
+What it is: five measurements: a backfill beside ``COPY … TO STDOUT``, a stream beside ``pg_recvlogical`` writing to a
+file, the time from a commit to the log, the time from a commit to a view beside that from an append, and what the
+server keeps after many writes.
 Invariants: a median of several runs; ours ends when the marker is durable, the peer when its file has the last change.
 Not here: sizes (``scale.py``).
 Read next: ``scale.py``.
@@ -13,12 +14,16 @@ import statistics
 import subprocess
 import threading
 import time
+from decimal import Decimal
 from pathlib import Path
 
 import headwater as hw
 from bench.capture.scale import Scale, make_orders
 from bench.views.scale import Lines
 from headwater.testing.postgres import PostgresServer, programs
+from headwater.views.serving import ServingStore
+
+WARM_UPS = 20
 
 
 def backfill(scale: Scale, folder: Path) -> Lines:
@@ -124,6 +129,45 @@ def latency(scale: Scale, folder: Path) -> Lines:
     lines.figure("commit to log, p99", sorted(taken)[int(len(taken) * 0.99)], "ms")
     lines.at_most("commit to log, p50", statistics.median(taken), 50)
     return lines
+
+
+def view(scale: Scale, folder: Path) -> Lines:
+    """Milliseconds from a commit's return to a view that shows it, beside an append to a table of our own."""
+    lines = Lines()
+    with PostgresServer() as server, hw.App("bench", home=folder / "home") as app:
+        make_orders(server, 1000)
+        app.table("orders", source=hw.capture.Postgres(server.dsn, table="orders"))
+        twin = app.table("twin", "id BIGINT, user_id BIGINT, amount DECIMAL(12,2), status STRING", key="id")
+        for table in ("orders", "twin"):
+            app.view(f"{table}_by_status", f"SELECT status, sum(amount) AS total FROM {table} GROUP BY status")
+        app.capture(until="caught up")
+        twin.upsert([{"id": n, "user_id": n, "amount": Decimal("1.50"), "status": "new"} for n in range(1, 1001)])
+        app.tick()
+        app.start()
+        committed, appended = [], []
+        with server.connect() as connection, ServingStore(folder / "home/views/bench/serving.sqlite") as store:
+            for number in range(WARM_UPS + scale.commits):
+                row = number % 1000 + 1
+                connection.execute(f"UPDATE orders SET status = 'x{number}' WHERE id = {row}")
+                committed.append(_until_shown(store, "orders_by_status", f"x{number}"))
+                began = time.perf_counter()
+                twin.upsert([{"id": row, "user_id": row, "amount": Decimal("1.50"), "status": f"x{number}"}])
+                appended.append(_until_shown(store, "twin_by_status", f"x{number}", began))
+        app.stop()
+    ours, tick = (statistics.median(taken[WARM_UPS:]) for taken in (committed, appended))
+    lines.figure("commit to view, p50", ours, "ms")
+    lines.figure("append to view, p50", tick, "ms")
+    lines.at_most("commit to view, beyond append to view", ours - tick, 100)
+    return lines
+
+
+def _until_shown(store: ServingStore, view: str, status: str, began: float | None = None) -> float:
+    began = time.perf_counter() if began is None else began
+    tick = store.tick
+    while not store.get(view, status):
+        assert store.wait(tick + 1, timeout=60)
+        tick = store.tick
+    return (time.perf_counter() - began) * 1000
 
 
 def kept(scale: Scale, folder: Path) -> Lines:

@@ -84,6 +84,7 @@ class Backfill:
             again = topic.end_offsets()[0]
             self.state.change_table(table.name, again_from=again or None)
             chunks = self.server.chunks(shape)
+            self.state.know_columns(table.name, [column.name for column in shape.columns])
             self.state.plan_chunks(table.name, chunks, shape.rows_estimated)
         writer = _Writer(self, topic, shape, table.name)
         missing = writer.missing()
@@ -156,12 +157,13 @@ class _Writer:
     def finish(self) -> None:
         """All chunks are there: what a repeated backfill did not find again is taken away."""
         table = self.state.tables()[self.name]
+        # The next sequence, which stays the same when this is done again after a crash.
+        last = table.appends + 1
         if table.again_from is not None:
-            # Under the next sequence, which stays the same when this is done again after a crash.
-            self._take_away(table.again_from, table.appends + 1)
+            self._take_away(table.again_from, last)
         self.topic.partition(0).sync()
         reach = max((each.reach or 0 for each in self.state.chunks(self.name)), default=0)
-        self.state.change_table(self.name, phase=CATCHING_UP, reach=reach, again_from=None)
+        self.state.change_table(self.name, phase=CATCHING_UP, reach=reach, again_from=None, appends=last)
 
     def _take_away(self, stop: int, sequence: int) -> None:
         if self.topic.row().is_bag:

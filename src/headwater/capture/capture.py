@@ -14,12 +14,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from headwater.capture.backfill import Backfill, Progress
-from headwater.capture.changes import Changes
+from headwater.capture.changes import Changes, has_new_values
 from headwater.capture.follower import Follower
 from headwater.capture.outbox import Router
 from headwater.capture.source import Server, Stream
@@ -143,6 +143,10 @@ class Capture:
         for name, source in self.tables.items():
             if name not in known:
                 state.add_table(name, source, hold=max(position, self._confirmed()))
+            elif known[name].phase != WAITING:
+                shape = server.describe(source)
+                if has_new_values(server, state, name, shape):
+                    self._refill([name])
         self.note_failure(None)
         if self._away_since is not None:
             logger.warning('capture "%s": the database is back', self.name)
@@ -150,6 +154,13 @@ class Capture:
         generation = state.fact("generation")
         assert generation is not None
         return generation
+
+    def _refill(self, names: Iterable[str]) -> None:
+        """Read tables anew beside the stream. Until that is done they are shown as they were."""
+        for name in names:
+            logger.warning('capture "%s": table "%s" is read anew, for its columns have changed', self.name, name)
+            hold = max(int(self.state.fact("base") or 0), self._confirmed())
+            self.state.change_table(name, phase=WAITING, hold=hold, reach=0)
 
     def _create(self, identity: str) -> int:
         position = self.server.create(sorted(self.tables.values()))
@@ -228,6 +239,9 @@ class Capture:
         try:
             while not self._over(deadline):
                 came = stream.read(IDLE_SECONDS)
+                if changes.to_refill:
+                    self._refill(changes.to_refill)
+                    return False
                 marked = changes.mark() if changes.waiting or self._arriving(changes) else False
                 now = time.monotonic()
                 if marked:

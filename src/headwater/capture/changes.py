@@ -15,7 +15,7 @@ import datetime as dt
 from collections.abc import Mapping
 
 from headwater.capture.follower import PART_BYTES, PART_ROWS, Follower, belongs
-from headwater.capture.source import Server
+from headwater.capture.source import Server, Shape
 from headwater.capture.state import FOLLOWING, CaptureState
 from headwater.log.captured import Markers
 from headwater.log.framing import CHUNKS_PER_SEQUENCE
@@ -50,6 +50,7 @@ class Changes:
         # topics hold is not the state of one moment, and there can be no marker.
         self._settled = max((each.last // CHUNKS_PER_SEQUENCE for each in followers.values()), default=-1)
         self._commit = 0  # where its commit record is
+        self.to_refill: set[str] = set()  # tables whose old rows have values that only a backfill can tell
         self.transactions = 0  # whole ones that wait to be appended
         self._moved = any(each.end() > self._ends.get(each.name, 0) for each in followers.values() if each.streams)
 
@@ -72,7 +73,7 @@ class Changes:
     def counts(self, follower: Follower, key: str) -> bool:
         """Whether a single row counts, by its first key column: the snapshot of its chunk has not seen it."""
         for chunk, snapshot in follower.chunks:
-            if self.server.in_chunk(chunk, key):
+            if self.server.in_chunk(follower.shape, chunk, key):
                 return not snapshot.saw(self._number)
         return True
 
@@ -83,6 +84,12 @@ class Changes:
                 self.mark()
             self._in_parts = True
             follower.append(size, self._place, part=True)
+
+    def reshape(self, follower: Follower, shape: Shape) -> None:
+        """A table has other columns from here on."""
+        follower.reshape(shape)
+        if has_new_values(self.server, self.state, follower.name, shape):
+            self.to_refill.add(follower.name)
 
     def empty(self, follower: Follower) -> None:
         """TRUNCATE of one table."""
@@ -166,3 +173,17 @@ class Changes:
             self.state.forget_chunks(follower.name)
             follower.chunks, follower.following = [], True
         return True
+
+
+def has_new_values(server: Server, state: CaptureState, name: str, shape: Shape) -> bool:
+    """Whether rows that a topic has got new values by a change of their table, which no stream tells.
+
+    That is so when a column came with a DEFAULT, and when one may have been renamed. Else the columns are remembered.
+    """
+    known, now = state.columns(name), [column.name for column in shape.columns]
+    new = [column for column in now if known is not None and column not in known]
+    if new and known is not None and (not known <= set(now) or server.filled(shape.table, new)):
+        return True
+    if known != set(now):
+        state.know_columns(name, now)
+    return False

@@ -148,7 +148,11 @@ class DebeziumServer:
         """Nothing: all rows are in the topic."""
         return Read(str(Prefix(self.base)), self.reach(), iter(()))
 
-    def in_chunk(self, chunk: Chunk, key: str) -> bool:  # noqa: ARG002
+    def filled(self, table: str, columns: Sequence[str]) -> bool:  # noqa: ARG002
+        """Messages have all that there is."""
+        return False
+
+    def in_chunk(self, shape: Shape, chunk: Chunk, key: str) -> bool:  # noqa: ARG002
         """Everything is in the one chunk."""
         return True
 

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 CHUNK_ROWS = 100_000
 CHUNKS_MAX = 10_000
+TEXT = {"char", "varchar"}
+TEXT_CHUNK_ROWS = 4 * CHUNK_ROWS  # each is a walk over the whole table
 FETCH_ROWS = 20_000
 CONNECT_SECONDS = 10
 LOCK_SECONDS = 10
@@ -258,10 +260,26 @@ class MySQLServer:
     # Backfill
 
     def chunks(self, shape: Shape) -> list[Chunk]:
-        """Ranges of the first key column when it is a whole number; else the table at once."""
+        """Ranges of the first key column when it is a whole number or a text; else the table at once."""
         kinds = {each.name: each.kind for each in self._described[shape.table]}
-        if not shape.key or kinds[shape.key[0]] not in WHOLE:
+        kind = kinds[shape.key[0]] if shape.key else None
+        if kind not in WHOLE and kind not in TEXT:
             return [Chunk(0, None, None)]
+        bounds = self._text_bounds(shape) if kind in TEXT else self._walked_bounds(shape)
+        edges = [None, *bounds, None]
+        return [Chunk(number, edges[number], edges[number + 1]) for number in range(len(edges) - 1)]
+
+    def _text_bounds(self, shape: Shape) -> list[str]:
+        """Bounds from the whole table, sorted by the bytes of the key."""
+        key, rows = _by_bytes(shape.key[0]), TEXT_CHUNK_ROWS
+        found = self.ask(
+            f"SELECT CONVERT(k USING utf8mb4) FROM (SELECT {key} AS k, row_number() OVER (ORDER BY {key}) AS n"
+            f" FROM {_table(shape.table)}) t WHERE n MOD {rows} = 0 GROUP BY k ORDER BY k"
+        )
+        return [row[0] for row in found]
+
+    def _walked_bounds(self, shape: Shape) -> list[str]:
+        """Bounds from a walk along the index of the key."""
         column, table = quoted(shape.key[0]), _table(shape.table)
         bounds: list[int] = []
         while len(bounds) < CHUNKS_MAX:
@@ -270,15 +288,23 @@ class MySQLServer:
             if not found:
                 break
             bounds.append(int(found[0][0]))
-        edges = [None, *map(str, bounds), None]
-        return [Chunk(number, edges[number], edges[number + 1]) for number in range(len(edges) - 1)]
+        return list(map(str, bounds))
 
-    def in_chunk(self, chunk: Chunk, key: str) -> bool:
+    def in_chunk(self, shape: Shape, chunk: Chunk, key: str) -> bool:
         """Whether a key is in the range of a chunk."""
-        if chunk.low is None and chunk.high is None:
-            return True
-        place = int(key)
-        return (chunk.low is None or place > int(chunk.low)) and (chunk.high is None or place <= int(chunk.high))
+        ordered: Callable[[str], Any] = str if _has_text_key(shape) else int
+        return (chunk.low is None or ordered(key) > ordered(chunk.low)) and (
+            chunk.high is None or ordered(key) <= ordered(chunk.high)
+        )
+
+    def filled(self, table: str, columns: Sequence[str]) -> bool:
+        """Whether one of these columns has a default, be it the one that NOT NULL brings."""
+        database, _, name = table.partition(".")
+        found = self.ask(
+            "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s"
+            " AND (is_nullable = 'NO' OR coalesce(column_default, 'NULL') <> 'NULL')", (database, name),
+        )  # fmt: skip
+        return any(row[0] in columns for row in found)
 
     def read(self, shape: Shape, chunk: Chunk) -> Read:
         """Read one chunk at a snapshot of its own."""
@@ -308,10 +334,11 @@ class MySQLServer:
         pymysql = mysql_errors.driver()
         columns = ", ".join(selected(each) for each in self._described[shape.table] if not each.generated)
         limits = []
-        if chunk.low is not None:
-            limits.append(f"{quoted(shape.key[0])} > {int(chunk.low)}")
-        if chunk.high is not None:
-            limits.append(f"{quoted(shape.key[0])} <= {int(chunk.high)}")
+        for sign, bound in ((">", chunk.low), ("<=", chunk.high)):
+            if bound is not None and _has_text_key(shape):
+                limits.append(f"{_by_bytes(shape.key[0])} {sign} X'{bound.encode().hex()}'")
+            elif bound is not None:
+                limits.append(f"{quoted(shape.key[0])} {sign} {int(bound)}")
         where = f" WHERE {' AND '.join(limits)}" if limits else ""
         try:
             with reader.cursor() as cursor:
@@ -361,3 +388,12 @@ def _encoding(charset: str) -> str:
     wide = {"ucs2": "utf-16-be", "utf16": "utf-16-be", "utf16le": "utf-16-le", "utf32": "utf-32-be"}
     found = wide.get(charset)
     return found or charset_by_name(charset).encoding or "utf-8"
+
+
+def _has_text_key(shape: Shape) -> bool:
+    return any(pa.types.is_string(each.arrow) for each in shape.columns if each.name == shape.key[0])
+
+
+def _by_bytes(column: str) -> str:
+    """A text as its bytes in UTF-8, which sort as its characters do."""
+    return f"CAST(CONVERT({quoted(column)} USING utf8mb4) AS BINARY)"

@@ -327,7 +327,7 @@ class MySQLStream:
                 columns.append(Column(field.name, arrow, to_arrow))
         key = tuple(str(described.fields[place].name) for place in described.key)
         shape = Shape(source, tuple(columns), key, follower.shape.rows_estimated)
-        follower.reshape(shape)
+        self.changes.reshape(follower, shape)
         return _Table(follower, Layout(readers, kept), kinds)
 
     def _rows(self, kind: int, packet: memoryview, at: int, end: int) -> None:

@@ -44,6 +44,10 @@ SESSION = {
 # Types whose order is the same here and there: whole numbers, and what sorts as its text does.
 WHOLE = {20, 21, 23, 26}
 AS_TEXT = {2950, 1082}
+# And texts, when they are compared by their bytes; in these encodings that is the order of their characters.
+TEXT = {25, 1043}
+ENCODINGS = {"UTF8", "LATIN1", "SQL_ASCII"}
+TEXT_CHUNK_ROWS = 4 * CHUNK_ROWS  # each is a walk over the whole table, unless its index is in this order
 BLANK_PADDED = 1042
 # Types that the driver reads exactly as to_arrow reads their texts. Dates and times have infinities.
 PLAIN = {16, 20, 21, 23, 700, 701}
@@ -295,9 +299,12 @@ class PostgresServer:
         schema, _, name = shape.table.partition(".")
         column = shape.key[0] if shape.key else None
         kinds = {row[0]: self._resolved(row[1], row[2])[0] for row in self.ask(COLUMNS, (schema, name))}
-        if column is None or kinds[column] not in WHOLE | AS_TEXT:
+        if column is not None and kinds[column] in TEXT and self.ask("SHOW server_encoding")[0][0] in ENCODINGS:
+            bounds = self._text_bounds(shape, column)
+        elif column is None or kinds[column] not in WHOLE | AS_TEXT:
             return [Chunk(0, None, None)]
-        bounds = self._known_bounds(shape, column) or self._walked_bounds(shape, column, _type_name(kinds[column]))
+        else:
+            bounds = self._known_bounds(shape, column) or self._walked_bounds(shape, column, _type_name(kinds[column]))
         edges = [None, *bounds, None]
         return [Chunk(number, edges[number], edges[number + 1]) for number in range(len(edges) - 1)]
 
@@ -330,12 +337,33 @@ class PostgresServer:
             bounds.append(found[0][0])
         return bounds
 
-    def in_chunk(self, chunk: Chunk, key: str) -> bool:
-        """Whether a key is in the range of a chunk."""
-        place = _ordered(key)
-        return (chunk.low is None or place > _ordered(chunk.low)) and (
-            chunk.high is None or place <= _ordered(chunk.high)
+    def _text_bounds(self, shape: Shape, column: str) -> list[str]:
+        """Bounds from the whole table, sorted by the bytes of the key."""
+        key = f'{_name(column)}::text COLLATE "C"'
+        found = self.ask(
+            f"SELECT k FROM (SELECT {key} AS k, row_number() OVER (ORDER BY {key}) AS n FROM {_quoted(shape.table)}) t"
+            f" WHERE mod(n, {TEXT_CHUNK_ROWS}) = 0 GROUP BY k ORDER BY k"
         )
+        return [row[0] for row in found]
+
+    def in_chunk(self, shape: Shape, chunk: Chunk, key: str) -> bool:
+        """Whether a key is in the range of a chunk."""
+        whole = any(pa.types.is_integer(each.arrow) for each in shape.columns if each.name == shape.key[0])
+        ordered: Callable[[str], Any] = int if whole else str
+        return (chunk.low is None or ordered(key) > ordered(chunk.low)) and (
+            chunk.high is None or ordered(key) <= ordered(chunk.high)
+        )
+
+    def filled(self, table: str, columns: Sequence[str]) -> bool:
+        """Whether one of these columns has a default, or had one when it was added."""
+        schema, _, name = table.partition(".")
+        found = self.ask(
+            "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+            " JOIN pg_attribute a ON a.attrelid = c.oid WHERE n.nspname = %s AND c.relname = %s"
+            " AND a.attname = ANY (%s) AND (a.atthasmissing OR a.atthasdef OR a.attidentity <> '')",
+            (schema, name, list(columns)),
+        )
+        return bool(found)
 
     def read(self, shape: Shape, chunk: Chunk) -> Read:
         """Read one chunk at a snapshot of its own."""
@@ -359,10 +387,12 @@ class PostgresServer:
     def _batches(self, cursor: Any, shape: Shape, chunk: Chunk) -> Iterator[Texts]:
         wanted = ", ".join(_read_as(column) for column in shape.columns)
         limits = []
-        if chunk.low is not None:
-            limits.append(f"{_name(shape.key[0])} > '{chunk.low}'")
-        if chunk.high is not None:
-            limits.append(f"{_name(shape.key[0])} <= '{chunk.high}'")
+        for sign, bound in ((">", chunk.low), ("<=", chunk.high)):
+            if bound is not None:
+                key = next(each for each in shape.columns if each.name == shape.key[0])
+                by_bytes = '::text COLLATE "C"' if key.weight == 1 else ""
+                text = bound.replace("'", "''")
+                limits.append(f"{_name(key.name)}{by_bytes} {sign} '{text}'")
         where = f" WHERE {' AND '.join(limits)}" if limits else ""
         self._told(cursor.execute, f"SELECT {wanted} FROM {_quoted(shape.table)}{where}")
         reader = cursor.fetch_record_batch()
@@ -408,11 +438,6 @@ def _read_as(column: Column) -> str:
         return name
     # A cast to text is what the stream sends, but for this type, which loses its blanks by it.
     return f"CASE WHEN {name} IS NOT NULL THEN concat({name}) END" if column.padded else f"{name}::text"
-
-
-def _ordered(text: str) -> tuple[int, str]:
-    """A key as something that sorts as it does in the database. All keys of one table are of one kind."""
-    return (int(text), "") if text.lstrip("-").isdigit() else (0, text)
 
 
 def _name(name: str) -> str:

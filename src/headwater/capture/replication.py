@@ -236,7 +236,7 @@ class PostgresStream:
         if follower is None or not follower.streams:
             return
         shape = self.server.shape_of(relation, follower.shape)
-        follower.reshape(shape)
+        self.changes.reshape(follower, shape)
         follower.segments.append((follower.shape, _rows(follower.shape)))
 
     def _cut(self) -> None:

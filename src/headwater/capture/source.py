@@ -173,7 +173,10 @@ class Server(Protocol):
     def place(self, position: int) -> int:
         """A position as a number for sequences: see ``position.py``."""
 
-    def in_chunk(self, chunk: Chunk, key: str) -> bool:
+    def filled(self, table: str, columns: Sequence[str]) -> bool:
+        """Whether rows that were there before these columns were added may have values in them: a DEFAULT, say."""
+
+    def in_chunk(self, shape: Shape, chunk: Chunk, key: str) -> bool:
         """Whether a row belongs to this chunk, by the text of its first key column."""
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ Read next: ``backfill.py``.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import threading
 from collections.abc import Iterable, Mapping
@@ -135,7 +136,19 @@ class CaptureState:
 
     def remove_table(self, name: str) -> None:
         """Forget a table."""
-        self._do(*((f"DELETE FROM {table} WHERE name = ?", (name,)) for table in ("tables", "chunks", "large")))
+        self._do(
+            *((f"DELETE FROM {table} WHERE name = ?", (name,)) for table in ("tables", "chunks", "large")),
+            ("DELETE FROM facts WHERE name = ?", (f"columns {name}",)),
+        )
+
+    def columns(self, name: str) -> set[str] | None:
+        """The columns that the table's rows were last known with."""
+        known = self.fact(f"columns {name}")
+        return None if known is None else set(json.loads(known))
+
+    def know_columns(self, name: str, columns: Iterable[str]) -> None:
+        """Remember them."""
+        self.remember(**{f"columns {name}": json.dumps(list(columns))})
 
     # Chunks
 

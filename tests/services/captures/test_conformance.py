@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 import headwater as hw
+from headwater.capture import mysql, postgres
 from tests.services.captures.contents import every_marker, markers_of, records, same, shown, state
 
 
@@ -128,6 +129,104 @@ def test_an_added_column_is_added_here_too(database: Any, app: hw.App) -> None:
     follow(app)
 
     same(shown(users.topic), database.rows("users"))
+
+
+def test_a_column_that_came_with_a_default_has_it_in_old_rows_too(database: Any, app: hw.App) -> None:
+    database.execute(
+        "CREATE TABLE users (id INT PRIMARY KEY, name VARCHAR(20))", "CREATE TABLE other (id INT PRIMARY KEY)"
+    )
+    database.execute("INSERT INTO users VALUES (1, 'ann'), (2, 'bob'), (3, 'cat')")
+    users, other = (app.table(name, source=database.source(name)) for name in ("users", "other"))
+    follow(app)
+
+    database.execute("ALTER TABLE users ADD COLUMN points INT NOT NULL DEFAULT 7")
+    database.execute(
+        "INSERT INTO other VALUES (1)", "UPDATE users SET points = 8 WHERE id = 2", "DELETE FROM users WHERE id = 3"
+    )
+    follow(app)
+    while_running = shown(users.topic)
+    database.execute("ALTER TABLE users ADD COLUMN level INT DEFAULT 1")  # nobody reads now, and no row changes
+    follow(app)
+
+    same(while_running, [{"id": 1, "name": "ann", "points": 7}, {"id": 2, "name": "bob", "points": 8}])
+    same(shown(users.topic), database.rows("users"))
+    same(shown(other.topic), database.rows("other"))
+    assert {row["level"] for row in shown(users.topic)} == {1}
+
+
+def test_a_renamed_column_has_its_values_under_the_new_name(database: Any, app: hw.App) -> None:
+    database.execute("CREATE TABLE users (id INT PRIMARY KEY, name VARCHAR(20))")
+    database.execute("INSERT INTO users VALUES (1, 'ann'), (2, 'bob')")
+    users = app.table("users", source=database.source("users"))
+    follow(app)
+
+    database.execute("ALTER TABLE users RENAME COLUMN name TO called")
+    database.execute("UPDATE users SET called = 'bo' WHERE id = 2")
+    follow(app)
+
+    same(shown(users.topic), [{**row, "name": None} for row in database.rows("users")])
+
+
+def test_a_column_without_a_default_needs_no_reading(database: Any, app: hw.App) -> None:
+    database.execute("CREATE TABLE users (id INT PRIMARY KEY)", "INSERT INTO users VALUES (1), (2)")
+    users = app.table("users", source=database.source("users"))
+    follow(app)
+
+    database.execute("ALTER TABLE users ADD COLUMN points INT")
+    database.execute("UPDATE users SET points = 8 WHERE id = 2")
+    follow(app)
+
+    assert users.topic.end_offsets() == {0: 3}
+    same(shown(users.topic), database.rows("users"))
+
+
+TEXT_KEYS = [
+    "",
+    "1",
+    "10",
+    "9",
+    "A",
+    "Z",
+    "a",
+    "b'c",
+    'b"d',
+    "ä",
+    "é",
+    "ß",
+    "z",
+    "\u4e2d",
+    "\U0001f600",
+    "é2",
+    "-5",
+    "a b",
+    "a  x",
+    "0",
+]
+
+
+def test_a_text_key_is_read_in_chunks_by_its_bytes(database: Any, app: hw.App, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (postgres, mysql):
+        monkeypatch.setattr(module, "TEXT_CHUNK_ROWS", 3)
+    binary = " COLLATE utf8mb4_bin" if database.kind != "postgres" else ""
+    database.execute(f"CREATE TABLE t (id VARCHAR(20){binary} PRIMARY KEY, n INT)")
+    for number, key in enumerate(TEXT_KEYS):
+        quoted = key.replace("'", "''")
+        database.execute(f"INSERT INTO t VALUES ('{quoted}', {number})")
+    table = app.table("t", source=database.source("t"))
+    told: list[int] = []
+
+    app.capture(until="caught up", timeout=60, on_progress=lambda progress: told.append(progress.rows_done))
+    database.execute("UPDATE t SET n = n + 100")
+    follow(app)
+
+    assert len(told) == len(TEXT_KEYS) // 3 + 1
+    same(shown(table.topic), database.rows("t"))
+    (capture,) = app.captures.made(app.log)
+    shape = capture.server.describe(database.source("t").table)
+    chunks = capture.server.chunks(shape)
+    for key in TEXT_KEYS:
+        assert sum(capture.server.in_chunk(shape, chunk, key) for chunk in chunks) == 1
+    capture.close()
 
 
 def test_a_dropped_column_is_null_from_then_on(database: Any, app: hw.App) -> None:
