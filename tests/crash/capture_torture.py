@@ -22,7 +22,7 @@ from headwater.log.captured import Markers
 from headwater.log.topic import Topic
 from tests.crash.captured_databases import DATABASES
 
-TABLES = ("accounts", "entries", "notes", "lines")
+TABLES = ("accounts", "entries", "notes", "lines", "labels")
 MONEY = ("accounts", "entries")
 KEYS = 900  # each writer's own
 WRITERS = 2
@@ -42,10 +42,12 @@ def prepare(kind: str, dsn: str) -> None:
             connection.execute(f"INSERT INTO {name} SELECT {words.number}, 0, 0 FROM {numbers}")
         connection.execute("CREATE TABLE notes (id INT PRIMARY KEY, body TEXT, likes INT, change BIGINT)")
         connection.execute("CREATE TABLE lines (line TEXT, n INT)")
+        connection.execute("CREATE TABLE labels (id VARCHAR(20) PRIMARY KEY, n INT)")
         if words.after_create:
             connection.execute(words.after_create)
         numbers = words.numbers.format(count=200)
         connection.execute(f"INSERT INTO lines SELECT {words.text}, {words.number} % 3 FROM {numbers}")
+        connection.execute(f"INSERT INTO labels SELECT CAST({words.number} AS CHAR(20)), 0 FROM {numbers}")
         connection.commit()
 
 
@@ -122,8 +124,10 @@ class Writer(threading.Thread):
             self.transfer(connection, made)
         elif kind < 8:
             self.note(connection, made)
-        else:
+        elif kind < 9:
             self.line(connection)
+        else:
+            self.label(connection)
 
     def transfer(self, connection: Any, made: list[tuple[str, int, int]]) -> None:
         """Money from a row of one table to a row of the other; what there was of both is carried along."""
@@ -178,6 +182,14 @@ class Writer(threading.Thread):
             connection.execute("UPDATE lines SET n = (n + 1) %% 3 WHERE line = %s", (text,))
         else:
             connection.execute("DELETE FROM lines WHERE line = %s", (text,))
+
+    def label(self, connection: Any) -> None:
+        """A table with a text for its key, which is emptied at times and gets columns that have a default."""
+        key = self.chance.choice(("{}", "k{}", "é{}")).format(self.own(30))
+        if self.chance.random() < 0.7:
+            connection.execute(self.words.upsert("labels", "id, n", {"n": "{old} + 1"}), (key, 0))
+        else:
+            connection.execute("DELETE FROM labels WHERE id = %s", (key,))
 
     def stop(self) -> None:
         self.stopping.set()

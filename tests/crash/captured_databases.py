@@ -8,6 +8,7 @@ Read next: ``capture_torture.py``.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import Any
 
@@ -21,6 +22,7 @@ from headwater.testing.mariadb import MariadbServer
 from headwater.testing.postgres import PostgresServer
 
 CHUNK_ROWS = 150
+TEXT_CHUNK_ROWS = 50
 RESERVED = re.compile(r"\b(change|lines)\b")  # words of MariaDB's own
 
 
@@ -42,7 +44,7 @@ class Postgresql:
 
     @staticmethod
     def source(dsn: str, table: str) -> Any:
-        postgres.CHUNK_ROWS = CHUNK_ROWS
+        postgres.CHUNK_ROWS, postgres.TEXT_CHUNK_ROWS = CHUNK_ROWS, TEXT_CHUNK_ROWS
         return hw.capture.Postgres(dsn, table=table, slot="torture")
 
     @staticmethod
@@ -62,12 +64,12 @@ class Postgresql:
         server.execute(Postgresql.cut)
 
     @staticmethod
-    def add_column(server: Any, number: int) -> None:
+    def change(server: Any, statement: str) -> None:
         for _ in range(200):
             try:
-                server.execute(f"SET lock_timeout = '2s'; ALTER TABLE accounts ADD COLUMN extra{number} INT")
+                server.execute(f"SET lock_timeout = '2s'; {statement}")
                 return
-            except (psycopg.errors.LockNotAvailable, psycopg.OperationalError):
+            except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected, psycopg.OperationalError):
                 continue
 
 
@@ -122,7 +124,7 @@ class Mariadb:
 
     @classmethod
     def source(cls, dsn: str, table: str) -> Any:
-        mysql.CHUNK_ROWS = CHUNK_ROWS
+        mysql.CHUNK_ROWS, mysql.TEXT_CHUNK_ROWS = CHUNK_ROWS, TEXT_CHUNK_ROWS
         return hw.capture.MySQL(dsn, table=table, name="torture", positions=cls.positions)
 
     @staticmethod
@@ -144,14 +146,15 @@ class Mariadb:
     @staticmethod
     def cut_stream(server: Any) -> None:
         for (number,) in server.execute("SELECT id FROM information_schema.processlist WHERE command = 'Binlog Dump'"):
-            server.execute(f"KILL {number}")
+            with contextlib.suppress(pymysql.err.OperationalError):  # it has gone by itself
+                server.execute(f"KILL {number}")
 
     @staticmethod
-    def add_column(server: Any, number: int) -> None:
+    def change(server: Any, statement: str) -> None:
         for _ in range(200):
             try:
-                server.execute(f"SET STATEMENT lock_wait_timeout = 2 FOR"
-                               f" ALTER TABLE mysql.accounts ADD COLUMN extra{number} INT")  # fmt: skip
+                with server.connect(database="mysql") as connection, connection.cursor() as cursor:
+                    cursor.execute("SET STATEMENT lock_wait_timeout = 2 FOR " + RESERVED.sub(r"`\1`", statement))
                 return
             except pymysql.err.OperationalError:
                 continue

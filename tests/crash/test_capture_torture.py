@@ -1,7 +1,8 @@
 """A capture is killed, cut off and left without its database, again and again; nothing is lost, doubled or torn.
 
 What it is: writers write; the capture's process gets ``kill -9`` at random moments, also during its backfill; the
-server is restarted, with and without warning; connections are cut; columns come.
+server is restarted, with and without warning; connections are cut; columns come, with and without a default; a table is
+emptied.
 Invariants: the seed is printed, and the same seed does the same. ``make torture-capture`` does it for longer.
 Not here: what is written and judged (``capture_torture.py``).
 Read next: ``capture_torture.py``.
@@ -69,8 +70,8 @@ def test_nothing_is_lost_doubled_or_torn_by_kills(kind: str, tmp_path: Path) -> 
         for writer in writers:
             writer.start()
         runner = Runner(kind, tmp_path / "home", server.dsn)
-        counts = {"kill": 0, "cut": 0, "restart": 0, "crash": 0, "column": 0}
-        columns = 0
+        counts = {"kill": 0, "cut": 0, "restart": 0, "crash": 0, "column": 0, "default": 0, "empty": 0}
+        columns = defaults = 0
         while counts["kill"] < kills:
             runner.ready()
             if counts["kill"] < EARLY_KILLS:  # into the backfill
@@ -78,14 +79,20 @@ def test_nothing_is_lost_doubled_or_torn_by_kills(kind: str, tmp_path: Path) -> 
             else:
                 _marked(tmp_path / "home")
                 time.sleep(chance.uniform(0, 0.3))
-            fault = chance.choice(("kill", "kill", "cut", "restart", "crash", "column"))
+            fault = chance.choice(("kill", "kill", "cut", "restart", "crash", "column", "default", "empty"))
             if fault == "cut":
                 words.cut_stream(server)
             elif fault in ("restart", "crash"):
                 server.restart(immediate=fault == "crash")
             elif fault == "column" and columns < 3:
                 columns += 1
-                words.add_column(server, columns)
+                words.change(server, f"ALTER TABLE accounts ADD COLUMN extra{columns} INT")
+            elif fault == "default" and defaults < 3:  # all rows have it at once, and no stream says so
+                defaults += 1
+                for table in ("labels", "lines"):
+                    words.change(server, f"ALTER TABLE {table} ADD COLUMN extra{defaults} INT NOT NULL DEFAULT 7")
+            elif fault == "empty":
+                words.change(server, "TRUNCATE TABLE labels")
             counts[fault] += fault != "kill"
             if fault != "kill":
                 time.sleep(chance.uniform(0.05, 0.5))

@@ -13,6 +13,10 @@ from typing import Any
 from headwater.errors import CaptureLost, HeadwaterError, MissingExtra, SourceRefused, SourceUnavailable
 from headwater.log.declare import suggestion
 
+# A connection that is refused has no code, only words.
+NOT_LET_IN = ("authentication failed", "no password supplied", "no pg_hba.conf entry", "is not permitted to log in",
+              "role \"")  # fmt: skip
+
 
 def driver() -> Any:
     """psycopg, imported when it is first needed."""
@@ -44,7 +48,7 @@ def told(error: Exception, name: str) -> HeadwaterError:
     """One of our errors for one of psycopg's."""
     state = getattr(error, "sqlstate", None) or ""
     message = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    if "password authentication failed" in message or state.startswith("28"):
+    if state.startswith("28") or any(sign in message for sign in NOT_LET_IN):
         return SourceRefused(
             "the database does not let this user in", detail=message, hint="Correct user and password in the dsn."
         )
@@ -54,8 +58,9 @@ def told(error: Exception, name: str) -> HeadwaterError:
         return SourceRefused(
             "the database's user lacks a right",
             detail=message,
-            hint="It needs REPLICATION, SELECT on the tables, and to own them (or be superuser) for the publication: "
-            "ALTER ROLE … REPLICATION; GRANT SELECT ON … TO …;",
+            hint="It needs REPLICATION, SELECT on the tables, and for the publication CREATE on the database and to be "
+            "the tables' owner (or superuser): ALTER ROLE … REPLICATION; GRANT SELECT ON … TO …; "
+            "GRANT CREATE ON DATABASE … TO …;",
         )
     if state == "53400" or "all replication slots are in use" in message:
         return SourceRefused(

@@ -280,6 +280,67 @@ def test_a_slot_that_somebody_removed_is_an_error_with_the_way_out(database: Pos
     same(shown(table.topic), database.rows("t"))
 
 
+def test_a_slot_that_the_server_gave_up_is_an_error_with_the_way_out(tmp_path: Any) -> None:
+    with PostgresServer(max_slot_wal_keep_size="1MB") as server, hw.App("shop", home=tmp_path / "home") as app:
+        server.execute("CREATE TABLE t (id int PRIMARY KEY, x text)")
+        table = app.table("t", source=hw.capture.Postgres(server.dsn, table="t", slot="mine"))
+        follow(app)
+        for number in range(3):  # three segments of the log, and nobody reads them
+            server.execute(f"INSERT INTO t VALUES ({number}, 'x')")
+            server.execute("SELECT pg_switch_wal()")
+        server.execute("CHECKPOINT")
+
+        with pytest.raises(hw.errors.CaptureLost) as caught:
+            follow(app)
+        app.captures.restart(app.log)
+        follow(app)
+
+        assert 'the replication slot "mine" was invalidated' in caught.value.message
+        assert "headwater capture restart" in (caught.value.hint or "")
+        assert len(shown(table.topic)) == 3
+
+
+def test_a_server_without_a_free_slot_is_told_so(app: hw.App) -> None:
+    with PostgresServer(max_replication_slots="1") as server:
+        server.execute("CREATE TABLE t (id int PRIMARY KEY)")
+        server.execute("SELECT pg_create_logical_replication_slot('theirs', 'pgoutput')")
+        app.table("t", source=hw.capture.Postgres(server.dsn, table="t"))
+
+        with pytest.raises(hw.errors.SourceRefused, match="all replication slots of the database are in use") as caught:
+            follow(app)
+
+    assert "max_replication_slots" in (caught.value.hint or "")
+
+
+def test_a_wrong_password_and_a_wrong_database_are_told_and_not_tried_again(
+    database: PostgresDatabase, app: hw.App
+) -> None:
+    database.execute("CREATE TABLE t (id int PRIMARY KEY)")
+
+    with pytest.raises(hw.errors.SourceRefused, match="does not let this user in"):
+        app.table("t", source=hw.capture.Postgres(database.dsn.replace("postgres@", "nobody_here@"), table="t"))
+    with pytest.raises(hw.errors.SourceRefused, match="there is no such database"):
+        app.table("t", source=hw.capture.Postgres(database.dsn.replace(database.name, "nothere"), table="t"))
+
+
+def test_a_user_with_just_the_rights_that_the_docs_name_can_capture(database: PostgresDatabase, app: hw.App) -> None:
+    database.execute(
+        "DROP ROLE IF EXISTS modest", "CREATE ROLE modest LOGIN REPLICATION", "CREATE TABLE t (id int PRIMARY KEY)",
+        "ALTER TABLE t OWNER TO modest", f"GRANT CREATE ON DATABASE {database.name} TO modest",
+        "INSERT INTO t VALUES (1)",
+    )  # fmt: skip
+    table = app.table("t", source=hw.capture.Postgres(database.dsn.replace("postgres@", "modest@"), table="t"))
+
+    follow(app)
+    database.execute("INSERT INTO t VALUES (2)")
+    follow(app)
+
+    same(shown(table.topic), database.rows("t"))
+    app.captures.drop(app.log)
+    assert database.left_behind() == 0
+    database.execute("DROP OWNED BY modest", "DROP ROLE modest")
+
+
 def test_a_slot_of_another_home_is_left_alone(database: PostgresDatabase, app: hw.App) -> None:
     database.execute("CREATE TABLE t (id int PRIMARY KEY)")
     database.execute("SELECT pg_create_logical_replication_slot('theirs', 'pgoutput')")
