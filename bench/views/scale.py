@@ -66,9 +66,9 @@ class Lines:
         """Something measured."""
         self.measurements.append(Measurement(name, _short(value), unit))
 
-    def at_most(self, name: str, ratio: float, bar: float) -> None:
-        """A ratio that must not be larger."""
-        self.measurements.append(Measurement(name, _short(ratio), "x, at most", bar, ratio <= bar))
+    def at_most(self, name: str, ratio: float, bar: float, unit: str = "x, at most") -> None:
+        """A ratio, or another figure, that must not be larger."""
+        self.measurements.append(Measurement(name, _short(ratio), unit, bar, ratio <= bar))
 
     def at_least(self, name: str, ratio: float, bar: float) -> None:
         """A ratio that must not be smaller."""
