@@ -9,7 +9,7 @@ ARGS ?=
 # a folder with spaces in its name works.
 RUN = PYSPARK_PYTHON="$$PWD/.venv/bin/python" PYSPARK_DRIVER_PYTHON="$$PWD/.venv/bin/python"
 # Two at a time, each with a Spark of its own: half of a test is waiting.
-TESTS = -n 2 --dist=loadfile tests src/headwater --doctest-modules
+TESTS = -n 2 --dist=loadfile --no-loadscope-reorder tests src/headwater --doctest-modules
 
 .PHONY: help demo test check bench bench-log bench-source bench-views bench-time bench-timeline bench-state bench-capture bench-sinks torture-capture clean
 .DEFAULT_GOAL := help
