@@ -27,7 +27,7 @@ from headwater.capture import postgres_errors
 from headwater.capture.changes import Changes
 from headwater.capture.pgoutput import Relation
 from headwater.capture.position import LSN_UNIT, to_number, to_text
-from headwater.capture.postgres_types import FIXED, PLAIN_TEXT, arrow_of, to_arrow
+from headwater.capture.postgres_types import BEYOND, FIXED, PLAIN_TEXT, arrow_of, to_arrow
 from headwater.capture.replication import PostgresStream
 from headwater.capture.rows import Texts
 from headwater.capture.source import Chunk, Column, Lag, Read, Shape
@@ -51,6 +51,7 @@ TEXT_CHUNK_ROWS = 4 * CHUNK_ROWS  # each is a walk over the whole table, unless 
 BLANK_PADDED = 1042
 # Types that the driver reads exactly as to_arrow reads their texts. Dates and times have infinities.
 PLAIN = {16, 20, 21, 23, 700, 701}
+MOMENTS = {1114: "timestamp", 1184: "timestamptz"}  # and these, once their infinities are marked
 SLOT = re.compile(r"[a-z0-9_]{1,63}")
 
 COLUMNS = """
@@ -201,7 +202,7 @@ class PostgresServer:
         number, modifier, category = self._resolved(type_number, modifier)
         arrow = pa.list_(pa.string()) if category == "A" else arrow_of(number, modifier)
         weight = 0 if number in FIXED or category == "E" else 1 if number in PLAIN_TEXT else 8
-        return Column(name, arrow, to_arrow, weight, number == BLANK_PADDED, number in PLAIN)
+        return Column(name, arrow, to_arrow, weight, number == BLANK_PADDED, number in PLAIN or number in MOMENTS)
 
     def _resolved(self, number: int, modifier: int) -> tuple[int, int, str]:
         """A domain is the type below it; types of users are known by their category."""
@@ -434,6 +435,13 @@ class PostgresServer:
 def _read_as(column: Column) -> str:
     """A column as the backfill reads it: numbers as they are, all else as the text that the stream would send."""
     name = _name(column.name)
+    if pa.types.is_timestamp(column.arrow):
+        kind = MOMENTS[1114 if column.arrow.tz is None else 1184]
+        first, beyond = f"'0001-01-01'::{kind}", f"'{BEYOND}'::{kind}"
+        return (
+            f"CASE WHEN {name} >= {first} AND {name} < {beyond} THEN {name}::{kind}"
+            f" WHEN {name} IS NOT NULL THEN {beyond} END"
+        )
     if column.plain:
         return name
     # A cast to text is what the stream sends, but for this type, which loses its blanks by it.

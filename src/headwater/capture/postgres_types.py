@@ -1,9 +1,10 @@
 """PostgreSQL's types in the log, and its texts as values.
 
 What it is: ``arrow_of`` tells the log's type for a PostgreSQL type; ``to_arrow`` reads a column of texts into it.
-Invariants: backfill and stream both send texts, and both pass through here, so that one value is one value however it
-came. A value that the log's type cannot hold (infinity, NaN in a DECIMAL, a year beyond 9999) becomes null and is
-counted; nothing crashes over it, and no other value of the row is touched.
+Invariants: backfill and stream both pass through here, so that one value is one value however it came; they send texts,
+but for types of which the backfill's driver is known to give the same values. A value that the log's type cannot hold
+(infinity, NaN in a DECIMAL, a year beyond 9999) becomes null and is counted; nothing crashes over it, and no other
+value of the row is touched.
 Not here: the wire (``pgoutput.py``), nested types of the log (``log/nested.py``).
 Read next: ``docs/capture.md``, which has the table of types.
 """
@@ -22,6 +23,8 @@ from headwater.log.ddl import TIMESTAMP, TIMESTAMP_NTZ
 
 NUMERIC = 1700
 DECIMAL_DIGITS_MAX = 38
+# What the backfill reads for an infinity, a year after this one, or one before Christ.
+BEYOND, BEYOND_US = "10000-01-01", 253_402_300_800_000_000
 
 SCALARS: dict[int, pa.DataType] = {
     16: pa.bool_(),
@@ -72,7 +75,7 @@ def to_arrow(texts: pa.Array, arrow: pa.DataType, losses: Losses) -> pa.Array:
     ([datetime.date(2026, 1, 2), None], 1)
     """
     if texts.type == arrow:  # text, or what the backfill reads as it is
-        return texts
+        return _without_marks(texts, losses) if kinds.is_timestamp(arrow) else texts
     read = _reader(arrow)
     try:
         return read(texts)
@@ -92,6 +95,14 @@ def _reader(arrow: pa.DataType) -> Callable[[pa.Array], pa.Array]:
             [None if text is None else _elements(text, arrow.value_type) for text in texts.to_pylist()], arrow
         )
     return lambda texts: texts.cast(arrow)
+
+
+def _without_marks(moments: pa.Array, losses: Losses) -> pa.Array:
+    """Nulls in place of the moments that the backfill could only mark."""
+    marked = pc.equal(moments, pa.scalar(BEYOND_US, pa.int64()).cast(moments.type))
+    lost = pc.sum(marked).as_py() or 0
+    losses.values += lost
+    return pc.if_else(marked, pa.scalar(None, moments.type), moments) if lost else moments
 
 
 def _one_by_one(texts: pa.Array, arrow: pa.DataType, read: Callable[[pa.Array], pa.Array], losses: Losses) -> pa.Array:

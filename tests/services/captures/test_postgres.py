@@ -54,6 +54,13 @@ TYPES: list[tuple[str, str, str, Any]] = [
     ("timestamp", "'12026-01-02 03:04:05'", "TIMESTAMP_NTZ", None),
     ("timestamptz", "'2026-01-02 03:04:05+02'", "TIMESTAMP", dt.datetime(2026, 1, 2, 1, 4, 5, tzinfo=UTC)),
     ("timestamptz", "'-infinity'", "TIMESTAMP", None),
+    ("timestamptz", "'9999-12-31 23:59:59.999999+00'", "TIMESTAMP", dt.datetime(9999, 12, 31, 23, 59, 59, 999999, UTC)),
+    ("timestamptz", "'10000-01-01 00:00:00+00'", "TIMESTAMP", None),
+    ("timestamptz", "'0001-01-01 00:00:00+00'", "TIMESTAMP", dt.datetime(1, 1, 1, tzinfo=UTC)),
+    ("timestamptz", "'0001-12-31 23:59:59+00 BC'", "TIMESTAMP", None),
+    ("timestamp", "'infinity'", "TIMESTAMP_NTZ", None),
+    ("timestamp(0)", "'2026-01-02 03:04:05.6'", "TIMESTAMP_NTZ", dt.datetime(2026, 1, 2, 3, 4, 6)),
+    ("moment", "'2026-01-02 03:04:05+02'", "TIMESTAMP", dt.datetime(2026, 1, 2, 1, 4, 5, tzinfo=UTC)),
     ("time", "'23:59:59.5'", "STRING", "23:59:59.5"),
     ("interval", "'1 day 2 hours'", "STRING", "P1DT2H"),
     ("uuid", "'A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11'", "STRING", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"),
@@ -95,6 +102,7 @@ def test_every_type_is_the_same_from_backfill_and_stream(database: PostgresDatab
     database.execute(
         "CREATE TYPE mood AS ENUM ('happy', 'sad')",
         "CREATE DOMAIN positive AS integer CHECK (VALUE > 0)",
+        "CREATE DOMAIN moment AS timestamptz",
         "CREATE TYPE pair AS (a int, b text)",
         f"CREATE TABLE kinds (id int PRIMARY KEY, {', '.join(f'c{n} {kind[0]}' for n, kind in enumerate(TYPES))})",
     )
