@@ -88,7 +88,8 @@ class Changes:
     def reshape(self, follower: Follower, shape: Shape) -> None:
         """A table has other columns from here on."""
         follower.reshape(shape)
-        if has_new_values(self.server, self.state, follower.name, shape):
+        # What the topic has already is streamed with the columns of its time: a backfill that saw it knows better.
+        if self.verdict(follower) is not False and has_new_values(self.server, self.state, follower.name, shape):
             self.to_refill.add(follower.name)
 
     def empty(self, follower: Follower) -> None:

@@ -406,3 +406,27 @@ def test_after_a_restart_from_scratch_only_the_truth_is_left(database: Any, app:
 
     same(shown(users.topic), database.rows("users"))
     assert [row["id"] for row in records(users.topic) if row["_deleted"]] == [2]
+
+
+def test_changes_from_before_a_new_column_do_not_have_the_table_read_again_and_again(
+    database: Any, app: hw.App
+) -> None:
+    make_users(database)
+    database.execute("CREATE TABLE other (id INT PRIMARY KEY)")
+    users, other = (app.table(name, source=database.source(name)) for name in ("users", "other"))
+    follow(app)
+
+    for number in range(3):  # nobody reads now: all of it is streamed together, each with the columns of its time
+        database.execute(
+            f"UPDATE users SET age = {number} WHERE id = 1", f"ALTER TABLE users ADD COLUMN c{number} INT DEFAULT 1",
+            f"UPDATE users SET c{number} = 2 WHERE id = 2", f"INSERT INTO other VALUES ({number})",
+        )  # fmt: skip
+    follow(app)
+    once = users.topic.end_offsets()[0]
+    database.execute("UPDATE users SET age = 50 WHERE id = 3")
+    follow(app)
+
+    same(shown(users.topic), database.rows("users"))
+    same(shown(other.topic), database.rows("other"))
+    assert once == 6  # read twice
+    assert users.topic.end_offsets() == {0: 7}
