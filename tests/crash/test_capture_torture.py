@@ -102,7 +102,7 @@ def test_nothing_is_lost_doubled_or_torn_by_kills(kind: str, tmp_path: Path) -> 
         for writer in writers:
             writer.stop()
         with declare(kind, str(tmp_path / "home"), server.dsn) as app:
-            app.capture(until="caught up", timeout=120)
+            app.capture(until="caught up")  # the writers may be far ahead, where other work takes the cores
             topics = {name: app.log.topic(name) for name in TABLES}
             markers = Markers.find(app.log, "torture")
             assert markers is not None
