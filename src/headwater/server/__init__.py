@@ -1,0 +1,11 @@
+"""The server: the log, the views and their changes over HTTP, for any language; and the dashboard.
+
+What it is: one HTTP process without a JVM. It answers from the log, the serving store and the change feed on disk, and
+watches over one child, the engine, which runs the app.
+Invariants: importing this imports neither FastAPI nor uvicorn; they come with ``headwater[server]`` and are imported
+when a server is made.
+Not here: running an app (``app.py``), the command ``headwater serve`` (``cli/serve.py``).
+Read next: ``application.py``, then ``state.py``; ``docs/server.md``.
+"""
+
+from __future__ import annotations
