@@ -56,7 +56,9 @@ def test_no_request_that_the_schema_allows_or_forbids_is_an_unexpected_error(tmp
 
         run = schemathesis(server.address, tmp_path)
 
-        assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:] + (tmp_path / "server.err").read_text()[-3000:]
+        assert run.returncode == 0, (
+            run.stdout[-6000:] + run.stderr[-2000:] + (tmp_path / "server.err").read_text()[-3000:]
+        )
         server.stop()
         assert "Traceback" not in (tmp_path / "server.err").read_text()
         ticks.close()
