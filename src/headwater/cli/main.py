@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from headwater.cli import bench, capture, check, demo, group, inlet, search, sink, sync, topic, view
+from headwater.cli import attach, bench, capture, check, demo, group, inlet, search, sink, sync, topic, view
 from headwater.cli.options import HomeOption, home_before_verb
 from headwater.cli.output import EXIT_INTERRUPTED, abandon_stdout, show_error
 from headwater.errors import HeadwaterError, Misuse
@@ -79,6 +79,8 @@ app.add_typer(bench.app, name="bench")
 view.mount(app)
 app.add_typer(sink.app, name="sink")
 app.command("search")(search.search)
+app.command("attach")(attach.attach)
+app.command("detach")(attach.detach)
 app.command("sync")(sync.sync)
 
 
