@@ -120,6 +120,26 @@ def together(conditions: Sequence[Condition]) -> Condition | None:
     return None if not conditions else conditions[0] if len(conditions) == 1 else Both(tuple(conditions))
 
 
+def text_of(condition: Condition) -> str:
+    """A condition for people.
+
+    >>> import pyarrow as pa
+    >>> age = Column("age", pa.int64())
+    >>> text_of(Either((Comparison(age, ">", 3), Null(age, is_null=True))))
+    '(age > 3 or age is null)'
+    """
+    if isinstance(condition, Both | Either):
+        return f"({(' and ' if isinstance(condition, Both) else ' or ').join(map(text_of, condition.parts))})"
+    name = condition.column.name
+    if isinstance(condition, Comparison):
+        return f"{name} {condition.operator} {condition.value}"
+    if isinstance(condition, OneOf):
+        return f"{name} in ({', '.join(map(str, condition.values))})"
+    if isinstance(condition, Like):
+        return f"{name} like {condition.pattern}"
+    return f"{name} is {'' if condition.is_null else 'not '}null"
+
+
 class _Reader:
     def __init__(self, shape: Shape, texts: bool) -> None:
         self.shape = shape

@@ -23,7 +23,7 @@ import pyarrow.types as kinds
 
 from headwater.errors import HeadwaterError, InvalidDeclaration, MissingExtra, StoreRefused, StoreUnavailable
 from headwater.federation.attachments import Attachment
-from headwater.federation.conditions import Both, Comparison, Condition, Like, Null, OneOf
+from headwater.federation.conditions import Both, Comparison, Condition, Like, Null, OneOf, text_of
 from headwater.federation.literals import Value
 from headwater.federation.store import (
     EQUAL,
@@ -88,7 +88,7 @@ class FileStore(Store):
     def statement(self, request: Request) -> Statement:
         """See ``Store.statement``: here a sentence, for Arrow has no language of its own."""
         names = ", ".join(each.name for each in request.columns) or "nothing but the number of rows"
-        filtered = "" if request.condition is None else f" where {_expression(request.condition)}"
+        filtered = "" if request.condition is None else f" where {text_of(request.condition)}"
         path = self.attachment.address.path
         return Statement(f"read {names} of {path}{self._version}{filtered}, at most {request.rows_max} rows")
 
@@ -189,6 +189,9 @@ def _single(condition: Comparison | OneOf | Like | Null) -> Any:
     column, field = condition.column, ds.field(condition.column.name)
     if isinstance(condition, Comparison):
         return COMPARED[condition.operator](field, _scalar(column, condition.value))
+    if isinstance(condition, OneOf) and kinds.is_floating(column.origin):
+        # Not isin, which tells 0.0 from -0.0.
+        return functools.reduce(operator.or_, [field == _scalar(column, value) for value in condition.values])
     if isinstance(condition, OneOf):
         return field.isin(pa.array([_scalar(column, value).as_py() for value in condition.values], column.origin))
     if isinstance(condition, Like):

@@ -78,7 +78,11 @@ class MySQLStore(Store):
             ),
             None,
         )  # fmt: skip
-        self._prepare()
+        try:
+            self._prepare()
+        except HeadwaterError:
+            self.close()
+            raise
 
     def _prepare(self) -> None:
         for statement in SESSION:

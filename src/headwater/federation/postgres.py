@@ -12,6 +12,7 @@ Read next: ``store.py``; ``docs/federation.md``.
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -48,7 +49,7 @@ WHOLE = {20, 21, 23}
 DOUBLE = 701
 TIMES = {1082, 1114, 1184}
 # Read as they are; all else as text, which is read as a capture reads it.
-PLAIN = {16, 20, 21, 23, 700, 701}
+PLAIN = {16, 20, 21, 23, 25, 700, 701, 1043}
 ARRAY = "A"
 
 COLUMNS = """
@@ -78,7 +79,11 @@ class PostgresStore(Store):
         given.setdefault("application_name", "headwater")
         self._connection: Any = None
         self._connection = self._told(lambda: driver.connect(conninfo.make_conninfo(**given)), None)
-        self._encoding = self._ask("SHOW server_encoding")[0][0]
+        try:
+            self._encoding = self._ask("SELECT current_setting('server_encoding')")[0][0]
+        except HeadwaterError:
+            self.close()
+            raise
 
     def describe(self, parts: Sequence[str]) -> Shape:
         """See ``Store.describe``."""
@@ -165,7 +170,8 @@ class PostgresStore(Store):
     def _mapped(self, error: Exception, statement: str | None) -> HeadwaterError:
         state = getattr(error, "sqlstate", None) or ""
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        message = lines[0] if lines else type(error).__name__
+        # The driver puts its own words before the database's.
+        message = re.sub(r"^.*?(ERROR|FATAL): +", "", lines[0]) if lines else type(error).__name__
         about = {"store": self.name, "statement": statement}
         detail = f"{message}{f' (in: {statement})' if statement else ''}"
         if state == "57014" or "statement timeout" in message:
