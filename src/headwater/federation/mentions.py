@@ -53,9 +53,9 @@ def separate(tree: exp.Expr, stores: Mapping[str, bool], own: Collection[str]) -
     """The tree with our names for foreign tables. ``stores`` says of each whether it is one table.
 
     >>> import sqlglot
-    >>> tree, found = separate(sqlglot.parse_one("SELECT * FROM crm.public.users u JOIN orders o"), {"crm": False}, ())
+    >>> tree, found = separate(sqlglot.parse_one("SELECT * FROM crm.public.users u, orders o"), {"crm": False}, ())
     >>> tree.sql(), found[0].store, found[0].parts
-    ('SELECT * FROM "_foreign_0" AS u JOIN orders AS o', 'crm', ('public', 'users'))
+    ('SELECT * FROM "_foreign_0" AS u, orders AS o', 'crm', ('public', 'users'))
     """
     tree = tree.copy()
     defined = {each.alias_or_name.lower() for each in tree.find_all(exp.CTE)}

@@ -51,6 +51,7 @@ TIMES = {1082, 1114, 1184}
 # Read as they are; all else as text, which is read as a capture reads it.
 PLAIN = {16, 20, 21, 23, 25, 700, 701, 1043}
 ARRAY = "A"
+NOT_NOW = ("starting up", "shutting down", "too many", "remaining connection slots")
 
 COLUMNS = """
 SELECT a.attname::text, (CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE a.atttypid END)::bigint,
@@ -71,7 +72,7 @@ class PostgresStore(Store):
     def __init__(self, attachment: Attachment) -> None:
         super().__init__(attachment)
         driver, conninfo = _drivers()
-        given = conninfo.conninfo_to_dict(attachment.address.filled)
+        given = self._told(lambda: conninfo.conninfo_to_dict(attachment.address.filled), None)
         settings = {**SESSION, "statement_timeout": str(round(attachment.timeout * 1000))}
         options = " ".join(f"-c {name}={value}" for name, value in settings.items())
         given |= {"options": f"{given.get('options') or ''} {options}".strip(), "client_encoding": "UTF8"}
@@ -181,7 +182,7 @@ class PostgresStore(Store):
                 hint=f"Filter more narrowly, or attach it with more: headwater attach {self.name} … --timeout 5m.",
                 **about,
             )
-        if statement is None and not state and "password" not in message and "authentication" not in message:
+        if statement is None and ("FATAL" not in str(error) or any(sign in message for sign in NOT_NOW)):
             return StoreUnavailable(
                 f'store "{self.name}" cannot be reached', detail=message, hint="Look whether it runs.", **about
             )

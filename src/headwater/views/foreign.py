@@ -41,6 +41,7 @@ def foreign_reply(contents: Contents, sql: str, read: Sequence[Any], *, push_dow
     own = [name for name in tables_of([tree]) if name not in ours]
     contents.show(own)
     fetched: list[Fetched] = []
+    frames: dict[int, Any] = {}
     with Stores(contents.attached) as stores, tempfile.TemporaryDirectory(prefix="headwater-query-") as folder:
         shapes = described(stores, mentions)
         columns = {name: contents.spark.table(f"`{name}`").columns for name in own}
@@ -50,7 +51,9 @@ def foreign_reply(contents: Contents, sql: str, read: Sequence[Any], *, push_dow
         ):
             rows, report = stores.fetch(mention, shape, need)
             fetched.append(report)
-            local_frame(contents.spark, rows).createOrReplaceTempView(f"`{mention.name}`")
+            if id(rows) not in frames:  # what was fetched once for two mentions is one frame too
+                frames[id(rows)] = local_frame(contents.spark, rows)
+            frames[id(rows)].createOrReplaceTempView(f"`{mention.name}`")
         return Reply(contents.run(tree.sql("spark")), tuple(fetched))
 
 

@@ -51,7 +51,7 @@ CHOSEN = st.fixed_dictionaries(
 def test_a_filter_gives_the_same_rows_where_it_is_pushed_down(shop: hw.App) -> None:
     seen: Counter[str] = Counter()
 
-    @settings(QUICK, max_examples=10 * THOROUGH)
+    @settings(QUICK, max_examples=8 * THOROUGH)
     @given(chosen=CHOSEN)
     def both_ways(chosen: dict[str, list[str]]) -> None:
         branches = [(kind, where) for kind, wheres in chosen.items() for where in wheres]
@@ -103,7 +103,7 @@ def joins(draw: st.DrawFn) -> str:
     return f"SELECT {columns} {sql}" + (f" WHERE {kept}" if kept else "")
 
 
-@settings(QUICK, max_examples=6 * THOROUGH)
+@settings(QUICK, max_examples=5 * THOROUGH)
 @given(chosen=st.lists(joins(), min_size=5, max_size=5))
 def test_a_join_gives_the_same_rows_where_its_filters_are_pushed_down(shop: hw.App, chosen: list[str]) -> None:
     parts = [f"SELECT {number} AS branch, * FROM ({sql}) AS x(k, id)" for number, sql in enumerate(chosen)]
