@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from headwater.cli import home_names
 from headwater.cli.options import HomeOption, JsonOption, opened
 from headwater.cli.output import console, say, show_table, write_json
 from headwater.errors import InvalidDeclaration
@@ -72,7 +73,10 @@ def attach(
 
 
 def detach(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The store's name.", show_default=False)],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="The store's name.", show_default=False, autocompletion=home_names.stores),
+    ],
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -3,7 +3,8 @@
 What it is: ``FileStore`` reads a file, or a folder of them, through Arrow's datasets; a Delta table through
 ``deltalake``, at one version. Each is one table.
 Invariants: conditions go down to Arrow, which leaves out what a file's statistics rule out. Only comparisons are asked
-that Arrow makes as Spark does: not those of doubles that a NaN could pass, nor of times finer than microseconds.
+that Arrow makes as Spark does: not those of doubles that a NaN could pass, nor of times finer than microseconds; and
+of a Delta table only those that its statistics are right about.
 Not here: writing such files (``sinks/parquet.py``, ``sinks/delta.py``).
 Read next: ``store.py``; ``docs/federation.md``.
 """
@@ -82,8 +83,9 @@ class FileStore(Store):
         fields = [field for field in self._dataset.schema if _held(field.type) is not None]
         if not fields:
             raise self.unknown(["…"], [])
-        times = self.attachment.address.kind != "delta"  # whose statistics have times cut to milliseconds
-        return self.shaped(parts, [_column(field, times=times) for field in fields])
+        # A Delta table's statistics have times cut to milliseconds, and are wrong where doubles are NaN or infinite.
+        rounded = self.attachment.address.kind == "delta"
+        return self.shaped(parts, [_column(field, rounded=rounded) for field in fields])
 
     def statement(self, request: Request) -> Statement:
         """See ``Store.statement``: here a sentence, for Arrow has no language of its own."""
@@ -147,22 +149,22 @@ def _fitted(column: pa.ChunkedArray, arrow: pa.DataType) -> pa.ChunkedArray:
     return column.cast(arrow, safe=not kinds.is_timestamp(arrow))
 
 
-def _column(field: pa.Field, *, times: bool) -> Column:
+def _column(field: pa.Field, *, rounded: bool) -> Column:
     arrow = _held(field.type)
     assert arrow is not None
-    return Column(field.name, arrow, _operators(field.type, times=times), _admits(field.type), origin=field.type)
+    return Column(field.name, arrow, _operators(field.type, rounded=rounded), _admits(field.type), origin=field.type)
 
 
-def _operators(arrow: pa.DataType, *, times: bool) -> frozenset[str]:
+def _operators(arrow: pa.DataType, *, rounded: bool) -> frozenset[str]:
     if kinds.is_signed_integer(arrow) or kinds.is_date32(arrow):
         return ORDERED | NULL
     if kinds.is_boolean(arrow):
         return EQUAL | NULL
-    if kinds.is_float64(arrow):
+    if kinds.is_float64(arrow) and not rounded:
         return EQUAL | LESS | NULL  # a NaN is larger than all numbers in Spark, and unlike them here
     if kinds.is_string(arrow) or kinds.is_large_string(arrow):
         return ORDERED | PREFIX | NULL
-    if kinds.is_timestamp(arrow) and arrow.unit in ("us", "ms") and times:
+    if kinds.is_timestamp(arrow) and arrow.unit in ("us", "ms") and not rounded:
         return ORDERED | NULL
     return frozenset()
 
