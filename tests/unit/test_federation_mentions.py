@@ -109,6 +109,8 @@ def test_what_a_store_is_not_asked(where: str) -> None:
         ("crm.t c JOIN revenue r ON c.age IS NULL FULL JOIN orders o ON o.user_id = c.id", "everything"),
         ("revenue r NATURAL JOIN crm.t c WHERE c.age > 1", "everything"),
         ("crm.t TABLESAMPLE (10 ROWS) c WHERE c.age > 1", "everything"),
+        ("crm.t AS c (age, id, a, b, c, d, e, f) WHERE c.age > 1", "everything"),
+        ("crm.t PIVOT (sum(age) FOR name IN ('a')) WHERE id > 1", "everything"),
     ],
 )
 def test_joins_decide_which_conjuncts_go_before_them(joins: str, expected: str) -> None:
@@ -130,6 +132,7 @@ def test_joins_decide_which_conjuncts_go_before_them(joins: str, expected: str) 
         ("SELECT (SELECT max(total) FROM revenue r WHERE r.id = c.id) FROM crm.t c", ["id"]),
         ("WITH x AS (SELECT * EXCEPT (name) FROM crm.t) SELECT age FROM x", [n for n in TYPES if n != "name"]),
         ("SELECT age FROM prices ORDER BY born", ["age", "born"]),
+        ("SELECT c.age FROM crm.t AS c (age, id, a, b, x, d, e, f)", list(TYPES)),
     ],
 )
 def test_only_columns_that_are_used_are_fetched(sql: str, expected: list[str]) -> None:

@@ -103,7 +103,7 @@ def _absolute(place: str) -> str:
 
 def _check_server(text: str) -> None:
     try:
-        parts = urlsplit(VARIABLE.sub("x", text))
+        parts = urlsplit(VARIABLE.sub("1", text))
         _ = parts.port
     except ValueError as error:
         raise InvalidDeclaration(

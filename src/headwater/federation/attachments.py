@@ -89,6 +89,8 @@ class Attachments(Mapping[str, Attachment]):
         if not keep:
             self._own[name.lower()] = attachment
             return
+        if self._all().get(name.lower()) == attachment:  # an app that declares it with every run writes once
+            return
         with self._log.catalog.write() as db:
             db.execute("DELETE FROM attachments WHERE lower(name) = lower(?)", (name,))
             db.execute(

@@ -104,13 +104,18 @@ def needs(
         query = _qualified(tree, shapes, own)
     except (SqlglotError, AttributeError, KeyError, ValueError):
         return plain
-    found = [_used(query, shape, place) for place, shape in enumerate(shapes)]
+    tables = _plainly_read(query)
+    found = [
+        Need(_used(query, shape, tables[place]) if place in tables else shape.columns)
+        for place, shape in enumerate(shapes)
+    ]
     texts = "\\" not in sql
     for select in query.find_all(exp.Select):
         joined = _Joined(select)
         for alias, place in joined.mentioned():
-            joined.decide(alias, shapes[place], found[place], texts=texts)
-    _limit(query, found)
+            if place in tables:
+                joined.decide(alias, shapes[place], found[place], texts=texts)
+    _limit(query, found, tables)
     return found
 
 
@@ -126,19 +131,32 @@ def _qualified(tree: exp.Expr, shapes: Sequence[Shape], own: Mapping[str, Sequen
     return qualify(tree.copy(), dialect="spark", schema=schema, validate_qualify_columns=False)
 
 
-def _used(query: Any, shape: Shape, place: int) -> Need:
+def _plainly_read(query: Any) -> dict[int, exp.Table]:
+    """The mentions that are one table each, read row by row, with its columns under their own names."""
+    found: dict[int, list[exp.Table]] = {}
+    for table in query.find_all(exp.Table):
+        if PLACE in table.meta:
+            found.setdefault(table.meta[PLACE], []).append(table)
+    return {
+        place: tables[0]
+        for place, tables in found.items()
+        if len(tables) == 1
+        and not any(tables[0].args.get(part) for part in PECULIAR)
+        and not tables[0].alias_column_names
+    }
+
+
+def _used(query: Any, shape: Shape, table: exp.Table) -> tuple[Column, ...]:
     """The columns that the query mentions of one table, by its alias, or without saying of which table."""
-    tables = [table for table in query.find_all(exp.Table) if table.meta.get(PLACE) == place]
-    peculiar = any(table.args.get(part) for table in tables for part in PECULIAR)
-    if len(tables) != 1 or peculiar or any(map(_is_open, query.find_all(exp.Star))):
-        return Need(shape.columns)
-    alias = tables[0].alias_or_name.lower()
+    if any(map(_is_open, query.find_all(exp.Star))):
+        return shape.columns
+    alias = table.alias_or_name.lower()
     names: set[str] = set()
     for column in query.find_all(exp.Column):
         parts = [part.name.lower() for part in column.parts]
         if len(parts) != 2 or parts[0] == alias:
             names.update(parts)
-    return Need(tuple(each for each in shape.columns if each.name.lower() in names))
+    return tuple(each for each in shape.columns if each.name.lower() in names)
 
 
 def _is_open(star: exp.Star) -> bool:
@@ -163,11 +181,9 @@ class _Joined:
         self.aliases = [source.alias_or_name.lower() if source is not None else "" for source in self.sources]
 
     def mentioned(self) -> Iterator[tuple[str, int]]:
-        """Foreign tables that are read plainly: the alias and which mention it is."""
+        """Foreign tables among the sources: the alias and which mention it is."""
         for source, alias in zip(self.sources, self.aliases, strict=True):
-            if not isinstance(source, exp.Table) or PLACE not in source.meta or self.aliases.count(alias) > 1:
-                continue
-            if not any(source.args.get(part) for part in PECULIAR):
+            if isinstance(source, exp.Table) and PLACE in source.meta and self.aliases.count(alias) == 1:
                 yield alias, source.meta[PLACE]
 
     def decide(self, alias: str, shape: Shape, need: Need, *, texts: bool) -> None:
@@ -224,15 +240,13 @@ def _is_about(conjunct: exp.Expr, alias: str) -> bool:
     return bool(columns) and all(len(column.parts) == 2 and column.parts[0].name.lower() == alias for column in columns)
 
 
-def _limit(query: Any, found: Sequence[Need]) -> None:
+def _limit(query: Any, found: Sequence[Need], tables: Mapping[int, exp.Table]) -> None:
     """``SELECT columns FROM t LIMIT n`` needs n rows. With anything else in it, any row may be needed."""
     if not isinstance(query, exp.Select) or set(_present(query)) - {"expressions", "from_", "limit", "offset", "kind"}:
         return
     source = query.args["from_"].this if query.args.get("from_") else None
     plain = all(isinstance(each.unalias(), exp.Column) for each in query.expressions)
-    if not (plain and isinstance(source, exp.Table) and PLACE in source.meta and query.args.get("limit")):
-        return
-    if any(source.args.get(part) for part in PECULIAR):
+    if not (plain and isinstance(source, exp.Table) and source.meta.get(PLACE) in tables and query.args.get("limit")):
         return
     numbers = [query.args[part].expression for part in ("limit", "offset") if query.args.get(part)]
     if all(isinstance(each, exp.Literal) and each.this.isdigit() for each in numbers):

@@ -72,7 +72,7 @@ class PostgresStore(Store):
     def __init__(self, attachment: Attachment) -> None:
         super().__init__(attachment)
         driver, conninfo = _drivers()
-        given = self._told(lambda: conninfo.conninfo_to_dict(attachment.address.filled), None)
+        given = self._read_address(conninfo)
         settings = {**SESSION, "statement_timeout": str(round(attachment.timeout * 1000))}
         options = " ".join(f"-c {name}={value}" for name, value in settings.items())
         given |= {"options": f"{given.get('options') or ''} {options}".strip(), "client_encoding": "UTF8"}
@@ -85,6 +85,18 @@ class PostgresStore(Store):
         except HeadwaterError:
             self.close()
             raise
+
+    def _read_address(self, conninfo: Any) -> dict[str, Any]:
+        try:
+            return dict(conninfo.conninfo_to_dict(self.attachment.address.filled))
+        except HeadwaterError:
+            raise
+        except Exception:  # whose words quote the address, password and all
+            raise StoreRefused(
+                f'the address of store "{self.name}" is not a URL that PostgreSQL reads',
+                hint="A password with special signs is best given as ${VARIABLE}.",
+                store=self.name,
+            ) from None
 
     def describe(self, parts: Sequence[str]) -> Shape:
         """See ``Store.describe``."""

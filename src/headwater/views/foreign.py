@@ -30,7 +30,8 @@ def foreign_reply(contents: Contents, sql: str, read: Sequence[Any], *, push_dow
     """The answer of a query over attached stores; None when there are none in it."""
     if len(read) != 1:
         return None
-    single = {name: contents.attached[name].address.is_one_table for name in contents.attached}
+    attached = dict(contents.attached)
+    single = {name: each.address.is_one_table for name, each in attached.items()}
     tree, mentions = separate(read[0], single, contents.names())
     _refuse_unattached(tree, list(single))
     if not mentions:
@@ -42,7 +43,7 @@ def foreign_reply(contents: Contents, sql: str, read: Sequence[Any], *, push_dow
     contents.show(own)
     fetched: list[Fetched] = []
     frames: dict[int, Any] = {}
-    with Stores(contents.attached) as stores, tempfile.TemporaryDirectory(prefix="headwater-query-") as folder:
+    with Stores(attached) as stores, tempfile.TemporaryDirectory(prefix="headwater-query-") as folder:
         shapes = described(stores, mentions)
         columns = {name: contents.spark.table(f"`{name}`").columns for name in own}
         contents.spark.conf.set(SCRATCH, folder)

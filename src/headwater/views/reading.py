@@ -121,7 +121,7 @@ class Contents:
                 "AS OF can be asked in a view, not in a query",
                 hint="Declare a view with this join, and query that; view.history tells a view as it was.",
             )
-        if self.attached and any(True for tree in read for _ in tree.find_all(exp.Table)):
+        if self.attached or any(table.db for tree in read for table in tree.find_all(exp.Table)):
             from headwater.views.foreign import foreign_reply
 
             found = foreign_reply(self, sql, read, push_down=push_down)

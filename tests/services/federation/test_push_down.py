@@ -64,7 +64,7 @@ def fetched_ids(app: hw.App, sql: str) -> tuple[set[int], bool]:
 def test_a_store_returns_every_row_that_passes_in_spark(shop: hw.App) -> None:
     seen: Counter[str] = Counter()
 
-    @settings(QUICK, max_examples=4 * THOROUGH)
+    @settings(QUICK, max_examples=3 * THOROUGH)
     @given(found=chosen(25))
     def none_is_missing(found: dict[str, list[str]]) -> None:
         for kind, wheres in found.items():
@@ -104,13 +104,15 @@ def differences(one: Reply, other: Reply) -> list[tuple[Any, ...]]:
     return sorted((expected - found) + (found - expected), key=str)
 
 
+# Rows that an outer join fills up pass these: the filters that must not go before it.
+PASS_NULLS = ["f.name IS NULL", "f.code IS NULL OR f.id < 30", "NOT (f.id IS NOT NULL AND f.name IS NOT NULL)"]
 JOINS = ["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "LEFT SEMI JOIN", "LEFT ANTI JOIN"]
 
 
 @st.composite
 def joins(draw: st.DrawFn) -> str:
     """A join of our table with one or two foreign ones, in any order, with conditions in ON and WHERE."""
-    where = st.one_of(st.none(), predicates(["f.id", "f.large", "f.name"]))
+    where = st.one_of(st.none(), st.sampled_from(PASS_NULLS), predicates(["f.id", "f.large", "f.name"]))
     first = draw(st.sampled_from(JOINS))
     on = draw(where)
     condition = "o.k = f.large" + (f" AND {on}" if on else "")
