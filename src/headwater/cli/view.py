@@ -38,7 +38,7 @@ ViewArgument = Annotated[
 ]
 
 
-def mount(root: typer.Typer, *, panel: str) -> None:
+def mount(root: typer.Typer, *, panel: str | None = None) -> None:
     """Add every verb about views to the command line."""
     root.command("run", rich_help_panel=panel)(run)
     root.command("plan", rich_help_panel=panel)(plan)

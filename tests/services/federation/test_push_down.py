@@ -50,19 +50,19 @@ def chosen(many: int) -> st.SearchStrategy[dict[str, list[str]]]:
     )
 
 
-def fetched_ids(app: hw.App, sql: str) -> tuple[set[int], bool]:
+def fetched_ids(stores: Stores, single: dict[str, bool], sql: str) -> tuple[set[int], bool]:
     """The ids that a store returns for a query, before Spark sees them; and whether it was asked to filter."""
-    single = {name: app.attachments[name].address.is_one_table for name in app.attachments}
     tree, mentions = separate(trees(sql)[0], single, ())
-    with Stores(app.attachments) as stores:
-        shapes = described(stores, mentions)
-        (need,) = needs(tree, shapes, {}, sql=sql)
-        rows, report = stores.fetch(mentions[0], shapes[0], need)
+    shapes = described(stores, mentions)
+    (need,) = needs(tree, shapes, {}, sql=sql)
+    rows, report = stores.fetch(mentions[0], shapes[0], need)
     return set(rows.column("id").to_pylist()), bool(report.asked)
 
 
 def test_a_store_returns_every_row_that_passes_in_spark(shop: hw.App) -> None:
     seen: Counter[str] = Counter()
+    attached = dict(shop.attachments)
+    single = {name: each.address.is_one_table for name, each in attached.items()}
 
     @settings(QUICK, max_examples=3 * THOROUGH)
     @given(found=chosen(25))
@@ -70,12 +70,13 @@ def test_a_store_returns_every_row_that_passes_in_spark(shop: hw.App) -> None:
         for kind, wheres in found.items():
             truths = ", ".join(f"({where}) AS b{number}" for number, where in enumerate(wheres))
             rows = shop.operation.reply(f"SELECT id, {truths} FROM {TABLES[kind]}", push_down=False).table.to_pylist()
-            for number, where in enumerate(wheres):
-                passing = {row["id"] for row in rows if row[f"b{number}"]}
-                ids, asked = fetched_ids(shop, f"SELECT id FROM {TABLES[kind]} WHERE {where}")
-                assert passing - ids == set(), (kind, where)
-                seen[f"{kind} asked"] += asked
-                seen[f"{kind} left out"] += len(rows) - len(ids)
+            with Stores(attached) as stores:
+                for number, where in enumerate(wheres):
+                    passing = {row["id"] for row in rows if row[f"b{number}"]}
+                    ids, asked = fetched_ids(stores, single, f"SELECT id FROM {TABLES[kind]} WHERE {where}")
+                    assert passing - ids == set(), (kind, where)
+                    seen[f"{kind} asked"] += asked
+                    seen[f"{kind} left out"] += len(rows) - len(ids)
 
     none_is_missing()
 
