@@ -11,7 +11,7 @@ RUN = PYSPARK_PYTHON="$$PWD/.venv/bin/python" PYSPARK_DRIVER_PYTHON="$$PWD/.venv
 # Two at a time, each with a Spark of its own: half of a test is waiting.
 TESTS = -n 2 --dist=loadfile --no-loadscope-reorder tests src/headwater --doctest-modules
 
-.PHONY: help demo test check bench bench-log bench-source bench-views bench-time bench-timeline bench-state bench-capture bench-sinks bench-server torture-capture clean
+.PHONY: help demo test check bench bench-log bench-source bench-views bench-time bench-timeline bench-state bench-capture bench-sinks bench-server bench-federation torture-capture clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -34,7 +34,7 @@ check: .venv/.ready  ## format, lint, types, then all tests
 	@.venv/bin/python -m mypy
 	@$(MAKE) --no-print-directory test
 
-bench: bench-log bench-source bench-views bench-time bench-timeline bench-state bench-capture bench-sinks bench-server  ## every benchmark
+bench: bench-log bench-source bench-views bench-time bench-timeline bench-state bench-capture bench-sinks bench-server bench-federation  ## every benchmark
 
 bench-log: .venv/.ready  ## the log beside SQLite, Redis, NATS and Kafka, in one run
 	@bash bench/setup.sh
@@ -69,6 +69,9 @@ bench-sinks: .venv/.ready  ## the PostgreSQL sink beside COPY and INSERT by hand
 
 bench-server: .venv/.ready  ## the server: appends, point reads, 500 subscribers, slow ones; ARGS="--quick"
 	@$(RUN) .venv/bin/python -m bench.server_bench $(ARGS)
+
+bench-federation: .venv/.ready  ## a query over a million rows of an attached PostgreSQL, with push-down and without; ARGS="--quick"
+	@$(RUN) .venv/bin/python -m bench.federation_bench $(ARGS)
 
 clean:  ## remove .venv, .tools and caches; results in bench/out stay
 	rm -rf .venv .tools .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist spark-warehouse metastore_db derby.log

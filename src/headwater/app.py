@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from headwater.capture.backfill import Progress
     from headwater.capture.captures import Captures
     from headwater.capture.source import Source
+    from headwater.federation.attachments import Attachment, Attachments
     from headwater.inlets.declared import DeclaredInlets
     from headwater.inlets.inlet import Declaration as InletDeclaration
     from headwater.inlets.inlet import Inlet
@@ -327,6 +328,31 @@ class App:
         """The declared inlets."""
         return self._companions.inlets
 
+    def attach(self, name: str, url: str, *, rows_max: int | None = None, timeout: float | None = None) -> Attachment:
+        """Attach another store, so that queries can read its tables beside ours. See ``docs/federation.md``.
+
+        The home remembers it, for ``headwater query``, unless a password is written into the URL: then it is known to
+        this app alone. Better is a variable of the environment: ``postgresql://reader:${CRM_PASSWORD}@db/crm``.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> app.attach("crm", "postgresql://reader:secret@db.example/crm")
+        Attachment(crm: postgresql://reader:***@db.example/crm)
+        >>> list(app.attachments)
+        ['crm']
+        """
+        from headwater.federation.attachments import ROWS_MAX, TIMEOUT_SECONDS, Attachment
+
+        declared = Attachment.declared(name, url, rows_max=rows_max or ROWS_MAX, timeout=timeout or TIMEOUT_SECONDS)
+        self._not_a_view(name)
+        self.attachments.add(declared, keep=not declared.address.has_password)
+        return declared
+
+    @property
+    def attachments(self) -> Attachments:
+        """The stores that queries may read: those of the home, and those of this app."""
+        return self._companions.attachments
+
     @property
     def captures(self) -> Captures:
         """The databases that tables of this app follow."""
@@ -345,7 +371,9 @@ class App:
         from headwater.views.operation import Operation
 
         if self._operation is None:
-            self._operation = Operation(self.name, self.log, self._declared.values(), self.spark_settings)
+            self._operation = Operation(
+                self.name, self.log, self._declared.values(), self.spark_settings, self.attachments
+            )
         return self._operation
 
     def tick(self, *, rows_max: int | None = None, sinks: bool = True) -> TickReport:

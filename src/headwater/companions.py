@@ -1,7 +1,8 @@
 """Companions: what runs beside the ticks of an app.
 
-What it is: ``Companions`` holds an app's captures and inlets, which bring rows in, and its sinks, which carry changes
-out; each is made when first asked for, and all of them are started and stopped together.
+What it is: ``Companions`` holds an app's captures and inlets, which bring rows in, its sinks, which carry changes out,
+and the stores that its queries may read; each is made when first asked for, and all that runs is started and stopped
+together.
 Invariants: an app that declares none of them imports nothing of theirs. What brings rows in stops before the ticks do,
 what carries them out stops after: so what a stop finds under way still gets out. One that fails to start or to stop
 does not keep the others from stopping.
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headwater.app import App
     from headwater.capture.captures import Captures
+    from headwater.federation.attachments import Attachments
     from headwater.inlets.declared import DeclaredInlets
     from headwater.sinks.declarations import DeclaredSinks
 
@@ -25,13 +27,14 @@ OnTick = Callable[[Any], None]
 
 
 class Companions:
-    """The captures, inlets and sinks of one app."""
+    """The captures, inlets, sinks and attached stores of one app."""
 
     def __init__(self, app: App) -> None:
         self._app = app
         self._captures: Captures | None = None
         self._inlets: DeclaredInlets | None = None
         self._sinks: DeclaredSinks | None = None
+        self._attachments: Attachments | None = None
 
     @property
     def captures(self) -> Captures:
@@ -59,6 +62,15 @@ class Companions:
         if self._sinks is None:
             self._sinks = DeclaredSinks(self._app)
         return self._sinks
+
+    @property
+    def attachments(self) -> Attachments:
+        """The stores that queries of the app may read."""
+        from headwater.federation.attachments import Attachments
+
+        if self._attachments is None:
+            self._attachments = Attachments(self._app.log)
+        return self._attachments
 
     # Running
 

@@ -18,6 +18,8 @@
     │   ├── InvalidQuery         a query that cannot be run
     │   ├── MissingExtra         an optional package is not installed
     │   ├── SourceRefused        a database that is to be captured lacks a setting, a right, a key or the table
+    │   ├── StoreRefused         an attached store refuses what a query asks of it, or has no such table
+    │   ├── TooManyRows          a query asks an attached store for more rows than it may bring
     │   ├── CaptureBlocked       a captured table changed in a way that its topic cannot follow
     │   ├── Unauthenticated      a server that asks for keys got none that it knows
     │   ├── Forbidden            the key has not the scope, or the request comes from another site
@@ -31,6 +33,7 @@
     ├── Unavailable     it may work later
     │   ├── NotYetCovered        the views have not reached a token in time
     │   ├── SourceUnavailable    a captured database does not answer
+    │   ├── StoreUnavailable     an attached store does not answer, or not in time
     │   ├── Backpressure         the slowest group is too far behind
     │   ├── TooMany              more requests, or open subscriptions, than the server allows
     │   ├── TimedOut             a query took longer than it may
@@ -200,6 +203,18 @@ class SourceRefused(Misuse):
     code = "source_refused"
 
 
+class StoreRefused(Misuse):
+    """An attached store refuses what a query asks of it, or has no such table."""
+
+    code = "store_refused"
+
+
+class TooManyRows(Misuse):
+    """A query asks an attached store for more rows than may be brought."""
+
+    code = "too_many_rows"
+
+
 class CaptureBlocked(Misuse):
     """A captured table changed in a way that its topic cannot follow."""
 
@@ -278,6 +293,12 @@ class SourceUnavailable(Unavailable):
     """A captured database does not answer."""
 
     code = "source_unavailable"
+
+
+class StoreUnavailable(Unavailable):
+    """An attached store does not answer, or not in time."""
+
+    code = "store_unavailable"
 
 
 class Backpressure(Unavailable):

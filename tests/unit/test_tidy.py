@@ -32,12 +32,14 @@ PUBLIC_NAMES_MAX = 12
 # Who may import whom, inside the package: data walks through once. A part may always import itself.
 GROUND = {"errors", "clock", "durations", "event", "settings"}
 LOG = GROUND | {"log"}
-DERIVED = {"capture", "inlets", "views", "aggregates", "sinks"}
+DERIVED = {"capture", "federation", "inlets", "views", "aggregates", "sinks"}
 BUILT = LOG | DERIVED | {"app", "app_file", "companions", "sync", "upkeep"}
 MAY_IMPORT = {
     **dict.fromkeys(GROUND, GROUND),
     "log": GROUND,
     **dict.fromkeys(DERIVED, LOG),
+    "federation": LOG | {"capture"},  # a table has one type, captured or attached
+    "views": LOG | {"federation"},
     "sinks": LOG | {"views"},  # they read what views have committed; never Spark
     "companions": LOG | DERIVED | {"app"},  # the app itself only by name
     "app": LOG | DERIVED | {"companions"},

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headwater.cli import home_names
 from headwater.cli.options import HomeOption, JsonOption, opened
 from headwater.cli.output import say, show_facts, show_table, write_json
 from headwater.cli.quantities import parse_place
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Groups: consumers and workers that share a topic.", no_args_is_help=True)
 
 GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="The group's name.", show_default=False)]
-TopicOption = Annotated[str, typer.Option("--topic", "-t", metavar="NAME", help="The group's topic.")]
+TopicOption = Annotated[
+    str,
+    typer.Option("--topic", "-t", metavar="NAME", help="The group's topic.", autocompletion=home_names.topics),
+]
 
 
 @app.command("ls")

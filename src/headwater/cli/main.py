@@ -2,8 +2,9 @@
 
 What it is: the typer app with all nouns mounted, and the one place where an error becomes an exit status.
 Invariants: a user's mistake shows message, detail and hint, and no stack trace; with ``--json`` it is the document of
-``error.to_dict()`` on stderr. Statuses: 0 well, 1 a bug or a failed demo, 2 misuse, 3 conflict, 4 unavailable,
-5 corruption, 130 interrupted. A closed pipe (``| head``) ends the program quietly with 0.
+``error.to_dict()`` on stderr. Statuses: 0 well, 1 a bug, a failed demo or a finding of the
+doctor's, 2 misuse, 3 conflict, 4 unavailable, 5 corruption, 130 interrupted. A closed pipe (``| head``) ends the
+program quietly with 0.
 Not here: the verbs. Importing this imports no pyarrow by itself.
 Read next: ``options.py``, ``topic.py``.
 """
@@ -19,10 +20,30 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from headwater.cli import bench, capture, check, demo, group, inlet, key, search, serve, sink, sync, topic, view
+from headwater.cli import (
+    attach,
+    bench,
+    capture,
+    check,
+    completion,
+    demo,
+    doctor,
+    group,
+    init,
+    inlet,
+    key,
+    search,
+    serve,
+    sink,
+    sync,
+    topic,
+    view,
+)
 from headwater.cli.options import HomeOption, home_before_verb
 from headwater.cli.output import EXIT_INTERRUPTED, abandon_stdout, show_error
 from headwater.errors import HeadwaterError, Misuse
+
+BEGIN, KEEP, DERIVE, IN_AND_OUT, CARE = PANELS = ("Begin", "The log", "Views", "In and out", "Care")
 
 
 class Root(TyperGroup):
@@ -35,6 +56,7 @@ class Root(TyperGroup):
         """Run, and leave with the fitting status (or return it, when not ``standalone_mode``)."""
         words = list(sys.argv[1:] if args is None else args)
         as_json = "--json" in words
+        completion.ready()
         try:
             result = super().main(words, prog_name, complete_var, False, windows_expand_args, **extra)
             status = result if isinstance(result, int) else 0
@@ -48,6 +70,12 @@ class Root(TyperGroup):
         if standalone_mode:
             sys.exit(status)
         return status
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The commands by purpose, in the order of the panels; typer would put nouns behind all verbs."""
+        panels = {name: getattr(command, "rich_help_panel", None) for name, command in self.commands.items()}
+        places = {name: PANELS.index(panel) if panel in PANELS else len(PANELS) for name, panel in panels.items()}
+        return sorted(super().list_commands(ctx), key=places.__getitem__)
 
     def invoke(self, ctx: Any) -> Any:
         """Run a verb; a reader of our output that goes away (``| head``) has seen enough, which is no error."""
@@ -68,20 +96,25 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-app.add_typer(topic.app, name="topic")
-app.add_typer(group.app, name="group")
-app.add_typer(capture.app, name="capture")
-app.add_typer(inlet.app, name="inlet")
-app.command("check")(check.check)
-app.command("maintain")(check.maintain)
-app.command("demo")(demo.demo)
-app.add_typer(bench.app, name="bench")
-view.mount(app)
-app.add_typer(sink.app, name="sink")
-app.command("search")(search.search)
-app.command("sync")(sync.sync)
-app.command("serve")(serve.serve)
-app.add_typer(key.app, name="key")
+app.command("init", rich_help_panel=BEGIN)(init.init)
+app.command("demo", rich_help_panel=BEGIN)(demo.demo)
+app.command("doctor", rich_help_panel=BEGIN)(doctor.doctor)
+app.command("completion", rich_help_panel=BEGIN)(completion.completion)
+app.add_typer(topic.app, name="topic", rich_help_panel=KEEP)
+app.add_typer(group.app, name="group", rich_help_panel=KEEP)
+view.mount(app, panel=DERIVE)
+app.command("attach", rich_help_panel=IN_AND_OUT)(attach.attach)
+app.command("detach", rich_help_panel=IN_AND_OUT)(attach.detach)
+app.add_typer(capture.app, name="capture", rich_help_panel=IN_AND_OUT)
+app.add_typer(inlet.app, name="inlet", rich_help_panel=IN_AND_OUT)
+app.command("serve", rich_help_panel=IN_AND_OUT)(serve.serve)
+app.add_typer(key.app, name="key", rich_help_panel=IN_AND_OUT)
+app.add_typer(sink.app, name="sink", rich_help_panel=IN_AND_OUT)
+app.command("sync", rich_help_panel=IN_AND_OUT)(sync.sync)
+app.command("search", rich_help_panel=IN_AND_OUT)(search.search)
+app.command("check", rich_help_panel=CARE)(check.check)
+app.command("maintain", rich_help_panel=CARE)(check.maintain)
+app.add_typer(bench.app, name="bench", rich_help_panel=CARE)
 
 
 def _show_version(wanted: bool) -> None:
@@ -99,9 +132,9 @@ def root(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave.")
     ] = False,
 ) -> None:
-    """One ordered, typed log in a directory: topics, groups, and their care.
+    """One ordered, typed log in a directory, and views over it that are kept up to date.
 
-    Begin with [cyan]headwater demo[/cyan], or:
+    Begin with [cyan]headwater demo[/cyan], with [cyan]headwater init[/cyan], or:
 
     [cyan]headwater topic create orders --schema "order_id BIGINT, amount DOUBLE"[/cyan]
     [cyan]echo '{"order_id": 1, "amount": 9.5}' | headwater topic append orders[/cyan]

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headwater.cli import home_names
 from headwater.errors import InvalidDeclaration
 
 if TYPE_CHECKING:
@@ -36,7 +37,10 @@ HomeOption = Annotated[
         show_default=False,
     ),
 ]
-TopicArgument = Annotated[str, typer.Argument(metavar="NAME", help="The topic's name.", show_default=False)]
+TopicArgument = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="The topic's name.", show_default=False, autocompletion=home_names.topics),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON, for programs.")]
 
 # What stood before the verb: headwater --home DIR topic ls.

@@ -1,6 +1,7 @@
 """``headwater query``: one SELECT over the views of a home.
 
-What it is: asks the serving store (SQLite, no Java), or with ``--spark`` Spark over views, tables and topics.
+What it is: asks the serving store (SQLite, no Java), or with ``--spark`` Spark over views, tables, topics and attached
+stores; ``--explain`` shows what those were asked.
 Invariants: it reads only, and one tick only; JSON lines and tables are written as ``topic tail`` writes them.
 Not here: the serving store (``views/serving.py``), Spark's queries (``views/reading.py``).
 Read next: ``views/serving.py``.
@@ -9,16 +10,21 @@ Read next: ``views/serving.py``.
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from headwater.cli.options import HomeOption, JsonOption, home_of, opened, require_home
+from headwater.cli.output import say, show_facts, write_json
+from headwater.cli.quantities import show_bytes
 from headwater.errors import InvalidDeclaration
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from headwater.views.reading import Reply
 
 AppOption = Annotated[
     str | None,
@@ -32,6 +38,12 @@ def query(
     spark: Annotated[
         bool, typer.Option("--spark", help="Ask Spark: its dialect, over tables and topics too. Starts in seconds.")
     ] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Run it by Spark, and show what attached stores were asked, not the rows.")
+    ] = False,
+    push_down: Annotated[
+        bool, typer.Option("--push-down/--no-push-down", help="Let attached stores filter, as far as is sure.")
+    ] = True,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -39,10 +51,18 @@ def query(
 
     [cyan]headwater query "SELECT * FROM revenue ORDER BY total DESC LIMIT 10"[/cyan]
     [cyan]headwater query "SELECT * FROM orders LIMIT 5" --spark --json[/cyan]
+    [cyan]headwater query "SELECT * FROM revenue r JOIN crm.public.regions g ON g.country = r.country" --explain[/cyan]
     """
     name = app_in(home, app)
-    answer = _ask_spark(sql, name, home) if spark else _ask_store(sql, name, home)
-    Answer(as_json=as_json).show(answer)
+    if not spark and not explain:
+        Answer(as_json=as_json).show(_ask_store(sql, name, home))
+        return
+    began = time.monotonic()
+    reply = _ask_spark(sql, name, home, push_down=push_down)
+    if explain:
+        show_fetched(reply, time.monotonic() - began, as_json=as_json)
+    else:
+        Answer(as_json=as_json).show(reply.table)
 
 
 def app_in(home: Path | None, wanted: str | None) -> str:
@@ -66,15 +86,40 @@ def _ask_store(sql: str, app: str, home: Path | None) -> pa.Table:
         return store.query(sql)
 
 
-def _ask_spark(sql: str, app: str, home: Path | None) -> pa.Table:
+def _ask_spark(sql: str, app: str, home: Path | None, *, push_down: bool) -> Reply:
+    from headwater.federation.attachments import Attachments
     from headwater.views.operation import Operation
 
     with opened(home) as log:
-        operation = Operation(app, log, (), {})
+        operation = Operation(app, log, (), {}, Attachments(log))
         try:
-            return operation.query(sql)
+            return operation.reply(sql, push_down=push_down)
         finally:
             operation.close()
+
+
+def show_fetched(reply: Reply, seconds: float, *, as_json: bool) -> None:
+    """What attached stores were asked for a query, and what came."""
+    rows, many = reply.table.num_rows, len(reply.fetched)
+    if as_json:
+        write_json({
+            "rows": rows, "seconds": round(seconds, 4), "fetched": [each.to_dict() for each in reply.fetched],
+        })  # fmt: skip
+        return
+    for each in reply.fetched:
+        parameters = f" with {', '.join(map(repr, each.parameters))}" if each.parameters else ""
+        facts: list[tuple[str, Any]] = [
+            ("table", f"{each.table} ({each.kind})"),
+            ("fetched", f"{each.rows:,} rows, {show_bytes(each.bytes)}, in {each.seconds:.2f} s"),
+            ("sent", f"{each.statement}{parameters}"),
+            *(("filtered there", condition) for condition in each.asked),
+            *(("filtered here", f"{condition}: {reason}") for condition, reason in each.kept),
+        ]
+        if each.lost:
+            facts.append(("lost", f"{each.lost:,} values that their column's type cannot hold are null"))
+        show_facts(facts)
+        say("")
+    say(f"{rows:,} rows in {seconds:.2f} s, from {many} fetched table{'s' * (many != 1)}")
 
 
 class Answer:

@@ -25,7 +25,6 @@ import typer
 from headwater.cli.options import JsonOption
 from headwater.cli.output import console, say, table, write_json
 from headwater.errors import InvalidDeclaration
-from headwater.sinks.status import State
 
 if TYPE_CHECKING:
     from headwater.sync import Sync, TableSync
@@ -144,6 +143,8 @@ def _facts(each: TableSync) -> dict[str, Any]:
 
 
 def _state(each: TableSync) -> str:
+    from headwater.sinks.status import State
+
     if each.status.state in (State.IDLE, State.FOLLOWING) and each.status.tick == 0:
         return "backfill"
     return {State.FILLING: "copying", State.FOLLOWING: "following"}.get(each.status.state, str(each.status.state))

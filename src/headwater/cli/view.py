@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headwater.cli import home_names
 from headwater.cli.options import HomeOption, JsonOption, opened
 from headwater.cli.output import say, show_facts, show_table, write_json
 from headwater.cli.plan import explain, plan
@@ -31,18 +32,21 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Views: SQL that is kept up to date.", no_args_is_help=True)
 
-ViewArgument = Annotated[str, typer.Argument(metavar="VIEW", help="The view's name.", show_default=False)]
+ViewArgument = Annotated[
+    str,
+    typer.Argument(metavar="VIEW", help="The view's name.", show_default=False, autocompletion=home_names.views),
+]
 
 
-def mount(root: typer.Typer) -> None:
+def mount(root: typer.Typer, *, panel: str | None = None) -> None:
     """Add every verb about views to the command line."""
-    root.command("run")(run)
-    root.command("plan")(plan)
-    root.command("explain")(explain)
-    root.command("query")(query)
-    root.command("verify")(verify)
+    root.command("run", rich_help_panel=panel)(run)
+    root.command("plan", rich_help_panel=panel)(plan)
+    root.command("explain", rich_help_panel=panel)(explain)
+    root.command("query", rich_help_panel=panel)(query)
+    root.command("verify", rich_help_panel=panel)(verify)
     app.command("rebuild")(rebuild)
-    root.add_typer(app, name="view")
+    root.add_typer(app, name="view", rich_help_panel=panel)
 
 
 @app.command("ls")

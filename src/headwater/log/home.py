@@ -256,11 +256,12 @@ def _close(reference: weakref.ref[Log]) -> None:
 def _tables() -> tuple[str, ...]:
     from headwater.log.alerts import TABLES_ALERTS
     from headwater.log.apps import TABLES_APPS
+    from headwater.log.attachments import TABLES_ATTACHMENTS
     from headwater.log.consumers import TABLES_CONSUMERS
     from headwater.log.inlets import TABLES_INLETS
     from headwater.log.workers import TABLES_WORKERS
 
-    return (TABLES_ALERTS, TABLES_APPS, TABLES_CONSUMERS, TABLES_INLETS, TABLES_WORKERS)
+    return (TABLES_ALERTS, TABLES_APPS, TABLES_ATTACHMENTS, TABLES_CONSUMERS, TABLES_INLETS, TABLES_WORKERS)
 
 
 def _prepare(home: Path, files: Files, *, create: bool) -> bool:

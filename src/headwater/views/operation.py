@@ -27,7 +27,7 @@ from headwater.views.declarations import Declaration
 from headwater.views.feed import Feed
 from headwater.views.followers import STORE, Followers
 from headwater.views.manifest import Manifest, Manifests
-from headwater.views.reading import Contents
+from headwater.views.reading import Contents, Reply
 from headwater.views.serving import ServingStore
 from headwater.views.session import start_session
 from headwater.views.store import StateStore
@@ -36,6 +36,7 @@ from headwater.views.tick import Engine, TickReport
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from headwater.federation.attachments import Attachment
     from headwater.views.migration import Migration
     from headwater.views.prepare import Prepared
     from headwater.views.rebuild import Rebuild, RebuildReport
@@ -47,11 +48,15 @@ if TYPE_CHECKING:
 class Operation:
     """One app's views at work."""
 
-    def __init__(self, name: str, log: Log, declared: Iterable[Declaration], settings: Mapping[str, str]) -> None:
+    def __init__(
+        self, name: str, log: Log, declared: Iterable[Declaration], settings: Mapping[str, str],
+        attached: Mapping[str, Attachment] | None = None,
+    ) -> None:  # fmt: skip
         self.name = name
         self.log = log
         self.declared = tuple(declared)
         self.settings = settings
+        self.attached = attached
         self.folder = Path(log.home).absolute() / "views" / name
         # Its own: a process that was shut out in the middle of a tick goes on writing for a while.
         self.scratch = self.folder / "scratch" / uuid.uuid4().hex
@@ -208,11 +213,15 @@ class Operation:
     def contents(self, *, at_least: Token | None = None, timeout: float = 30.0) -> Contents:
         """Every relation as of a tick that covers ``at_least``."""
         manifest = self.covering(at_least, timeout) if at_least is not None else self.manifests.current()
-        return Contents(self.log, self.folder, manifest, self.spark)
+        return Contents(self.log, self.folder, manifest, self.spark, self.attached)
 
     def query(self, sql: str, *, at_least: Token | None = None, timeout: float = 30.0) -> pa.Table:
         """Run a query as of one tick."""
-        return self.contents(at_least=at_least, timeout=timeout).query(sql)
+        return self.reply(sql, at_least=at_least, timeout=timeout).table
+
+    def reply(self, sql: str, *, at_least: Token | None = None, timeout: float = 30.0, push_down: bool = True) -> Reply:
+        """The same, with what was fetched for it from attached stores."""
+        return self.contents(at_least=at_least, timeout=timeout).reply(sql, push_down=push_down)
 
     @property
     def serving(self) -> ServingStore:

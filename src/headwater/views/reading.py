@@ -8,7 +8,8 @@ Read next: ``manifest.py``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,12 +33,27 @@ from headwater.views.workbench import BOTH, LARGE
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from headwater.federation.attachments import Attachment
+    from headwater.federation.stores import Fetched
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a query gave, and what was fetched for it from attached stores."""
+
+    table: pa.Table
+    fetched: tuple[Fetched, ...] = ()
+
 
 class Contents:
     """Every relation of a home as one app's manifest sees it."""
 
-    def __init__(self, log: Log, folder: Path, manifest: Manifest, spark: SparkSession) -> None:
+    def __init__(
+        self, log: Log, folder: Path, manifest: Manifest, spark: SparkSession,
+        attached: Mapping[str, Attachment] | None = None,
+    ) -> None:  # fmt: skip
         self.log = log
+        self.attached = attached or {}
         self.folder = folder
         self.manifest = manifest
         self.spark = spark.newSession()
@@ -95,14 +111,28 @@ class Contents:
 
     def query(self, sql: str) -> pa.Table:
         """Run a query over relations by their names."""
-        from pyspark.errors import PySparkException
+        return self.reply(sql).table
 
-        if any(table.args.get("version") for tree in _parsed(sql) for table in tree.find_all(exp.Table)):
+    def reply(self, sql: str, *, push_down: bool = True) -> Reply:
+        """Run a query over relations by their names, and tables of attached stores by theirs."""
+        read = _parsed(sql)
+        if any(table.args.get("version") for tree in read for table in tree.find_all(exp.Table)):
             raise InvalidQuery(
                 "AS OF can be asked in a view, not in a query",
                 hint="Declare a view with this join, and query that; view.history tells a view as it was.",
             )
-        for name in tables_in(sql):
+        if self.attached or any(table.db for tree in read for table in tree.find_all(exp.Table)):
+            from headwater.views.foreign import foreign_reply
+
+            found = foreign_reply(self, sql, read, push_down=push_down)
+            if found is not None:
+                return found
+        self.show(tables_in(sql))
+        return Reply(self.run(sql))
+
+    def show(self, names: Iterable[str]) -> None:
+        """Let queries of this session find relations by their names."""
+        for name in names:
             found = next((one for one in self.names() if one.lower() == name.lower()), None)
             if found is None:
                 raise InvalidQuery(
@@ -111,6 +141,11 @@ class Contents:
                     name=name,
                 )
             self.frame(found).createOrReplaceTempView(f"`{found}`")
+
+    def run(self, sql: str) -> pa.Table:
+        """Run a query whose tables are shown."""
+        from pyspark.errors import PySparkException
+
         try:
             return self.spark.sql(sql).toArrow()
         except PySparkException as error:
@@ -126,7 +161,11 @@ def tables_in(sql: str) -> list[str]:
     >>> tables_in("SELECT count(*) FROM orders GROUP BY window(at, '1 hour')")
     ['orders']
     """
-    read = _parsed(sql)
+    return tables_of(_parsed(sql))
+
+
+def tables_of(read: Sequence[exp.Expr]) -> list[str]:
+    """The same, of what the parser made of it."""
     own = {cte.alias_or_name.lower() for tree in read for cte in tree.find_all(exp.CTE)}
     names = dict.fromkeys(
         table.name for tree in read for table in tree.find_all(exp.Table) if table.name.lower() not in own

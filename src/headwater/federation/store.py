@@ -1,0 +1,199 @@
+"""The contract of a store: what every attached store can do for a query.
+
+What it is: ``Store`` describes tables and fetches from them; ``Shape`` and ``Column`` say what a table has and what may
+be asked about each column; ``Request`` is what a query wants, ``Answered`` what came.
+Invariants: a store is opened for one query and closed after it. All that one query fetches from it is of one moment,
+where the store has moments (a read-only transaction). ``operators`` of a column names only comparisons that are true
+there whenever they are true in Spark.
+Not here: which comparisons a query makes (``conditions.py``).
+Read next: ``postgres.py``, ``files.py``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pyarrow as pa
+
+from headwater.errors import StoreRefused
+from headwater.federation.attachments import Attachment
+from headwater.log.declare import suggestion
+
+if TYPE_CHECKING:
+    from headwater.federation.conditions import Condition
+    from headwater.federation.literals import Value
+
+EQUAL = frozenset({"="})
+UNEQUAL = frozenset({"<>"})
+LESS = frozenset({"<", "<="})
+GREATER = frozenset({">", ">="})
+NULL = frozenset({"null"})  # IS NULL; that something is not null may always be asked
+LIKE = frozenset({"like"})
+PREFIX = frozenset({"prefix"})  # LIKE with one % at its end, and nothing else
+NUMBERED = "_one"  # the only column of what is fetched for a query that needs none
+ORDERED = EQUAL | UNEQUAL | LESS | GREATER
+
+
+class Kind(StrEnum):
+    """What Spark compares a column as."""
+
+    WHOLE = "whole"
+    EXACT = "exact"
+    FLOATING = "floating"
+    TEXT = "text"
+    TRUTH = "truth"
+    DAY = "day"
+    MOMENT = "moment"
+    OTHER = "other"
+
+
+def kind_of(arrow: pa.DataType) -> Kind:
+    """The kind of a type of the log's.
+
+    >>> str(kind_of(pa.decimal128(10, 2))), str(kind_of(pa.list_(pa.int32())))
+    ('exact', 'other')
+    """
+    tests = {
+        Kind.WHOLE: pa.types.is_integer, Kind.EXACT: pa.types.is_decimal, Kind.FLOATING: pa.types.is_float64,
+        Kind.TEXT: pa.types.is_string, Kind.TRUTH: pa.types.is_boolean, Kind.DAY: pa.types.is_date32,
+        Kind.MOMENT: pa.types.is_timestamp,
+    }  # fmt: skip
+    return next((kind for kind, fits in tests.items() if fits(arrow)), Kind.OTHER)
+
+
+def _any_value(_: Value) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: its type here, and what the store may be asked about it."""
+
+    name: str
+    arrow: pa.DataType
+    operators: frozenset[str] = frozenset()
+    admits: Callable[[Value], bool] = field(default=_any_value, compare=False)  # values that it may be compared with
+    read_as: str | None = None  # how the store is asked for it, when not by its name
+    origin: Any = None  # the store's own type
+
+    @property
+    def kind(self) -> Kind:
+        """What Spark compares it as."""
+        return kind_of(self.arrow)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A table of a store."""
+
+    title: str  # crm.public.customers
+    parts: tuple[str, ...]  # public, customers
+    columns: tuple[Column, ...]
+
+    def column(self, name: str) -> Column | None:
+        """A column by its name; Spark does not tell cases apart."""
+        return next((each for each in self.columns if each.name.lower() == name.lower()), None)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """As Spark sees it."""
+        return pa.schema([(each.name, each.arrow) for each in self.columns])
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a query wants of one table."""
+
+    shape: Shape
+    columns: tuple[Column, ...]
+    condition: Condition | None
+    rows_max: int
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What is sent to a store."""
+
+    text: str
+    parameters: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What came. ``lost``: values that have no place in their column's type, and are null here."""
+
+    table: pa.Table
+    statement: Statement
+    lost: int = 0
+
+
+class Store(ABC):
+    """A store, opened for one query. A subclass connects in its ``__init__``."""
+
+    dialect: ClassVar[str]
+
+    def __init__(self, attachment: Attachment) -> None:
+        self.attachment = attachment
+        self.name = attachment.name
+
+    @abstractmethod
+    def describe(self, parts: Sequence[str]) -> Shape:
+        """A table by what is behind the attachment's name; raises ``StoreRefused`` when there is none."""
+
+    @abstractmethod
+    def statement(self, request: Request) -> Statement:
+        """What ``fetch`` will send."""
+
+    @abstractmethod
+    def fetch(self, request: Request) -> Answered:
+        """The rows. At most ``rows_max`` of them."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give the connection back. Called once, also after an error."""
+
+    def title(self, parts: Sequence[str]) -> str:
+        """A table's whole name, as a query writes it."""
+        return ".".join([self.name, *parts])
+
+    def shaped(self, parts: Sequence[str], columns: Sequence[Column]) -> Shape:
+        """A shape, once it is sure that Spark can tell its columns apart."""
+        seen: dict[str, str] = {}
+        for each in columns:
+            if each.name.lower() in seen:
+                raise StoreRefused(
+                    f"{self.title(parts)} has the columns {seen[each.name.lower()]} and {each.name}, which Spark does "
+                    "not tell apart",
+                    hint="Make a view in the store that gives one of them another name, and query that.",
+                    store=self.name,
+                )
+            seen[each.name.lower()] = each.name
+        return Shape(self.title(parts), tuple(parts), tuple(columns))
+
+    def unknown(self, parts: Sequence[str], known: Sequence[str]) -> StoreRefused:
+        """There is no such table."""
+        return StoreRefused(
+            f'{self.attachment.address.kind} store "{self.name}" has no table {".".join(parts)}',
+            hint=suggestion(".".join(parts), list(known)),
+            store=self.name,
+            table=".".join(parts),
+        )
+
+    def misnamed(self, parts: Sequence[str], form: str) -> StoreRefused:
+        """A name with too many or too few parts."""
+        return StoreRefused(
+            f"{self.title(parts)} is not the name of a table", hint=f"Write {self.name}.{form}.", store=self.name
+        )
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

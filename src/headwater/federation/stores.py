@@ -1,0 +1,135 @@
+"""Stores: what a query fetches from all of them.
+
+What it is: ``Stores`` opens each store that a query mentions, once, describes its tables and fetches what is needed;
+``Fetched`` is what came from one table, with what was asked and how long it took.
+Invariants: every store is closed when the block ends, whatever happens in it. Equal requests are fetched once.
+More rows than the attachment allows is an error before Spark sees any.
+Not here: what is needed (``mentions.py``).
+Read next: ``store.py``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+
+from headwater.errors import TooManyRows
+from headwater.federation.attachments import Attachment
+from headwater.federation.mentions import Mention, Need
+from headwater.federation.store import Answered, Request, Shape, Store
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """What was fetched for one mention of a foreign table."""
+
+    table: str  # crm.public.customers
+    store: str
+    kind: str
+    statement: str
+    parameters: tuple[Any, ...]
+    columns: tuple[str, ...]
+    asked: tuple[str, ...]  # conjuncts that the store was asked
+    kept: tuple[tuple[str, str], ...]  # conjuncts that only Spark applies, each with the reason
+    rows: int
+    bytes: int
+    lost: int  # values that have no place in their column's type, and are null
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "table": self.table, "store": self.store, "kind": self.kind, "statement": self.statement,
+            "parameters": [str(each) for each in self.parameters], "columns": list(self.columns),
+            "asked": list(self.asked), "kept": [{"condition": text, "reason": why} for text, why in self.kept],
+            "rows": self.rows, "bytes": self.bytes, "lost": self.lost, "seconds": round(self.seconds, 4),
+        }  # fmt: skip
+
+
+class Stores:
+    """The stores of one query."""
+
+    def __init__(self, attachments: Mapping[str, Attachment]) -> None:
+        self._attachments = attachments
+        self._open: dict[str, Store] = {}
+        self._answers: dict[tuple[str, str, tuple[Any, ...]], tuple[Answered, float]] = {}
+        self._ending = ExitStack()
+
+    def shape(self, mention: Mention) -> Shape:
+        """The table that a mention means."""
+        return self._store(mention.store).describe(mention.parts)
+
+    def fetch(self, mention: Mention, shape: Shape, need: Need) -> tuple[pa.Table, Fetched]:
+        """What a query needs of a mention, and the report about it."""
+        store = self._store(mention.store)
+        rows_max = store.attachment.rows_max
+        limit = rows_max + 1 if need.limit is None else min(rows_max + 1, need.limit)
+        request = Request(shape, need.columns, need.condition, limit)
+        statement = store.statement(request)
+        key = mention.store, statement.text, statement.parameters
+        if key not in self._answers:
+            began = time.monotonic()
+            self._answers[key] = store.fetch(request), time.monotonic() - began
+        answered, seconds = self._answers[key]
+        if answered.table.num_rows > rows_max:
+            raise TooManyRows(
+                f"the query needs more than {rows_max:,} rows of {shape.title}",
+                detail=f"It was asked: {statement.text}",
+                hint=f"Filter it by a condition that the store can be asked (headwater query --explain shows which), "
+                f"or allow more: headwater attach {store.name} … --rows-max {10 * rows_max}.",
+                store=store.name,
+                rows_max=rows_max,
+            )
+        return answered.table, Fetched(
+            shape.title, store.name, store.attachment.address.kind, statement.text, statement.parameters,
+            tuple(each.name for each in need.columns), tuple(need.asked), tuple(need.kept), answered.table.num_rows,
+            answered.table.nbytes, answered.lost, seconds,
+        )  # fmt: skip
+
+    def _store(self, name: str) -> Store:
+        if name not in self._open:
+            self._open[name] = self._ending.enter_context(opened(self._attachments[name]))
+        return self._open[name]
+
+    def __enter__(self) -> Stores:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ending.close()
+
+
+def opened(attachment: Attachment) -> Store:
+    """A store, connected to."""
+    kind = attachment.address.kind
+    if kind == "postgres":
+        from headwater.federation.postgres import PostgresStore
+
+        return PostgresStore(attachment)
+    if kind == "mysql":
+        from headwater.federation.mysql import MySQLStore
+
+        return MySQLStore(attachment)
+    if kind == "sqlite":
+        from headwater.federation.sqlite import SQLiteStore
+
+        return SQLiteStore(attachment)
+    from headwater.federation.files import FileStore
+
+    return FileStore(attachment)
+
+
+def described(stores: Stores, mentions: Sequence[Mention]) -> list[Shape]:
+    """The shape of each mention."""
+    known: dict[tuple[str, tuple[str, ...]], Shape] = {}
+    for each in mentions:
+        if (each.store, each.parts) not in known:
+            known[each.store, each.parts] = stores.shape(each)
+    return [known[each.store, each.parts] for each in mentions]
