@@ -1,0 +1,89 @@
+// What is known of the app: what it declares, how it is at the moment, and how it was while this page was open.
+
+import { ask, follow } from "./server.js";
+
+const SILENCE_MS = 8000; // the server says something every two seconds
+const PAST_MAX = 400;
+
+export const live = {
+  graph: null, // of /v1/app
+  status: null, // of /v1/events
+  error: null, // why there is nothing
+  connected: false,
+  away: false, // it was there, or should be, and is not
+  since: Date.now(),
+  past: new Map(), // name → [[milliseconds, value], …]
+};
+
+const listeners = new Set();
+
+/** Be told of every change; the answer ends it. */
+export function listen(listener) {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+}
+
+function tell() {
+  for (const listener of listeners) listener();
+}
+
+/** How a figure was, of late: [[milliseconds, value], …]. */
+export const past = (name) => live.past.get(name) ?? [];
+
+export const topic = (name) => live.status?.topics.find((each) => each.name === name);
+export const view = (name) => live.status?.views.find((each) => each.name === name);
+export const sink = (name) => live.status?.sinks.find((each) => each.sink === name);
+export const node = (kind, name) => live.graph?.nodes.find((each) => each.kind === kind && each.name === name);
+
+/** A topic or table as it is declared. */
+export const base = (name) => node("topic", name) ?? node("table", name);
+
+/** Begin to follow the server, for as long as the page lives. */
+export function start() {
+  follow("/v1/events", {
+    signal: new AbortController().signal,
+    silence: SILENCE_MS,
+    onOpen: () => declared(),
+    onMessage: (message) => {
+      if (message.event === "status") take(JSON.parse(message.data));
+    },
+    onAway: (error) => {
+      live.connected = false;
+      live.away = true;
+      live.error = error ?? live.error;
+      tell();
+    },
+  });
+}
+
+async function declared() {
+  try {
+    live.graph = await ask("/v1/app");
+    live.error = null;
+    tell();
+  } catch (error) {
+    live.error = error;
+  }
+}
+
+function take(status) {
+  live.status = status;
+  live.connected = true;
+  live.away = false;
+  remember("behind", status.tick.behind);
+  for (const each of status.topics) {
+    for (const group of each.groups) remember(`group:${each.name}/${group.group}`, group.lag);
+  }
+  for (const each of status.sinks) remember(`sink:${each.sink}`, each.lag.ticks);
+  if (live.graph && status.topics.some((each) => !base(each.name))) declared(); // a topic came: perhaps VIEW.late
+  tell();
+}
+
+function remember(name, value) {
+  const samples = live.past.get(name) ?? [];
+  const now = Date.now();
+  if (samples.length && now - samples.at(-1)[0] < 900) samples.pop(); // one a second will do
+  samples.push([now, value]);
+  if (samples.length > PAST_MAX) samples.shift();
+  live.past.set(name, samples);
+}
