@@ -50,13 +50,14 @@ def error_answer(error: HeadwaterError) -> Response:
     headers = {"Retry-After": str(RETRY_SECONDS)} if status in (429, 503) else {}
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    body = json.dumps({"error": error.to_dict()}, default=str, ensure_ascii=False)
+    # In ASCII: a message may quote what cannot be written as UTF-8.
+    body = json.dumps({"error": error.to_dict()}, default=str)
     return Response(body, status, headers, media_type=JSON)
 
 
 def plain_answer(value: Any, status: int = 200) -> Response:
     """Plain values as JSON."""
-    return Response(json.dumps(value, default=str, ensure_ascii=False), status, media_type=JSON)
+    return Response(json.dumps(value, default=str), status, media_type=JSON)
 
 
 def row_texts(table: pa.Table | pa.RecordBatch) -> Iterable[str]:
@@ -85,7 +86,7 @@ def table_answer(table: pa.Table, facts: Mapping[str, Any], accept: str | None) 
         return Response(out.getvalue().to_pybytes(), 200, headers, media_type=ARROW)
     if wanted == NDJSON:
         return Response("".join(f"{line}\n" for line in row_texts(table)), 200, headers, media_type=NDJSON)
-    said = json.dumps(dict(facts), default=str, ensure_ascii=False)
+    said = json.dumps(dict(facts), default=str)
     return Response(f'{said[:-1]}{", " if facts else ""}"rows":{rows_text(table)}}}', 200, media_type=JSON)
 
 

@@ -36,7 +36,16 @@ def create(state: State) -> FastAPI:
         from starlette.staticfiles import StaticFiles
     except ImportError as error:
         raise MissingExtra("the server needs FastAPI", hint="pip install 'headwater[server]'") from error
-    from headwater.server import status_routes
+    from headwater.server import (
+        group_routes,
+        query_routes,
+        session_routes,
+        status_routes,
+        subscribe_routes,
+        topic_routes,
+        view_routes,
+        work_routes,
+    )
     from headwater.server.answers import error_answer
     from headwater.server.guard import Guard
 
@@ -50,7 +59,10 @@ def create(state: State) -> FastAPI:
         title=f"Headwater: {state.app.name}", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None,
         description="One ordered log, and views kept in step with it.",
     )  # fmt: skip
-    for routes in (status_routes,):
+    for routes in (
+        status_routes, topic_routes, group_routes, work_routes, view_routes, subscribe_routes, query_routes,
+        session_routes,
+    ):  # fmt: skip
         api.include_router(routes.router(state))
 
     @api.exception_handler(HeadwaterError)

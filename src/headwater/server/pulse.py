@@ -52,8 +52,13 @@ class Pulse:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(moment.wait(), max(0.0, timeout))
 
-    async def until(self, look: Callable[[], Awaitable[Found | None]], timeout: float) -> Found | None:
-        """Look, and look again after each beat, until something was found or the time is up; then None."""
+    async def until(
+        self, look: Callable[[], Awaitable[Found | None]], timeout: float, again: float = LOOK_S
+    ) -> Found | None:
+        """Look, and look again after each beat, until something was found or the time is up; then None.
+
+        After ``again`` seconds it looks even if nothing beats.
+        """
         deadline = time.monotonic() + timeout
         while True:
             moment = self.moment()
@@ -61,7 +66,7 @@ class Pulse:
             left = deadline - time.monotonic()
             if found is not None or left <= 0 or self._closed:
                 return found
-            await self.after(moment, min(left, LOOK_S))
+            await self.after(moment, min(left, again))
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         seen = self._waker.count()

@@ -71,7 +71,8 @@ async def _serve(state: State, listener: socket.socket, on_listening: Callable[[
 
     config = uvicorn.Config(
         create(state), log_level="warning", access_log=False, lifespan="on", timeout_graceful_shutdown=ENDING_S,
-        ws_max_size=64 << 10, ws_per_message_deflate=False, server_header=False, proxy_headers=False, timeout_keep_alive=30,
+        ws_max_size=64 << 10, ws_per_message_deflate=False, server_header=False,
+        proxy_headers=False, timeout_keep_alive=30,
     )  # fmt: skip
     server = Server(config)
     loop = asyncio.get_running_loop()

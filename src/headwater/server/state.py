@@ -23,6 +23,7 @@ from headwater.log.declare import suggestion
 from headwater.log.token import Token
 from headwater.server.engine_channel import Answer
 from headwater.server.events import Events
+from headwater.server.held_consumers import HeldConsumers
 from headwater.server.hub import Hub
 from headwater.server.keys import Keys
 from headwater.server.pulse import Pulse
@@ -30,6 +31,7 @@ from headwater.server.rates import Rates
 from headwater.server.settings import ServerSettings
 from headwater.server.status import StatusReader
 from headwater.server.supervisor import NONE, EngineState, Supervisor
+from headwater.sinks.status import lineage
 from headwater.views.committed import Committed
 from headwater.views.manifest import Manifests
 from headwater.views.serving import ServingStore, store_path
@@ -64,7 +66,9 @@ class State:
         self._counting = ServingStore(path)  # so that counting rows keeps no point read waiting
         self.status = StatusReader(app, self._counting, self.rates)
         self.pulse = Pulse()
-        self.hub = Hub()
+        self.lineage = lineage(self.log)
+        self.hub = Hub(self)
+        self.consumers = HeldConsumers(self.settings.members_max)
         self.events = Events(self)
         self.closing = False
         self.started = time.monotonic()
@@ -97,6 +101,7 @@ class State:
         """The server is about to stop: let everybody go who waits or follows."""
         self.closing = True
         self.pulse.end()
+        self.hub.end()
         self.events.wake()
 
     async def stop(self) -> None:
@@ -108,6 +113,7 @@ class State:
                 await task
         if self.supervisor is not None:
             await asyncio.get_running_loop().run_in_executor(None, self.supervisor.stop)
+        await self.write(self.consumers.close)
         for pool in (self._readers, self._writers, self._queries):
             pool.shutdown(wait=True, cancel_futures=True)
         self.pulse.close()
@@ -121,6 +127,7 @@ class State:
             ):  # a topic that is just deleted, a busy catalog: the next second will do
                 ends = await self.read(self._ends)
                 self.rates.sample(time.monotonic(), ends)
+                await self.read(self.consumers.let_go_of_the_silent)
             await asyncio.sleep(SAMPLE_S)
 
     def _ends(self) -> dict[str, int]:

@@ -17,6 +17,7 @@ from headwater.server import graph
 from headwater.server.answers import plain_answer
 from headwater.server.events import EventStream
 from headwater.server.guard import needs
+from headwater.server.metrics import TYPE, exposition
 from headwater.server.supervisor import NONE, RUNNING
 
 if TYPE_CHECKING:
@@ -55,5 +56,10 @@ def router(state: State) -> APIRouter:
     async def events() -> Any:
         """The status as server-sent events: after every tick, and at least every two seconds."""
         return EventStream(state.events.listen(), send_seconds_max=state.settings.send_seconds_max)
+
+    @routes.get("/metrics", dependencies=looks, response_class=Response)
+    async def metrics() -> Any:
+        """The same for Prometheus."""
+        return Response(exposition(await state.events.look()), media_type=TYPE)
 
     return routes
