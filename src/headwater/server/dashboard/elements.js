@@ -86,6 +86,7 @@ function update(old, fresh) {
   for (const [name, handler] of Object.entries(fresh.handlers ?? {})) old[name] = handler;
   old.handlers = fresh.handlers;
   if (!old.keep) patch(old, ...fresh.childNodes);
+  if (old.nodeName === "SELECT" && old !== document.activeElement) old.value = old.querySelector("option[selected]")?.value ?? old.value;
 }
 
 /** Words for a screen reader alone. */

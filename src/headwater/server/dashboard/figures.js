@@ -66,7 +66,7 @@ export function shown(value) {
   if (typeof value === "string") return value;
   if (value instanceof Exact) return value.text;
   if (typeof value === "number") return Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(12)));
-  return JSON.stringify(value, (_, inner) => (inner instanceof Exact ? Number(inner) : inner));
+  return JSON.stringify(value);
 }
 
 /** A number with more digits than JavaScript keeps, as the server wrote it. */
@@ -78,6 +78,9 @@ export class Exact {
     return Number(this.text);
   }
   toString() {
+    return this.text;
+  }
+  toJSON() {
     return this.text;
   }
 }

@@ -10,6 +10,7 @@ import { facts, heading, plainTable, refusal, rowsTable, section } from "../part
 
 const TAIL_ROWS = 50;
 const LOOK_MS = 400;
+const DESCRIBE_MS = 3000; // it looks into segments
 
 export function topicPage(name) {
   let about = null;
@@ -23,12 +24,18 @@ export function topicPage(name) {
     again = refresh;
     let seen = null;
     let busy = false;
+    let described = 0;
     const look = async () => {
-      const ends = JSON.stringify(topicNow(name)?.end_offsets ?? null);
-      if (busy || paused || signal.aborted || ends === seen) return;
+      const now = topicNow(name);
+      const ends = JSON.stringify(now?.end_offsets ?? null);
+      if (busy || paused || signal.aborted || !now || ends === seen) return;
       busy = true;
       try {
-        [about, last] = await Promise.all([describeTopic(name, signal), tail(name, TAIL_ROWS, signal)]);
+        last = await tail(name, now, TAIL_ROWS, signal);
+        if (Date.now() > described + DESCRIBE_MS) {
+          about = await describeTopic(name, signal);
+          described = Date.now();
+        }
         [seen, error] = [ends, null];
       } catch (refused) {
         if (!signal.aborted) [error, seen] = [refused, refused.status ? ends : seen];
@@ -48,11 +55,11 @@ export function topicPage(name) {
   function content() {
     const now = topicNow(name);
     const declared = base(name);
-    if (!now && !about) return [heading("topic", name), error ? refusal(error) : make("p", { class: "lonely" }, "There is no such topic.")];
+    if (!now) return [heading("topic", name), make("p", { class: "lonely" }, "There is no such topic.")];
     const kind = declared?.kind ?? "topic";
     return [
       heading(kind, name, declared?.captured_by ? make("p", null, "captured by ", make("a", { href: `/captures/${encodeURIComponent(declared.captured_by)}` }, declared.captured_by)) : null),
-      now ? tiles(now) : null,
+      tiles(now),
       error ? refusal(error) : null,
       section("Last rows", controls(paused, pause), last ? rows(last, declared) : make("p", { class: "quiet" }, "Reading…")),
       make(
@@ -85,12 +92,12 @@ function tiles(now) {
 }
 
 function rows(last, declared) {
-  if (!last.rows.length) return make("p", { class: "quiet" }, "No rows yet.");
+  if (!last.length) return make("p", { class: "quiet" }, "No rows yet.");
   const known = declared?.columns.map((column) => column.name) ?? [];
-  const extra = Object.keys(last.rows[0]).filter((name) => !known.includes(name));
+  const extra = Object.keys(last[0]).filter((name) => !known.includes(name));
   const places = extra.filter((name) => name.startsWith("_"));
   const names = [...places, ...known, ...extra.filter((name) => !name.startsWith("_"))];
-  return rowsTable(names, last.rows, { caption: "Last rows", keyOf: (row) => `${row._partition}@${row._offset}`, mark: (row) => (row._tombstone ? "gone" : null) });
+  return rowsTable(names, last, { caption: "Last rows", keyOf: (row) => `${row._partition}@${row._offset}`, mark: (row) => (row._deleted ? "gone" : null) });
 }
 
 function offsets(about) {
@@ -122,7 +129,7 @@ function keeping(about) {
     ["By age", kept.retention_ms ? `${seconds(kept.retention_ms / 1000)}, then dropped` : "for ever"],
     ["By size", kept.retention_bytes ? `${bytes(kept.retention_bytes)} a partition` : "no limit"],
     ["Archive", kept.archive],
-    ["Compacted", kept.compact || kept.compaction ? "the latest of each key" : null],
+    ["Compacted", kept.compact ? "the latest of each key" : null],
     ["Made durable", kept.fsync],
     ["When full", kept.overflow],
     ["Watermark", time.watermark ? moment(time.watermark) : null],
