@@ -17,6 +17,7 @@ orders = app.topic(
 )
 users = app.table("users", "id BIGINT, country STRING", key="id")
 clicks = app.topic("clicks", "page STRING, at TIMESTAMP", event_time="at", retention_ms=7 * 24 * 3600 * 1000)
+app.inlet("site", hw.inlets.Webhook(clicks, path="/clicks", port=0))
 
 app.view(
     "revenue",

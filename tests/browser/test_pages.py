@@ -17,7 +17,7 @@ HOSTILE = '<img src=x onerror="window.hacked=1"><script>window.hacked=2</script>
 PHONE = {"width": 360, "height": 740}
 PLACES = (
     "/", "/topics", "/topics/orders", "/groups/orders/billing", "/views", "/views/revenue", "/views/minutes",
-    "/sinks/revenue.sqlite", "/ticks", "/alerts", "/query",
+    "/sinks/revenue.sqlite", "/inlets/site", "/ticks", "/alerts", "/query",
 )  # fmt: skip
 
 
@@ -52,9 +52,9 @@ def test_the_graph_shows_everything_from_topics_to_sinks(look: Look) -> None:
     ):
         expect(graph.get_by_role("link", name=re.compile(f"^{name}: "))).to_be_visible()
 
-    lefts = [graph.locator(f"a.{kind}").first.bounding_box()["x"] for kind in ("table", "view", "sink")]  # type: ignore[index]
+    lefts = [graph.locator(f"a.{kind}").first.bounding_box()["x"] for kind in ("inlet", "table", "view", "sink")]  # type: ignore[index]
     assert lefts == sorted(lefts)
-    assert len(set(lefts)) == 3
+    assert len(set(lefts)) == 4
 
 
 @pytest.mark.parametrize("path", PLACES)

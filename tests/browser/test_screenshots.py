@@ -13,6 +13,7 @@ FOLDER = Path(__file__).parents[2] / "build" / "screenshots"
 PICTURES = {
     "overview": "/", "topics": "/topics", "topic": "/topics/orders", "group": "/groups/orders/billing",
     "views": "/views", "view": "/views/revenue", "windows": "/views/minutes", "sink": "/sinks/revenue.sqlite",
+    "inlet": "/inlets/site",
     "ticks": "/ticks", "alerts": "/alerts", "query": "/query",
 }  # fmt: skip
 

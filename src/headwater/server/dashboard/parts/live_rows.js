@@ -47,9 +47,9 @@ export class LiveRows {
       onMessage: (message) => {
         if (message.event === "end") return;
         const waiting = this.copy.waiting.reduce((sum, part) => sum + (part.rows?.length ?? 0), 0);
-        if (this.copy.rows.size + waiting > COPIED_ROWS_MAX && viewNow(this.name)?.rows !== null) {
+        if (this.copy.rows.size + waiting > COPIED_ROWS_MAX) {
           attempt.abort();
-          this.readPages();
+          this.tooLarge();
           return;
         }
         const changed = this.copy.take(parsed(message.data));
@@ -64,6 +64,16 @@ export class LiveRows {
         this.refresh();
       },
     });
+  }
+
+  tooLarge() {
+    if (viewNow(this.name)?.rows !== null) {
+      this.readPages();
+      return;
+    }
+    this.copy = new Copy();
+    this.error = { message: `it has more than ${count(COPIED_ROWS_MAX)} rows, and is not served`, hint: "Ask Spark on the query page." };
+    this.refresh();
   }
 
   flash(changed) {
