@@ -56,6 +56,9 @@ def serve(
     [cyan]headwater serve shop.py[/cyan]
     [cyan]headwater serve shop.py --host 0.0.0.0 --port 443 --key-file keys.json[/cyan]
     """
+    from headwater.server import required
+
+    required()
     from headwater.server.running import serve as listen
     from headwater.server.settings import ServerSettings
     from headwater.server.state import State

@@ -9,3 +9,20 @@ Read next: ``application.py``, then ``state.py``; ``docs/server.md``.
 """
 
 from __future__ import annotations
+
+from headwater.errors import MissingExtra
+
+
+def required() -> None:
+    """Say what to install when it is not there.
+
+    >>> required()
+    """
+    try:
+        import fastapi  # noqa: F401
+        import uvicorn  # noqa: F401
+        import websockets  # noqa: F401
+    except ImportError as error:
+        raise MissingExtra(
+            f"headwater serve needs the package {error.name}", hint="pip install 'headwater[server]'"
+        ) from error

@@ -10,34 +10,28 @@ Read next: ``guard.py``, ``status_routes.py``.
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater import __version__
-from headwater.errors import HeadwaterError, MissingExtra, Misuse, UnknownPath
+from headwater.errors import HeadwaterError, Misuse, UnknownPath
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from headwater.server.state import State
 
-DASHBOARD = Path(__file__).parent / "dashboard"
-# Pages of the dashboard: each is the same file, which looks at its own address.
-PAGES = ("topics", "groups", "views", "sinks", "captures", "inlets", "ticks", "alerts", "query", "login")
-
 
 def create(state: State) -> FastAPI:
     """The server of one app, as an ASGI application."""
-    try:
-        from fastapi import FastAPI, Request
-        from fastapi.exceptions import RequestValidationError
-        from starlette.exceptions import HTTPException
-        from starlette.responses import FileResponse, Response
-        from starlette.staticfiles import StaticFiles
-    except ImportError as error:
-        raise MissingExtra("the server needs FastAPI", hint="pip install 'headwater[server]'") from error
+    from fastapi import FastAPI, Request
+    from fastapi.exceptions import RequestValidationError
+    from starlette.exceptions import HTTPException
+    from starlette.responses import Response
+    from starlette.staticfiles import StaticFiles
+
     from headwater.server import (
         group_routes,
+        page_routes,
         query_routes,
         session_routes,
         status_routes,
@@ -82,6 +76,8 @@ def create(state: State) -> FastAPI:
             answer = error_answer(unknown)
             answer.status_code = error.status_code
             return answer
+        if isinstance(error.__cause__, HeadwaterError):  # raised while FastAPI read the body
+            return error_answer(error.__cause__)
         return error_answer(Misuse(str(error.detail)))
 
     @api.exception_handler(Exception)
@@ -90,22 +86,7 @@ def create(state: State) -> FastAPI:
             HeadwaterError(f"unexpected {type(error).__name__}", hint="The server's log has the trace.")
         )
 
-    index = DASHBOARD / "index.html"
-
-    @api.get("/", include_in_schema=False)
-    async def home() -> Response:
-        return FileResponse(index)
-
-    @api.get("/{page}", include_in_schema=False)
-    @api.get("/{page}/{rest:path}", include_in_schema=False)
-    async def page(request: Request, page: str) -> Response:
-        if page == "docs":
-            return FileResponse(DASHBOARD / "docs.html")
-        if page not in PAGES:
-            raise UnknownPath(f"there is no {request.url.path}", hint="See /docs.")
-        return FileResponse(index)
-
-    api.mount("/static", StaticFiles(directory=DASHBOARD), name="static")
-    api.router.routes.insert(0, api.router.routes.pop())  # before the pages
+    api.mount("/static", StaticFiles(directory=page_routes.DASHBOARD), name="static")
+    api.include_router(page_routes.router(state))
     api.add_middleware(Guard, state=state)
     return api

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from headwater.errors import MissingExtra, Unavailable
+from headwater.errors import Unavailable
 
 if TYPE_CHECKING:
     from headwater.server.state import State
@@ -56,10 +56,8 @@ def address_of(listener: socket.socket) -> str:
 
 
 async def _serve(state: State, listener: socket.socket, on_listening: Callable[[str], None] | None) -> None:
-    try:
-        import uvicorn
-    except ImportError as error:
-        raise MissingExtra("the server needs uvicorn", hint="pip install 'headwater[server]'") from error
+    import uvicorn
+
     from headwater.server.application import create
 
     class Server(uvicorn.Server):

@@ -26,6 +26,7 @@ from headwater.server.rates import Rates
 from headwater.sinks.status import Status, Statuses
 from headwater.views import stragglers
 from headwater.views.manifest import Manifest, Manifests
+from headwater.views.runs import Run
 from headwater.views.serving import ServingStore
 from headwater.views.serving_columns import quoted
 from headwater.views.tick_reports import TickReports
@@ -117,13 +118,13 @@ class StatusReader:
         for view in self.app.views:
             about = manifest.views.get(view.name)
             relation = manifest.relations.get(view.name, {})
-            runs = relation.get("runs", ())
+            runs = [Run.from_json(run) for run in relation.get("runs", ())]
             found.append({
                 "name": view.name, "state": "live" if about is not None else "new",
                 "rows": self._rows(view.name, manifest.tick) if about is not None else None,
                 "tick": manifest.tick, "born": about["born"] if about else None,
                 "last_tick": last.get(view.name), "changed_tick": moved.get(view.name),
-                "runs": len(runs), "bytes": sum(run["bytes"] for run in runs),
+                "runs": len(runs), "bytes": sum(run.bytes for run in runs),
                 "watermark": stragglers.shown_watermark(manifest, view.name),
                 "stragglers": self._stragglers(manifest, view.name),
             })  # fmt: skip

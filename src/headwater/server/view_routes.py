@@ -139,10 +139,9 @@ def _rows(state: State, view: str, key: list[str] | None, where: str | None, lim
         )
     given = dict(zip(served.key, map(_value, key, map(served.schema.field, served.key)), strict=True)) if key else {}
     wanted = {**given, **_where(where)}
-    names = tuple(wanted)
-    known = [name for name in names if name in served.by_name]
-    typed = json_rows([{name: wanted[name] for name in known}], served.schema_of(tuple(known))).to_pylist()[0]
-    tick, found = store.found(view, {**wanted, **typed})
+    known = {name: value for name, value in wanted.items() if name in served.by_name}
+    typed = json_rows([known], served.schema_of(tuple(known))).to_pylist()[0] if known else {}
+    tick, found = store.found(view, {**wanted, **typed})  # what it does not know it refuses
     return tick, found.slice(0, limit), found.num_rows > limit
 
 
