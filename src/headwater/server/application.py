@@ -27,7 +27,6 @@ def create(state: State) -> FastAPI:
     from fastapi.exceptions import RequestValidationError
     from starlette.exceptions import HTTPException
     from starlette.responses import Response
-    from starlette.staticfiles import StaticFiles
 
     from headwater.server import (
         group_routes,
@@ -86,7 +85,7 @@ def create(state: State) -> FastAPI:
             HeadwaterError(f"unexpected {type(error).__name__}", hint="The server's log has the trace.")
         )
 
-    api.mount("/static", StaticFiles(directory=page_routes.DASHBOARD), name="static")
+    api.mount("/static", page_routes.DashboardFiles(directory=page_routes.DASHBOARD), name="static")
     api.include_router(page_routes.router(state))
     api.add_middleware(Guard, state=state)
     return api

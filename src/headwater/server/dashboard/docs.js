@@ -22,10 +22,13 @@ function one([verb, path, route]) {
     "li",
     null,
     make("p", null, make("code", null, make("strong", null, verb.toUpperCase()), ` ${path}`)),
-    make("p", null, route.description ?? route.summary),
+    make("p", null, words(route.description ?? route.summary ?? "")),
     inputs.length ? make("ul", { class: "quiet" }, inputs.map((each) => make("li", null, each))) : null,
   );
 }
+
+/** A description, with its names as code. */
+const words = (text) => text.split("``").map((part, place) => (place % 2 ? make("code", null, part) : part));
 
 function parameter({ name, in: where, required, description, schema }) {
   const type = schema?.type ?? schema?.anyOf?.map((each) => each.type).filter((each) => each !== "null").join(" or ") ?? "";

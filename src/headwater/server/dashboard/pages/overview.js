@@ -55,7 +55,7 @@ function tiles() {
     { class: "tiles", key: "tiles" },
     tile("Rows in", rate(now), sparkline(rates, `Rows a second over the last two minutes; now ${rate(now)}`), { note: `${brief(ours.reduce((sum, topic) => sum + topic.rows, 0))} kept` }),
     tile("Tick time", seconds(last), sparkline(times, `Seconds of the last ${times.length} ticks; the last took ${seconds(last)}`, { bars: true }), {
-      note: `median ${seconds(median(times))}, slowest ${seconds(Math.max(...times, 0))}`,
+      note: times.length ? `median ${seconds(median(times))}, slowest ${seconds(Math.max(...times))}` : null,
     }),
     tile("Changes in a tick", brief(changes.at(-1)), sparkline(changes, `Changes in the last ${changes.length} ticks`, { bars: true }), { note: tick.committed_at ? `tick ${count(tick.tick)} at ${moment(tick.committed_at)}` : "no tick yet" }),
     tile("Rows waiting", brief(tick.behind), sparkline(waiting, `Rows that waited for a tick, since this page was opened; now ${count(tick.behind)}`), {

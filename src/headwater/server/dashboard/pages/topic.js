@@ -8,6 +8,9 @@ import { groupTable } from "./list.js";
 import { sparkline, tile } from "../parts/plots.js";
 import { facts, heading, plainTable, refusal, rowsTable, section } from "../parts/tables.js";
 
+const PLACE = "partition@offset";
+const APPENDED = "appended";
+const OWN = new Set(["_partition", "_offset", "_appended_at", "_deleted", "_weight"]);
 const TAIL_ROWS = 50;
 const LOOK_MS = 400;
 const DESCRIBE_MS = 3000; // it looks into segments
@@ -93,11 +96,9 @@ function tiles(now) {
 
 function rows(last, declared) {
   if (!last.length) return make("p", { class: "quiet" }, "No rows yet.");
-  const known = declared?.columns.map((column) => column.name) ?? [];
-  const extra = Object.keys(last[0]).filter((name) => !known.includes(name));
-  const places = extra.filter((name) => name.startsWith("_"));
-  const names = [...places, ...known, ...extra.filter((name) => !name.startsWith("_"))];
-  return rowsTable(names, last, { caption: "Last rows", keyOf: (row) => `${row._partition}@${row._offset}`, mark: (row) => (row._deleted ? "gone" : null) });
+  const names = declared?.columns.map((column) => column.name) ?? Object.keys(last[0]).filter((name) => !OWN.has(name));
+  const shown = last.map((row) => ({ ...row, [PLACE]: `${row._partition}@${row._offset}`, [APPENDED]: moment(row._appended_at) }));
+  return rowsTable([PLACE, APPENDED, ...names], shown, { caption: "Last rows", keyOf: (row) => row[PLACE], mark: (row) => (row._deleted ? "gone" : null) });
 }
 
 function offsets(about) {

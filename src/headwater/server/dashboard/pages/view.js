@@ -63,7 +63,7 @@ function tiles(now, declared) {
   return make(
     "div",
     { class: "tiles", key: "tiles" },
-    tile("Rows", now.rows === null ? "not served" : brief(now.rows), null, { note: `${bytes(now.bytes)} in ${counted(now.runs, "run")}` }),
+    tile("Rows", now.state === "new" ? "not filled yet" : now.rows === null ? "not served" : brief(now.rows), null, { note: `${bytes(now.bytes)} in ${counted(now.runs, "run")}` }),
     tile("Tick time", seconds(now.last_tick?.seconds), sparkline(times, `Seconds of ${now.name} in the last ${times.length} ticks`, { bars: true }), { note: declared.cost ? COSTS[declared.cost] : null }),
     tile("Changes in a tick", brief(now.last_tick?.changes ?? 0), sparkline(changes, `Changes of ${now.name} in the last ${changes.length} ticks`, { bars: true }), { note: now.changed_tick ? `last changed in tick ${count(now.changed_tick)}` : null }),
     now.watermark ? tile("Watermark", moment(now.watermark), null, { note: "nothing older is expected" }) : null,
@@ -91,7 +91,7 @@ function plan(declared) {
 }
 
 function lateness(now) {
-  if (!now.watermark && !now.stragglers.length) return make("p", { class: "quiet" }, "No topic that it reads has an event time.");
+  if (!now.watermark && !now.stragglers.length) return make("p", { class: "quiet" }, "It has no watermark: that needs a topic with an event time, and a tick.");
   return [
     facts([["Watermark", now.watermark ? `${moment(now.watermark)}, ${seconds(Math.max(0, (Date.parse(live.status.now) - Date.parse(now.watermark)) / 1000))} ago` : null]]),
     plainTable(

@@ -100,12 +100,11 @@ function flow(edge) {
     return lag?.ticks > 1 ? { speed, label: `${brief(lag.ticks)} ticks behind`, bad: lag.ticks > 10 } : { speed, label: speed ? rate(speed) : "" };
   }
   if (toKind === "group") {
-    const lag = live.status.topics.flatMap((topic) => topic.groups.map((group) => [`${topic.name}/${group.group}`, group.lag])).find(([id]) => id === toName)?.[1];
-    return { speed: rowRate(name), label: lag ? `lag ${brief(lag)}` : "" };
+    return { speed: rowRate(name), label: "" }; // its lag is in the node
   }
   if (kind === "view") return { speed: changeRate(name), label: "" };
   const speed = kind === "capture" || kind === "inlet" ? rowRate(toName) : rowRate(name);
-  return { speed, label: kind === "capture" || kind === "inlet" ? rate(speed) : "" };
+  return { speed, label: speed && (kind === "capture" || kind === "inlet") ? rate(speed) : "" };
 }
 
 const split = (id) => [id.slice(0, id.indexOf(":")), id.slice(id.indexOf(":") + 1)];

@@ -114,10 +114,24 @@ export function spread(layers, { node, bend, gap }) {
       apart(layer, size, gap);
     }
   }
+  for (let sweep = 0; sweep < SWEEPS; sweep += 1) for (const layer of layers) straightened(layer, size, gap);
   const cells = layers.flat();
   const top = Math.min(...cells.map((cell) => cell.y - size(cell) / 2));
   for (const cell of cells) cell.y -= top;
   return Math.max(0, ...cells.map((cell) => cell.y + size(cell) / 2));
+}
+
+/** Let each cell go to the height of its middle neighbour, as far as there is room: straight lines are calm. */
+function straightened(layer, size, gap) {
+  layer.forEach((cell, place) => {
+    const near = [...cell.before, ...cell.after].map((each) => each.y).sort((one, other) => one - other);
+    if (!near.length) return;
+    const above = layer[place - 1];
+    const below = layer[place + 1];
+    const least = above ? above.y + (size(above) + size(cell)) / 2 + gap : -Infinity;
+    const most = below ? below.y - (size(below) + size(cell)) / 2 - gap : Infinity;
+    cell.y = Math.min(most, Math.max(least, near[Math.floor((near.length - 1) / 2)]));
+  });
 }
 
 function stacked(layer, size, gap) {

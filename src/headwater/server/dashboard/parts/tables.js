@@ -4,6 +4,7 @@ import { make } from "../elements.js";
 import { isNumber, shown } from "../figures.js";
 
 const TEXT_MAX = 300;
+const MOMENT = /^(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d(?:\.\d{1,3})?)\d*Z$/; // shown to the millisecond
 
 /** Rows of a topic, view or query. `columns` are names; `flash` tells which cells have just changed. */
 export function rowsTable(columns, rows, { caption, keyOf, flash, mark } = {}) {
@@ -34,6 +35,8 @@ function line(columns, row, numeric, { key, flash, mark }) {
 function cell(value) {
   if (value === null || value === undefined) return make("span", { class: "null" }, "null");
   const text = shown(value);
+  const time = typeof value === "string" && text.match(MOMENT);
+  if (time) return make("span", { title: text }, `${time[1]} ${time[2]}`);
   if (text.length <= TEXT_MAX) return text;
   return make("span", { title: `${text.length} characters` }, `${text.slice(0, TEXT_MAX)}…`);
 }
