@@ -22,9 +22,9 @@ def test_a_query_gives_a_table_and_a_plot(look: Look) -> None:
     expect(result.locator("tbody tr").first).to_contain_text("DE")
     plot = page.get_by_role("img", name="revenue by country, 3 points")
     expect(plot.locator("rect.bar")).to_have_count(3)
-    page.get_by_label("As").select_option("line")
+    page.get_by_label("Kind of plot").select_option("line")
     expect(plot.locator("polyline")).to_have_count(1)
-    page.get_by_label("of", exact=True).select_option("orders")
+    page.get_by_label("What is plotted").select_option("orders")
     expect(page.get_by_role("img", name="orders by country, 3 points")).to_be_visible()
 
 

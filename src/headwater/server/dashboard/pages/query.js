@@ -144,9 +144,9 @@ function result(state, set) {
 function chart(state, set, columns) {
   const { answer, x, y, kind } = state;
   const points = answer.rows.slice(0, PLOTTED_MAX).map((row) => [shown(row[x]), row[y] === null ? NaN : Number(row[y])]);
-  const choice = (name, words, options, chosen) => make("label", null, `${words} `, make("select", { onchange: set(name) }, options.map((each) => make("option", { value: each, key: each, selected: each === chosen }, each))));
+  const choice = (name, words, label, options, chosen) => make("label", null, `${words} `, make("select", { onchange: set(name), "aria-label": label }, options.map((each) => make("option", { value: each, key: each, selected: each === chosen }, each))));
   return [
-    make("div", { class: "controls" }, choice("kind", "As", ["bar", "line"], kind), choice("y", "of", numeric(answer), y), choice("x", "by", columns, x)),
+    make("div", { class: "controls" }, choice("kind", "As", "Kind of plot", ["bar", "line"], kind), choice("y", "of", "What is plotted", numeric(answer), y), choice("x", "by", "Plotted by", columns, x)),
     plot(points, { kind, format: figure, words: `${y} by ${x}, ${counted(points.length, "point")}` }),
     answer.rows.length > PLOTTED_MAX ? make("p", { class: "quiet" }, `The first ${count(PLOTTED_MAX)} rows.`) : null,
   ];
