@@ -46,6 +46,9 @@ def serve(
     query_seconds_max: Annotated[
         float, typer.Option("--query-seconds", min=0.1, help="The longest query, in seconds.")
     ] = 30.0,
+    wait_seconds_max: Annotated[
+        float, typer.Option("--wait-seconds", min=0.0, help="The longest that a request waits for rows to come.")
+    ] = 30.0,
     subscriptions_max: Annotated[
         int, typer.Option("--subscriptions", min=1, help="Open subscriptions at once.")
     ] = 2000,
@@ -67,7 +70,8 @@ def serve(
     settings = ServerSettings(
         host=host, port=port, key_file=key_file, origins=tuple(origin or ()), body_bytes_max=body_mib_max << 20,
         requests_per_second=requests_per_second, request_burst=max(1, round(2 * requests_per_second)),
-        query_seconds_max=query_seconds_max, subscriptions_max=subscriptions_max,
+        query_seconds_max=query_seconds_max, wait_seconds_max=max(0.001, wait_seconds_max),
+        subscriptions_max=subscriptions_max,
     )  # fmt: skip
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s")
     with app_of(file) as app:

@@ -111,7 +111,7 @@ def router(state: State) -> APIRouter:
         async def look() -> Batch | None:
             return await state.write(held.poll, found, asked.received)
 
-        batch = await state.pulse.until(look, asked.wait)
+        batch = await state.until(look, asked.wait)
         found = await state.read(held.find, id, _owner(request))
         return _batch(found, batch)
 

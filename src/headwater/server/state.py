@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -169,13 +169,17 @@ class State:
         if name not in names:
             raise UnknownView(f'no view "{name}" was declared', hint=suggestion(name, names), view=name)
 
+    async def until(self, look: Callable[[], Awaitable[Found | None]], wait: float, again: float = 1.0) -> Found | None:
+        """What ``look`` finds, or None after ``wait`` seconds, or as many as a request may wait."""
+        return await self.pulse.until(look, min(wait, self.settings.wait_seconds_max), again)
+
     async def covered(self, token: Token, timeout: float) -> None:
         """Wait until the serving store covers a token, as far as it is about topics that views read."""
 
         async def look() -> bool | None:
             return await self.read(self._covers, token)
 
-        if not await self.pulse.until(look, timeout):
+        if not await self.until(look, timeout):
             raise NotYetCovered(
                 f'the views of app "{self.app.name}" have not reached {token} after {timeout:g} s',
                 detail=f"The engine is {self.engine.state}.",

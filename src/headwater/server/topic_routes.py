@@ -99,7 +99,7 @@ def router(state: State) -> APIRouter:
             following, table = await state.read(read_rows, found, begin, limit)
             return (following, table) if table.num_rows else None
 
-        came = await state.pulse.until(look, wait)
+        came = await state.until(look, wait)
         following, table = came if came is not None else await state.read(read_rows, found, begin, limit)
         facts = {"topic": topic, "next": str(Token({topic: following})), "count": table.num_rows}
         return table_answer(table, facts, accept)

@@ -92,7 +92,7 @@ def router(state: State) -> APIRouter:
             found = await state.read(_changes, state, view, from_tick, ticks)
             return found if found[1] else None
 
-        came = await state.pulse.until(look, wait)
+        came = await state.until(look, wait)
         following, tables = came if came is not None else await state.read(_changes, state, view, from_tick, ticks)
         return _listed(view, following, tables)
 

@@ -108,7 +108,7 @@ def router(state: State) -> APIRouter:
         async def look() -> list[Message] | None:
             return await state.write(workers.take, found, group, asked) or None
 
-        messages = await state.pulse.until(look, asked.wait, LOOK_AGAIN_S)
+        messages = await state.until(look, asked.wait, LOOK_AGAIN_S)
         return _taken(messages or [], asked)
 
     @routes.post(f"{prefix}/ack")
