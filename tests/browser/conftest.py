@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from headwater.log.home import Log
 from tests.browser.served import Served, seed
@@ -24,7 +24,10 @@ MISSING = (
     "on Debian: apt-get update && apt-get install -y --no-install-recommends chromium"
 )
 
+PATIENCE_MS = 30_000  # for what comes by itself, on a busy machine
+
 Look = Callable[..., Page]
+expect.set_options(timeout=PATIENCE_MS)
 
 
 @pytest.fixture(scope="session")
@@ -60,7 +63,7 @@ def look(browser: Browser, served: Served) -> Iterator[Look]:
         context = browser.new_context(**{"viewport": WIDE, **settings})  # type: ignore[arg-type]
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(PATIENCE_MS)
         page.on("pageerror", lambda error: wrong.append(f"thrown: {error}"))
 
         def heard(text: str) -> None:

@@ -124,7 +124,7 @@ def test_verify_asks_the_engine_and_shows_what_it_found(look: Look) -> None:
 @pytest.mark.parametrize("path", ["/", "/ticks"])
 def test_figures_move_with_each_tick(look: Look, log: Log, path: str) -> None:
     page = look(path)
-    figure = page.get_by_text(re.compile(r"tick [0-9,]+", re.IGNORECASE)).first
+    figure = page.get_by_role("paragraph").filter(has_text=re.compile(r"tick [0-9,]+", re.IGNORECASE)).first
     before = figure.inner_text()
 
     order(log, user=4)

@@ -3,10 +3,12 @@
 import { draw, make } from "../elements.js";
 import { brief, count, moment, seconds } from "../figures.js";
 import { live } from "../live.js";
+import { typical } from "../parts/plots.js";
 import { heading, plainTable, section } from "../parts/tables.js";
 
 const HIGH = 150;
 const WIDE = 12;
+const BARS = 60;
 
 export function ticksPage() {
   let chosen = null; // a tick's number; null: the latest
@@ -54,9 +56,10 @@ function summary(ticks) {
 const longest = (tick) => Math.max(0, ...tick.views.map((view) => view.seconds));
 
 function timeline(ticks, shown, choose, keys) {
-  const top = Math.max(...ticks.map((each) => each.seconds), 1e-3);
-  const width = Math.max(ticks.length, 20) * WIDE;
-  const high = (value) => Math.max(2, (value / top) * (HIGH - 6));
+  const times = ticks.map((each) => each.seconds);
+  const top = Math.max(typical(times), 1e-3);
+  const width = Math.max(ticks.length, BARS) * WIDE;
+  const high = (value) => Math.max(2, Math.min(1, value / top) * (HIGH - 6));
   const bars = ticks.map((tick, place) => {
     const left = place * WIDE;
     return draw(
@@ -71,7 +74,7 @@ function timeline(ticks, shown, choose, keys) {
   return make(
     "div",
     { class: "timeline", tabindex: "0", role: "slider", "aria-label": "Tick", "aria-valuemin": ticks[0].tick, "aria-valuemax": ticks.at(-1).tick, "aria-valuenow": shown.tick, "aria-valuetext": `tick ${shown.tick}, ${seconds(shown.seconds)}`, onkeydown: keys },
-    make("span", { class: "most" }, seconds(top)),
+    make("p", { class: "quiet" }, Math.max(...times) > top ? `${seconds(top)} and more` : seconds(top)),
     draw("svg", { viewBox: `0 0 ${width} ${HIGH}`, preserveAspectRatio: "none", "aria-hidden": "true" }, bars),
   );
 }

@@ -5,19 +5,23 @@ import { brief, counted, rate, seconds } from "../figures.js";
 import { live, past } from "../live.js";
 import { arranged, spread } from "./layers.js";
 
-const WIDTH = 178;
 const HEIGHT = 66;
 const BEND = 16;
 const GAP = 18;
-const ROOM = 74; // between layers
 const EDGE = 2; // so that the outline of a node is not cut
+const WIDE = { width: 178, room: 74, letters: 21 }; // room is between layers
+const NARROW = { width: 142, room: 34, letters: 16 };
+const phone = matchMedia("(max-width: 720px)");
+
+let { width: WIDTH, room: ROOM, letters: LETTERS } = WIDE;
 
 let known = null; // the last arrangement, which stays as long as nodes and edges do
 
 /** The drawing, in a place that scrolls by itself when it is too wide. */
 export function graph({ internal }) {
+  ({ width: WIDTH, room: ROOM, letters: LETTERS } = phone.matches ? NARROW : WIDE);
   const { nodes, edges } = content(internal);
-  const name = JSON.stringify([nodes.map((node) => node.id), edges.map((edge) => [edge.from, edge.to])]);
+  const name = JSON.stringify([WIDTH, nodes.map((node) => node.id), edges.map((edge) => [edge.from, edge.to])]);
   if (known?.name !== name) known = { name, ...placed(nodes, edges) };
   const lines = known.edges.map((edge) => line(edge));
   const boxes = nodes.map((node) => box(node, known.cells.get(node.id)));
@@ -145,8 +149,8 @@ function box(node, place) {
     draw("title", null, `${kindOf(node)} ${node.name}`),
     draw("rect", { class: "card", width: WIDTH, height: HEIGHT, rx: node.kind === "view" ? 8 : node.kind === "sink" || node.kind === "group" ? 20 : 3 }),
     draw("text", { class: "kind", x: 12, y: 18 }, kindOf(node)),
-    draw("text", { class: "name", x: 12, y: 36 }, fitted(node.name, 21)),
-    draw("text", { class: "first", x: 12, y: 55 }, fitted(first, 24)),
+    draw("text", { class: "name", x: 12, y: 36 }, fitted(node.name, LETTERS)),
+    draw("text", { class: "first", x: 12, y: 55 }, fitted(first, values?.length > 1 ? LETTERS - 4 : LETTERS + 3)),
     second ? draw("text", { class: "second", x: WIDTH - 12, y: 18, "text-anchor": "end" }, second) : null,
     values?.length > 1 ? little(values) : null,
   );

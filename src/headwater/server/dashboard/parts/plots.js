@@ -4,13 +4,14 @@ import { draw, make } from "../elements.js";
 
 const WIDTH = 120;
 const HEIGHT = 30;
+const OUTLIER = 5; // times the median; what is higher is cut off
 
 /** A line of values, the latest at the right. `words` is what a screen reader says. */
 export function sparkline(values, words, { bars = false } = {}) {
   const known = values.map(Number).filter((value) => Number.isFinite(value));
-  const top = Math.max(...known, 1e-9);
+  const top = Math.max(bars ? typical(known) : Math.max(...known), 1e-9);
   const step = WIDTH / Math.max(known.length - 1, 1);
-  const y = (value) => HEIGHT - 2 - (value / top) * (HEIGHT - 5);
+  const y = (value) => HEIGHT - 2 - Math.min(1, value / top) * (HEIGHT - 5);
   const points = known.map((value, place) => `${(place * step).toFixed(1)},${y(value).toFixed(1)}`);
   const inner = !known.length
     ? null
@@ -21,6 +22,13 @@ export function sparkline(values, words, { bars = false } = {}) {
           draw("polyline", { class: "line", points: known.length === 1 ? `0,${y(known[0])} ${WIDTH},${y(known[0])}` : points.join(" ") }),
         ];
   return draw("svg", { class: "sparkline", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": words }, inner);
+}
+
+/** The most that is worth its height: one tick that filled everything must not make all others look flat. */
+export function typical(values) {
+  const sorted = [...values].sort((one, other) => one - other);
+  const middle = sorted[Math.floor(sorted.length / 2)] ?? 0;
+  return middle > 0 ? Math.min(sorted.at(-1), OUTLIER * middle) : (sorted.at(-1) ?? 0);
 }
 
 function bar(value, place, many, y) {
@@ -35,15 +43,15 @@ function bar(value, place, many, y) {
  *
  * The viewBox is as wide as the place where it is shown, so that letters keep their size.
  */
-export function plot(points, { kind = "line", format = String, words, width = 720, height = 240, zero = true }) {
+export function plot(points, { kind = "line", format = String, words, width = room(), height = 240, zero = true }) {
   const left = 64;
   const bottom = height - 34;
   const right = width - 12;
   const values = points.map(([, value]) => value).filter(Number.isFinite);
   const [low, high, step] = scale(Math.min(...values, zero ? 0 : Infinity), Math.max(...values, zero ? 0 : -Infinity));
   const y = (value) => bottom - ((value - low) / (high - low || 1)) * (bottom - 14);
-  const room = (right - left) / Math.max(points.length, 1);
-  const x = (place) => (kind === "bar" || points.length < 2 ? left + room * (place + 0.5) : left + (place / (points.length - 1)) * (right - left));
+  const share = (right - left) / Math.max(points.length, 1);
+  const x = (place) => (kind === "bar" || points.length < 2 ? left + share * (place + 0.5) : left + (place / (points.length - 1)) * (right - left));
   const lines = [];
   for (let value = low; value <= high + step / 2; value += step) {
     lines.push(draw("line", { class: "rule", x1: left, x2: right, y1: y(value), y2: y(value) }));
@@ -53,14 +61,17 @@ export function plot(points, { kind = "line", format = String, words, width = 72
   const labels = points.map(([label], place) =>
     place % every ? null : draw("text", { class: "tick", x: x(place), y: height - 12, "text-anchor": "middle" }, shortened(String(label))),
   );
-  const shapes = kind === "bar" ? points.map((each, place) => column(each, x(place), room, y, low, format)) : curve(points, x, y, format);
+  const shapes = kind === "bar" ? points.map((each, place) => column(each, x(place), share, y, low, format)) : curve(points, x, y, format);
   return draw("svg", { class: "plot", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": words }, lines, labels, shapes);
 }
 
-function column([label, value], middle, room, y, low, format) {
+/** How wide a plot in a card is. */
+const room = () => Math.max(280, (document.getElementById("main")?.clientWidth ?? 720) - 74);
+
+function column([label, value], middle, share, y, low, format) {
   if (!Number.isFinite(value)) return null;
   const zero = y(Math.max(0, low));
-  const wide = Math.max(1, Math.min(room * 0.72, 56));
+  const wide = Math.max(1, Math.min(share * 0.72, 56));
   return draw(
     "rect",
     { class: "bar", x: middle - wide / 2, width: wide, y: Math.min(y(value), zero), height: Math.max(1, Math.abs(zero - y(value))) },
