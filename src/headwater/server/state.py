@@ -39,7 +39,7 @@ from headwater.views.serving import ServingStore, store_path
 if TYPE_CHECKING:
     from headwater.app import App
 
-READERS, WRITERS = 16, 32
+READERS, WRITERS = 8, 16
 SAMPLE_S = 1.0
 
 Found = TypeVar("Found")
