@@ -2,6 +2,7 @@
 
 import { make, draw, hidden } from "./elements.js";
 import { counted, count } from "./figures.js";
+import { forgetKey } from "./key.js";
 import { live } from "./live.js";
 
 const PLACES = [
@@ -70,7 +71,10 @@ function theme() {
 /** What is wrong with the connection or the engine, if anything. */
 export function banner() {
   if (live.away && !live.connected) {
-    if (live.error?.status >= 400) return make("p", { class: "banner bad" }, live.error.message, ". ", live.error.hint);
+    if (live.error?.status >= 400) {
+      const another = live.error.status === 403 ? make("button", { type: "button", class: "small-button", onclick: forgetKey }, "Use another key") : null;
+      return make("p", { class: "banner bad" }, make("span", null, `${live.error.message}. ${live.error.hint ?? ""}`), another);
+    }
     return make("p", { class: "banner" }, make("span", { class: "spinner", "aria-hidden": "true" }), "Reconnecting… What you see is as it was.");
   }
   const engineNow = live.status?.engine;

@@ -24,6 +24,17 @@ function keep(value) {
   }
 }
 
+/** Ask again, from the beginning. */
+export function forgetKey() {
+  kept = null;
+  try {
+    sessionStorage.removeItem(NAME);
+  } catch {
+    // nothing was kept
+  }
+  location.reload();
+}
+
 /** Wait until there is another key than the one that was refused. Many may wait; the reader is asked once. */
 export function askForKey(refused, error) {
   if (key() !== refused) return Promise.resolve();

@@ -51,8 +51,7 @@ function drawn() {
 }
 
 function waiting() {
-  if (live.error?.status >= 400) return `${live.error.message}. ${live.error.hint ?? ""}`;
-  return "Connecting…";
+  return live.error?.status >= 400 ? "Nothing can be shown." : "Connecting…";
 }
 
 function opened() {
