@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from itertools import pairwise
 from typing import Any
 
@@ -11,6 +12,7 @@ from playwright.sync_api import Page
 
 from tests.browser.conftest import Look
 
+EXAMPLES = 25 * int(os.environ.get("HEADWATER_THOROUGH", "1"))
 ARRANGE = """async ([nodes, edges]) => {
   const { arranged, spread } = await import("/static/parts/layers.js");
   const found = arranged(nodes, edges);
@@ -34,7 +36,7 @@ COPY = """async (messages) => {
 def test_nodes_stand_in_layers_without_touching(look: Look) -> None:
     page = look("/alerts")
 
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=EXAMPLES, deadline=None)
     @given(st.integers(1, 9), st.sets(st.tuples(st.integers(0, 8), st.integers(0, 8)), max_size=20))
     def holds(count: int, pairs: set[tuple[int, int]]) -> None:
         nodes = [{"id": str(number)} for number in range(count)]
@@ -52,7 +54,7 @@ def test_nodes_stand_in_layers_without_touching(look: Look) -> None:
 def test_a_copy_is_the_view_at_every_tick(look: Look) -> None:
     page = look("/alerts")
 
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=EXAMPLES, deadline=None)
     @given(st.booleans(), st.lists(st.dictionaries(st.integers(0, 3), st.integers(0, 3), max_size=3), max_size=6))
     def holds(keyed: bool, ticks: list[dict[int, int]]) -> None:
         messages, expected = _told(keyed, ticks)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.conftest import WIDE, Look
+from tests.browser.conftest import WIDE, Look, go
 
 FOLDER = Path(__file__).parents[2] / "build" / "screenshots"
 PICTURES = {
@@ -24,9 +24,7 @@ def test_every_page_is_pictured(look: Look, scheme: str, size: dict[str, int]) -
     page = look("/", viewport=size, color_scheme=scheme)
 
     for name, path in PICTURES.items():
-        page.evaluate(
-            "path => { history.pushState(null, '', path); dispatchEvent(new PopStateEvent('popstate')); }", path
-        )
+        go(page, path)
         expect(page.get_by_role("heading", level=1)).to_be_visible()
         expect(page.get_by_text("Reading…")).to_have_count(0)
         if name == "query":

@@ -63,6 +63,7 @@ function opened() {
   main.replaceChildren();
   page.start?.(refresh, leaving.signal);
   drawn();
+  document.querySelector("nav [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" }); // on a phone
 }
 
 function nothingHere(path) {

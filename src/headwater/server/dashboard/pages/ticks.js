@@ -1,7 +1,7 @@
 // Ticks: a time line of the last ones, what each did, and which view takes longest.
 
 import { draw, make } from "../elements.js";
-import { brief, count, moment, seconds } from "../figures.js";
+import { brief, count, counted, moment, seconds } from "../figures.js";
 import { live } from "../live.js";
 import { typical } from "../parts/plots.js";
 import { heading, plainTable, section } from "../parts/tables.js";
@@ -82,7 +82,7 @@ function timeline(ticks, shown, choose, keys) {
 function detail(tick, latest) {
   const views = [...tick.views].sort((one, other) => other.seconds - one.seconds);
   return [
-    make("p", null, make("strong", null, `Tick ${count(tick.tick)}`), latest ? " (the latest)" : "", ` at ${moment(tick.at)}: ${seconds(tick.seconds)} for ${count(tick.rows_in)} rows; ${count(tick.behind)} were waiting after it.`),
+    make("p", null, make("strong", null, `Tick ${count(tick.tick)}`), latest ? " (the latest)" : "", ` at ${moment(tick.at)}: ${seconds(tick.seconds)} for ${counted(tick.rows_in, "row")}; ${count(tick.behind)} waited after it.`),
     plainTable(
       [["View"], ["Time", "number"], ["Changes", "number"], ["Rows read", "number"], ["Spark jobs", "number wide-only"]],
       views.map((view) => ({ key: view.view, cells: [make("a", { href: `/views/${encodeURIComponent(view.view)}` }, view.view), seconds(view.seconds), count(view.changes), count(view.rows_read), count(view.actions)] })),

@@ -8,7 +8,8 @@ const OUTLIER = 5; // times the median; what is higher is cut off
 
 /** A line of values, the latest at the right. `words` is what a screen reader says. */
 export function sparkline(values, words, { bars = false } = {}) {
-  const known = values.map(Number).filter((value) => Number.isFinite(value));
+  let known = values.map(Number).filter((value) => Number.isFinite(value));
+  if (known.length === 1 && !bars) known = [known[0], known[0]];
   const top = Math.max(bars ? typical(known) : Math.max(...known), 1e-9);
   const step = WIDTH / Math.max(known.length - 1, 1);
   const y = (value) => HEIGHT - 2 - Math.min(1, value / top) * (HEIGHT - 5);
@@ -19,7 +20,7 @@ export function sparkline(values, words, { bars = false } = {}) {
       ? known.map((value, place) => draw("rect", bar(value, place, known.length, y)))
       : [
           draw("polygon", { class: "under", points: `0,${HEIGHT} ${points.join(" ")} ${WIDTH},${HEIGHT}` }),
-          draw("polyline", { class: "line", points: known.length === 1 ? `0,${y(known[0])} ${WIDTH},${y(known[0])}` : points.join(" ") }),
+          draw("polyline", { class: "line", points: points.join(" ") }),
         ];
   return draw("svg", { class: "sparkline", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": words }, inner);
 }
@@ -57,7 +58,8 @@ export function plot(points, { kind = "line", format = String, words, width = ro
     lines.push(draw("line", { class: "rule", x1: left, x2: right, y1: y(value), y2: y(value) }));
     lines.push(draw("text", { class: "tick", x: left - 8, y: y(value) + 4, "text-anchor": "end" }, format(Number(value.toPrecision(12)))));
   }
-  const every = Math.ceil(points.length / Math.max(2, Math.floor((right - left) / 90)));
+  const letters = Math.max(1, ...points.map(([label]) => shortened(String(label)).length));
+  const every = Math.ceil((letters * 7.4 + 14) / ((right - left) / Math.max(points.length, 1)));
   const labels = points.map(([label], place) =>
     place % every ? null : draw("text", { class: "tick", x: x(place), y: height - 12, "text-anchor": "middle" }, shortened(String(label))),
   );
