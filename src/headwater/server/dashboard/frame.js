@@ -1,7 +1,7 @@
 // The header and the banner: where one is, how the engine is, and whether the server is there.
 
 import { make, draw, hidden } from "./elements.js";
-import { counted, count } from "./figures.js";
+import { count, counted } from "./figures.js";
 import { forgetKey } from "./key.js";
 import { live } from "./live.js";
 
@@ -77,11 +77,11 @@ export function banner() {
     }
     return make("p", { class: "banner" }, make("span", { class: "spinner", "aria-hidden": "true" }), "Reconnecting… What you see is as it was.");
   }
-  const engineNow = live.status?.engine;
-  if (engineNow?.state === "waiting" || engineNow?.state === "fenced") {
-    const why = engineNow.error ? ` ${engineNow.error.message}.` : "";
-    const more = engineNow.state === "waiting" ? ` It is started again (${counted(engineNow.starts, "start")} so far).` : "";
-    return make("p", { class: "banner bad" }, `The engine ${ENGINE[engineNow.state][1]}.${why}${more} Views stay as they were at tick ${count(live.status.tick.tick)}.`);
-  }
+  const known = live.status?.engine;
+  const why = known?.error ? ` ${known.error.message}.` : "";
+  const stay = ` Views stay as they were at tick ${count(live.status?.tick.tick)}.`;
+  if (known?.state === "starting" && known.starts > 1) return make("p", { class: "banner" }, make("span", { class: "spinner", "aria-hidden": "true" }), `The engine ended and is started again.${why}${stay}`);
+  if (known?.state === "waiting") return make("p", { class: "banner bad" }, `The engine died ${counted(known.starts, "time")}; it is started again soon.${why}${stay}`);
+  if (known?.state === "fenced") return make("p", { class: "banner bad" }, `Another process runs the app, and this engine was shut out.${why} What that one commits is shown.`);
   return null;
 }
