@@ -11,7 +11,7 @@ RUN = PYSPARK_PYTHON="$$PWD/.venv/bin/python" PYSPARK_DRIVER_PYTHON="$$PWD/.venv
 # Two at a time, each with a Spark of its own: half of a test is waiting.
 TESTS = -n 2 --dist=loadfile tests src/headwater --doctest-modules
 
-.PHONY: help demo test check bench bench-log bench-source bench-views bench-time bench-timeline bench-state bench-capture bench-sinks torture-capture screenshot clean
+.PHONY: help demo test check bench bench-log bench-source bench-views bench-time bench-timeline bench-state bench-capture bench-sinks bench-server torture-capture screenshot clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -34,7 +34,7 @@ check: .venv/.ready  ## format, lint, types, then all tests
 	@.venv/bin/python -m mypy
 	@$(MAKE) --no-print-directory test
 
-bench: bench-log bench-source bench-views bench-time bench-timeline bench-state bench-capture bench-sinks  ## every benchmark
+bench: bench-log bench-source bench-views bench-time bench-timeline bench-state bench-capture bench-sinks bench-server  ## every benchmark
 
 bench-log: .venv/.ready  ## the log beside SQLite, Redis, NATS and Kafka, in one run
 	@bash bench/setup.sh
@@ -70,6 +70,9 @@ bench-sinks: .venv/.ready  ## the PostgreSQL sink beside COPY and INSERT by hand
 screenshot: .venv/.ready  ## the README's picture of the dashboard, made anew from a running shop
 	@bash tools/services.sh
 	@$(RUN) .venv/bin/python -m tools.screenshots
+
+bench-server: .venv/.ready  ## the server: appends, point reads, 500 subscribers, slow ones; ARGS="--quick"
+	@$(RUN) .venv/bin/python -m bench.server_bench $(ARGS)
 
 clean:  ## remove .venv, .tools and caches; results in bench/out stay
 	rm -rf .venv .tools .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist spark-warehouse metastore_db derby.log

@@ -31,6 +31,7 @@ def create(state: State) -> FastAPI:
     from headwater.server import (
         group_routes,
         page_routes,
+        past,
         query_routes,
         session_routes,
         status_routes,
@@ -54,9 +55,19 @@ def create(state: State) -> FastAPI:
     )  # fmt: skip
     for routes in (
         status_routes, topic_routes, group_routes, work_routes, view_routes, subscribe_routes, query_routes,
-        session_routes,
+        session_routes, past,
     ):  # fmt: skip
         api.include_router(routes.router(state))
+
+    describe = api.openapi
+
+    def with_keys() -> dict[str, Any]:
+        found = describe()
+        found.setdefault("components", {})["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+        found["security"] = [{"key": []}] if state.keys is not None else []
+        return found
+
+    api.openapi = with_keys  # type: ignore[method-assign]
 
     @api.exception_handler(HeadwaterError)
     async def ours(_: Request, error: HeadwaterError) -> Response:

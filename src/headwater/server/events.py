@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import Response
 
+from headwater.errors import TooMany
+
 if TYPE_CHECKING:
     from headwater.server.state import State
 
@@ -92,8 +94,14 @@ class Events:
             "server": {"listeners": self.listeners, **state.hub.counts()},
         }  # fmt: skip
 
-    async def listen(self) -> AsyncGenerator[bytes]:
-        """Messages, from now on."""
+    def listen(self) -> AsyncGenerator[bytes]:
+        """Messages, from now on; refused when too many listen."""
+        limit = self._state.settings.subscriptions_max
+        if self.listeners >= limit:
+            raise TooMany(f"{limit} listen already", hint="Try again later, or raise --subscriptions.")
+        return self._messages()
+
+    async def _messages(self) -> AsyncGenerator[bytes]:
         self.listeners += 1
         self._wanted.set()
         try:

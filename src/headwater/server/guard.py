@@ -208,7 +208,7 @@ def _hosts(settings: ServerSettings) -> frozenset[str] | None:
     """The names by which a server on loopback is called; None: any, for it has keys."""
     if not is_loopback(settings.host):
         return None
-    return frozenset({"localhost", "127.0.0.1", "::1", settings.host.strip("[]").lower(), "testserver"})
+    return frozenset({"localhost", "127.0.0.1", "::1", settings.host.strip("[]").lower()})
 
 
 def _name(host: str) -> str:

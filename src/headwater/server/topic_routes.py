@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from headwater.server.state import State
 
 ROWS_MAX = 10_000
+BYTES_MAX = 16 << 20  # an answer has about so many at most, and at least one row
 Wait = Annotated[float, Query(ge=0, le=30, allow_inf_nan=False, description="Seconds to wait for rows to come.")]
 ROW_BODY = {
     "requestBody": {
@@ -210,7 +211,7 @@ def read_rows(topic: Topic, positions: dict[int, int], limit: int) -> tuple[dict
     names = [name for name in topic.schema.names if name != WEIGHT]
     weight = [WEIGHT] if topic.row().is_bag else []
     columns = ["_partition", "_offset", "_appended_at", *names, *weight, *(["_deleted"] if topic.settings.key else [])]
-    following, tables, left = dict(positions), list[pa.Table](), limit
+    following, tables, left, unsent = dict(positions), list[pa.Table](), limit, 0
     for place, number in enumerate(positions):
         share = -(-left // (len(positions) - place))
         taken = 0
@@ -221,9 +222,12 @@ def read_rows(topic: Topic, positions: dict[int, int], limit: int) -> tuple[dict
             following[number] = batch.next_offset if whole else rows.column("_offset")[-1].as_py() + 1
             if rows.num_rows:
                 tables.append(pa.Table.from_batches([rows]))
-            if taken >= share:
+            unsent += rows.nbytes
+            if taken >= share or unsent > BYTES_MAX:
                 break
         left -= taken
+        if unsent > BYTES_MAX:
+            break
     if not tables:
         return following, pa.table({name: pa.array([], pa.null()) for name in columns})
     return following, pa.concat_tables(tables, promote_options="default")

@@ -4,6 +4,9 @@ import { ask } from "./server.js";
 
 const part = encodeURIComponent;
 
+/** How far groups, sinks and views were behind in the last minutes. */
+export const behindOfLate = () => ask("/v1/past");
+
 /** Offsets, segments, settings and schema of a topic. */
 export const describeTopic = (topic, signal) => ask(`/v1/topics/${part(topic)}`, { signal });
 

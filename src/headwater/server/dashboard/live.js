@@ -1,5 +1,6 @@
-// What is known of the app: what it declares, how it is at the moment, and how it was while this page was open.
+// What is known of the app: what it declares, how it is at the moment, and how it was of late.
 
+import { behindOfLate } from "./endpoints.js";
 import { ask, follow } from "./server.js";
 
 const SILENCE_MS = 8000; // the server says something every two seconds
@@ -58,6 +59,7 @@ export function start() {
 
 async function declared() {
   try {
+    if (!live.past.size) live.past = new Map(Object.entries(await behindOfLate()));
     live.graph = await ask("/v1/app");
     live.error = null;
     tell();

@@ -47,9 +47,8 @@ export function groupPage(topic, group) {
       section(
         "Lag over time",
         samples.length > 1
-          ? plot(samples.map(([at, lag]) => [moment(new Date(at).toISOString()), lag]), { words: `Lag of ${group} since this page was opened; now ${count(now.lag)}`, format: brief, height: 200 })
+          ? plot(samples.map(([at, lag]) => [moment(new Date(at).toISOString()), lag]), { words: `Lag of ${group} of late; now ${count(now.lag)}`, format: brief, height: 200 })
           : make("p", { class: "quiet" }, "Watching…"),
-        make("p", { class: "quiet" }, "Since the dashboard was opened."),
       ),
       error ? refusal(error) : null,
       about ? make("div", { class: "columns", key: "about" }, section("Members", members(about)), section("By partition", partitions(about))) : null,

@@ -58,7 +58,7 @@ function tiles() {
       note: times.length ? `median ${seconds(median(times))}, slowest ${seconds(Math.max(...times))}` : null,
     }),
     tile("Changes in a tick", brief(changes.at(-1)), sparkline(changes, `Changes in the last ${changes.length} ticks`, { bars: true }), { note: tick.committed_at ? `tick ${count(tick.tick)} at ${moment(tick.committed_at)}` : "no tick yet" }),
-    tile("Rows waiting", brief(tick.behind), sparkline(waiting, `Rows that waited for a tick, since this page was opened; now ${count(tick.behind)}`), {
+    tile("Rows waiting", brief(tick.behind), sparkline(waiting, `Rows that waited for a tick, of late; now ${count(tick.behind)}`), {
       note: tick.behind ? "for the next tick" : `views are ${tick.age_seconds === null ? "empty" : "up to date"}`,
     }),
   );

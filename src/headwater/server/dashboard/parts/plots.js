@@ -61,7 +61,7 @@ export function plot(points, { kind = "line", format = String, words, width = ro
   const letters = Math.max(1, ...points.map(([label]) => shortened(String(label)).length));
   const every = Math.ceil((letters * 7.4 + 14) / ((right - left) / Math.max(points.length, 1)));
   const labels = points.map(([label], place) =>
-    place % every ? null : draw("text", { class: "tick", x: x(place), y: height - 12, "text-anchor": "middle" }, shortened(String(label))),
+    place % every ? null : draw("text", { class: "tick", x: x(place), y: height - 12, "text-anchor": x(place) > right - letters * 3.7 ? "end" : "middle" }, shortened(String(label))),
   );
   const shapes = kind === "bar" ? points.map((each, place) => column(each, x(place), share, y, low, format)) : curve(points, x, y, format);
   return draw("svg", { class: "plot", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": words }, lines, labels, shapes);
