@@ -15,18 +15,19 @@ import tempfile
 import time
 from pathlib import Path
 
+import httpx
 from playwright.sync_api import sync_playwright
 
 from headwater.log.home import Log
 from tests.browser.served import PAGES, Served, seed
 
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "dashboard.png"
-SIZE = {"width": 1280, "height": 800}
+SIZE = {"width": 1280, "height": 890}
 BYTES_MAX = 150_000
 SECONDS = 75.0
 
 
-def trade(log: Log, seconds: float) -> None:
+def trade(log: Log, webhook: str, seconds: float) -> None:
     """Orders and page views, now more, now fewer, for some seconds."""
     numbers = iter(range(1_000_000, 2_000_000))
     chance = random.Random(7)
@@ -39,9 +40,8 @@ def trade(log: Log, seconds: float) -> None:
              "at": now}
             for _ in range(chance.randrange(4, 40))
         ])  # fmt: skip
-        log.topic("clicks").append([
-            {"page": chance.choice(PAGES), "at": now} for _ in range(chance.randrange(10, 90))
-        ])  # fmt: skip
+        clicks = [{"page": chance.choice(PAGES), "at": now.isoformat()} for _ in range(chance.randrange(10, 90))]
+        httpx.post(webhook, json=clicks).raise_for_status()
         if chance.random() < 0.6:
             consumer.poll(timeout=0)
             consumer.commit()
@@ -61,7 +61,7 @@ def main() -> None:
             browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
             page = browser.new_page(viewport=SIZE, color_scheme="light")
             page.goto(server.address)
-            trade(log, SECONDS)
+            trade(log, server.get("/v1/status")["inlets"][0]["address"], SECONDS)
             PICTURE.parent.mkdir(parents=True, exist_ok=True)
             page.screenshot(path=PICTURE)
             browser.close()

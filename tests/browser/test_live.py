@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 
+import httpx
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
@@ -81,6 +82,16 @@ def test_the_last_rows_of_a_topic_come_as_they_are_appended(look: Look, log: Log
 
     expect(page.get_by_role("region", name="Last rows").locator("tbody tr").first).to_contain_text("/brand-new")
     expect(page.get_by_text("7 days, then dropped")).to_be_visible()
+
+
+def test_an_inlet_shows_what_it_let_in(look: Look, served: Served) -> None:
+    address = served.get("/v1/status")["inlets"][0]["address"]
+    page = look("/inlets/site")
+    expect(page.get_by_text("Received")).to_be_visible()
+
+    httpx.post(address, json={"page": "/by-webhook", "at": "2026-01-31T10:00:00Z"}).raise_for_status()
+
+    expect(page.locator("dl div", has_text="Received").locator("dd")).not_to_have_text("0")
 
 
 def test_late_rows_raise_an_alert_that_is_seen(look: Look, log: Log) -> None:

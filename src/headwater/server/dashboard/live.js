@@ -5,6 +5,7 @@ import { ask, follow } from "./server.js";
 
 const SILENCE_MS = 8000; // the server says something every two seconds
 const PAST_MAX = 400;
+const SPEED_MS = 8000;
 
 export const live = {
   graph: null, // of /v1/app
@@ -30,6 +31,14 @@ function tell() {
 
 /** How a figure was, of late: [[milliseconds, value], …]. */
 export const past = (name) => live.past.get(name) ?? [];
+
+/** How fast a figure that only grows has grown in the last seconds. */
+export function speed(name) {
+  const samples = past(name).filter(([at]) => at > Date.now() - SPEED_MS);
+  if (samples.length < 2) return 0;
+  const [[from, before], [to, after]] = [samples[0], samples.at(-1)];
+  return to > from ? Math.max(0, (1000 * (after - before)) / (to - from)) : 0;
+}
 
 export const topic = (name) => live.status?.topics.find((each) => each.name === name);
 export const view = (name) => live.status?.views.find((each) => each.name === name);
@@ -76,6 +85,7 @@ function take(status) {
   for (const each of status.topics) {
     for (const group of each.groups) remember(`group:${each.name}/${group.group}`, group.lag);
   }
+  for (const each of status.inlets) remember(`inlet:${each.name}`, each.appended);
   for (const each of status.sinks) remember(`sink:${each.sink}`, each.lag.ticks);
   if (live.graph && status.topics.some((each) => !base(each.name))) declared(); // a topic came: perhaps VIEW.late
   tell();
@@ -84,7 +94,7 @@ function take(status) {
 function remember(name, value) {
   const samples = live.past.get(name) ?? [];
   const now = Date.now();
-  if (samples.length && now - samples.at(-1)[0] < 900) samples.pop(); // one a second will do
+  if (samples.length > 1 && now - samples.at(-2)[0] < 1000) samples.pop(); // one a second will do
   samples.push([now, value]);
   if (samples.length > PAST_MAX) samples.shift();
   live.past.set(name, samples);

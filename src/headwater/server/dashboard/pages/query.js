@@ -144,6 +144,8 @@ function result(state, set) {
 function chart(state, set, columns) {
   const { answer, x, y, kind } = state;
   const points = answer.rows.slice(0, PLOTTED_MAX).map((row) => [shown(row[x]), row[y] === null ? NaN : Number(row[y])]);
+  const places = answer.rows.slice(0, PLOTTED_MAX).map((row) => (isNumber(row[x]) ? Number(row[x]) : Date.parse(row[x])));
+  if (places.every((place, number) => !number || place > places[number - 1])) points.forEach((point, number) => point.push(places[number]));
   const choice = (name, words, label, options, chosen) => make("label", null, `${words} `, make("select", { onchange: set(name), "aria-label": label }, options.map((each) => make("option", { value: each, key: each, selected: each === chosen }, each))));
   return [
     make("div", { class: "controls" }, choice("kind", "As", "Kind of plot", ["bar", "line"], kind), choice("y", "of", "What is plotted", numeric(answer), y), choice("x", "by", "Plotted by", columns, x)),

@@ -2,7 +2,7 @@
 
 import { make } from "../elements.js";
 import { count, moment, rate, shown } from "../figures.js";
-import { live, topic as topicNow } from "../live.js";
+import { live, speed as growth, topic as topicNow } from "../live.js";
 import { topicTable } from "./list.js";
 import { facts, heading, section } from "../parts/tables.js";
 
@@ -15,7 +15,7 @@ export function sourcePage(kind, name) {
       if (!found) return [heading(what, name), make("p", { class: "lonely" }, "It is not declared.")];
       const { tables, topic, name: _, ends, ...rest } = found;
       const into = (tables ?? [topic]).map(topicNow).filter(Boolean);
-      const speed = into.reduce((sum, each) => sum + each.rate, 0);
+      const speed = kind === "inlets" ? growth(`inlet:${name}`) : into.reduce((sum, each) => sum + each.rate, 0);
       return [heading(what, name), section("Brings", facts([["Rate", rate(speed)], ...Object.entries(rest).map(fact)]), topicTable(into))];
     },
   };

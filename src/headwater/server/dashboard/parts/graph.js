@@ -2,7 +2,7 @@
 
 import { draw, hidden, make } from "../elements.js";
 import { brief, counted, rate, seconds } from "../figures.js";
-import { live, past } from "../live.js";
+import { live, past, speed as growth } from "../live.js";
 import { arranged, spread } from "./layers.js";
 
 const HEIGHT = 66;
@@ -107,7 +107,8 @@ function flow(edge) {
     return { speed: rowRate(name), label: "" }; // its lag is in the node
   }
   if (kind === "view") return { speed: changeRate(name), label: "" };
-  const speed = kind === "capture" || kind === "inlet" ? rowRate(toName) : rowRate(name);
+  // A captured table has no other writer; a topic may have others beside its inlet.
+  const speed = kind === "inlet" ? growth(`inlet:${name}`) : rowRate(kind === "capture" ? toName : name);
   return { speed, label: speed && (kind === "capture" || kind === "inlet") ? rate(speed) : "" };
 }
 

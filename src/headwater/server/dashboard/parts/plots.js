@@ -4,6 +4,7 @@ import { draw, make } from "../elements.js";
 
 const WIDTH = 120;
 const HEIGHT = 30;
+const LETTER = 7.4; // about, of a label
 const OUTLIER = 5; // times the median; what is higher is cut off
 
 /** A line of values, the latest at the right. `words` is what a screen reader says. */
@@ -40,7 +41,7 @@ function bar(value, place, many, y) {
 }
 
 /**
- * A plot with axes. `points` are [label, value]; `kind` is "line" or "bar"; `format` writes a value.
+ * A plot with axes. `points` are [label, value], or [label, value, where it stands on the axis]; `kind` is "line" or "bar"; `format` writes a value.
  *
  * The viewBox is as wide as the place where it is shown, so that letters keep their size.
  */
@@ -52,19 +53,31 @@ export function plot(points, { kind = "line", format = String, words, width = ro
   const [low, high, step] = scale(Math.min(...values, zero ? 0 : Infinity), Math.max(...values, zero ? 0 : -Infinity));
   const y = (value) => bottom - ((value - low) / (high - low || 1)) * (bottom - 14);
   const share = (right - left) / Math.max(points.length, 1);
-  const x = (place) => (kind === "bar" || points.length < 2 ? left + share * (place + 0.5) : left + (place / (points.length - 1)) * (right - left));
+  const [first, last] = [points[0]?.[2], points.at(-1)?.[2]];
+  const part = (place) => (last > first ? (points[place][2] - first) / (last - first) : place / (points.length - 1));
+  const x = (place) => (kind === "bar" || points.length < 2 ? left + share * (place + 0.5) : left + part(place) * (right - left));
   const lines = [];
   for (let value = low; value <= high + step / 2; value += step) {
     lines.push(draw("line", { class: "rule", x1: left, x2: right, y1: y(value), y2: y(value) }));
     lines.push(draw("text", { class: "tick", x: left - 8, y: y(value) + 4, "text-anchor": "end" }, format(Number(value.toPrecision(12)))));
   }
-  const letters = Math.max(1, ...points.map(([label]) => shortened(String(label)).length));
-  const every = Math.ceil((letters * 7.4 + 14) / ((right - left) / Math.max(points.length, 1)));
-  const labels = points.map(([label], place) =>
-    place % every ? null : draw("text", { class: "tick", x: x(place), y: height - 12, "text-anchor": x(place) > right - letters * 3.7 ? "end" : "middle" }, shortened(String(label))),
-  );
+  const labels = labelled(points, x, right).map(([place, text, anchor]) => draw("text", { class: "tick", x: x(place), y: height - 12, "text-anchor": anchor }, text));
   const shapes = kind === "bar" ? points.map((each, place) => column(each, x(place), share, y, low, format)) : curve(points, x, y, format);
   return draw("svg", { class: "plot", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": words }, lines, labels, shapes);
+}
+
+/** Which points get their label: as many as there is room for. */
+function labelled(points, x, right) {
+  const texts = points.map(([label]) => shortened(String(label)));
+  const wide = Math.max(1, ...texts.map((text) => text.length)) * LETTER;
+  const chosen = [];
+  let free = -Infinity;
+  texts.forEach((text, place) => {
+    if (x(place) - wide / 2 < free) return;
+    chosen.push([place, text, x(place) + wide / 2 > right + 10 ? "end" : "middle"]);
+    free = x(place) + wide / 2 + 14;
+  });
+  return chosen;
 }
 
 /** How wide a plot in a card is. */
