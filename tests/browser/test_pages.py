@@ -143,6 +143,17 @@ def test_colours_follow_the_system_until_the_reader_chooses(look: Look) -> None:
     expect(theme).to_have_attribute("data-theme", "light")
 
 
+def test_the_api_has_a_page_of_its_own(look: Look, served: Served) -> None:
+    page = look("/")
+
+    page.get_by_role("navigation").get_by_role("link", name="API").click()
+
+    expect(page).to_have_url(re.compile("/docs$"))
+    expect(page.locator("details")).to_have_count(
+        sum(len(verbs) for verbs in served.get("/openapi.json")["paths"].values())
+    )
+
+
 def test_what_is_not_there_is_said(look: Look) -> None:
     page = look("/views/nothing")
 

@@ -12,6 +12,7 @@ const PLACES = [
   ["/ticks", "Ticks"],
   ["/alerts", "Alerts"],
   ["/query", "Query"],
+  ["/docs", "API"],
 ];
 
 const ENGINE = {
