@@ -6,6 +6,7 @@ import { ask, follow } from "./server.js";
 const SILENCE_MS = 8000; // the server says something every two seconds
 const PAST_MAX = 400;
 const SPEED_MS = 8000;
+const DECLARED_MS = 3000;
 
 export const live = {
   graph: null, // of /v1/app
@@ -53,7 +54,10 @@ export function start() {
   follow("/v1/events", {
     signal: new AbortController().signal,
     silence: SILENCE_MS,
-    onOpen: () => declared(),
+    onOpen: () => {
+      asked = 0; // the server may have another app file now
+      declared();
+    },
     onMessage: (message) => {
       if (message.event === "status") take(JSON.parse(message.data));
     },
@@ -66,7 +70,11 @@ export function start() {
   });
 }
 
+let asked = 0;
+
 async function declared() {
+  if (Date.now() < asked + DECLARED_MS) return;
+  asked = Date.now();
   try {
     if (!live.past.size) live.past = new Map(Object.entries(await behindOfLate()));
     live.graph = await ask("/v1/app");
@@ -87,7 +95,7 @@ function take(status) {
   }
   for (const each of status.inlets) remember(`inlet:${each.name}`, each.appended);
   for (const each of status.sinks) remember(`sink:${each.sink}`, each.lag.ticks);
-  if (live.graph && status.topics.some((each) => !base(each.name))) declared(); // a topic came: perhaps VIEW.late
+  if (!live.graph || status.topics.some((each) => !base(each.name))) declared(); // a topic came: perhaps VIEW.late
   tell();
 }
 

@@ -59,11 +59,20 @@ function opened() {
   leaving = new AbortController();
   const path = location.pathname;
   const [, made, found] = PAGES.map(([form, made]) => [form, made, path.match(form)]).find(([, , match]) => match) ?? [];
-  page = made ? made(...found.slice(1).map(decodeURIComponent)) : nothingHere(path);
+  page = made ? made(...found.slice(1).map(name)) : nothingHere(path);
   main.replaceChildren();
   page.start?.(refresh, leaving.signal);
   drawn();
   document.querySelector("nav [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" }); // on a phone
+}
+
+/** A name as it stands in an address; one that nobody could have encoded is taken as it is. */
+function name(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
 }
 
 function nothingHere(path) {

@@ -41,7 +41,11 @@ export class LiveRows {
   followStream() {
     const attempt = new AbortController();
     this.signal.addEventListener("abort", () => attempt.abort());
-    follow(() => subscription(this.name, this.copy.token), {
+    const begin = () => {
+      this.copy.waiting = []; // half a tick is none: the stream goes on after the last whole one
+      return subscription(this.name, this.copy.token);
+    };
+    follow(begin, {
       signal: attempt.signal,
       silence: SILENCE_MS,
       onMessage: (message) => {
@@ -59,7 +63,6 @@ export class LiveRows {
         this.refresh();
       },
       onAway: (error) => {
-        this.copy.waiting = []; // half a tick is none: the stream goes on after the last whole one
         this.error = error ?? null;
         this.refresh();
       },

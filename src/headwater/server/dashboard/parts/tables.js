@@ -36,7 +36,7 @@ function cell(value) {
   if (value === null || value === undefined) return make("span", { class: "null" }, "null");
   const text = shown(value);
   const time = typeof value === "string" && text.match(MOMENT);
-  if (time) return make("span", { class: "moment", title: text }, `${time[1]} ${time[2]}`);
+  if (time) return make("span", { class: "moment", title: text }, `${time[1]} ${time[2]}Z`);
   if (text.length <= TEXT_MAX) return text;
   return make("span", { title: `${text.length} characters` }, `${text.slice(0, TEXT_MAX)}…`);
 }
