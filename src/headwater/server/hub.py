@@ -66,7 +66,9 @@ class Subscriber:
         self.slow = False
 
     def give(self, place: Place, messages: list[Message]) -> None:
-        """Messages that take it to a place."""
+        """Messages that take it to a place. Nothing after it has left: there would be a gap."""
+        if self.left:
+            return
         self._bytes += _size(messages)
         if self._waiting and (len(self._waiting) >= self._limit or self._bytes > QUEUED_BYTES_MAX):
             self.leave(slow=True)
@@ -151,12 +153,14 @@ class Broadcast:
             Message(telling.said(number, reset=False), telling.kind, telling.place if telling.is_last(number) else None)
             for number in range(len(telling))
         ]
-        for subscriber in tuple(self.subscribers):
+        for subscriber in self.subscribers:
             subscriber.give(telling.place, messages)
+        self.subscribers = {subscriber for subscriber in self.subscribers if not subscriber.left}
 
     def _let_all_go(self) -> None:
         for subscriber in self.subscribers:
             subscriber.leave()
+        self.subscribers = set()
 
 
 class Hub:
