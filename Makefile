@@ -11,7 +11,7 @@ RUN = PYSPARK_PYTHON="$$PWD/.venv/bin/python" PYSPARK_DRIVER_PYTHON="$$PWD/.venv
 # Two at a time, each with a Spark of its own: half of a test is waiting.
 TESTS = -n 2 --dist=loadfile --no-loadscope-reorder tests src/headwater --doctest-modules
 
-.PHONY: help demo test check bench bench-log bench-source bench-views bench-time bench-timeline bench-state bench-capture bench-sinks bench-server bench-federation torture-capture clean
+.PHONY: help demo test check bench bench-log bench-source bench-views bench-time bench-timeline bench-state bench-capture bench-sinks bench-server bench-federation torture-capture screenshot clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -66,6 +66,10 @@ bench-time: .venv/.ready  ## windows by event time beside Structured Streaming, 
 bench-sinks: .venv/.ready  ## the PostgreSQL sink beside COPY and INSERT by hand, and every other sink; ARGS="--quick"
 	@bash tools/services.sh
 	@$(RUN) .venv/bin/python -m bench.sinks_bench $(ARGS)
+
+screenshot: .venv/.ready  ## the README's picture of the dashboard, made anew from a running shop
+	@bash tools/services.sh
+	@$(RUN) .venv/bin/python -m tools.screenshots
 
 bench-server: .venv/.ready  ## the server: appends, point reads, 500 subscribers, slow ones; ARGS="--quick"
 	@$(RUN) .venv/bin/python -m bench.server_bench $(ARGS)

@@ -1,6 +1,7 @@
-"""The order of the suite.
+"""How the tests are shared out between two processes.
 
-What it is: the files that take longest come first, so that of two processes neither waits for the other in the end.
+What it is: by file, and some folders whole, because their files share something that takes long to start; the files
+that take longest come first, so that neither process waits for the other in the end.
 Invariants: the order within a file stays; a file that is not named here comes after those that are.
 Not here: fixtures (each folder has its own).
 Read next: ``Makefile``, target ``test``.
@@ -9,15 +10,30 @@ Read next: ``Makefile``, target ``test``.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
+TOGETHER = ("tests/browser/",)
 LONGEST_FIRST = (
-    "services/test_demo.py", "spark/test_tpch.py", "crash/test_views_survive_kill.py", "spark/test_views_as_of.py",
-    "spark/test_timed_views.py", "unit/test_docs.py", "spark/test_windows_equal_batch.py", "spark/test_nexmark.py",
-    "crash/test_capture_torture.py", "services/sinks/test_app.py", "compiler/test_as_of.py", "spark", "crash",
-    "services", "compiler",
+    "services/test_demo.py", "spark/test_tpch.py", "browser", "crash/test_views_survive_kill.py",
+    "spark/test_views_as_of.py", "spark/test_timed_views.py", "unit/test_docs.py", "spark/test_windows_equal_batch.py",
+    "spark/test_nexmark.py", "crash/test_capture_torture.py", "services/sinks/test_app.py", "compiler/test_as_of.py",
+    "spark", "crash", "services", "compiler",
 )  # fmt: skip
+
+
+class Sharing(LoadFileScheduling):
+    """By file, but some folders whole."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return next((folder for folder in TOGETHER if nodeid.startswith(folder)), super()._split_scope(nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
+    return Sharing(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -32,4 +32,5 @@ PATH="$PATH:/usr/sbin"
 bring redis-server redis-server
 bring rabbitmq-server rabbitmq-server
 bring mariadbd mariadb-server
+bring chromium chromium
 exit 0

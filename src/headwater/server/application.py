@@ -27,11 +27,11 @@ def create(state: State) -> FastAPI:
     from fastapi.exceptions import RequestValidationError
     from starlette.exceptions import HTTPException
     from starlette.responses import Response
-    from starlette.staticfiles import StaticFiles
 
     from headwater.server import (
         group_routes,
         page_routes,
+        past,
         query_routes,
         session_routes,
         status_routes,
@@ -55,7 +55,7 @@ def create(state: State) -> FastAPI:
     )  # fmt: skip
     for routes in (
         status_routes, topic_routes, group_routes, work_routes, view_routes, subscribe_routes, query_routes,
-        session_routes,
+        session_routes, past,
     ):  # fmt: skip
         api.include_router(routes.router(state))
 
@@ -96,7 +96,7 @@ def create(state: State) -> FastAPI:
             HeadwaterError(f"unexpected {type(error).__name__}", hint="The server's log has the trace.")
         )
 
-    api.mount("/static", StaticFiles(directory=page_routes.DASHBOARD), name="static")
+    api.mount("/static", page_routes.DashboardFiles(directory=page_routes.DASHBOARD), name="static")
     api.include_router(page_routes.router(state))
     api.add_middleware(Guard, state=state)
     return api

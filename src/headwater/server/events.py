@@ -55,6 +55,8 @@ class Events:
     def wake(self) -> None:
         """Something has changed that should be told soon."""
         self._awake.set()
+        if self._state.closing:
+            self._news.set()  # nothing more is told; those who listen end
 
     async def run(self) -> None:
         """Make messages, while somebody listens."""

@@ -9,10 +9,11 @@ Read next: ``application.py``.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter
 from starlette.responses import FileResponse, Response
+from starlette.staticfiles import StaticFiles
 
 from headwater.errors import UnknownPath
 
@@ -24,6 +25,19 @@ PAGES = frozenset(
     {"topics", "groups", "views", "sinks", "captures", "inlets", "ticks", "alerts", "query", "search", "login"}
 )
 
+# A browser asks whether its copy is still good: else a new server would be met by scripts of the old one.
+FRESH = {"Cache-Control": "no-cache"}
+
+
+class DashboardFiles(StaticFiles):
+    """The scripts and styles."""
+
+    def file_response(self, *arguments: Any, **settings: Any) -> Response:
+        """A file, or that it has not changed."""
+        answer = super().file_response(*arguments, **settings)
+        answer.headers.update(FRESH)
+        return answer
+
 
 def router(_: State) -> APIRouter:
     """The routes; the last ones, for they take what no other takes."""
@@ -32,12 +46,12 @@ def router(_: State) -> APIRouter:
     @routes.get("/", response_class=Response)
     async def home() -> Response:
         """The dashboard."""
-        return FileResponse(DASHBOARD / "index.html")
+        return FileResponse(DASHBOARD / "index.html", headers=FRESH)
 
     @routes.get("/docs", response_class=Response)
     async def docs() -> Response:
         """The API, for people."""
-        return FileResponse(DASHBOARD / "docs.html")
+        return FileResponse(DASHBOARD / "docs.html", headers=FRESH)
 
     @routes.get("/{page}", response_class=Response)
     async def page(page: str) -> Response:
@@ -56,4 +70,4 @@ def router(_: State) -> APIRouter:
 def _page(name: str) -> Response:
     if name not in PAGES:
         raise UnknownPath("there is nothing at this address", hint="See /docs.")
-    return FileResponse(DASHBOARD / "index.html")
+    return FileResponse(DASHBOARD / "index.html", headers=FRESH)

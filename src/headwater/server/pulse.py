@@ -49,8 +49,10 @@ class Pulse:
 
     async def after(self, moment: asyncio.Event, timeout: float) -> None:
         """Sleep until there was a beat since the moment, or the time is up."""
+        # Not wait_for: before Python 3.12 it loses a cancellation that meets a beat, and the server would never end.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(moment.wait(), max(0.0, timeout))
+            async with asyncio.timeout(max(0.0, timeout)):
+                await moment.wait()
 
     async def until(
         self, look: Callable[[], Awaitable[Found | None]], timeout: float, again: float = LOOK_S

@@ -26,6 +26,7 @@ from headwater.server.events import Events
 from headwater.server.held_consumers import HeldConsumers
 from headwater.server.hub import Hub
 from headwater.server.keys import Keys
+from headwater.server.past import Past
 from headwater.server.pulse import Pulse
 from headwater.server.rates import Rates
 from headwater.server.settings import ServerSettings
@@ -66,6 +67,7 @@ class State:
         self.rates = Rates()
         self._counting = ServingStore(path)  # so that counting rows keeps no point read waiting
         self.status = StatusReader(app, self._counting, self.rates)
+        self.past = Past()
         self.pulse = Pulse()
         self.lineage = lineage(self.log)
         self.hub = Hub(self)
@@ -89,6 +91,7 @@ class State:
         self.pulse.watch(self.folder)
         self.begin(self._sample())
         self.begin(self.events.run())
+        self.begin(self.past.run(self))
         if self.supervisor is not None:
             self.supervisor.on_change = lambda: _call(loop, self.events.wake)
             self.supervisor.start()

@@ -44,7 +44,7 @@ function operation(method, path, about, all) {
   const summary = details.appendChild(made("summary"));
   summary.appendChild(made("span", method.toUpperCase(), "method"));
   summary.appendChild(made("code", path));
-  const lines = (about.description || about.summary || "").split("\n");
+  const lines = (about.description || about.summary || "").replaceAll("``", "").split("\n");
   summary.appendChild(made("span", `  ${lines[0]}`, "what"));
   if (lines.length > 1) details.appendChild(made("p", lines.slice(1).join(" ")));
   if ((about.parameters || []).length) details.appendChild(parameters(about.parameters, all));

@@ -1,0 +1,37 @@
+// Every address of the API that the dashboard asks, in one place.
+
+import { ask } from "./server.js";
+
+const part = encodeURIComponent;
+
+/** How far groups, sinks and views were behind in the last minutes. */
+export const behindOfLate = () => ask("/v1/past");
+
+/** Offsets, segments, settings and schema of a topic. */
+export const describeTopic = (topic, signal) => ask(`/v1/topics/${part(topic)}`, { signal });
+
+/** The last records of a topic, as far as its offsets of a moment ago tell. The latest stand first. */
+export async function tail(topic, { start_offsets: starts, end_offsets: ends }, limit, signal) {
+  const numbers = Object.keys(ends);
+  const share = Math.ceil(limit / numbers.length);
+  const from = numbers.map((number) => `${number}=${Math.max(starts[number], ends[number] - share)}`);
+  const token = `${topic}:${from.join(",")}`;
+  const found = await ask(`/v1/topics/${part(topic)}/records?from=${part(token)}&limit=${share * numbers.length}`, { signal });
+  const late = (one, other) => (one._appended_at < other._appended_at ? 1 : one._appended_at > other._appended_at ? -1 : other._offset - one._offset);
+  return found.rows.sort(late).slice(0, limit);
+}
+
+/** Members, positions and lag of a group. */
+export const describeGroup = (topic, group, signal) => ask(`/v1/topics/${part(topic)}/groups/${part(group)}`, { signal });
+
+/** What changed in a view, in at most so many ticks from one on. */
+export const changes = (view, fromTick, ticks, signal) => ask(`/v1/views/${part(view)}/changes?from_tick=${fromTick}&ticks=${ticks}`, { signal });
+
+/** Where a view's rows and changes are streamed, from a place that the stream itself has told. */
+export const subscription = (view, token) => `/v1/views/${part(view)}/subscribe${token ? `?token=${part(token)}` : ""}`;
+
+/** The answer to a query. `engine` is "store" or "spark". */
+export const query = (sql, engine, signal) => ask("/v1/query", { body: { sql, engine }, signal });
+
+/** Compute a view from the log alone and compare: asks Spark, and takes its time. */
+export const verify = (view, signal) => ask(`/v1/views/${part(view)}/verify`, { method: "POST", signal });

@@ -1,0 +1,88 @@
+// The header and the banner: where one is, how the engine is, and whether the server is there.
+
+import { make, draw, hidden } from "./elements.js";
+import { count, counted } from "./figures.js";
+import { forgetKey } from "./key.js";
+import { live } from "./live.js";
+
+const PLACES = [
+  ["/", "Overview"],
+  ["/topics", "Topics"],
+  ["/views", "Views"],
+  ["/ticks", "Ticks"],
+  ["/alerts", "Alerts"],
+  ["/query", "Query"],
+  ["/docs", "API"],
+];
+
+const ENGINE = {
+  running: ["good", "running"],
+  starting: ["busy", "starting"],
+  waiting: ["bad", "died, starts again soon"],
+  fenced: ["bad", "shut out: another process runs the app"],
+  stopped: ["bad", "stopped"],
+  none: ["still", "run elsewhere"],
+};
+
+/** The header of every page. */
+export function header(path) {
+  const alerts = live.status?.alerts.filter((each) => each.lasting).length ?? 0;
+  const links = PLACES.map(([address, name]) => {
+    const here = address === "/" ? path === "/" : path.startsWith(address);
+    const sign = name === "Alerts" && alerts ? make("span", { class: "sign" }, count(alerts), hidden(" that last")) : null;
+    return make("a", { key: address, href: address, "aria-current": here ? "page" : null }, name, sign);
+  });
+  return [
+    make("a", { class: "brand", href: "/", "aria-label": "Headwater, overview" }, mark(), make("span", null, live.status?.app ?? "Headwater")),
+    make("nav", { "aria-label": "Pages" }, links),
+    make("div", { class: "top-end" }, engine(), theme()),
+  ];
+}
+
+function mark() {
+  return draw(
+    "svg",
+    { class: "mark", viewBox: "0 0 32 32", "aria-hidden": "true" },
+    draw("path", { d: "M4 11c4-5 8-5 12 0s8 5 12 0M4 21c4-5 8-5 12 0s8 5 12 0" }),
+  );
+}
+
+function engine() {
+  const known = live.status?.engine;
+  if (!known) return null;
+  const [mood, words] = live.connected ? (ENGINE[known.state] ?? ["still", known.state]) : ["still", "not known now"];
+  const title = known.error && known.state !== "running" ? `${known.error.message}` : `Engine ${words}`;
+  return make("span", { class: `engine ${mood}`, title }, make("span", { class: "dot", "aria-hidden": "true" }), make("span", null, hidden("Engine "), words));
+}
+
+function theme() {
+  const next = window.headwaterTheme.now() === "dark" ? "light" : "dark";
+  const press = (event) => {
+    window.headwaterTheme.toggle();
+    const now = window.headwaterTheme.now() === "dark" ? "light" : "dark";
+    event.currentTarget.setAttribute("aria-label", `Use ${now} colours`);
+  };
+  return make(
+    "button",
+    { class: "plain-button", type: "button", "aria-label": `Use ${next} colours`, title: `Use ${next} colours`, onclick: press },
+    draw("svg", { viewBox: "0 0 20 20", class: "theme-sign", "aria-hidden": "true" }, draw("path", { d: "M10 2a8 8 0 1 0 0 16z" }), draw("circle", { cx: 10, cy: 10, r: 7.25 })),
+  );
+}
+
+/** What is wrong with the connection or the engine, if anything. */
+export function banner() {
+  if (live.away && !live.connected) {
+    if (live.error?.status >= 400) {
+      const another = live.error.status === 403 ? make("button", { type: "button", class: "small-button", onclick: forgetKey }, "Use another key") : null;
+      return make("p", { class: "banner bad" }, make("span", null, `${live.error.message}. ${live.error.hint ?? ""}`), another);
+    }
+    return make("p", { class: "banner" }, make("span", { class: "spinner", "aria-hidden": "true" }), "Reconnecting… What you see is as it was.");
+  }
+  const known = live.status?.engine;
+  const why = known?.error ? ` ${known.error.message}.` : "";
+  const stay = ` Views stay as they were at tick ${count(live.status?.tick.tick)}.`;
+  if (known?.state === "starting" && known.starts > 1) return make("p", { class: "banner" }, make("span", { class: "spinner", "aria-hidden": "true" }), `The engine ended and is started again.${why}${stay}`);
+  if (known?.state === "waiting") return make("p", { class: "banner bad" }, `The engine died ${counted(known.starts, "time")}; it is started again soon.${why}${stay}`);
+  if (known?.state === "fenced") return make("p", { class: "banner bad" }, `Another process runs the app, and this engine was shut out.${why} What that one commits is shown.`);
+  return null;
+}

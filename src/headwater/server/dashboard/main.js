@@ -1,0 +1,107 @@
+// The frame around every page: the header, the banner, which page an address means, and bringing it up to date.
+
+import { make, patch } from "./elements.js";
+import { live, listen, start } from "./live.js";
+import { header, banner } from "./frame.js";
+import { alertsPage } from "./pages/alerts.js";
+import { groupPage } from "./pages/group.js";
+import { listPage } from "./pages/list.js";
+import { overviewPage } from "./pages/overview.js";
+import { queryPage } from "./pages/query.js";
+import { sinkPage } from "./pages/sink.js";
+import { sourcePage } from "./pages/source.js";
+import { ticksPage } from "./pages/ticks.js";
+import { topicPage } from "./pages/topic.js";
+import { viewPage } from "./pages/view.js";
+
+const PAGES = [
+  [/^\/$/, overviewPage],
+  [/^\/(topics|groups|views|sinks|captures|inlets)\/?$/, listPage],
+  [/^\/topics\/([^/]+)\/?$/, topicPage],
+  [/^\/groups\/([^/]+)\/([^/]+)\/?$/, groupPage],
+  [/^\/views\/([^/]+)\/?$/, viewPage],
+  [/^\/sinks\/([^/]+)\/?$/, sinkPage],
+  [/^\/(captures|inlets)\/([^/]+)\/?$/, sourcePage],
+  [/^\/ticks\/?$/, ticksPage],
+  [/^\/alerts\/?$/, alertsPage],
+  [/^\/query\/?$/, queryPage],
+];
+
+const main = document.getElementById("main");
+let page = null;
+let leaving = null;
+let due = false;
+
+/** Draw again, soon: however often it is asked, once for each frame that the browser shows. */
+function refresh() {
+  if (due) return;
+  due = true;
+  requestAnimationFrame(() => {
+    due = false;
+    drawn();
+  });
+}
+
+function drawn() {
+  document.title = `${page.title} · ${live.status?.app ?? "Headwater"}`;
+  patch(document.getElementById("top"), header(location.pathname));
+  patch(document.getElementById("banner"), banner());
+  const ready = live.status && live.graph;
+  patch(main, ready || page.standsAlone ? page.content() : make("p", { class: "lonely", key: "wait" }, waiting()));
+}
+
+function waiting() {
+  return live.error?.status >= 400 ? "Nothing can be shown." : "Connecting…";
+}
+
+function opened() {
+  leaving?.abort();
+  leaving = new AbortController();
+  const path = location.pathname;
+  const [, made, found] = PAGES.map(([form, made]) => [form, made, path.match(form)]).find(([, , match]) => match) ?? [];
+  page = made ? made(...found.slice(1).map(name)) : nothingHere(path);
+  main.replaceChildren();
+  page.start?.(refresh, leaving.signal);
+  drawn();
+  document.querySelector("nav [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" }); // on a phone
+}
+
+/** A name as it stands in an address; one that nobody could have encoded is taken as it is. */
+function name(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
+function nothingHere(path) {
+  return { title: "Nothing here", standsAlone: true, content: () => make("p", { class: "lonely" }, `There is no page ${path}.`) };
+}
+
+/** Go to an address of ours without loading the page again. */
+function go(address) {
+  history.pushState(null, "", address);
+  opened();
+  scrollTo(0, 0);
+  main.focus({ preventScroll: true });
+}
+
+document.addEventListener("click", (event) => {
+  const link = event.target.closest("a[href]");
+  const address = link?.getAttribute("href");
+  if (!address?.startsWith("/") || address === "/docs" || link.hasAttribute("download")) return;
+  if (event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+  event.preventDefault();
+  go(address);
+});
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  main.focus();
+});
+addEventListener("popstate", opened);
+
+listen(refresh);
+opened();
+start();
+setInterval(refresh, 1000); // ages grow also while nothing comes

@@ -1,0 +1,47 @@
+// Alerts: what somebody should know. What lasts stands first.
+
+import { make } from "../elements.js";
+import { moment } from "../figures.js";
+import { live } from "../live.js";
+import { heading, section } from "../parts/tables.js";
+
+const KINDS = {
+  lag_at_risk: "Group about to lose rows",
+  lag_lost: "Group has lost rows",
+  corruption: "Damaged segment",
+  stragglers: "Late rows",
+  capture_lag: "Capture is behind",
+  sink: "Sink in trouble",
+};
+
+export function alertsPage() {
+  return {
+    title: "Alerts",
+    content() {
+      const { alerts } = live.status;
+      return [
+        heading(null, "Alerts"),
+        section("Lasting", alertList(alerts.filter((each) => each.lasting), "Nothing is wrong at the moment.")),
+        section("Told of late", alertList(alerts.filter((each) => !each.lasting), "Nothing.")),
+      ];
+    },
+  };
+}
+
+/** Alerts, each with its moment and what it is about. */
+export function alertList(alerts, empty = "Nothing is wrong.") {
+  if (!alerts.length) return make("p", { class: "quiet good-news" }, empty);
+  return make("ul", { class: "alerts" }, alerts.map(one));
+}
+
+function one(alert) {
+  const detail = Object.entries(alert.detail ?? {});
+  return make(
+    "li",
+    { class: alert.lasting ? "lasting" : "", key: `${alert.kind}/${alert.at}/${alert.message}` },
+    make("p", { class: "alert-head" }, make("strong", null, KINDS[alert.kind] ?? alert.kind), make("time", { datetime: alert.at }, moment(alert.at))),
+    make("p", null, alert.message),
+    detail.length ? make("details", null, make("summary", null, "Details"), make("pre", null, JSON.stringify(alert.detail, null, 2))) : null,
+    alert.topic && !alert.topic.startsWith("_") ? make("p", null, make("a", { href: `/topics/${encodeURIComponent(alert.topic)}` }, alert.topic)) : null,
+  );
+}

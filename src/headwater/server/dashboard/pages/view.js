@@ -1,0 +1,154 @@
+// A view: its rows as they change, its change feed, its SQL and plan, its watermark, and whether it is right.
+
+import { make } from "../elements.js";
+import { verify } from "../endpoints.js";
+import { brief, bytes, count, counted, moment, seconds } from "../figures.js";
+import { live, node, view as viewNow } from "../live.js";
+import { sinkTable, timesOf } from "./list.js";
+import { ChangeFeed } from "../parts/feed.js";
+import { LiveRows } from "../parts/live_rows.js";
+import { sparkline, tile } from "../parts/plots.js";
+import { facts, heading, plainTable, refusal, rowsTable, section } from "../parts/tables.js";
+
+const COSTS = {
+  linear: "costs the changes",
+  bilinear: "costs the changes and their matches",
+  accumulating: "costs the groups touched",
+  keyed: "costs the rows of the touched keys",
+  whole: "costs everything",
+};
+
+export function viewPage(name) {
+  let rows = null;
+  let feed = null;
+  let begin = () => {};
+  const check = new Check(name);
+
+  return {
+    title: name,
+    start(refresh, signal) {
+      begin = () => {
+        rows ??= new LiveRows(name, refresh, signal);
+        feed ??= new ChangeFeed(name, refresh, signal);
+      };
+      check.refresh = refresh;
+      check.signal = signal;
+    },
+    content() {
+      const now = viewNow(name);
+      const declared = node("view", name);
+      if (!now || !declared) return [heading("view", name), make("p", { class: "lonely" }, "The app declares no such view.")];
+      begin();
+      return [
+        heading("view", name, check.button()),
+        check.result(),
+        tiles(now, declared),
+        section("Rows", now.state === "new" ? make("p", { class: "quiet" }, "It is not filled yet: the first tick does that.") : rows.content()),
+        make(
+          "div",
+          { class: "columns", key: "about" },
+          section("Query", make("pre", { class: "sql", tabindex: "0" }, layout(declared.sql)), facts([["Declared at", declared.declared_at], ["Key", declared.key.join(", ")]])),
+          section("Plan", plan(declared)),
+        ),
+        section("Change feed", feed.content()),
+        make("div", { class: "columns", key: "late" }, section("Time", lateness(now)), section("Sinks", sinkTable(name))),
+      ];
+    },
+  };
+}
+
+function tiles(now, declared) {
+  const times = timesOf(now.name);
+  const changes = live.status.ticks.flatMap((tick) => tick.views.filter((each) => each.view === now.name).map((each) => each.changes));
+  return make(
+    "div",
+    { class: "tiles", key: "tiles" },
+    tile("Rows", now.state === "new" ? "not filled yet" : now.rows === null ? "not served" : brief(now.rows), null, { note: `${bytes(now.bytes)} in ${counted(now.runs, "run")}` }),
+    tile("Tick time", seconds(now.last_tick?.seconds), sparkline(times, `Seconds of ${now.name} in the last ${times.length} ticks`, { bars: true }), { note: declared.cost ? COSTS[declared.cost] : null }),
+    tile("Changes in a tick", brief(now.last_tick?.changes ?? 0), sparkline(changes, `Changes of ${now.name} in the last ${changes.length} ticks`, { bars: true }), { note: now.changed_tick ? `last changed in tick ${count(now.changed_tick)}` : null }),
+    now.watermark ? tile("Watermark", moment(now.watermark), null, { note: "nothing older is expected" }) : null,
+  );
+}
+
+function plan(declared) {
+  const reads = declared.reads.map((name, place) => {
+    const source = live.graph.nodes.find((each) => each.name === name && ["view", "topic", "table"].includes(each.kind));
+    const address = source ? `/${source.kind === "view" ? "views" : "topics"}/${encodeURIComponent(name)}` : null;
+    return [place ? ", " : "", address ? make("a", { href: address }, name) : name];
+  });
+  return [
+    make("p", null, "Reads ", reads, "."),
+    make(
+      "ol",
+      { class: "stages" },
+      declared.stages.map((stage) =>
+        make("li", { key: stage.name }, make("span", { class: `chip ${stage.kind}`, title: COSTS[stage.kind] }, stage.kind), make("span", { class: "what" }, stage.what), make("span", { class: "quiet" }, `${COSTS[stage.kind]}; reads ${stage.reads.join(", ") || "nothing"}`)),
+      ),
+    ),
+    declared.notes.map((note) => make("p", { class: "quiet", key: note }, `Note: ${note}`)),
+    declared.stages.length ? null : make("p", { class: "quiet" }, "A PySpark function: its plan is Spark's."),
+  ];
+}
+
+function lateness(now) {
+  if (!now.watermark && !now.stragglers.length) return make("p", { class: "quiet" }, "It has no watermark: that needs a topic with an event time, and a tick.");
+  return [
+    facts([["Watermark", now.watermark ? `${moment(now.watermark)}, ${seconds(Math.max(0, (Date.parse(live.status.now) - Date.parse(now.watermark)) / 1000))} ago` : null]]),
+    plainTable(
+      [["Topic"], ["Producer"], ["Late rows", "number"]],
+      now.stragglers.map((each) => ({ key: `${each.topic}/${each.producer}`, cells: [each.topic, each.producer, count(each.rows)] })),
+      { caption: "Stragglers", empty: "No row came too late for it." },
+    ),
+  ];
+}
+
+/** SQL without the margin that it has in the app's file. */
+function layout(sql) {
+  if (!sql) return "(a PySpark function)";
+  const lines = sql.replace(/\t/g, "    ").replace(/^\s*\n|\s+$/g, "").split("\n");
+  const margins = lines.slice(lines[0].match(/^\s/) ? 0 : 1).filter((line) => line.trim()).map((line) => line.match(/^ */)[0].length);
+  const margin = Math.min(...margins, 80);
+  return lines.map((line, place) => (place === 0 && !line.match(/^\s/) ? line : line.slice(margin))).join("\n");
+}
+
+/** Verifying: the engine computes the view from the log alone and compares. */
+class Check {
+  constructor(name) {
+    this.name = name;
+    this.state = "idle";
+  }
+
+  button() {
+    const busy = this.state === "busy";
+    return make("button", { type: "button", class: "main-button", onclick: () => this.run(), disabled: busy, "aria-describedby": "verify-words" }, busy ? "Verifying…" : "Verify", make("span", { id: "verify-words", class: "hidden" }, "Computes the view from the log alone, and compares."));
+  }
+
+  async run() {
+    [this.state, this.error] = ["busy", null];
+    this.refresh();
+    const began = performance.now();
+    try {
+      [this.found] = (await verify(this.name, this.signal)).views;
+      [this.state, this.seconds] = ["done", (performance.now() - began) / 1000];
+    } catch (error) {
+      [this.state, this.error] = ["refused", error];
+    }
+    this.refresh();
+  }
+
+  result() {
+    const words = this.words();
+    return make("div", { key: "verified", "aria-live": "polite", class: "verified" }, words);
+  }
+
+  words() {
+    if (this.state === "busy") return make("p", { class: "notice" }, "The engine computes it from the log…");
+    if (this.state === "refused") return refusal(this.error);
+    if (this.state !== "done") return null;
+    const { equal, rows, tick, missing, surplus, missing_count: lacking, surplus_count: over, open_columns: open } = this.found;
+    const may = open.length ? ` What SQL leaves open (${open.join(", ")}) was not compared.` : "";
+    if (equal) return make("p", { class: "notice good" }, `Verified: its ${counted(rows, "row")} at tick ${count(tick)} are what the log gives.${may} It took ${seconds(this.seconds)}.`);
+    const shown = (words, list) => (list.length ? [make("p", null, words), rowsTable(Object.keys(list[0]), list, { caption: words })] : null);
+    return make("div", { class: "notice bad" }, make("p", null, `At tick ${count(tick)} it is not what the log gives: ${counted(lacking, "row")} missing, ${count(over)} too many.`), shown("Missing", missing), shown("Too many", surplus));
+  }
+}

@@ -1,0 +1,57 @@
+// The change feed of a view: what came, went and changed in the last ticks.
+
+import { make } from "../elements.js";
+import { changes } from "../endpoints.js";
+import { count, moment } from "../figures.js";
+import { listen, live, view as viewNow } from "../live.js";
+import { rowsTable } from "./tables.js";
+
+const SHOWN = 60;
+const AT_ONCE = 500; // more changes in a tick are told, not shown
+const LOOK_MS = 500;
+const BEGIN_TICKS = 20;
+const SIGNS = { insert: "+ came", delete: "− went", update_preimage: "before", update_postimage: "after" };
+
+export class ChangeFeed {
+  constructor(name, refresh, signal) {
+    this.name = name;
+    this.lines = []; // the latest first
+    this.next = null;
+    this.busy = false;
+    const look = async () => {
+      const last = live.status?.tick.tick ?? 0;
+      if (this.busy || signal.aborted || !live.status) return;
+      this.next ??= Math.max(1, last - BEGIN_TICKS + 1, viewNow(name)?.born ?? 1);
+      if (this.next > last) return;
+      this.busy = true;
+      await this.read(last, signal).catch(() => (this.next = last + 1)); // of another query, or no longer kept
+      refresh();
+      setTimeout(() => ((this.busy = false), look()), LOOK_MS);
+    };
+    signal.addEventListener("abort", listen(look));
+    look();
+  }
+
+  async read(last, signal) {
+    const sizes = live.status.ticks.filter((tick) => tick.tick >= this.next).map((tick) => tick.views.find((each) => each.view === this.name)?.changes ?? 0);
+    const many = sizes.reduce((sum, size) => sum + size, 0);
+    if (many > AT_ONCE) {
+      this.lines.unshift({ tick: last, many });
+    } else {
+      const found = await changes(this.name, this.next, 100, signal);
+      for (const { tick, changes: rows } of found.ticks) this.lines.unshift(...rows.map((row) => ({ tick, row })).reverse());
+    }
+    this.lines.splice(SHOWN);
+    this.next = last + 1;
+  }
+
+  content() {
+    if (!this.lines.length) return make("p", { class: "quiet" }, this.next === null ? "Reading…" : "Nothing has changed of late.");
+    const columns = Object.keys(this.lines.find((line) => line.row)?.row ?? {}).filter((name) => !name.startsWith("_"));
+    const rows = this.lines.map(({ tick, row, many }) => (many ? { tick, change: `${count(many)} changes` } : { tick, at: moment(row._commit_timestamp), change: SIGNS[row._change_type], ...row }));
+    return rowsTable(["tick", "at", "change", ...columns], rows, {
+      caption: `Changes of ${this.name}`,
+      mark: (row) => ({ delete: "went", update_preimage: "went", insert: "came", update_postimage: "came" })[row._change_type],
+    });
+  }
+}

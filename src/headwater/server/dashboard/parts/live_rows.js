@@ -1,0 +1,207 @@
+// The rows of a view as they are at this moment; cells that change flash.
+//
+// A small view is copied and followed by its stream. A large one, or one that grows large, is read page by page from
+// the serving store whenever it has changed.
+
+import { make } from "../elements.js";
+import { query, subscription } from "../endpoints.js";
+import { count, counted, parsed, shown } from "../figures.js";
+import { live, listen, view as viewNow } from "../live.js";
+import { follow } from "../server.js";
+import { Copy } from "./copy.js";
+import { refusal, rowsTable } from "./tables.js";
+
+const COPIED_ROWS_MAX = 5000;
+const PAGE = 50;
+const FLASH_MS = 2500;
+const SILENCE_MS = 40_000; // a quiet subscription says that it is there every fifteen seconds
+const LOOK_MS = 700;
+
+export class LiveRows {
+  constructor(name, refresh, signal) {
+    this.name = name;
+    this.refresh = refresh;
+    this.signal = signal;
+    this.copy = new Copy();
+    this.paged = null; // {columns, rows}, when the view is large
+    this.flashes = new Map(); // identity → {columns, turn, until}
+    this.order = null;
+    this.descending = false;
+    this.page = 0;
+    this.filter = "";
+    this.turn = "one";
+    this.error = null;
+    const size = viewNow(name)?.rows;
+    if (size > COPIED_ROWS_MAX) this.readPages();
+    else this.followStream();
+  }
+
+  // A small view
+
+  followStream() {
+    const attempt = new AbortController();
+    this.signal.addEventListener("abort", () => attempt.abort());
+    const begin = () => {
+      this.copy.waiting = []; // half a tick is none: the stream goes on after the last whole one
+      return subscription(this.name, this.copy.token);
+    };
+    follow(begin, {
+      signal: attempt.signal,
+      silence: SILENCE_MS,
+      onMessage: (message) => {
+        if (message.event === "end") return;
+        const waiting = this.copy.waiting.reduce((sum, part) => sum + (part.rows?.length ?? 0), 0);
+        if (this.copy.rows.size + waiting > COPIED_ROWS_MAX) {
+          attempt.abort();
+          this.tooLarge();
+          return;
+        }
+        const changed = this.copy.take(parsed(message.data));
+        if (changed === null) return;
+        this.error = null;
+        this.flash(changed);
+        this.refresh();
+      },
+      onAway: (error) => {
+        this.error = error ?? null;
+        this.refresh();
+      },
+    });
+  }
+
+  tooLarge() {
+    if (viewNow(this.name)?.rows !== null) {
+      this.readPages();
+      return;
+    }
+    this.copy = new Copy();
+    this.error = { message: `it has more than ${count(COPIED_ROWS_MAX)} rows, and is not served`, hint: "Ask Spark on the query page." };
+    this.refresh();
+  }
+
+  flash(changed) {
+    if (!changed.length) return;
+    this.turn = this.turn === "one" ? "two" : "one";
+    const until = Date.now() + FLASH_MS;
+    for (const each of changed) this.flashes.set(each.identity, { columns: each.columns, turn: this.turn, until });
+    setTimeout(this.refresh, FLASH_MS + 50);
+  }
+
+  // A large one
+
+  readPages() {
+    this.paged = { columns: [], rows: [], tick: null };
+    let seen = null;
+    let busy = false;
+    this.look = async () => {
+      const wanted = JSON.stringify([viewNow(this.name)?.changed_tick, this.order, this.descending, this.page, this.filter]);
+      if (busy || this.signal.aborted || wanted === seen) return;
+      busy = true;
+      try {
+        const found = await query(this.pageQuery(), "store", this.signal);
+        this.compare(found);
+        [seen, this.error] = [wanted, null];
+      } catch (error) {
+        if (!this.signal.aborted) [this.error, seen] = [error, error.status ? wanted : seen];
+      }
+      this.refresh();
+      setTimeout(() => ((busy = false), this.look()), LOOK_MS);
+    };
+    this.signal.addEventListener("abort", listen(this.look));
+    this.look();
+  }
+
+  pageQuery() {
+    const quoted = (name) => `"${name.replaceAll('"', '""')}"`;
+    const key = live.graph.nodes.find((node) => node.id === `view:${this.name}`)?.key ?? [];
+    const by = this.order ? [quoted(this.order) + (this.descending ? " DESC" : "")] : [];
+    const order = [...by, ...key.map(quoted)].join(", ");
+    return `SELECT * FROM ${quoted(this.name)}${order ? ` ORDER BY ${order}` : ""} LIMIT ${PAGE} OFFSET ${this.page * PAGE}`;
+  }
+
+  compare(found) {
+    const columns = found.columns.map((column) => column.name);
+    this.copy.columns = columns;
+    this.copy.key = live.graph.nodes.find((node) => node.id === `view:${this.name}`)?.key ?? [];
+    const before = new Map(this.paged.rows.map((row) => [this.copy.identity(row), row]));
+    const changed = [];
+    for (const row of found.rows) {
+      const old = before.get(this.copy.identity(row));
+      const cells = old ? columns.filter((name) => shown(old[name]) !== shown(row[name])) : [];
+      if (cells.length) changed.push({ identity: this.copy.identity(row), columns: cells });
+    }
+    this.paged = { columns, rows: found.rows, tick: found.tick };
+    this.flash(changed);
+  }
+
+  // Both
+
+  content() {
+    if (this.error) return refusal(this.error);
+    const tick = this.paged ? this.paged.tick : this.copy.tick;
+    if (tick === null) return make("p", { class: "quiet" }, "Reading…");
+    const { columns } = this.copy;
+    const column = this.order ?? this.copy.key[0] ?? columns[0];
+    const listed = this.paged ? this.paged.rows.map((row) => [this.copy.identity(row), row]) : this.found(this.copy.ordered(column, this.descending));
+    const total = this.paged ? viewNow(this.name)?.rows ?? 0 : listed.length;
+    const pages = Math.max(1, Math.ceil(total / PAGE));
+    this.page = Math.min(this.page, pages - 1);
+    const rows = this.paged ? listed : listed.slice(this.page * PAGE, (this.page + 1) * PAGE);
+    return [
+      this.controls(total, tick, columns, column),
+      rows.length ? this.table(columns, rows) : make("p", { class: "quiet", key: "none" }, this.filter ? "No row has these letters." : "No rows."),
+      pages > 1 ? this.pager(pages) : null,
+    ];
+  }
+
+  found(listed) {
+    const letters = this.filter.toLowerCase();
+    return letters ? listed.filter(([, row]) => Object.values(row).some((value) => shown(value).toLowerCase().includes(letters))) : listed;
+  }
+
+  table(columns, rows) {
+    const now = Date.now();
+    const identities = new Map(rows.map(([identity, row]) => [row, identity]));
+    return rowsTable(columns, rows.map(([, row]) => row), {
+      caption: `Rows of ${this.name}`,
+      keyOf: (row) => identities.get(row),
+      flash: (row) => {
+        const known = this.flashes.get(identities.get(row));
+        if (!known || known.until < now) return null;
+        return Object.fromEntries(known.columns.map((name) => [name, known.turn]));
+      },
+    });
+  }
+
+  controls(total, tick, columns, column) {
+    const change = (set) => (event) => {
+      set(event.target);
+      this.page = 0;
+      this.look?.();
+      this.refresh();
+    };
+    return make(
+      "div",
+      { class: "controls", key: "controls" },
+      make("span", { class: "quiet" }, `${counted(total, "row")} at tick ${count(tick)}, live`),
+      make("label", null, "Order ", make("select", { onchange: change((field) => (this.order = field.value)) }, columns.map((name) => make("option", { value: name, key: name, selected: name === column }, name)))),
+      make("label", { class: "choice" }, make("input", { type: "checkbox", onchange: change((field) => (this.descending = field.checked)) }), " descending"),
+      this.paged ? null : make("label", null, "Find ", make("input", { type: "search", class: "find", oninput: change((field) => (this.filter = field.value)) })),
+    );
+  }
+
+  pager(pages) {
+    const turn = (by) => () => {
+      this.page = Math.max(0, Math.min(pages - 1, this.page + by));
+      this.look?.();
+      this.refresh();
+    };
+    return make(
+      "p",
+      { class: "controls", key: "pager" },
+      make("button", { type: "button", class: "small-button", onclick: turn(-1), disabled: this.page === 0 }, "Previous"),
+      make("span", null, `Page ${count(this.page + 1)} of ${count(pages)}`),
+      make("button", { type: "button", class: "small-button", onclick: turn(1), disabled: this.page >= pages - 1 }, "Next"),
+    );
+  }
+}

@@ -1,0 +1,108 @@
+"""The server that the browser looks at: a real ``headwater serve`` as a process, started again on the same port.
+
+What it is: ``Served``, one server over the home of ``shop_app.py``; ``seed``, what is in it at the beginning.
+Invariants: it is stopped by its process id. It is ready when it says so itself, after its engine's first tick.
+Not here: the browser (``conftest.py``).
+Read next: ``conftest.py``.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from headwater.app_file import app_of
+from headwater.log.home import Log
+from tests.spark.conftest import SHORT_LIVED
+
+APP = Path(__file__).parent / "shop_app.py"
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 120.0
+COUNTRIES = ("DE", "FR", "IT", "PL", "ES", "SE")
+PAGES = ("/", "/basket", "/checkout", "/search")
+
+
+class Served:
+    """One server, over a home that others may serve too."""
+
+    def __init__(self, home: Path, *arguments: str) -> None:
+        self.home = home
+        self.arguments = arguments
+        self._port = 0
+        self.start()
+
+    def start(self) -> None:
+        """Start it, on the port that it had before, and wait until it listens."""
+        command = [sys.executable, "-m", "headwater.cli.main", "serve", str(APP), "--json", "--port", str(self._port)]
+        environment = {
+            **os.environ, **SHORT_LIVED, "SHOP_HOME": str(self.home), "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
+            "PYSPARK_PYTHON": sys.executable,
+        }  # fmt: skip
+        self._errors = self.home.parent / "server.err"
+        with self._errors.open("ab") as errors:
+            self._process = subprocess.Popen(
+                [*command, *self.arguments], env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
+            )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, self._errors.read_text()
+        self.address: str = json.loads(line)["address"]
+        self._port = int(self.address.rpartition(":")[2])
+
+    def stop(self) -> None:
+        """SIGTERM, and wait for its end."""
+        self._process.send_signal(signal.SIGTERM)
+        assert self._process.wait(PATIENCE_S) == 0, self._errors.read_text()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    def get(self, path: str) -> Any:
+        """The JSON of an answer, whatever its status."""
+        return httpx.get(f"{self.address}{path}", timeout=PATIENCE_S).json()
+
+    def ready(self) -> None:
+        """Wait until the engine has done its first tick."""
+        eventually(lambda: self.get("/v1/status")["tick"]["tick"] > 0, self._why)
+
+    def _why(self) -> str:
+        log = self.home / "views" / "shop" / "engine.log"
+        return f"{self.get('/v1/status')['engine']}\n{log.read_text()[-4000:] if log.exists() else ''}"
+
+
+def eventually(look: Callable[[], Any], why: Callable[[], str] = lambda: "it did not come") -> Any:
+    """What ``look`` finds, as soon as it finds something."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not (found := look()):
+        assert time.monotonic() < deadline, why()
+        time.sleep(0.05)
+    return found
+
+
+def seed(home: Path) -> Log:
+    """The home, with what the app declares and some rows; the log stays open for the tests."""
+    os.environ["SHOP_HOME"] = str(home)
+    app_of(APP).close()
+    log = Log(home, upkeep_interval=None)
+    now = dt.datetime.now(dt.UTC)
+    users = log.topic("users")
+    users.append([{"id": number, "country": COUNTRIES[number % len(COUNTRIES)]} for number in range(60)])
+    log.topic("orders").append([
+        {"order_id": number, "user_id": number % 60, "amount": 5.0 + number % 40,
+         "at": now - dt.timedelta(seconds=240 - number % 240)}
+        for number in range(6000)
+    ])  # fmt: skip
+    log.topic("clicks").append([{"page": PAGES[number % 4], "at": now} for number in range(400)])
+    with log.topic("orders").consumer("billing", member="till") as consumer:
+        consumer.poll(timeout=5)
+        consumer.commit()
+    return log

@@ -1,0 +1,42 @@
+"""The app that the browser looks at: small, with a view over a view, windows, sinks, and strings of any kind."""
+
+import os
+
+import headwater as hw
+
+HOME = os.environ["SHOP_HOME"]
+
+app = hw.App("shop", home=HOME, spark={"spark.master": "local[2]"})
+
+orders = app.topic(
+    "orders",
+    "order_id BIGINT, user_id BIGINT, amount DOUBLE, at TIMESTAMP",
+    key="order_id",
+    event_time="at",
+    partitions=2,
+)
+users = app.table("users", "id BIGINT, country STRING", key="id")
+clicks = app.topic("clicks", "page STRING, at TIMESTAMP", event_time="at", retention_ms=7 * 24 * 3600 * 1000)
+app.inlet("site", hw.inlets.Webhook(clicks, path="/clicks", port=0))
+
+app.view(
+    "revenue",
+    """
+    SELECT u.country, sum(o.amount) AS revenue, count(*) AS orders
+    FROM orders o JOIN users u ON o.user_id = u.id
+    GROUP BY u.country
+    """,
+)
+app.view(
+    "minutes",
+    """
+    SELECT window.start AS minute, sum(amount) AS revenue, count(*) AS orders
+    FROM orders GROUP BY window(at, '1 minute')
+    """,
+    horizon="10 minutes",
+)
+app.view("pages", "SELECT page, count(*) AS clicks FROM clicks GROUP BY page")
+app.view("every_order", "SELECT order_id, user_id, amount FROM orders")
+app.view("total", "SELECT sum(revenue) AS revenue, sum(orders) AS orders FROM revenue")
+app.sink("revenue", hw.sinks.SQLite(f"{HOME}/copy.db"))
+app.sink("total", hw.sinks.SQLite(f"{HOME}/total.db"))

@@ -1,0 +1,110 @@
+"""Parts of the dashboard that only compute: where nodes stand, and a view's copy; asked in the browser, as modules."""
+
+from __future__ import annotations
+
+import os
+from itertools import pairwise
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from playwright.sync_api import Page
+
+from tests.browser.conftest import Look
+
+EXAMPLES = 25 * int(os.environ.get("HEADWATER_THOROUGH", "1"))
+ARRANGE = """async ([nodes, edges]) => {
+  const { arranged, spread } = await import("/static/parts/layers.js");
+  const found = arranged(nodes, edges);
+  spread(found.layers, { node: 60, bend: 10, gap: 10 });
+  return {
+    places: nodes.map((node) => [found.cellOf.get(node.id).layer, found.cellOf.get(node.id).y]),
+    kept: [...found.bends.keys()].map((edge) => [edge.from, edge.to]),
+    layers: found.layers.map((layer) => layer.map((cell) => [cell.y, cell.bend ? 10 : 60])),
+  };
+}"""
+COPY = """async (messages) => {
+  const { Copy } = await import("/static/parts/copy.js");
+  const copy = new Copy();
+  return messages.map((message) => {
+    copy.take(message);
+    return copy.ordered("n", false).map(([, row]) => row);
+  });
+}"""
+
+
+def test_nodes_stand_in_layers_without_touching(look: Look) -> None:
+    page = look("/alerts")
+
+    @settings(max_examples=EXAMPLES, deadline=None)
+    @given(st.integers(1, 9), st.sets(st.tuples(st.integers(0, 8), st.integers(0, 8)), max_size=20))
+    def holds(count: int, pairs: set[tuple[int, int]]) -> None:
+        nodes = [{"id": str(number)} for number in range(count)]
+        edges = [{"from": str(one), "to": str(other)} for one, other in sorted(pairs)]
+        found = page.evaluate(ARRANGE, [nodes, edges])
+        layer = {str(number): place[0] for number, place in enumerate(found["places"])}
+        assert all(layer[one] < layer[other] for one, other in found["kept"])
+        for cells in found["layers"]:
+            for (above, size), (below, other) in pairwise(cells):
+                assert below - above >= (size + other) / 2 + 10 - 1e-6
+
+    holds()
+
+
+def test_a_copy_is_the_view_at_every_tick(look: Look) -> None:
+    page = look("/alerts")
+
+    @settings(max_examples=EXAMPLES, deadline=None)
+    @given(st.booleans(), st.lists(st.dictionaries(st.integers(0, 3), st.integers(0, 3), max_size=3), max_size=6))
+    def holds(keyed: bool, ticks: list[dict[int, int]]) -> None:
+        messages, expected = _told(keyed, ticks)
+        assert page.evaluate(COPY, messages) == expected
+
+    holds()
+
+
+def _told(keyed: bool, ticks: list[dict[int, int]]) -> tuple[list[dict[str, Any]], list[list[dict[str, int]]]]:
+    """Messages of a view (with a key: one row for each n; without: rows that may be there twice), and its rows."""
+    columns = [{"name": "n", "type": "int64"}, {"name": "value", "type": "int64"}]
+    messages: list[dict[str, Any]] = [
+        {"type": "snapshot", "columns": columns, "key": ["n"] if keyed else [], "rows": [], "more": False, "tick": 0}
+    ]
+    rows: list[tuple[int, int]] = []
+    expected = [[]]
+    for number, wanted in enumerate(ticks, start=1):
+        changes: list[dict[str, Any]] = []
+
+        def said(kind: str, row: tuple[int, int], changes: list[dict[str, Any]] = changes) -> None:
+            changes.append({"n": row[0], "value": row[1], "_change_type": kind, "_commit_timestamp": "…"})
+
+        for n, value in wanted.items():
+            old = [row for row in rows if row[0] == n]
+            if keyed and old:
+                rows.remove(old[0])
+                said("update_preimage", old[0])
+                said("update_postimage", (n, value))
+            elif old and value == 0:
+                rows.remove(old[0])
+                said("delete", old[0])
+                continue
+            else:
+                said("insert", (n, value))
+            rows.append((n, value))
+        half = len(changes) // 2
+        messages.append({"type": "changes", "changes": changes[:half], "more": True, "tick": number})
+        expected.append(expected[-1])
+        messages.append({"type": "changes", "changes": changes[half:], "more": False, "tick": number})
+        expected.append([{"n": n, "value": value} for n, value in sorted(rows)])
+    return messages, expected  # type: ignore[return-value]
+
+
+def test_figures_are_short(look: Look) -> None:
+    page: Page = look("/alerts")
+
+    said = page.evaluate("""async () => {
+      const { bytes, brief, count, rate, seconds } = await import("/static/figures.js");
+      const times = [0.0123, 3.21, 130].map(seconds);
+      return [count(1234567), brief(1234567), rate(2.54), rate(0), ...times, bytes(1536), count(null)];
+    }""")
+
+    assert said == ["1,234,567", "1.2M", "2.5/s", "0/s", "12 ms", "3.2 s", "2 min 10 s", "1.5 KiB", "–"]
