@@ -19,7 +19,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from headwater.cli import bench, capture, check, demo, group, inlet, search, sink, sync, topic, view
+from headwater.cli import bench, capture, check, group, inlet, search, sink, sync, topic, view
+from headwater.cli.demo import verb as demo
 from headwater.cli.options import HomeOption, home_before_verb
 from headwater.cli.output import EXIT_INTERRUPTED, abandon_stdout, show_error
 from headwater.errors import HeadwaterError, Misuse
