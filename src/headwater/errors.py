@@ -19,6 +19,10 @@
     │   ├── MissingExtra         an optional package is not installed
     │   ├── SourceRefused        a database that is to be captured lacks a setting, a right, a key or the table
     │   ├── CaptureBlocked       a captured table changed in a way that its topic cannot follow
+    │   ├── Unauthenticated      a server that asks for keys got none that it knows
+    │   ├── Forbidden            the key has not the scope, or the request comes from another site
+    │   ├── UnknownPath          the server has nothing at that address
+    │   ├── TooLarge             a request's body is larger than the server takes
     │   └── ClosedError          the log was closed
     ├── Conflict        somebody else moved first; look again
     │   ├── Fenced               a newer member, generation or producer has taken over
@@ -28,6 +32,9 @@
     │   ├── NotYetCovered        the views have not reached a token in time
     │   ├── SourceUnavailable    a captured database does not answer
     │   ├── Backpressure         the slowest group is too far behind
+    │   ├── TooMany              more requests, or open subscriptions, than the server allows
+    │   ├── TimedOut             a query took longer than it may
+    │   ├── EngineUnavailable    the server's engine does not run, or is starting
     │   ├── DiskFull             no space left
     │   ├── ReadOnlyHome         the home cannot be written
     │   └── CatalogBusy          another process held the catalog for too long
@@ -199,6 +206,30 @@ class CaptureBlocked(Misuse):
     code = "capture_blocked"
 
 
+class Unauthenticated(Misuse):
+    """The server asks for a key, and the request has none that it knows."""
+
+    code = "unauthenticated"
+
+
+class Forbidden(Misuse):
+    """The request's key has not the scope that is needed, or the request comes from a page of another site."""
+
+    code = "forbidden"
+
+
+class UnknownPath(Misuse):
+    """The server has nothing at that address, or not for that method."""
+
+    code = "unknown_path"
+
+
+class TooLarge(Misuse):
+    """A request's body is larger than the server takes. Nothing of it was kept."""
+
+    code = "too_large"
+
+
 class ClosedError(Misuse):
     """The log, consumer or producer was closed."""
 
@@ -253,6 +284,24 @@ class Backpressure(Unavailable):
     """The slowest group is too far behind and the topic's policy is to block."""
 
     code = "backpressure"
+
+
+class TooMany(Unavailable):
+    """More requests in a moment, or more open subscriptions, than the server allows."""
+
+    code = "too_many"
+
+
+class TimedOut(Unavailable):
+    """A query took longer than it may, and was ended."""
+
+    code = "timed_out"
+
+
+class EngineUnavailable(Unavailable):
+    """The server's engine, which runs the app, does not run or is just starting."""
+
+    code = "engine_unavailable"
 
 
 class DiskFull(Unavailable):

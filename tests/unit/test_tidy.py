@@ -33,7 +33,7 @@ PUBLIC_NAMES_MAX = 12
 GROUND = {"errors", "clock", "durations", "event", "settings"}
 LOG = GROUND | {"log"}
 DERIVED = {"capture", "inlets", "views", "aggregates", "sinks"}
-BUILT = LOG | DERIVED | {"app", "companions", "sync", "upkeep"}
+BUILT = LOG | DERIVED | {"app", "app_file", "companions", "sync", "upkeep"}
 MAY_IMPORT = {
     **dict.fromkeys(GROUND, GROUND),
     "log": GROUND,
@@ -41,6 +41,7 @@ MAY_IMPORT = {
     "sinks": LOG | {"views"},  # they read what views have committed; never Spark
     "companions": LOG | DERIVED | {"app"},  # the app itself only by name
     "app": LOG | DERIVED | {"companions"},
+    "app_file": {"errors", "app"},
     "sync": LOG | DERIVED | {"app"},
     "upkeep": LOG | DERIVED | {"app"},
     "testing": BUILT,

@@ -152,6 +152,10 @@ class Captures:
 
     # Looking
 
+    def declared(self) -> dict[str, list[str]]:
+        """The tables of each capture, by its name."""
+        return {capture: list(tables) for capture, tables in self._tables.items()}
+
     def describe(self, log: Log) -> list[CapturedTable]:
         """How far each table is."""
         found = []

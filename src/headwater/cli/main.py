@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from headwater.cli import bench, capture, check, group, inlet, search, sink, sync, topic, view
+from headwater.cli import bench, capture, check, group, inlet, key, search, serve, sink, sync, topic, view
 from headwater.cli.demo import verb as demo
 from headwater.cli.options import HomeOption, home_before_verb
 from headwater.cli.output import EXIT_INTERRUPTED, abandon_stdout, show_error
@@ -81,6 +81,8 @@ view.mount(app)
 app.add_typer(sink.app, name="sink")
 app.command("search")(search.search)
 app.command("sync")(sync.sync)
+app.command("serve")(serve.serve)
+app.add_typer(key.app, name="key")
 
 
 def _show_version(wanted: bool) -> None:

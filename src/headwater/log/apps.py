@@ -1,7 +1,7 @@
 """The catalog's tables of apps: who runs an app, the manifests of its ticks, and how its sinks are.
 
 What it is: tables, made with the catalog; ``views/manifest.py`` reads and writes ``apps`` and ``ticks``,
-``sinks/status.py`` the others.
+``views/tick_reports.py`` its own, ``sinks/status.py`` the others.
 Invariants: ``apps.tick`` names the current row of ``ticks``; both change in one transaction. A home's lineage is given
 once, when it is first asked for, and never changes.
 Not here: what a manifest says; how far a sink is, which the other system knows.
@@ -22,6 +22,12 @@ CREATE TABLE IF NOT EXISTS ticks (
     epoch INTEGER NOT NULL,
     committed_us INTEGER NOT NULL,
     manifest TEXT NOT NULL,              -- JSON, see views/manifest.py
+    PRIMARY KEY (app, tick)
+);
+CREATE TABLE IF NOT EXISTS tick_reports (  -- how long the last ticks took, for whoever looks from another process
+    app TEXT NOT NULL,
+    tick INTEGER NOT NULL,
+    report TEXT NOT NULL,                -- JSON, see views/tick_reports.py
     PRIMARY KEY (app, tick)
 );
 CREATE TABLE IF NOT EXISTS lineage (    -- tells this home from another one that has apps of the same names

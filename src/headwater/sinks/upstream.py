@@ -136,7 +136,12 @@ class Upstream:
     @contextmanager
     def rows(self) -> Iterator[tuple[Head, Iterator[pa.RecordBatch]]]:
         """All rows at the last committed tick."""
-        manifest = self._manifests.current()
+        with self.rows_at(self._manifests.current()) as found:
+            yield found
+
+    @contextmanager
+    def rows_at(self, manifest: Manifest) -> Iterator[tuple[Head, Iterator[pa.RecordBatch]]]:
+        """All rows at the tick of a manifest, as long as its files are kept."""
         yield self._moment(manifest), self._batches(manifest)
 
     def _batches(self, manifest: Manifest) -> Iterator[pa.RecordBatch]:

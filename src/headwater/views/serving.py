@@ -29,11 +29,12 @@ from headwater.errors import Fenced, InvalidDeclaration, Misuse
 from headwater.log.columns import shorten
 from headwater.log.declare import suggestion
 from headwater.log.files import Files
+from headwater.log.rows import to_rows
 from headwater.log.token import Token
 from headwater.log.wake import Waker
 from headwater.views.serving_columns import ServedColumn, quoted
 from headwater.views.serving_file import ServingFile
-from headwater.views.serving_queries import SELECT_ERRORS, point_read, select
+from headwater.views.serving_queries import SELECT_ERRORS, in_time, point_read, select
 from headwater.views.serving_tables import ServedTable, State
 
 FILE = "serving.sqlite"
@@ -240,10 +241,18 @@ class ServingStore:
 
         A column of a view has its Spark type; an expression has SQLite's.
         """
+        return self.asked(sql, params)[1]
+
+    def asked(
+        self, sql: str, params: Sequence[Any] | Mapping[str, Any] = (), *, rows_max: int | None = None,
+        seconds_max: float | None = None,
+    ) -> tuple[int, pa.Table]:  # fmt: skip
+        """As ``query``, for strangers: the tick, and at most so many rows; ``TimedOut`` after so many seconds."""
         with self._file.read() as db:
             try:
                 self._live(db)
-                return select(db, sql, params, self._declared)
+                with in_time(db, seconds_max):
+                    return self._progress(db).tick, select(db, sql, params, self._declared, rows_max)
             except SELECT_ERRORS as error:
                 raise Misuse(
                     f"the query cannot be run: {error}",
@@ -262,10 +271,24 @@ class ServingStore:
         True
         """
         with self._file.read() as db:
-            table = self._live(db).get(view)
-            if table is None:
-                raise self._unknown(db, view)
-            return point_read(db, table, key, columns)
+            return to_rows(point_read(db, self._served(db, view), key, columns))
+
+    def found(self, view: str, columns: Mapping[str, Any]) -> tuple[int, pa.Table]:
+        """The rows of a view with these values in some columns, and the tick at which they are so."""
+        with self._file.read() as db:
+            batch = point_read(db, self._served(db, view), (), columns)
+            return self._progress(db).tick, pa.Table.from_batches([batch])
+
+    def served(self, view: str) -> ServedTable:
+        """A view's table: its columns, with their types, and its key."""
+        with self._file.read() as db:
+            return self._served(db, view)
+
+    def _served(self, db: sqlite3.Connection, view: str) -> ServedTable:
+        table = self._live(db).get(view)
+        if table is None:
+            raise self._unknown(db, view)
+        return table
 
     def wait(self, until: int | Token, timeout: float | None = None) -> bool:
         """Sleep until a tick, or a frontier, is in the store; False when the time ran out first."""

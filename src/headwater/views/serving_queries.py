@@ -11,22 +11,28 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pyarrow as pa
 
-from headwater.errors import Misuse
+from headwater.errors import Misuse, TimedOut
 from headwater.log.declare import suggestion
-from headwater.log.rows import to_batches, to_rows
+from headwater.log.rows import to_batches
 from headwater.views.serving_columns import column_of_declaration, inferred, quoted
 from headwater.views.serving_tables import ServedTable
 
 PROBE = "_headwater_probe"
 KNOWN_MAX = 256
 # A user's mistake in a query, as against an unhappy disk.
-SELECT_ERRORS = (sqlite3.OperationalError, sqlite3.ProgrammingError, sqlite3.Warning, sqlite3.DataError)
+SELECT_ERRORS = (
+    sqlite3.OperationalError, sqlite3.ProgrammingError, sqlite3.Warning, sqlite3.DataError, sqlite3.InterfaceError,
+    OverflowError, UnicodeError, RecursionError,
+)  # fmt: skip
+STEPS = 10_000  # of SQLite's machine, between two looks at the clock: some 0.1 ms
+VALUE_BYTES_MAX = 64 << 20  # of one value in a query that has a time limit
 
 # What may stand for a parameter in SQL text; strings, quoted names and comments are passed over.
 PARAMETER = re.compile(
@@ -36,8 +42,9 @@ PARAMETER = re.compile(
 
 
 def select(
-    db: sqlite3.Connection, sql: str, params: Sequence[Any] | Mapping[str, Any], known: dict[str, list[str]]
-) -> pa.Table:
+    db: sqlite3.Connection, sql: str, params: Sequence[Any] | Mapping[str, Any], known: dict[str, list[str]],
+    rows_max: int | None = None,
+) -> pa.Table:  # fmt: skip
     """The answer of one SELECT. ``known`` remembers the types of queries, until a table is made or dropped."""
     if sql not in known:
         if len(known) >= KNOWN_MAX:
@@ -45,7 +52,7 @@ def select(
         known[sql] = _declared_types(db, sql)
     declared = known[sql]
     cursor = db.execute(sql, params)
-    rows = cursor.fetchall()
+    rows = cursor.fetchall() if rows_max is None else cursor.fetchmany(rows_max)
     names = [name for name, *_ in cursor.description]
     values = [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in names]
     arrays = []
@@ -55,20 +62,40 @@ def select(
     return pa.Table.from_arrays(arrays, names=names)
 
 
+@contextmanager
+def in_time(db: sqlite3.Connection, seconds_max: float | None) -> Iterator[None]:
+    """End the queries of the block when their time is up, and keep them from making values beyond all bounds."""
+    if seconds_max is None:
+        yield
+        return
+    deadline = time.monotonic() + seconds_max
+    before = db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, VALUE_BYTES_MAX)
+    db.set_progress_handler(lambda: time.monotonic() > deadline, STEPS)
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if getattr(error, "sqlite_errorname", "") == "SQLITE_INTERRUPT":
+            raise TimedOut(
+                f"the query was ended after {seconds_max:g} s", hint="Ask for less, or give it more time."
+            ) from error
+        raise
+    finally:
+        db.set_progress_handler(None, 0)
+        db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, before)
+
+
 def point_read(
     db: sqlite3.Connection, table: ServedTable, key: Sequence[Any], columns: Mapping[str, Any]
-) -> list[dict[str, Any]]:
+) -> pa.RecordBatch:
     """The rows with this key, or with these values in some columns."""
     wanted = _wanted(table, key, columns)
     given = to_batches([wanted], table.schema_of(tuple(wanted)))
     bound = [table.by_name[name].stored(given.column(name))[1][0] for name in wanted]
     where = " AND ".join(f"{quoted(name)} IS ?" for name in wanted)
     rows = db.execute(f"SELECT * FROM {quoted(table.view)} WHERE {where}", bound).fetchall()
-    if not rows:
-        return []
-    values = zip(*rows, strict=True)
+    values = zip(*rows, strict=True) if rows else [()] * len(table.columns)
     arrays = [column.loaded(list(listed)) for column, listed in zip(table.columns, values, strict=True)]
-    return to_rows(pa.RecordBatch.from_arrays(arrays, schema=table.schema))
+    return pa.RecordBatch.from_arrays(arrays, schema=table.schema)
 
 
 def _wanted(table: ServedTable, key: Sequence[Any], columns: Mapping[str, Any]) -> dict[str, Any]:

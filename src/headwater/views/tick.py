@@ -33,6 +33,7 @@ from headwater.views.passage import Passage, ViewProgress
 from headwater.views.prepare import Prepared, PreparedView
 from headwater.views.sources import Source, Unwritten
 from headwater.views.store import Piles, StateStore
+from headwater.views.tick_reports import TickReports
 from headwater.views.times import Times
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ class Engine:
         self.manifests = manifests
         self.store = store
         self.followers = followers  # the feed and the serving store: told of each committed tick
+        self.reports = TickReports(manifests.catalog, manifests.app)
         self.epoch = manifests.take_over()
         self.held: int | None = None  # a rebuild reads what was written since this tick: nothing of it may go
         self._turn, self._one_at_a_time = threading.Lock(), threading.Lock()
@@ -126,7 +128,10 @@ class Engine:
     def tick(self, frontier: Frontier | None = None, *, rows_max: int | None = None) -> TickReport:
         """Advance to ``frontier``, or as far as the log and ``rows_max`` allow."""
         with self.alone():  # app.tick() beside app.start() is one process, and no case for an epoch
-            return self._tick(frontier, rows_max)
+            report = self._tick(frontier, rows_max)
+            if report.moved:
+                self.reports.save(report, self.manifest.committed_us)
+            return report
 
     def _tick(self, frontier: Frontier | None, rows_max: int | None) -> TickReport:
         began = time.perf_counter()
@@ -220,7 +225,9 @@ class Engine:
         progress += [ViewProgress(name, visible[name].rows, 0, 0, 0.0) for name in built.names]
         self.followers.follow_swap(before, manifest, visible, built.born)
         self._keep_house(manifest.tick)
-        return TickReport(manifest.tick, 0, time.perf_counter() - began, tuple(progress), stop)
+        report = TickReport(manifest.tick, 0, time.perf_counter() - began, tuple(progress), stop)
+        self.reports.save(report, manifest.committed_us)
+        return report
 
     def _passage(
         self, views: Mapping[str, PreparedView], fresh: Collection[str] = (), times: Times | None = None

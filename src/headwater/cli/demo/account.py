@@ -52,9 +52,8 @@ def account(plot: Plot) -> dict[str, Any]:
         (skipped == 0, f"the consumers skipped {skipped} page views"),
     ]  # fmt: skip
     broken = [sentence for kept_so, sentence in promises if not kept_so]
-    failures = [each for each in (*plot.crew.failures, plot.engine.failure) if each is not None]
     problems = list(dict.fromkeys(
-        [*plot.problems, *failures, *plot.replica.problems, *broken, *database, *sinks, *damage]
+        [*plot.problems, *plot.engine.problems, *plot.crew.failures, *plot.replica.problems, *broken, *database, *sinks, *damage]
     ))  # fmt: skip
     return {**summary, "problems": problems, "ok": not problems}
 

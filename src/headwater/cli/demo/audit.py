@@ -4,7 +4,7 @@ What it is: functions that compare: views with PostgreSQL's own answers, sinks w
 the log holds; each says what is wrong in plain sentences.
 Invariants: nothing is taken on trust, and nothing here is computed by Headwater's views: PostgreSQL runs the query
 again, SQLite and the index are read as any program would.
-Not here: recomputing views from the log, which the engine does (``engines.py``).
+Not here: recomputing views from the log, which the engine does (``engine.py``).
 Read next: ``plot.py``.
 """
 

@@ -1,7 +1,7 @@
 """The demo's processes. Run as ``python -m headwater.cli.demo.parts ROLE HOME NAME``.
 
-What it is: the roles: the shop (``simulator.py``), consumers of its page views, and the engine that runs the app where
-there is no server to do it. Besides their work they tell their parent what they did, a JSON object a line on stdout.
+What it is: the roles: the shop (``simulator.py``), consumers of its page views, and the server that runs the app.
+Besides their work they tell their parent what they did, a JSON object a line on stdout.
 Invariants: each reports a step after it is done and before the next begins, so that the parent can hold the log to
 account even for one that was killed; each ends when its stdin does, so none outlives the parent.
 Not here: who is started and killed when (``plot.py``), adding up (``audit.py``).
@@ -12,26 +12,22 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import queue
+import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headwater.cli.demo.example import PAGE_VIEWS, example_file
 from headwater.errors import Fenced
 from headwater.log.home import Log
 
-if TYPE_CHECKING:
-    from headwater.app import App
-
 GROUP = "recommender"
 SESSION_S = 2.0
 COMMIT_EVERY_S = 0.25
-LISTEN_S, STOP_S = 0.2, 5.0
 
 
 class Parent:
@@ -95,29 +91,21 @@ def consume(parent: Parent, log: Log, name: str) -> None:
     consumer.close(commit=True)
 
 
-def run_app(parent: Parent, log: Log, name: str) -> None:
-    """The app, as ``headwater run`` runs it; and ``verify``, when asked."""
-    from headwater.cli.app_file import app_of
+def serve_app(parent: Parent, log: Log, name: str) -> None:
+    """The app, as ``headwater serve`` serves it; what that says on stdout is heard by the parent."""
+    from headwater.cli.serve import serve
 
     del log, name
-    with app_of(example_file()) as app, ThreadPoolExecutor(1) as pool:
-        running = pool.submit(app.run)
-        parent.tell(ready=True)
-        while not running.done():
-            if parent.stopped.is_set():
-                app.stop()  # asked again if the run had not begun yet
-                wait([running], timeout=STOP_S)
-            elif parent.heard(LISTEN_S) == "verify":
-                _verify(parent, app)
-        running.result()
+
+    def end() -> None:
+        parent.stopped.wait()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=end, daemon=True).start()
+    serve(example_file(), port=0, as_json=True)
 
 
-def _verify(parent: Parent, app: App) -> None:
-    found = app.operation.verify()
-    parent.tell(verified=[{**asdict(each), "equal": each.equal} for each in found])
-
-
-ROLES: dict[str, Callable[[Parent, Log, str], None]] = {"shop": shop, "consumer": consume, "engine": run_app}
+ROLES: dict[str, Callable[[Parent, Log, str], None]] = {"shop": shop, "consumer": consume, "server": serve_app}
 
 
 def main() -> None:

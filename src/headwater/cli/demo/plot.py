@@ -23,7 +23,7 @@ from headwater.cli.app_file import app_of
 from headwater.cli.demo import audit
 from headwater.cli.demo.account import account
 from headwater.cli.demo.crew import Crew
-from headwater.cli.demo.engines import Engine, engine_of
+from headwater.cli.demo.engine import Engine
 from headwater.cli.demo.example import (
     APP,
     DATABASE_VARIABLE,
@@ -40,7 +40,7 @@ from headwater.cli.demo.parts import GROUP
 from headwater.cli.demo.replica import Replica
 from headwater.cli.demo.screen import Screen, ShopState
 from headwater.cli.demo.stopwatch import Stopwatch
-from headwater.errors import UnknownGroup
+from headwater.errors import Unavailable, UnknownGroup
 from headwater.log.home import Log
 from headwater.log.token import Token
 from headwater.testing.postgres import PostgresServer
@@ -52,7 +52,7 @@ from headwater.views.serving import ServingStore, store_path
 VIEW, KEY = "revenue", ("minute", "country")
 CONSUMERS = ("ada", "bob")
 BEAT_S, LOOK_S = 0.1, 0.4
-START_S, WAIT_S, VERIFY_S = 180.0, 60.0, 180.0
+START_S, WAIT_S, VERIFY_S = 300.0, 120.0, 300.0
 PLAY_S_MIN = 8.0
 OVER = dt.timedelta(seconds=70)  # a minute, and the lateness of orders: what changes after that is a correction
 
@@ -86,7 +86,7 @@ class Plot:
                 )
                 self.stopwatch = Stopwatch(self.log.topic(ORDERS))
                 with Crew(self.home) as self.crew:
-                    self.engine: Engine = engine_of(self.crew)
+                    self.engine = Engine(self.crew, self.views)
                     try:
                         self._play()
                         summary = self._close()
@@ -106,9 +106,11 @@ class Plot:
         self.screen.narrate(f"a PostgreSQL with {rows:,} rows of a shop: customers, products, orders, payments")
         with app_of(example_file()) as app:
             tables = ", ".join(topic.name for topic in app.log.topics() if topic.settings.captured_by)
-            many, sinks = len(app.views), len(app.sinks)
+            self.views, sinks = [view.name for view in app.views], len(app.sinks)
         store_path(self.home, APP).parent.mkdir(parents=True, exist_ok=True)
-        self.screen.narrate(f"examples/shop_live.py captures {tables}, and declares {many} views and {sinks} sinks")
+        self.screen.narrate(
+            f"examples/shop_live.py captures {tables}, and declares {len(self.views)} views and {sinks} sinks"
+        )
 
     def _play(self) -> None:
         self._open()
@@ -134,13 +136,15 @@ class Plot:
         self.crew.start("shop", "shop").say("go")
         self.screen.narrate("the shop is open: orders, payments, prices; page views, searches and clicks, some late")
         self.screen.narrate("Spark starts; the tables are captured, the views filled")
-        self._until(lambda: self.state.tick > 0, START_S, "the views were filled")
+        if not self._until(lambda: self.state.tick > 0, START_S, "the views were filled"):
+            engine = self.engine.state()
+            raise Unavailable(
+                self.problems[-1], detail="; ".join([*self._failures(), f"the engine is {engine}"]),
+                hint=f"Its own words are in {self.home / 'views' / APP / 'engine.log'}, with --home.",
+            )  # fmt: skip
         self.stopwatch.begin(_now_us())
         self.facts["first_views_seconds"] = round(time.monotonic() - self.begun, 1)
         self.screen.narrate(f"the views are there, at tick {self.state.tick}, and follow", style="green")
-        if self.engine.address:
-            self.state.address = self.engine.address
-            self.screen.narrate(f"the dashboard: {self.engine.address}", style="bold cyan")
 
     def _a_straggler_comes(self) -> None:
         self._ask("straggler")
@@ -206,8 +210,6 @@ class Plot:
         self.facts["engines_killed"] += 1
         self.state.running = False
         self.screen.narrate(f"kill -9 {pid}: the engine, after tick {tick}; the shop goes on", style="red")
-        if not self.engine.heals:
-            self.engine.start()
         self._until(lambda: self.store.progress.epoch > epoch, START_S, "the engine was back")
         back = _now_us()
         self.stopwatch.away.append((left, back))
@@ -263,16 +265,17 @@ class Plot:
         if word in self.heard and isinstance(self.heard[word], dict):
             self.heard[word]["before"] = before
 
-    def _until(self, condition: Callable[[], bool], seconds: float, what: str) -> None:
+    def _until(self, condition: Callable[[], bool], seconds: float, what: str) -> bool:
         deadline = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > deadline or self._failures():
                 self.problems.append(f"it did not happen within {seconds:g} s that {what}")
-                return
+                return False
             self._beat()
+        return True
 
     def _failures(self) -> list[str]:
-        return [each for each in (*self.crew.failures, self.engine.failure) if each is not None]
+        return self.crew.failures
 
     def _beat(self) -> None:
         self.store.wait(self.state.tick + 1, timeout=BEAT_S)
@@ -284,6 +287,9 @@ class Plot:
     def _hear(self) -> None:
         for name, facts in self.crew.reports():
             self.engine.hear(name, facts)
+            if self.engine.address != self.state.address:
+                self.state.address = self.engine.address
+                self.screen.narrate(f"the dashboard: {self.engine.address}", style="bold cyan")
             if "ready" in facts:
                 self.ready.add(name)
                 self.members[name] = facts.get("member", name)

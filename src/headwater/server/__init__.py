@@ -1,0 +1,28 @@
+"""The server: the log, the views and their changes over HTTP, for any language; and the dashboard.
+
+What it is: one HTTP process without a JVM. It answers from the log, the serving store and the change feed on disk, and
+watches over one child, the engine, which runs the app.
+Invariants: importing this imports neither FastAPI nor uvicorn; they come with ``headwater[server]`` and are imported
+when a server is made.
+Not here: running an app (``app.py``), the command ``headwater serve`` (``cli/serve.py``).
+Read next: ``application.py``, then ``state.py``; ``docs/server.md``.
+"""
+
+from __future__ import annotations
+
+from headwater.errors import MissingExtra
+
+
+def required() -> None:
+    """Say what to install when it is not there.
+
+    >>> required()
+    """
+    try:
+        import fastapi  # noqa: F401
+        import uvicorn  # noqa: F401
+        import websockets  # noqa: F401
+    except ImportError as error:
+        raise MissingExtra(
+            f"headwater serve needs the package {error.name}", hint="pip install 'headwater[server]'"
+        ) from error

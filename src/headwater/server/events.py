@@ -1,0 +1,158 @@
+"""Events: the status, sent to whoever looks, after every tick and every two seconds.
+
+What it is: ``Events`` makes one message for all listeners; ``EventStream`` carries messages as server-sent events.
+Invariants: a listener that is slow misses messages, never gets an old one, and holds no memory: there is one message,
+the latest. Nothing is looked at while nobody listens. A client that takes nothing for too long is let go.
+Not here: what the status says (``status.py``); subscriptions to views, which miss nothing (``hub.py``).
+Read next: ``status.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
+from typing import TYPE_CHECKING, Any
+
+from starlette.responses import Response
+
+if TYPE_CHECKING:
+    from headwater.server.state import State
+
+AT_LEAST_EVERY_S = 2.0
+NOT_MORE_OFTEN_S = 0.2
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+def event(data: str, *, name: str | None = None, id: str | None = None) -> bytes:
+    """One server-sent event.
+
+    >>> event('{"tick": 7}', name="changes", id="7")
+    b'event: changes\\nid: 7\\ndata: {"tick": 7}\\n\\n'
+    """
+    head = (f"event: {name}\n" if name else "") + (f"id: {id}\n" if id else "")
+    return f"{head}data: {data}\n\n".encode()
+
+
+class Events:
+    """The latest status, for all listeners."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._number = 0
+        self._message = b""
+        self._news = asyncio.Event()
+        self._wanted = asyncio.Event()
+        self._awake = asyncio.Event()
+        self.listeners = 0
+
+    def wake(self) -> None:
+        """Something has changed that should be told soon."""
+        self._awake.set()
+
+    async def run(self) -> None:
+        """Make messages, while somebody listens."""
+        state = self._state
+        tick = -1
+        while not state.closing:
+            await self._wanted.wait()
+            moment = state.pulse.moment()
+            now = await state.read(state.manifests.tick)
+            if now != tick or self._awake.is_set():
+                tick = now
+                self._awake.clear()
+                await self._tell()
+                await asyncio.sleep(NOT_MORE_OFTEN_S)
+                continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(AT_LEAST_EVERY_S):
+                    await _first(moment.wait(), self._awake.wait())
+                    continue
+            await self._tell()
+
+    async def _tell(self) -> None:
+        with contextlib.suppress(Exception):  # a busy catalog: the next one will do
+            self._message = event(json.dumps(await self.look(), default=str, ensure_ascii=False), name="status")
+            self._number += 1
+            self._news.set()
+            self._news = asyncio.Event()
+
+    async def look(self) -> dict[str, Any]:
+        """The status, with what only this process knows."""
+        state = self._state
+        found = await state.read(state.status.read)
+        return {
+            **found, "engine": state.engine.to_dict(),
+            "server": {"listeners": self.listeners, **state.hub.counts()},
+        }  # fmt: skip
+
+    async def listen(self) -> AsyncGenerator[bytes]:
+        """Messages, from now on."""
+        self.listeners += 1
+        self._wanted.set()
+        try:
+            yield event(json.dumps(await self.look(), default=str, ensure_ascii=False), name="status")
+            seen = self._number
+            while not self._state.closing:
+                news = self._news
+                if self._number == seen:
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(AT_LEAST_EVERY_S):
+                            await news.wait()
+                    continue
+                seen = self._number
+                yield self._message
+        finally:
+            self.listeners -= 1
+            if not self.listeners:
+                self._wanted.clear()
+
+
+async def _first(*awaited: Awaitable[Any]) -> None:
+    tasks = [asyncio.ensure_future(each) for each in awaited]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+class EventStream(Response):
+    """A response of server-sent events."""
+
+    def __init__(self, messages: AsyncGenerator[bytes], *, send_seconds_max: float) -> None:
+        super().__init__()
+        self._messages = messages
+        self._seconds = send_seconds_max
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send all messages, until they end or the client is gone."""
+        del scope
+        headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store"),
+                   (b"x-accel-buffering", b"no")]  # fmt: skip
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        pump = asyncio.ensure_future(self._pump(send))
+        gone = asyncio.ensure_future(_disconnected(receive))
+        try:
+            await asyncio.wait((pump, gone), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (pump, gone):
+                task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, TimeoutError):
+                await pump
+            await self._messages.aclose()
+
+    async def _pump(self, send: Send) -> None:
+        async for message in self._messages:
+            async with asyncio.timeout(self._seconds):
+                await send({"type": "http.response.body", "body": message, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

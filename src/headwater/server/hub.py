@@ -1,0 +1,289 @@
+"""The hub: subscriptions to views, one reader for each view, however many subscribe.
+
+What it is: ``Hub`` gives each subscriber its messages: a snapshot of one tick, then what changed, tick by tick.
+Invariants: what a subscriber has applied is the view at the tick that its last message named, whatever happened in
+between; where its place is no longer kept, or the view's query changed, it gets a fresh snapshot that says ``reset``. A
+subscriber that is slow is dropped with the token to go on from: so many messages wait for it, and no more.
+Not here: what the messages say (``tellings.py``); carrying them (``subscribe_routes.py``).
+Read next: ``tellings.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections import deque
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from headwater.errors import TooMany
+from headwater.server.events import event
+from headwater.server.pulse import LOOK_S
+from headwater.server.tellings import Place, Teller, Telling
+
+if TYPE_CHECKING:
+    from headwater.server.state import State
+
+logger = logging.getLogger("headwater.server")
+
+KEEP_S = 15.0  # so that proxies do not take a quiet subscription for a dead one
+TICKS_AT_ONCE = 50
+QUEUED_PARTS_MAX = 8  # a telling of more parts is read from where it is, not queued
+
+KEEP = b": still here\n\n"
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message to one subscriber, or to all. None as data: only to keep the connection alive."""
+
+    data: str | None
+    kind: str = ""
+    place: Place | None = None  # where the subscriber is after it; None in the middle of a tick
+
+    @cached_property
+    def event(self) -> bytes:
+        """As a server-sent event."""
+        if self.data is None:
+            return KEEP
+        return event(self.data, name=self.kind, id=str(self.place) if self.place is not None else None)
+
+
+class Subscriber:
+    """What waits for one subscriber."""
+
+    def __init__(self, limit: int) -> None:
+        self._waiting: deque[tuple[Place, list[Message]]] = deque()
+        self._limit = limit
+        self._news = asyncio.Event()
+        self.left = False  # it is told no more: too slow, or it must read for itself
+        self.slow = False
+
+    def give(self, place: Place, messages: list[Message]) -> None:
+        """Messages that take it to a place."""
+        if len(self._waiting) >= self._limit:
+            self.leave(slow=True)
+            return
+        self._waiting.append((place, messages))
+        self._news.set()
+
+    def leave(self, *, slow: bool = False) -> None:
+        """Nothing more comes this way."""
+        self.left, self.slow = True, slow
+        self._waiting.clear()
+        self._news.set()
+
+    async def take(self, seconds: float) -> tuple[Place, list[Message]] | None:
+        """The next; None after so many seconds, or when nothing more comes."""
+        if not self._waiting and not self.left:
+            self._news.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._news.wait()
+        return self._waiting.popleft() if self._waiting else None
+
+
+class Broadcast:
+    """One view's reader: follows its ticks for all its subscribers."""
+
+    def __init__(self, state: State, view: str) -> None:
+        self._state = state
+        self.teller = Teller(view, state.committed, state.lineage)
+        self.at: Place | None = None
+        self.users = 0  # also those that read for themselves at the moment
+        self.subscribers: set[Subscriber] = set()
+        self.task: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """Tell every tick, once for all."""
+        while True:
+            moment = self._state.pulse.moment()
+            try:
+                told = await self._step()
+            except Exception as error:  # a busy catalog, a file that is gone: subscribers read for themselves meanwhile
+                logger.warning('the reader of view "%s" begins anew: %s', self.teller.view, error)
+                self.at, told = None, False
+                self._let_all_go()
+                await asyncio.sleep(LOOK_S)
+            if not told:
+                await self._state.pulse.after(moment, LOOK_S)
+
+    async def _step(self) -> bool:
+        found = await self._state.read(self._next)
+        if found is None:  # another query, or too far behind: each begins anew
+            self.at = None
+            self._let_all_go()
+            return True
+        for telling in found:
+            self._tell(telling)
+        return bool(found)
+
+    def _next(self) -> list[Telling] | None:
+        if self.at is None:
+            self.at = self.teller.now()
+            return []
+        now = self.teller.now()
+        if now == self.at:
+            return []
+        return self.teller.changes(self.at, ticks_max=TICKS_AT_ONCE)
+
+    def _tell(self, telling: Telling) -> None:
+        self.at = telling.place
+        if len(telling) > QUEUED_PARTS_MAX:
+            self._let_all_go()  # they read it from the disk, each at its own pace
+            return
+        messages = [
+            Message(telling.said(number, reset=False), telling.kind, telling.place if telling.is_last(number) else None)
+            for number in range(len(telling))
+        ]
+        for subscriber in tuple(self.subscribers):
+            subscriber.give(telling.place, messages)
+
+    def _let_all_go(self) -> None:
+        for subscriber in self.subscribers:
+            subscriber.leave()
+
+
+class Hub:
+    """All subscriptions of a server."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._broadcasts: dict[str, Broadcast] = {}
+        self.open = 0
+        self.dropped = 0
+        self.told = 0
+
+    def counts(self) -> dict[str, int]:
+        """How many there are, and were dropped because they were slow."""
+        return {"subscriptions": self.open, "dropped_subscriptions": self.dropped, "messages": self.told}
+
+    def end(self) -> None:
+        """The server stops: wake everybody."""
+        for broadcast in self._broadcasts.values():
+            for subscriber in broadcast.subscribers:
+                subscriber.leave()
+
+    async def subscribe(self, view: str, have: Place | None) -> AsyncGenerator[Message]:
+        """The messages of one subscription; refused when there are too many."""
+        limit = self._state.settings.subscriptions_max
+        if self.open >= limit:
+            raise TooMany(f"{limit} subscriptions are open already", hint="Try again later, or raise --subscriptions.")
+        return self._messages(view, have)
+
+    async def _messages(self, view: str, have: Place | None) -> AsyncGenerator[Message]:
+        self.open += 1
+        broadcast = self._broadcast(view)
+        broadcast.users += 1
+        try:
+            async for message in self._follow(broadcast, have):
+                self.told += 1
+                yield message
+        finally:
+            self.open -= 1
+            broadcast.users -= 1
+            self._tidy(view, broadcast)
+
+    async def _follow(self, broadcast: Broadcast, have: Place | None) -> AsyncGenerator[Message]:
+        state, teller = self._state, broadcast.teller
+        at = await state.read(teller.resumed, have) if have is not None else None
+        reset = have is not None and at is None
+        while not state.closing:
+            if at is None:
+                async for message in self._snapshot(teller, reset=reset):
+                    at, reset = message.place or at, reset or message.data is not None
+                    yield message
+                continue
+            behind = await state.read(lambda place: teller.changes(place, ticks_max=TICKS_AT_ONCE), at)
+            if behind is None:
+                at = None
+                continue
+            for telling in behind:
+                async for message in self._parts(telling, reset=False):
+                    at = message.place or at
+                    yield message
+            subscriber = Subscriber(state.settings.subscription_queue_max)
+            if behind or not self._attached(broadcast, subscriber, at):
+                if not behind:  # the reader has just begun, and is not there yet
+                    await asyncio.sleep(0.01)
+                continue
+            try:
+                async for place, message in self._live(subscriber, at):
+                    at = place or at
+                    yield message
+            finally:
+                broadcast.subscribers.discard(subscriber)
+            if subscriber.slow:
+                self.dropped += 1
+                yield self._end("too slow", at)
+                return
+        yield self._end("the server stops", at)
+
+    def _attached(self, broadcast: Broadcast, subscriber: Subscriber, at: Place) -> bool:
+        """Be told from now on, if the reader is where the subscriber is, or behind it."""
+        there = broadcast.at
+        if there is None or there.version != at.version or there.tick > at.tick:
+            return False
+        broadcast.subscribers.add(subscriber)
+        return True
+
+    async def _live(self, subscriber: Subscriber, at: Place) -> AsyncGenerator[tuple[Place | None, Message]]:
+        while not self._state.closing:
+            taken = await subscriber.take(KEEP_S)
+            if taken is None:
+                if subscriber.left:
+                    return
+                yield None, Message(None)
+                continue
+            place, messages = taken
+            if place.tick <= at.tick:  # the reader was behind
+                continue
+            for message in messages:
+                yield message.place, message
+
+    async def _snapshot(self, teller: Teller, *, reset: bool) -> AsyncGenerator[Message]:
+        state = self._state
+
+        async def look() -> Telling | None:
+            return await state.read(teller.snapshot)
+
+        telling = await state.pulse.until(look, KEEP_S)
+        if telling is None:
+            yield Message(None)
+            return
+        async for message in self._parts(telling, reset=reset):
+            yield message
+
+    async def _parts(self, telling: Telling, *, reset: bool) -> AsyncGenerator[Message]:
+        for number in range(len(telling)):
+            if self._state.closing:  # what was sent of it counts for nothing
+                return
+            yield await self._part(telling, number, reset=reset)
+
+    async def _part(self, telling: Telling, number: int, *, reset: bool) -> Message:
+        if len(telling) > QUEUED_PARTS_MAX:  # it may be in a file
+            data = await self._state.read(lambda: telling.said(number, reset=reset))
+        else:
+            data = telling.said(number, reset=reset)
+        return Message(data, telling.kind, telling.place if telling.is_last(number) else None)
+
+    def _end(self, reason: str, at: Place | None) -> Message:
+        told = {"type": "end", "reason": reason, "tick": at.tick if at else None, "token": str(at) if at else None}
+        return Message(json.dumps(told), "end", at)
+
+    def _broadcast(self, view: str) -> Broadcast:
+        found = self._broadcasts.get(view)
+        if found is None:
+            found = self._broadcasts[view] = Broadcast(self._state, view)
+            found.task = self._state.begin(found.run())
+        return found
+
+    def _tidy(self, view: str, broadcast: Broadcast) -> None:
+        if not broadcast.users and self._broadcasts.get(view) is broadcast:
+            del self._broadcasts[view]
+            assert broadcast.task is not None
+            broadcast.task.cancel()

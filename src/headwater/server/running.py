@@ -1,0 +1,96 @@
+"""Running a server: uvicorn, its signals, its end.
+
+What it is: ``serve``, which listens until SIGTERM or Ctrl-C.
+Invariants: at the end it stops accepting, tells those who follow where to go on, stops the engine after its tick, and
+returns. A second signal does not wait.
+Not here: routes (``application.py``).
+Read next: ``application.py``, ``cli/serve.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from headwater.errors import Unavailable
+
+if TYPE_CHECKING:
+    from headwater.server.state import State
+
+ENDING_S = 10  # for requests that are under way
+
+
+def serve(state: State, *, on_listening: Callable[[str], None] | None = None) -> None:
+    """Serve until a signal. ``on_listening`` is told the address."""
+    listener = listening(state.settings.host, state.settings.port)
+    try:
+        asyncio.run(_serve(state, listener, on_listening))
+    finally:
+        listener.close()
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket that listens; refused with a sentence when the port is taken."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind((host.strip("[]"), port))
+        made.listen(2048)
+    except OSError as error:
+        made.close()
+        raise Unavailable(
+            f"cannot listen on {host}:{port}: {error.strerror or error}", hint="Give another with --port; 0 is any."
+        ) from error
+    return made
+
+
+def address_of(listener: socket.socket) -> str:
+    """The address for a browser."""
+    host, port = listener.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+async def _serve(state: State, listener: socket.socket, on_listening: Callable[[str], None] | None) -> None:
+    import uvicorn
+
+    from headwater.server.application import create
+
+    class Server(uvicorn.Server):
+        """Leaves signals to us: uvicorn would wait for subscribers, who never end by themselves."""
+
+        @contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            yield
+
+    config = uvicorn.Config(
+        create(state), log_level="warning", access_log=False, lifespan="on", timeout_graceful_shutdown=ENDING_S,
+        ws_max_size=64 << 10, ws_per_message_deflate=False, server_header=False,
+        proxy_headers=False, timeout_keep_alive=30,
+    )  # fmt: skip
+    server = Server(config)
+    loop = asyncio.get_running_loop()
+
+    def end() -> None:
+        server.force_exit = server.should_exit  # the second time
+        server.should_exit = True
+        state.close_soon()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, end)
+    if on_listening is not None:
+        telling = loop.create_task(_told(server, on_listening, address_of(listener)))
+    await server.serve(sockets=[listener])
+    if on_listening is not None:
+        telling.cancel()
+
+
+async def _told(server: Any, on_listening: Callable[[str], None], address: str) -> None:
+    while not server.started and not server.should_exit:
+        await asyncio.sleep(0.02)
+    if server.started:
+        on_listening(address)

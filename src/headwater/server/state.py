@@ -1,0 +1,202 @@
+"""What all requests of a server share.
+
+What it is: ``State``: the app as declared, its log, the serving store and the change feed on disk, the supervisor of
+the engine, and the threads in which blocking work is done.
+Invariants: nothing here starts Spark. The event loop never waits for a disk: that is done in one of three pools, so
+that appends that are held back by a topic's policy do not keep readers waiting, nor long queries either.
+Not here: routes (``application.py``), HTTP itself (``running.py``).
+Read next: ``application.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from headwater.errors import EngineUnavailable, NotYetCovered, UnknownView
+from headwater.log.declare import suggestion
+from headwater.log.token import Token
+from headwater.server.engine_channel import Answer
+from headwater.server.events import Events
+from headwater.server.held_consumers import HeldConsumers
+from headwater.server.hub import Hub
+from headwater.server.keys import Keys
+from headwater.server.pulse import Pulse
+from headwater.server.rates import Rates
+from headwater.server.settings import ServerSettings
+from headwater.server.status import StatusReader
+from headwater.server.supervisor import NONE, EngineState, Supervisor
+from headwater.sinks.status import lineage
+from headwater.views.committed import Committed
+from headwater.views.manifest import Manifests
+from headwater.views.serving import ServingStore, store_path
+
+if TYPE_CHECKING:
+    from headwater.app import App
+
+READERS, WRITERS = 16, 32
+SAMPLE_S = 1.0
+
+Found = TypeVar("Found")
+
+
+class State:
+    """One app as a server sees it. Made anywhere; ``start`` and ``stop`` belong to the event loop."""
+
+    def __init__(
+        self, app: App, settings: ServerSettings | None = None, *, supervisor: Supervisor | None = None
+    ) -> None:
+        self.app = app
+        self.log = app.log
+        self.settings = settings or ServerSettings()
+        self.supervisor = supervisor
+        self.keys = Keys(self.settings.key_file) if self.settings.key_file is not None else None
+        path = store_path(self.log.home, app.name)
+        self.folder: Path = path.parent
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.store = ServingStore(path)
+        self.manifests = Manifests(self.log.catalog, app.name)
+        self.committed = Committed(self.manifests, self.folder, self.log.files)
+        self.rates = Rates()
+        self._counting = ServingStore(path)  # so that counting rows keeps no point read waiting
+        self.status = StatusReader(app, self._counting, self.rates)
+        self.pulse = Pulse()
+        self.lineage = lineage(self.log)
+        self.hub = Hub(self)
+        self.consumers = HeldConsumers(self.settings.members_max)
+        self.events = Events(self)
+        self.closing = False
+        self.started = time.monotonic()
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="headwater-read")
+        self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="headwater-write")
+        self._queries = ThreadPoolExecutor(self.settings.queries_at_once_max, thread_name_prefix="headwater-query")
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # Its life
+
+    async def start(self) -> None:
+        """Begin to watch, and start the engine."""
+        loop = asyncio.get_running_loop()
+        self.pulse.start(loop)
+        self.pulse.watch(self.folder)
+        self.begin(self._sample())
+        self.begin(self.events.run())
+        if self.supervisor is not None:
+            self.supervisor.on_change = lambda: _call(loop, self.events.wake)
+            self.supervisor.start()
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """A task that ends with the server."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.append(task)
+        task.add_done_callback(self._tasks.remove)
+        return task
+
+    def close_soon(self) -> None:
+        """The server is about to stop: let everybody go who waits or follows."""
+        self.closing = True
+        self.pulse.end()
+        self.hub.end()
+        self.events.wake()
+
+    async def stop(self) -> None:
+        """Stop everything, the engine last."""
+        self.close_soon()
+        for task in list(self._tasks):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        if self.supervisor is not None:
+            await asyncio.get_running_loop().run_in_executor(None, self.supervisor.stop)
+        await self.write(self.consumers.close)
+        for pool in (self._readers, self._writers, self._queries):
+            pool.shutdown(wait=True, cancel_futures=True)
+        self.pulse.close()
+        self.store.close()
+        self._counting.close()
+
+    async def _sample(self) -> None:
+        while True:
+            with contextlib.suppress(
+                Exception
+            ):  # a topic that is just deleted, a busy catalog: the next second will do
+                ends = await self.read(self._ends)
+                self.rates.sample(time.monotonic(), ends)
+                await self.read(self.consumers.let_go_of_the_silent)
+            await asyncio.sleep(SAMPLE_S)
+
+    def _ends(self) -> dict[str, int]:
+        return {topic.name: sum(topic.end_offsets().values()) for topic in self.log.topics()}
+
+    # Work in threads
+
+    async def read(self, work: Callable[..., Found], *arguments: Any) -> Found:
+        """Do something that reads the disk."""
+        return await asyncio.get_running_loop().run_in_executor(self._readers, work, *arguments)
+
+    async def write(self, work: Callable[..., Found], *arguments: Any) -> Found:
+        """Do something that appends or commits."""
+        return await asyncio.get_running_loop().run_in_executor(self._writers, work, *arguments)
+
+    async def question(self, work: Callable[..., Found], *arguments: Any) -> Found:
+        """Do something that may take as long as a query may."""
+        return await asyncio.get_running_loop().run_in_executor(self._queries, work, *arguments)
+
+    # What requests ask for
+
+    @property
+    def engine(self) -> EngineState:
+        """How the engine is."""
+        return EngineState(NONE) if self.supervisor is None else self.supervisor.state
+
+    async def ask_engine(self, request: dict[str, Any], *, timeout: float) -> Answer:
+        """Ask the engine something that only Spark can answer."""
+        supervisor = self.supervisor
+        if supervisor is None:
+            raise EngineUnavailable(
+                "this server has no engine", hint="Start it without --no-engine, or ask the serving store."
+            )
+        return await self.question(lambda: supervisor.ask(request, timeout=timeout))
+
+    def require_view(self, name: str) -> None:
+        """Refuse a view that the app does not declare."""
+        names = [view.name for view in self.app.views]
+        if name not in names:
+            raise UnknownView(f'no view "{name}" was declared', hint=suggestion(name, names), view=name)
+
+    async def until(self, look: Callable[[], Awaitable[Found | None]], wait: float, again: float = 1.0) -> Found | None:
+        """What ``look`` finds, or None after ``wait`` seconds, or as many as a request may wait."""
+        return await self.pulse.until(look, min(wait, self.settings.wait_seconds_max), again)
+
+    async def covered(self, token: Token, timeout: float) -> None:
+        """Wait until the serving store covers a token, as far as it is about topics that views read."""
+
+        async def look() -> bool | None:
+            return await self.read(self._covers, token)
+
+        if not await self.until(look, timeout):
+            raise NotYetCovered(
+                f'the views of app "{self.app.name}" have not reached {token} after {timeout:g} s',
+                detail=f"The engine is {self.engine.state}.",
+                hint="Is the app running? See /health/ready.",
+                app=self.app.name,
+            )
+
+    def _covers(self, token: Token) -> bool | None:
+        read = {name for view in self.app.views for name in self._reads(view)}
+        known = Token({topic: of for topic, of in token.frontier.items() if topic.lower() in read})
+        return True if self.store.frontier.covers(known) else None
+
+    def _reads(self, view: Any) -> list[str]:
+        reads = view.plan.reads if view.plan is not None else view.declared.inputs
+        return [name.lower() for name in reads]
+
+
+def _call(loop: asyncio.AbstractEventLoop, work: Callable[[], None]) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop has ended
+        loop.call_soon_threadsafe(work)

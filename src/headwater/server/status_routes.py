@@ -1,0 +1,65 @@
+"""Routes: what is declared, how it is, and whether all is well.
+
+What it is: ``/v1/app``, ``/v1/status``, ``/v1/events``, ``/health/live``, ``/health/ready``, ``/metrics``.
+Invariants: they only read; ``live`` says that this process answers, ``ready`` that the app is run and keeps up.
+Not here: what they show (``graph.py``, ``status.py``, ``metrics.py``).
+Read next: ``status.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Depends
+from starlette.responses import Response
+
+from headwater.server import graph
+from headwater.server.answers import plain_answer
+from headwater.server.events import EventStream
+from headwater.server.guard import needs
+from headwater.server.metrics import TYPE, exposition
+from headwater.server.supervisor import NONE, RUNNING
+
+if TYPE_CHECKING:
+    from headwater.server.state import State
+
+
+def router(state: State) -> APIRouter:
+    """The routes."""
+    routes = APIRouter(tags=["status"])
+    looks = [Depends(needs("query"))]
+
+    @routes.get("/health/live")
+    async def live() -> Any:
+        """This process answers."""
+        return {"live": True}
+
+    @routes.get("/health/ready")
+    async def ready() -> Any:
+        """Whether the app is run: 200, or 503 while the engine starts, was shut out or died."""
+        engine = state.engine
+        well = engine.state in (RUNNING, NONE) and not state.closing
+        tick = await state.read(state.manifests.tick)
+        return plain_answer({"ready": well, "engine": engine.to_dict(), "tick": tick}, 200 if well else 503)
+
+    @routes.get("/v1/app", dependencies=looks)
+    async def app() -> Any:
+        """What the app declares: captures, inlets, topics, tables, views, sinks, and what flows where."""
+        return plain_answer(await state.read(graph.describe, state.app))
+
+    @routes.get("/v1/status", dependencies=looks)
+    async def status() -> Any:
+        """How everything is at the moment."""
+        return plain_answer(await state.events.look())
+
+    @routes.get("/v1/events", dependencies=looks, response_class=Response)
+    async def events() -> Any:
+        """The status as server-sent events: after every tick, and at least every two seconds."""
+        return EventStream(state.events.listen(), send_seconds_max=state.settings.send_seconds_max)
+
+    @routes.get("/metrics", dependencies=looks, response_class=Response)
+    async def metrics() -> Any:
+        """The same for Prometheus."""
+        return Response(exposition(await state.events.look()), media_type=TYPE)
+
+    return routes

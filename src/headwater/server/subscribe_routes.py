@@ -1,0 +1,115 @@
+"""Routes: subscribing to a view, by server-sent events or by WebSocket.
+
+What it is: ``/v1/views/{view}/subscribe``, the same for both: a snapshot at one tick, then changes, tick by tick.
+Invariants: every message carries its tick, and at the end of a tick its token; whoever gives that back goes on from
+there. A client that takes nothing for too long is let go.
+Not here: what is told (``hub.py``, ``tellings.py``).
+Read next: ``hub.py``, ``docs/server.md``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import APIRouter, Depends, Header, Query
+from starlette.responses import Response
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from headwater.errors import HeadwaterError
+from headwater.server.answers import status_of
+from headwater.server.events import EventStream
+from headwater.server.guard import WEBSOCKET_REFUSED, needs
+from headwater.server.hub import Message
+from headwater.server.tellings import Place
+
+if TYPE_CHECKING:
+    from headwater.server.state import State
+
+GOING_AWAY = 1001
+TRY_AGAIN = 1013
+
+
+def router(state: State) -> APIRouter:
+    """The routes."""
+    routes = APIRouter(tags=["views"])
+    may = needs("query")
+
+    @routes.get("/v1/views/{view}/subscribe", dependencies=[Depends(may)], response_class=Response)
+    async def subscribe(
+        view: str,
+        from_tick: Annotated[int | None, Query(ge=1, le=2**53)] = None,
+        token: Annotated[str | None, Query(max_length=64)] = None,
+        last_event_id: Annotated[str | None, Header(max_length=64)] = None,
+    ) -> Any:
+        """A view as server-sent events: a snapshot, then its changes, tick by tick.
+
+        Go on after an interruption with the header Last-Event-ID (browsers send it by themselves), with ``token``, or
+        with ``from_tick``, the first tick that you have not.
+        """
+        state.require_view(view)
+        messages = await state.hub.subscribe(view, _place(from_tick, token or last_event_id))
+        return EventStream(_events(messages), send_seconds_max=state.settings.send_seconds_max)
+
+    @routes.websocket("/v1/views/{view}/subscribe")
+    async def subscribe_socket(socket: WebSocket, view: str) -> None:
+        try:
+            may(socket)
+            state.require_view(view)
+            given = socket.query_params
+            tick = given.get("from_tick")
+            have = _place(Place.parse(tick).tick if tick else None, given.get("token"))
+            messages = await state.hub.subscribe(view, have)
+        except HeadwaterError as error:
+            await socket.close(WEBSOCKET_REFUSED + status_of(error), error.message[:120])
+            return
+        await socket.accept()
+        await _carry(socket, messages, state.settings.send_seconds_max)
+
+    return routes
+
+
+def _place(from_tick: int | None, token: str | None) -> Place | None:
+    """Where the client is, as it says."""
+    if token:
+        return Place.parse(token)
+    return Place(from_tick - 1, None) if from_tick else None
+
+
+async def _events(messages: AsyncGenerator[Message]) -> AsyncGenerator[bytes]:
+    try:
+        async for message in messages:
+            yield message.event
+    finally:
+        await messages.aclose()
+
+
+async def _carry(socket: WebSocket, messages: AsyncGenerator[Message], seconds: float) -> None:
+    pump = asyncio.ensure_future(_pump(socket, messages, seconds))
+    gone = asyncio.ensure_future(_until_gone(socket))
+    try:
+        await asyncio.wait((pump, gone), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (pump, gone):
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError, TimeoutError, WebSocketDisconnect, RuntimeError, OSError):
+            await pump
+        await messages.aclose()
+
+
+async def _pump(socket: WebSocket, messages: AsyncGenerator[Message], seconds: float) -> None:
+    async for message in messages:
+        if message.data is not None:  # the protocol has pings of its own
+            async with asyncio.timeout(seconds):
+                await socket.send_text(message.data)
+        if message.kind == "end":
+            await socket.close(GOING_AWAY if "stops" in (message.data or "") else TRY_AGAIN)
+            return
+
+
+async def _until_gone(socket: WebSocket) -> None:
+    with contextlib.suppress(WebSocketDisconnect, RuntimeError):
+        while True:
+            await socket.receive()

@@ -1,0 +1,198 @@
+"""The supervisor: starts the engine, notices its death, and starts it again.
+
+What it is: ``Supervisor``, one thread that holds the child process, and ``EngineState``, what it knows of it.
+Invariants: there is one engine at a time; one that dies is started again, more and more seldom; one that was shut out
+by another process that runs the app is not, for the two would shut out each other for ever. Nothing here is needed to
+answer from what is committed.
+Not here: what the engine does (``engine.py``), asking it (``engine_channel.py``).
+Read next: ``engine.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from headwater.clock import Clock, format_us
+from headwater.errors import EngineUnavailable, Fenced
+from headwater.server.engine_channel import PATH_BYTES_MAX, Answer, ask
+
+logger = logging.getLogger("headwater.server")
+
+AGAIN_FIRST_S, AGAIN_MAX_S = 0.5, 30.0
+SOUND_S = 60.0  # an engine that lived so long starts again at once
+STOP_S = 25.0
+
+STARTING, RUNNING, WAITING, FENCED, STOPPED, NONE = "starting", "running", "waiting", "fenced", "stopped", "none"
+
+
+@dataclass(frozen=True)
+class EngineState:
+    """What is known of the engine.
+
+    ``state``: "starting", "running", "waiting" (it died, and is started again soon), "fenced" (another process runs
+    the app), "stopped", or "none" (this server has no engine; somebody else runs the app).
+    """
+
+    state: str
+    pid: int | None = None
+    since_us: int = 0
+    starts: int = 0
+    epoch: int | None = None
+    error: dict[str, Any] | None = None  # of the last one that failed
+
+    def to_dict(self) -> dict[str, Any]:
+        """The shape programs get."""
+        values = asdict(self)
+        since_us = values.pop("since_us")
+        return {**values, "since": format_us(since_us) if since_us else None}
+
+
+class Supervisor:
+    """Keeps an engine alive."""
+
+    def __init__(self, file: Path, folder: Path, clock: Clock, *, on_change: Callable[[], None] | None = None) -> None:
+        self.file = file
+        self.folder = folder  # of the app, in the home
+        self.clock = clock
+        self.on_change = on_change
+        self._secret = b""
+        self._socket = _socket_path(folder)
+        self._state = EngineState(STOPPED)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def state(self) -> EngineState:
+        """How the engine is."""
+        return self._state
+
+    def ask(self, request: dict[str, Any], *, timeout: float) -> Answer:
+        """Ask the engine something."""
+        state = self._state
+        if state.state != RUNNING:
+            raise EngineUnavailable(
+                f"the engine is {state.state}",
+                detail=None if state.error is None else str(state.error["message"]),
+                hint="Queries of the serving store work without it; see /health/ready.",
+                engine=state.state,
+            )
+        return ask(self._socket, self._secret, request, timeout=timeout)
+
+    # Its life
+
+    def start(self) -> None:
+        """Start the engine, and watch over it."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._thread = threading.Thread(target=self._run, name="headwater-supervisor", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop the engine after its running tick, and stop watching."""
+        self._stopping.set()
+        with self._lock:
+            process = self._process
+        if process is not None:
+            _let_go(process)
+            try:
+                process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        if self._thread is not None:
+            self._thread.join(STOP_S)
+        self._change(state=STOPPED, pid=None)
+        with contextlib.suppress(FileNotFoundError):
+            self._socket.unlink()
+
+    def _run(self) -> None:
+        failures = 0
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            status = self._live()
+            if self._stopping.is_set():
+                return
+            if status == Fenced.exit_status:
+                self._change(state=FENCED, pid=None)
+                logger.error("another process runs the app; this server goes on without an engine")
+                return
+            failures = 0 if time.monotonic() - began > SOUND_S else failures + 1
+            again_s = min(AGAIN_MAX_S, AGAIN_FIRST_S * 2.0 ** (failures - 1)) if failures else 0.0
+            logger.warning("the engine ended with status %s; it is started again in %g s", status, again_s)
+            self._change(state=WAITING, pid=None)
+            self._stopping.wait(again_s)
+
+    def _live(self) -> int:
+        """One engine's life; its exit status."""
+        self._secret = secrets.token_bytes(32)
+        reading, writing = os.pipe()
+        command = [sys.executable, "-m", "headwater.server.engine", str(self.file), str(self._socket), str(writing)]
+        with open(self.folder / "engine.log", "ab", buffering=0) as log, open(reading, "rb") as told:
+            try:
+                # A session of its own: Ctrl-C is for the server, which stops the engine in order.
+                process = subprocess.Popen(
+                    command, stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=(writing,),
+                    start_new_session=True, env=_environment(),
+                )  # fmt: skip
+            finally:
+                os.close(writing)
+            with self._lock:
+                self._process = process
+            self._change(state=STARTING, pid=process.pid, starts=self._state.starts + 1, epoch=None)
+            assert process.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.write(self._secret.hex().encode() + b"\n")
+                process.stdin.flush()
+            if self._stopping.is_set():
+                _let_go(process)
+            for line in told:
+                self._told(json.loads(line))
+            return process.wait()
+
+    def _told(self, what: dict[str, Any]) -> None:
+        if what["event"] == "ready":
+            self._change(state=RUNNING, epoch=what["epoch"], error=None)
+        elif what["event"] == "failed":
+            self._change(error=what["error"])
+        elif self.on_change is not None:
+            self.on_change()
+
+    def _change(self, **changes: Any) -> None:
+        if changes.get("state", self._state.state) != self._state.state:
+            changes["since_us"] = self.clock.now_us()
+        self._state = replace(self._state, **changes)
+        if self.on_change is not None:
+            self.on_change()
+
+
+def _let_go(process: subprocess.Popen[bytes]) -> None:
+    if process.stdin is not None:
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+
+
+def _environment() -> dict[str, str]:
+    """Ours, with what makes the child import what we have imported, and Spark's workers too."""
+    paths = os.pathsep.join(dict.fromkeys(path for path in sys.path if path))
+    return {**os.environ, "PYTHONPATH": paths, "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable)}
+
+
+def _socket_path(folder: Path) -> Path:
+    """In the app's folder of the home; elsewhere, for this user alone, when that name is too long for a socket."""
+    path = folder.absolute() / "engine.sock"
+    if len(os.fsencode(path)) <= PATH_BYTES_MAX:
+        return path
+    return Path(tempfile.mkdtemp(prefix="headwater-")) / "engine.sock"

@@ -1,0 +1,210 @@
+"""Routes: views: what they are, rows by key, their past and their changes; verifying and rebuilding.
+
+What it is: ``/v1/views`` but for subscribing.
+Invariants: reading needs no engine: rows come from the serving store, the past and the changes from what was committed.
+Every answer names its tick. ``verify`` and ``rebuild`` are done by the engine and ask for the scope admin.
+Not here: subscribing (``subscribe_routes.py``), queries (``query_routes.py``).
+Read next: ``views/serving.py``, ``tellings.py``.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import pyarrow as pa
+import pyarrow.types as kinds
+from fastapi import APIRouter, Depends, Header, Query
+
+from headwater.errors import Misuse, OffsetOutOfRange
+from headwater.log.json_lines import json_rows
+from headwater.log.token import Token
+from headwater.server.answers import plain_answer, rows_text, table_answer
+from headwater.server.guard import needs
+from headwater.server.topic_routes import Wait
+from headwater.sinks.upstream import Upstream
+from headwater.views.feed import VERSION, Feed
+from headwater.views.serving_columns import quoted
+
+if TYPE_CHECKING:
+    from headwater.server.state import State
+
+MENDING_S = 3600.0
+TICKS_MAX = 100
+
+
+def router(state: State) -> APIRouter:
+    """The routes."""
+    routes = APIRouter(tags=["views"])
+    looks, mends = [Depends(needs("query"))], [Depends(needs("admin"))]
+
+    @routes.get("/v1/views", dependencies=looks)
+    async def views() -> Any:
+        """All views, as they are."""
+        return plain_answer({"views": (await state.read(state.status.read))["views"]})
+
+    @routes.get("/v1/views/{view}", dependencies=looks)
+    async def describe(view: str) -> Any:
+        """One view: its SQL, its plan with the kinds, and how it is."""
+        state.require_view(view)
+        return plain_answer(await state.read(_described, state, view))
+
+    @routes.get("/v1/views/{view}/rows", dependencies=looks)
+    async def rows(
+        view: str,
+        key: Annotated[list[str] | None, Query(max_length=64, description="The key's values, in its order.")] = None,
+        where: Annotated[str | None, Query(max_length=4000, description="A JSON object: column to value.")] = None,
+        limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
+        at_least: Annotated[str | None, Query(max_length=10_000)] = None,
+        wait: Wait = 10.0,
+        accept: Annotated[str | None, Header()] = None,
+    ) -> Any:
+        """Rows by key, or by some columns, from the serving store; without both, the first ones."""
+        state.require_view(view)
+        if at_least:
+            await state.covered(Token.parse(at_least), wait)
+        tick, table, truncated = await state.read(_rows, state, view, key, where, limit)
+        return table_answer(table, {"view": view, "tick": tick, "truncated": truncated}, accept)
+
+    @routes.get("/v1/views/{view}/history", dependencies=looks)
+    async def history(
+        view: str,
+        tick: Annotated[int, Query(ge=1, le=2**53)],
+        limit: Annotated[int, Query(ge=1, le=100_000)] = 10_000,
+        accept: Annotated[str | None, Header()] = None,
+    ) -> Any:
+        """The rows of a view as they were after a tick, as far back as ticks are kept."""
+        state.require_view(view)
+        table, truncated = await state.question(_history, state, view, tick, limit)
+        return table_answer(table, {"view": view, "tick": tick, "truncated": truncated}, accept)
+
+    @routes.get("/v1/views/{view}/changes", dependencies=looks)
+    async def changes(
+        view: str,
+        from_tick: Annotated[int | None, Query(ge=1, le=2**53)] = None,
+        ticks: Annotated[int, Query(ge=1, le=TICKS_MAX, description="Of at most so many ticks.")] = TICKS_MAX,
+        wait: Wait = 0.0,
+    ) -> Any:
+        """What changed, tick by tick; go on at ``next_tick``."""
+        state.require_view(view)
+
+        async def look() -> tuple[int, list[pa.Table]] | None:
+            found = await state.read(_changes, state, view, from_tick, ticks)
+            return found if found[1] else None
+
+        came = await state.until(look, wait)
+        following, tables = came if came is not None else await state.read(_changes, state, view, from_tick, ticks)
+        return _listed(view, following, tables)
+
+    @routes.post("/v1/views/{view}/verify", dependencies=mends, tags=["engine"])
+    async def verify(view: str) -> Any:
+        """Compute a view from the log alone, and compare."""
+        state.require_view(view)
+        answer, _ = await state.ask_engine({"verb": "verify", "view": view, "timeout": MENDING_S}, timeout=MENDING_S)
+        return plain_answer(answer)
+
+    @routes.post("/v1/views/{view}/rebuild", dependencies=mends, tags=["engine"])
+    async def rebuild(view: str) -> Any:
+        """Compute a view anew beside the live one, then swap."""
+        state.require_view(view)
+        answer, _ = await state.ask_engine({"verb": "rebuild", "view": view, "timeout": MENDING_S}, timeout=MENDING_S)
+        return plain_answer(answer)
+
+    return routes
+
+
+def _described(state: State, view: str) -> dict[str, Any]:
+    from headwater.server import graph
+
+    nodes = graph.describe(state.app)["nodes"]
+    declared = next(node for node in nodes if node["id"] == f"view:{view}")
+    status = next(each for each in state.status.read()["views"] if each["name"] == view)
+    kept = state.manifests.kept()
+    return {**declared, **status, "kept_ticks": [kept[0][0], kept[-1][0]] if kept else None}
+
+
+# Rows
+
+
+def _rows(state: State, view: str, key: list[str] | None, where: str | None, limit: int) -> tuple[int, pa.Table, bool]:
+    store = state.store
+    if not key and where is None:
+        tick, table = store.asked(f"SELECT * FROM {quoted(view)} LIMIT {limit + 1}")
+        return tick, table.slice(0, limit), table.num_rows > limit
+    served = store.served(view)
+    if key and len(key) != len(served.key):
+        raise Misuse(
+            f'the key of view "{view}" has {len(served.key)} columns, {len(key)} values were given',
+            hint=f"The key is ({', '.join(served.key)})." if served.key else "It has no key: use where.",
+        )
+    given = dict(zip(served.key, map(_value, key, map(served.schema.field, served.key)), strict=True)) if key else {}
+    wanted = {**given, **_where(where)}
+    known = {name: value for name, value in wanted.items() if name in served.by_name}
+    typed = json_rows([known], served.schema_of(tuple(known))).to_pylist()[0] if known else {}
+    tick, found = store.found(view, {**wanted, **typed})  # what it does not know it refuses
+    return tick, found.slice(0, limit), found.num_rows > limit
+
+
+def _value(text: str, field: pa.Field) -> Any:
+    """A key's text as JSON has the value: a number where the column is one."""
+    if kinds.is_string(field.type) or kinds.is_temporal(field.type) or kinds.is_binary(field.type):
+        return text
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise Misuse(f'{text[:60]!r} is no value of column "{field.name}"', column=field.name) from error
+
+
+def _where(text: str | None) -> dict[str, Any]:
+    if text is None:
+        return {}
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise Misuse(f"where is not JSON: {error}", hint='As in where={"country": "DE"}') from error
+    if not isinstance(found, dict) or not found:
+        raise Misuse("where is not a JSON object", hint='As in where={"country": "DE"}')
+    return found
+
+
+# The past
+
+
+def _history(state: State, view: str, tick: int, limit: int) -> tuple[pa.Table, bool]:
+    manifest = state.manifests.at(tick)
+    if manifest is None or view not in manifest.views:
+        kept = state.manifests.kept()
+        raise OffsetOutOfRange(
+            f'the history of view "{view}" at tick {tick} is not kept',
+            detail=f"Kept are ticks {kept[0][0]} to {kept[-1][0]}." if kept else "There is no tick yet.",
+            hint="Ask for a tick that is kept.",
+            view=view,
+        )
+    upstream = Upstream(view, state.committed, lineage=state.lineage, epoch=lambda: 0)
+    with upstream.rows_at(manifest) as (head, batches):
+        found, count = [], 0
+        for batch in batches:
+            found.append(batch)
+            count += batch.num_rows
+            if count > limit:
+                break
+        return pa.Table.from_batches(found, head.schema).slice(0, limit), count > limit
+
+
+def _changes(state: State, view: str, from_tick: int | None, ticks: int) -> tuple[int, list[pa.Table]]:
+    """The next tick to ask for, and a table for each tick that changed something."""
+    feed = Feed(view, state.committed, lambda *_: False)
+    begin = from_tick if from_tick is not None else feed.first_tick
+    last = min(feed.last_tick, begin + ticks - 1)
+    return max(begin, last + 1), list(feed.read(from_tick, last))
+
+
+def _listed(view: str, following: int, tables: list[pa.Table]) -> Any:
+    from starlette.responses import Response
+
+    parts = []
+    for table in tables:
+        tick = table.column(VERSION)[0].as_py()
+        parts.append(f'{{"tick":{tick},"changes":{rows_text(table.drop_columns([VERSION]))}}}')
+    head = json.dumps({"view": view, "next_tick": following})
+    return Response(f'{head[:-1]},"ticks":[{",".join(parts)}]}}', media_type="application/json")

@@ -1,0 +1,66 @@
+"""schemathesis against the OpenAPI: whatever is sent, no answer is an unexpected error of the server.
+
+What it is: requests made from the schema, right ones and wrong ones, against a real process.
+Invariants: 503 and 504 are said on purpose (no engine, a time limit); 500 never is. After it all the home is sound.
+Not here: streams, which never end (``test_subscriptions.py``).
+Read next: ``docs/server.md``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from headwater.log.home import Log
+from tests.services.server.conftest import declared
+from tests.services.server.processes import ServerProcess
+from tests.services.server.ticks_by_hand import HandTicks
+
+EXAMPLES = 10 * int(os.environ.get("HEADWATER_THOROUGH", "1"))
+# Names that are there, so that requests get further than to the look for a name.
+SETTINGS = """
+[parameters]
+"path.topic" = ["orders", "clicks", "basket", "nothing"]
+"path.table" = ["orders", "basket", "clicks"]
+"path.view" = ["revenue", "large", "nothing"]
+"path.group" = ["billing", "workers"]
+"path.sink" = ["revenue.search", "nothing"]
+
+[checks]
+not_a_server_error.expected-statuses = ["2xx", "3xx", "4xx", "503", "504"]
+"""
+
+
+def schemathesis(address: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    program = shutil.which("schemathesis", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    assert program is not None
+    (folder / "schemathesis.toml").write_text(SETTINGS)
+    command = [
+        program, "--config-file", str(folder / "schemathesis.toml"), "run", f"{address}/openapi.json",
+        "--checks", "not_a_server_error", "--phases", "coverage,fuzzing", "--max-examples", str(EXAMPLES),
+        "--exclude-path-regex", "subscribe|/v1/events", "--seed", "7", "--no-color", "--workers", "2",
+        "--suppress-health-check", "all",
+    ]  # fmt: skip
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280)
+
+
+def test_no_request_that_the_schema_allows_or_forbids_is_an_unexpected_error(tmp_path: Path) -> None:
+    with declared(tmp_path / "home") as log:
+        ticks = HandTicks(log)
+        ticks.commit({"DE": 1})
+        log.topic("orders").append([{"order_id": 1, "country": "DE", "amount": 1}])
+        server = ServerProcess(log.home, "--wait-seconds", "0.01", "--query-seconds", "0.5", "--rate", "100000")
+
+        run = schemathesis(server.address, tmp_path)
+
+        assert run.returncode == 0, (
+            run.stdout[-6000:] + run.stderr[-2000:] + (tmp_path / "server.err").read_text()[-3000:]
+        )
+        server.stop()
+        assert "Traceback" not in (tmp_path / "server.err").read_text()
+        ticks.close()
+    with Log(tmp_path / "home", upkeep_interval=None) as log:
+        assert log.check().problems == ()
