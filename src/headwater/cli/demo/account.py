@@ -52,9 +52,8 @@ def account(plot: Plot) -> dict[str, Any]:
         (skipped == 0, f"the consumers skipped {skipped} page views"),
     ]  # fmt: skip
     broken = [sentence for kept_so, sentence in promises if not kept_so]
-    problems = list(dict.fromkeys(
-        [*plot.problems, *plot.engine.problems, *plot.crew.failures, *plot.replica.problems, *broken, *database, *sinks, *damage]
-    ))  # fmt: skip
+    told = [*plot.problems, *plot.engine.problems, *plot.crew.failures, *plot.replica.problems]
+    problems = list(dict.fromkeys([*told, *broken, *database, *sinks, *damage]))
     return {**summary, "problems": problems, "ok": not problems}
 
 

@@ -1,7 +1,7 @@
 """What runs the app of the demo: ``headwater serve``, and the engine beside it.
 
-What it is: ``Engine`` starts the server as a process of the crew, kills its engine, and asks for verification over HTTP,
-as any program would.
+What it is: ``Engine`` starts the server as a process of the crew, kills its engine, and asks for verification over
+HTTP, as any program would.
 Invariants: only the engine's own process is killed, by the id that the server tells; the server starts the next one.
 Asking for verification does not wait.
 Not here: the server (``server/``), which heals (``server/supervisor.py``).

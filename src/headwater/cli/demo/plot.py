@@ -142,6 +142,7 @@ class Plot:
                 self.problems[-1], detail="; ".join([*self._failures(), f"the engine is {engine}"]),
                 hint=f"Its own words are in {self.home / 'views' / APP / 'engine.log'}, with --home.",
             )  # fmt: skip
+        self.crew.children["shop"].say("reprice")
         self.stopwatch.begin(_now_us())
         self.facts["first_views_seconds"] = round(time.monotonic() - self.begun, 1)
         self.screen.narrate(f"the views are there, at tick {self.state.tick}, and follow", style="green")

@@ -60,15 +60,17 @@ class Simulator:
         self.searches = 0
         self.unpaid: list[tuple[float, int, Decimal]] = []
         self.held_back: list[tuple[float, str, Row]] = []
-        self.events = 0
 
     def run(self) -> None:
         """Trade, until told to stop; pause when told to."""
         self.parent.tell(ready=True)
         trading, due = False, time.monotonic()
+        self.repricing = False  # what a price was before the capture began is known to nobody
         while (word := self.parent.heard(0.0 if trading else None)) != "stop":
             if word == "go":
                 trading, due = True, time.monotonic()
+            elif word == "reprice":
+                self.repricing = True
             elif word == "pause":
                 trading = False
                 self._pause()
@@ -124,6 +126,8 @@ class Simulator:
         self.database.execute("INSERT INTO payments VALUES (%s, %s, %s, %s)", (order, order, amount, _ago(0)))
 
     def _reprice(self) -> None:
+        if not self.repricing:
+            return
         product = self.randomly.choice(list(self.products))
         factor = self.randomly.choice((Decimal("0.9"), Decimal("1.1")))
         self.prices[product] = min(max(round(self.prices[product] * factor, 2), Decimal(2)), Decimal(500))
@@ -189,7 +193,6 @@ class Simulator:
         for name, topic in self.topics.items():
             if rows := [row for _, of, row in due if of == name]:
                 topic.append(rows)
-                self.events += len(rows)
 
     def _pause(self) -> None:
         """Send what was held back, and end with one more transaction: whoever has that has everything."""
