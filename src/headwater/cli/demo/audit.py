@@ -86,7 +86,7 @@ def _copied(path: Path, asked: str) -> set[tuple[Any, ...]]:
             return set()
 
 
-def _indexed(path: Path, columns: Sequence[str]) -> set[tuple[str, ...]]:
+def _indexed(path: Path, columns: Sequence[str]) -> set[tuple[Any, ...]]:
     try:
         found = Search(path, text=["name", "description"], terms=["level"]).search("*", limit=ROWS_MAX)
     except HeadwaterError:  # no index yet
@@ -94,8 +94,9 @@ def _indexed(path: Path, columns: Sequence[str]) -> set[tuple[str, ...]]:
     return {_plain({name: row[name] for name in columns}) for row in found}
 
 
-def _plain(row: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(str(Decimal(str(row[name])) if name == "price" else row[name]) for name in row)
+def _plain(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    # JSON has a number where the view has a decimal of two digits.
+    return tuple(Decimal(str(value)) if name == "price" else value for name, value in row.items())
 
 
 def coverage(seen: Mapping[int, list[tuple[int, int]]], ends: Mapping[int, int]) -> tuple[int, int]:
