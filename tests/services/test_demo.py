@@ -15,7 +15,9 @@ import pytest
 from tests.spark.conftest import SHORT_LIVED
 
 SOURCE = Path(__file__).parents[2] / "src"
-WAIT_S = 280
+WAIT_S = 580  # a minute on two quiet cores
+
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture
