@@ -11,7 +11,7 @@ RUN = PYSPARK_PYTHON="$$PWD/.venv/bin/python" PYSPARK_DRIVER_PYTHON="$$PWD/.venv
 # Two at a time, each with a Spark of its own: half of a test is waiting.
 TESTS = -n 2 --dist=loadfile --no-loadscope-reorder tests src/headwater --doctest-modules
 
-.PHONY: help demo test check bench bench-log bench-source bench-views bench-time bench-timeline bench-state bench-capture bench-sinks bench-server bench-federation torture-capture screenshot clean
+.PHONY: help demo test check docs bench bench-log bench-source bench-views bench-time bench-timeline bench-state bench-capture bench-sinks bench-server bench-federation torture-capture screenshot clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -20,7 +20,7 @@ help:  ## this list
 .venv/.ready: pyproject.toml constraints.txt tools/setup.sh
 	@PYTHON="$(PYTHON)" bash tools/setup.sh
 
-demo: .venv/.ready  ## see the log and views at work, in a minute and a half
+demo: .venv/.ready  ## a shop on a real PostgreSQL, live views, two kills, and a check of everything, in 90 seconds
 	@$(RUN) .venv/bin/headwater demo $(ARGS)
 
 test: .venv/.ready  ## all tests, with the examples in docstrings, README and docs
@@ -33,6 +33,10 @@ check: .venv/.ready  ## format, lint, types, then all tests
 	@.venv/bin/python -m ruff check .
 	@.venv/bin/python -m mypy
 	@$(MAKE) --no-print-directory test
+
+docs: .venv/.ready  ## the docs as a site, with a reference made from the code, in build/site; no network needed
+	@NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build --quiet $(ARGS)
+	@echo "open build/site/index.html"
 
 bench: bench-log bench-source bench-views bench-time bench-timeline bench-state bench-capture bench-sinks bench-server bench-federation  ## every benchmark
 

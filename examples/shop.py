@@ -1,6 +1,6 @@
 """A shop: orders and users come in, revenue by country is kept up to date.
 
-What it is: the app that the README tells of and that ``headwater demo`` runs. Four views, one of them over another.
+What it is: a small app, for a start. Four views, one of them over another. ``shop_live.py`` is a larger one.
 Invariants: running this file declares, and starts nothing; its home is SHOP_HOME, else ``./shop-data``.
 Not here: appending. Any process does that: see ``docs/views.md``.
 Read next: ``headwater plan examples/shop.py``, then ``headwater run examples/shop.py``.

@@ -15,7 +15,9 @@ import pytest
 from tests.spark.conftest import SHORT_LIVED
 
 SOURCE = Path(__file__).parents[2] / "src"
-WAIT_S = 280
+WAIT_S = 580  # a minute on two quiet cores
+
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture
@@ -29,59 +31,51 @@ def start(temporary: Path, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "headwater.cli.main", "demo", *words],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, **SHORT_LIVED, "PYTHONPATH": str(SOURCE), "TMPDIR": str(temporary)},
+        env={**os.environ, **SHORT_LIVED, "PYTHONPATH": str(SOURCE), "TMPDIR": str(temporary),
+             "PYSPARK_PYTHON": sys.executable},
     )  # fmt: skip
 
 
-def children_of(home: str) -> Iterator[int]:
-    """The processes on this home."""
+def processes_of(temporary: Path) -> Iterator[str]:
+    """The processes that work in this directory."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
                 words = (entry / "cmdline").read_bytes().decode().split("\0")
             except OSError:  # it has just ended
                 continue
-            if "headwater.cli.demo_parts" in words and any(word.startswith(home) for word in words):
-                yield int(entry.name)
+            if any(str(temporary) in word for word in words):
+                yield " ".join(words)
 
 
 def test_the_demo_keeps_every_promise_and_leaves_nothing_behind(temporary: Path) -> None:
-    output, narration = start(temporary, "--seconds", "12", "--json").communicate(timeout=WAIT_S)
+    output, narration = start(temporary, "--seconds", "15", "--json").communicate(timeout=WAIT_S)
 
     summary = json.loads(output)
     assert summary["ok"], (summary["problems"], narration)
     assert summary["problems"] == []
-    assert summary["events"] == summary["replay_rows"] > 0
-    assert (summary["skipped"], summary["missing"], summary["written_twice"], summary["accepted_twice"]) == (0, 0, 0, 0)
-    assert summary["accepted"] == summary["acceptable"] > 0
-    assert summary["dead_letters"] == summary["poison"] > 0
-    assert len(summary["takeover_seconds"]) == summary["consumers_killed"] == 1
-    assert summary["producers_killed"] == summary["workers_killed"] == 1
-    assert (summary["copy"]["equal"], summary["copy"]["killed"]) == (True, 1)
-    assert summary["copy"]["transfers"] > 0
-    assert summary["schema_version"] == 2
-    assert summary["coupons"] > 0
-    assert summary["wake_whole_run_ms"]["samples"] > 0
+    assert len(summary["views"]) == 8
+    assert all(each["equal"] and each["rows"] > 0 for each in summary["views"])
+    assert summary["sinks_equal"]
+    assert summary["as_in_postgres"]
     assert summary["check_ok"]
-    views = summary["views"]
-    assert [(each["view"], each["equal"]) for each in views["verified"]] == [
-        ("revenue", True), ("best_customers", True), ("minutes", True), ("total", True),
-    ]  # fmt: skip
-    assert views["late"] == views["sent_late"] > 0
-    assert views["killed"] == 1
-    assert views["ticks"] >= views["feed_ticks"] >= 5
-    assert views["latency_whole_run_ms"]["samples"] > 0
-    assert sum(row["orders"] for row in views["revenue"]) > 0
-    assert narration.count("kill -9") == 5
+    assert summary["alerts"] >= 1
+    assert summary["corrections"] >= 1
+    assert (summary["engines_killed"], summary["consumers_killed"]) == (1, 1)
+    assert summary["page_views_skipped"] == 0
+    assert summary["latency_ms"]["samples"] > 0
+    straggler = summary["straggler"]
+    assert float(straggler["after"]) == pytest.approx(float(straggler["before"]) + float(straggler["amount"]))
+    assert narration.count("kill -9") == 2
     assert list(temporary.iterdir()) == []
-    assert list(children_of(str(temporary))) == []
+    assert list(processes_of(temporary)) == []
 
 
 def test_an_interrupted_demo_stops_its_processes_and_removes_its_home(temporary: Path) -> None:
     demo = start(temporary)
     assert demo.stdout is not None
     for line in demo.stdout:
-        if "web and mobile append" in line:
+        if "Spark starts" in line:
             break
 
     demo.send_signal(signal.SIGINT)
@@ -89,18 +83,7 @@ def test_an_interrupted_demo_stops_its_processes_and_removes_its_home(temporary:
 
     assert demo.returncode == 130
     assert list(temporary.iterdir()) == []
-    assert list(children_of(str(temporary))) == []
-
-
-def test_without_the_views_the_demo_needs_no_spark(temporary: Path) -> None:
-    demo = start(temporary, "--seconds", "10", "--log-only", "--json")
-    output, narration = demo.communicate(timeout=WAIT_S)
-
-    summary = json.loads(output)
-
-    assert summary["ok"], (summary["problems"], narration)
-    assert summary["views"] is None
-    assert "Spark" not in narration
+    assert list(processes_of(temporary)) == []
 
 
 def test_the_demo_does_not_use_a_home_that_holds_something(temporary: Path) -> None:

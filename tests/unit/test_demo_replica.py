@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headwater.cli.demo_replica import Replica
+from headwater.cli.demo.replica import Replica
 
 
 def change(kind: str, orders: int, tick: int) -> dict[str, Any]:
@@ -12,18 +12,18 @@ def change(kind: str, orders: int, tick: int) -> dict[str, Any]:
 
 
 def test_an_update_takes_the_place_of_the_row_before() -> None:
-    replica = Replica("country")
+    replica = Replica(["country"])
     replica.take([change("insert", 1, tick=1)])
 
     replica.take([change("update_preimage", 1, tick=3), change("update_postimage", 2, tick=3)])
 
-    assert replica.rows == {"DE": {"country": "DE", "orders": 2}}
+    assert replica.rows == {("DE",): {"country": "DE", "orders": 2}}
     assert (replica.tick, replica.ticks, replica.changes) == (3, 2, 3)
     assert replica.problems == []
 
 
 def test_a_gap_is_noticed_by_the_row_that_leaves() -> None:
-    replica = Replica("country")
+    replica = Replica(["country"])
     replica.take([change("insert", 1, tick=1)])
 
     replica.take([change("update_preimage", 2, tick=3), change("update_postimage", 3, tick=3)])
@@ -33,7 +33,7 @@ def test_a_gap_is_noticed_by_the_row_that_leaves() -> None:
 
 
 def test_a_repeat_is_noticed() -> None:
-    replica = Replica("country")
+    replica = Replica(["country"])
     replica.take([change("insert", 1, tick=1)])
 
     replica.take([change("insert", 1, tick=1)])

@@ -29,6 +29,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 NO_RUN = "<!-- no-run -->"
 SHELL = {"bash", "console", "sh", "shell"}
 RUN_SECONDS_MAX = 280
+APP_ROWS_MAX = 20
 STARTS_SPARK = re.compile(r"\.tick\(|SparkSession")
 # One process for all pages: what starts Spark takes seconds. Each finds its directory empty.
 IN_TURN = """
@@ -178,10 +179,19 @@ def test_the_python_of_the_pages_runs(tmp_path: Path) -> None:
     with_spark = {page: code for page, code in programs.items() if STARTS_SPARK.search(code)}
     without = {page: code for page, code in programs.items() if code and page not in with_spark}
 
-    assert {"README.md", "spark.md", "views.md"} <= {page.name for page in with_spark}
+    assert {"README.md", "spark.md", "tutorial.md", "views.md"} <= {page.name for page in with_spark}
     assert {"log.md", "serving.md", "tables.md"} <= {page.name for page in without}
     # Those that need no Spark come first, so that it is not there for them.
     run_in_turn({**without, **with_spark}, tmp_path)
+
+
+def test_the_first_app_of_the_readme_is_short_and_needs_nothing_before_it() -> None:
+    first = next(
+        fence for fence in parsed((ROOT / "README.md").read_text(encoding="utf-8")).fences if fence.language == "python"
+    )
+
+    assert first.rows[0] == "import headwater as hw"  # it is the first of its page: that it runs is tested above
+    assert len(first.rows) <= APP_ROWS_MAX
 
 
 @each_page

@@ -60,8 +60,10 @@ OS_CHANGES = OS_WRITES | {"remove", "rename", "replace", "rmdir", "unlink"}
 PATH_CHANGES = {"rename", "rmdir", "touch", "unlink", "write_bytes", "write_text"}
 
 # Addresses that committed files may name. Package indexes and mirrors are the machine's business, not ours.
-KNOWN_HOSTS = {"127.0.0.1", "localhost", "example.com", "www.apache.org", "keepachangelog.com", "semver.org",
-               "www.w3.org"}  # fmt: skip
+KNOWN_HOSTS = {
+    "127.0.0.1", "localhost", "example.com", "www.apache.org", "keepachangelog.com", "semver.org",
+    "www.w3.org",  # the name of SVG
+}  # fmt: skip
 
 
 def ignored_names() -> set[str]:

@@ -26,7 +26,6 @@ from headwater.cli import (
     capture,
     check,
     completion,
-    demo,
     doctor,
     group,
     init,
@@ -39,6 +38,7 @@ from headwater.cli import (
     topic,
     view,
 )
+from headwater.cli.demo import verb as demo
 from headwater.cli.options import HomeOption, home_before_verb
 from headwater.cli.output import EXIT_INTERRUPTED, abandon_stdout, show_error
 from headwater.errors import HeadwaterError, Misuse

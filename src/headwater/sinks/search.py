@@ -84,10 +84,10 @@ class Search(Sink):
         except ValueError as error:
             raise InvalidQuery(f"the query cannot be read: {error}", hint='Quote what is no word: "a:b".') from error
         searcher = index.searcher()
-        found = [(score, searcher.doc(place)) for score, place in searcher.search(parsed, limit).hits]
-        return [
-            {**json.loads(one.get_first(ROW)), "_score": round(score, 4)} for score, one in found if one.get_first(ROW)
-        ]
+        # One more, since "*" finds the progress too; only rows have a count.
+        found = [(score, searcher.doc(place)) for score, place in searcher.search(parsed, limit + 1).hits]
+        rows = [(score, one) for score, one in found if one.get_first(COUNT) is not None]
+        return [{**json.loads(one.get_first(ROW)), "_score": round(score, 4)} for score, one in rows[:limit]]
 
     def __str__(self) -> str:
         return f"search:{os.fspath(self.path)}"

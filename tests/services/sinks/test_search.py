@@ -52,6 +52,8 @@ def test_words_are_found_in_all_text_columns_and_terms_as_they_are(
     assert ids(index.search("night")) == [2]
     assert ids(index.search("language:de")) == [3]
     assert len(index.search("food", limit=1)) == 1
+    assert sorted(map(str, ids(index.search("*")))) == ["1", "2", "3"]  # all rows, and not the progress
+    assert len(index.search("*", limit=3)) == 3
     (found,) = index.search("croissants")
     assert {name: found[name] for name in ARTICLES[0]} == ARTICLES[0]
     assert found["_score"] > 0

@@ -4,12 +4,12 @@ What it is: ``Replica`` follows a view's changes as any other process would, and
 Invariants: it reads the feed from where it left off and nothing else; a row that leaves without being there, a row
 that comes twice, and a tick that comes again or out of order, are problems, each a sentence.
 Not here: the feed (``views/feed.py``).
-Read next: ``demo_views.py``.
+Read next: ``plot.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headwater.views.feed import CHANGE_TYPE, DELETE, PREIMAGE, TIMESTAMP_COLUMN, VERSION
@@ -21,21 +21,23 @@ OWN = (CHANGE_TYPE, VERSION, TIMESTAMP_COLUMN)
 
 
 class Replica:
-    """The rows of a view with a key of one column, from its changes.
+    """The rows of a view with a key, from its changes. ``counts`` tells which changes count as corrections.
 
-    >>> replica = Replica("country")
+    >>> replica = Replica(["country"])
     >>> replica.take([{"country": "DE", "orders": 1, "_change_type": "insert", "_commit_version": 1}])
     >>> replica.take([{"country": "DE", "orders": 1, "_change_type": "delete", "_commit_version": 2}])
     >>> replica.rows, replica.ticks, replica.problems
     ({}, 2, [])
     """
 
-    def __init__(self, key: str) -> None:
-        self.key = key
-        self.rows: dict[Any, dict[str, Any]] = {}
+    def __init__(self, key: Sequence[str], counts: Callable[[Mapping[str, Any]], bool] | None = None) -> None:
+        self.key = tuple(key)
+        self.counts = counts
+        self.rows: dict[tuple[Any, ...], dict[str, Any]] = {}
         self.tick = 0
         self.ticks = 0
         self.changes = 0
+        self.corrections = 0
         self.problems: list[str] = []
 
     def follow(self, feed: Feed) -> None:
@@ -53,10 +55,11 @@ class Replica:
         self.changes += len(changes)
         for change in changes:
             self._apply(change)
+            self.corrections += self.counts is not None and change[CHANGE_TYPE] != PREIMAGE and self.counts(change)
 
     def _apply(self, change: Mapping[str, Any]) -> None:
         row = {name: value for name, value in change.items() if name not in OWN}
-        key = row[self.key]
+        key = tuple(row[name] for name in self.key)
         if change[CHANGE_TYPE] in (DELETE, PREIMAGE):
             if self.rows.pop(key, None) != row:
                 self.problems.append(f"in tick {self.tick} of the change feed a row left that was not there: {row}")

@@ -1,10 +1,10 @@
 """The demo's crew: starting, hearing, stopping and killing its processes.
 
-What it is: ``Crew`` starts ``demo_parts`` as real processes and collects their reports.
+What it is: ``Crew`` starts ``parts`` as real processes and collects their reports.
 Invariants: leaving the ``with`` block ends every child, whatever happened; what a child reported before it was killed
 is heard; a child that ends by itself with an error is noticed, with its last words.
-Not here: what the roles do (``demo_parts.py``) and what the reports mean (``demo_ledger.py``).
-Read next: ``demo.py``.
+Not here: what the roles do (``parts.py``) and what the reports mean (``audit.py``).
+Read next: ``plot.py``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Child:
         self._words: deque[str] = deque(maxlen=LAST_WORDS)
         # A session of its own: Ctrl-C reaches the parent only, which then ends the others in good order.
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "headwater.cli.demo_parts", role, str(home), name],
+            [sys.executable, "-m", "headwater.cli.demo.parts", role, str(home), name],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

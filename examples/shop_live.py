@@ -1,0 +1,143 @@
+"""A shop, live: its PostgreSQL is captured, its web pages send events, and eight views follow both.
+
+What it is: the app that ``headwater demo`` runs. Copy it: take out the views that you do not need, and put yours in.
+Invariants: running this file declares, and starts nothing. The home is SHOP_HOME, else ``./shop-data``; the database
+SHOP_DATABASE, else one on this machine, with the tables of ``shop_live.sql``.
+Not here: a shop that writes to the database. ``headwater demo`` plays one.
+Read next: ``headwater plan examples/shop_live.py``, then ``docs/demo.md``.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import headwater as hw
+
+home = Path(os.environ.get("SHOP_HOME", "./shop-data"))
+database = os.environ.get("SHOP_DATABASE", "postgresql://postgres@127.0.0.1/shop")
+app = hw.App("shop", home=home)
+
+# What comes in from the database: every committed change, exactly once. Columns and keys are those of the tables.
+
+
+def captured(table: str, **settings: Any) -> None:
+    app.table(table, source=hw.capture.Postgres(database, table=f"public.{table}"), **settings)
+
+
+captured("customers")
+captured("products")
+captured("stock")
+captured("prices", event_time="since")  # each price counts from its own moment on
+captured("orders", event_time="at", lateness_ms=10_000)
+captured("payments", event_time="at")
+
+# What the web pages send. Rows come late and out of order; by how much is said here.
+page_views = app.topic(
+    "page_views",
+    "customer_id BIGINT, product_id BIGINT, action STRING, at TIMESTAMP",
+    event_time="at",
+    lateness_ms=10_000,
+    partitions=2,
+)
+searches = app.topic("searches", "id BIGINT, customer_id BIGINT, words STRING, at TIMESTAMP", event_time="at")
+clicks = app.topic("clicks", "search_id BIGINT, product_id BIGINT, at TIMESTAMP", event_time="at")
+told = app.topic("told", "rule STRING, about STRING")  # the alerts that were raised
+
+app.view(
+    "revenue",  # by country and minute. An order that comes late corrects its minute; a customer who moves, all of them
+    """
+    SELECT window.start AS minute, c.country, sum(o.amount) AS revenue, count(*) AS orders
+    FROM orders o JOIN customers c ON c.id = o.customer_id
+    GROUP BY window(o.at, '1 minute'), c.country
+    """,
+)
+app.view(
+    "conversion",  # of each search's words: how many searches there were, and how many led to a click within a minute
+    """
+    SELECT s.words, count(DISTINCT s.id) AS searches, count(DISTINCT c.search_id) AS clicked
+    FROM searches s LEFT JOIN clicks c
+      ON c.search_id = s.id AND c.at BETWEEN s.at AND s.at + INTERVAL 1 MINUTE
+    GROUP BY s.words
+    """,
+)
+app.view(
+    "top_products",  # the three of each category that sold best
+    """
+    SELECT category, name, revenue, units FROM (
+        SELECT p.category, p.name, sum(o.amount) AS revenue, sum(o.units) AS units,
+               row_number() OVER (PARTITION BY p.category ORDER BY sum(o.amount) DESC, p.name) AS place
+        FROM orders o JOIN products p ON p.id = o.product_id
+        GROUP BY p.category, p.name)
+    WHERE place <= 3
+    """,
+)
+app.view(
+    "abandoned_baskets",  # put into the basket, and not bought within 20 seconds; told once, when that is certain
+    """
+    SELECT b.customer_id, b.product_id, b.at
+    FROM page_views b LEFT JOIN orders o
+      ON o.customer_id = b.customer_id AND o.product_id = b.product_id
+     AND o.at BETWEEN b.at AND b.at + INTERVAL 20 SECONDS
+    WHERE b.action = 'basket' AND o.id IS NULL
+    """,
+    emit="final",
+    closes="at + INTERVAL 20 SECONDS",
+)
+app.view(
+    "customer_360",  # all that is known of a customer, from four sources, in one row
+    """
+    SELECT c.id, c.name, c.country, f.orders, f.ordered, f.paid, f.looks
+    FROM customers c JOIN (
+        SELECT customer_id, sum(orders) AS orders, sum(ordered) AS ordered, sum(paid) AS paid, sum(looks) AS looks
+        FROM (SELECT customer_id, 1 AS orders, amount AS ordered, CAST(0 AS DECIMAL(10,2)) AS paid, 0 AS looks
+              FROM orders
+              UNION ALL
+              SELECT o.customer_id, 0, 0, p.amount, 0 FROM payments p JOIN orders o ON o.id = p.order_id
+              UNION ALL
+              SELECT customer_id, 0, 0, 0, 1 FROM page_views)
+        GROUP BY customer_id) f ON f.customer_id = c.id
+    """,
+)
+app.view(
+    "stock_levels",  # what can be bought, and how much of it is left
+    """
+    SELECT p.id, p.name, p.category, p.description, s.units, r.price,
+           CASE WHEN s.units <= 0 THEN 'sold out' WHEN s.units < 20 THEN 'low' ELSE 'there' END AS level
+    FROM products p JOIN stock s ON s.product_id = p.id JOIN prices r ON r.product_id = p.id
+    """,
+)
+app.view(
+    "prices_paid",  # each order at the price as it was then, and what it would cost at the price of now
+    """
+    SELECT o.product_id, sum(o.units * was.price) AS at_its_time, sum(o.units * is.price) AS at_the_price_of_now
+    FROM orders o
+    JOIN prices FOR SYSTEM_TIME AS OF o.at AS was ON was.product_id = o.product_id
+    JOIN prices is ON is.product_id = o.product_id
+    GROUP BY o.product_id
+    """,
+)
+app.view(
+    "alarms",  # what should never be: money that does not fit, and stock below nothing
+    """
+    SELECT 'a payment of another amount than its order' AS rule, p.id, CAST(p.amount - o.amount AS STRING) AS found
+    FROM payments p JOIN orders o ON o.id = p.order_id WHERE p.amount <> o.amount
+    UNION ALL
+    SELECT 'more was sold than there was' AS rule, product_id AS id, CAST(units AS STRING) AS found
+    FROM stock WHERE units < 0
+    """,
+)
+
+# Where it goes: a copy in SQLite, a full-text index, and somebody who is told.
+app.sink("revenue", hw.sinks.SQLite(home / "reports.db"))
+app.sink("customer_360", hw.sinks.SQLite(home / "reports.db"))
+app.sink("stock_levels", hw.sinks.Search(home / "catalogue.index", text=["name", "description"], terms=["level"]))
+
+
+def tell(alert: Any) -> None:
+    told.append([{"rule": alert["row"]["rule"], "about": f"{alert['row']['id']}: {alert['row']['found']}"}])
+
+
+app.sink("alarms", hw.sinks.Alert("true", to=tell))
+
+if __name__ == "__main__":
+    app.run()

@@ -1,0 +1,152 @@
+"""The docs site: what mkdocs does not do by itself.
+
+What it is: hooks of ``mkdocs.yml``. They add the pages that are not in ``docs/`` (README, ARCHITECTURE, CONTRIBUTING,
+CHANGELOG, the examples) and those that are made from the code (the reference), and turn links between files of the
+repository into links between pages.
+Invariants: the same Markdown works on the site and in a checkout; a link that leads nowhere fails the build; nothing is
+fetched from anywhere.
+Not here: the theme and the order of the pages (``mkdocs.yml``).
+Read next: ``mkdocs.yml``, ``CONTRIBUTING.md``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).parents[1]
+ROOT_PAGES = {
+    "README.md": "index.md", "ARCHITECTURE.md": "architecture.md", "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+}  # fmt: skip
+LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
+MARKUP = re.compile(r"\[/?[a-z ]+\]")  # of rich, in the help of commands
+
+# The reference: a page for each part, with the classes that people use. Everything public of them is shown.
+REFERENCE = {
+    "app": ("The app", ["headwater.app.App", "headwater.views.view.View", "headwater.views.tick.TickReport"]),
+    "log": (
+        "The log",
+        ["headwater.log.home.Log", "headwater.log.topic.Topic", "headwater.log.tables.Table",
+         "headwater.log.token.Token", "headwater.log.batch.Batch",
+         "headwater.log.producer.Producer", "headwater.log.consumers.Consumer",
+         "headwater.log.workers.Worker", "headwater.log.groups.Group", "headwater.log.settings.TopicSettings"],
+    ),
+    "reading": ("Reading views", ["headwater.views.serving.ServingStore", "headwater.views.feed.Feed"]),
+    "capture": (
+        "Capture",
+        ["headwater.capture.postgres.Postgres", "headwater.capture.mysql.MySQL", "headwater.capture.debezium.Debezium",
+         "headwater.capture.outbox.Outbox"],
+    ),
+    "inlets": (
+        "Inlets",
+        ["headwater.inlets.webhook.Webhook", "headwater.inlets.statsd.StatsD", "headwater.inlets.amqp.Amqp",
+         "headwater.inlets.amqp_publisher.AmqpPublisher", "headwater.inlets.zeromq.ZeroMQ",
+         "headwater.inlets.inlet.Inlet"],
+    ),
+    "sinks": (
+        "Sinks",
+        ["headwater.sinks.sqlite.SQLite", "headwater.sinks.postgres.Postgres", "headwater.sinks.redis.Redis",
+         "headwater.sinks.search.Search", "headwater.sinks.parquet.Parquet", "headwater.sinks.delta.Delta",
+         "headwater.sinks.topic.Topic", "headwater.sinks.webhook.Webhook", "headwater.sinks.alert.Alert",
+         "headwater.sinks.mail.Email", "headwater.sinks.sink.Sink", "headwater.sinks.sink.Target"],
+    ),
+    "testing": (
+        "The kit for tests",
+        ["headwater.testing.list_sink.ListSink", "headwater.testing.clock.ManualClock",
+         "headwater.testing.disk.CrashingFiles"],
+    ),
+    "errors": ("Errors", ["headwater.errors"]),
+}  # fmt: skip
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the pages that are not in ``docs/``."""
+    for place, text in made_pages().items():
+        files.append(File.generated(config, place, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """Turn links between files into links between pages."""
+    del config, files
+    return relinked(markdown, page.file.src_uri)
+
+
+def made_pages() -> dict[str, str]:
+    """The pages that are not in ``docs/``, by their place on the site."""
+    pages = {place: (ROOT / name).read_text(encoding="utf-8") for name, place in ROOT_PAGES.items()}
+    for example in sorted((ROOT / "examples").glob("shop_live.sql")) + sorted((ROOT / "examples").glob("*.py")):
+        language = {".py": "python", ".sql": "sql"}[example.suffix]
+        code = example.read_text(encoding="utf-8")
+        pages[page_of(f"examples/{example.name}")] = f"# {example.name}\n\n```{language}\n{code}```\n"
+    for part, (title, names) in REFERENCE.items():
+        shown = "\n\n".join(f"::: {name}" for name in names)
+        pages[f"reference/{part}.md"] = f"# {title}\n\n{shown}\n"
+    pages["reference/commands.md"] = "\n".join(["# Commands", "", *commands()]) + "\n"
+    return pages
+
+
+def page_of(path: str) -> str:
+    """Where a file of the repository is on the site.
+
+    >>> page_of("README.md"), page_of("docs/log.md"), page_of("examples/shop.py")
+    ('index.md', 'log.md', 'examples/shop_py.md')
+    """
+    if path in ROOT_PAGES:
+        return ROOT_PAGES[path]
+    if path.startswith("examples/"):
+        return path.replace(".", "_") + ".md"
+    return path.removeprefix("docs/")
+
+
+def relinked(markdown: str, place: str) -> str:
+    """The text with its links as the site needs them.
+
+    >>> relinked("[log](docs/log.md#order), [shop](examples/shop.py)", "index.md")
+    '[log](log.md#order), [shop](examples/shop_py.md)'
+    >>> relinked("[shop](../examples/shop.py), [web](https://example.com/)", "views.md")
+    '[shop](examples/shop_py.md), [web](https://example.com/)'
+    """
+    source = {page: name for name, page in ROOT_PAGES.items()}.get(place, f"docs/{place}")
+
+    def link(found: re.Match[str]) -> str:
+        before, target, after = found.groups()
+        if re.match(r"[a-z]+:", target):
+            return found.group(0)
+        path = os.path.normpath(os.path.join(os.path.dirname(source), target))
+        relative = os.path.relpath(page_of(path), os.path.dirname(place) or ".")
+        return f"{before}{relative}{after}" if (ROOT / path).is_file() else found.group(0)
+
+    return LINK.sub(link, markdown)
+
+
+def commands() -> Iterator[str]:
+    """Every command with its help and its options, as Markdown."""
+    from typer.main import get_command
+
+    from headwater.cli.main import app
+
+    yield from _command(get_command(app), "headwater")
+
+
+def _command(command: Any, path: str) -> Iterator[str]:
+    children = getattr(command, "commands", None)
+    if children is not None:
+        for name, child in children.items():
+            if not child.hidden:
+                yield from _command(child, f"{path} {name}")
+        return
+    text = MARKUP.sub("`", command.help or "")
+    yield from (f"## {path}", "", re.sub(r"`\n`", "`  \n`", text), "", "| option | |", "|---|---|")
+    for parameter in command.params:
+        names = ", ".join(f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts))
+        argument = not names.startswith("`-")
+        shown = f"`{(parameter.metavar or parameter.name).upper()}`" if argument else names
+        yield f"| {shown} | {MARKUP.sub('`', getattr(parameter, 'help', None) or '').replace('|', chr(92) + '|')} |"
+    yield ""
