@@ -314,7 +314,7 @@ class TooMany(Unavailable):
 
 
 class TimedOut(Unavailable):
-    """A query took longer than it may, and was ended."""
+    """A query took longer than it may, and was ended; or a capture has not caught up in the time it was given."""
 
     code = "timed_out"
 

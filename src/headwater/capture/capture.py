@@ -24,7 +24,7 @@ from headwater.capture.follower import Follower
 from headwater.capture.outbox import Router
 from headwater.capture.source import Server, Stream
 from headwater.capture.state import BACKFILL, FOLLOWING, WAITING, CaptureState, TableState
-from headwater.errors import CaptureLost, SourceUnavailable
+from headwater.errors import CaptureLost, SourceUnavailable, TimedOut
 from headwater.log import alerts
 from headwater.log.captured import Marker, Markers
 from headwater.log.home import Log
@@ -88,11 +88,15 @@ class Capture:
         self._backfilled = threading.Event()
         self._backfill_error: BaseException | None = None
         self._away_since: float | None = None
+        self._caught_up = False
 
     # Running
 
     def run(self, *, until: str | None = None, timeout: float | None = None) -> None:
-        """Follow until ``stop``, for ``timeout`` seconds, or ``until="caught up"`` with what is committed now."""
+        """Follow until ``stop``, for ``timeout`` seconds, or ``until="caught up"`` with what is committed now.
+
+        With both, ``TimedOut`` tells that it has not caught up in that time.
+        """
         deadline = None if timeout is None else time.monotonic() + timeout
         target: int | None = None
         pause = RETRY_SECONDS_MIN
@@ -101,7 +105,7 @@ class Capture:
                 generation = self._prepare()
                 target = self.server.reach() if until is not None and target is None else target
                 if self._follow(generation, target, deadline):
-                    return
+                    break
                 pause = RETRY_SECONDS_MIN
             except SourceUnavailable as error:
                 self._tell_away(error)
@@ -109,6 +113,12 @@ class Capture:
                 pause = min(2 * pause, RETRY_SECONDS_MAX)
             finally:
                 self.server.close()
+        if until is not None and not self._caught_up and not self._stopping.is_set():
+            raise TimedOut(
+                f'capture "{self.name}" has not caught up within {timeout:g} s',
+                hint="What it has is in the log, and the next run goes on from there.",
+                capture=self.name,
+            )
 
     def stop(self) -> None:
         """End ``run`` soon, from another thread."""
@@ -257,6 +267,7 @@ class Capture:
                     return False  # begin anew, from where the tables that are filled now need it
                 if target is not None and changes.position >= target and not self._unfinished(changes):
                     self._confirm(stream, changes)
+                    self._caught_up = True
                     return True
                 if not came and now - asked > IDLE_SECONDS and (target is not None or self._arriving(changes)):
                     stream.ask()

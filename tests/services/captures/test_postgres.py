@@ -388,6 +388,19 @@ def test_a_database_that_is_away_is_told_once_and_tried_again(tmp_path: Any, cap
     assert sum("trying again" in record.message for record in caplog.records) == 1
 
 
+def test_a_capture_that_does_not_catch_up_in_time_says_so(tmp_path: Any) -> None:
+    with PostgresServer() as server, hw.App("shop", home=tmp_path / "home") as app:
+        server.execute("CREATE TABLE t (id int PRIMARY KEY)")
+        app.table("t", source=hw.capture.Postgres(server.dsn, table="t"))
+        follow(app)
+        server.stop()
+
+        with pytest.raises(hw.errors.TimedOut, match=r"has not caught up within 0\.5 s"):
+            app.capture(until="caught up", timeout=0.5)
+        server.start()
+        follow(app)
+
+
 def test_a_key_that_changed_is_told(database: PostgresDatabase, app: hw.App) -> None:
     database.execute("CREATE TABLE t (id int PRIMARY KEY, other int NOT NULL UNIQUE)", "INSERT INTO t VALUES (1, 1)")
     app.table("t", source=database.source("t"))
