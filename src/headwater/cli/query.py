@@ -20,7 +20,7 @@ import typer
 from headwater.cli.options import HomeOption, JsonOption, home_of, opened, require_home
 from headwater.cli.output import say, show_facts, write_json
 from headwater.cli.quantities import show_bytes
-from headwater.errors import InvalidDeclaration, InvalidQuery
+from headwater.errors import InvalidDeclaration, Misuse
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -86,7 +86,7 @@ def _ask_store(sql: str, app: str, home: Path | None) -> pa.Table:
     with ServingStore(store_path(require_home(home_of(home)), app)) as store:
         try:
             return store.query(sql)
-        except InvalidQuery as error:
+        except Misuse as error:
             named = [name for name in _attached(home) if re.search(rf"\b{name}\b", sql, re.IGNORECASE)]
             if named:
                 error.hint = f"{named[0]} is an attached store, which Spark reads: add --spark."
