@@ -452,7 +452,7 @@ class App:
     # Reading
 
     def query(self, sql: str, *, at_least: Token | str | None = None, timeout: float = 30.0) -> pa.Table:
-        """Run a query over views, tables and topics, as of one tick that covers ``at_least``."""
+        """Run a query over views, tables, topics and attached stores, as of one tick that covers ``at_least``."""
         token = Token.parse(at_least) if isinstance(at_least, str) else at_least
         return self.operation.query(sql, at_least=token, timeout=timeout)
 

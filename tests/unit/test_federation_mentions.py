@@ -74,6 +74,8 @@ def test_what_a_store_is_asked(where: str, expected: str) -> None:
         "price = 1e0",
         "price = 0.12345678901234567890123456789012345",
         "score = 9007199254740993",
+        "id <= 9223372036854775808",
+        "id > -9223372036854775809",
         "age = NULL",
         "age <=> 5",
         "age = id",

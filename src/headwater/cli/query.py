@@ -9,6 +9,7 @@ Read next: ``views/serving.py``.
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from pathlib import Path
@@ -19,7 +20,7 @@ import typer
 from headwater.cli.options import HomeOption, JsonOption, home_of, opened, require_home
 from headwater.cli.output import say, show_facts, write_json
 from headwater.cli.quantities import show_bytes
-from headwater.errors import InvalidDeclaration
+from headwater.errors import InvalidDeclaration, Misuse
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -83,7 +84,20 @@ def _ask_store(sql: str, app: str, home: Path | None) -> pa.Table:
     from headwater.views.serving import ServingStore, store_path
 
     with ServingStore(store_path(require_home(home_of(home)), app)) as store:
-        return store.query(sql)
+        try:
+            return store.query(sql)
+        except Misuse as error:
+            named = [name for name in _attached(home) if re.search(rf"\b{name}\b", sql, re.IGNORECASE)]
+            if named:
+                error.hint = f"{named[0]} is an attached store, which Spark reads: add --spark."
+            raise
+
+
+def _attached(home: Path | None) -> list[str]:
+    from headwater.federation.attachments import Attachments
+
+    with opened(home) as log:
+        return list(Attachments(log))
 
 
 def _ask_spark(sql: str, app: str, home: Path | None, *, push_down: bool) -> Reply:

@@ -28,6 +28,7 @@ MOMENTS = (exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPTZ, exp.DataT
            exp.DataType.Type.TIMESTAMPNTZ)  # fmt: skip
 WHOLE_DOUBLE_MAX = 1 << 53  # up to here a double is every whole number
 DIGITS_MAX = 38
+WHOLE_BOUND = 1 << 63
 WHOLE_DIGITS = 20  # Spark compares a BIGINT with a decimal as DECIMAL(20,0)
 
 
@@ -85,6 +86,8 @@ def _number(node: Any, column: Column) -> int | Decimal | float | None:
         return None
     if column.kind is Kind.FLOATING:
         return float(number) if scale or abs(number) <= WHOLE_DOUBLE_MAX else None
+    if column.kind is Kind.WHOLE and not -WHOLE_BOUND <= number < WHOLE_BOUND:
+        return None  # here Spark answers for a null too: `big <= 9223372036854775808` is true for every row
     precision, column_scale = (WHOLE_DIGITS, 0)
     if column.kind is Kind.EXACT:
         precision, column_scale = column.arrow.precision, column.arrow.scale

@@ -206,6 +206,7 @@ def test_the_command_line_shows_what_was_asked(shop: hw.App) -> None:
     explained = headwater.json("query", sql, "--explain")
     told = headwater("query", sql, "--explain", "--no-push-down")
     plain = headwater("query", "SELECT count(*) AS n FROM labels")
+    without_spark = headwater.error("query", "SELECT * FROM maria.odd")
 
     (report,) = explained["fetched"]
     assert report["statement"] == "SELECT `id`, `large`, `name` FROM `odd` WHERE `large` > 5 LIMIT 2000001"
@@ -214,3 +215,4 @@ def test_the_command_line_shows_what_was_asked(shop: hw.App) -> None:
     assert report["rows"] < 150
     assert "150 rows" in told.stdout
     assert plain.stdout.split() == ["n", "3"]
+    assert without_spark["hint"] == "maria is an attached store, which Spark reads: add --spark."
