@@ -53,7 +53,7 @@ class Scale:
 @contextmanager
 def serving(folder: Path) -> Iterator[tuple[ServerProcess, HandTicks, str, int]]:
     """A server over a home whose view has rows."""
-    os.environ["SHOP_HOME"] = str(folder / "home")
+    os.environ["SERVED_SHOP_HOME"] = str(folder / "home")
     app_of(APP).close()
     with Log(folder / "home", upkeep_interval=None) as log:
         ticks = HandTicks(log)

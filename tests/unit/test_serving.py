@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -408,3 +409,18 @@ def test_another_process_reads_and_waits_without_spark(revenue: ServingStore) ->
 
     assert first == "[{'country': 'DE', 'total': 1.0}] 1\n"
     assert rest.splitlines() == ["[{'country': 'DE', 'total': 5.0}] 2", "set()"]
+
+
+def test_a_store_that_is_just_being_made_has_no_views_yet(tmp_path: Path) -> None:
+    path = tmp_path / "serving.sqlite"
+    sqlite3.connect(path).execute("PRAGMA journal_mode = WAL")
+
+    with ServingStore(path) as store:
+        assert (store.views(), store.tick) == ({}, -1)
+        with pytest.raises(Misuse, match="no such table: revenue"):
+            store.query("SELECT * FROM revenue")
+        with pytest.raises(InvalidDeclaration, match='no view "revenue"'):
+            store.get("revenue", 1)
+        with ServingStore(path) as writer:
+            writer.declare("revenue", [("country", "STRING")], ["country"])
+        assert list(store.views()) == ["revenue"]

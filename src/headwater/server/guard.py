@@ -168,10 +168,11 @@ class Buckets:
             )
 
 
-def needs(scope: str) -> Callable[[HTTPConnection], None]:
+def needs(scope: str) -> Callable[[HTTPConnection], Awaitable[None]]:
     """What a route depends on: that the caller's key has a scope."""
 
-    def check(request: HTTPConnection) -> None:
+    # async, though it waits for nothing: FastAPI takes any other dependency to a thread and back.
+    async def check(request: HTTPConnection) -> None:
         holder: Holder = request.scope["state"]["holder"]
         if holder.may(scope):
             return

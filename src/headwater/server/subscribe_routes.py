@@ -57,7 +57,7 @@ def router(state: State) -> APIRouter:
     @routes.websocket("/v1/views/{view}/subscribe")
     async def subscribe_socket(socket: WebSocket, view: str) -> None:
         try:
-            may(socket)
+            await may(socket)
             state.require_view(view)
             given = socket.query_params
             tick = given.get("from_tick")

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.types as kinds
 from fastapi import APIRouter, Depends, Header, Query
 
-from headwater.errors import Misuse, OffsetOutOfRange, TooLarge
+from headwater.errors import Misuse, OffsetOutOfRange, TooLarge, Unavailable
 from headwater.log.json_lines import json_rows
 from headwater.log.token import Token
 from headwater.server.answers import plain_answer, rows_text, table_answer
@@ -129,6 +129,8 @@ def _described(state: State, view: str) -> dict[str, Any]:
 
 def _rows(state: State, view: str, key: list[str] | None, where: str | None, limit: int) -> tuple[int, pa.Table, bool]:
     store = state.store
+    if view not in store.views():
+        _refuse_unserved(state, view)
     if not key and where is None:
         tick, table = store.asked(f"SELECT * FROM {quoted(view)} LIMIT {limit + 1}")
         return tick, table.slice(0, limit), table.num_rows > limit
@@ -146,6 +148,12 @@ def _rows(state: State, view: str, key: list[str] | None, where: str | None, lim
     values = {**wanted, **typed}  # what is no column is refused by the store
     tick, found = store.found(view, values, rows_max=limit + 1, seconds_max=seconds)
     return tick, found.slice(0, limit), found.num_rows > limit
+
+
+def _refuse_unserved(state: State, view: str) -> None:
+    if not state.app.view(view).declared.serve:
+        raise Misuse(f'view "{view}" is not served', hint="Declare it without serve=False, subscribe, or ask Spark.")
+    raise Unavailable(f'view "{view}" is not filled yet', detail=f"The engine is {state.engine.state}.")
 
 
 def _value(text: str, field: pa.Field) -> Any:

@@ -379,9 +379,12 @@ class ServingStore:
         """The tables that are read; looked up again when one was made or dropped."""
         (version,) = db.execute("PRAGMA schema_version").fetchone()
         if self._known is None or self._known[0] != version:
-            rows = db.execute(f"SELECT * FROM {OWN_NAMES}tables WHERE state = ?", (State.LIVE,))
+            # A process that is just making the store, or died making it, has a file without tables.
+            made = db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (f"{OWN_NAMES}tables",)).fetchone()
+            wanted = f"SELECT * FROM {OWN_NAMES}tables WHERE state = ?"
+            rows = db.execute(wanted, (State.LIVE,)).fetchall() if made else []
             self._declared = {}
-            self._known = (version, {table.view: table for table in map(ServedTable.of_row, rows.fetchall())})
+            self._known = (version, {table.view: table for table in map(ServedTable.of_row, rows)})
         return self._known[1]
 
     def _make(self, db: sqlite3.Connection, table: ServedTable) -> ServedTable:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from headwater.log.home import Log
@@ -33,8 +33,16 @@ def server(log: Log) -> Iterator[ServerProcess]:
     eventually(lambda: server.get("/v1/status")["tick"]["tick"], SPARK_S)
     yield server
     pid = state(server)["pid"]
-    server.stop()
-    assert not Path(f"/proc/{pid}").exists(), "the engine has ended with the server"
+    server.kill()
+    eventually(lambda: not runs(pid))  # an engine whose server is gone ends by itself
+
+
+def runs(pid: int) -> bool:
+    """Whether a process is at work; one that has ended may wait for somebody to ask how."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def state(server: ServerProcess) -> dict[str, Any]:
@@ -96,6 +104,17 @@ def test_a_view_is_verified_and_rebuilt_over_http(server: ServerProcess) -> None
     assert rebuilt["views"] == ["revenue"]
 
 
+def test_what_a_search_sink_keeps_is_found(server: ServerProcess) -> None:
+    def found() -> list[dict[str, Any]]:
+        answer = server.http.get("/v1/search/revenue.search?q=fr")
+        return answer.json()["rows"] if answer.status_code == 200 else []
+
+    assert [row["country"] for row in eventually(found)] == ["FR"]
+    assert server.get("/v1/search/revenue.search?q=%22", status=400)["error"]["code"] == "invalid_query"
+    sink = server.get("/v1/status")["sinks"][0]
+    assert (sink["sink"], sink["state"]) == ("revenue.search", "following")
+
+
 def test_the_status_has_the_ticks_and_what_each_view_took(server: ServerProcess) -> None:
     status = server.get("/v1/status")
 
@@ -122,7 +141,9 @@ def test_copies_are_the_view_at_every_tick_through_a_kill_of_the_engine_and_a_re
     assert server.get("/v1/views/revenue/rows?key=DE")["rows"], "what is committed is served meanwhile"
     eventually(lambda: state(server)["pid"] not in (None, killed))  # it is started again
 
+    starting = state(server)["pid"]
     server.stop()  # while Spark is starting
+    assert not runs(starting), "an engine ends with its server"
     token = append(orders, (1, "ES", 1000))  # an order moves to another country
     server.start()
     covered(server, token)

@@ -23,7 +23,7 @@ QUEUE = 5
 
 @pytest.fixture
 def state(tmp_path: Path) -> Iterator[State]:
-    os.environ["SHOP_HOME"] = str(tmp_path / "home")
+    os.environ["SERVED_SHOP_HOME"] = str(tmp_path / "home")
     with app_of(APP) as app:
         yield State(app, ServerSettings(subscription_queue_max=QUEUE))
 

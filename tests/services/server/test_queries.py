@@ -128,7 +128,7 @@ def test_rows_by_key_and_by_columns(server: ServerProcess, ticks: HandTicks) -> 
     assert server.get("/v1/views/revenue/rows?limit=1")["truncated"] is True
     for wrong in ("key=a&key=b", "where=7", "where={", 'where={"no": 1}', 'where={"total": "x"}', "limit=0"):
         assert "code" in server.get(f"/v1/views/revenue/rows?{wrong}", status=400)["error"]
-    assert server.get("/v1/views/large/rows?key=1", status=400)["error"]["code"] == "invalid_declaration"
+    assert server.get("/v1/views/large/rows?key=1", status=400)["error"]["code"] == "misuse"
 
 
 def test_changes_and_history_tick_by_tick(server: ServerProcess, ticks: HandTicks) -> None:
