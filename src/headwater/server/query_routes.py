@@ -34,7 +34,7 @@ Scalar = str | int | float | bool | None
 class Asked(BaseModel):
     """What ``POST /v1/query`` takes."""
 
-    sql: str = Field(min_length=1, max_length=100_000)
+    sql: str = Field(min_length=1, max_length=100_000, examples=["SELECT 1 AS one"])
     params: list[Scalar] | dict[str, Scalar] = Field(default_factory=list)
     engine: Literal["store", "spark"] = "store"
     at_least: str | None = Field(default=None, max_length=10_000)
