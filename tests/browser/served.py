@@ -1,7 +1,8 @@
 """The server that the browser looks at: a real ``headwater serve`` as a process, started again on the same port.
 
 What it is: ``Served``, one server over the home of ``shop_app.py``; ``seed``, what is in it at the beginning.
-Invariants: it is stopped by its process id; should the tests be killed, the kernel stops it. It is ready when it says so itself, after its engine's first tick.
+Invariants: it is stopped by its process id; should the tests be killed, the kernel stops it. It is ready
+when it says so itself, after its engine's first tick.
 Not here: the browser (``conftest.py``).
 Read next: ``conftest.py``.
 """
