@@ -1,7 +1,8 @@
 """The server that the browser looks at: a real ``headwater serve`` as a process, started again on the same port.
 
 What it is: ``Served``, one server over the home of ``shop_app.py``; ``seed``, what is in it at the beginning.
-Invariants: it is stopped by its process id. It is ready when it says so itself, after its engine's first tick.
+Invariants: it is stopped by its process id; should the tests be killed, the kernel stops it. It is ready
+when it says so itself, after its engine's first tick.
 Not here: the browser (``conftest.py``).
 Read next: ``conftest.py``.
 """
@@ -22,12 +23,13 @@ from typing import Any
 import httpx
 
 from headwater.app_file import app_of
+from headwater.bench.servers import die_with_parent
 from headwater.log.home import Log
 from tests.spark.conftest import SHORT_LIVED
 
 APP = Path(__file__).parent / "shop_app.py"
 ROOT = Path(__file__).parents[2]
-PATIENCE_S = 120.0
+PATIENCE_S = 240.0  # on a machine that does much else
 COUNTRIES = ("DE", "FR", "IT", "PL", "ES", "SE")
 PAGES = ("/", "/basket", "/checkout", "/search")
 
@@ -51,8 +53,9 @@ class Served:
         self._errors = self.home.parent / "server.err"
         with self._errors.open("ab") as errors:
             self._process = subprocess.Popen(
-                [*command, *self.arguments], env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
-            )
+                [*command, *self.arguments], env=environment, stdout=subprocess.PIPE, stderr=errors, text=True,
+                preexec_fn=die_with_parent,
+            )  # fmt: skip
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         assert line, self._errors.read_text()

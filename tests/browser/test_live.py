@@ -15,7 +15,7 @@ from tests.browser.orders import order
 from tests.browser.served import Served
 
 SEEN_WITHIN_MS = 3000
-ATTEMPTS = 5  # on a busy machine a tick may take long; once is enough to show that nothing here is slow by itself
+ATTEMPTS = 8  # on a busy machine a tick may take long; once is enough to show that nothing here is slow by itself
 DIGITS = re.compile(r"^[0-9]+$")
 
 

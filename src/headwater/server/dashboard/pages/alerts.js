@@ -34,6 +34,18 @@ export function alertList(alerts, empty = "Nothing is wrong.") {
   return make("ul", { class: "alerts" }, alerts.map(one));
 }
 
+/** The pages of what an alert is about. */
+function links(alert) {
+  const part = encodeURIComponent;
+  const { status } = live;
+  const found = [];
+  if (status.topics.some((each) => each.name === alert.topic && !each.system)) found.push([`/topics/${part(alert.topic)}`, alert.topic]);
+  if (status.views.some((each) => each.name === alert.subject)) found.push([`/views/${part(alert.subject)}`, alert.subject]);
+  if (status.sinks.some((each) => each.sink === alert.subject)) found.push([`/sinks/${part(alert.subject)}`, alert.subject]);
+  if (status.topics.find((each) => each.name === alert.topic)?.groups.some((each) => each.group === alert.subject)) found.push([`/groups/${part(alert.topic)}/${part(alert.subject)}`, alert.subject]);
+  return found;
+}
+
 function one(alert) {
   const detail = Object.entries(alert.detail ?? {});
   return make(
@@ -42,6 +54,6 @@ function one(alert) {
     make("p", { class: "alert-head" }, make("strong", null, KINDS[alert.kind] ?? alert.kind), make("time", { datetime: alert.at }, moment(alert.at))),
     make("p", null, alert.message),
     detail.length ? make("details", null, make("summary", null, "Details"), make("pre", null, JSON.stringify(alert.detail, null, 2))) : null,
-    alert.topic && !alert.topic.startsWith("_") ? make("p", null, make("a", { href: `/topics/${encodeURIComponent(alert.topic)}` }, alert.topic)) : null,
+    make("p", null, links(alert).map(([address, name], place) => [place ? ", " : "", make("a", { href: address }, name)])),
   );
 }

@@ -131,8 +131,8 @@ function keeping(about) {
     ["By size", kept.retention_bytes ? `${bytes(kept.retention_bytes)} a partition` : "no limit"],
     ["Archive", kept.archive],
     ["Compacted", kept.compact ? "the latest of each key" : null],
-    ["Made durable", kept.fsync],
-    ["When full", kept.overflow],
+    ["Made durable", { always: "with every append", interval: `every ${kept.fsync_interval_ms} ms`, never: "when the system likes" }[kept.fsync]],
+    ["When readers are slow", { keep: "the disk is the buffer", drop: "new rows are dropped, and counted", block: "appends wait" }[kept.overflow]],
     ["Watermark", time.watermark ? moment(time.watermark) : null],
   ]);
 }

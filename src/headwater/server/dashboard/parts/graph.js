@@ -11,6 +11,7 @@ const GAP = 18;
 const EDGE = 2; // so that the outline of a node is not cut
 const WIDE = { width: 178, room: 74, letters: 21 }; // room is between layers
 const NARROW = { width: 142, room: 34, letters: 16 };
+const SINK_TICKS = 5; // the height of a sink's line at least: one tick behind is nothing to worry about
 const phone = matchMedia("(max-width: 720px)");
 
 let { width: WIDTH, room: ROOM, letters: LETTERS } = WIDE;
@@ -153,12 +154,12 @@ function box(node, place) {
     draw("text", { class: "name", x: 12, y: 36 }, fitted(node.name, LETTERS)),
     draw("text", { class: "first", x: 12, y: 55 }, fitted(first, values?.length > 1 ? LETTERS - 4 : LETTERS + 3)),
     second ? draw("text", { class: "second", x: WIDTH - 12, y: 18, "text-anchor": "end" }, second) : null,
-    values?.length > 1 ? little(values) : null,
+    values?.length > 1 ? little(values, node.kind === "sink" ? SINK_TICKS : 0) : null,
   );
 }
 
-function little(values) {
-  const top = Math.max(...values, 1e-9);
+function little(values, least) {
+  const top = Math.max(...values, least, 1e-9);
   const [left, bottom, wide, high] = [WIDTH - 62, HEIGHT - 10, 50, 16];
   const points = values.map((value, place) => `${(left + (place / (values.length - 1)) * wide).toFixed(1)},${(bottom - (value / top) * high).toFixed(1)}`);
   return draw("polyline", { class: "little", points: points.join(" ") });
@@ -197,7 +198,8 @@ function about(node) {
 
 /** How far a sink is, in words. */
 export function lagWords(sink) {
-  if (sink.state === "following") return sink.lag.ticks ? `${counted(sink.lag.ticks, "tick")} behind` : "in step";
+  // Right after a commit every sink is one tick behind, for a moment.
+  if (sink.state === "following") return sink.lag.ticks > 1 ? `${counted(sink.lag.ticks, "tick")} behind` : "in step";
   return { idle: "not begun", filling: "being filled", retrying: "does not answer", stopped: "stopped" }[sink.state] ?? sink.state;
 }
 
