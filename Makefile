@@ -11,7 +11,7 @@ RUN = PYSPARK_PYTHON="$$PWD/.venv/bin/python" PYSPARK_DRIVER_PYTHON="$$PWD/.venv
 # Two at a time, each with a Spark of its own: half of a test is waiting.
 TESTS = -n 2 --dist=loadfile tests src/headwater --doctest-modules
 
-.PHONY: help demo test check docs bench bench-log bench-source bench-views bench-time bench-timeline bench-state bench-capture bench-sinks torture-capture clean
+.PHONY: help demo test check docs bench bench-log bench-source bench-views bench-time bench-timeline bench-state bench-capture bench-sinks bench-server torture-capture clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -38,7 +38,7 @@ docs: .venv/.ready  ## the docs as a site, with a reference made from the code, 
 	@NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build --quiet $(ARGS)
 	@echo "open build/site/index.html"
 
-bench: bench-log bench-source bench-views bench-time bench-timeline bench-state bench-capture bench-sinks  ## every benchmark
+bench: bench-log bench-source bench-views bench-time bench-timeline bench-state bench-capture bench-sinks bench-server  ## every benchmark
 
 bench-log: .venv/.ready  ## the log beside SQLite, Redis, NATS and Kafka, in one run
 	@bash bench/setup.sh
@@ -70,6 +70,9 @@ bench-time: .venv/.ready  ## windows by event time beside Structured Streaming, 
 bench-sinks: .venv/.ready  ## the PostgreSQL sink beside COPY and INSERT by hand, and every other sink; ARGS="--quick"
 	@bash tools/services.sh
 	@$(RUN) .venv/bin/python -m bench.sinks_bench $(ARGS)
+
+bench-server: .venv/.ready  ## the server: appends, point reads, 500 subscribers, slow ones; ARGS="--quick"
+	@$(RUN) .venv/bin/python -m bench.server_bench $(ARGS)
 
 clean:  ## remove .venv, .tools and caches; results in bench/out stay
 	rm -rf .venv .tools .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist spark-warehouse metastore_db derby.log

@@ -83,7 +83,7 @@ class HeadwaterError(Exception):
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """The shape programs get: the command line's ``--json`` and, later, the HTTP body.
+        """The shape programs get: the command line's ``--json`` and the HTTP body.
 
         >>> UnknownTopic('no topic "x"', topic="x").to_dict()
         {'code': 'unknown_topic', 'message': 'no topic "x"', 'detail': None, 'hint': None, 'data': {'topic': 'x'}}

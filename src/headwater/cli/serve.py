@@ -52,6 +52,9 @@ def serve(
     subscriptions_max: Annotated[
         int, typer.Option("--subscriptions", min=1, help="Open subscriptions at once.")
     ] = 2000,
+    send_seconds_max: Annotated[
+        float, typer.Option("--send-seconds", min=0.1, help="The longest that a subscriber may take for a message.")
+    ] = 30.0,
     as_json: JsonOption = False,
 ) -> None:
     """Serve an app over HTTP, with a dashboard, until Ctrl-C; and run it, in a process beside.
@@ -71,7 +74,7 @@ def serve(
         host=host, port=port, key_file=key_file, origins=tuple(origin or ()), body_bytes_max=body_mib_max << 20,
         requests_per_second=requests_per_second, request_burst=max(1, round(2 * requests_per_second)),
         query_seconds_max=query_seconds_max, wait_seconds_max=max(0.001, wait_seconds_max),
-        subscriptions_max=subscriptions_max,
+        subscriptions_max=subscriptions_max, send_seconds_max=send_seconds_max,
     )  # fmt: skip
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s")
     with app_of(file) as app:

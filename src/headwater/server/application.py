@@ -59,6 +59,16 @@ def create(state: State) -> FastAPI:
     ):  # fmt: skip
         api.include_router(routes.router(state))
 
+    describe = api.openapi
+
+    def with_keys() -> dict[str, Any]:
+        found = describe()
+        found.setdefault("components", {})["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+        found["security"] = [{"key": []}] if state.keys is not None else []
+        return found
+
+    api.openapi = with_keys  # type: ignore[method-assign]
+
     @api.exception_handler(HeadwaterError)
     async def ours(_: Request, error: HeadwaterError) -> Response:
         return error_answer(error)

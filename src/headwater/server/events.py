@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import Response
 
+from headwater.errors import TooMany
+
 if TYPE_CHECKING:
     from headwater.server.state import State
 
@@ -90,8 +92,14 @@ class Events:
             "server": {"listeners": self.listeners, **state.hub.counts()},
         }  # fmt: skip
 
-    async def listen(self) -> AsyncGenerator[bytes]:
-        """Messages, from now on."""
+    def listen(self) -> AsyncGenerator[bytes]:
+        """Messages, from now on; refused when too many listen."""
+        limit = self._state.settings.subscriptions_max
+        if self.listeners >= limit:
+            raise TooMany(f"{limit} listen already", hint="Try again later, or raise --subscriptions.")
+        return self._messages()
+
+    async def _messages(self) -> AsyncGenerator[bytes]:
         self.listeners += 1
         self._wanted.set()
         try:
@@ -124,10 +132,13 @@ async def _first(*awaited: Awaitable[Any]) -> None:
 class EventStream(Response):
     """A response of server-sent events."""
 
-    def __init__(self, messages: AsyncGenerator[bytes], *, send_seconds_max: float) -> None:
+    def __init__(
+        self, messages: AsyncGenerator[bytes], *, send_seconds_max: float, on_slow: Callable[[], None] | None = None
+    ) -> None:
         super().__init__()
         self._messages = messages
         self._seconds = send_seconds_max
+        self._on_slow = on_slow
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send all messages, until they end or the client is gone."""
@@ -148,8 +159,13 @@ class EventStream(Response):
 
     async def _pump(self, send: Send) -> None:
         async for message in self._messages:
-            async with asyncio.timeout(self._seconds):
-                await send({"type": "http.response.body", "body": message, "more_body": True})
+            try:
+                async with asyncio.timeout(self._seconds):
+                    await send({"type": "http.response.body", "body": message, "more_body": True})
+            except TimeoutError:
+                if self._on_slow is not None:
+                    self._on_slow()
+                raise
         await send({"type": "http.response.body", "body": b""})
 
 

@@ -16,12 +16,11 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from headwater.errors import InvalidDeclaration
-from headwater.log.follow import Place
 from headwater.log.settings import check_name
 from headwater.server.answers import JSON, plain_answer, rows_text
 from headwater.server.guard import needs
 from headwater.server.held_consumers import Held
-from headwater.server.topic_routes import _place
+from headwater.server.topic_routes import place_of
 
 if TYPE_CHECKING:
     from headwater.log.batch import Batch
@@ -84,7 +83,7 @@ def router(state: State) -> APIRouter:
         """Move a group to another place."""
 
         def work() -> dict[int, int]:
-            return state.log.topic(topic).group(group).reset(_start(asked.to), force=asked.force)
+            return state.log.topic(topic).group(group).reset(place_of(asked.to), force=asked.force)
 
         return plain_answer({"positions": await state.write(work)})
 
@@ -95,7 +94,7 @@ def router(state: State) -> APIRouter:
 
         def work() -> Held:
             return held.join(
-                state.log.topic(topic), group, _owner(request), member=asked.member, start=_start(asked.start),
+                state.log.topic(topic), group, _owner(request), member=asked.member, start=place_of(asked.start),
                 session_timeout=asked.session_timeout, rows_max=asked.rows_max,
             )  # fmt: skip
 
@@ -142,10 +141,6 @@ def router(state: State) -> APIRouter:
 
 def _owner(request: Request) -> str:
     return str(request.scope["state"]["holder"].name)
-
-
-def _start(text: str) -> Place:
-    return _place(text)
 
 
 def _offsets(given: dict[str, int]) -> dict[int, int]:

@@ -168,10 +168,11 @@ class Buckets:
             )
 
 
-def needs(scope: str) -> Callable[[HTTPConnection], None]:
+def needs(scope: str) -> Callable[[HTTPConnection], Awaitable[None]]:
     """What a route depends on: that the caller's key has a scope."""
 
-    def check(request: HTTPConnection) -> None:
+    # async, though it waits for nothing: FastAPI takes any other dependency to a thread and back.
+    async def check(request: HTTPConnection) -> None:
         holder: Holder = request.scope["state"]["holder"]
         if holder.may(scope):
             return
@@ -208,7 +209,7 @@ def _hosts(settings: ServerSettings) -> frozenset[str] | None:
     """The names by which a server on loopback is called; None: any, for it has keys."""
     if not is_loopback(settings.host):
         return None
-    return frozenset({"localhost", "127.0.0.1", "::1", settings.host.strip("[]").lower(), "testserver"})
+    return frozenset({"localhost", "127.0.0.1", "::1", settings.host.strip("[]").lower()})
 
 
 def _name(host: str) -> str:

@@ -32,6 +32,7 @@ logger = logging.getLogger("headwater.server")
 
 KEEP_S = 15.0  # so that proxies do not take a quiet subscription for a dead one
 TICKS_AT_ONCE = 50
+QUEUED_BYTES_MAX = 8 << 20  # that wait for one subscriber; all that wait for the same message share it
 QUEUED_PARTS_MAX = 8  # a telling of more parts is read from where it is, not queued
 
 KEEP = b": still here\n\n"
@@ -59,13 +60,17 @@ class Subscriber:
     def __init__(self, limit: int) -> None:
         self._waiting: deque[tuple[Place, list[Message]]] = deque()
         self._limit = limit
+        self._bytes = 0
         self._news = asyncio.Event()
         self.left = False  # it is told no more: too slow, or it must read for itself
         self.slow = False
 
     def give(self, place: Place, messages: list[Message]) -> None:
-        """Messages that take it to a place."""
-        if len(self._waiting) >= self._limit:
+        """Messages that take it to a place. Nothing after it has left: there would be a gap."""
+        if self.left:
+            return
+        self._bytes += _size(messages)
+        if self._waiting and (len(self._waiting) >= self._limit or self._bytes > QUEUED_BYTES_MAX):
             self.leave(slow=True)
             return
         self._waiting.append((place, messages))
@@ -84,7 +89,15 @@ class Subscriber:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._news.wait()
-        return self._waiting.popleft() if self._waiting else None
+        if not self._waiting:
+            return None
+        taken = self._waiting.popleft()
+        self._bytes -= _size(taken[1])
+        return taken
+
+
+def _size(messages: list[Message]) -> int:
+    return sum(len(message.data or "") for message in messages)
 
 
 class Broadcast:
@@ -140,12 +153,14 @@ class Broadcast:
             Message(telling.said(number, reset=False), telling.kind, telling.place if telling.is_last(number) else None)
             for number in range(len(telling))
         ]
-        for subscriber in tuple(self.subscribers):
+        for subscriber in self.subscribers:
             subscriber.give(telling.place, messages)
+        self.subscribers = {subscriber for subscriber in self.subscribers if not subscriber.left}
 
     def _let_all_go(self) -> None:
         for subscriber in self.subscribers:
             subscriber.leave()
+        self.subscribers = set()
 
 
 class Hub:
@@ -161,6 +176,10 @@ class Hub:
     def counts(self) -> dict[str, int]:
         """How many there are, and were dropped because they were slow."""
         return {"subscriptions": self.open, "dropped_subscriptions": self.dropped, "messages": self.told}
+
+    def note_slow(self) -> None:
+        """A subscriber has not taken a message in time, and is let go."""
+        self.dropped += 1
 
     def end(self) -> None:
         """The server stops: wake everybody."""

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from headwater.errors import EngineUnavailable, NotYetCovered, UnknownView
+from headwater.errors import EngineUnavailable, NotYetCovered, TooMany, UnknownView
 from headwater.log.declare import suggestion
 from headwater.log.token import Token
 from headwater.server.engine_channel import Answer
@@ -39,7 +39,8 @@ from headwater.views.serving import ServingStore, store_path
 if TYPE_CHECKING:
     from headwater.app import App
 
-READERS, WRITERS = 16, 32
+READERS, WRITERS, ASKS = 8, 16, 8
+WAITING_MAX = 64
 SAMPLE_S = 1.0
 
 Found = TypeVar("Found")
@@ -75,6 +76,8 @@ class State:
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="headwater-read")
         self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="headwater-write")
         self._queries = ThreadPoolExecutor(self.settings.queries_at_once_max, thread_name_prefix="headwater-query")
+        self._asks = ThreadPoolExecutor(ASKS, thread_name_prefix="headwater-ask")
+        self._waiting = 0  # questions that are asked, or wait for their turn
         self._tasks: list[asyncio.Task[None]] = []
 
     # Its life
@@ -114,7 +117,7 @@ class State:
         if self.supervisor is not None:
             await asyncio.get_running_loop().run_in_executor(None, self.supervisor.stop)
         await self.write(self.consumers.close)
-        for pool in (self._readers, self._writers, self._queries):
+        for pool in (self._readers, self._writers, self._queries, self._asks):
             pool.shutdown(wait=True, cancel_futures=True)
         self.pulse.close()
         self.store.close()
@@ -144,8 +147,17 @@ class State:
         return await asyncio.get_running_loop().run_in_executor(self._writers, work, *arguments)
 
     async def question(self, work: Callable[..., Found], *arguments: Any) -> Found:
-        """Do something that may take as long as a query may."""
-        return await asyncio.get_running_loop().run_in_executor(self._queries, work, *arguments)
+        """Do something that may take as long as a query may; refused when too many wait already."""
+        return await self._asked(self._queries, work, *arguments)
+
+    async def _asked(self, pool: ThreadPoolExecutor, work: Callable[..., Found], *arguments: Any) -> Found:
+        if self._waiting >= WAITING_MAX:
+            raise TooMany(f"{WAITING_MAX} queries are asked already", hint="Ask again in a moment.")
+        self._waiting += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(pool, work, *arguments)
+        finally:
+            self._waiting -= 1
 
     # What requests ask for
 
@@ -161,7 +173,7 @@ class State:
             raise EngineUnavailable(
                 "this server has no engine", hint="Start it without --no-engine, or ask the serving store."
             )
-        return await self.question(lambda: supervisor.ask(request, timeout=timeout))
+        return await self._asked(self._asks, lambda: supervisor.ask(request, timeout=timeout))
 
     def require_view(self, name: str) -> None:
         """Refuse a view that the app does not declare."""

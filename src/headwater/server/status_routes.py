@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
 from headwater.server import graph
@@ -35,12 +35,15 @@ def router(state: State) -> APIRouter:
         return {"live": True}
 
     @routes.get("/health/ready")
-    async def ready() -> Any:
-        """Whether the app is run: 200, or 503 while the engine starts, was shut out or died."""
+    async def ready(request: Request) -> Any:
+        """Whether the app is run: 200, or 503 while the engine starts, was shut out or died. More with a key."""
         engine = state.engine
         well = engine.state in (RUNNING, NONE) and not state.closing
         tick = await state.read(state.manifests.tick)
-        return plain_answer({"ready": well, "engine": engine.to_dict(), "tick": tick}, 200 if well else 503)
+        told = {"ready": well, "engine": engine.to_dict(), "tick": tick}
+        if not request.scope["state"]["holder"].may("query"):
+            told = {"ready": well}
+        return plain_answer(told, 200 if well else 503)
 
     @routes.get("/v1/app", dependencies=looks)
     async def app() -> Any:

@@ -51,12 +51,13 @@ def router(state: State) -> APIRouter:
         """
         state.require_view(view)
         messages = await state.hub.subscribe(view, _place(from_tick, token or last_event_id))
-        return EventStream(_events(messages), send_seconds_max=state.settings.send_seconds_max)
+        seconds = state.settings.send_seconds_max
+        return EventStream(_events(messages), send_seconds_max=seconds, on_slow=state.hub.note_slow)
 
     @routes.websocket("/v1/views/{view}/subscribe")
     async def subscribe_socket(socket: WebSocket, view: str) -> None:
         try:
-            may(socket)
+            await may(socket)
             state.require_view(view)
             given = socket.query_params
             tick = given.get("from_tick")
@@ -66,7 +67,7 @@ def router(state: State) -> APIRouter:
             await socket.close(WEBSOCKET_REFUSED + status_of(error), error.message[:120])
             return
         await socket.accept()
-        await _carry(socket, messages, state.settings.send_seconds_max)
+        await _carry(socket, messages, state)
 
     return routes
 
@@ -86,16 +87,19 @@ async def _events(messages: AsyncGenerator[Message]) -> AsyncGenerator[bytes]:
         await messages.aclose()
 
 
-async def _carry(socket: WebSocket, messages: AsyncGenerator[Message], seconds: float) -> None:
-    pump = asyncio.ensure_future(_pump(socket, messages, seconds))
+async def _carry(socket: WebSocket, messages: AsyncGenerator[Message], state: State) -> None:
+    pump = asyncio.ensure_future(_pump(socket, messages, state.settings.send_seconds_max))
     gone = asyncio.ensure_future(_until_gone(socket))
     try:
         await asyncio.wait((pump, gone), return_when=asyncio.FIRST_COMPLETED)
     finally:
         for task in (pump, gone):
             task.cancel()
-        with contextlib.suppress(asyncio.CancelledError, TimeoutError, WebSocketDisconnect, RuntimeError, OSError):
-            await pump
+        try:
+            with contextlib.suppress(asyncio.CancelledError, WebSocketDisconnect, RuntimeError):
+                await pump
+        except TimeoutError:
+            state.hub.note_slow()
         await messages.aclose()
 
 

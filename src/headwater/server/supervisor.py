@@ -185,9 +185,8 @@ def _let_go(process: subprocess.Popen[bytes]) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """Ours, with what makes the child import what we have imported, and Spark's workers too."""
-    paths = os.pathsep.join(dict.fromkeys(path for path in sys.path if path))
-    return {**os.environ, "PYTHONPATH": paths, "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable)}
+    """Ours; Spark's workers are to be the same Python as we are."""
+    return {"PYSPARK_PYTHON": sys.executable, **os.environ}
 
 
 def _socket_path(folder: Path) -> Path:

@@ -30,7 +30,8 @@ from headwater.views.feed import VERSION, Feed
 from headwater.views.manifest import Manifest
 
 PART_ROWS = 2000
-MEMORY_BYTES = 256 << 10  # of one telling; more goes to a file
+MEMORY_BYTES = 64 << 10  # of one telling; more goes to a file
+TOLD_BYTES_MAX = 64 << 10  # that one reader takes at once, if it is more than one tick
 RECENT_MAX = 16  # ticks that are kept as they were told
 ATTEMPTS = 5  # a file may leave between the look and the reading
 
@@ -68,10 +69,12 @@ class Telling:
         # It lives as long as the telling does, and is gone with it.
         self._file = tempfile.SpooledTemporaryFile(max_size=MEMORY_BYTES)  # noqa: SIM115
         self._spans: list[tuple[int, int]] = []
+        self.bytes = 0
         for part in parts:
             data = part.encode()
             self._spans.append((self._file.tell(), len(data)))
             self._file.write(data)
+            self.bytes += len(data)
 
     def __len__(self) -> int:
         return len(self._spans)
@@ -157,17 +160,22 @@ class Teller:
     def changes(self, after: Place, *, ticks_max: int) -> list[Telling] | None:
         """What changed after a place, tick by tick, of at most so many ticks; None: only a snapshot helps.
 
-        Of ticks that changed nothing only the last is told.
+        Of ticks that changed nothing only the last is told. Whoever reads slowly holds little of it at once.
         """
         begin = self.resumed(after)
         if begin is None:
             return None
         last = min(self._manifests.tick(), begin.tick + ticks_max)
+        found: list[Telling] = []
         try:
-            told = [self._at(Place(tick, begin.version)) for tick in range(begin.tick + 1, last + 1)]
+            for tick in range(begin.tick + 1, last + 1):
+                telling = self._at(Place(tick, begin.version))
+                if telling is not None:
+                    found.append(telling)
+                    if sum(each.bytes for each in found) > TOLD_BYTES_MAX:
+                        return found
         except (OffsetOutOfRange, FileNotFoundError):
             return None
-        found = [telling for telling in told if telling is not None]
         if last > (found[-1].place.tick if found else begin.tick):
             place = Place(last, begin.version)
             found.append(Telling("tick", place, [self._message(place, more=False)]))

@@ -11,6 +11,7 @@ Read next: ``bodies.py``, ``log/topic.py``.
 from __future__ import annotations
 
 import datetime as dt
+import re
 from typing import TYPE_CHECKING, Annotated, Any
 
 import pyarrow as pa
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from headwater.server.state import State
 
 ROWS_MAX = 10_000
+LAST = re.compile(r"-[0-9]{1,9}")  # so many rows before the end of each partition
+BYTES_MAX = 16 << 20  # an answer has about so many at most, and at least one row
 Wait = Annotated[float, Query(ge=0, le=30, allow_inf_nan=False, description="Seconds to wait for rows to come.")]
 ROW_BODY = {
     "requestBody": {
@@ -89,7 +92,10 @@ def router(state: State) -> APIRouter:
         partition: Annotated[int | None, Query(ge=0, le=1023)] = None,
         accept: Annotated[str | None, Header()] = None,
     ) -> Any:
-        """Rows from a place on: earliest, latest, an offset, a time, or the token that the last answer had as next."""
+        """Rows from a place on: earliest, latest, an offset, a time, or the token that the last answer had as next.
+
+        ``from=-20`` are the last 20 offsets of each partition.
+        """
         found = await state.read(state.log.topic, topic)
         begin = await state.read(_positions, found, start, partition)
         for number in begin:
@@ -178,17 +184,20 @@ def _positions(topic: Topic, start: str, partition: int | None) -> dict[int, int
         raise InvalidDeclaration(f'topic "{topic.name}" has no partition {partition}', hint=f"It has {count}.")
     topic.open_partitions()
     numbers = range(count) if partition is None else [partition]
-    found = offsets_for(topic, _place(start), numbers)
     ends = topic.end_offsets()
+    if LAST.fullmatch(start):
+        starts = topic.start_offsets()
+        return {number: max(starts[number], ends[number] + int(start)) for number in numbers}
+    found = offsets_for(topic, place_of(start), numbers)
     for number, offset in found.items():
         topic.reader(number).check_bounds(offset, ends[number])
     return found
 
 
-def _place(text: str) -> Place:
+def place_of(text: str) -> Place:
     """A place as the query string has it.
 
-    >>> _place("120"), _place("latest"), _place("orders:0=5")
+    >>> place_of("120"), place_of("latest"), place_of("orders:0=5")
     (120, 'latest', Token(frontier={'orders': {0: 5}}, dropped_rows=0))
     """
     if text in ("earliest", "latest"):
@@ -210,7 +219,7 @@ def read_rows(topic: Topic, positions: dict[int, int], limit: int) -> tuple[dict
     names = [name for name in topic.schema.names if name != WEIGHT]
     weight = [WEIGHT] if topic.row().is_bag else []
     columns = ["_partition", "_offset", "_appended_at", *names, *weight, *(["_deleted"] if topic.settings.key else [])]
-    following, tables, left = dict(positions), list[pa.Table](), limit
+    following, tables, left, unsent = dict(positions), list[pa.Table](), limit, 0
     for place, number in enumerate(positions):
         share = -(-left // (len(positions) - place))
         taken = 0
@@ -221,9 +230,12 @@ def read_rows(topic: Topic, positions: dict[int, int], limit: int) -> tuple[dict
             following[number] = batch.next_offset if whole else rows.column("_offset")[-1].as_py() + 1
             if rows.num_rows:
                 tables.append(pa.Table.from_batches([rows]))
-            if taken >= share:
+            unsent += rows.nbytes
+            if taken >= share or unsent > BYTES_MAX:
                 break
         left -= taken
+        if unsent > BYTES_MAX:
+            break
     if not tables:
         return following, pa.table({name: pa.array([], pa.null()) for name in columns})
     return following, pa.concat_tables(tables, promote_options="default")

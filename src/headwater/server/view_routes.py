@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.types as kinds
 from fastapi import APIRouter, Depends, Header, Query
 
-from headwater.errors import Misuse, OffsetOutOfRange
+from headwater.errors import Misuse, OffsetOutOfRange, TooLarge
 from headwater.log.json_lines import json_rows
 from headwater.log.token import Token
 from headwater.server.answers import plain_answer, rows_text, table_answer
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 MENDING_S = 3600.0
 TICKS_MAX = 100
+CHANGES_MAX = 100_000
 
 
 def router(state: State) -> APIRouter:
@@ -141,7 +142,9 @@ def _rows(state: State, view: str, key: list[str] | None, where: str | None, lim
     wanted = {**given, **_where(where)}
     known = {name: value for name, value in wanted.items() if name in served.by_name}
     typed = json_rows([known], served.schema_of(tuple(known))).to_pylist()[0] if known else {}
-    tick, found = store.found(view, {**wanted, **typed})  # what it does not know it refuses
+    seconds = state.settings.query_seconds_max
+    values = {**wanted, **typed}  # what is no column is refused by the store
+    tick, found = store.found(view, values, rows_max=limit + 1, seconds_max=seconds)
     return tick, found.slice(0, limit), found.num_rows > limit
 
 
@@ -196,7 +199,21 @@ def _changes(state: State, view: str, from_tick: int | None, ticks: int) -> tupl
     feed = Feed(view, state.committed, lambda *_: False)
     begin = from_tick if from_tick is not None else feed.first_tick
     last = min(feed.last_tick, begin + ticks - 1)
-    return max(begin, last + 1), list(feed.read(from_tick, last))
+    found: list[pa.Table] = []
+    rows = 0
+    for table in feed.read(from_tick, last):
+        tick = table.column(VERSION)[0].as_py()
+        if rows + table.num_rows > CHANGES_MAX:
+            if not found:
+                raise TooLarge(
+                    f"tick {tick} has {table.num_rows:,} changes, {CHANGES_MAX:,} are answered at once",
+                    hint="Subscribe: a large tick comes in parts.",
+                    tick=tick,
+                )
+            return tick, found
+        found.append(table)
+        rows += table.num_rows
+    return max(begin, last + 1), found
 
 
 def _listed(view: str, following: int, tables: list[pa.Table]) -> Any:

@@ -2,7 +2,7 @@
 
 What it is: ``/v1/topics/{topic}/groups/{group}/take``, ``ack``, ``nack`` and ``extend``.
 Invariants: those of the log's work groups: a message is with one taker until its lease ends, and is settled once. A
-receipt says which delivery is answered; it is worth nothing once another has the message. The server remembers
+handle says which delivery is answered; it is worth nothing once another has the message. The server remembers
 nothing: any server of this home takes an answer, also after a restart.
 Not here: leases (``log/leases.py``); whole partitions in order (``group_routes.py``).
 Read next: ``log/workers.py``.
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 WORKERS_MAX = 256
 LOOK_AGAIN_S = 0.25  # what another taker gives back is seen after so long
-Receipts = Annotated[list[Annotated[str, Field(max_length=600)]], Field(min_length=1, max_length=1000)]
+Handles = Annotated[list[Annotated[str, Field(max_length=600)]], Field(min_length=1, max_length=1000)]
 
 
 class Taking(BaseModel):
@@ -50,7 +50,7 @@ class Taking(BaseModel):
 class Acknowledging(BaseModel):
     """What an answer takes."""
 
-    receipts: Receipts
+    handles: Handles
 
 
 class Refusing(Acknowledging):
@@ -100,7 +100,7 @@ def router(state: State) -> APIRouter:
 
     @routes.post(f"{prefix}/take")
     async def take(topic: str, group: str, asked: Taking) -> Any:
-        """Messages, each with a receipt; answer before the lease ends, or another gets them."""
+        """Messages, each with a handle; answer before the lease ends, or another gets them."""
         found = await state.read(state.log.topic, topic)
         for number in range(found.settings.partitions):
             state.pulse.watch(found.directory / str(number))
@@ -116,74 +116,74 @@ def router(state: State) -> APIRouter:
         """Settle messages as done. 409 when some are with another by now; the others are settled."""
 
         def work() -> None:
-            for worker, messages in _answered(state, workers, topic, group, asked.receipts, rows=False):
+            for worker, messages in _answered(state, workers, topic, group, asked.handles, rows=False):
                 worker.accept(messages)
 
         await state.write(work)
-        return plain_answer({"done": len(asked.receipts)})
+        return plain_answer({"done": len(asked.handles)})
 
     @routes.post(f"{prefix}/nack")
     async def nack(topic: str, group: str, asked: Refusing) -> Any:
         """Give messages back at once, for anybody; or, with ``reject``, give them up."""
 
         def work() -> None:
-            for worker, messages in _answered(state, workers, topic, group, asked.receipts, rows=True):
+            for worker, messages in _answered(state, workers, topic, group, asked.handles, rows=True):
                 if asked.reject is None:
                     worker.release(messages)
                 else:
                     worker.reject(messages, asked.reject)
 
         await state.write(work)
-        return plain_answer({"done": len(asked.receipts)})
+        return plain_answer({"done": len(asked.handles)})
 
     @routes.post(f"{prefix}/extend")
     async def extend(topic: str, group: str, asked: Extending) -> Any:
         """Keep messages for longer."""
 
         def work() -> None:
-            for worker, messages in _answered(state, workers, topic, group, asked.receipts, rows=False):
+            for worker, messages in _answered(state, workers, topic, group, asked.handles, rows=False):
                 worker.renew(messages, asked.lease)
 
         await state.write(work)
-        return plain_answer({"done": len(asked.receipts)})
+        return plain_answer({"done": len(asked.handles)})
 
     return routes
 
 
-# Receipts
+# Handles
 
 
-def receipt_of(lease: Lease, deliveries_max: int) -> str:
+def handle_of(lease: Lease, deliveries_max: int) -> str:
     """The text that stands for one delivery."""
     return base64.urlsafe_b64encode(json.dumps([*lease, deliveries_max], separators=(",", ":")).encode()).decode()
 
 
-def lease_of(receipt: str) -> tuple[Lease, int]:
-    """The delivery that a receipt stands for, and the group's terms.
+def lease_of(handle: str) -> tuple[Lease, int]:
+    """The delivery that a handle stands for, and the group's terms.
 
-    >>> lease_of(receipt_of(Lease(0, 7, 1, 3, "server-1"), 5))
+    >>> lease_of(handle_of(Lease(0, 7, 1, 3, "server-1"), 5))
     (Lease(partition=0, offset=7, deliveries=1, number=3, worker='server-1'), 5)
     """
     try:
-        *numbers, worker, deliveries_max = json.loads(base64.urlsafe_b64decode(receipt.encode()))
+        *numbers, worker, deliveries_max = json.loads(base64.urlsafe_b64decode(handle.encode()))
         whole = [*numbers, deliveries_max]
         if (
             len(numbers) != 4
             or not isinstance(worker, str)
             or not all(type(n) is int and 0 <= n < 2**62 for n in whole)
         ):
-            raise ValueError(receipt)
+            raise ValueError(handle)
         partition, offset, deliveries, number = numbers
         return Lease(partition, offset, deliveries, number, worker), max(1, deliveries_max)
     except (ValueError, TypeError, RecursionError) as error:
-        raise Misuse(f"{receipt[:60]!r} is no receipt", hint="Give back what take gave.") from error
+        raise Misuse(f"{handle[:60]!r} is no handle", hint="Give back what take gave.") from error
 
 
 def _taken(messages: list[Message], asked: Taking) -> Response:
     parts = []
     for message in messages:
         head = {
-            "receipt": receipt_of(message.lease, asked.deliveries_max), "partition": message.partition,
+            "handle": handle_of(message.lease, asked.deliveries_max), "partition": message.partition,
             "offset": message.offset, "deliveries": message.deliveries, "deleted": message.deleted,
         }  # fmt: skip
         parts.append(f'{json.dumps(head)[:-1]}, "row":{json_line(message.row)}}}')
@@ -191,13 +191,13 @@ def _taken(messages: list[Message], asked: Taking) -> Response:
 
 
 def _answered(
-    state: State, workers: Workers, name: str, group: str, receipts: list[str], *, rows: bool
+    state: State, workers: Workers, name: str, group: str, handles: list[str], *, rows: bool
 ) -> list[tuple[Worker, list[Message]]]:
-    """The messages that receipts stand for, by the terms on which they were taken."""
+    """The messages that handles stand for, by the terms on which they were taken."""
     topic = state.log.topic(name)
     topic.group(group)  # an unknown one is told, and not made
     by_terms: dict[int, list[Lease]] = {}
-    for lease, deliveries_max in map(lease_of, receipts):
+    for lease, deliveries_max in map(lease_of, handles):
         by_terms.setdefault(deliveries_max, []).append(lease)
     found = []
     for deliveries_max, leases in by_terms.items():

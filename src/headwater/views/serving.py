@@ -273,10 +273,12 @@ class ServingStore:
         with self._file.read() as db:
             return to_rows(point_read(db, self._served(db, view), key, columns))
 
-    def found(self, view: str, columns: Mapping[str, Any]) -> tuple[int, pa.Table]:
-        """The rows of a view with these values in some columns, and the tick at which they are so."""
-        with self._file.read() as db:
-            batch = point_read(db, self._served(db, view), (), columns)
+    def found(
+        self, view: str, columns: Mapping[str, Any], *, rows_max: int, seconds_max: float
+    ) -> tuple[int, pa.Table]:
+        """For strangers: the tick, and rows of a view with these values in some columns."""
+        with self._file.read() as db, in_time(db, seconds_max):
+            batch = point_read(db, self._served(db, view), (), columns, rows_max)
             return self._progress(db).tick, pa.Table.from_batches([batch])
 
     def served(self, view: str) -> ServedTable:

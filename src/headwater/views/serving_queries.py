@@ -85,14 +85,16 @@ def in_time(db: sqlite3.Connection, seconds_max: float | None) -> Iterator[None]
 
 
 def point_read(
-    db: sqlite3.Connection, table: ServedTable, key: Sequence[Any], columns: Mapping[str, Any]
-) -> pa.RecordBatch:
+    db: sqlite3.Connection, table: ServedTable, key: Sequence[Any], columns: Mapping[str, Any],
+    rows_max: int | None = None,
+) -> pa.RecordBatch:  # fmt: skip
     """The rows with this key, or with these values in some columns."""
     wanted = _wanted(table, key, columns)
     given = to_batches([wanted], table.schema_of(tuple(wanted)))
     bound = [table.by_name[name].stored(given.column(name))[1][0] for name in wanted]
     where = " AND ".join(f"{quoted(name)} IS ?" for name in wanted)
-    rows = db.execute(f"SELECT * FROM {quoted(table.view)} WHERE {where}", bound).fetchall()
+    limit = "" if rows_max is None else f" LIMIT {rows_max}"
+    rows = db.execute(f"SELECT * FROM {quoted(table.view)} WHERE {where}{limit}", bound).fetchall()
     values = zip(*rows, strict=True) if rows else [()] * len(table.columns)
     arrays = [column.loaded(list(listed)) for column, listed in zip(table.columns, values, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=table.schema)

@@ -16,7 +16,7 @@ from tests.services.server.ticks_by_hand import HandTicks
 
 def declared(home: Path) -> Log:
     """The home, with what the app declares."""
-    os.environ["SHOP_HOME"] = str(home)
+    os.environ["SERVED_SHOP_HOME"] = str(home)
     app_of(APP).close()
     return Log(home, upkeep_interval=None)
 

@@ -116,12 +116,8 @@ class Follower:
         return self.copy
 
     def stop(self) -> None:
-        """Stop following."""
+        """Stop following, with the next message or time-out: nobody waits for that."""
         self._stopped.set()
-        self._end()
-        self._thread.join(PATIENCE_S)
-
-    def _end(self) -> None: ...
 
 
 class EventFollower(Follower):

@@ -103,7 +103,7 @@ def take(server: ServerProcess, topic: Topic, **options: Any) -> list[dict[str, 
 def answer(
     server: ServerProcess, topic: Topic, verb: str, *taken: dict[str, Any], status: int = 200, **more: Any
 ) -> Any:
-    body = {"receipts": [message["receipt"] for message in taken], **more}
+    body = {"handles": [message["handle"] for message in taken], **more}
     return server.post(f"/v1/topics/{topic.name}/groups/workers/{verb}", body, status=status)
 
 
@@ -128,7 +128,7 @@ def test_messages_are_taken_once_given_back_and_given_up(server: ServerProcess, 
     assert (about["lag_total"], about["in_flight"], about["dead_letters"]) == (0, 0, 1)
 
 
-def test_a_lease_that_ends_gives_the_message_to_another_and_the_old_receipt_is_worth_nothing(
+def test_a_lease_that_ends_gives_the_message_to_another_and_the_old_handle_is_worth_nothing(
     server: ServerProcess, jobs: Topic
 ) -> None:
     old = take(server, jobs, count=1, lease=0.1)[0]
@@ -146,10 +146,10 @@ def test_a_lease_that_ends_gives_the_message_to_another_and_the_old_receipt_is_w
     answer(server, jobs, "ack", kept)
 
 
-@pytest.mark.parametrize("receipt", ["", "x", "W10=", "WzEsMiwzXQ==", "é", "WzAsMCwxLDEsInMiLC01XQ=="])
-def test_a_receipt_that_is_none_is_refused(server: ServerProcess, jobs: Topic, receipt: str) -> None:
+@pytest.mark.parametrize("handle", ["", "x", "W10=", "WzEsMiwzXQ==", "é", "WzAsMCwxLDEsInMiLC01XQ=="])
+def test_a_handle_that_is_none_is_refused(server: ServerProcess, jobs: Topic, handle: str) -> None:
     take(server, jobs, count=1)
 
     for verb in ("ack", "nack", "extend"):
-        refused = server.post(f"/v1/topics/{jobs.name}/groups/workers/{verb}", {"receipts": [receipt]}, status=400)
+        refused = server.post(f"/v1/topics/{jobs.name}/groups/workers/{verb}", {"handles": [handle]}, status=400)
         assert refused["error"]["code"] == "misuse"

@@ -19,7 +19,7 @@ from tests.services.server.conftest import declared
 from tests.services.server.processes import ServerProcess
 from tests.services.server.ticks_by_hand import HandTicks
 
-EXAMPLES = 10 * int(os.environ.get("HEADWATER_THOROUGH", "1"))
+EXAMPLES = 6 * int(os.environ.get("HEADWATER_THOROUGH", "1"))
 # Names that are there, so that requests get further than to the look for a name.
 SETTINGS = """
 [parameters]

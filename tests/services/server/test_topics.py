@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -63,7 +64,10 @@ def test_reading_goes_on_from_the_token_and_no_partition_waits_for_another(serve
 
     assert len(seen) == len(set(seen)) == sum(orders.end_offsets().values())
     assert {partition for partition, _ in seen[:7]} == {0, 1}
-    assert seen == sorted(seen, key=lambda each: seen.index(each))
+    assert all(earlier < later for one in (0, 1) for earlier, later in pairwise([o for p, o in seen if p == one]))
+    last = server.get("/v1/topics/orders/records?from=-3")["rows"]
+    assert len(last) == 6
+    assert {row["_offset"] for row in last if row["_partition"] == 0} == set(range(orders.end_offsets()[0])[-3:])
 
 
 def test_a_reader_that_waits_is_woken(server: ServerProcess, log: Log) -> None:
