@@ -25,6 +25,7 @@ class Stopwatch:
         self._orders = orders
         self._next_offset = 0
         self._committed: dict[int, int] = {}  # by order: the moment, not yet found in the log
+        self._found: dict[int, int] = {}  # by order: the offset, when it was found before its commit was told
         self._captured: dict[int, int] = {}  # by offset: the moment, not yet in the views
         self.took: list[tuple[int, int]] = []  # when it was committed, how long it took, both microseconds
         self.away: list[tuple[int, int]] = []  # from when to when no engine was there
@@ -36,18 +37,24 @@ class Stopwatch:
         self.took.clear()
 
     def committed(self, orders: Sequence[int], at_us: int) -> None:
-        """These orders were committed."""
-        self._committed.update(dict.fromkeys(orders, at_us))
+        """These orders were committed. The capture may have been quicker than this word."""
+        for order in orders:
+            if order in self._found:
+                self._captured[self._found.pop(order)] = at_us
+            else:
+                self._committed[order] = at_us
 
     def look(self, reached: int, now_us: int) -> None:
         """The views contain the table up to an offset, now."""
         end = self._orders.end_offsets()[0]
-        if self._committed and self._next_offset < end:
+        if self._next_offset < end:
             for batch in self._orders.read_partition(0, self._next_offset, columns=["_offset", "id"]):
                 for row in batch.to_pylist():
                     at_us = self._committed.pop(row["id"], None)
                     if at_us is not None:
                         self._captured[row["_offset"]] = at_us
+                    else:
+                        self._found.setdefault(row["id"], row["_offset"])
                 self._next_offset = batch.next_offset
         for offset in [each for each in self._captured if each < reached]:
             at_us = self._captured.pop(offset)
