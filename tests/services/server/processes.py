@@ -8,6 +8,7 @@ Read next: ``conftest.py``.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import signal
@@ -33,6 +34,7 @@ class ServerProcess:
     def __init__(self, home: Path, *arguments: str, engine: bool = False, port: int = 0) -> None:
         self.home = home
         self.arguments = [*arguments, *([] if engine else ["--no-engine"])]
+        atexit.register(self._reap)  # a test that fails does not come to its last line
         self._port = port
         self.start()
 
@@ -68,6 +70,10 @@ class ServerProcess:
         self.process.kill()
         self.process.wait(PATIENCE_S)
         self._close()
+
+    def _reap(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
 
     def _close(self) -> None:
         assert self.process.stdout is not None
