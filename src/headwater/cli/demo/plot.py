@@ -172,16 +172,17 @@ class Plot:
     def _a_consumer_dies(self) -> None:
         name = CONSUMERS[1]
         self._until(lambda: len(set(self._owners().values())) == 2, WAIT_S, "each consumer had a partition")
-        child, member, since = self.crew.children[name], self.members.get(name, name), time.monotonic()
+        child, since = self.crew.children[name], time.monotonic()
         child.kill()
         self.facts["consumers_killed"] += 1
         self.screen.narrate(f"kill -9 {child.process.pid}: {name}, who reads half of the page views", style="red")
-        self._until(
-            lambda: set(self._owners().values()) == {self.members[CONSUMERS[0]]} and len(self._owners()) == 2,
-            WAIT_S, f"{CONSUMERS[0]} took over from {member}",
-        )  # fmt: skip
-        self.facts["takeover_seconds"] = round(time.monotonic() - since, 1)
-        took = self.facts["takeover_seconds"]
+        heir = self.members[CONSUMERS[0]]
+        if not self._until(
+            lambda: set(self._owners().values()) == {heir} and len(self._owners()) == 2, WAIT_S,
+            f"{CONSUMERS[0]} took over from {name}",
+        ):  # fmt: skip
+            return
+        took = self.facts["takeover_seconds"] = round(time.monotonic() - since, 1)
         self.screen.narrate(f"{CONSUMERS[0]} has taken over after {took} s, from the last commit on", style="green")
 
     def _the_consumer_returns(self) -> None:
@@ -198,8 +199,8 @@ class Plot:
     def _a_mistake_is_made(self) -> None:
         self._ask("mistake")
         order = self.heard.get("mistake")
-        self._until(lambda: any(f"{order}:" in each for each in self._alerts()), WAIT_S, "a wrong payment was told of")
-        self.screen.narrate(f"order {order} is paid with 5 too much: view alarms has it, and somebody is told")
+        if self._until(lambda: any(f"{order}:" in each for each in self._alerts()), WAIT_S, "an alert was told"):
+            self.screen.narrate(f"order {order} is paid with 5 too much: view alarms has it, and somebody is told")
 
     def _alerts(self) -> list[str]:
         return [row["about"] for row in self.log.topic(TOLD).rows()]
@@ -211,7 +212,8 @@ class Plot:
         self.facts["engines_killed"] += 1
         self.state.running = False
         self.screen.narrate(f"kill -9 {pid}: the engine, after tick {tick}; the shop goes on", style="red")
-        self._until(lambda: self.store.progress.epoch > epoch, START_S, "the engine was back")
+        if not self._until(lambda: self.store.progress.epoch > epoch, START_S, "the engine was back"):
+            return
         back = _now_us()
         self.stopwatch.away.append((left, back))
         self.facts["engine_back_seconds"] = round((back - left) / 1e6, 1)
