@@ -6,7 +6,7 @@
 import { make } from "../elements.js";
 import { query, subscription } from "../endpoints.js";
 import { count, counted, parsed, shown } from "../figures.js";
-import { live, listen, view as viewNow } from "../live.js";
+import { live, listen, node, view as viewNow } from "../live.js";
 import { follow } from "../server.js";
 import { Copy } from "./copy.js";
 import { refusal, rowsTable } from "./tables.js";
@@ -70,7 +70,7 @@ export class LiveRows {
   }
 
   tooLarge() {
-    if (viewNow(this.name)?.rows !== null) {
+    if (node("view", this.name)?.served) {
       this.readPages();
       return;
     }
@@ -143,7 +143,7 @@ export class LiveRows {
     const { columns } = this.copy;
     const column = this.order ?? this.copy.key[0] ?? columns[0];
     const listed = this.paged ? this.paged.rows.map((row) => [this.copy.identity(row), row]) : this.found(this.copy.ordered(column, this.descending));
-    const total = this.paged ? viewNow(this.name)?.rows ?? 0 : listed.length;
+    const total = this.paged ? this.counted() : listed.length;
     const pages = Math.max(1, Math.ceil(total / PAGE));
     this.page = Math.min(this.page, pages - 1);
     const rows = this.paged ? listed : listed.slice(this.page * PAGE, (this.page + 1) * PAGE);
@@ -152,6 +152,13 @@ export class LiveRows {
       rows.length ? this.table(columns, rows) : make("p", { class: "quiet", key: "none" }, this.filter ? "No row has these letters." : "No rows."),
       pages > 1 ? this.pager(pages) : null,
     ];
+  }
+
+  /** How many rows a large view has. The status counts seldom, and may be behind what this page itself shows. */
+  counted() {
+    const { rows } = this.paged;
+    const known = this.page * PAGE + rows.length + (rows.length === PAGE ? 1 : 0);
+    return Math.max(viewNow(this.name)?.rows ?? 0, known);
   }
 
   found(listed) {
