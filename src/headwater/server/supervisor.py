@@ -122,7 +122,10 @@ class Supervisor:
         failures = 0
         while not self._stopping.is_set():
             began = time.monotonic()
-            status = self._live()
+            try:
+                status: int | str = self._live()
+            except OSError as error:  # no memory, no file: what an engine could not be started for may pass
+                status = str(error)
             if self._stopping.is_set():
                 return
             if status == Fenced.exit_status:
