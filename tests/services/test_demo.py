@@ -55,7 +55,9 @@ def test_the_demo_keeps_every_promise_and_leaves_nothing_behind(temporary: Path)
     assert summary["ok"], (summary["problems"], narration)
     assert summary["problems"] == []
     assert len(summary["views"]) == 8
-    assert all(each["equal"] and each["rows"] > 0 for each in summary["views"])
+    assert all(each["equal"] for each in summary["views"])
+    # A basket is known to be left after half a minute: in a short run perhaps none is.
+    assert {each["view"] for each in summary["views"] if not each["rows"]} <= {"abandoned_baskets"}
     assert summary["sinks_equal"]
     assert summary["as_in_postgres"]
     assert summary["check_ok"]
