@@ -15,12 +15,14 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-TOGETHER = ("tests/browser/",)
+TOGETHER = ("tests/browser/", "tests/services/federation/")
 LONGEST_FIRST = (
-    "services/test_demo.py", "spark/test_tpch.py", "browser", "crash/test_views_survive_kill.py",
+    "services/test_demo.py", "spark/test_tpch.py", "crash/test_views_survive_kill.py",
     "spark/test_views_as_of.py", "spark/test_timed_views.py", "unit/test_docs.py", "spark/test_windows_equal_batch.py",
     "spark/test_nexmark.py", "crash/test_capture_torture.py", "services/sinks/test_app.py", "compiler/test_as_of.py",
-    "spark", "crash", "services", "compiler",
+    "spark", "crash", "services",
+    "browser",  # late: its server and engine run to the end
+    "compiler",
 )  # fmt: skip
 
 
