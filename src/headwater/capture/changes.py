@@ -67,6 +67,8 @@ class Changes:
         """Whether the rows of the coming transaction count for a table; None: it depends on the row."""
         if not follower.streams or self._commit < follower.passed or follower.has(self._place):
             return False
+        if follower.name in self.to_refill:  # its backfill will have them, with all that their rows are now
+            return False
         saw = belongs(follower.chunks, self._number) if follower.chunks else False
         return None if saw is None else not saw
 

@@ -188,12 +188,26 @@ def test_columns_are_those_of_the_moment_not_of_today(database: MariadbDatabase,
     follow(app)
 
     database.execute("INSERT INTO users VALUES (1, 'Ada', 36)")
-    database.execute("ALTER TABLE users DROP COLUMN name", "ALTER TABLE users ADD COLUMN city VARCHAR(9) FIRST")
-    database.execute("INSERT INTO users VALUES ('Rome', 2, 40)")
+    database.execute("ALTER TABLE users ADD COLUMN city VARCHAR(9) FIRST")
+    database.execute("INSERT INTO users VALUES ('Rome', 2, 'Bo', 40)")
+    follow(app)
+    database.execute("INSERT INTO users VALUES ('Oslo', 3, 'Cy', 50)", "ALTER TABLE users DROP COLUMN name")
+    database.execute("INSERT INTO users VALUES ('Bonn', 4, 60)")
     follow(app)
 
     plain = [(row["id"], row["name"], row["age"], row.get("city")) for row in records(users.topic)]
-    assert plain == [(1, "Ada", 36, None), (2, None, 40, "Rome")]
+    assert plain == [(1, "Ada", 36, None), (2, "Bo", 40, "Rome"), (3, "Cy", 50, "Oslo"), (4, None, 60, "Bonn")]
+
+
+def test_a_statement_with_a_setting_of_its_own_is_read_too(database: MariadbDatabase, app: hw.App) -> None:
+    database.execute("CREATE TABLE users (id INT PRIMARY KEY)", "INSERT INTO users VALUES (1), (2)")
+    users = app.table("users", source=database.source("users"))
+    follow(app)
+
+    database.execute("SET STATEMENT lock_wait_timeout = 9 FOR TRUNCATE TABLE users", "INSERT INTO users VALUES (7)")
+    follow(app)
+
+    same(shown(users.topic), database.rows("users"))
 
 
 def test_a_dropped_table_is_empty_and_may_come_again(database: MariadbDatabase, app: hw.App) -> None:
