@@ -47,7 +47,7 @@ class Served:
         """Start it, on the port that it had before, and wait until it listens."""
         command = [sys.executable, "-m", "headwater.cli.main", "serve", str(APP), "--json", "--port", str(self._port)]
         environment = {
-            **os.environ, **SHORT_LIVED, "SHOP_HOME": str(self.home), "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
+            **os.environ, **SHORT_LIVED, "BROWSED_SHOP_HOME": str(self.home), "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
             "PYSPARK_PYTHON": sys.executable,
         }  # fmt: skip
         self._errors = self.home.parent / "server.err"
@@ -93,7 +93,7 @@ def eventually(look: Callable[[], Any], why: Callable[[], str] = lambda: "it did
 
 def seed(home: Path) -> Log:
     """The home, with what the app declares and some rows; the log stays open for the tests."""
-    os.environ["SHOP_HOME"] = str(home)
+    os.environ["BROWSED_SHOP_HOME"] = str(home)
     app_of(APP).close()
     log = Log(home, upkeep_interval=None)
     now = dt.datetime.now(dt.UTC)

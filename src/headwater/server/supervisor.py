@@ -117,6 +117,9 @@ class Supervisor:
         self._change(state=STOPPED, pid=None)
         with contextlib.suppress(FileNotFoundError):
             self._socket.unlink()
+        if self._socket.parent != self.folder.absolute():
+            with contextlib.suppress(OSError):
+                self._socket.parent.rmdir()
 
     def _run(self) -> None:
         failures = 0
@@ -197,4 +200,11 @@ def _socket_path(folder: Path) -> Path:
     path = folder.absolute() / "engine.sock"
     if len(os.fsencode(path)) <= PATH_BYTES_MAX:
         return path
-    return Path(tempfile.mkdtemp(prefix="headwater-")) / "engine.sock"
+    # The temporary directory's own name may be long as well; the system's is short.
+    for base in (None, "/tmp", "/var/tmp"):
+        with contextlib.suppress(OSError):
+            made = Path(tempfile.mkdtemp(prefix="headwater-", dir=base)) / "engine.sock"
+            if len(os.fsencode(made)) <= PATH_BYTES_MAX:
+                return made
+            made.parent.rmdir()
+    return path
