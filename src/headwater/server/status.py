@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 FRESH_S = 0.5
 TICKS_SHOWN = 60
 ALERTS_SHOWN = 50
-COUNT_PART = 50  # a view is counted again after so many times the time it took
+COUNT_PART = 20  # a view is counted again after so many times the time it took,
+COUNT_FREE_S = 0.2  # but when it took less than this with every tick
 
 Values = dict[str, Any]
 
@@ -121,7 +122,7 @@ class StatusReader:
             runs = [Run.from_json(run) for run in relation.get("runs", ())]
             found.append({
                 "name": view.name, "state": "live" if about is not None else "new",
-                "rows": self._rows(view.name, manifest.tick) if about is not None else None,
+                "rows": self._rows(view.name) if about is not None else None,
                 "tick": manifest.tick, "born": about["born"] if about else None,
                 "last_tick": last.get(view.name), "changed_tick": moved.get(view.name),
                 "runs": len(runs), "bytes": sum(run.bytes for run in runs),
@@ -138,18 +139,21 @@ class StatusReader:
         names = {topic: known.producer_names(self.log.topic(topic).id) for topic in topics}
         return stragglers.describe(manifest, view, names)
 
-    def _rows(self, view: str, tick: int) -> int | None:
+    def _rows(self, view: str) -> int | None:
         """How many rows a served view has; counted seldom when that takes long."""
         rows, at, again, _ = self._counts.get(view, (None, -1, 0.0, 0.0))
         began = time.monotonic()
-        if at == tick or began < again:
-            return rows
         try:
+            tick = self.store.tick  # before the count, which may be of a later one
+            if at == tick or began < again:
+                return rows
             counted = self.store.query(f"SELECT count(*) AS n FROM {quoted(view)}").to_pylist()[0]["n"]
         except HeadwaterError:  # not served, or not yet
             return None
         cost = time.monotonic() - began
-        self._counts[view] = (counted, tick, began + COUNT_PART * cost, cost)
+        # The first count also opens the store.
+        again = began + COUNT_PART * cost if cost > COUNT_FREE_S and at >= 0 else 0.0
+        self._counts[view] = (counted, tick, again, cost)
         return int(counted)
 
     # What carries rows in and out
