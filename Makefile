@@ -20,7 +20,7 @@ help:  ## this list
 .venv/.ready: pyproject.toml constraints.txt tools/setup.sh
 	@PYTHON="$(PYTHON)" bash tools/setup.sh
 
-demo: .venv/.ready  ## a shop on a real PostgreSQL, live views, two kills, and a check of everything, in 90 seconds
+demo: .venv/.ready  ## a live shop: capture, views, a dashboard, two kills, and a check of everything, in two or three minutes
 	@$(RUN) .venv/bin/headwater demo $(ARGS)
 
 test: .venv/.ready  ## all tests, with the examples in docstrings, README and docs
