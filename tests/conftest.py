@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
+collect_ignore = ["browser/shop_app.py", "services/server/shop_app.py"]  # apps that are served, each in a home
 TOGETHER = ("tests/browser/", "tests/services/federation/")
 LONGEST_FIRST = (
     "services/test_demo.py", "spark/test_tpch.py", "crash/test_views_survive_kill.py",

@@ -4,7 +4,7 @@ import os
 
 import headwater as hw
 
-HOME = os.environ.get("BROWSED_SHOP_HOME", "shop-data")
+HOME = os.environ["BROWSED_SHOP_HOME"]
 
 app = hw.App("shop", home=HOME, spark={"spark.master": "local[2]"})
 

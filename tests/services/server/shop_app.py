@@ -4,7 +4,7 @@ import os
 
 import headwater as hw
 
-app = hw.App("shop", home=os.environ.get("SERVED_SHOP_HOME", "shop-data"), spark={"spark.master": "local[2]"})
+app = hw.App("shop", home=os.environ["SERVED_SHOP_HOME"], spark={"spark.master": "local[2]"})
 
 orders = app.topic("orders", "order_id BIGINT, country STRING, amount BIGINT", key="order_id", partitions=2)
 clicks = app.topic("clicks", "url STRING, at TIMESTAMP, price DECIMAL(10,2)", partitions=2)
