@@ -1,14 +1,16 @@
 """A benchmark's parts: each in a process of its own, and the table of what it found.
 
-What it is: ``run``, which ``views_bench.py`` and ``time_bench.py`` share: parts one after the other, shown and written.
+What it is: ``parser_of`` and ``run``, which the benchmarks of several parts share: their options, and the parts one
+after the other, shown and written.
 Invariants: each part starts with a fresh Python, hence a fresh JVM, so that none profits or suffers from the one
 before; a part that fails gives its reason instead of lines. Its folder goes away with it.
-Not here: what is measured (``bench/views/``, ``bench/time/``).
+Not here: what is measured (``bench/views/``, ``bench/time/``, ``bench/capture/``, ``bench/server/``).
 Read next: ``views_bench.py``.
 """
 
 from __future__ import annotations
 
+import argparse
 import multiprocessing
 import os
 import sys
@@ -26,6 +28,27 @@ from rich.table import Table
 from bench.views.scale import Lines
 from headwater.bench import report
 from headwater.bench.report import Measurement
+
+
+def parser_of(doc: str | None, parts: Mapping[str, tuple[str, str]], quick: str) -> argparse.ArgumentParser:
+    """The options that all benchmarks of parts have."""
+    parser = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
+    known = ", ".join(parts)
+    parser.add_argument(
+        "parts", nargs="*", metavar="PART", type=_one_of(parts), help=f"of {known}; all of them when none is named"
+    )
+    parser.add_argument("--quick", action="store_true", help=quick)
+    parser.add_argument("--directory", type=Path, help="where all data goes; default: the temporary one")
+    return parser
+
+
+def _one_of(parts: Mapping[str, tuple[str, str]]) -> Callable[[str], str]:
+    def named(name: str) -> str:
+        if name not in parts:
+            raise argparse.ArgumentTypeError(f"no part {name}; there are {', '.join(parts)}")
+        return name
+
+    return named
 
 
 def run(

@@ -11,11 +11,10 @@ Read next: ``bench/time/scale.py``.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
-from bench.parts import run, show
+from bench.parts import parser_of, run, show
 from bench.time.scale import Scale, bars
 from headwater.bench import report
 
@@ -33,17 +32,9 @@ PARTS = {
 
 def main() -> None:
     """Run the parts, print tables, write the list."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument(
-        "parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all of them when none is named"
-    )
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK_EVENTS:,} events; no bar is meant for it")
+    parser = parser_of(__doc__, PARTS, f"{QUICK_EVENTS:,} events; no bar is meant for it")
     parser.add_argument("--events", type=int, help="so many events; the peers outside Spark get 2 million at most")
-    parser.add_argument("--directory", type=Path, help="where all data goes; default: the temporary one")
     arguments = parser.parse_args()
-    unknown = set(arguments.parts) - set(PARTS)
-    if unknown:
-        parser.error(f"no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
     if arguments.events is not None and arguments.events < 1:
         parser.error(f"--events is {arguments.events}; there must be at least one")
     scale = Scale()

@@ -10,11 +10,10 @@ Read next: ``bench/views/scale.py``.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
-from bench.parts import run
+from bench.parts import parser_of, run
 from bench.views.scale import Scale
 
 OUT = Path(__file__).parent / "out" / "views.json"
@@ -31,17 +30,9 @@ PARTS = {
 
 def main() -> None:
     """Run the parts, print tables, write the list."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument(
-        "parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all of them when none is named"
-    )
-    parser.add_argument("--quick", action="store_true", help="a twentieth of everything; no bar is meant for it")
+    parser = parser_of(__doc__, PARTS, "a twentieth of everything; no bar is meant for it")
     parser.add_argument("--rows", type=int, help="orders of the largest shop; everything else in proportion")
-    parser.add_argument("--directory", type=Path, help="where all data goes; default: the temporary one")
     arguments = parser.parse_args()
-    unknown = set(arguments.parts) - set(PARTS)
-    if unknown:
-        parser.error(f"no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
     scale = Scale()
     if arguments.quick or arguments.rows:
         scale = scale.divided(max(1, scale.large_orders // arguments.rows) if arguments.rows else 20)

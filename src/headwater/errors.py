@@ -54,6 +54,8 @@ they are caught (``log/files.py``, ``log/catalog.py``). Read next: ``docs/errors
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 
@@ -195,6 +197,23 @@ class MissingExtra(Misuse):
     """An optional dependency is not installed."""
 
     code = "missing_extra"
+
+    @classmethod
+    @contextmanager
+    def told(cls, what: str, extra: str) -> Iterator[None]:
+        """What is imported in this block comes with an extra of ours, and ``what`` needs it.
+
+        >>> with MissingExtra.told("a teleporter", "beam"):
+        ...     import no_such_package
+        Traceback (most recent call last):
+        headwater.errors.MissingExtra: a teleporter needs the package no-such-package
+          Hint: pip install "headwater[beam]"
+        """
+        try:
+            yield
+        except ImportError as error:
+            package = (error.name or "").partition(".")[0].replace("_", "-")
+            raise cls(f"{what} needs the package {package}", hint=f'pip install "headwater[{extra}]"') from error
 
 
 class SourceRefused(Misuse):

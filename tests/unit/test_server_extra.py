@@ -21,7 +21,7 @@ def test_a_missing_package_is_told_with_the_install_line(package: str, monkeypat
     with pytest.raises(MissingExtra, match=f"needs the package {package}") as told:
         required()
 
-    assert told.value.hint == "pip install 'headwater[server]'"
+    assert told.value.hint == 'pip install "headwater[server]"'
 
 
 def run(code: str, folder: Path) -> str:

@@ -28,13 +28,9 @@ LOG_GONE = {1236, 1220}
 
 def driver() -> Any:
     """pymysql, imported when it is first needed."""
-    try:
+    with MissingExtra.told("capturing MariaDB or MySQL", "mysql"):
         import pymysql
         import pymysql.cursors
-    except ImportError as error:
-        raise MissingExtra(
-            "capturing MariaDB or MySQL needs the package pymysql", hint='pip install "headwater[mysql]"'
-        ) from error
     return pymysql
 
 

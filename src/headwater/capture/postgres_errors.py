@@ -20,27 +20,18 @@ NOT_LET_IN = ("authentication failed", "no password supplied", "no pg_hba.conf e
 
 def driver() -> Any:
     """psycopg, imported when it is first needed."""
-    try:
+    with MissingExtra.told("capturing PostgreSQL", "postgres"):
         import psycopg
         import psycopg.conninfo
         import psycopg.errors
         import psycopg.pq
-    except ImportError as error:
-        raise MissingExtra(
-            "capturing PostgreSQL needs the package psycopg", hint='pip install "headwater[postgres]"'
-        ) from error
     return psycopg
 
 
 def arrow_driver() -> Any:
     """The driver that reads tables into Arrow, imported when it is first needed."""
-    try:
+    with MissingExtra.told("a backfill from PostgreSQL", "postgres"):
         import adbc_driver_postgresql.dbapi
-    except ImportError as error:
-        raise MissingExtra(
-            "a backfill from PostgreSQL needs the package adbc-driver-postgresql",
-            hint='pip install "headwater[postgres]"',
-        ) from error
     return adbc_driver_postgresql.dbapi
 
 

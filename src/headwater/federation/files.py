@@ -208,10 +208,6 @@ def _scalar(column: Column, value: Value) -> Any:
 
 
 def _delta() -> Any:
-    try:
+    with MissingExtra.told("an attached Delta table", "delta"):
         from deltalake import DeltaTable
-    except ImportError as error:
-        raise MissingExtra(
-            "an attached Delta table needs the package deltalake", hint='pip install "headwater[delta]"'
-        ) from error
     return DeltaTable

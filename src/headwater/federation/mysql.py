@@ -222,11 +222,7 @@ def _literal(text: str) -> str:
 
 
 def _driver() -> Any:
-    try:
+    with MissingExtra.told("an attached MariaDB or MySQL", "mysql"):
         import pymysql
         import pymysql.cursors
-    except ImportError as error:
-        raise MissingExtra(
-            "an attached MariaDB or MySQL needs the package pymysql", hint='pip install "headwater[mysql]"'
-        ) from error
     return pymysql

@@ -229,12 +229,7 @@ def _literal(text: str) -> str:
 
 
 def _drivers() -> tuple[Any, Any]:
-    try:
+    with MissingExtra.told("an attached PostgreSQL", "postgres"):
         import adbc_driver_postgresql.dbapi
         import psycopg.conninfo
-    except ImportError as error:
-        raise MissingExtra(
-            "an attached PostgreSQL needs the packages adbc-driver-postgresql and psycopg",
-            hint='pip install "headwater[postgres]"',
-        ) from error
     return adbc_driver_postgresql.dbapi, psycopg.conninfo

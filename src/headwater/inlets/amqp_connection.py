@@ -22,13 +22,9 @@ CONNECT_SECONDS_MAX = 10.0
 
 def client() -> Any:
     """The client library."""
-    try:
+    with MissingExtra.told("AMQP", "amqp"):
         import pika
         import pika.exceptions
-    except ImportError as error:
-        raise MissingExtra(
-            "AMQP needs pika, which is not installed", detail=str(error), hint='pip install "headwater[amqp]"'
-        ) from error
     noisy = logging.getLogger("pika")
     if noisy.level == logging.NOTSET:  # it tells of each lost connection with several stack traces; we say it in a line
         noisy.setLevel(logging.CRITICAL)

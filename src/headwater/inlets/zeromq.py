@@ -86,12 +86,8 @@ class ZeroMQ(Declaration):
 
 def client() -> Any:
     """The client library."""
-    try:
+    with MissingExtra.told("ZeroMQ", "zeromq"):
         import zmq
-    except ImportError as error:
-        raise MissingExtra(
-            "ZeroMQ needs pyzmq, which is not installed", detail=str(error), hint='pip install "headwater[zeromq]"'
-        ) from error
     return zmq
 
 

@@ -18,11 +18,7 @@ def required() -> None:
 
     >>> required()
     """
-    try:
+    with MissingExtra.told("headwater serve", "server"):
         import fastapi  # noqa: F401
         import uvicorn  # noqa: F401
         import websockets  # noqa: F401
-    except ImportError as error:
-        raise MissingExtra(
-            f"headwater serve needs the package {error.name}", hint="pip install 'headwater[server]'"
-        ) from error
