@@ -24,7 +24,7 @@ from headwater.capture.follower import Follower
 from headwater.capture.outbox import Router
 from headwater.capture.source import Server, Stream
 from headwater.capture.state import BACKFILL, FOLLOWING, WAITING, CaptureState, TableState
-from headwater.errors import CaptureLost, SourceUnavailable, TimedOut
+from headwater.errors import CaptureLost, SourceRefused, SourceUnavailable, TimedOut
 from headwater.log import alerts
 from headwater.log.captured import Marker, Markers
 from headwater.log.home import Log
@@ -173,11 +173,18 @@ class Capture:
             self.state.change_table(name, phase=WAITING, hold=hold, reach=0)
 
     def _create(self, identity: str) -> int:
-        position = self.server.create(sorted(self.tables.values()))
+        # Noted before it is made: what is there after a death in between is ours, and is made anew.
+        self.server.make_way(ours=self.state.fact("making") == identity)
+        self.state.remember(making=identity)
+        try:
+            position = self.server.create(sorted(self.tables.values()))
+        except SourceRefused:  # nothing was made
+            self.state.remember(making="")
+            raise
         # With the markers that were before: a log may begin at one and the same position again.
         since = str(self.markers.topic.end_offsets()[0])
         generation = f"{self.name}@{identity}@{position}@{since}"
-        self.state.remember(identity=identity, base=str(position), generation=generation, since=since)
+        self.state.remember(identity=identity, base=str(position), generation=generation, since=since, making="")
         return position
 
     def _confirmed(self) -> int:

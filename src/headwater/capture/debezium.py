@@ -130,6 +130,9 @@ class DebeziumServer:
         """The topic's name and number."""
         return f"{self.source.topic}#{self.topic().id}"
 
+    def make_way(self, *, ours: bool) -> None:
+        """There is nothing of ours."""
+
     def create(self, tables: Sequence[str]) -> int:  # noqa: ARG002
         """From the topic's beginning."""
         return self.topic().start_offsets()[0]

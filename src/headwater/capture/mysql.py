@@ -225,6 +225,9 @@ class MySQLServer:
         """What tells this database from others."""
         return f"{self.binlog.identity()}/{self.database}"
 
+    def make_way(self, *, ours: bool) -> None:
+        """There is nothing of ours in the database."""
+
     def create(self, tables: Sequence[str]) -> int:  # noqa: ARG002
         """Where the binlog is now. Nothing is made in the database."""
         self.check()

@@ -225,13 +225,18 @@ class PostgresServer:
         ((system, database),) = self.ask("SELECT system_identifier::text, current_database() FROM pg_control_system()")
         return f"{system}/{database}"
 
+    def make_way(self, *, ours: bool) -> None:
+        """Remove the slot that an attempt of ours left; refuse one of somebody else."""
+        if ours:
+            self._drop_slot()
+        elif self.ask("SELECT 1 FROM pg_replication_slots WHERE slot_name = %s", (self.name,)):
+            raise postgres_errors.slot_taken(self.name)
+
     def create(self, tables: Sequence[str]) -> int:
         """Make publication and slot; where the slot begins."""
         ((level,),) = self.ask("SHOW wal_level")
         if level != "logical":
             raise postgres_errors.wal_level(level)
-        if self.ask("SELECT 1 FROM pg_replication_slots WHERE slot_name = %s", (self.name,)):
-            raise postgres_errors.slot_taken(self.name)
         if not self.ask("SELECT 1 FROM pg_publication WHERE pubname = %s", (self.name,)):
             self.ask(f'CREATE PUBLICATION "{self.name}"')
         self._publish(tables)
@@ -279,6 +284,10 @@ class PostgresServer:
 
     def drop(self) -> None:
         """Remove slot and publication."""
+        self._drop_slot()
+        self.ask(f'DROP PUBLICATION IF EXISTS "{self.name}"')
+
+    def _drop_slot(self) -> None:
         deadline = time.monotonic() + 30
         while True:
             rows = self.ask("SELECT active_pid FROM pg_replication_slots WHERE slot_name = %s", (self.name,))
@@ -291,7 +300,6 @@ class PostgresServer:
                     raise
                 self.ask("SELECT pg_terminate_backend(%s)", (rows[0][0],))
                 time.sleep(0.05)
-        self.ask(f'DROP PUBLICATION IF EXISTS "{self.name}"')
 
     # Backfill
 

@@ -140,6 +140,9 @@ class Server(Protocol):
     def identity(self) -> str:
         """What tells this database from all others, also from a restored copy."""
 
+    def make_way(self, *, ours: bool) -> None:
+        """Before ``create``: a place of our name is removed when an attempt of ours left it, and refused otherwise."""
+
     def create(self, tables: Sequence[str]) -> int:
         """Make our place in the log, from which on changes of these tables are kept; its position."""
 

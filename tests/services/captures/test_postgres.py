@@ -18,6 +18,7 @@ import pytest
 
 import headwater as hw
 from headwater.capture import follower, postgres
+from headwater.capture.state import CaptureState
 from headwater.log.ddl import spark_type
 from headwater.testing.postgres import PostgresServer
 from tests.services.captures.contents import every_marker, markers_of, records, same, shown
@@ -270,6 +271,38 @@ def test_a_server_without_logical_decoding_is_told_so(app: hw.App) -> None:
 
         with pytest.raises(hw.errors.SourceRefused, match="the database's wal_level is replica"):
             follow(app)
+
+
+def test_a_death_while_the_slot_is_made_leaves_nothing_in_the_way(
+    database: PostgresDatabase, app: hw.App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    table = app.table("t", source=database.source("t", slot="mine"))
+    remember = CaptureState.remember
+
+    def die(self: CaptureState, **facts: str) -> None:
+        if "generation" in facts:  # the slot is there, and nothing says so
+            raise ZeroDivisionError
+        remember(self, **facts)
+
+    with monkeypatch.context() as patched, pytest.raises(ZeroDivisionError):
+        patched.setattr(CaptureState, "remember", die)
+        follow(app)
+    assert database.slots() == 1
+
+    follow(app)
+    same(shown(table.topic), database.rows("t"))
+    assert database.slots() == 1
+
+
+def test_a_slot_of_somebody_else_is_left_alone(database: PostgresDatabase, app: hw.App) -> None:
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    database.execute("SELECT pg_create_logical_replication_slot('theirs', 'pgoutput')")
+    app.table("t", source=database.source("t", slot="theirs"))
+    for _ in range(2):
+        with pytest.raises(hw.errors.SourceRefused, match='slot "theirs" already, and it is not of this home'):
+            follow(app)
+    assert database.slots() == 1
 
 
 def test_a_slot_that_somebody_removed_is_an_error_with_the_way_out(database: PostgresDatabase, app: hw.App) -> None:
