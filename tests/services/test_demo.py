@@ -27,12 +27,18 @@ def temporary(tmp_path: Path) -> Path:
     return path
 
 
+def take_interrupts() -> None:
+    """What runs in the background of a shell ignores them, and its children too."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def start(temporary: Path, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "headwater.cli.main", "demo", *words],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, **SHORT_LIVED, "PYTHONPATH": str(SOURCE), "TMPDIR": str(temporary),
              "PYSPARK_PYTHON": sys.executable},
+        preexec_fn=take_interrupts,
     )  # fmt: skip
 
 

@@ -291,7 +291,8 @@ class Capture:
         return any(table.phase in (WAITING, BACKFILL) for table in self._mine())
 
     def _unfinished(self, changes: Changes) -> bool:
-        return changes.waiting or self._filling() or self._arriving(changes)
+        # By what is written down, not by what ``changes`` began with: a backfill may have ended beside it just now.
+        return changes.waiting or any(table.phase != FOLLOWING for table in self._mine())
 
     def _arriving(self, changes: Changes) -> bool:
         return changes.has_unnamed

@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 import string
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 
 import headwater as hw
 from headwater.capture import mysql, postgres
+from headwater.capture.backfill import Backfill
 from tests.services.captures.contents import every_marker, markers_of, records, same, shown, state
 
 
@@ -129,6 +131,27 @@ def test_an_added_column_is_added_here_too(database: Any, app: hw.App) -> None:
     follow(app)
 
     same(shown(users.topic), database.rows("users"))
+
+
+def test_caught_up_means_that_a_table_that_was_read_anew_is_shown(
+    database: Any, app: hw.App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Backfill.run
+
+    def tarrying(self: Backfill) -> None:
+        run(self)
+        time.sleep(0.5)  # its tables are written down as filled, and the capture does not know it yet
+
+    monkeypatch.setattr(Backfill, "run", tarrying)
+    database.execute("CREATE TABLE users (id INT PRIMARY KEY)", "CREATE TABLE other (id INT PRIMARY KEY)")
+    database.execute("INSERT INTO users VALUES (1)")
+    users, _ = (app.table(name, source=database.source(name)) for name in ("users", "other"))
+    follow(app)
+
+    database.execute("ALTER TABLE users ADD COLUMN points INT NOT NULL DEFAULT 7")
+    follow(app)
+
+    same(shown(users.topic), [{"id": 1, "points": 7}])
 
 
 def test_a_column_that_came_with_a_default_has_it_in_old_rows_too(database: Any, app: hw.App) -> None:

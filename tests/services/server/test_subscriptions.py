@@ -69,7 +69,7 @@ def test_two_subscribers_have_the_view_at_every_tick_through_stops_and_kills_of_
         check(follower.copy, hand)
         assert follower.copy.rows == hand.rows
         assert (follower.copy.snapshots, follower.copy.resets) == (1, 0), "they went on where they were"
-        assert follower.copy.ends == ["the server stops"]
+        assert set(follower.copy.ends) == {"the server stops"}  # again, when it comes back before the server is gone
         follower.stop()
     server.stop()
 
