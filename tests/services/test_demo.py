@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.conftest import SHORT_LIVED
-
 SOURCE = Path(__file__).parents[2] / "src"
 WAIT_S = 580  # a minute on two quiet cores
 
@@ -36,7 +34,7 @@ def start(temporary: Path, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "headwater.cli.main", "demo", *words],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, **SHORT_LIVED, "PYTHONPATH": str(SOURCE), "TMPDIR": str(temporary),
+        env={**os.environ, "PYTHONPATH": str(SOURCE), "TMPDIR": str(temporary),
              "PYSPARK_PYTHON": sys.executable},
         preexec_fn=take_interrupts,
     )  # fmt: skip
