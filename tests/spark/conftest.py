@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 # Every test runs other queries, each a few times. Java's second compiler works on a core of its own for code that is
 # hardly run again: without it TPC-H and Nexmark took 229 s of processor time in place of 298, and starting Spark half.
-# Spark itself writes Java for each query and compiles it: without that four of the long files took 158 s instead of 231.
-# Where a tick's queries stand ready for many ticks, they are compiled as always (``standing.py``); so is all of the demo.
+# Spark itself writes Java for each query and compiles it: without that four long files took 158 s instead of 231.
+# Queries that stand ready for many ticks are compiled as always (``standing.py``), and so is all of the demo.
 SHORT_LIVED = {
     "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
     " -Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN"
