@@ -26,6 +26,7 @@ demo: .venv/.ready  ## a live shop: capture, views, a dashboard, two kills, and 
 test: .venv/.ready  ## all tests, with the examples in docstrings, README and docs
 	@bash bench/setup.sh
 	@bash tools/services.sh
+	@$(RUN) .venv/bin/python -m tools.java_archive
 	@$(RUN) .venv/bin/python -m pytest $(if $(ARGS),$(ARGS),$(TESTS))
 
 check: .venv/.ready  ## format, lint, types, then all tests
@@ -71,9 +72,9 @@ bench-sinks: .venv/.ready  ## the PostgreSQL sink beside COPY and INSERT by hand
 	@bash tools/services.sh
 	@$(RUN) .venv/bin/python -m bench.sinks_bench $(ARGS)
 
-screenshot: .venv/.ready  ## the README's picture of the dashboard, made anew from a running shop
+screenshot: .venv/.ready  ## the README's picture of the dashboard, made anew from the demo's shop
 	@bash tools/services.sh
-	@$(RUN) .venv/bin/python -m tools.screenshots
+	@$(RUN) .venv/bin/python -m tools.screenshots $(ARGS)
 
 bench-server: .venv/.ready  ## the server: appends, point reads, 500 subscribers, slow ones; ARGS="--quick"
 	@$(RUN) .venv/bin/python -m bench.server_bench $(ARGS)

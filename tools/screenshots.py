@@ -1,78 +1,75 @@
-"""The picture in README and docs: the dashboard of a running shop, as a browser shows it.
+"""The picture in README and docs: the dashboard of the demo's shop, as a browser shows it.
 
-What it is: ``python -m tools.screenshots``: serves the app of ``tests/browser``, lets orders come for a minute, and
-writes ``docs/images/dashboard.png``.
-Invariants: the picture is of the real thing: a real server, engine and browser. It is small enough for a repository.
-Read next: ``tests/browser/served.py``.
+What it is: ``python -m tools.screenshots [PATH …]``: starts ``headwater demo``, lets the shop trade for a minute, and
+writes ``docs/images/dashboard.png``; of other pages, when their paths are given, to ``build/screenshots``.
+Invariants: the picture is of the real thing: a real PostgreSQL, server, engine and browser. It is small enough for a
+repository. The demo is stopped by its process id, and removes what it made.
+Not here: pictures of every page, which the tests take (``tests/browser/test_screenshots.py``).
+Read next: ``src/headwater/cli/demo/plot.py``.
 """
 
 from __future__ import annotations
 
-import datetime as dt
-import random
 import shutil
+import signal
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
 
-import httpx
 from playwright.sync_api import sync_playwright
 
-from headwater.log.home import Log
-from tests.browser.served import PAGES, Served, seed
-
-PICTURE = Path(__file__).parents[1] / "docs" / "images" / "dashboard.png"
+ROOT = Path(__file__).parents[1]
+PICTURE = ROOT / "docs" / "images" / "dashboard.png"
+OTHERS = ROOT / "build" / "screenshots"
 SIZE = {"width": 1280, "height": 890}
 BYTES_MAX = 150_000
-SECONDS = 75.0
+DEMO_S, TRADE_S = 400, 80.0  # the engine is killed halfway through the demo
 
 
-def trade(log: Log, webhook: str, seconds: float) -> None:
-    """Orders and page views, now more, now fewer, for some seconds."""
-    numbers = iter(range(1_000_000, 2_000_000))
-    chance = random.Random(7)
-    end = time.monotonic() + seconds
-    consumer = log.topic("orders").consumer("billing", member="till")
-    while time.monotonic() < end:
-        now = dt.datetime.now(dt.UTC)
-        log.topic("orders").append([
-            {"order_id": next(numbers), "user_id": chance.randrange(60), "amount": chance.randrange(500, 9000) / 100,
-             "at": now}
-            for _ in range(chance.randrange(4, 40))
-        ])  # fmt: skip
-        clicks = [{"page": chance.choice(PAGES), "at": now.isoformat()} for _ in range(chance.randrange(10, 90))]
-        httpx.post(webhook, json=clicks).raise_for_status()
-        if chance.random() < 0.6:
-            consumer.poll(timeout=0)
-            consumer.commit()
-        time.sleep(chance.uniform(0.1, 0.5))
-    consumer.close()
+def opened(demo: subprocess.Popen[str]) -> str:
+    """The dashboard's address, once the views are filled."""
+    address = ""
+    assert demo.stdout is not None
+    for line in demo.stdout:
+        print(line, end="")
+        if "the dashboard: " in line:
+            address = line.rpartition(" ")[2].strip()
+        if "the views are there" in line:
+            return address
+    raise SystemExit("the demo ended before its views were there")
 
 
-def main() -> None:
-    """Make the picture."""
+def main(paths: list[str]) -> None:
+    """Make the pictures."""
     program = shutil.which("chromium") or shutil.which("google-chrome")
-    home = Path(tempfile.mkdtemp(prefix="headwater-")) / "home"
-    log = seed(home)
-    server = Served(home)
+    home = Path(tempfile.gettempdir()) / "demo"  # it is in the picture
+    home.mkdir()
+    command = [sys.executable, "-m", "headwater.cli.main", "demo", "--seconds", str(DEMO_S), "--home", str(home)]
+    demo = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
-        server.ready()
+        address = opened(demo)
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
             page = browser.new_page(viewport=SIZE, color_scheme="light")
-            page.goto(server.address)
-            trade(log, server.get("/v1/status")["inlets"][0]["address"], SECONDS)
-            PICTURE.parent.mkdir(parents=True, exist_ok=True)
+            page.goto(address)
+            time.sleep(TRADE_S)  # its plots have something to show
             page.screenshot(path=PICTURE)
+            OTHERS.mkdir(parents=True, exist_ok=True)
+            for path in paths:
+                page.goto(address + path)
+                time.sleep(5)
+                page.screenshot(path=OTHERS / f"{path.strip('/').replace('/', '-')}.png", full_page=True)
             browser.close()
     finally:
-        server.stop()
-        log.close()
-        shutil.rmtree(home.parent)
+        demo.send_signal(signal.SIGINT)
+        demo.wait(120)
+        shutil.rmtree(home)
     size = PICTURE.stat().st_size
     print(f"{PICTURE.name}: {size:,} bytes")
     assert size < BYTES_MAX, "too large for a repository"
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

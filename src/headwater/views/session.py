@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.errors import MissingExtra
+from headwater.views import java_archive
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,6 +49,7 @@ def register_source(spark: SparkSession) -> None:
 
 QUIET = Path(__file__).with_name("log4j2.properties")
 
+JAVA_OPTIONS, CLASS_PATH = "spark.driver.extraJavaOptions", "spark.driver.extraClassPath"
 DEFAULTS = {
     "spark.master": "local[*]",
     "spark.ui.enabled": "false",
@@ -61,7 +63,7 @@ DEFAULTS = {
     # Each sort and each hash table begins with a page, and a small query has many: Spark would take 32 MB for each.
     "spark.buffer.pageSize": "1m",
     # Spark's own words on start-up and about each broadcast are not for our users.
-    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={QUIET.as_uri()} -XX:+UseParallelGC",
+    JAVA_OPTIONS: f"-Dlog4j2.configurationFile={QUIET.as_uri()} -XX:+UseParallelGC",
     "spark.sql.artifact.isolation.enabled": "false",
 }
 
@@ -79,7 +81,10 @@ def start_session(name: str, settings: Mapping[str, str], java_log: Path | None 
     if active is not None:
         return active
     builder = SparkSession.builder.appName(f"headwater-{name}")
-    for key, value in {**DEFAULTS, **settings}.items():
+    wanted = {**DEFAULTS, **settings}
+    if JAVA_OPTIONS not in settings and CLASS_PATH not in settings:
+        wanted[JAVA_OPTIONS] += f" {java_archive.options()}"
+    for key, value in wanted.items():
         builder = builder.config(key, value)
     with java_writes_to(java_log):
         spark: SparkSession = builder.getOrCreate()

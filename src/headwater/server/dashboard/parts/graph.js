@@ -160,7 +160,7 @@ function box(node, place) {
 
 function little(values, least) {
   const top = Math.max(...values, least, 1e-9);
-  const [left, bottom, wide, high] = [WIDTH - 62, HEIGHT - 10, 50, 16];
+  const [left, bottom, wide, high] = [WIDTH - 62, HEIGHT - 10, 50, 13];
   const points = values.map((value, place) => `${(left + (place / (values.length - 1)) * wide).toFixed(1)},${(bottom - (value / top) * high).toFixed(1)}`);
   return draw("polyline", { class: "little", points: points.join(" ") });
 }
