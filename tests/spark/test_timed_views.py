@@ -144,7 +144,7 @@ def test_timed_views_take_what_comes_in_time(tmp_path, keyed, seed):
     run = Run(tmp_path / "home", keyed=keyed, names=NAMES[keyed])
 
     with patch.dict(vars(sizes), way):
-        play(run, Random(seed), ticks=7)
+        play(run, Random(seed), ticks=5)
 
     late = {(row["topic"], row["producer"]): row["rows"] for row in run.app.view("dropping").stragglers()}
     assert late == {("clicks", who): rows for who, rows in run.model.late[0].items() if rows}

@@ -34,7 +34,7 @@ from tests.spark.test_views_equal_batch import WAYS
 
 THOROUGH = int(os.environ.get("HEADWATER_THOROUGH", "1"))
 few = settings(
-    max_examples=2 * THOROUGH,
+    max_examples=THOROUGH,
     deadline=None,
     print_blob=True,
     phases=[Phase.explicit, Phase.generate],  # making a case smaller takes many Spark jobs; DuckDB is there for that
