@@ -6,6 +6,7 @@ import os
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from playwright.sync_api import Page
@@ -16,8 +17,9 @@ EXAMPLES = 25 * int(os.environ.get("HEADWATER_THOROUGH", "1"))
 ARRANGE = """async ([nodes, edges]) => {
   const { arranged, spread } = await import("/static/parts/layers.js");
   const found = arranged(nodes, edges);
-  spread(found.layers, { node: 60, bend: 10, gap: 10 });
+  const height = spread(found.layers, { node: 60, bend: 10, gap: 10 });
   return {
+    height,
     places: nodes.map((node) => [found.cellOf.get(node.id).layer, found.cellOf.get(node.id).y]),
     kept: [...found.bends.keys()].map((edge) => [edge.from, edge.to]),
     layers: found.layers.map((layer) => layer.map((cell) => [cell.y, cell.bend ? 10 : 60])),
@@ -47,6 +49,13 @@ def test_nodes_stand_in_layers_without_touching(look: Look) -> None:
         for cells in found["layers"]:
             for (above, size), (below, other) in pairwise(cells):
                 assert below - above >= (size + other) / 2 + 10 - 1e-6
+        cells = [cell for layer in found["layers"] for cell in layer]
+        assert min(y - size / 2 for y, size in cells) == pytest.approx(0)
+        assert max(y + size / 2 for y, size in cells) == pytest.approx(found["height"])
+        # Nothing is far away from all others, also when no edge ties it to them.
+        edges_of = sorted([(y - size / 2, y + size / 2) for y, size in cells])
+        assert all(top <= max(bottom for _, bottom in edges_of[:place]) + 10 + 1e-6
+                   for place, (top, _) in enumerate(edges_of) if place)  # fmt: skip
 
     holds()
 

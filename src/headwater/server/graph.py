@@ -51,7 +51,9 @@ def describe(app: App) -> dict[str, Any]:
     for name, node in views.items():
         for given in node["reads"]:
             flows(relation(given), node["id"])
-        flows(node["id"], relation(f"{name}.late"))
+        for late in bases:  # one, or one for each of its topics
+            if late == f"{name}.late" or late.startswith(f"{name}.late."):
+                flows(node["id"], relation(late))
     for capture, tables in app.captures.declared().items():
         nodes.append({"id": f"capture:{capture}", "kind": "capture", "name": capture, "tables": sorted(tables)})
         for table in tables:
@@ -85,10 +87,10 @@ def _base(topic: Topic) -> Node:
 def is_system(name: str) -> bool:
     """Whether a topic is Headwater's own, beside what users declare.
 
-    >>> is_system("_alerts"), is_system("minutes.late"), is_system("orders")
-    (True, True, False)
+    >>> is_system("_alerts"), is_system("minutes.late"), is_system("baskets.late.orders"), is_system("orders")
+    (True, True, True, False)
     """
-    return name.startswith("_") or name.endswith((".late", ".dead"))
+    return name.startswith("_") or not {"late", "dead"}.isdisjoint(name.split(".")[1:])
 
 
 def _view(view: Any) -> Node:

@@ -9,8 +9,8 @@ const HEIGHT = 66;
 const BEND = 16;
 const GAP = 18;
 const EDGE = 2; // so that the outline of a node is not cut
-const WIDE = { width: 178, room: 74, letters: 21 }; // room is between layers
-const NARROW = { width: 142, room: 34, letters: 16 };
+const WIDE = { width: 178, room: 74, letters: 19 }; // room is between layers
+const NARROW = { width: 142, room: 34, letters: 14 };
 const SINK_TICKS = 5; // the height of a sink's line at least: one tick behind is nothing to worry about
 const phone = matchMedia("(max-width: 720px)");
 
@@ -174,7 +174,7 @@ function about(node) {
   if (node.kind === "topic" || node.kind === "table") {
     const found = status.topics.find((each) => each.name === node.name);
     if (!found) return { first: "new" };
-    return { first: `${brief(found.rows)} rows`, second: rate(found.rate), values: found.rates.slice(-60) };
+    return { first: `${brief(found.rows)} ${found.rows === 1 ? "row" : "rows"}`, second: rate(found.rate), values: found.rates.slice(-60) };
   }
   if (node.kind === "view") {
     const found = status.views.find((each) => each.name === node.name);

@@ -116,9 +116,20 @@ export function spread(layers, { node, bend, gap }) {
   }
   for (let sweep = 0; sweep < SWEEPS; sweep += 1) for (const layer of layers) straightened(layer, size, gap);
   const cells = layers.flat();
-  const top = Math.min(...cells.map((cell) => cell.y - size(cell) / 2));
-  for (const cell of cells) cell.y -= top;
+  closed(cells, size, gap);
   return Math.max(0, ...cells.map((cell) => cell.y + size(cell) / 2));
+}
+
+/** Take out empty bands, from the top on: nodes that nothing ties to the others may have been pushed far away. */
+function closed(cells, size, gap) {
+  const tops = cells.map((cell) => [cell.y - size(cell) / 2, cell]).sort(([one], [other]) => one - other);
+  let bottom = tops.length ? tops[0][0] - gap : 0;
+  let empty = bottom + gap;
+  for (const [top, cell] of tops) {
+    empty += Math.max(0, top - bottom - gap);
+    bottom = Math.max(bottom, top + size(cell));
+    cell.y -= empty;
+  }
 }
 
 /** Let each cell go to the height of its middle neighbour, as far as there is room: straight lines are calm. */

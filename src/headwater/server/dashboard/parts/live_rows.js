@@ -17,6 +17,12 @@ const FLASH_MS = 2500;
 const SILENCE_MS = 40_000; // a quiet subscription says that it is there every fifteen seconds
 const LOOK_MS = 700;
 
+/** The first column of a view's key, when it is a time. */
+function timeFirst(view) {
+  const first = view?.columns.find((column) => column.name === view.key[0]);
+  return /^(timestamp|date)/i.test(first?.type ?? "") ? first.name : null;
+}
+
 export class LiveRows {
   constructor(name, refresh, signal) {
     this.name = name;
@@ -25,8 +31,8 @@ export class LiveRows {
     this.copy = new Copy();
     this.paged = null; // {columns, rows}, when the view is large
     this.flashes = new Map(); // identity → {columns, turn, until}
-    this.order = null;
-    this.descending = false;
+    this.order = timeFirst(node("view", name)); // what is newest comes first
+    this.descending = this.order !== null;
     this.page = 0;
     this.filter = "";
     this.turn = "one";
@@ -192,7 +198,7 @@ export class LiveRows {
       { class: "controls", key: "controls" },
       make("span", { class: "quiet" }, `${counted(total, "row")} at tick ${count(tick)}, live`),
       make("label", null, "Order ", make("select", { onchange: change((field) => (this.order = field.value)) }, columns.map((name) => make("option", { value: name, key: name, selected: name === column }, name)))),
-      make("label", { class: "choice" }, make("input", { type: "checkbox", onchange: change((field) => (this.descending = field.checked)) }), " descending"),
+      make("label", { class: "choice" }, make("input", { type: "checkbox", checked: this.descending, onchange: change((field) => (this.descending = field.checked)) }), " descending"),
       this.paged ? null : make("label", null, "Find ", make("input", { type: "search", class: "find", oninput: change((field) => (this.filter = field.value)) })),
     );
   }
