@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 PICTURE = ROOT / "docs" / "images" / "dashboard.png"
 OTHERS = ROOT / "build" / "screenshots"
 SIZE = {"width": 1280, "height": 890}
-BYTES_MAX = 150_000
+BYTES_MAX = 200_000
 DEMO_S, TRADE_S = 400, 80.0  # the engine is killed halfway through the demo
 
 

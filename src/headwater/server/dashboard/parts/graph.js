@@ -151,7 +151,7 @@ function box(node, place) {
     draw("title", null, `${kindOf(node)} ${node.name}`),
     draw("rect", { class: "card", width: WIDTH, height: HEIGHT, rx: node.kind === "view" ? 8 : node.kind === "sink" || node.kind === "group" ? 20 : 3 }),
     draw("text", { class: "kind", x: 12, y: 18 }, kindOf(node)),
-    draw("text", { class: "name", x: 12, y: 36 }, fitted(node.name, LETTERS)),
+    draw("text", { class: "name", x: 12, y: 36 }, within(node.name, WIDTH - 24)),
     draw("text", { class: "first", x: 12, y: 55 }, fitted(first, values?.length > 1 ? LETTERS - 4 : LETTERS + 3)),
     second ? draw("text", { class: "second", x: WIDTH - 12, y: 18, "text-anchor": "end" }, second) : null,
     values?.length > 1 ? little(values, node.kind === "sink" ? SINK_TICKS : 0) : null,
@@ -167,6 +167,17 @@ function little(values, least) {
 
 const KINDS = { capture: "database", inlet: "inlet", topic: "topic", table: "table", view: "view", sink: "sink", group: "group" };
 const kindOf = (node) => (node.kind === "sink" || node.kind === "inlet" ? node.type : KINDS[node.kind]);
+const pen = document.createElement("canvas").getContext("2d");
+
+/** A name, cut where it would be wider than its node. */
+function within(text, wide) {
+  pen.font = `600 14px ${getComputedStyle(document.body).fontFamily}`;
+  let letters = text.length;
+  const cut = () => (letters < text.length ? `${text.slice(0, letters)}…` : text);
+  while (letters > 1 && pen.measureText(cut()).width > wide) letters -= 1;
+  return cut();
+}
+
 const fitted = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
 function about(node) {
