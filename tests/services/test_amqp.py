@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 import headwater as hw
-from headwater.bench.servers import free_port
 from headwater.inlets.inlet import Inlet
 from headwater.log.home import Log
 from headwater.log.topic import Topic
+from headwater.testing.servers import free_port
 from tests.services.rabbitmq import RabbitMQ, eventually
 
 SOURCE = Path(__file__).parents[2] / "src"

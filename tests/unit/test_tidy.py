@@ -48,7 +48,7 @@ MAY_IMPORT = {
     "upkeep": LOG | DERIVED | {"app"},
     "testing": BUILT,
     "server": BUILT | {"__init__"},
-    "bench": BUILT | {"__init__"},
+    "bench": BUILT | {"__init__", "testing"},
     "cli": BUILT | {"__init__", "bench", "server", "testing"},
     "__init__": BUILT,
     "__main__": {"cli"},

@@ -22,6 +22,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from headwater.testing.servers import free_port
+
 _START_SECONDS_MAX = 60.0
 _STOP_SECONDS_MAX = 15.0
 _PR_SET_PDEATHSIG = 1
@@ -146,14 +148,6 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 def die_with_parent() -> None:
     """Let the kernel stop this child when its parent dies without a chance to clean up (``kill -9``)."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def _answers(port: int, question: bytes, answer: bytes) -> bool:

@@ -85,7 +85,6 @@ class Capture:
         self.markers = Markers.declared(log, server.name)
         self.error: BaseException | None = None
         self._stopping = threading.Event()
-        self._backfilled = threading.Event()
         self._backfill_error: BaseException | None = None
         self._away_since: float | None = None
         self._caught_up = False
@@ -219,7 +218,6 @@ class Capture:
         return [table for name, table in self.state.tables().items() if name in self.tables]
 
     def _start_backfill(self, generation: str) -> threading.Thread | None:
-        self._backfilled.clear()
         self._backfill_error = None
         self._stop_backfill = False
         if not any(table.phase in (WAITING, BACKFILL) for table in self._mine()):
@@ -232,7 +230,6 @@ class Capture:
         def fill() -> None:
             try:
                 backfill.run()
-                self._backfilled.set()
             except BaseException as error:
                 self._backfill_error = error
 
@@ -251,8 +248,6 @@ class Capture:
         stream = self.server.stream(changes, start)
         confirmed = watched = asked = 0.0
         self._route()  # what a crash kept from it
-        if not self._filling():
-            self._backfilled.clear()
         try:
             while not self._over(deadline):
                 came = stream.read(IDLE_SECONDS)
@@ -270,7 +265,7 @@ class Capture:
                     self.watch()
                     watched = now
                 self._check_backfill()
-                if self._backfilled.is_set() and not self._filling():
+                if changes.has_idle and not self._filling():
                     return False  # begin anew, from where the tables that are filled now need it
                 if target is not None and changes.position >= target and not self._unfinished(changes):
                     self._confirm(stream, changes)

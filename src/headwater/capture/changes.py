@@ -132,6 +132,11 @@ class Changes:
         return any(each.streams and not each.following for each in self.followers.values())
 
     @property
+    def has_idle(self) -> bool:
+        """Whether some table did not stream when this began, because its backfill was not done."""
+        return any(not each.streams for each in self.followers.values())
+
+    @property
     def full(self) -> bool:
         """Whether enough has come for an append."""
         return any(

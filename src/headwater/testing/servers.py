@@ -9,6 +9,8 @@ Read next: ``postgres.py``.
 
 from __future__ import annotations
 
+import contextlib
+import random
 import shutil
 import signal
 import socket
@@ -22,6 +24,7 @@ from headwater.errors import Unavailable
 
 START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 60.0
+PORTS = (10_000, 32_000)
 
 
 class LocalServer:
@@ -85,8 +88,9 @@ class LocalServer:
 
 
 def free_port() -> int:
-    """A port of loopback that nobody has now."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
+    """A port of loopback that nobody has now, below those that the system gives to connections by itself."""
+    while True:
+        port = random.SystemRandom().randrange(*PORTS)
+        with socket.socket() as free, contextlib.suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            return port

@@ -20,6 +20,7 @@ import pytest
 import headwater as hw
 from headwater.capture import mysql, postgres
 from headwater.capture.backfill import Backfill
+from headwater.capture.capture import Capture
 from tests.services.captures.contents import every_marker, markers_of, records, same, shown, state
 
 
@@ -143,6 +144,27 @@ def test_caught_up_means_that_a_table_that_was_read_anew_is_shown(
         time.sleep(0.5)  # its tables are written down as filled, and the capture does not know it yet
 
     monkeypatch.setattr(Backfill, "run", tarrying)
+    database.execute("CREATE TABLE users (id INT PRIMARY KEY)", "CREATE TABLE other (id INT PRIMARY KEY)")
+    database.execute("INSERT INTO users VALUES (1)")
+    users, _ = (app.table(name, source=database.source(name)) for name in ("users", "other"))
+    follow(app)
+
+    database.execute("ALTER TABLE users ADD COLUMN points INT NOT NULL DEFAULT 7")
+    follow(app)
+
+    same(shown(users.topic), [{"id": 1, "points": 7}])
+
+
+def test_a_table_that_is_filled_before_its_stream_is_open_is_followed(
+    database: Any, app: hw.App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    route = Capture._route
+
+    def tarrying(self: Capture) -> None:
+        time.sleep(0.5)  # the stream has begun without the table; meanwhile its backfill ends
+        route(self)
+
+    monkeypatch.setattr(Capture, "_route", tarrying)
     database.execute("CREATE TABLE users (id INT PRIMARY KEY)", "CREATE TABLE other (id INT PRIMARY KEY)")
     database.execute("INSERT INTO users VALUES (1)")
     users, _ = (app.table(name, source=database.source(name)) for name in ("users", "other"))

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import headwater as hw
-from headwater.bench.servers import free_port
+from headwater.testing.servers import free_port
 from headwater.views.tick import TickReport
 from tests.crash import view_shop
 

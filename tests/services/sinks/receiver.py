@@ -18,7 +18,7 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from headwater.bench.servers import free_port
+from headwater.testing.servers import free_port
 
 
 class Receiver:

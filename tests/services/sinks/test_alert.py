@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from aiosmtpd.controller import Controller
 
-from headwater.bench.servers import free_port
 from headwater.log.home import Log
 from headwater.sinks import Alert, Email, Webhook
 from headwater.sinks.follower import Follower
 from headwater.sinks.status import State
+from headwater.testing.servers import free_port
 from tests.services.sinks.receiver import Receiver
 from tests.services.sinks.synthetic import SyntheticView
 
