@@ -40,10 +40,13 @@ class MariadbServer(LocalServer):
     def __init__(self, **settings: str) -> None:
         self.settings = {**SETTINGS, **{name.replace("_", "-"): value for name, value in settings.items()}}
         super().__init__(Path(tempfile.mkdtemp(prefix="headwater-mariadb-")))
+        # A server that starts removes what it finds of temporary tables, whosever they are: each has its own folder.
+        self.temporary = self.folder / "tmp"
+        self.temporary.mkdir()
         done = subprocess.run(
             [_program("mariadb-install-db"), "--no-defaults", f"--datadir={self.data}", "--skip-test-db",
              "--auth-root-authentication-method=normal", *_as_root()],
-            capture_output=True, text=True, check=False,
+            capture_output=True, text=True, check=False, env={**os.environ, "TMPDIR": str(self.temporary)},
         )  # fmt: skip
         if done.returncode:
             raise Unavailable("mariadb-install-db failed", detail=(done.stdout + done.stderr).strip()[-500:])
@@ -57,7 +60,8 @@ class MariadbServer(LocalServer):
         options = [f"--{name}={value}" for name, value in self.settings.items()]
         return [
             _program("mariadbd"), "--no-defaults", f"--datadir={self.data}", f"--port={self.port}",
-            f"--socket={self.folder / 'socket'}", f"--pid-file={self.folder / 'pid'}", *_as_root(), *options,
+            f"--tmpdir={self.temporary}", f"--socket={self.folder / 'socket'}", f"--pid-file={self.folder / 'pid'}",
+            *_as_root(), *options,
         ]  # fmt: skip
 
     def connect(self, **options: Any) -> Any:
