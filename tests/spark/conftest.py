@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from headwater.cli.demo import verb as demo
 from headwater.log.home import Log
 from headwater.views.session import start_session
 
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 # Spark itself writes Java for each query and compiles it: without that four long files took 158 s instead of 231.
 # Queries that stand ready for many ticks are compiled as always (``standing.py``), and so is all of the demo.
 SHORT_LIVED = {
-    "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
-    " -Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN"
+    "JDK_JAVA_OPTIONS": f"{demo.SHORT_LIVED} -Dspark.sql.codegen.wholeStage=false"
+    " -Dspark.sql.codegen.factoryMode=NO_CODEGEN"
 }
 
 

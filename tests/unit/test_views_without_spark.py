@@ -22,7 +22,7 @@ def test_a_missing_pyspark_is_told_with_the_install_line():
     run = subprocess.run([sys.executable, "-c", WITHOUT_SPARK], capture_output=True, text=True, cwd=SOURCE)
 
     assert run.stderr == ""
-    assert run.stdout.startswith("reading topics with Spark needs pyspark, which is not installed")
+    assert run.stdout.startswith("reading topics with Spark needs the package pyspark")
     assert 'Hint: pip install "headwater[spark]"' in run.stdout
 
 

@@ -226,11 +226,14 @@ class PostgresServer:
         return f"{system}/{database}"
 
     def make_way(self, *, ours: bool) -> None:
-        """Remove the slot that an attempt of ours left; refuse one of somebody else."""
-        if ours:
-            self._drop_slot()
-        elif self.ask("SELECT 1 FROM pg_replication_slots WHERE slot_name = %s", (self.name,)):
+        """Remove the slot that an attempt of ours left; refuse one of somebody else, or that somebody reads."""
+        rows = self.ask("SELECT reader.pid FROM pg_replication_slots AS slot LEFT JOIN pg_stat_replication AS reader"
+                        " ON reader.pid = slot.active_pid WHERE slot_name = %s", (self.name,))  # fmt: skip
+        if not rows:
+            return
+        if rows[0][0] is not None or not ours:
             raise postgres_errors.slot_taken(self.name)
+        self._drop_slot()
 
     def create(self, tables: Sequence[str]) -> int:
         """Make publication and slot; where the slot begins."""

@@ -27,21 +27,10 @@ if TYPE_CHECKING:
 NOISY_LOGGER = "SQLQueryContextLogger"
 
 
-def missing_spark(error: ImportError) -> MissingExtra:
-    """The error for a Python without pyspark."""
-    return MissingExtra(
-        "reading topics with Spark needs pyspark, which is not installed",
-        detail=str(error),
-        hint='pip install "headwater[spark]"',
-    )
-
-
 def register_source(spark: SparkSession) -> None:
     """See ``headwater.views.register``."""
-    try:
+    with MissingExtra.told("reading topics with Spark", "spark"):
         from headwater.views.source import TopicSource
-    except ModuleNotFoundError as error:
-        raise missing_spark(error) from error
     use_this_python(spark)
     logging.getLogger(NOISY_LOGGER).setLevel(logging.CRITICAL + 1)
     spark.dataSource.register(TopicSource)
@@ -70,10 +59,8 @@ DEFAULTS = {
 
 def start_session(name: str, settings: Mapping[str, str], java_log: Path | None = None) -> SparkSession:
     """The session that runs now, or a new one: local unless ``settings`` say otherwise."""
-    try:
+    with MissingExtra.told("keeping views", "spark"):
         from pyspark.sql import SparkSession
-    except ModuleNotFoundError as error:
-        raise missing_spark(error) from error
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     logging.getLogger(NOISY_LOGGER).setLevel(logging.CRITICAL + 1)

@@ -8,8 +8,6 @@ Read next: ``test_conformance.py``.
 
 from __future__ import annotations
 
-import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -33,22 +31,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Any]:
     start, _ = KINDS[request.param]
     with start() as running:
         running.kind = request.param
-        over = threading.Event()
-        keeper = threading.Thread(target=keep, args=(running, over), daemon=True)
-        keeper.start()
         yield running
-        over.set()
-        keeper.join()
-
-
-def keep(running: Any, over: threading.Event) -> None:
-    """Start a server again that died by itself, as a service manager would: MariaDB was once seen to segfault."""
-    while not over.wait(0.5):
-        process = running.process
-        # A test that stops it takes the process away at once.
-        if process is not None and process.poll() is not None and not over.wait(1) and running.process is process:
-            print(f"{running.title} died by itself with {process.returncode}, and is started again", file=sys.stderr)
-            running.start()
 
 
 @pytest.fixture

@@ -134,37 +134,23 @@ def test_an_added_column_is_added_here_too(database: Any, app: hw.App) -> None:
     same(shown(users.topic), database.rows("users"))
 
 
-def test_caught_up_means_that_a_table_that_was_read_anew_is_shown(
-    database: Any, app: hw.App, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("who", "what"),
+    [
+        pytest.param(Backfill, "run", id="and the capture does not know it yet"),
+        pytest.param(Capture, "_route", id="while the stream is being opened without it"),
+    ],
+)
+def test_a_table_whose_backfill_ends_just_now_is_followed(
+    database: Any, app: hw.App, monkeypatch: pytest.MonkeyPatch, who: type, what: str
 ) -> None:
-    run = Backfill.run
+    does = getattr(who, what)
 
-    def tarrying(self: Backfill) -> None:
-        run(self)
-        time.sleep(0.5)  # its tables are written down as filled, and the capture does not know it yet
+    def tarrying(self: Any) -> None:
+        does(self)
+        time.sleep(0.5)
 
-    monkeypatch.setattr(Backfill, "run", tarrying)
-    database.execute("CREATE TABLE users (id INT PRIMARY KEY)", "CREATE TABLE other (id INT PRIMARY KEY)")
-    database.execute("INSERT INTO users VALUES (1)")
-    users, _ = (app.table(name, source=database.source(name)) for name in ("users", "other"))
-    follow(app)
-
-    database.execute("ALTER TABLE users ADD COLUMN points INT NOT NULL DEFAULT 7")
-    follow(app)
-
-    same(shown(users.topic), [{"id": 1, "points": 7}])
-
-
-def test_a_table_that_is_filled_before_its_stream_is_open_is_followed(
-    database: Any, app: hw.App, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    route = Capture._route
-
-    def tarrying(self: Capture) -> None:
-        time.sleep(0.5)  # the stream has begun without the table; meanwhile its backfill ends
-        route(self)
-
-    monkeypatch.setattr(Capture, "_route", tarrying)
+    monkeypatch.setattr(who, what, tarrying)
     database.execute("CREATE TABLE users (id INT PRIMARY KEY)", "CREATE TABLE other (id INT PRIMARY KEY)")
     database.execute("INSERT INTO users VALUES (1)")
     users, _ = (app.table(name, source=database.source(name)) for name in ("users", "other"))

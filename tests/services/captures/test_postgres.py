@@ -9,8 +9,11 @@ Read next: ``capture/postgres_types.py``.
 from __future__ import annotations
 
 import datetime as dt
+import threading
+import time
 from collections.abc import Iterator
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -303,6 +306,31 @@ def test_a_slot_of_somebody_else_is_left_alone(database: PostgresDatabase, app: 
     for _ in range(2):
         with pytest.raises(hw.errors.SourceRefused, match='slot "theirs" already, and it is not of this home'):
             follow(app)
+    assert database.slots() == 1
+
+
+def test_a_slot_that_somebody_reads_is_never_taken(
+    database: PostgresDatabase, app: hw.App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    app.table("t", source=database.source("t", slot="theirs"))
+    with monkeypatch.context() as patched:  # an attempt of ours that was cut before it had made the slot
+        patched.setattr(postgres.PostgresServer, "create", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            follow(app)
+    with hw.App("other", home=tmp_path / "other") as other:
+        other.table("t", source=database.source("t", slot="theirs"))
+        reading = threading.Thread(target=other.capture)
+        reading.start()
+        try:
+            readers = "SELECT 1 FROM pg_stat_replication JOIN pg_replication_slots ON pid = active_pid"
+            while not database.server.execute(readers):
+                time.sleep(0.01)
+            with pytest.raises(hw.errors.SourceRefused, match='slot "theirs" already, and it is not of this home'):
+                follow(app)
+        finally:
+            other.captures.stop()
+            reading.join()
     assert database.slots() == 1
 
 

@@ -9,18 +9,19 @@ const HEIGHT = 66;
 const BEND = 16;
 const GAP = 18;
 const EDGE = 2; // so that the outline of a node is not cut
-const WIDE = { width: 178, room: 74, letters: 19 }; // room is between layers
-const NARROW = { width: 142, room: 34, letters: 14 };
+const WIDE = { width: 178, room: 74 }; // room is between layers
+const NARROW = { width: 142, room: 34 };
+const PLOT = 50; // the width of the little plot in a node
 const SINK_TICKS = 5; // the height of a sink's line at least: one tick behind is nothing to worry about
 const phone = matchMedia("(max-width: 720px)");
 
-let { width: WIDTH, room: ROOM, letters: LETTERS } = WIDE;
+let { width: WIDTH, room: ROOM } = WIDE;
 
 let known = null; // the last arrangement, which stays as long as nodes and edges do
 
 /** The drawing, in a place that scrolls by itself when it is too wide. */
 export function graph({ internal }) {
-  ({ width: WIDTH, room: ROOM, letters: LETTERS } = phone.matches ? NARROW : WIDE);
+  ({ width: WIDTH, room: ROOM } = phone.matches ? NARROW : WIDE);
   const { nodes, edges } = content(internal);
   const name = JSON.stringify([WIDTH, nodes.map((node) => node.id), edges.map((edge) => [edge.from, edge.to])]);
   if (known?.name !== name) known = { name, ...placed(nodes, edges) };
@@ -151,8 +152,8 @@ function box(node, place) {
     draw("title", null, `${kindOf(node)} ${node.name}`),
     draw("rect", { class: "card", width: WIDTH, height: HEIGHT, rx: node.kind === "view" ? 8 : node.kind === "sink" || node.kind === "group" ? 20 : 3 }),
     draw("text", { class: "kind", x: 12, y: 18 }, kindOf(node)),
-    draw("text", { class: "name", x: 12, y: 36 }, within(node.name, WIDTH - 24)),
-    draw("text", { class: "first", x: 12, y: 55 }, fitted(first, values?.length > 1 ? LETTERS - 4 : LETTERS + 3)),
+    draw("text", { class: "name", x: 12, y: 36 }, within(node.name, WIDTH - 24, NAME)),
+    draw("text", { class: "first", x: 12, y: 55 }, within(first, WIDTH - 24 - (values?.length > 1 ? PLOT + 4 : 0), WORDS)),
     second ? draw("text", { class: "second", x: WIDTH - 12, y: 18, "text-anchor": "end" }, second) : null,
     values?.length > 1 ? little(values, node.kind === "sink" ? SINK_TICKS : 0) : null,
   );
@@ -160,7 +161,7 @@ function box(node, place) {
 
 function little(values, least) {
   const top = Math.max(...values, least, 1e-9);
-  const [left, bottom, wide, high] = [WIDTH - 62, HEIGHT - 10, 50, 13];
+  const [left, bottom, wide, high] = [WIDTH - 12 - PLOT, HEIGHT - 10, PLOT, 13];
   const points = values.map((value, place) => `${(left + (place / (values.length - 1)) * wide).toFixed(1)},${(bottom - (value / top) * high).toFixed(1)}`);
   return draw("polyline", { class: "little", points: points.join(" ") });
 }
@@ -169,16 +170,16 @@ const KINDS = { capture: "database", inlet: "inlet", topic: "topic", table: "tab
 const kindOf = (node) => (node.kind === "sink" || node.kind === "inlet" ? node.type : KINDS[node.kind]);
 const pen = document.createElement("canvas").getContext("2d");
 
-/** A name, cut where it would be wider than its node. */
-function within(text, wide) {
-  pen.font = `600 14px ${getComputedStyle(document.body).fontFamily}`;
+const [NAME, WORDS] = ["600 14px", "11.5px"]; // as drawings.css has them
+
+/** A text, cut where it would be wider than its place. */
+function within(text, wide, face) {
+  pen.font = `${face} ${getComputedStyle(document.body).fontFamily}`;
   let letters = text.length;
   const cut = () => (letters < text.length ? `${text.slice(0, letters)}…` : text);
   while (letters > 1 && pen.measureText(cut()).width > wide) letters -= 1;
   return cut();
 }
-
-const fitted = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
 function about(node) {
   const { status } = live;
