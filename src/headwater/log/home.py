@@ -130,7 +130,7 @@ class Log:
         topic = self._topics.get(row.name)
         if topic is None or topic.id != row.id:
             topic = self._topics[row.name] = Topic(self, row)
-        else:
+        elif topic.row() is not row:
             topic.refresh()
         self._caretaker.start()
         return topic

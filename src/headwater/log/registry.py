@@ -64,21 +64,31 @@ class Registry:
 
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
+        self._known: dict[str, tuple[tuple[object, ...], TopicRow]] = {}  # by name: what was read, and what it says
 
     def names(self) -> list[str]:
         """All topics' names, sorted."""
         return [row["name"] for row in self.catalog.read("SELECT name FROM topics ORDER BY name")]
 
     def find(self, name: str) -> TopicRow | None:
-        """The topic of this name."""
+        """The topic of this name; the same object each time, as long as nothing about it changes."""
         rows = self.catalog.read("SELECT * FROM topics WHERE name = ?", (name,))
-        return self._row(rows[0]) if rows else None
+        if not rows:
+            self._known.pop(name, None)
+            return None
+        return self._row(rows[0])
 
     def _row(self, row: sqlite3.Row) -> TopicRow:
         versions = self.catalog.read("SELECT version, arrow FROM schemas WHERE topic_id = ?", (row["id"],))
+        written = (*row, *map(tuple, versions))
+        known = self._known.get(row["name"])
+        if known is not None and known[0] == written:
+            return known[1]
         schemas = {v["version"]: pa.ipc.read_schema(pa.py_buffer(v["arrow"])) for v in versions}
         settings = TopicSettings.from_json(row["settings"])
-        return TopicRow(row["id"], row["name"], settings, schemas, row["dropped_rows"], row["created_us"])
+        found = TopicRow(row["id"], row["name"], settings, schemas, row["dropped_rows"], row["created_us"])
+        self._known[found.name] = written, found
+        return found
 
     def create(self, name: str, schema: pa.Schema, settings: TopicSettings, now_us: int) -> TopicRow:
         """A new topic with its first schema version."""

@@ -103,7 +103,7 @@ def router(state: State) -> APIRouter:
     @routes.post("/v1/consumers/{id}/poll", dependencies=consumes)
     async def poll(id: Id, asked: Polling, request: Request) -> Any:
         """The next batch. Give back its ``number`` as ``received``; until then the same batch comes again."""
-        found = await state.read(held.find, id, _owner(request))
+        found = held.find(id, _owner(request))
         for number in range(found.consumer.topic.settings.partitions):
             state.pulse.watch(found.consumer.topic.directory / str(number))
 
@@ -111,28 +111,28 @@ def router(state: State) -> APIRouter:
             return await state.write(held.poll, found, asked.received)
 
         batch = await state.until(look, asked.wait)
-        found = await state.read(held.find, id, _owner(request))
+        found = held.find(id, _owner(request))
         return _batch(found, batch)
 
     @routes.post("/v1/consumers/{id}/commit", dependencies=consumes)
     async def commit(id: Id, asked: Committing, request: Request) -> Any:
         """Remember up to where partitions are done: {"0": next_offset}. All of it, or (409) nothing."""
         offsets = _offsets(asked.offsets)
-        found = await state.read(held.find, id, _owner(request))
+        found = held.find(id, _owner(request))
         await state.write(held.commit, found, offsets)
         return plain_answer({"committed": {str(number): offset for number, offset in offsets.items()}})
 
     @routes.post("/v1/consumers/{id}/heartbeat", dependencies=consumes)
     async def heartbeat(id: Id, request: Request) -> Any:
         """Say that the client still works."""
-        found = await state.read(held.find, id, _owner(request))
+        found = held.find(id, _owner(request))
         alive = await state.write(found.consumer.heartbeat)
         return plain_answer({**_about(found), "alive": alive})
 
     @routes.delete("/v1/consumers/{id}", dependencies=consumes)
     async def leave(id: Id, request: Request) -> Any:
         """Leave the group; the others take over at once."""
-        found = await state.read(held.find, id, _owner(request))
+        found = held.find(id, _owner(request))
         await state.write(held.leave, found)
         return plain_answer({"left": True})
 

@@ -38,7 +38,7 @@ class Held:
 
 
 class HeldConsumers:
-    """All of them. Its methods block: call them in a thread."""
+    """All of them. Its methods but ``find`` block: call them in a thread."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

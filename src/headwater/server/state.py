@@ -26,6 +26,7 @@ from headwater.server.events import Events
 from headwater.server.held_consumers import HeldConsumers
 from headwater.server.hub import Hub
 from headwater.server.keys import Keys
+from headwater.server.lanes import Lane
 from headwater.server.past import Past
 from headwater.server.pulse import Pulse
 from headwater.server.rates import Rates
@@ -78,6 +79,8 @@ class State:
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="headwater-read")
         self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="headwater-write")
         self._queries = ThreadPoolExecutor(self.settings.queries_at_once_max, thread_name_prefix="headwater-query")
+        self._brief_reads = Lane(READERS, "headwater-brief-read")
+        self._brief_writes = Lane(WRITERS, "headwater-brief-write")
         self._asks = ThreadPoolExecutor(ASKS, thread_name_prefix="headwater-ask")
         self._waiting = 0  # questions that are asked, or wait for their turn
         self._tasks: list[asyncio.Task[None]] = []
@@ -120,6 +123,8 @@ class State:
         if self.supervisor is not None:
             await asyncio.get_running_loop().run_in_executor(None, self.supervisor.stop)
         await self.write(self.consumers.close)
+        self._brief_reads.close()
+        self._brief_writes.close()
         for pool in (self._readers, self._writers, self._queries, self._asks):
             pool.shutdown(wait=True, cancel_futures=True)
         self.pulse.close()
@@ -148,6 +153,14 @@ class State:
     async def write(self, work: Callable[..., Found], *arguments: Any) -> Found:
         """Do something that appends or commits."""
         return await asyncio.get_running_loop().run_in_executor(self._writers, work, *arguments)
+
+    async def read_briefly(self, work: Callable[..., Found], *arguments: Any) -> Found:
+        """Do something that reads a page or two, together with those of other requests."""
+        return await self._brief_reads.do(work, *arguments)
+
+    async def write_briefly(self, work: Callable[..., Found], *arguments: Any) -> Found:
+        """Do something that appends without waiting for the disk, together with those of other requests."""
+        return await self._brief_writes.do(work, *arguments)
 
     async def question(self, work: Callable[..., Found], *arguments: Any) -> Found:
         """Do something that may take as long as a query may; refused when too many wait already."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import pyarrow as pa
@@ -36,6 +37,8 @@ ROWS_MAX = 10_000
 LAST = re.compile(r"-[0-9]{1,9}")  # so many rows before the end of each partition
 BYTES_MAX = 16 << 20  # an answer has about so many at most, and at least one row
 Wait = Annotated[float, Query(ge=0, le=30, allow_inf_nan=False, description="Seconds to wait for rows to come.")]
+BRIEF_BYTES = 64 << 10  # of a body; to read a larger one takes longer than a change of threads
+Ready = tuple["Topic", Callable[[], Token]]  # a topic, and what writes to it
 ROW_BODY = {
     "requestBody": {
         "required": True,
@@ -76,12 +79,12 @@ def router(state: State) -> APIRouter:
         """Append rows, all or none; answers the token that contains them."""
         body, kind = await request.body(), request.headers.get("content-type", "")
 
-        def work() -> Token:
+        def ready() -> Ready:
             found = _writable(state, topic)
             rows = rows_of(body, kind, stamping.given(found.schema, found.settings), not_null=not_null(found))
-            return found.append(rows, producer=headwater_producer, sequence=headwater_sequence)
+            return found, lambda: found.append(rows, producer=headwater_producer, sequence=headwater_sequence)
 
-        return _appended(await state.write(work))
+        return await _appended(state, body, ready)
 
     @routes.get("/v1/topics/{topic}/records", dependencies=consumes)
     async def read(
@@ -96,8 +99,8 @@ def router(state: State) -> APIRouter:
 
         ``from=-20`` are the last 20 offsets of each partition.
         """
-        found = await state.read(state.log.topic, topic)
-        begin = await state.read(_positions, found, start, partition)
+        found = await state.read_briefly(state.log.topic, topic)
+        begin = await state.read_briefly(_positions, found, start, partition)
         for number in begin:
             state.pulse.watch(found.directory / str(number))
 
@@ -115,28 +118,28 @@ def router(state: State) -> APIRouter:
         """Put rows into a table: one whose key is there takes the old one's place. Without a key they are added."""
         body, kind = await request.body(), request.headers.get("content-type", "")
 
-        def work() -> Token:
+        def ready() -> Ready:
             found = Table(_writable(state, table))
-            if found.is_bag:
-                return found.insert(rows_of(body, kind, found.schema))
             topic = found.topic
-            return found.upsert(
-                rows_of(body, kind, stamping.given(topic.schema, topic.settings), not_null=not_null(topic))
-            )
+            if found.is_bag:
+                return topic, lambda: found.insert(rows_of(body, kind, found.schema))
+            rows = rows_of(body, kind, stamping.given(topic.schema, topic.settings), not_null=not_null(topic))
+            return topic, lambda: found.upsert(rows)
 
-        return _appended(await state.write(work))
+        return await _appended(state, body, ready)
 
     @routes.post("/v1/tables/{table}/delete", dependencies=produces, openapi_extra=ROW_BODY)
     async def delete(table: str, request: Request) -> Any:
         """Take rows away: rows with at least the key; without a key whole rows."""
         body, kind = await request.body(), request.headers.get("content-type", "")
 
-        def work() -> Token:
+        def ready() -> Ready:
             found = Table(_writable(state, table))
             fields = [field.with_nullable(True) for field in found.schema]
-            return found.delete(rows_of(body, kind, pa.schema(fields), not_null=frozenset(found.key)))
+            rows = rows_of(body, kind, pa.schema(fields), not_null=frozenset(found.key))
+            return found.topic, lambda: found.delete(rows)
 
-        return _appended(await state.write(work))
+        return await _appended(state, body, ready)
 
     return routes
 
@@ -157,7 +160,15 @@ def _writable(state: State, name: str) -> Topic:
     return topic
 
 
-def _appended(token: Token) -> Any:
+async def _appended(state: State, body: bytes, ready: Callable[[], Ready]) -> Any:
+    def brief() -> Token | Callable[[], Token]:
+        topic, write = ready()
+        # Whoever waits for the disk, or for room, waits in a thread of its own, where appends of others join.
+        waits = topic.settings.fsync == "always" or topic.settings.overflow == "block" or topic.row().is_bag
+        return write if waits else write()
+
+    done = await (state.write_briefly(brief) if len(body) <= BRIEF_BYTES else state.write(brief))
+    token = done if isinstance(done, Token) else await state.write(done)
     return plain_answer({"token": str(token), "dropped_rows": token.dropped_rows})
 
 

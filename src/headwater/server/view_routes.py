@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.types as kinds
 from fastapi import APIRouter, Depends, Header, Query
 
-from headwater.errors import Misuse, OffsetOutOfRange, TooLarge, Unavailable
+from headwater.errors import HeadwaterError, Misuse, OffsetOutOfRange, TooLarge, Unavailable
 from headwater.log.json_lines import json_rows
 from headwater.log.token import Token
 from headwater.server.answers import plain_answer, rows_text, table_answer
@@ -64,7 +64,7 @@ def router(state: State) -> APIRouter:
         state.require_view(view)
         if at_least:
             await state.covered(Token.parse(at_least), wait)
-        tick, table, truncated = await state.read(_rows, state, view, key, where, limit)
+        tick, table, truncated = await state.read_briefly(_rows, state, view, key, where, limit)
         return table_answer(table, {"view": view, "tick": tick, "truncated": truncated}, accept)
 
     @routes.get("/v1/views/{view}/history", dependencies=looks)
@@ -129,12 +129,12 @@ def _described(state: State, view: str) -> dict[str, Any]:
 
 def _rows(state: State, view: str, key: list[str] | None, where: str | None, limit: int) -> tuple[int, pa.Table, bool]:
     store = state.store
-    if view not in store.views():
-        _refuse_unserved(state, view)
+    served = store.views().get(view)
+    if served is None:
+        raise _unserved(state, view)
     if not key and where is None:
         tick, table = store.asked(f"SELECT * FROM {quoted(view)} LIMIT {limit + 1}")
         return tick, table.slice(0, limit), table.num_rows > limit
-    served = store.served(view)
     if key and len(key) != len(served.key):
         raise Misuse(
             f'the key of view "{view}" has {len(served.key)} columns, {len(key)} values were given',
@@ -150,10 +150,10 @@ def _rows(state: State, view: str, key: list[str] | None, where: str | None, lim
     return tick, found.slice(0, limit), found.num_rows > limit
 
 
-def _refuse_unserved(state: State, view: str) -> None:
+def _unserved(state: State, view: str) -> HeadwaterError:
     if not state.app.view(view).declared.serve:
-        raise Misuse(f'view "{view}" is not served', hint="Declare it without serve=False, subscribe, or ask Spark.")
-    raise Unavailable(f'view "{view}" is not filled yet', detail=f"The engine is {state.engine.state}.")
+        return Misuse(f'view "{view}" is not served', hint="Declare it without serve=False, subscribe, or ask Spark.")
+    return Unavailable(f'view "{view}" is not filled yet', detail=f"The engine is {state.engine.state}.")
 
 
 def _value(text: str, field: pa.Field) -> Any:

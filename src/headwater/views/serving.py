@@ -281,11 +281,6 @@ class ServingStore:
             batch = point_read(db, self._served(db, view), (), columns, rows_max)
             return self._progress(db).tick, pa.Table.from_batches([batch])
 
-    def served(self, view: str) -> ServedTable:
-        """A view's table: its columns, with their types, and its key."""
-        with self._file.read() as db:
-            return self._served(db, view)
-
     def _served(self, db: sqlite3.Connection, view: str) -> ServedTable:
         table = self._live(db).get(view)
         if table is None:

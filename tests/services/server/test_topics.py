@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from headwater.log.home import Log
+from headwater.server.topic_routes import BRIEF_BYTES
 from tests.services.server.processes import ServerProcess
 
 
@@ -48,6 +50,28 @@ def test_rows_come_in_as_json_lines_and_arrow_and_go_out_again(server: ServerPro
     as_arrow = server.http.get("/v1/topics/clicks/records", params={"from": before}, headers={"accept": kind})
     with pa.ipc.open_stream(as_arrow.content) as stream:
         assert stream.read_all().num_rows == 6
+
+
+def test_many_append_at_once_to_topics_that_wait_for_the_disk_and_to_others(server: ServerProcess, log: Log) -> None:
+    durable = log.topic("ledger", "entry BIGINT", fsync="always")
+    relaxed = log.topic("traces", "entry BIGINT")
+    large = "x" * BRIEF_BYTES
+    text = log.topic("texts", "entry BIGINT, text STRING")
+
+    def append(number: int) -> list[str]:
+        sent = [
+            server.post("/v1/topics/ledger/records", {"entry": number}),
+            server.post("/v1/topics/traces/records", {"entry": number}),
+            server.post("/v1/topics/texts/records", {"entry": number, "text": large}),
+        ]
+        return [answer["token"] for answer in sent]
+
+    with ThreadPoolExecutor(8) as clients:
+        tokens = list(clients.map(append, range(80)))
+
+    for place, topic in enumerate((durable, relaxed, text)):
+        assert sorted(row["entry"] for row in topic.rows()) == list(range(80))
+        assert {each[place] for each in tokens} == {f"{topic.name}:0={number}" for number in range(1, 81)}
 
 
 def test_reading_goes_on_from_the_token_and_no_partition_waits_for_another(server: ServerProcess, log: Log) -> None:

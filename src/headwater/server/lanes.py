@@ -1,0 +1,110 @@
+"""Lanes: the short jobs of many requests, done one after the other in one thread.
+
+What it is: ``Lane``, where a request leaves a job that takes less than a millisecond and waits for what it gives.
+Invariants: while one thread works, jobs gather; it takes them all before it hands back, so that many requests pay for
+one change of threads, which costs more than such a job. Jobs begin in the order in which they came. A job that is slow
+keeps the others waiting for ``PATIENCE_S`` at most: then a further thread takes them.
+Not here: jobs that wait for a disk or compute for long (``State.read``, ``State.write``).
+Read next: ``state.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+Found = TypeVar("Found")
+Done = list[tuple[asyncio.Future[Any], Any, BaseException | None]]
+Job = tuple[Callable[..., Any], tuple[Any, ...], asyncio.Future[Any]]
+
+TURN_S = 0.005  # so long a thread works before it hands back what it has
+PATIENCE_S = 0.02
+
+
+class Lane:
+    """Does short jobs in few threads.
+
+    >>> async def sums():
+    ...     lane = Lane(threads=2, name="example")
+    ...     found = await asyncio.gather(*(lane.do(sum, [number, 1]) for number in range(3)))
+    ...     lane.close()
+    ...     return found
+    >>> asyncio.run(sums())
+    [1, 2, 3]
+    """
+
+    def __init__(self, threads: int, name: str) -> None:
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._threads = threads
+        self._jobs: deque[Job] = deque()
+        # All but the jobs is of the event loop alone.
+        self._turns = 0
+        self._working: dict[int, float] = {}  # when each turn began that has not ended
+        self._watch: asyncio.TimerHandle | None = None
+
+    async def do(self, work: Callable[..., Found], *arguments: Any) -> Found:
+        """What ``work`` returns or raises, done in a thread."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Found] = loop.create_future()
+        self._jobs.append((work, arguments, future))
+        self._send(loop)
+        return await future
+
+    def _send(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Send a thread, unless one is at work that will soon hand back."""
+        if not self._jobs or len(self._working) >= self._threads:
+            return
+        now = loop.time()
+        if all(now - begun > PATIENCE_S for begun in self._working.values()):
+            self._turns += 1
+            self._working[self._turns] = now
+            self._pool.submit(self._turn, loop, self._turns)
+        if self._watch is None:
+            self._watch = loop.call_later(PATIENCE_S, self._look, loop)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._watch = None
+        self._send(loop)
+
+    def _turn(self, loop: asyncio.AbstractEventLoop, number: int) -> None:
+        done: Done = []
+        until = time.monotonic() + TURN_S
+        while True:
+            try:
+                work, arguments, future = self._jobs.popleft()
+            except IndexError:
+                break
+            try:
+                done.append((future, work(*arguments), None))
+            except BaseException as error:
+                done.append((future, None, error))
+            if time.monotonic() > until:
+                break
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits any more
+            loop.call_soon_threadsafe(self._handed_back, loop, number, done)
+
+    def _handed_back(self, loop: asyncio.AbstractEventLoop, number: int, done: Done) -> None:
+        del self._working[number]
+        for future, found, error in done:
+            if future.done():  # whoever asked has gone
+                continue
+            if error is None:
+                future.set_result(found)
+            else:
+                future.set_exception(error)
+        self._send(loop)
+
+    def close(self) -> None:
+        """Finish what has begun; what has not is cancelled."""
+        if self._watch is not None:
+            self._watch.cancel()
+        with contextlib.suppress(IndexError):
+            while True:
+                _, _, future = self._jobs.popleft()
+                future.cancel()
+        self._pool.shutdown(wait=True)
