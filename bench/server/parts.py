@@ -169,29 +169,35 @@ def subscribers(scale: Scale, folder: Path) -> Lines:
 
 
 def slow(scale: Scale, folder: Path) -> Lines:
-    """Subscribers that take nothing: they are dropped, and the server's memory stays."""
+    """Subscribers that take nothing: they are dropped, and memory grows neither with them nor with the ticks."""
     lines = Lines()
-    with serving(folder) as (server, ticks, host, port):
-        ticks.commit({"country-0": 0})
-        server.get("/v1/status")
-        sockets = []
-        for _ in range(scale.slow):
-            made = socket.socket()
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            made.connect((host, port))
-            made.sendall(request("GET", "/v1/views/revenue/subscribe", f"{host}:{port}"))
-            sockets.append(made)
-        eventually(lambda: server.get("/v1/status")["server"]["subscriptions"] == scale.slow)
-        before = memory_mb(server)
-        for number in range(scale.slow_ticks):
-            ticks.commit({f"{n}-{'x' * 500}": number for n in range(100)})
-        dropped = eventually(lambda: _dropped(server) == scale.slow and scale.slow)
-        lines.figure(f"{scale.slow} subscribers that take nothing, {scale.slow_ticks} ticks: dropped", dropped, "")
-        lines.figure("memory before", round(before), "MB")
-        lines.figure("memory after", round(memory_mb(server)), "MB")
-        for each in sockets:
-            each.close()
+    for count in (scale.slow, 10 * scale.slow):
+        with serving(folder / str(count)) as (server, ticks, host, port):
+            ticks.commit({"country-0": 0})
+            server.get("/v1/status")
+            sockets = [_taking_nothing(host, port) for _ in range(count)]
+            eventually(lambda: server.get("/v1/status")["server"]["subscriptions"] == count)  # noqa: B023
+            held = [memory_mb(server)]
+            for number in range(scale.slow_ticks):
+                ticks.commit({f"{n}-{'x' * 500}": number for n in range(100)})
+                if number in (scale.slow_ticks // 2, scale.slow_ticks - 1):
+                    held.append(memory_mb(server))
+            dropped = eventually(lambda: _dropped(server) == count and count)  # noqa: B023
+            title = f"{count} subscribers that take nothing, {scale.slow_ticks} ticks of 50 kB"
+            lines.figure(f"{title}: dropped", dropped, "")
+            for when, megabytes in zip(("before", "after half of them", "after all"), held, strict=True):
+                lines.figure(f"{title}: memory {when}", round(megabytes), "MB")
+            for each in sockets:
+                each.close()
     return lines
+
+
+def _taking_nothing(host: str, port: int) -> socket.socket:
+    made = socket.socket()
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    made.connect((host, port))
+    made.sendall(request("GET", "/v1/views/revenue/subscribe", f"{host}:{port}"))
+    return made
 
 
 def _dropped(server: ServerProcess) -> int:
