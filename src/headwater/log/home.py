@@ -278,7 +278,13 @@ def _prepare(home: Path, files: Files, *, create: bool) -> bool:
                 f"{home} is not a Headwater home, and not empty (it holds {sorted(others)[0]!r})",
                 hint="Give an empty or a new directory.",
             )
-        _make(home, marker, files)
+        try:
+            _make(home, marker, files)
+        except OSError as error:
+            raise InvalidDeclaration(
+                f"no home can be made at {home}: {(error.strerror or str(error)).lower()}",
+                hint="Give a directory that can be made.",
+            ) from error
     _check_format(home, marker)
     _check_catalog(home)
     return not os.access(home, os.W_OK) or _on_read_only_disk(home)

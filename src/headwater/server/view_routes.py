@@ -25,6 +25,7 @@ from headwater.server.topic_routes import Wait
 from headwater.sinks.upstream import Upstream
 from headwater.views.feed import VERSION, Feed
 from headwater.views.serving_columns import quoted
+from headwater.views.serving_queries import wrong_key
 
 if TYPE_CHECKING:
     from headwater.server.state import State
@@ -136,10 +137,7 @@ def _rows(state: State, view: str, key: list[str] | None, where: str | None, lim
         tick, table = store.asked(f"SELECT * FROM {quoted(view)} LIMIT {limit + 1}")
         return tick, table.slice(0, limit), table.num_rows > limit
     if key and len(key) != len(served.key):
-        raise Misuse(
-            f'the key of view "{view}" has {len(served.key)} columns, {len(key)} values were given',
-            hint=f"The key is ({', '.join(served.key)})." if served.key else "It has no key: use where.",
-        )
+        raise wrong_key(served, key, instead='where={"column": value}')
     given = dict(zip(served.key, map(_value, key, map(served.schema.field, served.key)), strict=True)) if key else {}
     wanted = {**given, **_where(where)}
     known = {name: value for name, value in wanted.items() if name in served.by_name}

@@ -100,14 +100,22 @@ def point_read(
     return pa.RecordBatch.from_arrays(arrays, schema=table.schema)
 
 
+def wrong_key(table: ServedTable, key: Sequence[Any], *, instead: str) -> Misuse:
+    """The error for too many values, or too few."""
+    given = "1 value was given" if len(key) == 1 else f"{len(key)} values were given"
+    if not table.key:
+        return Misuse(f'view "{table.view}" has no key, and {given}', hint=f"Ask by columns: {instead}.")
+    return Misuse(
+        f'the key of view "{table.view}" is ({", ".join(table.key)}), and {given}',
+        hint=f"Give a value for each column of the key, or ask by columns: {instead}.",
+    )
+
+
 def _wanted(table: ServedTable, key: Sequence[Any], columns: Mapping[str, Any]) -> dict[str, Any]:
     """The columns that a point read compares, with their values."""
     names = [column.name for column in table.columns]
     if key and len(key) != len(table.key):
-        raise Misuse(
-            f'the key of view "{table.view}" has {len(table.key)} columns, {len(key)} values were given',
-            hint=f"The key is ({', '.join(table.key)})." if table.key else "It has no key: name columns, as in x=1.",
-        )
+        raise wrong_key(table, key, instead="get(column=value)")
     wanted = {**dict(zip(table.key, key, strict=True)), **columns} if key else dict(columns)
     for name in wanted:
         if name not in names:
