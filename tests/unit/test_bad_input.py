@@ -174,7 +174,7 @@ def test_a_directory_that_holds_other_things_is_not_made_a_home(tmp_path):
 def test_a_file_is_not_a_home(tmp_path):
     (tmp_path / "letter.txt").write_text("dear")
 
-    with pytest.raises(InvalidDeclaration, match="no home can be made at .*: not a directory"):
+    with pytest.raises(InvalidDeclaration, match=r"no home can be made at .*: not a directory"):
         Log(tmp_path / "letter.txt" / "home")
     with pytest.raises(InvalidDeclaration, match="is a file, not a directory"):
         Log(tmp_path / "letter.txt")
