@@ -87,6 +87,7 @@ class Capture:
         self._stopping = threading.Event()
         self._backfill_error: BaseException | None = None
         self._away_since: float | None = None
+        self._let_go = 0  # the furthest position that was confirmed beyond the last marker
         self._caught_up = False
 
     # Running
@@ -145,7 +146,10 @@ class Capture:
                 hint="Correct the dsn; or read the tables anew: headwater capture restart APP.py",
             )
         else:
-            server.check()
+            let_go = state.fact("let_go")
+            self._let_go = int(let_go or 0)
+            # A home of before this was noted cannot tell.
+            server.check(None if let_go is None else max(self._let_go, self._confirmed()))
             position = int(state.fact("base") or 0)
         server.base = position
         known = state.tables()
@@ -183,7 +187,9 @@ class Capture:
         # With the markers that were before: a log may begin at one and the same position again.
         since = str(self.markers.topic.end_offsets()[0])
         generation = f"{self.name}@{identity}@{position}@{since}"
-        self.state.remember(identity=identity, base=str(position), generation=generation, since=since, making="")
+        self.state.remember(
+            identity=identity, base=str(position), generation=generation, since=since, making="", let_go=str(position)
+        )
         return position
 
     def _confirmed(self) -> int:
@@ -310,7 +316,12 @@ class Capture:
     def _confirm(self, stream: Stream, changes: Changes) -> None:
         position = changes.position if not changes.waiting else changes.marked
         hold = self._hold()
-        stream.confirm(min(position, hold) if hold else position)
+        position = min(position, hold) if hold else position
+        # Noted before the database forgets it: one that has forgotten more was followed by another copy of this home.
+        if position > max(changes.marked, self._let_go):
+            self._let_go = position
+            self.state.remember(let_go=str(position))
+        stream.confirm(position)
 
     # Care
 

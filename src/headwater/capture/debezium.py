@@ -137,7 +137,7 @@ class DebeziumServer:
         """From the topic's beginning."""
         return self.topic().start_offsets()[0]
 
-    def check(self) -> None:
+    def check(self, let_go: int | None) -> None:
         """The stream finds out."""
 
     def include(self, tables: Sequence[str], stopping: Callable[[], bool]) -> None:

@@ -230,14 +230,14 @@ class MySQLServer:
 
     def create(self, tables: Sequence[str]) -> int:  # noqa: ARG002
         """Where the binlog is now. Nothing is made in the database."""
-        self.check()
+        self.check(None)
         connection = self.connect()
         try:
             return self._snapshot(connection, None)
         finally:
             connection.close()
 
-    def check(self) -> None:
+    def check(self, let_go: int | None) -> None:  # noqa: ARG002
         """The server still writes what a capture needs."""
         for name, wanted in SETTINGS.items():
             rows = self.ask("SHOW GLOBAL VARIABLES LIKE %s", (name,))

@@ -247,13 +247,16 @@ class PostgresServer:
                                   (self.name,))  # fmt: skip
         return to_number(position)
 
-    def check(self) -> None:
-        """Raise ``CaptureLost`` when the slot is gone."""
-        rows = self.ask("SELECT wal_status FROM pg_replication_slots WHERE slot_name = %s", (self.name,))
+    def check(self, let_go: int | None) -> None:
+        """Raise ``CaptureLost`` when the slot is gone, or further on than we have told it."""
+        rows = self.ask("SELECT wal_status, confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = %s",
+                        (self.name,))  # fmt: skip
         if not rows:
             raise postgres_errors.slot_gone(self.name)
         if rows[0][0] == "lost":
             raise postgres_errors.slot_lost(self.name)
+        if let_go is not None and to_number(rows[0][1]) > let_go:
+            raise postgres_errors.slot_ahead(self.name)
 
     def _publish(self, tables: Sequence[str]) -> None:
         known = {f"{schema}.{name}" for schema, name in self.ask(

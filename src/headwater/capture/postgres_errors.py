@@ -103,6 +103,16 @@ def slot_lost(name: str) -> CaptureLost:
     )
 
 
+def slot_ahead(name: str) -> CaptureLost:
+    """The slot was read by somebody else, or this home went back to a backup."""
+    return CaptureLost(
+        f'the replication slot "{name}" is further on than this home has followed it',
+        detail="It went back to a backup, or a copy of it has followed meanwhile: going on would leave a gap.",
+        hint="Read the tables anew: headwater capture restart APP.py",
+        slot=name,
+    )
+
+
 def slot_taken(name: str) -> SourceRefused:
     """The slot exists and this home knows nothing of it."""
     return SourceRefused(

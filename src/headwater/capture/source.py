@@ -146,8 +146,8 @@ class Server(Protocol):
     def create(self, tables: Sequence[str]) -> int:
         """Make our place in the log, from which on changes of these tables are kept; its position."""
 
-    def check(self) -> None:
-        """Raise ``CaptureLost`` when our place in the log is gone."""
+    def check(self, let_go: int | None) -> None:
+        """Raise ``CaptureLost`` when our place in the log is gone, or is beyond ``let_go``: what we let it forget."""
 
     def include(self, tables: Sequence[str], stopping: Callable[[], bool]) -> None:
         """Let the stream send these tables, and wait until every running transaction does."""

@@ -41,7 +41,7 @@ def run(
     [cyan]headwater capture run shop.py[/cyan]
     [cyan]headwater capture run shop.py --once[/cyan]
     """
-    with _captured(file) as shop, _progress(shown=not as_json) as tell:
+    with _captured(file) as shop, backfill_bars(shown=not as_json) as tell:
         shop.capture(until="caught up" if once else None, on_progress=tell)
         if as_json:
             write_json(_tables(shop))
@@ -191,7 +191,7 @@ def _tables(shop: App) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def _progress(*, shown: bool) -> Iterator[Callable[[Progress], None] | None]:
+def backfill_bars(*, shown: bool) -> Iterator[Callable[[Progress], None] | None]:
     """A bar for each table that is backfilled."""
     if not shown:
         yield None

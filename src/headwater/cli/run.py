@@ -1,8 +1,8 @@
 """``headwater run APP.py``: keep an app's views up to date.
 
 What it is: runs the app in this process until Ctrl-C, and tells of each tick.
-Invariants: one line a tick on stdout, a JSON object a line with ``--json``; with ``--once`` it ends when nothing waits
-in the log any more.
+Invariants: one line a tick on stdout, a JSON object a line with ``--json``; with ``--once`` it ends when everything
+that databases had committed at its start, and everything in the log, is in the views and the sinks.
 Not here: a tick (``views/tick.py``), the file (``app_file.py``).
 Read next: ``app_file.py``.
 """
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwater.cli.app_file import AppFileArgument, app_of
+from headwater.cli.capture import backfill_bars
 from headwater.cli.options import JsonOption
 from headwater.cli.output import console, say
 
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 
 def run(
     file: AppFileArgument,
-    once: Annotated[bool, typer.Option("--once", help="Take what waits in the log, then end.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Take what waits in databases and in the log, then end.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Keep the views of an app up to date, until Ctrl-C.
@@ -47,6 +50,9 @@ def run(
         if not once:
             app.run(on_tick=tell)
             return
+        if app.captures:
+            with backfill_bars(shown=not as_json) as tell_backfill:
+                app.capture(until="caught up", on_progress=tell_backfill)
         report = app.tick()
         while report.moved:
             tell(report)

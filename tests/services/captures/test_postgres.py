@@ -9,6 +9,7 @@ Read next: ``capture/postgres_types.py``.
 from __future__ import annotations
 
 import datetime as dt
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -332,6 +333,30 @@ def test_a_slot_that_somebody_reads_is_never_taken(
             other.captures.stop()
             reading.join()
     assert database.slots() == 1
+
+
+def test_a_home_that_went_back_to_a_backup_says_so_and_reads_anew(database: PostgresDatabase, tmp_path: Path) -> None:
+    def follow_in(home: Path, restart: bool = False) -> None:
+        with hw.App("shop", home=home) as app:
+            table = app.table("t", source=database.source("t", slot="mine"))
+            if restart:
+                app.captures.restart(app.log)
+            follow(app)
+            same(shown(table.topic), database.rows("t"))
+
+    database.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE other (id int)", "INSERT INTO t VALUES (1)")
+    follow_in(tmp_path / "home")
+    database.execute("INSERT INTO t VALUES (2)", "INSERT INTO other SELECT * FROM generate_series(1, 1000)")
+    follow_in(tmp_path / "home")
+    shutil.copytree(tmp_path / "home", tmp_path / "moved")
+    follow_in(tmp_path / "moved")  # nothing was missed
+    shutil.copytree(tmp_path / "moved", tmp_path / "backup")
+    database.execute("INSERT INTO t VALUES (3)")
+    follow_in(tmp_path / "moved")
+
+    with pytest.raises(hw.errors.CaptureLost, match='slot "mine" is further on than this home has followed it'):
+        follow_in(tmp_path / "backup")
+    follow_in(tmp_path / "backup", restart=True)
 
 
 def test_a_slot_that_somebody_removed_is_an_error_with_the_way_out(database: PostgresDatabase, app: hw.App) -> None:
