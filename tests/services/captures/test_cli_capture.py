@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,8 @@ from typer.testing import CliRunner
 import headwater as hw
 from headwater.cli.main import app as command_line
 from headwater.errors import CaptureLost
+from headwater.views.serving import ServingStore
+from tests.spark.conftest import SHORT_LIVED
 
 on_postgres = pytest.mark.parametrize("server", ["postgres"], indirect=True)
 
@@ -45,6 +50,29 @@ def test_a_capture_is_run_listed_restarted_and_dropped(database: Any, tmp_path: 
     assert listed["lag_bytes"] is not None
     assert restarted["restarted"] == dropped["dropped"] == [ran["capture"]]
     assert database.left_behind() == 0
+
+
+@on_postgres
+def test_run_once_takes_what_the_database_has(database: Any, tmp_path: Path) -> None:
+    database.execute("CREATE TABLE users (id INT PRIMARY KEY)", "INSERT INTO users VALUES (1), (2)")
+    file = tmp_path / "shop.py"
+    view = 'app.view("counted", "SELECT count(*) AS users FROM users")\n'
+    file.write_text(APP.format(home=str(tmp_path / "home"), dsn=database.dsn) + view)
+    program = "import sys; from headwater.cli.main import main; sys.argv[1:] = sys.argv[1].split(); main()"
+
+    said = []
+    for value in (3, 4):
+        run = subprocess.run(
+            [sys.executable, "-c", program, f"run {file} --once --json"],
+            capture_output=True, text=True, env={**os.environ, **SHORT_LIVED, "PYSPARK_PYTHON": sys.executable},
+        )  # fmt: skip
+        assert run.returncode == 0, run.stderr
+        said += [json.loads(line) for line in run.stdout.splitlines()]
+        database.execute(f"INSERT INTO users VALUES ({value})")
+
+    assert [(each["tick"], each["rows_in"]) for each in said] == [(1, 2), (2, 1)]
+    with ServingStore(tmp_path / "home" / "views" / "shop" / "serving.sqlite") as store:
+        assert store.query("SELECT users FROM counted").to_pylist() == [{"users": 3}]
 
 
 def test_a_file_that_captures_nothing_is_told_so(tmp_path: Path) -> None:
