@@ -76,7 +76,8 @@ screenshot: .venv/.ready  ## the README's picture of the dashboard, made anew fr
 	@bash tools/services.sh
 	@$(RUN) .venv/bin/python -m tools.screenshots $(ARGS)
 
-bench-server: .venv/.ready  ## the server: appends, point reads, 500 subscribers, slow ones; ARGS="--quick"
+bench-server: .venv/.ready  ## the server: appends, point reads, 500 subscribers, slow ones, a browser; ARGS="--quick"
+	@bash tools/services.sh
 	@$(RUN) .venv/bin/python -m bench.server_bench $(ARGS)
 
 bench-federation: .venv/.ready  ## a query over a million rows of an attached PostgreSQL, with push-down and without; ARGS="--quick"

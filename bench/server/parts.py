@@ -44,10 +44,11 @@ class Scale:
     ticks_per_second: float = 4.0
     slow: int = 20
     slow_ticks: int = 400
+    looks: int = 60
 
     def quick(self) -> Scale:
         """A fifth of it."""
-        return replace(self, seconds=2.0, ticks=12, slow_ticks=300)
+        return replace(self, seconds=2.0, ticks=12, slow_ticks=300, looks=12)
 
 
 @contextmanager

@@ -37,8 +37,9 @@ PAGES = ("/", "/basket", "/checkout", "/search")
 class Served:
     """One server, over a home that others may serve too."""
 
-    def __init__(self, home: Path, *arguments: str) -> None:
+    def __init__(self, home: Path, *arguments: str, short_lived: bool = True) -> None:
         self.home = home
+        self._settings = SHORT_LIVED if short_lived else {}
         self.arguments = arguments
         self._port = 0
         self.start()
@@ -47,7 +48,7 @@ class Served:
         """Start it, on the port that it had before, and wait until it listens."""
         command = [sys.executable, "-m", "headwater.cli.main", "serve", str(APP), "--json", "--port", str(self._port)]
         environment = {
-            **os.environ, **SHORT_LIVED, "BROWSED_SHOP_HOME": str(self.home), "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
+            **os.environ, **self._settings, "BROWSED_SHOP_HOME": str(self.home), "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
             "PYSPARK_PYTHON": sys.executable,
         }  # fmt: skip
         self._errors = self.home.parent / "server.err"

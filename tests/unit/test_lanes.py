@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -27,7 +28,9 @@ def inside(work: Callable[[Lane], Awaitable[Any]], threads: int = 4) -> Any:
         finally:
             lane.close()
 
-    return asyncio.run(all_of_it())
+    # In a thread of its own: where a browser is tested too, this one has an event loop already.
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, all_of_it()).result()
 
 
 def test_jobs_are_done_in_the_order_in_which_they_came_and_in_few_turns():

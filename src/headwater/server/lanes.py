@@ -27,16 +27,7 @@ PATIENCE_S = 0.02
 
 
 class Lane:
-    """Does short jobs in few threads.
-
-    >>> async def sums():
-    ...     lane = Lane(threads=2, name="example")
-    ...     found = await asyncio.gather(*(lane.do(sum, [number, 1]) for number in range(3)))
-    ...     lane.close()
-    ...     return found
-    >>> asyncio.run(sums())
-    [1, 2, 3]
-    """
+    """Does short jobs in few threads. Made, asked and closed in one event loop."""
 
     def __init__(self, threads: int, name: str) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
