@@ -117,3 +117,39 @@ def test_figures_are_short(look: Look) -> None:
     }""")
 
     assert said == ["1,234,567", "1.2M", "2.5/s", "0/s", "12 ms", "3.2 s", "2 min 10 s", "1.5 KiB", "–"]
+
+
+PLOT = """async ([values, width, whole]) => {
+  const { plot } = await import("/static/parts/plots.js");
+  const at = (place) => new Date(place * 1000).toISOString().slice(11, 19);
+  const points = values.map((value, place) => [at(place * 7), value, place + (place % 3) / 3]);
+  const format = (value) => String(whole ? Math.round(value) : value);
+  const drawn = plot(points, { words: "a plot", width, whole, format });
+  const holder = document.createElement("div");
+  document.body.append(holder);
+  holder.append(drawn);
+  drawn.setAttribute("width", width);
+  const texts = [...drawn.querySelectorAll("text.tick")].map((text) => {
+    const box = text.getBBox();
+    return [text.textContent, box.x, box.x + box.width, text.getAttribute("text-anchor") === "end" && box.x < 60];
+  });
+  holder.remove();
+  return texts;
+}"""
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_no_label_of_a_plot_covers_another_or_repeats_it(look: Look, whole: bool) -> None:
+    page = look("/alerts")
+
+    @settings(max_examples=EXAMPLES, deadline=None)
+    @given(st.lists(st.integers(0, 40), min_size=2, max_size=40), st.sampled_from([280, 320, 500, 1200]))
+    def held(values: list[int], width: int) -> None:
+        texts = page.evaluate(PLOT, [values, width, whole])
+        upwards = [text for text, _, _, left in texts if left]
+        along = [(first, last) for _, first, last, left in texts if not left]
+        assert len(set(upwards)) == len(upwards) >= 2
+        assert along
+        assert all(last <= first for (_, last), (first, _) in pairwise(sorted(along)))
+
+    held()

@@ -47,7 +47,7 @@ export function groupPage(topic, group) {
       section(
         "Lag over time",
         samples.length > 1
-          ? plot(samples.map(([at, lag]) => [moment(new Date(at).toISOString()), lag, at]), { words: `Lag of ${group} of late; now ${count(now.lag)}`, format: brief, height: 200 })
+          ? plot(samples.map(([at, lag]) => [moment(new Date(at).toISOString()), lag, at]), { words: `Lag of ${group} of late; now ${count(now.lag)}`, format: brief, height: 200, whole: true })
           : make("p", { class: "quiet" }, "Watching…"),
       ),
       error ? refusal(error) : null,

@@ -25,7 +25,7 @@ export function sinkPage(name) {
           tile("Carried", count(now.rows), null, { note: "changes, by this process" }),
         ),
         now.error ? refusal(now.error) : null,
-        section("Ticks behind", samples.length > 1 ? plot(samples.map(([at, lag]) => [moment(new Date(at).toISOString()), lag, at]), { words: `Ticks behind; now ${now.lag.ticks}`, format: count, height: 180 }) : make("p", { class: "quiet" }, "Watching…")),
+        section("Ticks behind", samples.length > 1 ? plot(samples.map(([at, lag]) => [moment(new Date(at).toISOString()), lag, at]), { words: `Ticks behind; now ${now.lag.ticks}`, format: count, height: 180, whole: true }) : make("p", { class: "quiet" }, "Watching…")),
         section("Where", facts([["Kind", now.kind], ["To", now.to], ["Tick there", count(now.tick)], ["Failures in a row", count(now.failures)], ["Last changed", moment(now.changed_at)], ["Declared at", node("sink", name)?.declared_at]])),
       ];
     },

@@ -41,16 +41,17 @@ function bar(value, place, many, y) {
 }
 
 /**
- * A plot with axes. `points` are [label, value], or [label, value, where it stands on the axis]; `kind` is "line" or "bar"; `format` writes a value.
+ * A plot with axes. `points` are [label, value], or [label, value, where it stands on the axis]; `kind` is "line" or "bar"; `format` writes a value,
+ * and `whole` says that there is nothing between 0 and 1.
  *
  * The viewBox is as wide as the place where it is shown, so that letters keep their size.
  */
-export function plot(points, { kind = "line", format = String, words, width = room(), height = 240, zero = true }) {
+export function plot(points, { kind = "line", format = String, words, width = room(), height = 240, zero = true, whole = false }) {
   const left = 64;
   const bottom = height - 34;
   const right = width - 12;
   const values = points.map(([, value]) => value).filter(Number.isFinite);
-  const [low, high, step] = scale(Math.min(...values, zero ? 0 : Infinity), Math.max(...values, zero ? 0 : -Infinity));
+  const [low, high, step] = scale(Math.min(...values, zero ? 0 : Infinity), Math.max(...values, zero ? 0 : -Infinity), whole ? 1 : 0);
   const y = (value) => bottom - ((value - low) / (high - low || 1)) * (bottom - 14);
   const share = (right - left) / Math.max(points.length, 1);
   const [first, last] = [points[0]?.[2], points.at(-1)?.[2]];
@@ -73,8 +74,9 @@ function labelled(points, x, right) {
   const chosen = [];
   let free = -Infinity;
   texts.forEach((text, place) => {
-    if (x(place) - wide / 2 < free) return;
-    chosen.push([place, text, x(place) + wide / 2 > right + 10 ? "end" : "middle"]);
+    const last = x(place) + wide / 2 > right + 10;
+    if (x(place) - (last ? wide : wide / 2) < free) return;
+    chosen.push([place, text, last ? "end" : "middle"]);
     free = x(place) + wide / 2 + 14;
   });
   return chosen;
@@ -103,12 +105,12 @@ function curve(points, x, y, format) {
 }
 
 /** Round ends and steps for an axis: 1, 2 or 5 times a power of ten. */
-function scale(low, high) {
+function scale(low, high, least) {
   if (!Number.isFinite(low) || !Number.isFinite(high)) return [0, 1, 0.5];
   if (low === high) high = low + (Math.abs(low) || 1);
   const rough = (high - low) / 4;
   const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((each) => each * power).find((each) => each >= rough);
+  const step = Math.max(least, [1, 2, 5, 10].map((each) => each * power).find((each) => each >= rough));
   return [Math.floor(low / step) * step, Math.ceil(high / step) * step, step];
 }
 
