@@ -85,6 +85,26 @@ def test_jobs_that_are_stuck_do_not_keep_the_others(stuck: int):
     assert inside(work) == list(range(20))
 
 
+def test_what_was_done_before_a_job_that_is_stuck_is_told():
+    begin, let_go = threading.Event(), threading.Event()
+
+    async def work(lane: Lane) -> int:
+        first = asyncio.create_task(lane.do(begin.wait, 30))
+        await asyncio.sleep(0)
+        second, stuck = asyncio.create_task(lane.do(abs, -1)), asyncio.create_task(lane.do(let_go.wait, 30))
+        await asyncio.sleep(0)
+        begin.set()  # one thread takes the other two, one after the other
+        try:
+            await first
+            return await second
+        finally:
+            assert not stuck.done()
+            let_go.set()
+            await stuck
+
+    assert inside(work, threads=1) == 1
+
+
 def test_when_every_thread_is_stuck_the_rest_waits_and_is_done_then():
     let_go = threading.Event()
 

@@ -19,7 +19,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 Found = TypeVar("Found")
-Done = list[tuple[asyncio.Future[Any], Any, BaseException | None]]
 Job = tuple[Callable[..., Any], tuple[Any, ...], asyncio.Future[Any]]
 
 TURN_S = 0.005  # so long a thread works before it hands back what it has
@@ -33,7 +32,8 @@ class Lane:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self._threads = threads
         self._jobs: deque[Job] = deque()
-        # All but the jobs is of the event loop alone.
+        self._done: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
+        # All but these two is of the event loop alone.
         self._turns = 0
         self._working: dict[int, float] = {}  # when each turn began that has not ended
         self._watch: asyncio.TimerHandle | None = None
@@ -48,22 +48,21 @@ class Lane:
 
     def _send(self, loop: asyncio.AbstractEventLoop) -> None:
         """Send a thread, unless one is at work that will soon hand back."""
-        if not self._jobs or len(self._working) >= self._threads:
-            return
         now = loop.time()
-        if all(now - begun > PATIENCE_S for begun in self._working.values()):
+        stuck = all(now - begun > PATIENCE_S for begun in self._working.values())
+        if self._jobs and stuck and len(self._working) < self._threads:
             self._turns += 1
             self._working[self._turns] = now
             self._pool.submit(self._turn, loop, self._turns)
-        if self._watch is None:
+        if self._working and self._watch is None:
             self._watch = loop.call_later(PATIENCE_S, self._look, loop)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         self._watch = None
+        self._tell()  # what a thread did before the job that it is stuck in
         self._send(loop)
 
     def _turn(self, loop: asyncio.AbstractEventLoop, number: int) -> None:
-        done: Done = []
         until = time.monotonic() + TURN_S
         while True:
             try:
@@ -71,24 +70,28 @@ class Lane:
             except IndexError:
                 break
             try:
-                done.append((future, work(*arguments), None))
+                self._done.append((future, work(*arguments), None))
             except BaseException as error:
-                done.append((future, None, error))
+                self._done.append((future, None, error))
             if time.monotonic() > until:
                 break
         with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits any more
-            loop.call_soon_threadsafe(self._handed_back, loop, number, done)
+            loop.call_soon_threadsafe(self._handed_back, loop, number)
 
-    def _handed_back(self, loop: asyncio.AbstractEventLoop, number: int, done: Done) -> None:
+    def _handed_back(self, loop: asyncio.AbstractEventLoop, number: int) -> None:
         del self._working[number]
-        for future, found, error in done:
+        self._tell()
+        self._send(loop)
+
+    def _tell(self) -> None:
+        while self._done:
+            future, found, error = self._done.popleft()
             if future.done():  # whoever asked has gone
                 continue
             if error is None:
                 future.set_result(found)
             else:
                 future.set_exception(error)
-        self._send(loop)
 
     def close(self) -> None:
         """Finish what has begun; what has not is cancelled."""
