@@ -9,6 +9,7 @@ Read next: ``Makefile``, target ``test``.
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileSche
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: _rank(item.path))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Which files take longest, so that ``LONGEST_FIRST`` can be kept right."""
+    took: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            took[getattr(report, "nodeid", "").partition("::")[0]] += getattr(report, "duration", 0.0)
+    if len(took) > 1:
+        terminalreporter.section("slowest 20 files")
+        for name, seconds in took.most_common(20):
+            terminalreporter.write_line(f"{seconds:7.1f}s {name}")
+        terminalreporter.write_line(f"{sum(took.values()):7.1f}s all files")
 
 
 def _rank(path: Path) -> int:
