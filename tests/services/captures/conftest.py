@@ -41,6 +41,20 @@ def database(server: Any) -> Iterator[Any]:
     made.drop()
 
 
+@pytest.fixture(scope="session")
+def own_postgres() -> Iterator[PostgresServer]:
+    with PostgresServer() as running:
+        yield running
+
+
+@pytest.fixture
+def postgres(own_postgres: PostgresServer) -> Iterator[PostgresDatabase]:
+    """For what only PostgreSQL has."""
+    made = PostgresDatabase(own_postgres)
+    yield made
+    made.drop()
+
+
 @pytest.fixture
 def app(tmp_path: Path) -> Iterator[hw.App]:
     with hw.App("shop", home=tmp_path / "home") as made:
