@@ -108,6 +108,9 @@ class Capture:
                     break
                 pause = RETRY_SECONDS_MIN
             except SourceUnavailable as error:
+                if target is not None and (self._told() or 0) >= target and not self._unfilled():
+                    self._caught_up = True  # by another process, which has the stream
+                    break
                 self._tell_away(error)
                 self._stopping.wait(pause if deadline is None else max(0.0, min(pause, deadline - time.monotonic())))
                 pause = min(2 * pause, RETRY_SECONDS_MAX)
@@ -132,6 +135,11 @@ class Capture:
             self._away_since = time.monotonic()
             logger.warning('capture "%s": %s; trying again', self.name, error)
 
+    def _tell_back(self) -> None:
+        if self._away_since is not None:
+            logger.warning('capture "%s": the database is back', self.name)
+            self._away_since = None
+
     def _prepare(self) -> str:
         """Make or find our place in the database's log, and take up tables that were added; the generation's name."""
         server, state = self.server, self.state
@@ -146,10 +154,8 @@ class Capture:
                 hint="Correct the dsn; or read the tables anew: headwater capture restart APP.py",
             )
         else:
-            let_go = state.fact("let_go")
-            self._let_go = int(let_go or 0)
-            # A home of before this was noted cannot tell.
-            server.check(None if let_go is None else max(self._let_go, self._confirmed()))
+            server.check(self._told)
+            self._let_go = self._told() or 0
             position = int(state.fact("base") or 0)
         server.base = position
         known = state.tables()
@@ -161,9 +167,6 @@ class Capture:
                 if has_new_values(server, state, name, shape):
                     self._refill([name])
         self.note_failure(None)
-        if self._away_since is not None:
-            logger.warning('capture "%s": the database is back', self.name)
-            self._away_since = None
         generation = state.fact("generation")
         assert generation is not None
         return generation
@@ -197,6 +200,11 @@ class Capture:
         base = int(self.state.fact("base") or 0)
         return base if last is None or last.offset < self._since() else max(base, last.number)
 
+    def _told(self) -> int | None:
+        """How far the database was told that we are; None in a home of before this was noted."""
+        let_go = self.state.fact("let_go")
+        return None if let_go is None else max(int(let_go), self._confirmed())
+
     def _since(self) -> int:
         return int(self.state.fact("since") or 0)
 
@@ -204,10 +212,12 @@ class Capture:
 
     def _follow(self, generation: str, target: int | None, deadline: float | None) -> bool:
         """Stream until it is over (True), or must begin anew because tables were backfilled (False)."""
+        self.server.claim()  # before anything is taken from whoever follows now
         filling = self._start_backfill(generation)
         try:
             if filling is not None and not any(table.phase == FOLLOWING for table in self._mine()):
                 # Nothing streams yet: the slot keeps everything until the chunks are read.
+                self._tell_back()
                 while filling.is_alive() and not self._over(deadline):
                     filling.join(0.1)
                 filling = None if not filling.is_alive() else filling
@@ -252,6 +262,7 @@ class Capture:
         hold = self._hold()
         start = min(self._confirmed(), hold) if hold else self._confirmed()
         stream = self.server.stream(changes, start)
+        self._tell_back()
         confirmed = watched = asked = 0.0
         self._route()  # what a crash kept from it
         try:
@@ -293,7 +304,10 @@ class Capture:
 
     def _unfinished(self, changes: Changes) -> bool:
         # By what is written down, not by what ``changes`` began with: a backfill may have ended beside it just now.
-        return changes.waiting or any(table.phase != FOLLOWING for table in self._mine())
+        return changes.waiting or self._unfilled()
+
+    def _unfilled(self) -> bool:
+        return any(table.phase != FOLLOWING for table in self._mine())
 
     def _arriving(self, changes: Changes) -> bool:
         return changes.has_unnamed

@@ -137,8 +137,11 @@ class DebeziumServer:
         """From the topic's beginning."""
         return self.topic().start_offsets()[0]
 
-    def check(self, let_go: int | None) -> None:
+    def check(self, told: Callable[[], int | None]) -> None:
         """The stream finds out."""
+
+    def claim(self) -> None:
+        """Nothing: whoever is given the producers follows, and the other one is told."""
 
     def include(self, tables: Sequence[str], stopping: Callable[[], bool]) -> None:
         """The topic has everything."""

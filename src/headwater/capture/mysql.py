@@ -230,20 +230,23 @@ class MySQLServer:
 
     def create(self, tables: Sequence[str]) -> int:  # noqa: ARG002
         """Where the binlog is now. Nothing is made in the database."""
-        self.check(None)
+        self.check(lambda: None)
         connection = self.connect()
         try:
             return self._snapshot(connection, None)
         finally:
             connection.close()
 
-    def check(self, let_go: int | None) -> None:  # noqa: ARG002
+    def check(self, told: Callable[[], int | None]) -> None:  # noqa: ARG002
         """The server still writes what a capture needs."""
         for name, wanted in SETTINGS.items():
             rows = self.ask("SHOW GLOBAL VARIABLES LIKE %s", (name,))
             value = str(rows[0][1]) if rows else "not there"
             if value.upper() not in (wanted, {"1": "ON"}.get(wanted)):
                 raise mysql_errors.setting(name, value, "ON" if wanted == "1" else wanted)
+
+    def claim(self) -> None:
+        """Nothing: whoever is given the producers follows, and the other one is told."""
 
     def include(self, tables: Sequence[str], stopping: Callable[[], bool]) -> None:
         """The binlog has every table."""

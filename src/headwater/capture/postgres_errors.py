@@ -79,7 +79,8 @@ def not_started(message: str, name: str) -> HeadwaterError:
         return slot_gone(name)
     if "can no longer" in message or "invalidated" in message:
         return slot_lost(name)
-    # The connection of a process that was killed holds the slot until the server notices.
+    if "is active" in message:
+        return slot_read(name, message)
     return SourceUnavailable(f'the slot "{name}" does not start to stream', detail=message, hint="It is tried again.")
 
 
@@ -100,6 +101,15 @@ def slot_lost(name: str) -> CaptureLost:
         detail="The capture was away for longer than max_slot_wal_keep_size allows.",
         hint="Read the tables anew: headwater capture restart APP.py",
         slot=name,
+    )
+
+
+def slot_read(name: str, detail: str) -> SourceUnavailable:
+    """Another process follows; or one that was killed, and the server has not noticed yet."""
+    return SourceUnavailable(
+        f'the slot "{name}" is read by another process',
+        detail=detail,
+        hint="It is tried again. If the other one was not meant, stop it.",
     )
 
 

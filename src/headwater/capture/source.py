@@ -146,8 +146,11 @@ class Server(Protocol):
     def create(self, tables: Sequence[str]) -> int:
         """Make our place in the log, from which on changes of these tables are kept; its position."""
 
-    def check(self, let_go: int | None) -> None:
-        """Raise ``CaptureLost`` when our place in the log is gone, or is beyond ``let_go``: what we let it forget."""
+    def check(self, told: Callable[[], int | None]) -> None:
+        """Raise ``CaptureLost`` when our place in the log is gone, or is beyond what it was ``told``."""
+
+    def claim(self) -> None:
+        """Raise ``SourceUnavailable`` while another process follows from our place in the log."""
 
     def include(self, tables: Sequence[str], stopping: Callable[[], bool]) -> None:
         """Let the stream send these tables, and wait until every running transaction does."""

@@ -33,6 +33,12 @@ def follow(app: hw.App) -> None:
     app.capture(until="caught up", timeout=60)
 
 
+def wait_for_a_reader(database: PostgresDatabase) -> None:
+    readers = "SELECT 1 FROM pg_stat_replication JOIN pg_replication_slots ON pid = active_pid"
+    while not database.server.execute(readers):
+        time.sleep(0.01)
+
+
 def test_a_death_while_the_slot_is_made_leaves_nothing_in_the_way(
     database: PostgresDatabase, app: hw.App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,15 +86,35 @@ def test_a_slot_that_somebody_reads_is_never_taken(
         reading = threading.Thread(target=other.capture)
         reading.start()
         try:
-            readers = "SELECT 1 FROM pg_stat_replication JOIN pg_replication_slots ON pid = active_pid"
-            while not database.server.execute(readers):
-                time.sleep(0.01)
+            wait_for_a_reader(database)
             with pytest.raises(hw.errors.SourceRefused, match='slot "theirs" already, and it is not of this home'):
                 follow(app)
         finally:
             other.captures.stop()
             reading.join()
     assert database.slots() == 1
+
+
+def test_caught_up_is_also_what_another_process_has_followed(
+    database: PostgresDatabase, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    with hw.App("shop", home=tmp_path / "home") as app, hw.App("shop", home=tmp_path / "home") as other:
+        for each in (app, other):
+            table = each.table("t", source=database.source("t"))
+        reading = threading.Thread(target=app.capture)
+        reading.start()
+        try:
+            wait_for_a_reader(database)
+            for number in range(2, 5):
+                database.execute(f"INSERT INTO t VALUES ({number})")
+                follow(other)
+                same(shown(table.topic), database.rows("t"))
+        finally:
+            app.captures.stop()
+            reading.join()
+        follow(other)
+    assert sum("is read by another process" in message for message in caplog.messages) <= 3  # once in each run
 
 
 def test_a_home_that_went_back_to_a_backup_says_so_and_reads_anew(database: PostgresDatabase, tmp_path: Path) -> None:
