@@ -58,6 +58,11 @@ QUERIES = (
     "select k from a intersect all select k from b",
     "select a.k from a join c on a.k=c.k intersect select k from b",
     "select v, count(*) n from c lateral view explode(arr) e as v group by v",
+    "select l.k, v from (select k, x + 1 as more, 1 as one from a) l lateral view explode(array(l.more, l.one)) e as v",
+    "select a.id, v from (select id, k from a as a) a lateral view explode(array(a.k, a.id)) e as v where a.k > 1",
+    "select a.id, v from a left join (select k, arr from c) r on a.k = r.k lateral view outer explode(r.arr) e as v",
+    "select q.v, b.id from (select l.k, e.v from (select k, arr from c as l) l lateral view explode(l.arr) e as v) q "
+    "join b on q.k = b.k",
     "select k, count(*) n from a group by k order by n desc, k limit 2",
     "select x.k, x.n, b.t from (select k, count(*) n from a group by k having count(*) > 1) x join b on x.k = b.k",
     "select a1.id, a2.id as id2 from a a1 join a a2 on a1.k = a2.k and a1.x < a2.x",

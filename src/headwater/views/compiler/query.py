@@ -11,6 +11,7 @@ Read next: ``joining.py``.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
 from sqlglot import exp
 
@@ -56,13 +57,15 @@ def _select(workshop: Workshop, query: exp.Select) -> Flow:
     where = query.args.get("where")
     block.where = [part.copy() for part in conjuncts(where.this)] if where else []
     block.joins = [part.copy() for part in query.args.get("joins") or []]
+    # Until they are joined, after everything else, their columns go along with what becomes of the sources.
+    block.watch(*query.args.get("laterals") or [])
     clause = query.args.get("from_")
     if clause is not None:
         add_source(block, clause.this)
     while block.joins:
         join(block, block.joins.pop(0), compile_source)
-    for lateral in query.args.get("laterals") or []:
-        add_lateral(block, lateral.copy())
+    for lateral in block.unwatch():
+        add_lateral(block, cast(exp.Lateral, lateral))
     filter_by_subqueries(block)
     if is_grouped(block.rest):
         aggregate(block)
