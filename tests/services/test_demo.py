@@ -55,6 +55,7 @@ def processes_of(temporary: Path) -> Iterator[str]:
 def test_the_demo_keeps_every_promise_and_leaves_nothing_behind(temporary: Path) -> None:
     output, narration = start(temporary, "--seconds", "15", "--json").communicate(timeout=WAIT_S)
 
+    assert output, narration
     summary = json.loads(output)
     assert summary["ok"], (summary["problems"], narration)
     assert summary["problems"] == []
