@@ -8,14 +8,13 @@ Read next: ``tests/browser/served.py``.
 
 from __future__ import annotations
 
-import shutil
 import time
 from pathlib import Path
 
 from bench.server.parts import Scale
 from bench.views.scale import Lines
 from tests.browser.orders import order
-from tests.browser.served import Served, seed
+from tests.browser.served import Served, chromium, seed
 
 SEEN_MS_MAX = 3000
 CELL = """() => [...document.querySelectorAll("[aria-label='Rows of revenue'] tbody tr")]
@@ -28,7 +27,7 @@ def screen(scale: Scale, folder: Path) -> Lines:
     from playwright.sync_api import sync_playwright
 
     lines = Lines()
-    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    program = chromium()
     if program is None:
         lines.missing("from an append to the changed row on the screen", "Chromium is not installed")
         return lines

@@ -8,7 +8,6 @@ Read next: ``test_live.py``.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from headwater.log.home import Log
-from tests.browser.served import Served, seed
+from tests.browser.served import Served, chromium, seed
 
 WIDE = {"width": 1280, "height": 900}
 MISSING = (
@@ -46,7 +45,7 @@ def served(log: Log) -> Iterator[Served]:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    program = chromium()
     assert program, MISSING
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])

@@ -12,6 +12,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -81,6 +82,11 @@ class Served:
     def _why(self) -> str:
         log = self.home / "views" / "shop" / "engine.log"
         return f"{self.get('/v1/status')['engine']}\n{log.read_text()[-4000:] if log.exists() else ''}"
+
+
+def chromium() -> str | None:
+    """The browser's program, if it is installed."""
+    return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
 def eventually(look: Callable[[], Any], why: Callable[[], str] = lambda: "it did not come") -> Any:

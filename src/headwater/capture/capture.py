@@ -4,7 +4,8 @@ What it is: ``Capture`` runs the tables that share one slot: the backfill of tho
 marker behind each batch.
 Invariants: it goes on by itself after a crash of ours, a cut connection or a restart of the database; what it cannot go
 on after (a lost slot, a table that changed its key) ends it with an error that says the way out. The database is told
-to forget only what a marker covers, and nothing that a table which is still being read will need.
+to forget only what a marker covers or what has nothing for us, which is noted before, and nothing that a table which is
+still being read will need. A process that finds another one following takes nothing from it.
 Not here: SQL (``postgres.py``), what a transaction becomes (``changes.py``), who starts it (``app.py``).
 Read next: ``changes.py``, ``backfill.py``.
 """
@@ -87,7 +88,7 @@ class Capture:
         self._stopping = threading.Event()
         self._backfill_error: BaseException | None = None
         self._away_since: float | None = None
-        self._let_go = 0  # the furthest position that was confirmed beyond the last marker
+        self._let_go = 0  # the furthest position that is noted as one that the database may forget
         self._caught_up = False
 
     # Running

@@ -86,21 +86,15 @@ def not_started(message: str, name: str) -> HeadwaterError:
 
 def slot_gone(name: str) -> CaptureLost:
     """Somebody removed the slot."""
-    return CaptureLost(
-        f'the replication slot "{name}" is not there any more',
-        detail="Changes since then were not kept, so going on would lose them.",
-        hint="Read the tables anew: headwater capture restart APP.py",
-        slot=name,
-    )
+    return _lost(name, "is not there any more", "Changes since then were not kept, so going on would lose them.")
 
 
 def slot_lost(name: str) -> CaptureLost:
     """The server threw the slot's log away (max_slot_wal_keep_size)."""
-    return CaptureLost(
-        f'the replication slot "{name}" was invalidated: the database has removed log that it needs',
-        detail="The capture was away for longer than max_slot_wal_keep_size allows.",
-        hint="Read the tables anew: headwater capture restart APP.py",
-        slot=name,
+    return _lost(
+        name,
+        "was invalidated: the database has removed log that it needs",
+        "The capture was away for longer than max_slot_wal_keep_size allows.",
     )
 
 
@@ -115,12 +109,16 @@ def slot_read(name: str, detail: str) -> SourceUnavailable:
 
 def slot_ahead(name: str) -> CaptureLost:
     """The slot was read by somebody else, or this home went back to a backup."""
-    return CaptureLost(
-        f'the replication slot "{name}" is further on than this home has followed it',
-        detail="It went back to a backup, or a copy of it has followed meanwhile: going on would leave a gap.",
-        hint="Read the tables anew: headwater capture restart APP.py",
-        slot=name,
+    return _lost(
+        name,
+        "is further on than this home has followed it",
+        "The home went back to a backup, or a copy of it has followed meanwhile: going on would leave a gap.",
     )
+
+
+def _lost(name: str, what: str, detail: str) -> CaptureLost:
+    hint = "Read the tables anew: headwater capture restart APP.py"
+    return CaptureLost(f'the replication slot "{name}" {what}', detail=detail, hint=hint, slot=name)
 
 
 def slot_taken(name: str) -> SourceRefused:

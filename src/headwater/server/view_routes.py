@@ -65,7 +65,9 @@ def router(state: State) -> APIRouter:
         state.require_view(view)
         if at_least:
             await state.covered(Token.parse(at_least), wait)
-        tick, table, truncated = await state.read_briefly(_rows, state, view, key, where, limit)
+        brief = key is not None and where is None  # without a key the table may have to be searched
+        reading = state.read_briefly if brief else state.read
+        tick, table, truncated = await reading(_rows, state, view, key, where, limit)
         return table_answer(table, {"view": view, "tick": tick, "truncated": truncated}, accept)
 
     @routes.get("/v1/views/{view}/history", dependencies=looks)
