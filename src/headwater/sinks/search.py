@@ -274,6 +274,8 @@ def _writing(index: Any) -> Iterator[Any]:
     """A writer whose documents are committed at the end of the block, all or none."""
     writer = index.writer(HEAP_BYTES, 1)
     try:
+        # A process that was killed in its commit leaves files of it, under names that the next commit gives again.
+        writer.garbage_collect_files()
         yield writer
         writer.commit()
     except BaseException:

@@ -1,7 +1,8 @@
 """A process that brings a sink along, and kills itself with ``kill -9`` at a given place.
 
 What it is: ``deliver`` opens the home and the sink as an app does, and catches up; every call that the sinks' own
-modules make while they apply or fill, and every return from one, is a place where it can die.
+modules make while they apply or fill, and every return from one, is a place where it can die; or some milliseconds
+later, wherever it is then: in a library that is not Python, perhaps.
 Invariants: it dies by SIGKILL, so nothing is cleaned up, flushed or rolled back by anybody but the other system.
 Not here: the judging (``test_killed.py``).
 Read next: ``test_killed.py``.
@@ -13,6 +14,8 @@ import logging
 import os
 import signal
 import sys
+import threading
+import time
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -33,9 +36,13 @@ WARNINGS = "warnings"
 OWN = str(Path(headwater.sinks.__file__).parent) + os.sep
 
 
-def deliver(home: Path, sink: Sink, view: SyntheticView, die_at: int | None, told: Any) -> None:
-    """Catch up, and tell how many places were passed; or die at one of them."""
+def deliver(home: Path, sink: Sink, view: SyntheticView, die_at: int | None, later_s: float, told: Any) -> None:
+    """Catch up, and tell how many places were passed; or die at one of them, or a little later."""
     passed, inside = 0, 0
+
+    def die() -> None:
+        time.sleep(later_s)
+        os.kill(os.getpid(), signal.SIGKILL)
 
     def watch(frame: FrameType, event: str, _: Any) -> None:
         nonlocal passed, inside
@@ -48,7 +55,7 @@ def deliver(home: Path, sink: Sink, view: SyntheticView, die_at: int | None, tol
         if (own or calls_another) and (inside or (delivering and event == "return")):
             passed += 1
             if passed == die_at:
-                os.kill(os.getpid(), signal.SIGKILL)
+                threading.Thread(target=die, daemon=True).start() if later_s else die()
 
     # So that a sink which comes apart and is put right by a new copy does not pass for one that never did.
     logging.getLogger("headwater.sinks").addHandler(logging.FileHandler(home.parent / WARNINGS, delay=True))

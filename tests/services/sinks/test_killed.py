@@ -1,7 +1,8 @@
 """Sinks whose process is killed, with ``kill -9``, in the middle of what they do.
 
 What it is: for each sink, processes that bring it along and die at places spread over the whole delivery: before the
-first row, between two statements, between the last one and the commit, after it.
+first row, between two statements, between the last one and the commit, after it; every other one a little later,
+so that also a commit that is under way is cut.
 Invariants: what is there is the view at the tick before or at this one, never between; after a restart it is the view.
 Not here: the rest of the contract (``test_conformance.py``).
 Read next: ``mortal.py``.
@@ -24,14 +25,15 @@ from tests.services.sinks.places import Place
 from tests.services.sinks.synthetic import SyntheticView, bag_of
 
 KILLS = 6  # in deliveries, and as many in full copies
+LATER_S = 0.02
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["tests.services.sinks.mortal", "tests.services.sinks.places"])
 
 
-def run(home: Path, place: Place, view: SyntheticView, die_at: int | None) -> int | None:
+def run(home: Path, place: Place, view: SyntheticView, die_at: int | None, later_s: float = 0.0) -> int | None:
     """One process; returns how many places it passed, or None when it died."""
     told: Any = PROCESSES.SimpleQueue()
-    process = PROCESSES.Process(target=deliver, args=(home, place.sink, view, die_at, told))
+    process = PROCESSES.Process(target=deliver, args=(home, place.sink, view, die_at, later_s, told))
     process.start()
     process.join(60)
     if process.exitcode == -signal.SIGKILL:
@@ -60,13 +62,14 @@ def test_a_delivery_that_dies_anywhere_is_there_whole_or_not_at_all(
     kills = many(KILLS)
     for filling in (False, True):
         for number in reversed(range(kills)):
-            change(view, 1 + 2 * number + filling)
-            if filling:
-                view.forget()
-            held.append(view.bag())
+            if number % 3:  # else the same again: what the killed one left behind is in its way
+                change(view, 1 + 2 * number + filling)
+                if filling:
+                    view.forget()
+                held.append(view.bag())
             # Spread over the whole way, the last places first: what waits grows, and with it the way.
             die_at = 1 + int((number + chance.random()) * places[filling] / kills)
-            if run(home, place, view, die_at) is None:
+            if run(home, place, view, die_at, number % 2 * LATER_S * chance.random()) is None:
                 deaths += 1
                 if place.atomic:
                     assert bag_of(place.read(view)) in held

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -93,3 +94,23 @@ def test_the_command_line_searches_too(articles: SyntheticView, tmp_path: Path, 
 
     assert sorted(row["id"] for row in json.loads(found.stdout)) == [1, 2]
     assert nothing.stdout.strip() == "nothing found"
+
+
+def test_what_a_commit_left_that_was_cut_is_not_in_the_way(articles: SyntheticView, tmp_path: Path, log: Log) -> None:
+    index, before = index_of(tmp_path), tmp_path / "before"
+    Follower("copy", "articles", "app", index, articles, log).catch_up()
+    shutil.copytree(tmp_path / "index", before)
+    articles.change(remove=[ARTICLES[1]])
+    assert Follower("copy", "articles", "app", index, articles, log).catch_up().state is State.FOLLOWING
+    # All files of the commit are there, and the last step, which makes them count, has not been made.
+    cut = [path for path in (tmp_path / "index").glob("index-*/*") if path.name != "meta.json"]
+    assert any(path.suffix == ".del" for path in cut)
+    for path in cut:
+        shutil.copy(path, before / path.parent.name)
+    shutil.rmtree(tmp_path / "index")
+    before.rename(tmp_path / "index")
+
+    status = Follower("copy", "articles", "app", index, articles, log).catch_up()
+
+    assert status.state is State.FOLLOWING, status.error
+    assert sorted(map(str, ids(index.search("*")))) == ["1", "3"]
