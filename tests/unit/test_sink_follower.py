@@ -13,7 +13,7 @@ from headwater.errors import Corruption, SinkRefused, Unavailable
 from headwater.log.alerts import Alert
 from headwater.log.home import Log
 from headwater.sinks.convoy import Convoy
-from headwater.sinks.follower import RETRY_MAX_S, Follower
+from headwater.sinks.follower import RETRY_MAX_S, UNKNOWN_MAX, Follower
 from headwater.sinks.sink import Carried, Target
 from headwater.sinks.status import State
 from headwater.testing import ListSink, ManualClock
@@ -126,15 +126,29 @@ def test_a_sink_that_is_refused_stops_with_the_error_and_an_alert(
     assert follower.catch_up().state is State.FOLLOWING
 
 
-def test_an_error_that_nobody_mapped_stops_this_sink_only(view: SyntheticView, log: Log) -> None:
+def test_an_error_that_nobody_mapped_is_tried_again_and_then_stops_this_sink_only(
+    view: SyntheticView, log: Log, told: list[Alert]
+) -> None:
     sink = ListSink()
-    sink.fail(ZeroDivisionError("division by zero"))
+    follower = follower_of(view, sink, log)
 
-    status = follower_of(view, sink, log).catch_up()
+    def states(tries: int) -> list[State]:
+        sink.fail(*[ZeroDivisionError("division by zero") for _ in range(tries)])
+        return [follower.catch_up().state for _ in range(tries)]
 
-    assert status.state is State.STOPPED
+    assert states(UNKNOWN_MAX - 1) == [State.RETRYING] * (UNKNOWN_MAX - 1)
+    assert follower.catch_up().state is State.FOLLOWING
+    view.change([{"id": 2, "n": 2}])
+    assert states(UNKNOWN_MAX)[-2:] == [State.RETRYING, State.STOPPED]
+    status = follower.catch_up()
     assert status.error is not None
     assert status.error["message"] == "unexpected ZeroDivisionError: division by zero"
+    why = "unexpected ZeroDivisionError: division by zero"
+    assert [alert.message for alert in told] == [
+        f"sink app/the view/copy fails: {why}",  # the first time, when it went on
+        f"sink app/the view/copy fails: {why}",
+        f"sink app/the view/copy has stopped: {why}",
+    ]
 
 
 def test_a_sink_that_has_come_apart_is_filled_anew_but_not_for_ever(view: SyntheticView, log: Log) -> None:
@@ -234,6 +248,28 @@ def test_a_slow_sink_delays_only_itself(view: SyntheticView, log: Log) -> None:
     assert not convoy.running
     view.commit()
     assert quick.tick < view.tick, "after stop nothing is delivered"
+
+
+def test_a_thread_goes_on_though_it_could_not_be_written_down_how_its_sink_is(
+    view: SyntheticView, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink, full = ListSink(), [OSError("the disk is full"), OSError("the disk is full")]
+    follower = follower_of(view, sink, log)
+    save = follower._statuses.save
+
+    def saved(*arguments: Any) -> None:
+        if full:
+            raise full.pop()
+        save(*arguments)
+
+    monkeypatch.setattr(follower._statuses, "save", saved)
+    convoy = Convoy([follower])
+    convoy.start()
+    try:
+        reached(sink, view.tick)
+    finally:
+        convoy.close()
+    assert not full
 
 
 def reached(sink: ListSink, tick: int) -> None:

@@ -335,6 +335,22 @@ def tell(log: Log) -> list[Alert]:
     return told
 
 
+def lasting(log: Log) -> list[Alert]:
+    """The conditions that last, the latest first.
+
+    >>> import headwater as hw, tempfile
+    >>> lasting(hw.Log(tempfile.mkdtemp()))
+    []
+    """
+    return [
+        _alert(row)
+        for row in log.catalog.read(
+            "SELECT alerts.*, topics.name FROM alerts JOIN topics ON topics.id = topic_id WHERE lasting"
+            " ORDER BY id DESC"
+        )
+    ]
+
+
 def _alert(row: sqlite3.Row) -> Alert:
     group = row["subject"] if row["kind"].startswith("lag") else None
     detail = json.loads(row["detail"])

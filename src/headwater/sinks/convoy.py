@@ -9,11 +9,14 @@ Read next: ``follower.py``.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterable
 
 from headwater.sinks.follower import Follower
 from headwater.sinks.status import Status
+
+logger = logging.getLogger("headwater.sinks")
 
 LOOK_S = 1.0  # a thread looks this often even if nobody wakes it
 STOP_SECONDS_MAX = 30.0  # a delivery that is under way is let finish for so long
@@ -68,7 +71,12 @@ class Convoy:
     def _follow(self, follower: Follower, wake: threading.Event) -> None:
         while not self._stopping.is_set():
             wake.clear()
-            follower.catch_up(stopping=self._stopping.is_set)
+            try:
+                follower.catch_up(stopping=self._stopping.is_set)
+            except Exception:  # how it is could not be written down: the home's disk is full, perhaps
+                logger.exception("sink %s is looked at again", follower.identity)
+                self._stopping.wait(LOOK_S)
+                continue
             if follower.stopped:
                 return
             if follower.retry_in:

@@ -3,7 +3,8 @@
 What it is: ``Follower`` opens the sink's target, decides between a full copy and changes, and tells how it went.
 Invariants: the other system gets each committed change once and in order, or a full copy of one tick; it never gets
 ahead. A sink that does not answer is tried again, more and more seldom, told of once and then counted; one that refuses
-for good is stopped and told of; neither delays a tick or another sink.
+for good is stopped and told of, and so is one with an error that nobody knows, after some tries; neither delays a tick
+or another sink.
 Not here: threads (``convoy.py``); what targets do (``sink.py``).
 Read next: ``convoy.py``.
 """
@@ -33,6 +34,7 @@ MERGED_ROWS_MAX = 200_000  # ticks that wait are merged up to about so many chan
 MERGED_TICKS_MAX = 1000
 RETRY_FIRST_S, RETRY_MAX_S = 0.1, 30.0
 STEPS_IN_VAIN_MAX = 10  # a target that says another tick each time, and never the one it was given
+UNKNOWN_MAX = 5  # tries in a row that end in an error which nobody mapped
 REFILLS_MAX = 2  # of a sink that comes apart again and again at the same place
 
 
@@ -114,7 +116,8 @@ class Follower:
                 self._stop(error)
             except Exception as error:  # a client's error that nobody mapped: this sink only
                 logger.exception("sink %s failed", self.identity)
-                self._stop(HeadwaterError(f"unexpected {type(error).__name__}: {error}"))
+                unknown = HeadwaterError(f"unexpected {type(error).__name__}: {error}")
+                self._failed(unknown) if self._status.failures + 1 < UNKNOWN_MAX else self._stop(unknown)
             return self._status
 
     def _step(self) -> bool:
@@ -201,11 +204,14 @@ class Follower:
         self._save(state=State.RETRYING, failures=self._status.failures + 1, error=error.to_dict())
         self._retry_at = self.log.clock.monotonic() + self.retry_in
         if first:
-            note_sink(self.log, self.identity, f"sink {self.identity} does not answer: {error.message}", {})
-            logger.warning("sink %s does not answer and is tried again: %s", self.identity, error.message)
+            how = "does not answer" if isinstance(error, Unavailable) else "fails"
+            note_sink(self.log, self.identity, f"sink {self.identity} {how}: {error.message}", {})
+            logger.warning("sink %s %s and is tried again: %s", self.identity, how, error.message)
 
     def _stop(self, error: HeadwaterError) -> None:
         self._close()
+        if self._status.failures:
+            note_sink(self.log, self.identity, None, {})  # that it was tried again is over
         self._save(state=State.STOPPED, error=error.to_dict())
         note_sink(self.log, self.identity, f"sink {self.identity} has stopped: {error.message}", {"code": error.code})
         logger.error("sink %s has stopped: %s", self.identity, error)

@@ -9,6 +9,8 @@ Read next: ``screen.py``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from headwater.cli.demo.example import FIRST_MINUTES
 from headwater.cli.demo.screen import Headline
 from headwater.views.serving import ServingStore
@@ -36,6 +38,7 @@ SAYING = {
         FROM prices_paid""",
     "alarms": "SELECT count(*), coalesce(max(rule || ': ' || id), 'nothing') FROM alarms",
 }
+OF_THE_DATABASE = ("revenue", "top_products", "stock_levels", "prices_paid")
 BY_COUNTRY = f"""
     SELECT country, sum(CAST(revenue AS REAL)) AS money, sum(orders) AS orders FROM revenue
     WHERE minute >= (SELECT datetime(max(minute), '-{FIRST_MINUTES} minutes') FROM revenue)
@@ -49,6 +52,15 @@ def headlines(store: ServingStore) -> list[Headline]:
         rows, says = store.query(asked).to_pylist()[0].values()
         found.append(Headline(view, rows, says or ""))
     return found
+
+
+def filled(found: Sequence[Headline]) -> bool:
+    """Whether all views show something that are made of the database's tables alone.
+
+    >>> filled([Headline("revenue", 9, "…"), Headline("alarms", 0, "nothing")])
+    True
+    """
+    return all(each.rows for each in found if each.view in OF_THE_DATABASE)
 
 
 def by_country(store: ServingStore) -> list[tuple[str, float, int]]:

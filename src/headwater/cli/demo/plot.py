@@ -35,12 +35,13 @@ from headwater.cli.demo.example import (
     example_file,
     furnish,
 )
-from headwater.cli.demo.headlines import by_country, headlines
+from headwater.cli.demo.headlines import by_country, filled, headlines
 from headwater.cli.demo.parts import GROUP
 from headwater.cli.demo.replica import Replica
 from headwater.cli.demo.screen import Screen, ShopState
 from headwater.cli.demo.stopwatch import Stopwatch
 from headwater.errors import Unavailable, UnknownGroup
+from headwater.log.alerts import lasting
 from headwater.log.home import Log
 from headwater.log.token import Token
 from headwater.testing.postgres import PostgresServer
@@ -136,7 +137,9 @@ class Plot:
         self.crew.start("shop", "shop").say("go")
         self.screen.narrate("the shop is open: orders, payments, prices; page views, searches and clicks, some late")
         self.screen.narrate("Spark starts; the tables are captured, the views filled")
-        if not self._until(lambda: self.state.tick > 0, START_S, "the views were filled"):
+        if not self._until(
+            lambda: self.state.tick > 0 and filled(self.state.headlines), START_S, "the views were filled"
+        ):
             engine = self.engine.state()
             raise Unavailable(
                 self.problems[-1], detail="; ".join([*self._failures(), f"the engine is {engine}"]),
@@ -269,13 +272,18 @@ class Plot:
             self.heard[word]["before"] = before
 
     def _until(self, condition: Callable[[], bool], seconds: float, what: str) -> bool:
-        deadline = time.monotonic() + seconds
+        begun, deadline = self.store.tick, time.monotonic() + seconds
         while not condition():
             if time.monotonic() > deadline or self._failures():
-                self.problems.append(f"it did not happen within {seconds:g} s that {what}")
+                self.problems.append(f"it did not happen within {seconds:g} s that {what}{self._meanwhile(begun)}")
                 return False
             self._beat()
         return True
+
+    def _meanwhile(self, begun: int) -> str:
+        """What there was instead: whoever reads it wants to know why."""
+        said = [f"ticks {begun} to {self.store.tick} meanwhile", *(alert.message for alert in lasting(self.log))]
+        return f" ({'; '.join(said)})"
 
     def _failures(self) -> list[str]:
         return self.crew.failures
