@@ -38,6 +38,7 @@
     │   ├── TooMany              more requests, or open subscriptions, than the server allows
     │   ├── TimedOut             a query took longer than it may
     │   ├── EngineUnavailable    the server's engine does not run, or is starting
+    │   ├── SparkEnded           the Java process that Spark runs in has ended
     │   ├── DiskFull             no space left
     │   ├── ReadOnlyHome         the home cannot be written
     │   └── CatalogBusy          another process held the catalog for too long
@@ -342,6 +343,12 @@ class EngineUnavailable(Unavailable):
     """The server's engine, which runs the app, does not run or is just starting."""
 
     code = "engine_unavailable"
+
+
+class SparkEnded(Unavailable):
+    """The Java process that Spark runs in has ended. What was committed is kept."""
+
+    code = "spark_ended"
 
 
 class DiskFull(Unavailable):

@@ -22,6 +22,7 @@ from pathlib import Path
 
 import pytest
 
+from headwater.errors import SparkEnded
 from headwater.views import sizes
 from tests.crash.ledger import many
 from tests.crash.tick_points import COMMITS, Mortal, Points
@@ -29,6 +30,7 @@ from tests.crash.view_shop import Replay, Shop, declare, judge, judge_from_the_b
 from tests.spark.conftest import SHORT_LIVED
 
 ROOT = Path(__file__).parents[2]
+WAYS = ("Java", "app", "both")
 KILLS = 2  # each costs half a minute of starting Spark; HEADWATER_THOROUGH=3 makes six
 
 
@@ -73,7 +75,7 @@ def running(home: Path) -> Iterator[subprocess.Popen[str]]:
     environment = {**os.environ, **SHORT_LIVED, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
     child = subprocess.Popen(
         [sys.executable, "-m", "tests.crash.view_runner", str(home)],
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment, cwd=ROOT, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=ROOT, start_new_session=True,
     )  # fmt: skip
     try:
         yield child
@@ -81,6 +83,20 @@ def running(home: Path) -> Iterator[subprocess.Popen[str]]:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)  # Java notices that its parent is gone, but not at once
         child.communicate()
+
+
+def kill(child: subprocess.Popen[str], way: str) -> None:
+    """Kill Spark's Java, the app, or both at once; the first is told in a sentence by the app that is left."""
+    if way == "Java":
+        for pid in Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split():
+            os.kill(int(pid), signal.SIGKILL)
+        _, said = child.communicate(timeout=120)
+        assert "the Java process that Spark runs in has ended: killed by SIGKILL" in said
+        assert "Traceback" not in said
+        assert child.returncode == SparkEnded.exit_status
+        return
+    child.kill() if way == "app" else os.killpg(child.pid, signal.SIGKILL)
+    assert child.wait() == -signal.SIGKILL
 
 
 @pytest.mark.timeout(900)  # minutes where other work takes the cores
@@ -101,8 +117,7 @@ def test_views_are_right_after_the_processes_that_run_them_were_killed(quick_pat
                 if number + 1 == many(KILLS):
                     app.operation.covering(token, 240)
                 time.sleep(chance.uniform(0, 0.5))  # the random moment itself, nothing waits for it
-                child.kill() if number % 2 else os.killpg(child.pid, signal.SIGKILL)
-                assert child.wait() == -signal.SIGKILL
+                kill(child, WAYS[number % len(WAYS)])
                 kills += 1
             replay.go_on(app)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 
+from headwater.errors import HeadwaterError
 from headwater.views.tick import TickReport
 from tests.crash.view_shop import declare
 
@@ -20,4 +21,8 @@ def tell(report: TickReport) -> None:
 
 
 if __name__ == "__main__":
-    declare(sys.argv[1]).run(on_tick=tell)
+    try:
+        declare(sys.argv[1]).run(on_tick=tell)
+    except HeadwaterError as error:  # as the command line tells it
+        sys.stderr.write(f"{error}\n")
+        sys.exit(error.exit_status)

@@ -13,6 +13,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ from headwater.views.committed import Committed
 from headwater.views.declarations import Declaration
 from headwater.views.feed import Feed
 from headwater.views.followers import STORE, Followers
+from headwater.views.java_process import told
 from headwater.views.manifest import Manifest, Manifests
 from headwater.views.reading import Contents, Reply
 from headwater.views.serving import ServingStore
@@ -72,8 +74,16 @@ class Operation:
     def spark(self) -> SparkSession:
         """The session, started when first needed."""
         if self._spark is None:
-            self._spark = start_session(self.name, self.settings, self.folder / "spark.log")
+            self._spark = start_session(self.name, self.settings, self._java_log)
         return self._spark
+
+    @property
+    def _java_log(self) -> Path:
+        return self.folder / "spark.log"
+
+    def _told(self) -> AbstractContextManager[None]:
+        """Around whatever asks Spark: see ``java_process.py``."""
+        return told(lambda: self._spark, self._java_log)
 
     @property
     def prepared(self) -> Prepared:
@@ -115,8 +125,9 @@ class Operation:
 
     def tick(self, *, rows_max: int | None = None) -> TickReport:
         """One advance, now."""
-        self._use_declared()
-        return self.engine.tick(rows_max=rows_max)
+        with self._told():
+            self._use_declared()
+            return self.engine.tick(rows_max=rows_max)
 
     def start(self, *, on_tick: Callable[[TickReport], None] | None = None) -> Runner:
         """Let Structured Streaming tick, in the background."""
@@ -139,9 +150,10 @@ class Operation:
     def run(self, *, timeout: float | None = None, on_tick: Callable[[TickReport], None] | None = None) -> None:
         """Tick until interrupted."""
         try:
-            self.start(on_tick=on_tick).wait(timeout)
-            if self._migration is not None:
-                self._migration.check()
+            with self._told():
+                self.start(on_tick=on_tick).wait(timeout)
+                if self._migration is not None:
+                    self._migration.check()
         except KeyboardInterrupt:
             pass
         finally:
@@ -159,6 +171,10 @@ class Operation:
 
     def rebuild(self, view: str, *, on_progress: Callable[[RebuildProgress], None] | None = None) -> RebuildReport:
         """Compute a view anew beside the live one, then swap; see ``rebuild.py``."""
+        with self._told():
+            return self._rebuild(view, on_progress)
+
+    def _rebuild(self, view: str, on_progress: Callable[[RebuildProgress], None] | None) -> RebuildReport:
         from headwater.views.migration import Migration
         from headwater.views.rebuild import RebuildReport
 
@@ -221,7 +237,8 @@ class Operation:
 
     def reply(self, sql: str, *, at_least: Token | None = None, timeout: float = 30.0, push_down: bool = True) -> Reply:
         """The same, with what was fetched for it from attached stores."""
-        return self.contents(at_least=at_least, timeout=timeout).reply(sql, push_down=push_down)
+        with self._told():
+            return self.contents(at_least=at_least, timeout=timeout).reply(sql, push_down=push_down)
 
     @property
     def serving(self) -> ServingStore:
@@ -252,14 +269,16 @@ class Operation:
                 hint="Ask for a tick that is kept.",
                 view=view,
             )
-        return Contents(self.log, self.folder, manifest, self.spark).frame(view).toArrow()
+        with self._told():
+            return Contents(self.log, self.folder, manifest, self.spark).frame(view).toArrow()
 
     def verify(self, view: str | None = None) -> list[Difference]:
         """Compute views from the log alone and compare; see ``verify.py``."""
         from headwater.views.verify import verify
 
         names = [view] if view is not None else list(self.prepared.views)
-        return verify(self.prepared, self.contents(), names)
+        with self._told():
+            return verify(self.prepared, self.contents(), names)
 
     def covering(self, token: Token, timeout: float) -> Manifest:
         """The current manifest, once it covers the token as far as it is about topics that views read."""

@@ -11,6 +11,7 @@ Read next: ``tick.py``.
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.errors import HeadwaterError
 from headwater.views.frontier import NAME, FrontierSource
+from headwater.views.java_process import REAPED_S, ended
 from headwater.views.manifest import Frontier
 from headwater.views.session import use_this_python
 from headwater.views.tick import Engine, TickReport
@@ -25,6 +27,8 @@ from headwater.views.tick import Engine, TickReport
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+logger = logging.getLogger("headwater.views")
 
 # Spark's bookkeeping per microbatch; none of it is needed, since the manifest is the truth.
 SETTINGS = {
@@ -156,4 +160,9 @@ class Runner:
         # Spark interrupts the thread that runs a microbatch, and cancels its jobs: not in the middle of a tick.
         with self._ticking:
             assert self._query is not None
-            self._query.stop()
+            try:
+                self._query.stop()
+            except Exception as error:
+                if ended(self.spark, within=REAPED_S) is None:
+                    raise
+                logger.debug("Spark has ended before its query was stopped: %s", error)

@@ -75,6 +75,8 @@ def start_session(name: str, settings: Mapping[str, str], java_log: Path | None 
         builder = builder.config(key, value)
     with java_writes_to(java_log):
         spark: SparkSession = builder.getOrCreate()
+    # When Java has ended, its connection to this one has too: no reason for a stack trace on the terminal.
+    spark.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
     use_this_python(spark)
     return spark
 
