@@ -128,6 +128,10 @@ class Capture:
         """End ``run`` soon, from another thread."""
         self._stopping.set()
 
+    def stopped(self, within: float) -> bool:
+        """Whether it was told to stop, in so many seconds from now."""
+        return self._stopping.wait(within)
+
     def _over(self, deadline: float | None = None) -> bool:
         return self._stopping.is_set() or (deadline is not None and time.monotonic() > deadline)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -22,12 +23,23 @@ from headwater.capture.capture import LAG_BYTES_ALERT, Capture, CapturedTable, W
 from headwater.capture.follower import grown
 from headwater.capture.outbox import Outbox, Router
 from headwater.capture.source import Shape, Source
-from headwater.errors import DeclarationConflict, HeadwaterError, InvalidDeclaration, SourceUnavailable
+from headwater.errors import (
+    Conflict,
+    Corruption,
+    DeclarationConflict,
+    HeadwaterError,
+    InvalidDeclaration,
+    Misuse,
+    SourceUnavailable,
+)
 from headwater.log.home import Log
 from headwater.log.schema import WEIGHT
 from headwater.log.tables import Table, declare_table
 
 logger = logging.getLogger("headwater.capture")
+
+AGAIN_SECONDS_MIN, AGAIN_SECONDS_MAX = 1.0, 60.0  # from the end of a capture to its next start
+SOUND_SECONDS = 60.0  # one that ran so long begins with the shortest pause again
 
 
 class Captures:
@@ -205,10 +217,29 @@ class Captures:
 
 
 def _run(capture: Capture, until: str | None, timeout: float | None) -> None:
-    try:
-        capture.run(until=until, timeout=timeout)
-    except BaseException as error:
-        logger.error('capture "%s" ended: %s', capture.name, error)
-        capture.error = error
-        with suppress(HeadwaterError):  # a full disk, say, which the log has told already
-            capture.note_failure(error)
+    """Run it; without an end to wait for, again after an error that may pass."""
+    pause = AGAIN_SECONDS_MIN
+    while True:
+        began = time.monotonic()
+        try:
+            capture.run(until=until, timeout=timeout)
+            return
+        except BaseException as error:
+            again = until is None and timeout is None and _may_pass(error)
+            capture.error = None if again else error
+            logger.error('capture "%s" ended%s: %s', capture.name, ", and is started again" * again, error)
+            if not isinstance(error, HeadwaterError):
+                logger.debug("its trace", exc_info=error)
+            with suppress(HeadwaterError):  # a full disk, say, which the log has told already
+                capture.note_failure(error)
+            pause = AGAIN_SECONDS_MIN if time.monotonic() - began > SOUND_SECONDS else pause
+            if not again or capture.stopped(pause):
+                return
+            pause = min(2 * pause, AGAIN_SECONDS_MAX)
+
+
+def _may_pass(error: BaseException) -> bool:
+    """Not what somebody has to decide or mend first: a right that is missing, a slot that is gone, damaged data."""
+    if isinstance(error, HeadwaterError):
+        return not isinstance(error, Misuse | Conflict | Corruption)
+    return isinstance(error, Exception)

@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import headwater as hw
+from headwater.capture.changes import Changes
 from headwater.cli.main import app as command_line
 from headwater.errors import CaptureLost
 from headwater.views.serving import ServingStore
@@ -150,4 +151,37 @@ def test_a_capture_that_ended_is_an_alert_until_it_goes_on(database: Any, app: h
 
     assert len(told) == 1
     assert capture.name in told[0]["message"]
+    assert not app.log.catalog.read("SELECT 1 FROM alerts WHERE kind = 'capture_failed'")
+
+
+@on_postgres
+def test_a_capture_that_runs_beside_an_app_begins_again_after_an_error_that_nobody_knows(
+    database: Any, app: hw.App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.execute("CREATE TABLE users (id INT PRIMARY KEY)")
+    app.table("users", source=database.source("users"))
+    app.capture(until="caught up", timeout=60)
+    (capture,) = app.captures.declared()
+    markers = app.log.topic(f"_captured.{capture}")
+    before = markers.end_offsets()
+    errors = [OSError("too many open files"), RuntimeError("who knows")]
+    mark = Changes.mark
+
+    def failing(changes: Changes) -> bool:
+        if errors:
+            raise errors.pop()
+        return mark(changes)
+
+    monkeypatch.setattr(Changes, "mark", failing)
+    monkeypatch.setattr("headwater.capture.captures.AGAIN_SECONDS_MIN", 0.05)
+    app.captures.start(app.log)
+    try:
+        database.execute("INSERT INTO users VALUES (1)")
+        assert markers.wait(before, timeout=60)
+    finally:
+        app.captures.stop()
+
+    assert not errors
+    told = [row["message"] for row in app.log.topic("_alerts").rows() if row["kind"] == "capture_failed"]
+    assert [message.rpartition(": ")[2] for message in told] == ["who knows", "too many open files"]
     assert not app.log.catalog.read("SELECT 1 FROM alerts WHERE kind = 'capture_failed'")
