@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,9 @@ import pytest
 
 import headwater as hw
 from headwater.errors import DiskFull, Fenced, ViewFailed
+from headwater.views.runner import Runner
 from headwater.views.serving import ServingStore
+from headwater.views.tick import TickReport
 
 pytestmark = pytest.mark.usefixtures("spark")
 COUNTS = "SELECT country, count(*) AS users FROM users GROUP BY country"
@@ -48,6 +51,9 @@ def streamed(home: Path, work: Callable[[hw.App], hw.Token]) -> int:
     with declare(home) as app:
         app.start()
         counts(app, at_least=work(app))
+        runner = app.operation._runner
+        assert runner is not None
+        runner.settle()  # the tick itself may have come before Spark's first call
         app.stop()
         return app.operation.manifests.tick()
 
@@ -105,6 +111,54 @@ def test_a_second_process_takes_over_and_the_first_is_shut_out(tmp_path: Path) -
         second.tick()
         assert counts(second) == {"DE": 1, "FR": 1, "IT": 1}
         assert second.view("countries").get("IT") == [{"country": "IT", "users": 1}]
+
+
+def test_rows_need_not_wait_for_sparks_first_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch, go_on, seen = Runner._batch, threading.Event(), []
+
+    def late(runner: Runner, frame: Any, number: int) -> None:
+        assert go_on.wait(240)
+        batch(runner, frame, number)
+
+    monkeypatch.setattr(Runner, "_batch", late)
+    with declare(tmp_path) as app:
+        app.start(on_tick=lambda report: seen.append(report.tick))
+        try:
+            assert counts(app, at_least=move(app, u1="DE")) == {"DE": 1}
+            assert counts(app, at_least=move(app, u1="FR")) == {"FR": 1}
+            ticks = list(seen)
+        finally:
+            go_on.set()
+        assert counts(app, at_least=move(app, u1="IT")) == {"IT": 1}
+        assert app.operation._runner is not None
+        app.operation._runner.settle()
+        app.stop()
+
+        assert ticks == [1, 2, 3] or ticks == [1, 2]  # the last one may be told of a moment after it is seen
+        assert seen == list(range(1, app.operation.manifests.tick() + 1))
+        assert all(difference.equal for difference in app.operation.verify())
+
+
+def test_an_error_before_sparks_first_call_ends_the_run_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch, failed = Runner._batch, threading.Event()
+
+    def late(runner: Runner, frame: Any, number: int) -> None:
+        assert failed.wait(240)
+        batch(runner, frame, number)
+
+    def tell(report: TickReport) -> None:
+        if report.tick > 1:
+            failed.set()
+            raise ZeroDivisionError("who was told")
+
+    monkeypatch.setattr(Runner, "_batch", late)
+    with declare(tmp_path) as app:
+        app.start(on_tick=tell)
+        move(app, u1="DE")
+        runner = app.operation._runner
+        assert runner is not None
+        with pytest.raises(ZeroDivisionError, match="who was told"):
+            runner.wait()
 
 
 def state_files(home: Path) -> set[str]:

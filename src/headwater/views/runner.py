@@ -1,7 +1,7 @@
 """The runner: Structured Streaming calls the tick.
 
 What it is: ``Runner`` starts one streaming query per app; each microbatch is one tick up to the frontier that Spark's
-checkpoint remembers for it.
+checkpoint remembers for it. Until Spark calls for the first time, which takes it some seconds, it ticks without.
 Invariants: the manifest is the truth: a microbatch that it covers already is skipped, a lost checkpoint begins at its
 frontier; an error of a tick stops the query and reaches the caller as it was raised.
 Not here: what a tick does (``tick.py``); where frontiers come from (``frontier.py``).
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 logger = logging.getLogger("headwater.views")
+
+EARLY_S = 0.1  # between two looks, before Spark calls for the first time
 
 # Spark's bookkeeping per microbatch; none of it is needed, since the manifest is the truth.
 SETTINGS = {
@@ -58,6 +60,7 @@ class Runner:
         self._stopping = threading.Event()
         self._ticking = threading.Lock()
         self._ticker: int | None = None  # the thread that is in a tick
+        self._called = threading.Event()  # by Spark, for the first time
         self._query: StreamingQuery | None = None
         for name, value in SETTINGS.items():
             self.spark.conf.set(name, value)
@@ -69,6 +72,16 @@ class Runner:
         self._tick(None)  # new views are filled, and what waits is taken, before the stream begins
         if self._stopping.is_set():
             return
+        threading.Thread(target=self._tick_early, name="headwater-early-ticks", daemon=True).start()
+        try:
+            self._query = self._stream()
+        except BaseException:
+            self._called.set()
+            raise
+        if self._stopping.is_set():  # an early tick has stopped it
+            self._end()
+
+    def _stream(self) -> StreamingQuery:
         start = {
             name: {str(number): offset for number, offset in of.items()}
             for name, of in self.engine.manifest.frontier.items()
@@ -80,7 +93,24 @@ class Runner:
         )
         writer = reader.load().writeStream.foreachBatch(self._batch)
         writer = writer.option("checkpointLocation", str(self.checkpoint)).trigger(processingTime="0 seconds")
-        self._query = writer.start()
+        return writer.start()
+
+    def _tick_early(self) -> None:
+        """Until Spark calls."""
+        while not self._called.wait(EARLY_S):
+            with self._ticking:
+                if self._called.is_set() or self._stopping.is_set():
+                    return
+                self._ticker = threading.get_ident()
+                try:
+                    report = self.engine.tick(None)
+                    if report.moved and self.on_tick is not None:
+                        self.on_tick(report)
+                except BaseException as error:
+                    self.error = error  # raised when Spark calls, which it does: there are rows that it has not seen
+                    return
+                finally:
+                    self._ticker = None
 
     def _remove_lone_checksums(self) -> None:
         """Of entries that somebody removed: Spark ends with an error when it is to write these entries again."""
@@ -91,9 +121,12 @@ class Runner:
     def _batch(self, frame: DataFrame, number: int) -> None:
         """Called by Spark for each microbatch, and again after a restart for the last one."""
         del frame
+        self._called.set()
         with self._ticking:
             if self._stopping.is_set():
                 return
+            if self.error is not None:
+                raise self.error
             self._ticker = threading.get_ident()
             try:
                 self._tick(self._frontier(number))
