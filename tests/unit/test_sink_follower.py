@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,26 @@ def test_an_error_that_nobody_mapped_is_tried_again_and_then_stops_this_sink_onl
         f"sink app/the view/copy fails: {why}",
         f"sink app/the view/copy has stopped: {why}",
     ]
+
+
+def test_a_full_copy_that_took_too_long_says_so_and_begins_anew(
+    view: SyntheticView, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone() -> Iterator[Any]:
+        yield from ()
+        raise FileNotFoundError(2, "No such file", "run-7.arrow")
+
+    head = view.head()
+    with monkeypatch.context() as patched:
+        patched.setattr(view, "rows", lambda: nullcontext((head, gone())))
+        sink = ListSink()
+        follower = follower_of(view, sink, log)
+        failed = follower.catch_up()
+
+    assert failed.state is State.RETRYING
+    assert failed.error is not None
+    assert failed.error["message"] == 'a full copy of view "the view" took longer than the rows of its tick are kept'
+    assert follower.catch_up().state is State.FOLLOWING
 
 
 def test_a_sink_that_has_come_apart_is_filled_anew_but_not_for_ever(view: SyntheticView, log: Log) -> None:

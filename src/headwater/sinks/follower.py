@@ -177,9 +177,16 @@ class Follower:
             self.copied = 0
 
             def counted() -> Any:
-                for batch in batches:
-                    self.copied += batch.num_rows
-                    yield batch
+                try:
+                    for batch in batches:
+                        self.copied += batch.num_rows
+                        yield batch
+                except FileNotFoundError as error:
+                    raise Unavailable(
+                        f'a full copy of view "{self.view}" took longer than the rows of its tick are kept',
+                        detail=f"It began at tick {head.tick}; after {self.copied:,} rows the next ones were gone.",
+                        hint="It begins anew. Let ticks take more at once, or make the other system faster.",
+                    ) from error
 
             self._progress = target.fill(counted(), head.tick, self.upstream.epoch())
         self._advanced = True
