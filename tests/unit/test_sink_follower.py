@@ -140,6 +140,8 @@ def test_an_error_that_nobody_mapped_is_tried_again_and_then_stops_this_sink_onl
     assert states(UNKNOWN_MAX - 1) == [State.RETRYING] * (UNKNOWN_MAX - 1)
     assert follower.catch_up().state is State.FOLLOWING
     view.change([{"id": 2, "n": 2}])
+    sink.fail(*[Unavailable("nobody there") for _ in range(UNKNOWN_MAX)])  # which is not counted
+    assert [follower.catch_up().state for _ in range(UNKNOWN_MAX)] == [State.RETRYING] * UNKNOWN_MAX
     assert states(UNKNOWN_MAX)[-2:] == [State.RETRYING, State.STOPPED]
     status = follower.catch_up()
     assert status.error is not None
@@ -147,7 +149,7 @@ def test_an_error_that_nobody_mapped_is_tried_again_and_then_stops_this_sink_onl
     why = "unexpected ZeroDivisionError: division by zero"
     assert [alert.message for alert in told] == [
         f"sink app/the view/copy fails: {why}",  # the first time, when it went on
-        f"sink app/the view/copy fails: {why}",
+        "sink app/the view/copy does not answer: nobody there",
         f"sink app/the view/copy has stopped: {why}",
     ]
 

@@ -57,7 +57,7 @@ class Follower:
         self._target: Target | None = None
         self._progress: Progress | None = None
         self.copied = 0  # rows of the full copy that is under way, or of the last one
-        self._refills = 0
+        self._refills = self._unknown = 0  # in a row
         self._retry_at = 0.0
         self._advanced = False
         self._turn = threading.RLock()
@@ -116,8 +116,9 @@ class Follower:
                 self._stop(error)
             except Exception as error:  # a client's error that nobody mapped: this sink only
                 logger.exception("sink %s failed", self.identity)
+                self._unknown += 1
                 unknown = HeadwaterError(f"unexpected {type(error).__name__}: {error}")
-                self._failed(unknown) if self._status.failures + 1 < UNKNOWN_MAX else self._stop(unknown)
+                self._failed(unknown) if self._unknown < UNKNOWN_MAX else self._stop(unknown)
             return self._status
 
     def _step(self) -> bool:
@@ -198,6 +199,7 @@ class Follower:
     def _went_well(self, progress: Progress, rows: int) -> None:
         if self._status.failures:
             logger.info("sink %s answers again after %d failures", self.identity, self._status.failures)
+        self._unknown = 0
         if self._status.state is State.FOLLOWING and not rows and self._status.tick == progress.tick:
             return
         before = self._status
@@ -232,6 +234,7 @@ class Follower:
         with self._turn:
             if self.stopped:
                 self._status = replace(self._status, state=State.IDLE, failures=0, error=None)
+                self._unknown = 0
 
     def _close(self) -> None:
         target, self._target, self._progress = self._target, None, None
