@@ -62,6 +62,9 @@ class Runner:
         self._ticker: int | None = None  # the thread that is in a tick
         self._called = threading.Event()  # by Spark, for the first time
         self._query: StreamingQuery | None = None
+        self._awaiting: threading.Thread | None = None
+        self._ended = threading.Event()
+        self._failure: BaseException | None = None  # what the query ended with
         for name, value in SETTINGS.items():
             self.spark.conf.set(name, value)
 
@@ -166,13 +169,28 @@ class Runner:
 
         if self._query is None:
             return True  # the first tick stopped it
-        try:
-            ended = self._query.awaitTermination(timeout)  # type: ignore[arg-type]
-        except StreamingQueryException as error:
+        if self._awaiting is None:
+            # In another thread, so that Ctrl-C does not come in the middle of a question to Java.
+            self._awaiting = threading.Thread(target=self._await, name="headwater-await", daemon=True)
+            self._awaiting.start()
+        if not self._ended.wait(timeout):
+            return False
+        if isinstance(self._failure, StreamingQueryException):
             if isinstance(self.error, HeadwaterError):
                 raise self.error from None
-            raise self.error or error from error
-        return True if timeout is None else bool(ended)
+            raise self.error or self._failure from self._failure
+        if self._failure is not None:
+            raise self._failure
+        return True
+
+    def _await(self) -> None:
+        assert self._query is not None
+        try:
+            self._query.awaitTermination()
+        except BaseException as error:
+            self._failure = error
+        finally:
+            self._ended.set()
 
     def settle(self) -> None:
         """Wait until everything appended so far was ticked, and Spark has written that down."""

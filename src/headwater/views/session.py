@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headwater.errors import MissingExtra
 from headwater.views import java_archive
@@ -73,10 +75,9 @@ def start_session(name: str, settings: Mapping[str, str], java_log: Path | None 
         wanted[JAVA_OPTIONS] += f" {java_archive.options()}"
     for key, value in wanted.items():
         builder = builder.config(key, value)
-    with java_writes_to(java_log):
+    with interrupts_wait(), java_writes_to(java_log):
         spark: SparkSession = builder.getOrCreate()
-    # When Java has ended, its connection to this one has too: no reason for a stack trace on the terminal.
-    spark.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
+    no_stack_traces(spark)
     use_this_python(spark)
     return spark
 
@@ -100,6 +101,43 @@ def java_writes_to(path: Path | None) -> Iterator[None]:
         os.dup2(kept, 2)
         os.close(kept)
         os.close(target)
+
+
+@contextmanager
+def interrupts_wait() -> Iterator[None]:
+    """Ctrl-C while Java starts counts when it has: else it would be left behind. The second one counts at once.
+
+    Afterwards Ctrl-C is what it was: PySpark's own way asks Java something in the middle of another question.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if not callable(before) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pressed: list[Any] = []
+
+    def press(number: int, frame: Any) -> None:
+        pressed.append(frame)
+        if len(pressed) > 1:
+            before(number, frame)
+
+    signal.signal(signal.SIGINT, press)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if pressed:
+        before(signal.SIGINT, pressed[0])
+
+
+def no_stack_traces(spark: SparkSession) -> None:
+    """What is raised anyway, when Java has ended or somebody pressed Ctrl-C, is not to be on the terminal too."""
+    # py4j logs that with the root logger.
+    logging.getLogger().addFilter(_is_not_of_py4j)
+    spark.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return record.module != "java_gateway"
 
 
 def use_this_python(spark: SparkSession) -> None:

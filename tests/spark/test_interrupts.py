@@ -1,0 +1,65 @@
+"""Ctrl-C: what a person sees who ends ``headwater run``, and what is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.spark.conftest import SHORT_LIVED
+
+SOURCE = Path(__file__).parents[2] / "src"
+APP = """
+import headwater as hw
+app = hw.App("shop", home={home!r})
+app.topic("orders", "id BIGINT")
+app.view("many", "SELECT count(*) AS many FROM orders")
+"""
+
+
+def of_session(leader: int) -> list[str]:
+    """The programs of a session that still run."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                _, _, rest = (entry / "stat").read_text().rpartition(")")
+                state, _, _, session = rest.split()[:4]
+                if int(session) == leader and state != "Z":
+                    found.append((entry / "cmdline").read_text())
+            except OSError:  # it has just ended
+                continue
+    return found
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("when", ["Java starts", "it runs"])
+def test_ctrl_c_ends_a_run_without_a_trace_and_leaves_nothing_behind(tmp_path: Path, when: str) -> None:
+    file = tmp_path / "shop.py"
+    file.write_text(APP.format(home=str(tmp_path / "home")))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "headwater.cli.main", "run", str(file)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        env={**os.environ, **SHORT_LIVED, "PYTHONPATH": str(SOURCE), "PYSPARK_PYTHON": sys.executable},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
+    try:
+        sign = {"Java starts": "java", "it runs": "python_streaming_source_runner"}[when]
+        while not any(sign in each for each in of_session(process.pid)) and process.poll() is None:
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: all of them
+        _, said = process.communicate(timeout=120)
+
+        assert (process.returncode, said) == (0, f'app "shop" in {tmp_path / "home"}, 1 view\n')
+        deadline = time.monotonic() + 60
+        while (left := of_session(process.pid)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert left == []
+    finally:
+        if of_session(process.pid):
+            os.killpg(process.pid, signal.SIGKILL)
