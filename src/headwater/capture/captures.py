@@ -2,7 +2,8 @@
 
 What it is: ``Captures`` declares tables with a source, groups them by slot, and runs one ``Capture`` for each.
 Invariants: a table takes its columns and its key from its database when it is declared; when that does not answer and
-the table is known already, it is taken as it is known. Nothing is streamed before ``run`` or ``start``.
+the table is known already, it is taken as it is known. Nothing is streamed before ``run`` or ``start``. One that ends
+with an error that may pass begins again, more and more seldom, unless somebody waits for its end.
 Not here: what a capture does (``capture.py``).
 Read next: ``capture.py``.
 """

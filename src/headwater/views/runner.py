@@ -69,7 +69,7 @@ class Runner:
             self.spark.conf.set(name, value)
 
     def start(self) -> None:
-        """Begin to tick. Returns at once."""
+        """Take what waits, then begin to tick in the background."""
         use_this_python(self.spark)
         self.spark.dataSource.register(FrontierSource)
         self._tick(None)  # new views are filled, and what waits is taken, before the stream begins
@@ -99,21 +99,15 @@ class Runner:
         return writer.start()
 
     def _tick_early(self) -> None:
-        """Until Spark calls."""
+        """Tick as rows come, until Spark calls for the first time."""
         while not self._called.wait(EARLY_S):
             with self._ticking:
                 if self._called.is_set() or self._stopping.is_set():
                     return
-                self._ticker = threading.get_ident()
                 try:
-                    report = self.engine.tick(None)
-                    if report.moved and self.on_tick is not None:
-                        self.on_tick(report)
-                except BaseException as error:
-                    self.error = error  # raised when Spark calls, which it does: there are rows that it has not seen
+                    self._tick(None)
+                except BaseException:  # kept, and raised when Spark calls: there are rows that it has not seen
                     return
-                finally:
-                    self._ticker = None
 
     def _remove_lone_checksums(self) -> None:
         """Of entries that somebody removed: Spark ends with an error when it is to write these entries again."""
@@ -130,13 +124,10 @@ class Runner:
                 return
             if self.error is not None:
                 raise self.error
-            self._ticker = threading.get_ident()
-            try:
-                self._tick(self._frontier(number))
-            finally:
-                self._ticker = None
+            self._tick(self._frontier(number))
 
     def _tick(self, frontier: Frontier | None) -> None:
+        self._ticker = threading.get_ident()
         try:
             report = self.engine.tick(frontier)
             while report.moved or report.behind:
@@ -148,6 +139,8 @@ class Runner:
         except BaseException as error:
             self.error = error
             raise
+        finally:
+            self._ticker = None
 
     def _frontier(self, number: int) -> Frontier | None:
         """The frontier that Spark wrote down for this microbatch."""
