@@ -16,6 +16,10 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
+from headwater.views.compiler import compile as compiling
+
+compiling.STRICT = True  # what the compiler trips over is an error here, not a view that is computed whole
+
 collect_ignore = ["browser/shop_app.py", "services/server/shop_app.py"]  # apps that are served, each in a home
 TOGETHER = ("tests/browser/", "tests/services/federation/")
 LONGEST_FIRST = (

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import sqlglot
 
 from headwater.views.compiler.accumulators import Accumulator, accumulator
+from headwater.views.compiler.dialect import SparkAsWritten, text
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Keeping:
 
 
 def keeping(aggregate: str, kind: str, *, append_only: bool = False, tame: bool = False) -> Keeping:
-    kept = accumulator(sqlglot.parse_one(aggregate, read="spark"), (kind,), append_only=append_only)
+    kept = accumulator(sqlglot.parse_one(aggregate, read=SparkAsWritten), (kind,), append_only=append_only)
     assert kept is not None, f"{aggregate} of {kind} has no accumulator"
     if tame:
         assert kept.tame is not None
@@ -36,7 +37,7 @@ def keeping(aggregate: str, kind: str, *, append_only: bool = False, tame: bool 
     states = tuple(f"_a{number}" for number in range(len(kept.types)))
 
     def columns(expressions: tuple[sqlglot.exp.Expr, ...], names: tuple[str, ...]) -> str:
-        return "".join(f", {part.sql('spark')} AS {name}" for part, name in zip(expressions, names, strict=True))
+        return "".join(f", {text(part)} AS {name}" for part, name in zip(expressions, names, strict=True))
 
     before, partial = (tuple(f"{side}.{name}" for name in states) for side in "bp")
     flow = f"SELECT _weight{columns(kept.arguments, xs)} FROM given"
@@ -47,5 +48,5 @@ def keeping(aggregate: str, kind: str, *, append_only: bool = False, tame: bool 
         start="SELECT CAST(NULL AS BIGINT) AS _n"
         + "".join(f", CAST(NULL AS {kind}) AS {name}" for kind, name in zip(kept.types, states, strict=True)),
         step=f"SELECT COALESCE(b._n, 0) + p._n AS _n{merged} FROM ({partials}) AS p CROSS JOIN kept AS b",
-        read=f"SELECT {kept.final(states, '_n').sql('spark')} AS value FROM kept",
+        read=f"SELECT {text(kept.final(states, '_n'))} AS value FROM kept",
     )

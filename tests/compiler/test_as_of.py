@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from headwater.errors import InvalidView
 from headwater.views.compiler.as_of import versions_of
 from headwater.views.compiler.compile import compile_view
+from headwater.views.compiler.drafts import Unsupported
 from headwater.views.compiler.plan import Column, Relation, ViewPlan
 from headwater.views.explain import explain
 from tests.compiler.comparing import bag_difference
@@ -294,7 +295,7 @@ def test_columns_may_have_names_that_are_used_inside() -> None:
 
 def test_a_query_that_is_computed_as_one_piece_has_its_versions_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def trip(*_: object) -> None:
-        raise RuntimeError("tripped")
+        raise Unsupported("tripped")
 
     monkeypatch.setattr("headwater.views.compiler.compile.compile_query", trip)
 

@@ -90,7 +90,7 @@ def test_explode_is_linear() -> None:
     stage = flow("SELECT order_id, explode(tags) AS tag FROM orders")
 
     assert stage.kind == Kind.LINEAR
-    assert "LATERAL VIEW EXPLODE" in stage.terms[0].sql
+    assert "LATERAL VIEW explode" in stage.terms[0].sql
 
 
 def test_what_all_alternatives_of_an_or_ask_for_joins() -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from headwater.errors import InvalidView
+from headwater.views.compiler.dialect import text
 from headwater.views.compiler.names import settle
 from headwater.views.compiler.parse import parse
 from tests.compiler.shop import RELATIONS, plan_of
 
 
 def settled(sql: str) -> str:
-    return settle(parse(sql).query, RELATIONS, sql).query.sql("spark").replace("`", "")
+    return text(settle(parse(sql).query, RELATIONS, sql).query).replace("`", "")
 
 
 def test_cases_do_not_matter_and_the_users_spelling_is_shown() -> None:
@@ -44,7 +45,7 @@ def test_sources_of_one_name_get_names_of_their_own() -> None:
 def test_an_alias_may_be_grouped_by_and_asked_for_in_having() -> None:
     sql = settled("SELECT amount * 2 AS double, count(*) AS n FROM orders GROUP BY double HAVING n > 1")
 
-    assert "GROUP BY orders.amount * 2 HAVING COUNT(*) > 1" in sql
+    assert "GROUP BY orders.amount * 2 HAVING count(*) > 1" in sql
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,6 @@ def test_an_alias_may_be_grouped_by_and_asked_for_in_having() -> None:
         ("SELECT x.amount AS a FROM orders o", 'no source "x"', "The sources here are o"),
         ("SELECT a FROM order", 'no topic, table or view "order"', 'Did you mean "orders"'),
         ("SELECT 1 AS a FROM users u, orders u", 'two sources are named "u"', "another name"),
-        ("SELECT count(*) FROM orders", "column 1 has no name", "AS name"),
         ("SELECT amount AS a, user_id AS A FROM orders", 'two columns are named "A"', "another name"),
         ("SELECT amount AS _a FROM orders", "begins with an underscore", "rename it"),
         ("SELECT id FROM users UNION SELECT id, age FROM users", "UNION of 1 columns and 2", "as many"),

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from headwater.errors import InvalidView
+from headwater.views.compiler.dialect import text
 from headwater.views.compiler.parse import parse
 
 
 def test_with_clauses_are_put_where_they_are_mentioned() -> None:
     parsed = parse("WITH a AS (SELECT 1 AS x), b(y) AS (SELECT x FROM a) SELECT y FROM b JOIN a ON a.x = b.y")
 
-    sql = parsed.query.sql("spark")
+    sql = text(parsed.query)
 
     assert sql == ("SELECT y FROM (SELECT x FROM (SELECT 1 AS x) AS a) AS b(y) JOIN (SELECT 1 AS x) AS a ON a.x = b.y")
 
@@ -19,7 +20,7 @@ def test_with_clauses_are_put_where_they_are_mentioned() -> None:
 def test_an_inner_with_hides_an_outer_one() -> None:
     parsed = parse("WITH a AS (SELECT 1 AS x) SELECT * FROM (WITH a AS (SELECT 2 AS x) SELECT * FROM a) AS t")
 
-    assert "1 AS x" not in parsed.query.sql("spark")
+    assert "1 AS x" not in text(parsed.query)
 
 
 def test_window_is_a_function_before_a_bracket_and_a_clause_before_a_name() -> None:
@@ -33,9 +34,9 @@ def test_window_is_a_function_before_a_bracket_and_a_clause_before_a_name() -> N
 def test_a_generator_of_the_select_list_becomes_a_lateral_view() -> None:
     parsed = parse("SELECT id, posexplode_outer(xs) AS (place, x) FROM t")
 
-    sql = parsed.query.sql("spark")
+    sql = text(parsed.query)
 
-    assert sql == "SELECT id, g__1.place, g__1.x FROM t LATERAL VIEW OUTER POSEXPLODE(xs) g__1 AS place, x"
+    assert sql == "SELECT id, g__1.place, g__1.x FROM t LATERAL VIEW OUTER posexplode(xs) g__1 AS place, x"
 
 
 def test_order_by_without_limit_is_left_out_with_a_note() -> None:
@@ -64,4 +65,4 @@ def test_what_is_no_function_of_its_inputs_is_refused(sql: str, message: str) ->
 def test_limit_inside_exists_needs_no_order() -> None:
     parsed = parse("SELECT a FROM t WHERE EXISTS (SELECT 1 FROM s LIMIT 1)")
 
-    assert "LIMIT" not in parsed.query.sql("spark")
+    assert "LIMIT" not in text(parsed.query)

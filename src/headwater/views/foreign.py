@@ -19,6 +19,7 @@ from headwater.errors import InvalidQuery
 from headwater.federation.mentions import needs, separate
 from headwater.federation.stores import Stores, described
 from headwater.log.declare import suggestion
+from headwater.views.compiler.dialect import text
 from headwater.views.reading import Contents, Reply, tables_of
 from headwater.views.scans import SCRATCH, local_frame
 
@@ -55,7 +56,7 @@ def foreign_reply(contents: Contents, sql: str, read: Sequence[Any], *, push_dow
             if id(rows) not in frames:  # what was fetched once for two mentions is one frame too
                 frames[id(rows)] = local_frame(contents.spark, rows)
             frames[id(rows)].createOrReplaceTempView(f"`{mention.name}`")
-        return Reply(contents.run(tree.sql("spark")), tuple(fetched))
+        return Reply(contents.run(text(tree)), tuple(fetched))
 
 
 def _refuse_unattached(tree: exp.Expr, attached: list[str]) -> None:

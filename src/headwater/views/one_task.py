@@ -14,7 +14,7 @@ import functools
 import sqlglot
 from sqlglot import exp
 
-from headwater.views.compiler.dialect import SparkAsWritten
+from headwater.views.compiler.dialect import SparkAsWritten, text
 from headwater.views.compiler.expressions import column, named
 
 JOINED = "_joined"
@@ -35,11 +35,13 @@ def in_one_task(sql: str, *, few: bool = False) -> str:
 AS `_joined0_0` JOIN c ON `_joined0_0`.`b.y` = c.y
     """
     query = sqlglot.parse_one(sql, read=SparkAsWritten)
+    if query.args.get("with_"):  # a user's own text, which is left alone
+        return sql
     for number, select in enumerate(list(query.find_all(exp.Select, bfs=False))):
         if select.args.get("joins"):
             _nest(select, f"{JOINED}{number}", few)
             _hold(select, few)
-    return query.sql("spark")
+    return text(query)
 
 
 def _hold(select: exp.Select, few: bool) -> None:

@@ -131,8 +131,9 @@ def prepare(declared: Iterable[Declaration], log: Log, spark: SparkSession, scra
         with in_view(view):
             if view.sql is not None:
                 plan = timed_plan(
-                    view.name, view.sql, relations, view.timing, event_times(bases), describe=analyser.describe
-                )
+                    view.name, view.sql, relations, view.timing, event_times(bases), describe=analyser.describe,
+                    confirm=analyser.confirm,
+                )  # fmt: skip
                 shapes: dict[str, Shape] = {}
                 for stage in plan.stages:
                     shapes[stage.name] = analyser.shape_of(stage, schemas)

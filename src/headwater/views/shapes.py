@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from headwater.errors import HeadwaterError, InvalidDeclaration
 from headwater.log.ddl import parse_ddl, spark_type
+from headwater.views.compiler.compile import Confirmed
 from headwater.views.compiler.plan import (
     AccumulateStage,
     ClosingStage,
@@ -28,6 +29,7 @@ from headwater.views.compiler.plan import (
     TimedStage,
     WholeStage,
 )  # fmt: skip
+from headwater.views.round_trip import compared, opaque_table
 from headwater.views.workbench import Workbench, with_weight
 
 if TYPE_CHECKING:
@@ -69,6 +71,13 @@ class Analyser:
         for name, columns in tables.items():
             self._empty(name, arrow_of(columns))
         return columns_of(self._schema(sql))
+
+    def confirm(self, sql: str, ours: str, tables: Mapping[str, tuple[Column, ...]]) -> Confirmed:
+        """The columns of a user's query, and where ours means something else to Spark."""
+        for name, columns in tables.items():
+            opaque_table(self.bench.small, name, arrow_of(columns))
+        columns, difference = compared(self.bench.small, sql, ours)
+        return Confirmed(columns_of(arrow_schema(columns)), difference)
 
     def shape_of(self, stage: Stage, schemas: Mapping[str, pa.Schema]) -> Shape:
         """The shape of a stage whose inputs have these visible schemas."""

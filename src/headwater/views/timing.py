@@ -112,7 +112,12 @@ def timed_plan(
         )
     found: list[Closing] = []
     inner = compile_view(
-        name + OPEN, sql, relations, rewrite=lambda parsed: _rewritten(parsed, timing, lower, found), **options
+        name + OPEN,
+        sql,
+        relations,
+        rewrite=lambda parsed: _rewritten(parsed, timing, lower, found),
+        like=plain,
+        **options,
     )
     closing = found[0]
     if timing.emit == "final" and not closing.closes:

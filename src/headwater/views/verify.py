@@ -66,7 +66,7 @@ def verify(prepared: Prepared, contents: Contents, names: Sequence[str]) -> list
         answers[name] = _unmarked(_computed(view, contents, answers))
         if name not in contents.manifest.views:
             continue
-        left_open = open_columns(view.plan.query or view.plan.sql) if view.declared.function is None else {}
+        left_open = open_columns(view.plan.batch) if view.declared.function is None else {}
         if name in names:
             found.append(_compared(name, answers[name], contents, left_open, _since(view, contents)))
         if view.plan.inner:
@@ -98,7 +98,7 @@ def _computed(view: Any, contents: Contents, answers: dict[str, Any]) -> Any:
         return view.declared.function(*(answers[name] for name in plan.reads))
     for name in plan.reads:
         _in_time(name, view, contents, answers[name]).createOrReplaceTempView(f"`{name}`")
-    answer = contents.spark.sql(plan.inner or plan.query or plan.sql)
+    answer = contents.spark.sql(plan.inner or plan.batch)
     if "session_window" in plan.sql.lower():
         # Spark 4.3 looks at conditions on a session before it has joined rows to sessions: it must not see them here.
         answer = answer.mapInArrow(lambda batches: batches, answer.schema)

@@ -58,9 +58,10 @@ class Accumulator:
         """Aggregate expressions over the columns ``xs`` and ``_weight``: the differences that a tick makes.
 
         >>> import sqlglot
-        >>> kept = accumulator(sqlglot.parse_one("count(a)", read="spark"), ("INT",), append_only=False)
-        >>> [part.sql("spark") for part in kept.partial(("_x0",))]
-        ['COALESCE(SUM(CASE WHEN _x0 THEN _weight END), 0)']
+        >>> from headwater.views.compiler.dialect import SparkAsWritten, text
+        >>> kept = accumulator(sqlglot.parse_one("count(a)", read=SparkAsWritten), ("INT",), append_only=False)
+        >>> [text(part) for part in kept.partial(("_x0",))]
+        ['coalesce(sum(CASE WHEN _x0 THEN _weight END), 0)']
         """
         names = {f"x{number}": name for number, name in enumerate(xs)}
         return tuple(spark_sql(template, **names) for template in self.partials)
@@ -69,9 +70,10 @@ class Accumulator:
         """What is kept after the tick, of what was kept before (columns that are null for a new group).
 
         >>> import sqlglot
-        >>> kept = accumulator(sqlglot.parse_one("count(a)", read="spark"), ("INT",), append_only=False)
-        >>> [part.sql("spark") for part in kept.merge(("b._a0",), ("p._a0",))]
-        ['COALESCE(b._a0, 0) + p._a0']
+        >>> from headwater.views.compiler.dialect import SparkAsWritten, text
+        >>> kept = accumulator(sqlglot.parse_one("count(a)", read=SparkAsWritten), ("INT",), append_only=False)
+        >>> [text(part) for part in kept.merge(("b._a0",), ("p._a0",))]
+        ['coalesce(b._a0, 0) + p._a0']
         """
         names = {f"b{number}": name for number, name in enumerate(before)}
         names |= {f"p{number}": name for number, name in enumerate(partial)}
@@ -87,8 +89,9 @@ class Accumulator:
         """The aggregate's value, of what is kept and the number of rows in the group.
 
         >>> import sqlglot
-        >>> kept = accumulator(sqlglot.parse_one("count(*)", read="spark"), (), append_only=False)
-        >>> kept.types, kept.final((), "_n").sql("spark")
+        >>> from headwater.views.compiler.dialect import SparkAsWritten, text
+        >>> kept = accumulator(sqlglot.parse_one("count(*)", read=SparkAsWritten), (), append_only=False)
+        >>> kept.types, text(kept.final((), "_n"))
         ((), '_n')
         """
         return spark_sql(self.value, n=n, **{f"a{number}": name for number, name in enumerate(accumulators)})
@@ -103,9 +106,10 @@ def accumulator(
     ``append_only`` says that rows are only ever added to what is aggregated.
 
     >>> import sqlglot
-    >>> accumulator(sqlglot.parse_one("sum(a)", read="spark"), ("INT",), append_only=False).types
+    >>> from headwater.views.compiler.dialect import SparkAsWritten, text
+    >>> accumulator(sqlglot.parse_one("sum(a)", read=SparkAsWritten), ("INT",), append_only=False).types
     ('BIGINT', 'BIGINT')
-    >>> accumulator(sqlglot.parse_one("max(a)", read="spark"), ("INT",), append_only=False) is None
+    >>> accumulator(sqlglot.parse_one("max(a)", read=SparkAsWritten), ("INT",), append_only=False) is None
     True
     """
     condition: exp.Expr | None = None

@@ -18,6 +18,7 @@ from sqlglot import exp
 
 from headwater.views.compiler.accumulators import Accumulator, accumulator
 from headwater.views.compiler.block import Block, output_names, renaming
+from headwater.views.compiler.dialect import text
 from headwater.views.compiler.drafts import AccumulateDraft, Unsupported, Workshop
 from headwater.views.compiler.expressions import (
     Node,
@@ -258,6 +259,8 @@ def _read_from(block: Block, flow: Flow, groups: list[Node], calls: list[Node]) 
     for part in (*block.where, block.rest):
         for found in columns(part):
             if found.table in old:
+                if found.find_ancestor(exp.Select) not in (None, block.rest):
+                    raise Unsupported("a subquery over an aggregate of the query around it")
                 refuse(
                     block.workshop.sql,
                     found,
@@ -294,6 +297,6 @@ def distinct(workshop: Workshop, flow: Flow) -> Product:
 
 
 def _what(groups: list[Node], calls: list[Node]) -> str:
-    values = ", ".join(call.sql("spark").lower().replace("`", "") for call in calls)
-    by = ", ".join(group.sql("spark").lower().replace("`", "") for group in groups)
+    values = ", ".join(text(call).lower().replace("`", "") for call in calls)
+    by = ", ".join(text(group).lower().replace("`", "") for group in groups)
     return f"group by {by}: {values}" if by else values or "one row"

@@ -100,11 +100,10 @@ class Block:
         """The block as a flow with these outputs, when only inner joins are left in it."""
         if any(map(has_subquery, (*outputs.values(), *self.conditions, *self.where, *self.laterals))):
             raise Unsupported("a subquery in an unusual place")  # its tables would be no leaves
-        conditions = [self._simple(condition) for condition in (*self.conditions, *self.where)]
         return Product(
             items=dict(self.items),
-            outputs={name: self._simple(output) for name, output in outputs.items()},
-            conditions=tuple(conditions),
+            outputs=dict(outputs),
+            conditions=(*self.conditions, *self.where),
             laterals=tuple(self.laterals),
         )
 
@@ -150,23 +149,6 @@ class Block:
         """Take the product that is the source ``alias`` apart, once all columns are rewritten to it."""
         source = self.items.pop(alias)
         self.add(alias, source)
-
-    def _simple(self, expression: Node) -> Node:
-        """``coalesce(a.x, b.x)`` of USING, where a.x = b.x holds: a.x."""
-        equal = {
-            frozenset((condition.this.sql(), condition.expression.sql()))
-            for condition in self.conditions
-            if isinstance(condition, exp.EQ)
-        }
-
-        def change(node: Node) -> Node:
-            if isinstance(node, exp.Coalesce) and isinstance(node.this, exp.Column):
-                first = node.this.sql()
-                if node.expressions and all(frozenset((first, other.sql())) in equal for other in node.expressions):
-                    return node.this
-            return node
-
-        return expression.transform(change) if expression.find(exp.Coalesce) else expression
 
 
 def output_names(pairs: list[tuple[str, str]]) -> dict[tuple[str, str], str]:

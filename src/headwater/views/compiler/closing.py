@@ -19,6 +19,7 @@ from sqlglot.errors import SqlglotError
 from headwater.errors import InvalidDeclaration
 from headwater.views.compiler.aggregation import is_grouped
 from headwater.views.compiler.as_of import is_as_of
+from headwater.views.compiler.dialect import Interval
 from headwater.views.compiler.dialect import SparkAsWritten as Spark
 from headwater.views.compiler.event_times import is_event_time, window_of
 from headwater.views.compiler.expressions import Node, conjuncts, named
@@ -230,7 +231,7 @@ def _place(expression: Node, timed: Mapping[str, str]) -> tuple[str, int] | None
     expression = expression.unnest()
     if isinstance(expression, exp.Add | exp.Sub):
         inner, by = _place(expression.this, timed), _interval_us(expression.expression)
-        if inner is None or by is None or not isinstance(expression.expression.unnest(), exp.Interval):
+        if inner is None or by is None or not isinstance(expression.expression.unnest(), exp.Interval | Interval):
             return None
         return inner[0], inner[1] + (by if isinstance(expression, exp.Add) else -by)
     if isinstance(expression, exp.Column) and timed.get(expression.table.lower()) == expression.name.lower():
@@ -241,6 +242,8 @@ def _place(expression: Node, timed: Mapping[str, str]) -> tuple[str, int] | None
 def _interval_us(expression: Node) -> int | None:
     """The sum of the intervals that an expression mentions; None when one of them is not a plain number of units."""
     total = 0
+    if any(not found.expressions for found in expression.find_all(Interval)):
+        return None
     for interval in expression.find_all(exp.Interval):
         number = interval.this
         unit = str(interval.args.get("unit") or "").upper().removesuffix("S")
@@ -258,7 +261,7 @@ def _length_us(call: exp.Anonymous) -> int | None:
     if len(call.expressions) < 2:
         return None
     size = call.expressions[1]
-    if isinstance(size, exp.Interval):
+    if isinstance(size, exp.Interval | Interval):
         return _interval_us(size)
     words = size.this.lower().removeprefix("interval ").split() if isinstance(size, exp.Literal) else []
     total = 0

@@ -11,32 +11,47 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
 from headwater.errors import HeadwaterError
-from headwater.views.compiler.as_of import check_as_of, is_as_of, with_versions
+from headwater.views.compiler.as_of import check_as_of, with_versions
+from headwater.views.compiler.dialect import text
 from headwater.views.compiler.drafts import (
     Describe,
     Draft,
     FlowDraft,
     KeyedDraft,
+    Unsupported,
     Workshop,
     describe_flow,
     inferred,
 )
-from headwater.views.compiler.expressions import bare, column
+from headwater.views.compiler.expressions import bare, column, parenthesised
 from headwater.views.compiler.flow import Flow, Mention, Product, leaves
-from headwater.views.compiler.functions import check_functions
+from headwater.views.compiler.functions import check_bare_calls, check_functions
 from headwater.views.compiler.keyed import is_orderable
 from headwater.views.compiler.names import check_output_names, check_tables, settle
 from headwater.views.compiler.parse import Parsed, parse
 from headwater.views.compiler.plan import Column, Content, Kind, Leaf, Relation, Stage, ViewPlan, WholeStage
 from headwater.views.compiler.query import absorbed, compile_query
 from headwater.views.compiler.render import Renderer
-from headwater.views.compiler.time_windows import check_regrouping
+from headwater.views.compiler.time_windows import OnePiece, check_regrouping
 from headwater.views.compiler.uniqueness import unique_outputs
+
+STRICT = False  # the tests' setting: what the compiler trips over is an error there
+
+
+@dataclass(frozen=True)
+class Confirmed:
+    """What Spark says of a user's text: its columns, and where another text means something else ("" for nowhere)."""
+
+    columns: tuple[Column, ...]
+    difference: str
+
+
+Confirm = Callable[[str, str, Mapping[str, tuple[Column, ...]]], Confirmed]
 
 
 def compile_view(
@@ -47,13 +62,17 @@ def compile_view(
     describe: Describe | None = None,
     waiting: Mapping[str, str] | None = None,
     rewrite: Callable[[Parsed], None] | None = None,
+    confirm: Confirm | None = None,
+    like: ViewPlan | None = None,
 ) -> ViewPlan:
     """The plan of a view.
 
     ``describe(sql, tables)`` tells the columns of a query over tables of these columns; without it types are
     inferred as far as that goes, and what needs a type it does not have gets a dearer kind. ``waiting`` has the views
     that were refused before, and what each did not find: views that read each other are told so. ``rewrite`` may
-    change the tree that was read.
+    change the tree that was read. ``confirm`` compares what was read with the user's text, as Spark understands the
+    two; where they differ, the view is computed whole from the user's text. ``like`` is the plan of the same text
+    without ``rewrite``, which was confirmed.
 
     >>> orders = Relation("orders", (Column("id", "BIGINT"), Column("country", "STRING"), Column("amount", "INT")))
     >>> sql = "SELECT country, sum(amount) AS revenue FROM orders GROUP BY country"
@@ -72,21 +91,42 @@ def compile_view(
     every = with_versions(relations)
     workshop = Workshop(every, describe, sql)
     workshop.compile = lambda query: compile_query(workshop, query)
+    if parsed.opaque is None and like is not None and like.opaque:
+        parsed.opaque = like.opaque
     if parsed.opaque is not None:
-        return _opaque(name, sql, parsed, reads, workshop)
+        return _opaque(name, sql, parsed, reads, workshop, rewritten=rewrite is not None)
     settled = settle(parsed.query, relations, sql)
+    names = settled.names
+    if like is not None:
+        shown = tuple(found.name for found in like.columns)
+        names = (*shown, *names[len(shown) :])
+    elif confirm is not None and not settled.written_out:
+        confirmed = confirm(
+            parsed.as_bag(sql),
+            text(parenthesised(settled.shown)),
+            {found: workshop.relations[found.lower()].columns for found in reads},
+        )
+        names = tuple(found.name for found in confirmed.columns)
+        check_output_names(names, sql)
+        if confirmed.difference or len(names) != len(settled.names):
+            parsed.opaque = f"computed as one piece, since Spark reads it otherwise: {confirmed.difference}"
+            return _opaque(name, sql, parsed, reads, workshop)
     try:
         check_regrouping(settled.query)
-        flow = _named(compile_query(workshop, settled.query), settled.names)
+        flow = _named(compile_query(workshop, settled.query), names)
         last = _last(workshop, flow)
         stages = _assemble(name, workshop, last)
     except HeadwaterError:
         raise
     except Exception as reason:  # right before cheap: what the compiler trips over is computed as one piece
+        if STRICT and not isinstance(reason, Unsupported | OnePiece):
+            raise
         parsed.opaque = f"computed as one piece: {str(reason) or type(reason).__name__}"
-        if any(map(is_as_of, parsed.tree.find_all(exp.Table))):
+        if settled.written_out:
             parsed.tree = settled.shown  # AS OF is no SQL of Spark's: written out it is
-        return _opaque(name, sql, parsed, reads, workshop)
+        rewritten = settled.written_out or rewrite is not None
+        return _opaque(name, sql, parsed, reads, workshop, rewritten=rewritten)
+    own_rule = settled.written_out or settled.query.args.get("order") is not None or rewrite is not None
     return ViewPlan(
         name=name,
         sql=sql,
@@ -97,6 +137,7 @@ def compile_view(
         key=last.key or (),
         notes=tuple(parsed.notes),
         query=_in_order(settled.shown, stages[-1].columns),
+        own_rule=bool(own_rule),
     )
 
 
@@ -169,42 +210,44 @@ def _in_order(query: exp.Query, columns: tuple[Column, ...]) -> str:
         for found in columns:
             if found.name.lower() not in mentioned and is_orderable(found.type):
                 order.append("expressions", exp.Ordered(this=bare(found.name), desc=False, nulls_first=True))
-    return query.sql("spark")
+    return text(query)
 
 
-def _opaque(name: str, sql: str, parsed: Parsed, reads: tuple[str, ...], workshop: Workshop) -> ViewPlan:
+def _opaque(
+    name: str, sql: str, parsed: Parsed, reads: tuple[str, ...], workshop: Workshop, *, rewritten: bool = False
+) -> ViewPlan:
     """A view that is one whole stage over its relations, in the user's own words."""
-    query = parsed.tree.copy()
-    own = {definition.alias.lower() for definition in query.find_all(exp.CTE)}
-    inputs: list[Leaf] = []
-    tables: dict[str, tuple[Column, ...]] = {}
-    for mention in list(query.find_all(exp.Table, bfs=False)):
-        if not isinstance(mention.this, exp.Identifier) or mention.name.lower() in own:
-            continue
-        relation = workshop.relations[mention.name.lower()]
-        label = f"_l{len(inputs)}"
-        inputs.append(Leaf(label, relation.name, Content.BAG, tuple(found.name for found in relation.columns)))
-        tables[label] = relation.columns
-        if not mention.alias:
-            mention.set("alias", exp.TableAlias(this=mention.this.copy()))
-        mention.set("this", exp.to_identifier(label))
-    text = query.sql("spark")
-    # Without anybody to ask, what a star of such a query stands for is not known yet.
-    told = workshop.describe is not None or not any(part.is_star for part in query.selects)
-    describe = workshop.describe or (lambda _, tables: inferred(query, tables))
-    columns = describe(text, tables) if told else ()
-    check_output_names([found.name for found in columns], sql)
-    stage = WholeStage(
-        name=name, kind=Kind.WHOLE, columns=columns, hidden=(), what=parsed.opaque or "", inputs=tuple(inputs), sql=text
+    check_bare_calls(
+        parsed.tree, {each.name.lower() for found in reads for each in workshop.relations[found.lower()].columns}, sql
     )
-    canonical = parsed.tree.sql("spark", comments=False)
+    inputs = [
+        Leaf(f"_l{place}", found, Content.BAG, tuple(each.name for each in workshop.relations[found.lower()].columns))
+        for place, found in enumerate(reads)
+    ]
+    tables = {leaf.name: workshop.relations[leaf.relation.lower()].columns for leaf in inputs}
+    # Named by WITH, the relations may be hidden by a WITH of the user's own, as in the text alone.
+    named_leaves = ", ".join(f"{text(exp.to_identifier(leaf.relation, quoted=True))} AS (SELECT * FROM {leaf.name})"
+                             for leaf in inputs)  # fmt: skip
+    own = text(parsed.tree) if rewritten else sql.strip().rstrip("; \t\n")
+    written = f"WITH {named_leaves} SELECT * FROM (\n{own}\n)" if inputs else own
+    # Without anybody to ask, what a star of such a query stands for is not known yet.
+    told = workshop.describe is not None or not any(part.is_star for part in parsed.tree.selects)
+    describe = workshop.describe or (lambda _, tables: inferred(parsed.tree, tables))
+    columns = describe(written, tables) if told else ()
+    check_output_names([found.name for found in columns], sql)
+    reason = parsed.opaque or ""
+    stage = WholeStage(
+        name=name, kind=Kind.WHOLE, columns=columns, hidden=(), what=reason, inputs=tuple(inputs), sql=written
+    )
     return ViewPlan(
         name=name,
         sql=sql,
         stages=(stage,),
         columns=columns,
         reads=reads,
-        fingerprint=_fingerprint(canonical, reads, workshop.relations),
+        fingerprint=_fingerprint(text(parsed.tree), reads, workshop.relations),
         notes=tuple(parsed.notes),
-        query=canonical,
+        query=text(parsed.tree),
+        own_rule=rewritten,
+        opaque=reason,
     )

@@ -16,6 +16,7 @@ from sqlglot import exp
 
 from headwater.views.compiler.aggregation import aggregates
 from headwater.views.compiler.block import output_names
+from headwater.views.compiler.dialect import text
 from headwater.views.compiler.drafts import Unsupported, Workshop
 from headwater.views.compiler.expressions import (
     Node,
@@ -175,7 +176,7 @@ def _sort(part: Node, inner: set[str], ties: list[Tie], others: list[Node]) -> N
 
 def _member_of(query: exp.Query, member: Node) -> Correlated:
     """x IN (SELECT y …) that is not correlated: whatever the query is, it can be read from."""
-    alias = f"in__{abs(hash(query.sql())) % 10**8}_{len(defined(query))}"
+    alias = f"in__{abs(hash(text(query))) % 10**8}_{len(defined(query))}"
     name = exp.TableAlias(this=exp.to_identifier(alias, quoted=True))
     select = exp.Select(expressions=[named(exp.Literal.number(1), "one")])
     if len(query.selects) != 1:

@@ -26,6 +26,8 @@ from itertools import pairwise
 import sqlglot
 from sqlglot import exp
 
+from headwater.views.compiler.dialect import SparkAsWritten
+
 GRIDS = (22, -10, -42, -74)  # the exponents of the limbs' units
 LIMB = 2**32
 HALF = 2**31
@@ -38,10 +40,11 @@ NOTHING_WILD = f"CAST(ARRAY() AS {WILD_TYPE})"
 def spark_sql(template: str, **names: str) -> exp.Expr:
     """The expression that a template of Spark SQL stands for, with names put in.
 
-    >>> spark_sql("COALESCE({x}, 0)", x="t.a").sql("spark")
-    'COALESCE(t.a, 0)'
+    >>> from headwater.views.compiler.dialect import text
+    >>> text(spark_sql("COALESCE({x}, 0)", x="t.a"))
+    'coalesce(t.a, 0)'
     """
-    return sqlglot.parse_one(template.format(**names), read="spark")
+    return sqlglot.parse_one(template.format(**names), read=SparkAsWritten)
 
 
 @dataclass(frozen=True)

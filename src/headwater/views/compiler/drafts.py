@@ -13,12 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.annotate_types import annotate_types
 from sqlglot.schema import MappingSchema
 
 from headwater.views.compiler.accumulators import Accumulator
+from headwater.views.compiler.dialect import SparkTyped, text
 from headwater.views.compiler.expressions import (
     Node,
     column,
@@ -262,13 +264,13 @@ class Workshop:
                 mention.set("this", exp.to_identifier(name, quoted=True))
         if self.describe is None:
             return inferred(query, tables)
-        text = query.sql("spark")
-        known = self._described.get((text, tuple(tables.items())))
+        written = text(query)
+        known = self._described.get((written, tuple(tables.items())))
         if known is not None:
             return known
         try:
-            described = self.describe(text, tables)
-            self._described[text, tuple(tables.items())] = described
+            described = self.describe(written, tables)
+            self._described[written, tuple(tables.items())] = described
             return described
         except Exception as error:  # what cannot be analysed piece by piece is left to be computed whole
             raise Unsupported(f"its parts cannot be analysed: {str(error).splitlines()[0]}") from error
@@ -279,10 +281,10 @@ def inferred(query: exp.Query, tables: Mapping[str, tuple[Column, ...]]) -> tupl
     schema = MappingSchema(dialect="spark")
     for name, found in tables.items():
         schema.add_table(name, {each.name.lower(): each.type or "UNKNOWN" for each in found}, dialect="spark")
-    try:
-        annotated = annotate_types(query.copy(), schema=schema, dialect="spark")
+    try:  # sqlglot's own reading of the text knows what functions give
+        annotated = annotate_types(sqlglot.parse_one(text(query), read=SparkTyped), schema=schema, dialect="spark")
     except SqlglotError:
-        annotated = query
+        return tuple(Column(output_name(projection)) for projection in query.selects)
     described = []
     for projection in annotated.selects:
         kind = projection.type

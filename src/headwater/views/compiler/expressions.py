@@ -17,7 +17,7 @@ Node = exp.Expr
 
 # Written between operators, these need no parentheses.
 _ATOMS = (exp.Column, exp.Literal, exp.Paren, exp.Null, exp.Boolean, exp.Dot, exp.Cast, exp.Case, exp.Identifier)
-_OPERATORS = (exp.Binary, exp.Unary, exp.Between, exp.In, exp.Interval)
+_OPERATORS = (exp.Binary, exp.Unary, exp.Between, exp.In, exp.Interval, exp.Is, exp.Distinct)
 
 
 def column(source: str, name: str) -> exp.Column:
@@ -85,6 +85,27 @@ def columns(expression: Node) -> Iterator[exp.Column]:
             yield found
 
 
+def mentions(query: Node, hidden: frozenset[str] = frozenset()) -> Iterator[exp.Table]:
+    """The tables that a query reads: every mention of a name that no WITH around it defines, in order.
+
+    >>> from headwater.views.compiler.parse import statement
+    >>> [found.name for found in mentions(statement("WITH t AS (SELECT * FROM t JOIN u) SELECT * FROM t, v"))]
+    ['t', 'u', 'v']
+    """
+    named_table = isinstance(query, exp.Table) and isinstance(query.this, exp.Identifier)
+    if named_table and (query.db or query.name.lower() not in hidden):
+        yield query
+    clause = query.args.get("with_")
+    if isinstance(clause, exp.With):
+        for definition in clause.expressions:
+            name = frozenset({definition.alias.lower()})
+            yield from mentions(definition.this, hidden | name if clause.args.get("recursive") else hidden)
+            hidden |= name
+    for child in query.iter_expressions():
+        if child is not clause:
+            yield from mentions(child, hidden)
+
+
 def sources(expression: Node) -> set[str]:
     """The sources whose columns an expression mentions."""
     return {found.table for found in columns(expression)}
@@ -113,7 +134,7 @@ def has_time_window(expression: Node) -> bool:
 
 def enclosed(expression: Node) -> Node:
     """The expression in parentheses when it needs them to stand between operators."""
-    if isinstance(expression, _ATOMS) or not isinstance(expression, _OPERATORS):
+    if isinstance(expression, _ATOMS) or not (isinstance(expression, _OPERATORS) or expression.args.get("open")):
         return expression
     return exp.Paren(this=expression)
 
@@ -131,6 +152,22 @@ def substitute(expression: Node, replacement: Callable[[exp.Column], Node | None
         return new if node.parent is None or isinstance(node.parent, exp.Alias) else enclosed(new)
 
     return expression.transform(change)
+
+
+def parenthesised(query: Node) -> Node:
+    """A copy in which every operand of a condition stands in parentheses: it means one thing, whoever reads it."""
+    conditions = (exp.Connector, exp.Not, exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ, exp.LT, exp.LTE, exp.GT,
+                  exp.GTE, exp.Is, exp.In, exp.Between)  # fmt: skip
+
+    def change(node: Node) -> Node:
+        if isinstance(node, conditions):
+            for key in ("this", "expression", "low", "high"):
+                part = node.args.get(key)
+                if isinstance(part, exp.Expr) and part is not enclosed(part):
+                    node.set(key, exp.Paren(this=part.copy()))
+        return node
+
+    return query.transform(change)
 
 
 def replaced(expression: Node, found: Node, new: Node) -> Node:

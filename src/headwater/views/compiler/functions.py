@@ -11,8 +11,11 @@ Read next: ``accumulators.py``.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from sqlglot import exp
 
+from headwater.views.compiler.dialect import CALLED_WITHOUT_BRACKETS
 from headwater.views.compiler.refusal import closest, refuse
 
 
@@ -173,8 +176,9 @@ def check_functions(tree: exp.Expr, sql: str) -> None:
     ``tree`` is what the parser made of ``sql``, before anything was rewritten.
 
     >>> import sqlglot
+    >>> from headwater.views.compiler.dialect import SparkAsWritten
     >>> text = "SELECT lenght(name) AS n FROM users"
-    >>> check_functions(sqlglot.parse_one(text, read="spark"), text)
+    >>> check_functions(sqlglot.parse_one(text, read=SparkAsWritten), text)
     Traceback (most recent call last):
         ...
     headwater.errors.InvalidView: Spark has no function lenght (line 1, column 8)
@@ -194,23 +198,42 @@ def check_functions(tree: exp.Expr, sql: str) -> None:
                 "TABLESAMPLE picks other rows each time",
                 "Filter by a hash of the key instead: WHERE pmod(xxhash64(id), 100) < 10.",
             )
-        if isinstance(node, exp.Cast):  # a Func too, under the name CAST
-            _check_cast(node, sql)
+        if isinstance(node, exp.Cast) and isinstance(node.this, exp.Literal) and node.to.this in TIMES:
+            _check_moment(node.this, node.this.name if node.this.is_string else "", sql)
+        elif "literal" in node.meta:  # DATE'today'
+            _check_moment(node, node.meta["literal"], sql)
+
+
+def check_bare_calls(tree: exp.Expr, known: Collection[str], sql: str) -> None:
+    """The same for a whole query that is not looked into; ``known`` are the columns of what it reads, in lower case."""
+    named = {found.alias.lower() for found in tree.find_all(exp.Alias)} | set(known)
+    for mention in tree.find_all(exp.Column):
+        if not mention.table and mention.name.lower() not in named and not mention.this.args.get("quoted"):
+            check_bare_call(mention, sql)
+
+
+def check_bare_call(mention: exp.Column, sql: str) -> None:
+    """Refuses ``current_date`` without brackets, where no column has that name."""
+    name = mention.name.lower()
+    for names, reason, hint in REASONS:
+        if name in names and name in CALLED_WITHOUT_BRACKETS:
+            refuse(sql, mention, f"{name} {reason}, so it cannot be part of a view", hint, function=name)
 
 
 def written_name(node: exp.Func, sql: str) -> str | None:
     """The name of a called function as the user wrote it, in lower case; None for operators and CASE.
 
     >>> import sqlglot
-    >>> text = "SELECT Mean(a), a + 1, CASE WHEN a THEN b END, current_date FROM t"
-    >>> [written_name(node, text) for node in sqlglot.parse_one(text, read="spark").find_all(exp.Func)]
-    ['mean', None, 'current_date', None]
+    >>> from headwater.views.compiler.dialect import SparkAsWritten
+    >>> text = "SELECT Mean(a), a + 1, CASE WHEN a THEN b END FROM t"
+    >>> [written_name(node, text) for node in sqlglot.parse_one(text, read=SparkAsWritten).find_all(exp.Func)]
+    ['mean', None, None]
     """
+    if isinstance(node, exp.Anonymous):
+        return node.name.lower()
     start, end = node.meta.get("start"), node.meta.get("end")
     if start is not None and end is not None:
         return sql[start : end + 1].strip("`").lower()
-    if isinstance(node, exp.Anonymous):
-        return node.name.lower()
     # Called without brackets, or by a syntax of its own (EXTRACT, TRIM, CASE, AND): known to the parser by heart.
     name = node.sql_name().lower()
     return name if name in KNOWN and not isinstance(node, exp.Binary | exp.Connector | exp.Case | exp.If) else None
@@ -220,8 +243,9 @@ def aggregate_name(node: exp.Expr) -> str | None:
     """The name of an aggregate function, one name for all its synonyms; None when it is none.
 
     >>> import sqlglot
-    >>> [aggregate_name(sqlglot.parse_one(text, read="spark")) for text in ("mean(a)", "some(b)", "rank()", "abs(a)")]
-    ['avg', 'bool_or', None, None]
+    >>> from headwater.views.compiler.dialect import SparkAsWritten
+    >>> [aggregate_name(sqlglot.parse_one(call, read=SparkAsWritten)) for call in ("mean(a)", "some(b)", "rank()")]
+    ['avg', 'bool_or', None]
     """
     if isinstance(node, exp.Any):  # ANY (subquery) is a comparison, any(x) is bool_or(x)
         return None if isinstance(node.this, exp.Query) or isinstance(node.parent, exp.Binary) else "bool_or"
@@ -234,11 +258,18 @@ def aggregate_name(node: exp.Expr) -> str | None:
     return None
 
 
+def distinct_values(node: exp.Expr) -> list[exp.Expr] | None:
+    """The values of a call over DISTINCT values; None for any other node."""
+    given = node.expressions[0] if isinstance(node, exp.Anonymous) and node.expressions else node.args.get("this")
+    return list(given.expressions) if isinstance(node, exp.Func) and isinstance(given, exp.Distinct) else None
+
+
 def is_window_only(node: exp.Expr) -> bool:
     """Whether a function means something only with OVER (…): row_number, lag, …
 
     >>> import sqlglot
-    >>> is_window_only(sqlglot.parse_one("row_number()", read="spark"))
+    >>> from headwater.views.compiler.dialect import SparkAsWritten
+    >>> is_window_only(sqlglot.parse_one("row_number()", read=SparkAsWritten))
     True
     """
     if not isinstance(node, exp.Func):
@@ -251,11 +282,10 @@ def is_generator(node: exp.Expr) -> bool:
     """Whether a function makes several rows of one: explode, inline, stack, …
 
     >>> import sqlglot
-    >>> is_generator(sqlglot.parse_one("explode_outer(a)", read="spark"))
+    >>> from headwater.views.compiler.dialect import SparkAsWritten
+    >>> is_generator(sqlglot.parse_one("explode_outer(a)", read=SparkAsWritten))
     True
     """
-    if isinstance(node, exp.Explode | exp.Inline | exp.Posexplode | exp.Stack):  # the outer ones are subclasses
-        return True
     return isinstance(node, exp.Anonymous) and node.name.lower() in GENERATORS
 
 
@@ -264,8 +294,7 @@ def _check_call(node: exp.Func, name: str, sql: str) -> None:
         near = closest(name, KNOWN)
         hint = f"Did you mean {near}?" if near else "The functions are those of Spark SQL 4.3."
         refuse(sql, node, f"Spark has no function {name}", hint, function=name)
-    arguments = [value for value in node.args.values() if value]
-    if name in ENOUGH_ARGUMENTS and len(arguments) >= ENOUGH_ARGUMENTS[name]:
+    if name in ENOUGH_ARGUMENTS and len(_call_arguments(node)) >= ENOUGH_ARGUMENTS[name]:
         return
     if name in RANDOM_VECTOR and len(_call_arguments(node)) < RANDOM_VECTOR[name]:
         refuse(sql, node, f"{name} without an initialisation vector gives another value each time", REASONS[1][2])
@@ -283,13 +312,7 @@ def _has_its_own_syntax(name: str) -> bool:
     return name in {"try_cast", "timestampadd", "timestampdiff", "date_add", "dateadd", "values", "percentile_cont"}
 
 
-def _check_cast(node: exp.Cast, sql: str) -> None:
-    if node.to.this == exp.DType.TIME:  # the parser would make a TIMESTAMP of it
-        hint = "Use the seconds since midnight, or a STRING such as '06:30'."
-        refuse(sql, node, "a view cannot use the type TIME", hint)
-    text = node.this
-    if not isinstance(text, exp.Literal) or not text.is_string or node.to.this not in TIMES:
-        return
+def _check_moment(node: exp.Expr, written: str, sql: str) -> None:
     # "today UTC" is special too: a zone may follow.
-    if text.name.strip().lower().split(" ")[0] in SPECIAL_TIMES:
-        refuse(sql, text, f"'{text.name}' as a time depends on the time of day", REASONS[0][2])
+    if written.strip().lower().split(" ")[0] in SPECIAL_TIMES:
+        refuse(sql, node, f"'{written}' as a time depends on the time of day", REASONS[0][2])

@@ -28,7 +28,7 @@ from headwater.views.compiler.expressions import (
     unaliased,
 )
 from headwater.views.compiler.flow import Rows
-from headwater.views.compiler.functions import aggregate_name
+from headwater.views.compiler.functions import aggregate_name, distinct_values
 
 Aggregates = Callable[[Node], Iterator[Node]]
 
@@ -72,7 +72,12 @@ def group_expressions(select: exp.Select, aggregates: Aggregates) -> tuple[list[
     for clause in (*clauses, *behind):
         family = _family(clause, place) if clause.expressions else _powers(clause, [[each] for each in plain])
         sets = [[*left, *right] for left in sets for right in family]
-    return groups, [sorted({*(plain if not behind else ()), *each}) for each in sets]
+    found = [sorted({*(plain if not behind else ()), *each}) for each in sets]
+    if not any(found):  # GROUPING SETS (()): one group, which is there without rows too
+        if len(found) > 1 or any(aggregate_name(part) in ("grouping", "grouping_id") for part in select.walk()):
+            raise Unsupported("several empty sets of groups")
+        return [], None
+    return groups, found
 
 
 def _powers(clause: Node, parts: list[list[int]]) -> list[list[int]]:
@@ -266,8 +271,7 @@ def _name(call: Node) -> str | None:
 
 
 def _distinct_values(call: Node) -> list[Node] | None:
-    given = _call(call).args.get("this")
-    return list(given.expressions) if isinstance(given, exp.Distinct) else None
+    return distinct_values(_call(call))
 
 
 def _tagged(call: Node, tag: Node | None, number: int) -> list[Node]:

@@ -30,8 +30,7 @@ from headwater.views.compiler.expressions import (
 )
 from headwater.views.compiler.flow import Product, Source
 from headwater.views.compiler.keyed import Input, is_row_wise, keyed, keyed_input
-
-INTEGERS = {"tinyint", "smallint", "int", "bigint", "byte", "short", "integer", "long"}
+from headwater.views.compiler.uniqueness import equal_means_same
 
 CompileSource = Callable[[Workshop, Node], Source]
 
@@ -192,6 +191,6 @@ def comparable_keys(workshop: Workshop, left: Side, right: Side, count: int) -> 
     kept = []
     for place in range(count):
         one, other = (each[f"k__{place}"] for each in types)
-        if one == other or {one, other} <= INTEGERS:
+        if equal_means_same(one, other):
             kept.append(place)
     return kept

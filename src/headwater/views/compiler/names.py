@@ -22,13 +22,24 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 from sqlglot.schema import MappingSchema
 
 from headwater.views.compiler.as_of import VERSIONS, check_moments, is_as_of, written_out
-from headwater.views.compiler.expressions import Node, output_name
+from headwater.views.compiler.dialect import text
+from headwater.views.compiler.expressions import Node, mentions, output_name
+from headwater.views.compiler.functions import check_bare_call
 from headwater.views.compiler.plan import Relation
 from headwater.views.compiler.refusal import circle, closest, refuse
 from headwater.views.compiler.session_distinct import write_out_sets
-from headwater.views.compiler.time_windows import CALLS, is_call, name_again, write_out_names, write_out_times
+from headwater.views.compiler.spark_names import sparks_name
+from headwater.views.compiler.time_windows import (
+    CALLS,
+    is_call,
+    name_again,
+    own_nodes,
+    write_out_names,
+    write_out_times,
+)
 
 TYPED = "typed"  # the key in an alias's meta under which the user's spelling travels
+GUESSED = "guessed"  # there, of a name that the user did not write: Spark is asked for it
 
 
 @dataclass(frozen=True)
@@ -39,6 +50,7 @@ class Qualified:
     shown: exp.Query  # to be run: the outputs are spelled as the user spells them
     names: tuple[str, ...]
     canonical: str  # the same text for the same meaning
+    written_out: bool = False  # a clause of our own (AS OF) was written out: the text is not the user's any more
 
 
 def check_tables(
@@ -46,11 +58,8 @@ def check_tables(
 ) -> tuple[str, ...]:
     """The relations a query reads, in order of mention. Refuses those nobody knows."""
     known = {name.lower(): relation.name for name, relation in relations.items()}
-    own = {definition.alias.lower() for definition in query.find_all(exp.CTE)}
     found: dict[str, None] = {}
-    for mention in query.find_all(exp.Table, bfs=False):
-        if not isinstance(mention.this, exp.Identifier) or (mention.name.lower() in own and not mention.db):
-            continue
+    for mention in mentions(query):
         name = mention.name.lower()
         if mention.db or name not in known:
             whole = ".".join(part.name for part in mention.parts)
@@ -68,7 +77,7 @@ def settle(query: exp.Query, relations: Mapping[str, Relation], sql: str) -> Qua
     """Qualify a query whose WITH clauses are already inlined."""
     query = query.copy()
     _check_sources(query, sql)
-    _name_outputs(query, sql)
+    _name_outputs(query)
     schema = MappingSchema(dialect="spark")
     for name, relation in relations.items():
         types = {found.name.lower(): found.type or "UNKNOWN" for found in relation.columns}
@@ -79,16 +88,34 @@ def settle(query: exp.Query, relations: Mapping[str, Relation], sql: str) -> Qua
         _explain(query, relations, sql, str(error))
     _check_columns(query, relations, sql)
     check_moments(query, sql)
-    query = write_out_sets(write_out_times(query, relations), sql)
+    query = write_out_times(query, relations)
+    as_read = text(query)
+    query = write_out_sets(query, sql)
+    own_clauses = any(map(is_as_of, query.find_all(exp.Table))) or (as_read != text(query))
+    _write_out_using(query)
     names = _output_names(query, relations, sql)
     written_out(query, relations)
     shown = name_again(query.copy())
     select = _first_select(shown)
     for name, projection in zip(names, select.expressions if select else (), strict=True):
         projection.set("alias", exp.to_identifier(name, quoted=True))
-    canonical = shown.sql("spark", comments=False)
+    canonical = text(shown)
     _rename_sources(query)
-    return Qualified(query=query, shown=shown, names=names, canonical=canonical)
+    return Qualified(query=query, shown=shown, names=names, canonical=canonical, written_out=own_clauses)
+
+
+def _write_out_using(query: exp.Query) -> None:
+    """The column of USING (k) is the left one's, of a RIGHT JOIN the right one's; of a FULL JOIN whichever there is.
+
+    sqlglot writes coalesce(a.k, b.k) for all of them. A coalesce of the user's is a call of that name.
+    """
+    for select in query.find_all(exp.Select):
+        sides = {join.side.upper() for join in select.args.get("joins") or []}
+        for merged in [node for node in own_nodes(select) if isinstance(node, exp.Coalesce)]:
+            if not sides & {"RIGHT", "FULL"}:
+                merged.replace(merged.this)
+            elif sides == {"RIGHT"} and len(select.args["joins"]) == 1:
+                merged.replace(merged.expressions[-1])
 
 
 def _check_sources(query: exp.Query, sql: str) -> None:
@@ -109,8 +136,8 @@ def _first_select(query: exp.Query) -> exp.Select | None:
     return query if isinstance(query, exp.Select) else None
 
 
-def _name_outputs(query: exp.Query, sql: str) -> None:
-    """Every output gets an alias, remembering the user's spelling; the view's own must have been named by the user."""
+def _name_outputs(query: exp.Query) -> None:
+    """Every output gets an alias, remembering the user's spelling; Spark's where there is none."""
     top = _first_select(query)
     for select in query.find_all(exp.Select):
         projections: list[Node] = []
@@ -125,9 +152,13 @@ def _name_outputs(query: exp.Query, sql: str) -> None:
                 projection = exp.Alias(this=projection, alias=exp.to_identifier(projection.name.lower()))
                 projection.args["alias"].meta[TYPED] = projection.alias
             elif not projection.is_star:
+                name = sparks_name(projection)
+                taken = {output_name(other).lower() for other in (*projections, *select.expressions[place + 1 :])}
+                unique = name if name.lower() not in taken else f"column__{place + 1}"
+                projection = exp.Alias(this=projection, alias=exp.to_identifier(unique, quoted=True))
                 if select is top:
-                    refuse(sql, projection, f"column {place + 1} has no name", "Name it: … AS name.")
-                projection = exp.Alias(this=projection, alias=exp.to_identifier(f"column__{place + 1}"))
+                    projection.args["alias"].meta[TYPED] = unique
+                    projection.args["alias"].meta[GUESSED] = True
             projections.append(projection)
         select.set("expressions", projections)
         write_out_names(select, {source.alias_or_name.lower() for source in _sources_of(select)})
@@ -194,6 +225,8 @@ def _refuse_column(mention: exp.Column, scope: Scope, relations: Mapping[str, Re
     if len(owners) > 1 and not mention.table:
         shown = " or ".join(f"{alias}.{name}" for alias in owners)
         refuse(sql, mention, f'column "{name}" is ambiguous', f"Say which one: {shown}.", name=name)
+    if not mention.table:
+        check_bare_call(mention, sql)
     near = closest(name, every)
     where = f' in "{mention.table}"' if mention.table else ""
     hint = f'Did you mean "{near}"?' if near else f"The columns here are {', '.join(sorted(every))}."
@@ -214,6 +247,8 @@ def _explain(query: exp.Query, relations: Mapping[str, Relation], sql: str, erro
     for mention in query.find_all(exp.Column):
         here = columns.get(tables.get(mention.table.lower(), ""), every)
         if not mention.is_star and mention.name.lower() not in here:
+            if not mention.table:
+                check_bare_call(mention, sql)
             near = closest(mention.name, here)
             hint = f'Did you mean "{near}"?' if near else "Check its spelling."
             where = f' in "{mention.table}"' if mention.table else ""
@@ -238,7 +273,8 @@ def _output_names(query: exp.Query, relations: Mapping[str, Relation], sql: str)
         if typed is None and isinstance(value, exp.Column):  # came from a star
             typed = spelled.get((value.table, value.name))
         names.append(typed or output_name(projection))
-    check_output_names(names, sql, select.expressions)
+    sure = [place for place, part in enumerate(select.expressions) if not _is_guessed(part)]
+    check_output_names([names[place] for place in sure], sql, [select.expressions[place] for place in sure])
     for union in query.find_all(exp.SetOperation):
         left, right = len(union.this.selects), len(union.expression.selects)
         if left != right:
@@ -250,6 +286,10 @@ def _output_names(query: exp.Query, relations: Mapping[str, Relation], sql: str)
                 "Both sides need as many columns.",
             )
     return tuple(names)
+
+
+def _is_guessed(projection: Node) -> bool:
+    return isinstance(projection, exp.Alias) and bool(projection.args["alias"].meta.get(GUESSED))
 
 
 def check_output_names(names: Sequence[str], sql: str, projections: Sequence[Node] = ()) -> None:

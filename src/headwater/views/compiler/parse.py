@@ -11,18 +11,17 @@ Read next: ``names.py``.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
-from sqlglot.tokenizer_core import TokenType
 
-from headwater.views.compiler.dialect import SparkAsWritten as Spark
+from headwater.views.compiler.dialect import SparkAsWritten
 from headwater.views.compiler.expressions import Node
+from headwater.views.compiler.functions import is_generator
 from headwater.views.compiler.refusal import refuse, syntax_error
 
-GENERATORS = (exp.Explode, exp.Posexplode, exp.Inline)
-GENERATED = {exp.Posexplode: ("pos", "col"), exp.Explode: ("col",)}
+# Generators of which the number of columns is known, and the names that Spark gives them.
+GENERATED = {"explode": ("col",), "posexplode": ("pos", "col"), "inline": ()}
 
 # Constructs that the compiler does not look into: the view is computed as one piece.
 OPAQUE = (exp.Pivot, exp.MatchRecognize, exp.QueryTransform, exp.Unnest)
@@ -37,6 +36,18 @@ class Parsed:
     opaque: str | None = None
     notes: list[str] = field(default_factory=list)
 
+    def as_bag(self, sql: str) -> str:
+        """The text without the ORDER BY at its end, which a view has no use for."""
+        if self.query.args.get("limit") or self.query.args.get("offset"):
+            return sql
+        depth, cut = 0, None
+        for token in SparkAsWritten().tokenize(sql):
+            depth += (token.text == "(") - (token.text == ")")
+            word = token.text.upper().split(" ")[0]
+            if depth == 0 and word in ("ORDER", "SORT", "CLUSTER", "DISTRIBUTE") and " BY" in token.text.upper():
+                cut = token.start if cut is None else cut
+        return sql if cut is None else sql[:cut]
+
 
 def parse(sql: str) -> Parsed:
     """The tree of a view's SQL."""
@@ -44,6 +55,7 @@ def parse(sql: str) -> Parsed:
     parsed = Parsed(tree=query.copy(), query=query)
     parsed.opaque = _why_opaque(query)
     if parsed.opaque is None:
+        _name_fields(query)
         _inline(query, {})
         for select in list(query.find_all(exp.Select)):
             _lateral_generators(select)
@@ -54,12 +66,7 @@ def parse(sql: str) -> Parsed:
 
 def trees(sql: str) -> list[Node]:
     """What the parser makes of a text in Spark's SQL."""
-    tokens = Spark().tokenize(sql)
-    for token, following in pairwise(tokens):
-        # window(at, '1 minute') is a function; WINDOW w AS (…) is a clause, and has no bracket behind the word.
-        if token.token_type == TokenType.WINDOW and following.token_type == TokenType.L_PAREN:
-            token.token_type = TokenType.VAR
-    return [found for found in Spark().parser().parse(tokens, sql) if found is not None]
+    return [found for found in SparkAsWritten().parse(sql) if found is not None]
 
 
 def statement(sql: str) -> exp.Query:
@@ -95,7 +102,31 @@ def _why_opaque(query: exp.Query) -> str | None:
         return "LATERAL without names for its columns is computed as one piece"
     if any(found.args.get("recursive") for found in query.find_all(exp.With)):
         return "a recursive query is computed as one piece"
+    return _why_opaque_names(query)
+
+
+def _why_opaque_names(query: exp.Query) -> str | None:
+    """Calls that give their results the names of the columns that they are given: a rewritten column has another."""
+    for call in query.find_all(exp.Anonymous):
+        name = call.name.lower()
+        stars = [part for part in call.expressions if part.is_star]
+        if stars and not (name == "count" and isinstance(stars[0], exp.Star)):
+            return f"{name}(*) is computed as one piece"
+        if name == "arrays_zip" and any(isinstance(part, exp.Column | exp.Dot) for part in call.expressions):
+            return "arrays_zip of columns, whose names its fields take, is computed as one piece"
+    for select in query.find_all(exp.Select):
+        for projection in select.expressions:
+            if isinstance(projection, exp.Alias | exp.Aliases):
+                continue
+            if is_generator(projection) and not GENERATED.get(generator_name(projection) or ""):
+                return f"{projection.name.lower()} without names for its columns is computed as one piece"
     return None
+
+
+def generator_name(call: Node) -> str | None:
+    """explode, posexplode or inline, for a call of it or of its outer form."""
+    name = call.name.lower().removesuffix("_outer") if isinstance(call, exp.Anonymous) else ""
+    return name if name in GENERATED else None
 
 
 def _inline(node: Node, known: dict[str, exp.CTE]) -> None:
@@ -119,9 +150,23 @@ def _inline(node: Node, known: dict[str, exp.CTE]) -> None:
         child.replace(exp.Subquery(this=definition.this.copy(), alias=alias))
 
 
+def _name_fields(query: exp.Query) -> None:
+    """``struct(a, t.b)`` has fields named as the columns are written, whatever becomes of these."""
+    for call in query.find_all(exp.Anonymous):
+        if call.name.lower() != "struct":
+            continue
+        for part in list(call.expressions):
+            if isinstance(part, exp.Column | exp.Dot):
+                last = part if isinstance(part, exp.Column) else part.expression
+                name = exp.to_identifier(last.name, quoted=True)
+                name.meta["case_sensitive"] = True
+                part.replace(exp.Alias(this=part.copy(), alias=name))
+
+
 def _plain(query: exp.Query) -> exp.Query:
     """Parentheses around a query say nothing, and VALUES alone is a SELECT from it."""
     for values in list(query.find_all(exp.Values)):
+        _name_values(values)
         if not isinstance(values.parent, exp.From | exp.Join | exp.Lateral | exp.Table):
             values.replace(_select_from_values(values))
     for found in list(query.find_all(exp.Subquery)):
@@ -134,9 +179,22 @@ def _plain(query: exp.Query) -> exp.Query:
     return query
 
 
+def _name_values(values: exp.Values) -> None:
+    """VALUES (1, 'x') AS v has columns col1 and col2."""
+    alias = values.args.get("alias")
+    if alias is None or not alias.columns:
+        name = alias.this if alias is not None and alias.this is not None else exp.to_identifier("values__")
+        values.set("alias", exp.TableAlias(this=name, columns=_value_names(values)))
+
+
+def _value_names(values: exp.Values) -> list[exp.Identifier]:
+    first = values.expressions[0]
+    width = len(first.expressions) if isinstance(first, exp.Tuple) else 1
+    return [exp.to_identifier(f"col{place + 1}") for place in range(width)]
+
+
 def _select_from_values(values: exp.Values) -> exp.Select:
-    width = len(values.expressions[0].expressions) if isinstance(values.expressions[0], exp.Tuple) else 1
-    names = [exp.to_identifier(f"col{place + 1}") for place in range(width)]
+    names = _value_names(values)
     inner = values.copy()
     inner.set("alias", exp.TableAlias(this=exp.to_identifier("rows"), columns=names))
     select = exp.Select(expressions=[exp.column(name.copy()) for name in names])
@@ -148,25 +206,20 @@ def _lateral_generators(select: exp.Select) -> None:
     """``SELECT explode(xs) AS x`` becomes ``SELECT g.x … LATERAL VIEW explode(xs) g AS x``."""
     for number, projection in enumerate(list(select.expressions)):
         call = projection.this if isinstance(projection, exp.Alias | exp.Aliases) else projection
-        if not isinstance(call, GENERATORS):
+        kind = generator_name(call)
+        if kind is None:
             continue
         if isinstance(projection, exp.Aliases):
             names = [name.name for name in projection.expressions]
-        elif isinstance(projection, exp.Alias) and not isinstance(call, exp.Posexplode):
+        elif isinstance(projection, exp.Alias) and kind != "posexplode":
             names = [projection.alias]
         else:
-            names = list(next((found for kind, found in GENERATED.items() if isinstance(call, kind)), ("col",)))
+            names = list(GENERATED[kind])
         source = f"g__{number}"
         alias = exp.TableAlias(this=exp.to_identifier(source), columns=[exp.to_identifier(name) for name in names])
-        outer = "outer" in type(call).__name__.lower()
-        plain = (
-            exp.Posexplode
-            if isinstance(call, exp.Posexplode)
-            else exp.Inline
-            if isinstance(call, exp.Inline)
-            else exp.Explode
-        )
-        lateral = exp.Lateral(this=plain(this=call.this.copy()), view=True, outer=outer, alias=alias)
+        inner = exp.Anonymous(this=kind, expressions=[part.copy() for part in call.expressions])
+        outer = call.name.lower().endswith("_outer")
+        lateral = exp.Lateral(this=inner, view=True, outer=outer, alias=alias)
         select.append("laterals", lateral)
         place = select.expressions.index(projection)
         columns = [exp.column(name, table=source) for name in names]

@@ -277,10 +277,17 @@ class ViewPlan:
     fingerprint: str  # equal for equal meaning: formatting, comments and case of keywords do not matter
     key: tuple[str, ...] = ()  # visible columns known to be unique together (the columns of a GROUP BY)
     notes: tuple[str, ...] = ()  # for people: "ORDER BY has no effect on a view and was left out"
-    query: str = ""  # the whole query over leaves of content BAG named as the relations: what recomputation runs
+    opaque: str = ""  # why it is computed as one piece, from the user's own text
+    query: str = ""  # the user's text with its names settled
+    own_rule: bool = False  # a rule of ours applies (ties, AS OF): recomputation runs ``query``, not the user's text
     reach_us: int | None = None  # of a timed view whose state is let go: how far the influence of a row reaches
     lets_go_groups: bool = False  # of a timed view: groups that closed long enough ago leave its state
     inner: str = ""  # of a timed view: its query with the column that says when a row closes
+
+    @property
+    def batch(self) -> str:
+        """What recomputation runs: the user's own text, except where a rule of ours applies."""
+        return self.query if self.own_rule else self.sql
 
     @property
     def kind(self) -> Kind:

@@ -14,6 +14,7 @@ from typing import cast
 
 from sqlglot import exp
 
+from headwater.views.compiler.dialect import text
 from headwater.views.compiler.drafts import AccumulateDraft, Draft, FlowDraft, KeyedDraft, Workshop
 from headwater.views.compiler.expressions import Node, bare, column, conjunction, named, table
 from headwater.views.compiler.flow import Flow, Link, constant, leaves, links, only, to_query, used
@@ -143,7 +144,7 @@ class Renderer:
             inputs.append(
                 KeyedInput(
                     leaf=leaf,
-                    keys=tuple(key.sql("spark") for key in keys),
+                    keys=tuple(text(key) for key in keys),
                     plain=self._spelled(relation, [key.name for key in keys]) if plain else None,
                 )
             )
@@ -204,12 +205,12 @@ def _labelled(query: exp.Query, label: Mapping[str, str]) -> str:
     for found in query.find_all(exp.Column):
         if found.table in names:
             found.set("table", exp.to_identifier(names[found.table]))
-    return query.sql("spark")
+    return text(query)
 
 
 def _constant(flow: Flow) -> str | None:
     found = constant(flow)
-    return to_query(cast(Flow, found), weighted=True).sql("spark") if found is not None else None
+    return text(to_query(cast(Flow, found), weighted=True)) if found is not None else None
 
 
 def _partial(groups: list[str], partials: list[Node]) -> str:
@@ -221,7 +222,7 @@ def _partial(groups: list[str], partials: list[Node]) -> str:
     select.set("from_", exp.From(this=exp.Table(this=exp.to_identifier("_flow"))))
     if groups:
         select.set("group", exp.Group(expressions=[bare(group) for group in groups]))
-    return select.sql("spark")
+    return text(select)
 
 
 def _two_queries(draft: AccumulateDraft, groups: list[str], *, tame: bool) -> tuple[str, str]:
@@ -288,7 +289,7 @@ def _combine(
     select.append("expressions", named(shown, "_shown"))
     alias = exp.TableAlias(this=exp.to_identifier("_merged"))
     select.set("from_", exp.From(this=exp.Subquery(this=merged, alias=alias)))
-    return select.sql("spark")
+    return text(select)
 
 
 def _guarded(output: Node, alive: Node, one_row: bool) -> Node:

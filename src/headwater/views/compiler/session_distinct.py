@@ -14,7 +14,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 from headwater.views.compiler.expressions import Node, conjunction
-from headwater.views.compiler.functions import aggregate_name
+from headwater.views.compiler.functions import aggregate_name, distinct_values
 from headwater.views.compiler.refusal import refuse
 from headwater.views.compiler.time_windows import is_session, own_nodes
 
@@ -25,9 +25,9 @@ def write_out_sets(query: exp.Query, sql: str) -> exp.Query:
         nodes = list(own_nodes(select))
         if not any(map(is_session, nodes)):
             continue
-        calls = [node for node in nodes if isinstance(node.args.get("this"), exp.Distinct)]
+        calls = [node for node in nodes if distinct_values(node) is not None]
         others = [call for call in calls if aggregate_name(call) != "count"]
-        several = len({call.this.sql() for call in calls}) > 1 or any(
+        several = len({tuple(distinct_values(call) or ()) for call in calls}) > 1 or any(
             isinstance(call.parent, exp.Filter) for call in others
         )
         if others and several:
@@ -45,7 +45,7 @@ def write_out_sets(query: exp.Query, sql: str) -> exp.Query:
 
 
 def _count(call: Node) -> None:
-    values = [value.copy() for value in call.this.expressions]
+    values = [value.copy() for value in distinct_values(call) or ()]
     value: Node = values[0]
     if len(values) > 1:  # of which none is null
         known = conjunction(exp.Not(this=exp.Is(this=each.copy(), expression=exp.Null())) for each in values)

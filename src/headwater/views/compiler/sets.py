@@ -26,6 +26,8 @@ def compile_set_operation(workshop: Workshop, query: exp.SetOperation) -> Flow:
     if query.args.get("by_name"):
         raise Unsupported("UNION BY NAME")
     left, right = workshop.compile(query.this), workshop.compile(query.expression)
+    if not isinstance(query, exp.Union):
+        left, right = _in_one_type(workshop, left, right)
     flow: Flow
     if isinstance(query, exp.Union):
         flow = union_all(workshop, left, right)
@@ -40,9 +42,23 @@ def compile_set_operation(workshop: Workshop, query: exp.SetOperation) -> Flow:
 
 def union_all(workshop: Workshop, *flows: Flow) -> Sum:
     """All rows of all flows, in the types of the union."""
-    parts = [part for flow in flows for part in (flow.parts if isinstance(flow, Sum) else (flow,))]
+    parts = [part for flow in flows for part in _parts(flow)]
     types = workshop.types_of(Sum(tuple(parts)))
     return Sum(tuple(_cast(workshop, part, types) for part in parts))
+
+
+def _in_one_type(workshop: Workshop, *flows: Flow) -> list[Flow]:
+    """Flows in the types of their union: EXCEPT and INTERSECT compare rows after these casts."""
+    types = workshop.types_of(Sum(tuple(part for flow in flows for part in _parts(flow))))
+    found: list[Flow] = []
+    for flow in flows:
+        cast = tuple(_cast(workshop, part, types) for part in _parts(flow))
+        found.append(Sum(cast) if isinstance(flow, Sum) else cast[0])
+    return found
+
+
+def _parts(flow: Flow) -> tuple[Flow, ...]:
+    return flow.parts if isinstance(flow, Sum) else (flow,)
 
 
 def _cast(workshop: Workshop, part: Flow, types: tuple[Column, ...]) -> Flow:

@@ -35,11 +35,11 @@ from headwater.views.compiler.expressions import (
     sources,
     unaliased,
 )
-from headwater.views.compiler.flow import Flow, Mention
+from headwater.views.compiler.flow import Flow, Mention, Product
 from headwater.views.compiler.functions import aggregate_name
 from headwater.views.compiler.joining import Side, comparable_keys, outer_join, side_of
 from headwater.views.compiler.keyed import Input, keyed
-from headwater.views.compiler.uniqueness import is_unique
+from headwater.views.compiler.uniqueness import equal_means_same, is_unique
 
 ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Neg, exp.Paren, exp.Cast, exp.Subquery)
 COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between)
@@ -75,6 +75,9 @@ def _signature(condition: Node) -> tuple[object, ...] | None:
     test = condition.this.unnest() if negative else condition
     if not isinstance(test, exp.Exists):
         return None
+    query = _query_of(test)
+    if query is None or _has_one_row(query):
+        return None
     try:
         found = _matches(condition)
     except Unsupported:
@@ -90,6 +93,7 @@ def _matches(condition: Node) -> Correlated:
     negative = _is_negative(condition)
     query = _query_of(condition.this.unnest() if negative else condition)
     assert query is not None
+    _check_rows(query)
     return replace(correlated(query, None), negative=negative)
 
 
@@ -102,6 +106,10 @@ def _filter(block: Block, condition: Node) -> None:
     test = condition.this.unnest() if negative else condition
     query = _query_of(test)
     if query is not None and isinstance(test, exp.Exists | exp.In):
+        if isinstance(test, exp.Exists) and _has_one_row(query):
+            block.where += [exp.false()] if negative else []
+            return
+        _check_rows(query)
         found = correlated(query, test.this if isinstance(test, exp.In) else None)
         if not found.equalities and not found.others:
             condition = _exists_at_all(block, query, negative=negative)
@@ -123,6 +131,21 @@ def _filter(block: Block, condition: Node) -> None:
     block.where.append(condition)
 
 
+def _has_one_row(query: exp.Query) -> bool:
+    """Whether a query has one row whatever there is: aggregates without GROUP BY."""
+    bounds = ("group", "having", "limit", "offset", "qualify")
+    plain = isinstance(query, exp.Select) and not any(query.args.get(part) for part in bounds)
+    return plain and any(True for part in query.selects for _ in aggregates(part))
+
+
+def _check_rows(query: exp.Query) -> None:
+    """A correlated subquery is taken apart by its rows: its outputs may be neither aggregates nor window functions."""
+    if outside(query) and any(
+        part.find(exp.Window) is not None or any(True for _ in aggregates(part)) for part in query.selects
+    ):
+        raise Unsupported("a correlated subquery that aggregates")
+
+
 def _query_of(test: Node) -> exp.Query | None:
     """The query of EXISTS (…) or x IN (…)."""
     found = test.args.get("query") if isinstance(test, exp.In) else test.this if isinstance(test, exp.Exists) else None
@@ -133,6 +156,7 @@ def _query_of(test: Node) -> exp.Query | None:
 def _join_distinct(block: Block, found: Correlated) -> None:
     """A semi join by equalities alone: an inner join with the distinct values of the other side."""
     flow = block.workshop.compile(found.keys_query())
+    _check_types(block, found, flow)
     if not is_unique(block.workshop, flow, flow.names):
         flow = distinct(block.workshop, flow)
     alias = block.workshop.fresh("matches")
@@ -315,16 +339,31 @@ def _mark(block: Block, test: exp.Exists | exp.In, *, nulls_matter: bool) -> Nod
     query = _query_of(test)
     if query is None or (isinstance(test, exp.In) and nulls_matter):
         raise Unsupported("IN (SELECT …) as a value")
+    if isinstance(test, exp.Exists) and _has_one_row(query):
+        return exp.true()
+    _check_rows(query)
     found = correlated(query, test.this if isinstance(test, exp.In) else None)
     if found.others:
         raise Unsupported("EXISTS as a value, with more than equalities")
     if not found.equalities:
         return _exists_at_all(block, query)
     flow = block.workshop.compile(found.keys_query())
+    _check_types(block, found, flow)
     if not is_unique(block.workshop, flow, flow.names):
         flow = distinct(block.workshop, flow)
     (key,) = _left_join(block, found, flow, flow.names[0])
     return exp.Not(this=exp.Is(this=key, expression=exp.Null()))
+
+
+def _check_types(block: Block, found: Correlated, flow: Flow) -> None:
+    """Each row of the outer query meets one key of the inner one only if comparing them takes no cast that makes
+    different values equal: '1' and '01' are two keys, and both equal 1."""
+    outputs = {f"o__{place}": tie.outer for place, tie in enumerate(found.equalities)}
+    outer = Product(items=dict(block.items), outputs=outputs, laterals=tuple(block.laterals))
+    kinds = [each.type for each in block.workshop.types_of(outer)]
+    for kind, own in zip(kinds, block.workshop.types_of(flow), strict=False):
+        if not equal_means_same(kind, own.type):
+            raise Unsupported(f"{kind} compared with {own.type}: a cast decides what is equal")
 
 
 def _left_join(block: Block, found: Correlated, flow: Flow, *names: str) -> list[Node]:
@@ -358,6 +397,7 @@ def _scalar(block: Block, subquery: Node, *, rejects_null: bool) -> Node:
     inner = found.value_query(value, grouped=grouped)
     flow = block.workshop.compile(inner)
     keys = flow.names[: len(found.equalities)]
+    _check_types(block, found, flow)
     if not grouped and not is_unique(block.workshop, flow, keys):
         raise Unsupported("a scalar subquery that may have several rows")
     if rejects_null and (not grouped or _is_null_when_empty(value)):

@@ -31,7 +31,8 @@ def is_call(node: Node, *names: str) -> bool:
     """Whether a node calls one of these functions.
 
     >>> import sqlglot
-    >>> is_call(sqlglot.parse_one("session_window(at, '5 minutes')", read="spark"), SESSION)
+    >>> from headwater.views.compiler.dialect import SparkAsWritten
+    >>> is_call(sqlglot.parse_one("session_window(at, '5 minutes')", read=SparkAsWritten), SESSION)
     True
     """
     return isinstance(node, exp.Anonymous) and node.name.lower() in names

@@ -17,6 +17,18 @@ from headwater.views.compiler.drafts import Workshop
 from headwater.views.compiler.expressions import columns
 from headwater.views.compiler.flow import Flow, Mention, Product
 
+INTEGERS = {"tinyint", "smallint", "int", "bigint", "byte", "short", "integer", "long"}
+
+
+def equal_means_same(one: str | None, other: str | None) -> bool:
+    """Whether values of two types that Spark finds equal are one value: no cast stands between them, or a widening one.
+
+    >>> equal_means_same("INT", "bigint"), equal_means_same("INT", "STRING"), equal_means_same("DOUBLE", "BIGINT")
+    (True, False, False)
+    """
+    kinds = {(one or "").lower(), (other or "").lower()}
+    return len(kinds) == 1 or kinds <= INTEGERS
+
 
 def is_unique(workshop: Workshop, flow: Flow, names: Iterable[str]) -> bool:
     """Whether these outputs tell the flow's rows apart."""
@@ -41,8 +53,10 @@ def is_unique(workshop: Workshop, flow: Flow, names: Iterable[str]) -> bool:
                 found.add(alias)  # its row is known, and so all its columns are
         for condition in flow.conditions:
             if isinstance(condition, exp.EQ):
-                _follow(condition.this.unnest(), condition.expression.unnest(), known, found)
-                _follow(condition.expression.unnest(), condition.this.unnest(), known, found)
+                sides = condition.this.unnest(), condition.expression.unnest()
+                if _is_exact(workshop, flow, *sides):
+                    _follow(*sides, known, found)
+                    _follow(*reversed(sides), known, found)
             elif isinstance(condition, exp.GTE) and isinstance(condition.expression, exp.Column):
                 begins = condition.expression.table, condition.expression.name
                 moment = {(part.table, part.name) for part in columns(condition.this)}
@@ -50,6 +64,21 @@ def is_unique(workshop: Workshop, flow: Flow, names: Iterable[str]) -> bool:
                     known.add(begins)  # at a moment that is known one version counts
         if (len(known), len(found)) == before:
             return len(found) == len(keys)
+
+
+def _is_exact(workshop: Workshop, flow: Product, *sides: exp.Expr) -> bool:
+    """Whether two sides of an equality tell each other: 1 does not tell '01' from '1', nor does 0.0 tell -0.0."""
+    kinds = []
+    for side in sides:
+        item = flow.items.get(side.table) if isinstance(side, exp.Column) else None
+        if isinstance(side, exp.Literal):
+            kinds.append("string" if side.is_string else "bigint" if side.name.isdigit() else "a number")
+        elif isinstance(item, Mention):
+            kinds.append((workshop.type_of(item.relation, side.name) or "").lower())
+        else:
+            return False
+    floats = any(word in kind for kind in kinds for word in ("float", "double", "real"))
+    return not floats and (equal_means_same(*kinds) or "" in kinds)
 
 
 def _follow(one: exp.Expr, other: exp.Expr, known: set[tuple[str, str]], found: set[str]) -> None:

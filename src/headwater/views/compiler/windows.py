@@ -12,6 +12,7 @@ from sqlglot import exp
 
 from headwater.views.compiler.as_of import VERSIONS
 from headwater.views.compiler.block import Block, output_names, renaming
+from headwater.views.compiler.dialect import text
 from headwater.views.compiler.drafts import Unsupported
 from headwater.views.compiler.expressions import (
     Node,
@@ -78,8 +79,8 @@ def _what(block: Block, calls: list[exp.Window], partitions: list[Node]) -> str:
     for item in block.items.values():
         if isinstance(item, Mention) and item.relation.endswith(VERSIONS):
             return f"versions of {block.workshop.relations[item.relation].name.removesuffix(VERSIONS)}"
-    by = ", ".join(part.sql("spark").replace("`", "") for part in partitions)
-    what = ", ".join(call.this.sql("spark").lower().replace("`", "") for call in calls)
+    by = ", ".join(text(part).replace("`", "") for part in partitions)
+    what = ", ".join(text(call.this).lower().replace("`", "") for call in calls)
     return f"{what} over {by or 'all'}"
 
 
