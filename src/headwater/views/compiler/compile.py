@@ -110,6 +110,7 @@ def compile_view(
         check_output_names(names, sql)
         if confirmed.difference or len(names) != len(settled.names):
             parsed.opaque = f"computed as one piece, since Spark reads it otherwise: {confirmed.difference}"
+            parsed.notes.append(parsed.opaque)
             return _opaque(name, sql, parsed, reads, workshop)
     try:
         check_regrouping(settled.query)

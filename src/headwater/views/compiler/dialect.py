@@ -213,6 +213,18 @@ class SparkAsWritten(Spark):
                 and kind.text.upper() in LITERAL_TYPES
             )
 
+        def _parse_unary(self) -> exp.Expr | None:
+            first = self._curr
+            following = self._tokens[self._index + 1 : self._index + 3]
+            if first and first.token_type == TokenType.DASH and len(following) == 2:
+                number, then = following
+                if (number.token_type, then.token_type) == (TokenType.NUMBER, TokenType.DCOLON):
+                    # -1::STRING is (-1)::STRING: the sign is a part of the number
+                    self._advance(2)
+                    value = f"-{number.text}"
+                    return self._parse_column_ops(self._written(first, number, is_string=False, value=value))
+            return super()._parse_unary()
+
         def _parse_type(self, parse_interval: bool = True, fallback_to_identifier: bool = False) -> exp.Expr | None:
             if not fallback_to_identifier and self._is_typed_literal():
                 first, following = self._curr, self._next
@@ -339,6 +351,7 @@ class SparkAsWritten(Spark):
             exp.Cast: lambda self, e: f"CAST({self.sql(e, 'this')} AS {self.sql(e, 'to')})",
             exp.TryCast: lambda self, e: f"TRY_CAST({self.sql(e, 'this')} AS {self.sql(e, 'to')})",
             exp.Anonymous: lambda self, e: self._called(e),
+            exp.BitwiseNot: lambda self, e: f"~ {self.sql(e, 'this')}",
             exp.BitwiseLeftShift: lambda self, e: self.binary(e, "<<"),
             exp.BitwiseRightShift: lambda self, e: self.binary(e, ">>"),
             exp.NullSafeEQ: lambda self, e: self.binary(e, "<=>"),

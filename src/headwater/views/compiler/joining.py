@@ -107,7 +107,7 @@ def outer_join(block: Block, alias: str, source: Source, on: list[Node], side: s
             (alias, source, [pair.right for pair in join_keys]),
         )
     ]
-    kept = comparable_keys(block.workshop, sides[0], sides[1], len(join_keys))
+    kept = comparable_keys(block.workshop, sides, len(join_keys))
     inputs = [each.to_input(block.workshop, kept) for each in sides]
     select = exp.Select(expressions=[named(column(*pair), name) for pair, name in visible.items()])
     select.set("from_", exp.From(this=inputs[0].source))
@@ -181,16 +181,19 @@ def side_of(workshop: Workshop, alias: str, source: Source, names: list[str], ke
     return Side(alias, Product({inner: source}, outputs))
 
 
-def comparable_keys(workshop: Workshop, left: Side, right: Side, count: int) -> list[int]:
-    """The keys whose two sides have one type: only then equal values are one key."""
-    if not count:
-        return []
+def comparable_keys(workshop: Workshop, sides: list[Side], count: int) -> list[int]:
+    """The keys that have one type on all sides: only then equal values are one key. Whole numbers are made BIGINT."""
     types = [
-        {found.name: (found.type or "").lower() for found in workshop.types_of(side.flow)} for side in (left, right)
+        {found.name: (found.type or "").lower() for found in workshop.types_of(side.flow)} for side in sides if count
     ]
     kept = []
     for place in range(count):
-        one, other = (each[f"k__{place}"] for each in types)
-        if equal_means_same(one, other):
-            kept.append(place)
+        name = f"k__{place}"
+        first, *others = (each[name] for each in types)
+        if not all(equal_means_same(first, other) for other in others):
+            continue
+        kept.append(place)
+        if any(first != other for other in others):
+            for side in sides:
+                side.flow.outputs[name] = exp.cast(side.flow.outputs[name].copy(), "BIGINT")
     return kept

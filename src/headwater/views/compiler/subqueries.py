@@ -191,9 +191,7 @@ def _keep_rows(block: Block, matches: list[Correlated]) -> None:
         right, flow = workshop.fresh("others"), workshop.compile(each.source_query())
         keys: list[Node] = [column(right, name) for name in flow.names[: len(outer)]]
         sides.append(side_of(workshop, right, flow, list(flow.names), keys))
-    kept = list(range(len(outer)))
-    for side in sides[1:]:
-        kept = [place for place in comparable_keys(workshop, sides[0], side, len(outer)) if place in kept]
+    kept = comparable_keys(workshop, sides, len(outer))
     inputs = [side.to_input(workshop, kept) for side in sides]
     joins = [_join(each, side, given) for each, side, given in zip(matches, sides[1:], inputs[1:], strict=True)]
     select = exp.Select(expressions=[named(column(*pair), name) for pair, name in visible.items()])
