@@ -18,8 +18,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tests.spark.trouble.arguments import Call, Search, over
-from tests.spark.trouble.rows import CONTENTS, TableOf, contents
-from tests.spark.trouble.trial import Case, Part, arrow
+from tests.spark.trouble.rows import CONTENTS, SCHEMA, TableOf, contents
+from tests.spark.trouble.trial import Case, Part, frame
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,9 +77,7 @@ class Guard:
     def __init__(self, session: SparkSession) -> None:
         self.session = session
         rows = [{"id": row["r"], **row} for row in contents()]
-        from tests.spark.trouble.rows import SCHEMA
-
-        session.createDataFrame(arrow(TableOf(SCHEMA), rows)).createOrReplaceTempView("every_content")
+        frame(session, TableOf(SCHEMA), rows).createOrReplaceTempView("every_content")
 
     def raising(self, text: str) -> list[int]:
         """The contents on which an expression raises; in groups of six or seven, since Spark takes 0.1 s to raise."""

@@ -73,7 +73,7 @@ class Bench:
             session = self.spark.newSession()
             session.conf.set("spark.sql.session.timeZone", "UTC")
             for name, rows in bags.items():
-                session.createDataFrame(arrow(self.scenario.tables[name], rows)).createOrReplaceTempView(f"`{name}`")
+                frame(session, self.scenario.tables[name], rows).createOrReplaceTempView(f"`{name}`")
             self.sessions.append(session)
 
     def run(self, cases: Iterable[Case]) -> list[Outcome]:
@@ -197,13 +197,15 @@ class _Trial:
         self.outcomes.append(Outcome(case, verdict, detail))
 
 
-def arrow(table: TableOf, rows: Sequence[Row]) -> pa.Table:
-    """Rows in the Arrow schema that Spark itself reads from the table's DDL."""
+def frame(session: SparkSession, table: TableOf, rows: Sequence[Row]) -> Any:
+    """Rows as a frame of the schema that Spark itself reads from the table's DDL."""
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 
-    schema = to_arrow_schema(StructType.fromDDL(table.schema), timezone="UTC")
-    return pa.table([pa.array([row.get(f.name) for row in rows], f.type) for f in schema], schema=schema)
+    schema = StructType.fromDDL(table.schema)
+    fields = to_arrow_schema(schema, timezone="UTC")
+    columns = [pa.array([row.get(field.name) for row in rows], field.type) for field in fields]
+    return session.createDataFrame(pa.table(columns, schema=fields), schema)
 
 
 def put(table: Any, rows: Sequence[Row]) -> None:
