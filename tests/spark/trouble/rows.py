@@ -95,10 +95,14 @@ class Tick:
 
 @dataclass(frozen=True)
 class TableOf:
-    """A table's schema and key; no key: a bag. A keyed table's row comes over the one that has its key."""
+    """A table's schema and key; no key: a bag. A keyed table's row comes over the one that has its key.
+
+    ``events``: a topic without a key, to which rows are only added.
+    """
 
     schema: str
     key: tuple[str, ...] = ()
+    events: bool = False
 
 
 @dataclass(frozen=True)

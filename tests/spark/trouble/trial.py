@@ -129,8 +129,9 @@ class _Trial:
         self.outcomes: list[Outcome] = []
 
     def run(self) -> list[Outcome]:
+        made: dict[str, Any] = {}
         for name, table in self.scenario.tables.items():
-            self.app.table(name, table.schema, key=table.key or None)
+            made[name] = declared(self.app, name, table)
         for name, (case, _) in list(self.views.items()):
             try:
                 self.app.view(name, case.sql)
@@ -142,9 +143,9 @@ class _Trial:
                 self._out(name, "failed", told(error))
         for number, tick in enumerate(self.scenario.ticks):
             for table, rows in tick.deleted.items():
-                self.app.table(table).delete(rows)
+                made[table].delete(rows)
             for table, rows in tick.inserted.items():
-                put(self.app.table(table), rows)
+                put(made[table], self.scenario.tables[table], rows)
             if self.views:
                 self._tick()
             for name in list(self.views):
@@ -208,12 +209,21 @@ def frame(session: SparkSession, table: TableOf, rows: Sequence[Row]) -> Any:
     return session.createDataFrame(pa.table(columns, schema=fields), schema)
 
 
-def put(table: Any, rows: Sequence[Row]) -> None:
-    """Add rows to a table of either kind."""
-    if table.key:
-        table.upsert(rows)
+def declared(app: hw.App, name: str, table: TableOf) -> Any:
+    """A table with a key, a bag, or a topic of events."""
+    if table.events:
+        return app.topic(name, table.schema)
+    return app.table(name, table.schema, key=table.key or None)
+
+
+def put(made: Any, table: TableOf, rows: Sequence[Row]) -> None:
+    """Add rows, as the kind of the table has it."""
+    if table.events:
+        made.append(rows)
+    elif table.key:
+        made.upsert(rows)
     else:
-        table.insert(rows)
+        made.insert(rows)
 
 
 def told(error: Exception) -> str:
