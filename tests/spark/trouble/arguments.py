@@ -20,8 +20,29 @@ if TYPE_CHECKING:
 
 NUMBERS = ("§i", "§n", "§d", "§c", "§b", "§h", "§f", "§e", "2", "-1", "0", "3L", "1.5", "2.5D", "1.25BD", "7Y")
 INTEGERS = ("§i", "§k", "1", "2", "3", "§b", "§h", "-1", "0")
-TEXTS = ("§s", "§w", "§j", "'O''Brien'", "'a'", "'[a-z]+'", "','", "'%a%'", "'1'", "''", "r'\\d+'", "'été'", "upper(§s)")
-TIMES = ("§ts", "§nt", "§dt", "TIMESTAMP'2024-03-31 01:30:00'", "DATE'2016-02-29'", "TIMESTAMP_NTZ'2016-12-31 00:12:00'")
+TEXTS = (
+    "§s",
+    "§w",
+    "§j",
+    "'O''Brien'",
+    "'a'",
+    "'[a-z]+'",
+    "','",
+    "'%a%'",
+    "'1'",
+    "''",
+    "r'\\d+'",
+    "'été'",
+    "upper(§s)",
+)
+TIMES = (
+    "§ts",
+    "§nt",
+    "§dt",
+    "TIMESTAMP'2024-03-31 01:30:00'",
+    "DATE'2016-02-29'",
+    "TIMESTAMP_NTZ'2016-12-31 00:12:00'",
+)
 ARRAYS = ("§ai", "§aw", "§ad", "§af", "array(1, 2, NULL)", "array('a', 'O''Brien')", "§ast")
 LAMBDAS = (
     "v -> v IS NULL", "v -> v", "(v, w) -> v", "(v, w) -> v IS NULL", "(v, w) -> CAST(concat(v, w) AS STRING)",
@@ -132,7 +153,8 @@ SENSIBLE: dict[str, tuple[tuple[str, ...], ...]] = {
     "sha2": (("§s", "§x"), ("256", "0", "512")),
     "split_part": (("§s", "'a.b.c'"), ("','", "'.'"), ("1", "-1", "§k + 1")),
     "window": (("§ts",), ("'1 day'", "'10 minutes'")),
-    "to_json": (("§st", "§m", "§ast", "named_struct('Mixed Case', §s, 'b', §ts)"), ("map('ignoreNullFields', 'false')",)),
+    "to_json": (("§st", "§m", "§ast", "named_struct('Mixed Case', §s, 'b', §ts)"),
+                ("map('ignoreNullFields', 'false')",)),
     "time_bucket": (("INTERVAL '1' HOUR",), ("§ts", "§nt")),
     "percentile_approx": (("§d", "§i"), ("0.5", "array(0.25, 0.75)"), ("100",)),
     "approx_percentile": (("§d", "§i"), ("0.5",), ("100",)),
@@ -272,7 +294,5 @@ class Search:
         if complaint.get("paramIndex") in PLACES:
             place = min(PLACES.index(complaint["paramIndex"]), len(arguments) - 1)
         required = complaint.get("requiredType", "")
-        choices = tuple(
-            text for type, texts in BY_TYPE.items() if re.search(rf'"{type}', required) for text in texts
-        )
+        choices = tuple(text for type, texts in BY_TYPE.items() if re.search(rf'"{type}', required) for text in texts)
         return place, choices or EVERY

@@ -50,7 +50,8 @@ DEFINITE = {
 SMALL = "(§i % 100)"
 # Where almost every choice of arguments leaves the answer open, overflows or loses digits.
 ONLY: dict[str, tuple[str, ...]] = {
-    **{name: (f"{name}(§k)", f"{name}(§k % 2)") for name in ("first", "last", "first_value", "last_value", "any_value")},
+    **{name: (f"{name}(§k)", f"{name}(§k % 2)")
+       for name in ("first", "last", "first_value", "last_value", "any_value")},
     **{name: (f"{name}(§s, §id)", f"{name}(§c, struct(§dt, §id))") for name in ("max_by", "min_by")},
     **{name: (f"{name}(§s, ', ') WITHIN GROUP (ORDER BY §s)", f"{name}(DISTINCT §w) WITHIN GROUP (ORDER BY §w DESC)")
        for name in ("listagg", "string_agg")},
@@ -138,7 +139,9 @@ def places(call: Call, choice: random.Random) -> Iterator[Case]:
     aggregate = choice.choice(["max", "min"]) if call.type != "boolean" else "bool_or"
     condition = _condition(replace(call, text=f"{aggregate}({call.text})"), f"{aggregate}({text})")
     yield _case(call, "HAVING", f"SELECT k, count(*) AS n FROM {table} GROUP BY k HAVING {condition}")
-    yield _case(call, "EXISTS", f"SELECT a.id FROM t a WHERE EXISTS (SELECT 1 FROM {table} b WHERE {a} = {b} AND a.id < b.id)")
+    yield _case(
+        call, "EXISTS", f"SELECT a.id FROM t a WHERE EXISTS (SELECT 1 FROM {table} b WHERE {a} = {b} AND a.id < b.id)"
+    )
     yield _case(
         call, "PARTITION BY", f"SELECT id, row_number() OVER (PARTITION BY {text} ORDER BY id, r) AS n FROM {table}"
     )

@@ -71,13 +71,15 @@ def _bag(table: pa.Table, exact: bool) -> Counter[Any]:
 
 
 def _raw(table: pa.Table) -> pa.Table:
-    """Times as numbers: Python has no year 10 000, nor one before the first."""
+    """Times as numbers: Python has no year 10 000, nor one before the first. Texts as their bytes."""
     columns = []
     for column in table.columns:
         if pa.types.is_timestamp(column.type) or pa.types.is_duration(column.type) or pa.types.is_time(column.type):
             column = column.cast(pa.int64())
         elif pa.types.is_date(column.type):
             column = column.cast(pa.int32())
+        elif pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+            column = column.cast(pa.binary())  # Spark's texts may be no UTF-8
         columns.append(column)
     return pa.table(columns, names=[f"c{number}" for number in range(len(columns))])
 
@@ -102,5 +104,9 @@ def _value(value: Any, exact: bool) -> Any:
 def _told(words: str, rows: Counter[Any]) -> str:
     if not rows:
         return ""
-    shown = ", ".join(f"{row!r:.300}" for row in list(rows)[:SHOWN_MAX])
+    shown = ", ".join(f"{_readable(row)!r:.300}" for row in list(rows)[:SHOWN_MAX])
     return f"{words} {rows.total()}: {shown}; "
+
+
+def _readable(row: Any) -> Any:
+    return tuple(value.decode(errors="replace") if isinstance(value, bytes) else value for value in row)

@@ -75,7 +75,7 @@ def contents() -> list[Row]:
     choice = random.Random(14)
     columns = {}
     for name, values in VALUES.items():
-        tame = choice.choices(values[: TAME_VALUES[name] if name in TAME_VALUES else 3], k=TAME)
+        tame = choice.choices(values[: TAME_VALUES.get(name, 3)], k=TAME)
         others = [*values, *choice.choices(values, k=CONTENTS)][: CONTENTS - TAME]
         choice.shuffle(others)
         columns[name] = [*tame, *others]

@@ -1,7 +1,7 @@
 """Trial: many views in one app, after each tick beside what Spark answers for the user's own text.
 
-What it is: a ``Case`` is a query as a user would write it. ``Bench.run`` asks Spark for the answer over the rows of each
-tick, declares all the cases as views of one app, ticks, and compares what the serving store holds.
+What it is: a ``Case`` is a query as a user would write it. ``Bench.run`` asks Spark for the answer over the rows of
+each tick, declares all the cases as views of one app, ticks, and compares what the serving store holds.
 Invariants: Spark gets the text as it stands, over frames made from the same rows, in a session that no view uses; so
 nothing of the compiler is in the answer that counts. A view that cannot be declared is *refused*, one that cannot be
 computed *failed*, one with other rows, types or names *different*; each such view leaves the app and the others go on.
@@ -113,10 +113,14 @@ class Bench:
                 broken = error
         if len(wanted) == 1:
             case, _ = next(iter(wanted.values()))
-            return [*trial.outcomes, Outcome(case, "failed", told(broken))]
+            return [*trial.outcomes, Outcome(case, verdict(broken), told(broken))]
         left = [(name, about) for name, about in wanted.items() if name in trial.views]
         half = (len(left) + 1) // 2
-        return [*trial.outcomes, *self._tried(dict(left[:half])), *(self._tried(dict(left[half:])) if left[half:] else [])]
+        return [
+            *trial.outcomes,
+            *self._tried(dict(left[:half])),
+            *(self._tried(dict(left[half:])) if left[half:] else []),
+        ]
 
 
 class _Trial:
@@ -135,12 +139,8 @@ class _Trial:
         for name, (case, _) in list(self.views.items()):
             try:
                 self.app.view(name, case.sql)
-            except (InvalidView, InvalidDeclaration) as error:
-                self._out(name, "refused", told(error))
-            except HeadwaterError as error:
-                self._out(name, "failed", told(error))
-            except Exception as error:  # anything else at a declaration is a defect
-                self._out(name, "failed", told(error))
+            except Exception as error:  # whatever is no refusal is a defect
+                self._out(name, verdict(error), told(error))
         for number, tick in enumerate(self.scenario.ticks):
             for table, rows in tick.deleted.items():
                 made[table].delete(rows)
@@ -164,8 +164,7 @@ class _Trial:
                 name = error.data.get("view")
                 if name not in self.views:
                     raise
-                verdict = "refused" if isinstance(error, InvalidView | InvalidDeclaration) else "failed"
-                self._out(name, verdict, told(error))
+                self._out(name, verdict(error), told(error))
                 self.app.drop_view(name)
                 if not self.views:
                     return
@@ -186,16 +185,16 @@ class _Trial:
         parts = tuple(part for part in case.parts if part.column in wrong)
         self._out(name, "different", detail, parts)
 
-    def _out(self, name: str, verdict: str, detail: str, parts: tuple[Part, ...] = ()) -> None:
+    def _out(self, name: str, found: str, detail: str, parts: tuple[Part, ...] = ()) -> None:
         case, _ = self.views.pop(name)
-        if verdict == "same" and case.parts:
+        if found == "same" and case.parts:
             self.outcomes += [Outcome(part.case, "same") for part in case.parts]
             return
         if parts:  # those that are the same need no trial of their own
             same = [part for part in case.parts if part not in parts]
             self.outcomes += [Outcome(part.case, "same") for part in same]
             case = replace(case, parts=parts)
-        self.outcomes.append(Outcome(case, verdict, detail))
+        self.outcomes.append(Outcome(case, found, detail))
 
 
 def frame(session: SparkSession, table: TableOf, rows: Sequence[Row]) -> Any:
@@ -224,6 +223,11 @@ def put(made: Any, table: TableOf, rows: Sequence[Row]) -> None:
         made.upsert(rows)
     else:
         made.insert(rows)
+
+
+def verdict(error: Exception) -> str:
+    """Whether a view is refused, or there is no answer where there should be one."""
+    return "refused" if isinstance(error, InvalidView | InvalidDeclaration) else "failed"
 
 
 def told(error: Exception) -> str:
