@@ -1,6 +1,6 @@
 """Constructs: what a query is made of, each in the places where it means something else.
 
-What it is: the whole queries of ``constructs.sql``, over a keyed table, another, a bag and a topic of events: subqueries
+What it is: the whole queries of ``constructs.sql``, over keyed tables, a bag and a topic of events: subqueries
 everywhere, set operations, outer joins, DISTINCT and FILTER, grouping sets, frames, LATERAL VIEW, QUALIFY, PIVOT.
 Invariants: no answer is left open: ORDER BY is by a key. The last tick empties what can be emptied, since over no rows
 many constructs have answers of their own.

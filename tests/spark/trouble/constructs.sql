@@ -34,7 +34,6 @@ SELECT id FROM a WHERE EXISTS (SELECT 1 FROM b WHERE b.k = a.k) OR v > 2
 SELECT id FROM a WHERE v IN (SELECT w FROM b) OR k IN (SELECT k FROM c)
 SELECT id FROM a WHERE NOT (v IN (SELECT w FROM b) AND k = 1)
 SELECT id FROM a WHERE (v IN (SELECT w FROM b)) IS NULL
-SELECT id FROM a WHERE EXISTS (SELECT 1 FROM b WHERE b.k = a.k) = (v > 1)
 SELECT EXISTS (SELECT 1 FROM b WHERE b.k = a.k) AS e, count(*) AS n FROM a GROUP BY EXISTS (SELECT 1 FROM b WHERE b.k = a.k)
 SELECT EXISTS (SELECT 1 FROM b WHERE b.k = a.k) AS e, count(*) AS n FROM a GROUP BY 1
 SELECT (SELECT max(w) FROM b WHERE b.k = a.k) AS m, count(*) AS n FROM a GROUP BY 1
@@ -43,7 +42,6 @@ SELECT k, count(*) AS n FROM a GROUP BY k HAVING EXISTS (SELECT 1 FROM b WHERE b
 SELECT k, count(*) AS n FROM a GROUP BY k HAVING EXISTS (SELECT 1 FROM b WHERE b.w = max(a.v))
 SELECT k, count(*) AS n FROM a GROUP BY k HAVING count(*) > (SELECT count(*) FROM b WHERE b.k = a.k)
 SELECT k, max(v) IN (SELECT w FROM b) AS m FROM a GROUP BY k
-SELECT k, (SELECT count(*) FROM b WHERE b.w > max(a.v)) AS n FROM a GROUP BY k
 SELECT k, max(v) AS m FROM a GROUP BY k HAVING max(v) > (SELECT avg(v) FROM a)
 SELECT a.id, b.id AS x FROM a JOIN b ON a.k = b.k AND a.v > (SELECT min(v) FROM c)
 SELECT a.id, b.id AS x FROM a LEFT JOIN b ON a.k = b.k AND b.w IN (SELECT v FROM c)

@@ -34,9 +34,10 @@ def scenario() -> Scenario:
     def odd(number: int) -> Row:
         return {
             "id": number, "Mixed": number % 3, "with space": f"a {number}", "dotted.name": number,
-            "back`tick": number % 2, "größe": number % 4, "order": -number, "date": dt.date(2016, 1, 1 + number), "timestamp": "x",
+            "back`tick": number % 2, "größe": number % 4, "order": -number, "date": dt.date(2016, 1, 1 + number),
+            "timestamp": "x",
             "user": f"u{number % 2}", "current_date": "today", "select": number, "Group": "g", "1st": 1,
-            "a-b": number % 2,            "x_": None, "st": {"Inner": number, "odd name": "n", "b": {"c": number % 3}}, "end": 9, "interval": number,
+            "a-b": number % 2, "x_": None, "end": 9, "interval": number, "st": {"Inner": number, "odd name": "n", "b": {"c": number % 3}},
             "left": "links", "values": 3, "quote'd": number,
         }  # fmt: skip
 

@@ -32,7 +32,7 @@ def test_implicit_casts_in_views_are_sparks(spark: SparkSession, findings: Findi
 
     chosen = sampled(list(casts.cases(pairs, choice, each=EACH if WHOLE else 1)), SAMPLE)
     findings.tried["cast pairs"] = len({case.subject for case in chosen})
-    wrong = findings.add(bench.run(chosen))
+    wrong = findings.add(bench.run(chosen), answered=False)
 
     assert len(pairs) > 100
     assert not wrong, report(wrong)
