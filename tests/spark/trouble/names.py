@@ -37,7 +37,8 @@ def scenario() -> Scenario:
             "back`tick": number % 2, "größe": number % 4, "order": -number, "date": dt.date(2016, 1, 1 + number),
             "timestamp": "x",
             "user": f"u{number % 2}", "current_date": "today", "select": number, "Group": "g", "1st": 1,
-            "a-b": number % 2, "x_": None, "end": 9, "interval": number, "st": {"Inner": number, "odd name": "n", "b": {"c": number % 3}},
+            "a-b": number % 2, "x_": None, "end": 9, "interval": number,
+            "st": {"Inner": number, "odd name": "n", "b": {"c": number % 3}},
             "left": "links", "values": 3, "quote'd": number,
         }  # fmt: skip
 
