@@ -11,7 +11,7 @@ RUN = PYSPARK_PYTHON="$$PWD/.venv/bin/python" PYSPARK_DRIVER_PYTHON="$$PWD/.venv
 # Two at a time, each with a Spark of its own: half of a test is waiting.
 TESTS = -n 2 --dist=loadfile --no-loadscope-reorder tests src/headwater --doctest-modules
 
-.PHONY: help demo test check docs bench bench-log bench-source bench-views bench-time bench-timeline bench-state bench-capture bench-sinks bench-server bench-federation torture-capture screenshot clean
+.PHONY: help demo test test-functions check docs bench bench-log bench-source bench-views bench-time bench-timeline bench-state bench-capture bench-sinks bench-server bench-federation torture-capture screenshot clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -28,6 +28,9 @@ test: .venv/.ready  ## all tests, with the examples in docstrings, README and do
 	@bash tools/services.sh
 	@$(RUN) .venv/bin/python -m tools.java_archive
 	@$(RUN) .venv/bin/python -m pytest $(if $(ARGS),$(ARGS),$(TESTS))
+
+test-functions: .venv/.ready  ## Spark's functions, casts, literals, names and constructs in views, all of them, beside Spark's own answers
+	@HEADWATER_TROUBLE=whole $(RUN) .venv/bin/python -m pytest tests/spark/trouble $(ARGS)
 
 check: .venv/.ready  ## format, lint, types, then all tests
 	@.venv/bin/python -m ruff format --check .

@@ -1,0 +1,244 @@
+-- subqueries
+SELECT id FROM a WHERE EXISTS (SELECT max(w) FROM b)
+SELECT id FROM a WHERE EXISTS (SELECT count(*) FROM b WHERE b.k = a.k)
+SELECT id FROM a WHERE NOT EXISTS (SELECT sum(w) FROM b WHERE b.k = a.k)
+SELECT id FROM a WHERE EXISTS (SELECT 1 FROM b WHERE b.k = a.k HAVING count(*) > 1)
+SELECT id FROM a WHERE EXISTS (SELECT k FROM b WHERE b.k = a.k GROUP BY k HAVING count(*) > 1)
+SELECT id FROM a WHERE v IN (SELECT max(w) FROM b WHERE b.k = a.k)
+SELECT id FROM a WHERE v NOT IN (SELECT max(w) FROM b WHERE b.k = a.k)
+SELECT id FROM a WHERE v IN (SELECT w FROM b WHERE b.k = a.k)
+SELECT id FROM a WHERE v NOT IN (SELECT w FROM b)
+SELECT id FROM a WHERE v NOT IN (SELECT w FROM b WHERE b.k = a.k)
+SELECT id FROM a WHERE (k, v) IN (SELECT k, w FROM b)
+SELECT id FROM a WHERE (k, v) NOT IN (SELECT k, w FROM b)
+SELECT id FROM a WHERE v IN (SELECT count(*) FROM b)
+SELECT id FROM a WHERE v IN (SELECT count(*) FROM b WHERE b.k = a.k)
+SELECT id FROM a WHERE v = (SELECT max(w) FROM b WHERE b.k = a.k)
+SELECT id FROM a WHERE v > (SELECT count(*) FROM b WHERE b.k = a.k)
+SELECT id FROM a WHERE coalesce((SELECT sum(w) FROM b WHERE b.k = a.k), 0) > 1
+SELECT id, (SELECT count(*) FROM b WHERE b.k = a.k AND b.w > 1) AS n FROM a
+SELECT id, (SELECT sum(w) FROM b WHERE b.k = a.k) + v AS n FROM a
+SELECT id, (SELECT max(w) FROM b WHERE b.k < a.k) AS n FROM a
+SELECT id, (SELECT count(*) + 1 FROM b WHERE b.k = a.k) AS n FROM a
+SELECT id, (SELECT CASE WHEN count(*) = 0 THEN 'none' ELSE 'some' END FROM b WHERE b.k = a.k) AS n FROM a
+SELECT id, (SELECT w FROM b WHERE b.id = a.id) AS w FROM a
+SELECT id, (SELECT max(w) FROM b) AS w FROM a
+SELECT id, (SELECT 1) AS w FROM a
+SELECT id, (SELECT max(v) FROM c WHERE c.k = a.k GROUP BY c.k) AS w FROM a
+SELECT id, EXISTS (SELECT 1 FROM b WHERE b.k = a.k) AS e FROM a
+SELECT id, NOT EXISTS (SELECT 1 FROM b WHERE b.k = a.k) AS e FROM a
+SELECT id, v IN (SELECT w FROM b) AS e FROM a
+SELECT id, v NOT IN (SELECT w FROM b) AS e FROM a
+SELECT id, CASE WHEN EXISTS (SELECT 1 FROM b WHERE b.k = a.k) THEN v IN (SELECT w FROM b WHERE b.k = a.k) END AS e FROM a
+SELECT id FROM a WHERE EXISTS (SELECT 1 FROM b WHERE b.k = a.k) OR v > 2
+SELECT id FROM a WHERE v IN (SELECT w FROM b) OR k IN (SELECT k FROM c)
+SELECT id FROM a WHERE NOT (v IN (SELECT w FROM b) AND k = 1)
+SELECT id FROM a WHERE (v IN (SELECT w FROM b)) IS NULL
+SELECT EXISTS (SELECT 1 FROM b WHERE b.k = a.k) AS e, count(*) AS n FROM a GROUP BY EXISTS (SELECT 1 FROM b WHERE b.k = a.k)
+SELECT EXISTS (SELECT 1 FROM b WHERE b.k = a.k) AS e, count(*) AS n FROM a GROUP BY 1
+SELECT (SELECT max(w) FROM b WHERE b.k = a.k) AS m, count(*) AS n FROM a GROUP BY 1
+SELECT sum((SELECT max(w) FROM b WHERE b.k = a.k)) AS s FROM a
+SELECT k, count(*) AS n FROM a GROUP BY k HAVING EXISTS (SELECT 1 FROM b WHERE b.k = a.k)
+SELECT k, count(*) AS n FROM a GROUP BY k HAVING EXISTS (SELECT 1 FROM b WHERE b.w = max(a.v))
+SELECT k, count(*) AS n FROM a GROUP BY k HAVING count(*) > (SELECT count(*) FROM b WHERE b.k = a.k)
+SELECT k, max(v) IN (SELECT w FROM b) AS m FROM a GROUP BY k
+SELECT k, max(v) AS m FROM a GROUP BY k HAVING max(v) > (SELECT avg(v) FROM a)
+SELECT a.id, b.id AS x FROM a JOIN b ON a.k = b.k AND a.v > (SELECT min(v) FROM c)
+SELECT a.id, b.id AS x FROM a LEFT JOIN b ON a.k = b.k AND b.w IN (SELECT v FROM c)
+SELECT id FROM a WHERE EXISTS (SELECT 1 FROM b WHERE b.k = a.k AND EXISTS (SELECT 1 FROM c WHERE c.k = b.k))
+SELECT id FROM a WHERE v IN (SELECT w FROM b WHERE k IN (SELECT k FROM c))
+SELECT id FROM a WHERE EXISTS (SELECT 1 FROM b LEFT JOIN c ON b.k = c.k WHERE b.k = a.k AND c.k IS NULL)
+SELECT id FROM a WHERE EXISTS (SELECT 1 FROM b WHERE b.k = a.k UNION ALL SELECT 1 FROM c WHERE c.k = a.k)
+SELECT id FROM a WHERE v IN (SELECT w FROM b UNION SELECT v FROM c)
+SELECT id FROM a WHERE v IN (SELECT w FROM b EXCEPT SELECT v FROM c)
+SELECT id FROM a WHERE v IN (SELECT w FROM b ORDER BY id LIMIT 2)
+SELECT id FROM a WHERE EXISTS (SELECT DISTINCT k FROM b WHERE b.k = a.k)
+SELECT a.id, x.n FROM a, LATERAL (SELECT count(*) AS n FROM b WHERE b.k = a.k) x
+SELECT a.id, x.w FROM a, LATERAL (SELECT w FROM b WHERE b.k = a.k) x
+SELECT a.id, x.w FROM a LEFT JOIN LATERAL (SELECT w FROM b WHERE b.k = a.k) x ON true
+SELECT a.id, x.w FROM a, LATERAL (SELECT w FROM b WHERE b.k = a.k ORDER BY b.id LIMIT 1) x
+
+-- sets
+SELECT k FROM a UNION SELECT k FROM b
+SELECT k FROM a UNION ALL SELECT k FROM b UNION SELECT k FROM c
+SELECT k FROM a UNION SELECT k FROM b UNION ALL SELECT k FROM c
+SELECT k FROM a EXCEPT SELECT k FROM b
+SELECT k FROM a EXCEPT ALL SELECT k FROM b
+SELECT k FROM a INTERSECT SELECT k FROM b
+SELECT k FROM a INTERSECT ALL SELECT k FROM c
+SELECT k FROM a MINUS SELECT k FROM b
+SELECT k FROM a UNION SELECT k FROM b INTERSECT SELECT k FROM c
+(SELECT k FROM a UNION SELECT k FROM b) INTERSECT SELECT k FROM c
+SELECT k FROM a EXCEPT (SELECT k FROM b EXCEPT SELECT k FROM c)
+SELECT k, v FROM a UNION SELECT s, w FROM b
+SELECT k FROM a UNION ALL SELECT s FROM b
+SELECT id, v FROM a UNION ALL SELECT id, w / 2 FROM b
+SELECT k, NULL AS x FROM a UNION ALL SELECT k, w FROM b
+SELECT k, v FROM a UNION ALL SELECT NULL, NULL
+SELECT v FROM a EXCEPT SELECT w + 0.0 FROM b
+SELECT k FROM a INTERSECT SELECT 1 AS k
+SELECT k, count(*) AS n FROM (SELECT k FROM a UNION ALL SELECT k FROM c) GROUP BY k
+SELECT DISTINCT k, v FROM c
+SELECT DISTINCT coalesce(k, 0) AS k FROM c
+SELECT DISTINCT k, count(*) OVER (PARTITION BY k) AS n FROM a
+SELECT 1 AS x FROM a UNION SELECT 2 FROM b
+SELECT s FROM a UNION SELECT upper(s) FROM a
+SELECT k FROM a UNION ALL SELECT k FROM a
+SELECT struct(k, v) AS x FROM a UNION SELECT struct(k, w) FROM b
+SELECT k AS x FROM a UNION SELECT k FROM b ORDER BY x LIMIT 2
+SELECT array(k) AS x FROM a EXCEPT SELECT array(k) FROM b
+
+-- joins
+SELECT a.id, b.id AS x FROM a LEFT JOIN b ON a.k = b.k
+SELECT a.id, b.id AS x FROM a RIGHT JOIN b ON a.k = b.k AND a.v > 1
+SELECT a.id, b.id AS x FROM a FULL JOIN b ON a.k = b.k AND a.v > b.w
+SELECT a.id, b.id AS x FROM a LEFT JOIN b ON a.k = b.k WHERE b.id IS NULL
+SELECT a.id, coalesce(b.w, -1) AS x FROM a LEFT JOIN b ON a.k + 1 = b.k
+SELECT a.id, b.id AS x FROM a LEFT JOIN b ON upper(a.s) = lower(b.s)
+SELECT a.id, b.id AS x FROM a LEFT JOIN b ON a.k = b.k AND a.k = 1
+SELECT a.id, b.id AS x FROM a LEFT JOIN b ON a.v > 1
+SELECT a.id, b.id AS x FROM a FULL JOIN b ON a.id = b.id AND false
+SELECT a.id, b.id AS x FROM a LEFT JOIN b ON true
+SELECT a.id, b.id AS x FROM a FULL JOIN b ON a.v < b.w
+SELECT a.id, b.id AS x FROM a CROSS JOIN b WHERE a.k = b.k
+SELECT a.id, b.id AS x FROM a, b WHERE a.k = b.k OR a.v = b.w
+SELECT a.id, b.id AS x FROM a JOIN b ON a.k <=> b.k
+SELECT a.id, b.id AS x FROM a LEFT JOIN b ON a.k <=> b.k
+SELECT a.id, b.id AS x, c.v FROM a LEFT JOIN b ON a.k = b.k LEFT JOIN c ON b.k = c.k AND c.v > a.v
+SELECT a.id, b.id AS x FROM a LEFT JOIN (b JOIN c ON b.k = c.k) ON a.k = b.k
+SELECT a.id, count(b.id) AS n, sum(b.w) AS s FROM a LEFT JOIN b ON a.k = b.k GROUP BY a.id
+SELECT x.id, y.id AS z FROM a x JOIN a y ON x.k = y.k AND x.id < y.id
+SELECT x.id, y.id AS z FROM a x LEFT JOIN a y ON x.id = y.v
+SELECT a.id FROM a LEFT SEMI JOIN b ON a.k = b.k AND a.v > b.w
+SELECT a.id FROM a LEFT ANTI JOIN b ON a.k = b.k AND b.w > 1
+SELECT a.id FROM a LEFT ANTI JOIN b ON a.v > b.w
+SELECT c.k, b.id FROM c LEFT JOIN b ON c.k = b.id
+SELECT k, a.v, b.w FROM a FULL JOIN b USING (k)
+SELECT k, count(*) AS n FROM a FULL JOIN b USING (k) GROUP BY k
+SELECT k, a.k AS ak, b.k AS bk FROM a LEFT JOIN b USING (k)
+SELECT a.id, e.n FROM a LEFT JOIN e ON a.k = e.k
+SELECT e.n, a.id FROM e LEFT JOIN a ON a.k = e.k AND a.v = e.n
+SELECT a.id, b.id AS x FROM a JOIN b ON a.v BETWEEN b.w - 1 AND b.w + 1
+SELECT a.id, b.id AS x FROM a LEFT JOIN b ON a.k = b.k AND a.s LIKE b.s || '%'
+SELECT a.id, x.v FROM a LEFT JOIN (SELECT k, max(v) AS v FROM c GROUP BY k) x ON a.k = x.k
+SELECT a.id, x.k FROM a LEFT JOIN (SELECT DISTINCT k, 1 AS one FROM c) x ON a.k = x.k WHERE x.one IS NULL
+SELECT count(*) AS n FROM a LEFT JOIN b ON a.k = b.k AND b.w IS NULL
+SELECT count(*) AS n FROM a FULL JOIN b ON a.k = b.k
+
+-- groups
+SELECT count(*) AS n, sum(v) AS s, avg(v) AS g, max(v) AS m FROM a
+SELECT count(DISTINCT k) AS d, sum(DISTINCT v) AS s, count(v) AS n FROM c
+SELECT k, count(DISTINCT v, k) AS d, avg(DISTINCT v) AS s FROM c GROUP BY k
+SELECT k, count(*) FILTER (WHERE v > 1) AS n, sum(v) FILTER (WHERE v < 0) AS s, count(DISTINCT v) FILTER (WHERE v > 0) AS d FROM c GROUP BY k
+SELECT k, sum(v) / count(*) AS r, max(v) - min(v) AS d FROM c GROUP BY k
+SELECT k, sum(v + 1) * 2 AS r FROM c GROUP BY k HAVING sum(v) > count(*) OR max(v) IS NULL
+SELECT k FROM c GROUP BY k HAVING k > 1
+SELECT k FROM c GROUP BY k
+SELECT count(*) AS n FROM c GROUP BY k
+SELECT k + 1 AS x, count(*) AS n FROM c GROUP BY k + 1 HAVING k + 1 > 1
+SELECT k, v, grouping(k) AS g, grouping_id() AS h, count(*) AS n FROM c GROUP BY k, v WITH ROLLUP
+SELECT k, v, grouping_id(k, v) AS h, sum(v) AS n FROM c GROUP BY CUBE (k, v)
+SELECT k, v, count(*) AS n FROM c GROUP BY GROUPING SETS ((k), (v), ())
+SELECT count(*) AS n FROM c GROUP BY GROUPING SETS (())
+SELECT count(*) AS n FROM c GROUP BY GROUPING SETS ((), ())
+SELECT k, count(*) AS n FROM c GROUP BY GROUPING SETS ((k), (k))
+SELECT k, v, count(*) AS n FROM c GROUP BY k, GROUPING SETS ((v), ())
+SELECT k, count(*) AS n FROM c GROUP BY ROLLUP (k) HAVING grouping(k) = 1
+SELECT k, sum(v) AS s FROM c GROUP BY ROLLUP (k) HAVING sum(v) > 1
+SELECT coalesce(k, -1) AS k, count(*) AS n FROM c GROUP BY CUBE (coalesce(k, -1))
+SELECT k, v + 1 AS w, count(DISTINCT v) AS n FROM c GROUP BY ROLLUP (k, v + 1)
+SELECT max(k) AS k, count(*) AS n FROM c GROUP BY ROLLUP (v)
+SELECT count(*) AS n FROM c WHERE false
+SELECT sum(v) AS s, count(*) AS n FROM c WHERE v > 100 HAVING count(*) = 0
+SELECT map('k', k) AS m, count(*) AS n FROM c GROUP BY map('k', k)
+SELECT struct(k, v) AS x, count(*) AS n FROM c GROUP BY struct(k, v)
+SELECT array(k) AS x, max(v) AS n FROM c GROUP BY 1
+SELECT bool_and(v > 0) AS x, bool_or(v > 0) AS y, every(k IS NULL) AS z FROM c
+SELECT k, min(s) AS x, max(struct(v, id)) AS y, min_by(s, id) AS z FROM a GROUP BY k
+SELECT k, sort_array(collect_list(v)) AS x, sort_array(collect_set(v)) AS y FROM c GROUP BY k
+SELECT k, percentile(v, 0.5) AS x, median(v) AS y, stddev(v) AS z FROM c GROUP BY k
+SELECT k, sum(CASE WHEN v > 1 THEN 1 ELSE 0 END) AS x, count_if(v > 1) AS y FROM c GROUP BY k
+SELECT k, sum(n) AS s FROM (SELECT k, v, count(*) AS n FROM c GROUP BY k, v) GROUP BY k
+SELECT n, count(*) AS m FROM (SELECT k, count(*) AS n FROM c GROUP BY k) GROUP BY n
+SELECT max(n) AS m FROM (SELECT count(*) AS n FROM c GROUP BY k)
+SELECT k, count(*) AS n FROM e GROUP BY k
+SELECT max(n) AS m, min(n) AS l FROM e
+SELECT k, max(n) AS m, min(n) AS l FROM e GROUP BY k
+SELECT any_value(k) AS x, count(*) AS n FROM c GROUP BY k
+SELECT sum(1) AS x, sum(0.5) AS y, count(NULL) AS z, max(1) AS w FROM c
+SELECT k, 1 AS one FROM c GROUP BY k
+SELECT k % 2 AS g, k % 2 + count(*) AS x FROM c GROUP BY k % 2
+SELECT sum(v) + 1 AS x, sum(v) + sum(k) AS y FROM c
+SELECT count(*) + count(*) AS x FROM c GROUP BY k, v
+SELECT approx_count_distinct(v) AS x FROM c
+SELECT mode(v, true) AS x FROM c
+SELECT listagg(s, ',') WITHIN GROUP (ORDER BY s) AS x FROM a
+SELECT k, try_sum(v) AS x, try_avg(v) AS y FROM c GROUP BY k
+SELECT k, first(k) AS x FROM c GROUP BY k
+SELECT histogram_numeric(v, 50) IS NULL AS x FROM c
+SELECT corr(k, v) AS x FROM c
+SELECT regr_slope(v, k) AS x, covar_pop(k, v) AS y FROM c
+
+-- windows
+SELECT id, row_number() OVER (PARTITION BY k ORDER BY id) AS n FROM a
+SELECT id, rank() OVER (PARTITION BY k ORDER BY v) AS r, dense_rank() OVER (PARTITION BY k ORDER BY v DESC) AS d FROM a
+SELECT id, sum(v) OVER (PARTITION BY k ORDER BY id ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING) AS n FROM a
+SELECT id, sum(v) OVER (PARTITION BY k ORDER BY v RANGE BETWEEN 1 PRECEDING AND CURRENT ROW) AS n FROM a
+SELECT id, count(*) OVER (PARTITION BY k ORDER BY id ROWS UNBOUNDED PRECEDING) AS n FROM a
+SELECT id, lag(v) OVER (PARTITION BY k ORDER BY id) AS l, lead(v, 2, -1) OVER (PARTITION BY k ORDER BY id) AS m FROM a
+SELECT id, first_value(v) OVER w AS f, last_value(v) OVER w AS l, nth_value(v, 2) OVER w AS n FROM a WINDOW w AS (PARTITION BY k ORDER BY id)
+SELECT id, last_value(v) IGNORE NULLS OVER (PARTITION BY k ORDER BY id) AS l FROM a
+SELECT id, lag(v) IGNORE NULLS OVER (PARTITION BY k ORDER BY id) AS l FROM a
+SELECT id, ntile(2) OVER (PARTITION BY k ORDER BY id) AS n, percent_rank() OVER (PARTITION BY k ORDER BY v) AS p, cume_dist() OVER (PARTITION BY k ORDER BY v) AS c FROM a
+SELECT id, sum(v) OVER () AS n FROM a
+SELECT id, row_number() OVER (ORDER BY id) AS n FROM a
+SELECT id, v FROM a QUALIFY row_number() OVER (PARTITION BY k ORDER BY id DESC) = 1
+SELECT id, rank() OVER (PARTITION BY k ORDER BY id) AS r FROM a QUALIFY r <= 2
+SELECT * FROM (SELECT id, row_number() OVER (PARTITION BY k ORDER BY v DESC NULLS LAST, id) AS n FROM a) WHERE n <= 2
+SELECT id, sum(sum(v)) OVER (PARTITION BY id) AS s FROM a GROUP BY id
+SELECT k, sum(count(*)) OVER () AS s, rank() OVER (ORDER BY count(*) DESC) AS r FROM a GROUP BY k
+SELECT k, count(*) AS n, sum(count(*)) OVER (PARTITION BY k > 1) AS s FROM a GROUP BY k
+SELECT id, v - avg(v) OVER (PARTITION BY k) AS d FROM a
+SELECT id, max(v) OVER (PARTITION BY k, s) AS d FROM a
+SELECT id, count(*) FILTER (WHERE v > 0) OVER (PARTITION BY k) AS d FROM a
+SELECT id, sum(v) OVER (PARTITION BY k ORDER BY id ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS d FROM a
+SELECT id, sum(v) OVER (PARTITION BY upper(s) ORDER BY id DESC) AS d FROM a
+SELECT id, row_number() OVER (PARTITION BY 1 ORDER BY id) AS d FROM a
+SELECT DISTINCT k, max(v) OVER (PARTITION BY k) AS m FROM a
+SELECT id, CASE WHEN row_number() OVER (PARTITION BY k ORDER BY id) = 1 THEN 'first' END AS f FROM a
+SELECT id, sort_array(collect_list(v) OVER (PARTITION BY k)) AS l FROM a
+SELECT id, sum(v) OVER (PARTITION BY k ORDER BY id RANGE BETWEEN 1 PRECEDING AND 1 FOLLOWING) AS d, avg(v) OVER (PARTITION BY k ORDER BY id ROWS 2 PRECEDING) AS e FROM a
+
+-- others
+SELECT id, x FROM a LATERAL VIEW explode(array(k, v)) t AS x
+SELECT id, x FROM a LATERAL VIEW OUTER explode(filter(array(k, v), y -> y > 1)) t AS x
+SELECT id, p, x FROM a LATERAL VIEW posexplode(array(k, v)) t AS p, x WHERE x > 0
+SELECT x, count(*) AS n FROM a LATERAL VIEW explode(split(s, '')) t AS x GROUP BY x
+SELECT id, x, y FROM a LATERAL VIEW explode(array(1, 2)) t AS x LATERAL VIEW explode(array(x, v)) u AS y
+SELECT id, explode_outer(array(k, NULL)) AS x FROM a
+SELECT id, inline(array(struct(k AS p, v AS q))) FROM a
+SELECT id, stack(2, k, v, v, k) AS (x, y) FROM a
+SELECT a.id, t.x FROM a, LATERAL explode(array(a.k, a.v)) AS t(x)
+SELECT * FROM (SELECT k, v, id FROM a) PIVOT (sum(id) FOR v IN (1, 2, 3))
+SELECT * FROM (SELECT k, v FROM c) PIVOT (count(*) AS n FOR v IN (1 AS one, 2 AS two))
+SELECT * FROM (SELECT id, k, v FROM a) UNPIVOT (x FOR name IN (k, v))
+SELECT * FROM (SELECT id, k, v FROM a) UNPIVOT INCLUDE NULLS (x FOR name IN (k AS `K k`, v))
+SELECT id, v FROM a ORDER BY v DESC NULLS LAST, id LIMIT 3
+SELECT id, v FROM a ORDER BY v NULLS FIRST, id LIMIT 2 OFFSET 1
+SELECT id FROM a ORDER BY id LIMIT 0
+SELECT * FROM (SELECT id FROM a ORDER BY id LIMIT 3) WHERE id > 1
+SELECT k, s FROM (SELECT k, sum(v) AS s FROM a GROUP BY k) ORDER BY s DESC, k LIMIT 1
+WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r WHERE n < 3) SELECT n FROM r
+WITH x AS (SELECT k, count(*) AS n FROM a GROUP BY k) SELECT p.k, q.n FROM x p JOIN x q ON p.k = q.n
+SELECT id FROM a WHERE false
+SELECT id FROM a WHERE NULL
+SELECT id, 1 / 2 AS x FROM a WHERE 1 = 1 AND NOT false
+SELECT id FROM a WHERE v > 1 AND v < 1
+SELECT sum(v) AS s FROM (SELECT DISTINCT v FROM c)
+SELECT k, v FROM c WHERE k IS NULL OR v IS NULL
+SELECT window.start AS w, count(*) AS n FROM (SELECT timestamp_seconds(v) AS ts FROM c) GROUP BY window(ts, '2 seconds')
+SELECT session_window.start AS w, count(*) AS n FROM (SELECT timestamp_seconds(v) AS ts, k FROM c) GROUP BY session_window(ts, '2 seconds'), k
+SELECT n, k FROM e WHERE n > 1
+SELECT DISTINCT k FROM e
+SELECT e.n, f.n AS m FROM e JOIN e f ON e.k = f.k AND e.n < f.n
+SELECT e.k FROM e WHERE e.n NOT IN (SELECT v FROM c WHERE v IS NOT NULL)

@@ -1,0 +1,100 @@
+"""Findings: what the trials found, counted, printed and written down.
+
+What it is: ``Findings`` collects outcomes, tells which are not accepted, prints the table at the end of a run and
+writes ``build/trouble.json``.
+Invariants: a refusal is accepted only when a pattern of ``ACCEPTED`` names it, with the reason; a difference or a
+failure never is.
+Not here: making the outcomes (``trial.py``).
+Read next: ``docs/guarantees.md``.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import random
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from tests.spark.trouble.trial import Case, Outcome
+
+THOROUGH = int(os.environ.get("HEADWATER_THOROUGH", "1"))
+WHOLE = os.environ.get("HEADWATER_TROUBLE") == "whole" or THOROUGH >= 10
+# Another sample each day, so that in time all of it is tried; the run prints it.
+SEED = int(os.environ.get("HEADWATER_SEED") or dt.date.today().toordinal())
+WRITTEN = Path(__file__).parents[3] / "build" / "trouble.json"
+
+RAISES = "spark raises"
+NO_COLUMNS = r"INTERVAL|VOID|VARIANT|TIME\(|COLLATE|GEO"
+# What is refused though Spark answers, and why that is right. Keep it small.
+ACCEPTED: dict[str, str] = {
+    rf"has type .*({NO_COLUMNS}).*, which a view cannot hold|cannot use the type": "no topic can store the type either",
+    r"LIMIT without ORDER BY|OFFSET without ORDER BY": "any rows would do",
+    r"two columns (are )?named|has two columns": "a view is a table",
+}
+
+
+def sampled(cases: Sequence[Case], count: int) -> list[Case]:
+    """All cases in a whole run, else as many as there is time for."""
+    every = list(cases)
+    return every if WHOLE else random.Random(SEED).sample(every, min(len(every), count * THOROUGH))
+
+
+class Findings:
+    """Outcomes of one run."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[Outcome] = []
+        self.tried: Counter[str] = Counter()
+
+    def add(self, outcomes: Iterable[Outcome], *, answered: bool = True) -> list[Outcome]:
+        """Take outcomes in; returns those that are not accepted. ``answered``: Spark must have an answer to each."""
+        outcomes = list(outcomes)
+        self.outcomes += outcomes
+        return [each for each in outcomes if not accepted(each) and (answered or each.verdict != RAISES)]
+
+    def table(self) -> list[str]:
+        """The figures, as lines."""
+        lines = [f"{name:32} {count:6}" for name, count in self.tried.items()]
+        for family in sorted({outcome.case.family for outcome in self.outcomes}):
+            mine = [outcome for outcome in self.outcomes if outcome.case.family == family]
+            verdicts = Counter(outcome.verdict for outcome in mine)
+            subjects = len({outcome.case.subject for outcome in mine if outcome.verdict == "same"})
+            counts = ", ".join(f"{verdict} {verdicts[verdict]}" for verdict in sorted(verdicts))
+            lines.append(f"{family:12} {len(mine):6} views, {subjects} subjects: {counts}")
+        refused = Counter(reason(outcome) for outcome in self.outcomes if outcome.verdict == "refused")
+        lines += [f"  refused {count:5}  {why}" for why, count in refused.most_common()]
+        return lines
+
+    def write(self) -> None:
+        """Write everything that is not the same to ``build/trouble.json``."""
+        WRITTEN.parent.mkdir(exist_ok=True)
+        found = [
+            {"verdict": outcome.verdict, "family": outcome.case.family, "subject": outcome.case.subject,
+             "place": outcome.case.place, "sql": outcome.case.sql, "detail": outcome.detail}
+            for outcome in self.outcomes if outcome.verdict != "same"
+        ]  # fmt: skip
+        about = {"seed": SEED, "whole": WHOLE, "tried": dict(self.tried), "figures": self.table(), "found": found}
+        WRITTEN.write_text(json.dumps(about, indent=1, ensure_ascii=False))
+
+
+def report(wrong: Sequence[Outcome]) -> str:
+    """What an assertion shows: every query that is not right, and how."""
+    return "\n".join(f"{each.verdict} | {each.case.place} | {each.case.sql} | {each.detail}" for each in wrong)
+
+
+def accepted(outcome: Outcome) -> bool:
+    """Whether an outcome is as it should be."""
+    if outcome.verdict == "refused":
+        return any(re.search(pattern, outcome.detail) for pattern in ACCEPTED)
+    return outcome.verdict == "same"
+
+
+def reason(outcome: Outcome) -> str:
+    """A refusal without what differs from query to query."""
+    text = re.sub(r"\(line \d+.*", "", outcome.detail)
+    text = re.sub(r'"[^"]*"|\'[^\']*\'|`[^`]*`', "…", text)
+    return re.sub(r"\s+", " ", text)[:110].strip()

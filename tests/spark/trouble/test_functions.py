@@ -1,0 +1,77 @@
+"""Spark's functions in views give what Spark gives: every one of them, in every place.
+
+What it is: the registry's functions, called over typed columns, in views of one app after another.
+Invariants: see ``trial.py``. Sampled by ``HEADWATER_SEED``; whole in ``make test-functions``.
+Not here: casts, literals, names, constructs (the other files).
+Read next: ``function_trial.py``.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import headwater as hw
+from headwater.errors import InvalidView, ViewFailed
+from headwater.views.compiler.functions import TABLE_FUNCTIONS
+from tests.spark.trouble import calls, registry
+from tests.spark.trouble.arguments import Search
+from tests.spark.trouble.findings import SEED, THOROUGH, WHOLE, Findings, report
+from tests.spark.trouble.function_trial import NOT_OF_THE_INPUTS, function_cases
+from tests.spark.trouble.rows import Scenario, TableOf, Tick, typed_rows
+from tests.spark.trouble.trial import Bench
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SAMPLE = 14
+TABLE = TableOf("id BIGINT, i INT, s STRING", ("id",))
+RAISING = ("1 / i", "CAST(s AS INT)", "to_date('2016', IF(i = 1, 'yyyy', 'yyyy-MM-dd'))")
+
+
+@pytest.mark.timeout(6000)
+def test_functions_in_views_give_what_spark_gives(spark: SparkSession, findings: Findings) -> None:
+    choice = random.Random(SEED)
+    bench = Bench(spark, typed_rows())
+    names = registry.names(spark)
+    chosen = names if WHOLE else sorted(choice.sample(names, min(len(names), SAMPLE * THOROUGH)))
+    functions = [registry.describe(spark, name) for name in chosen]
+    search = Search(bench.sessions[-1], choice)
+
+    made = function_cases(
+        search, calls.Guard(bench.sessions[-1]), functions, choice, each=2 if WHOLE else 1, places=2 if WHOLE else 1
+    )
+    findings.tried.update(functions=len(made.functions), calls=made.calls)
+    wrong = findings.add(bench.run(made.cases), answered=False)
+
+    assert not wrong, report(wrong)
+
+
+def test_functions_that_are_none_of_the_inputs_are_refused(tmp_path: Path) -> None:
+    with hw.App("refused", home=tmp_path) as app:
+        app.table("t", "id BIGINT", key="id")
+        for name in sorted(NOT_OF_THE_INPUTS - TABLE_FUNCTIONS):
+            with pytest.raises(InvalidView, match=name):
+                app.view("v", f"SELECT id, {name}() AS c FROM t")
+
+
+@pytest.mark.parametrize("expression", RAISING)
+def test_what_raises_in_spark_fails_in_a_view(spark: SparkSession, tmp_path: Path, expression: str) -> None:
+    fine, raising = {"id": 1, "i": 1, "s": "1"}, {"id": 2, "i": 0, "s": "x"}
+    sql = f"SELECT id, {expression} AS c FROM t"
+    bench = Bench(spark, Scenario({"t": TABLE}, [Tick({}, {"t": [fine]}), Tick({}, {"t": [raising]})]))
+
+    with hw.App("raising", home=tmp_path) as app:
+        table = app.table("t", TABLE.schema, key="id")
+        app.view("v", sql)
+        table.upsert([fine])
+        app.tick()
+        bench.sessions[0].sql(sql).toArrow()
+        table.upsert([raising])
+        with pytest.raises(Exception):  # noqa: B017 - whatever Spark raises
+            bench.sessions[1].sql(sql).toArrow()
+        with pytest.raises(ViewFailed):
+            app.tick()
