@@ -19,7 +19,7 @@ from sqlglot.errors import ParseError
 
 from headwater.errors import InvalidQuery
 from headwater.log import captured
-from headwater.log.ddl import parse_ddl
+from headwater.log.ddl import parse_view_ddl
 from headwater.log.home import Log
 from headwater.views.bases import BaseKind, bases_of
 from headwater.views.compiler.parse import trees
@@ -72,7 +72,7 @@ class Contents:
         entry = self.manifest.relations.get(name)
         if entry is not None:
             shown = self.manifest.views[name]["columns"] if name in self.manifest.views else entry["schema"]
-            return self._state(name, entry, columns or parse_ddl(shown).names)
+            return self._state(name, entry, columns or parse_view_ddl(shown).names)
         return self.from_log(name)
 
     def weighted(self, name: str) -> DataFrame:

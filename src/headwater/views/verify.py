@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headwater.log.rows import to_rows
 from headwater.views.compiler.closing import CLOSES
 from headwater.views.compiler.openness import Open, open_columns
 from headwater.views.compiler.plan import TimedStage, ViewPlan
@@ -168,10 +169,10 @@ def without_rounding(one: pa.Table, other: pa.Table) -> tuple[list[dict[str, Any
     ([], [])
     """
     groups: dict[str, list[dict[str, Any]]] = {}
-    for row in other.to_pylist():
+    for row in _listed(other):
         groups.setdefault(_exact(row), []).append(row)
     missing = []
-    for row in one.to_pylist():
+    for row in _listed(one):
         candidates = groups.get(_exact(row), [])
         match = next((place for place, found in enumerate(candidates) if _near(row, found)), None)
         if match is None:
@@ -179,6 +180,10 @@ def without_rounding(one: pa.Table, other: pa.Table) -> tuple[list[dict[str, Any
         else:
             del candidates[match]
     return missing, [row for rows in groups.values() for row in rows]
+
+
+def _listed(table: pa.Table) -> list[dict[str, Any]]:
+    return [row for batch in table.to_batches() for row in to_rows(batch)]
 
 
 def without_open(
@@ -225,7 +230,7 @@ def _exact(value: Any) -> str:
     if isinstance(value, float):
         return "~"
     if isinstance(value, dict):
-        return "{" + ",".join(f"{name}:{_exact(part)}" for name, part in value.items()) + "}"
+        return "{" + ",".join(sorted(f"{name}:{_exact(part)}" for name, part in value.items())) + "}"
     if isinstance(value, list | tuple):
         return "[" + ",".join(map(_exact, value)) + "]"
     return repr(value)
