@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from headwater.errors import HeadwaterError, InvalidDeclaration
 from headwater.log.ddl import DAY_TO_SECOND, parse_view_ddl, spark_type
+from headwater.views.bags import groups_compared
 from headwater.views.compiler.plan import (
     AccumulateStage,
     ClosingStage,
@@ -115,7 +116,7 @@ class Analyser:
         assumed = pa.schema([_assumed(name, partial) for name in names])
         for _ in range(ROUNDS_MAX):
             self._empty("_before", assumed)
-            found = self._schema(stage.combine)
+            found = self._schema(groups_compared(stage.combine, partial))
             found = pa.schema([found.field(name) for name in names])
             if found == assumed:
                 break
