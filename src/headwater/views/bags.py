@@ -18,6 +18,7 @@ added up with others only if T takes away rows like it. So the hashes of T's neg
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -117,8 +118,9 @@ def groups_compared(sql: str, groups: pa.Schema) -> str:
     """A stage's SQL, with its comparisons of groups that hold maps made such that Spark can run them."""
     for field in groups:
         if _has_map(field.type):
-            one, other = f"p.{field.name}", f"b.{field.name}"
-            sql = sql.replace(f"{one} <=> {other}", same_value(one, other, field.type))
+            one, other = (f"`?{side}`?\\.`?{field.name}`?" for side in "pb")
+            compared = same_value(f"p.{field.name}", f"b.{field.name}", field.type)
+            sql = re.sub(f"{one} (?:<=>|IS NOT DISTINCT FROM) {other}", lambda _, text=compared: text, sql)
     return sql
 
 

@@ -16,9 +16,8 @@ Every other value is *wild*, and so is a tame one in a *heavy* row: one that is 
 equal rows yields. A finite one is a whole number of 2^(16 c) for its class c, with at most 70 bits, and is summed for
 each class as a DECIMAL(38, 0), which leaves 56 bits for weights; NaN and the infinities are counted, under classes of
 their own. These sums are an array, nearly always empty, of at most 140 structs. Collecting it takes Spark off its
-fastest way of aggregating
-(measured: four times the time), and makes the query long, so there are *tame* forms of everything too, which tell
-where they met a wild value: a stage tries those first.
+fastest way of aggregating (measured: four times the time), and makes the query long, so there are *tame* forms of
+everything too, which tell where they met a wild value: a stage tries those first.
 """
 
 from __future__ import annotations
