@@ -29,7 +29,7 @@ VIEWS = {
     "zipped": "SELECT arrays_zip(array(1, 2), array(3, 4)) AS z, count(*) AS n FROM far",
     "maps": "SELECT m, count(*) AS n, sum(v) AS s FROM mapped GROUP BY m",
     "heavy": "SELECT sum(a.l) AS l, sum(a.i) AS i, avg(a.l) AS al, avg(a.i) AS ai, sum(a.d) AS d, sum(a.m) AS m, "
-    "var_pop(a.i) AS var, count(*) AS n FROM same a CROSS JOIN same b CROSS JOIN (SELECT l FROM same LIMIT 1) c",
+    "var_pop(a.i) AS var, count(*) AS n FROM same a CROSS JOIN same b",
     "odd": 'SELECT `a``b` AS `x``y`, `c.d` AS `select "q"`, count(*) AS `ü n` FROM named GROUP BY 1, 2',
 }
 
@@ -111,7 +111,6 @@ def test_odd_names_pass_right_through(app: hw.App) -> None:
         ("'a' COLLATE UTF8_LCASE", "COLLATE UTF8_BINARY"),
         ("d - DATE'2020-01-01'", "CAST(… AS INTERVAL DAY TO SECOND)"),
         ("INTERVAL '1' YEAR", "extract(YEAR FROM …)"),
-        ("make_time(10, 0, 0)", "CAST it to STRING"),
     ],
 )
 def test_a_type_that_cannot_be_held_is_refused_by_name(tmp_path: Path, what: str, hint: str) -> None:
