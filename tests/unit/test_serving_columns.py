@@ -116,7 +116,10 @@ def test_types_that_only_a_view_can_yield_are_kept_too() -> None:
     samples = {
         "VOID": pa.nulls(1),
         "interval day to second": pa.array([timedelta(days=-3, microseconds=7)], pa.duration("us")),
-        "TIME(6)": pa.array([1, None], pa.time64("us")),
+        "ARRAY<VOID>": pa.array([[None], []], pa.list_(pa.null())),
+        "ARRAY<INTERVAL DAY TO SECOND>": pa.array([[timedelta(days=-3, microseconds=7)]], pa.list_(pa.duration("us"))),
+        "ARRAY<TIMESTAMP>": pa.array([[2**63 - 1, -(2**63), 0]], pa.list_(pa.timestamp("us", "UTC"))),
+        "MAP<DATE, INT>": pa.array([[(2**31 - 1, 1)]], pa.map_(pa.date32(), pa.int32())),
     }
 
     again = {type: ServedColumn.of("x", type).loaded(ServedColumn.of("x", type).stored(array)[1])

@@ -15,7 +15,7 @@ import operator
 import re
 import reprlib
 from collections.abc import Callable, Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, ClassVar
 
@@ -311,6 +311,18 @@ class LocalMoment(Moment):
 
     def unfit(self, value: Any) -> tuple[str, str | None]:
         return f"{shorten(value)} carries a time zone, which TIMESTAMP_NTZ cannot hold", "Declare the column TIMESTAMP."
+
+
+class Span(Column):
+    """INTERVAL DAY TO SECOND, which views have and topics have not: a timedelta."""
+
+    exact = NULL | {timedelta}
+
+
+class Nothing(Column):
+    """VOID, likewise: nothing but null."""
+
+    exact = NULL
 
 
 class Exact(Column):

@@ -47,6 +47,11 @@ SIMPLE_TYPES: dict[str, pa.DataType] = {
 # The first spelling of each type is the one that is written back.
 SPARK_NAMES: dict[pa.DataType, str] = {arrow: name for name, arrow in reversed(SIMPLE_TYPES.items())}
 
+# What a view's state can hold besides: no topic stores them, so only ``parse_view_ddl`` reads them.
+DAY_TO_SECOND = "INTERVAL DAY TO SECOND"
+VIEW_TYPES: dict[str, pa.DataType] = {DAY_TO_SECOND: pa.duration("us"), "VOID": pa.null()}
+VIEW_NAMES: dict[pa.DataType, str] = {arrow: name for name, arrow in VIEW_TYPES.items()}
+
 DECIMALS = ("DECIMAL", "DEC", "NUMERIC")
 TEXTS_WITH_LENGTH = ("VARCHAR", "CHAR", "CHARACTER")
 NESTED = ("ARRAY", "MAP", "STRUCT")
@@ -124,13 +129,22 @@ def parse_ddl(text: str) -> pa.Schema:
     return _Parser(text).schema()
 
 
+def parse_view_ddl(text: str) -> pa.Schema:
+    """The same, of a view's columns: they may be of two types more.
+
+    >>> parse_view_ddl("length INTERVAL DAY TO SECOND, nothing ARRAY<VOID>").types
+    [DurationType(duration[us]), ListType(list<item: null>)]
+    """
+    return _Parser(text, of_view=True).schema()
+
+
 def to_ddl(schema: pa.Schema) -> str:
     """The Spark DDL text of an Arrow schema; ``parse_ddl`` gives the schema back.
 
     >>> to_ddl(parse_ddl("id long not null, `odd name` struct<a int, b: array<string>>"))
     'id BIGINT NOT NULL, `odd name` STRUCT<a: INT, b: ARRAY<STRING>>'
     """
-    return ", ".join(f"{_quote(field.name)} {_type_and_null(field)}" for field in schema)
+    return ", ".join(f"{backquoted(field.name)} {_type_and_null(field)}" for field in schema)
 
 
 def spark_type(arrow: pa.DataType) -> str:
@@ -141,6 +155,8 @@ def spark_type(arrow: pa.DataType) -> str:
     """
     if arrow in SPARK_NAMES:
         return SPARK_NAMES[arrow]
+    if arrow in VIEW_NAMES:
+        return VIEW_NAMES[arrow]
     if pa.types.is_decimal128(arrow):
         return f"DECIMAL({arrow.precision},{arrow.scale})"
     if pa.types.is_list(arrow):
@@ -148,7 +164,7 @@ def spark_type(arrow: pa.DataType) -> str:
     if pa.types.is_map(arrow):
         return f"MAP<{spark_type(arrow.key_type)}, {spark_type(arrow.item_type)}>"
     if pa.types.is_struct(arrow):
-        return "STRUCT<" + ", ".join(f"{_quote(field.name)}: {_type_and_null(field)}" for field in arrow) + ">"
+        return "STRUCT<" + ", ".join(f"{backquoted(field.name)}: {_type_and_null(field)}" for field in arrow) + ">"
     raise InvalidDeclaration(f"the Arrow type {arrow} has no Spark type", arrow_type=str(arrow))
 
 
@@ -156,15 +172,21 @@ def _type_and_null(field: pa.Field) -> str:
     return spark_type(field.type) + ("" if field.nullable else " NOT NULL")
 
 
-def _quote(name: str) -> str:
+def backquoted(name: str) -> str:
+    """A name as Spark's DDL has it; quoted where it must be. In a query ``views/native.py``'s ``quoted`` is surer.
+
+    >>> backquoted("id"), backquoted("odd `name`")
+    ('id', '`odd ``name```')
+    """
     return name if PLAIN_NAME.fullmatch(name) else "`" + name.replace("`", "``") + "`"
 
 
 class _Parser:
     """Recursive descent over the tokens: each method reads one thing and leaves the place after it."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, of_view: bool = False) -> None:
         self.text = text
+        self.of_view = of_view
         self.tokens = self._tokens()
         self.place = 0
 
@@ -222,6 +244,12 @@ class _Parser:
         name = token.upper
         if token.kind != "word":
             self.fail("a type is missing", token, "Write one of " + ", ".join(KNOWN_TYPES[:4]) + ", …")
+        if self.of_view and name == "VOID":
+            return VIEW_TYPES[name]
+        if self.of_view and name == "INTERVAL":
+            for word in DAY_TO_SECOND.split()[1:]:
+                self.expect(word, f"The only interval that a view holds is {DAY_TO_SECOND}.")
+            return VIEW_TYPES[DAY_TO_SECOND]
         if name in REFUSED_TYPES:
             self.fail(f"a topic cannot store the type {name}", token, REFUSED_TYPES[name])
         if name in SIMPLE_TYPES:

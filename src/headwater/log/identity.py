@@ -61,11 +61,36 @@ def comparable(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray
         number = pc.add(column, pa.scalar(0.0, arrow))  # -0.0 + 0.0 is 0.0
         return pc.if_else(pc.is_nan(number), pa.scalar(float("nan"), arrow), number)  # a NaN has many bit patterns
     if kinds.is_nested(arrow):
-        values = (None if value is None else canonical(value) for value in column.to_pylist())
+        values = (None if value is None else canonical(value) for value in plain_values(column))
         return pa.array(values, pa.binary(), size=len(column))
     if kinds.is_dictionary(arrow):
         return column.cast(arrow.value_type)
+    if kinds.is_null(arrow):
+        return column.cast(pa.int8())  # Arrow groups by everything but nothing
     return column
+
+
+def plain_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """The values of a nested column as Python objects, with a whole number in place of each date and time.
+
+    Python has no date before the year 1 nor after 9999, and Spark has: ``to_pylist`` would fail.
+
+    >>> plain_values(pa.array([[0, None]], pa.list_(pa.timestamp("us"))))
+    [[0, None]]
+    """
+    return list(column.cast(_with_numbers(column.type)).to_pylist())
+
+
+def _with_numbers(arrow: pa.DataType) -> pa.DataType:
+    if kinds.is_list(arrow):
+        return pa.list_(_with_numbers(arrow.value_type))
+    if kinds.is_map(arrow):
+        return pa.map_(_with_numbers(arrow.key_type), _with_numbers(arrow.item_type))
+    if kinds.is_struct(arrow):
+        return pa.struct([pa.field(field.name, _with_numbers(field.type)) for field in arrow])
+    if kinds.is_date32(arrow):
+        return pa.int32()
+    return pa.int64() if kinds.is_temporal(arrow) else arrow
 
 
 def canonical(value: Any) -> bytes:
@@ -103,7 +128,7 @@ def _parts(value: Any) -> Iterator[bytes]:
         yield from _sized(b"b", value)
     elif isinstance(value, str):
         yield from _sized(b"s", value.encode())
-    else:  # whole numbers, booleans, dates, times
+    else:  # whole numbers, booleans
         yield from _sized(b"o", repr(value).encode())
 
 

@@ -4,7 +4,8 @@ What it is: ``json_lines`` reads text into a record batch with the strictness of
 writes what it reads. Where JSON has no word for a value: TIMESTAMP and DATE are ISO-8601 text (never epoch numbers,
 which do not say their unit), BINARY is base64, DECIMAL a number that never passes through a float, NaN and Infinity
 are the strings "NaN", "Infinity", "-Infinity", and a MAP whose key is not text is a list of [key, value] pairs.
-Invariants: reading what was written gives the same rows; a name that stands twice in an object is refused.
+Invariants: reading what was written gives the same rows; a name that stands twice in an object is refused. A date or
+time outside of the years 1 to 9999 is written as a plain number, which only ``far_times.py`` reads.
 Not here: files and streams (the command line's part). Read next: ``columns.py`` for the strict types.
 """
 
@@ -15,7 +16,7 @@ import binascii
 import json
 import math
 from collections.abc import Callable, Iterable
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 from typing import Any, NoReturn
@@ -291,6 +292,7 @@ WRITERS: dict[type, Callable[[Any], str]] = {
     bytes: lambda value: f'"{base64.b64encode(value).decode()}"',
     date: lambda value: f'"{value.isoformat()}"',
     datetime: _write_moment,
+    timedelta: lambda value: str(value // timedelta(microseconds=1)),
     # As a number, digit for digit; json.dumps would take it through a float.
     Decimal: lambda value: format(value, "f"),
     dict: _write_dict,

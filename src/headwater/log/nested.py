@@ -32,8 +32,10 @@ from headwater.log.columns import (
     LocalMoment,
     Misfit,
     Moment,
+    Nothing,
     Octets,
     Refusal,
+    Span,
     Text,
     Truth,
     Values,
@@ -76,6 +78,8 @@ def _leaf(arrow: pa.DataType) -> type[Column]:
         (kinds.is_binary, Octets),
         (kinds.is_date, Day),
         (kinds.is_decimal, Exact),
+        (kinds.is_duration, Span),
+        (kinds.is_null, Nothing),
     )
     return next(leaf for test, leaf in tests if test(arrow))
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
+from datetime import date, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -264,7 +264,7 @@ def refused(misfit: Misfit) -> RowRefused:
 
 
 def to_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """The rows of a batch as dicts; TIMESTAMP as aware UTC datetimes, MAP as dicts.
+    """The rows of a batch as dicts; TIMESTAMP as aware UTC datetimes, MAP as dicts; see ``to_values``.
 
     >>> to_rows(pa.record_batch({"id": [1, 2]}))
     [{'id': 1}, {'id': 2}]
@@ -280,16 +280,32 @@ def to_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 def to_values(array: pa.Array) -> list[Any]:
     """One column's values as Python objects, each as it was appended.
 
+    A date or time that Python has no word for, before the year 1 or after 9999, is the plain number of days or
+    microseconds since 1970.
+
     >>> to_values(pa.array([0, None], pa.timestamp("us", tz="UTC")))
     [datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.timezone.utc), None]
+    >>> to_values(pa.array([0, 3_000_000], pa.date32()))
+    [datetime.date(1970, 1, 1), 3000000]
     """
     arrow = array.type
     if kinds.is_timestamp(arrow):
         epoch = EPOCH_NTZ if arrow.tz is None else EPOCH
         since = array.cast(pa.timestamp("us", arrow.tz)).view(MICROSECONDS)
-        if array.null_count:
-            return [None if value is None else epoch + value for value in since.to_numpy(zero_copy_only=False).tolist()]
-        return list(map(epoch.__add__, since.to_numpy().tolist()))
+        listed = since.to_numpy(zero_copy_only=False).tolist()
+        try:
+            if listed.count(None) > array.null_count:  # to numpy the least of all moments is none
+                raise OverflowError
+            if array.null_count:
+                return [None if value is None else epoch + value for value in listed]
+            return list(map(epoch.__add__, listed))
+        except OverflowError:
+            return [_or_number(epoch, us, timedelta(microseconds=1)) for us in since.cast(pa.int64()).to_pylist()]
+    if kinds.is_date32(arrow):
+        try:
+            return list(array.to_pylist())
+        except (OverflowError, ValueError):
+            return [_or_number(EPOCH.date(), day, timedelta(days=1)) for day in array.cast(pa.int32()).to_pylist()]
     if kinds.is_struct(arrow):
         columns = pa.RecordBatch.from_arrays(array.flatten(), names=[field.name for field in arrow])
         return _with_nulls(array, to_rows(columns))
@@ -304,6 +320,14 @@ def to_values(array: pa.Array) -> list[Any]:
         form = list if kinds.is_nested(arrow.key_type) else dict  # a struct cannot be a dict's key
         return _with_nulls(array, [form(flat[start:stop]) for start, stop in bounds])
     return list(array.to_pylist())
+
+
+def _or_number(epoch: date, since: int | None, unit: timedelta) -> date | int | None:
+    """The moment so many units after the epoch; the number itself where Python's calendar ends."""
+    try:
+        return None if since is None else epoch + since * unit
+    except OverflowError:
+        return since
 
 
 def _flat(array: pa.Array) -> tuple[pa.Array, Iterable[tuple[int, int]]]:

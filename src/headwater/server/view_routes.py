@@ -10,6 +10,7 @@ Read next: ``views/serving.py``, ``tellings.py``.
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Annotated, Any
 
 import pyarrow as pa
@@ -17,7 +18,8 @@ import pyarrow.types as kinds
 from fastapi import APIRouter, Depends, Header, Query
 
 from headwater.errors import HeadwaterError, Misuse, OffsetOutOfRange, TooLarge, Unavailable
-from headwater.log.json_lines import json_rows
+from headwater.log.far_times import far_json_rows
+from headwater.log.rows import to_rows
 from headwater.log.token import Token
 from headwater.server.answers import plain_answer, rows_text, table_answer
 from headwater.server.guard import needs
@@ -143,7 +145,7 @@ def _rows(state: State, view: str, key: list[str] | None, where: str | None, lim
     given = dict(zip(served.key, map(_value, key, map(served.schema.field, served.key)), strict=True)) if key else {}
     wanted = {**given, **_where(where)}
     known = {name: value for name, value in wanted.items() if name in served.by_name}
-    typed = json_rows([known], served.schema_of(tuple(known))).to_pylist()[0] if known else {}
+    typed = to_rows(far_json_rows([known], served.schema_of(tuple(known))))[0] if known else {}
     seconds = state.settings.query_seconds_max
     values = {**wanted, **typed}  # what is no column is refused by the store
     tick, found = store.found(view, values, rows_max=limit + 1, seconds_max=seconds)
@@ -158,6 +160,8 @@ def _unserved(state: State, view: str) -> HeadwaterError:
 
 def _value(text: str, field: pa.Field) -> Any:
     """A key's text as JSON has the value: a number where the column is one."""
+    if kinds.is_temporal(field.type) and re.fullmatch(r"-?\d{6,19}", text):
+        return int(text)  # a time far away, or a length of time: as the answers have them
     if kinds.is_string(field.type) or kinds.is_temporal(field.type) or kinds.is_binary(field.type):
         return text
     try:

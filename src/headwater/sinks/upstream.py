@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.clock import Clock
-from headwater.log.ddl import parse_ddl
+from headwater.log.ddl import parse_view_ddl
 from headwater.sinks.deliveries import Delivery
 from headwater.views.committed import Committed, visible_schema
 from headwater.views.compiler.plan import WEIGHT
@@ -81,7 +81,7 @@ class Upstream:
 
     def _moment(self, manifest: Manifest) -> Head:
         about = manifest.views[self.view]
-        return Head(manifest.tick, self._version(about), parse_ddl(about["columns"]), tuple(about["key"]))
+        return Head(manifest.tick, self._version(about), parse_view_ddl(about["columns"]), tuple(about["key"]))
 
     def _version(self, about: Any) -> str:
         return f"{self._lineage}/{about['born']}/{about.get('table', about['fingerprint'])}"

@@ -18,6 +18,7 @@ added up with others only if T takes away rows like it. So the hashes of T's neg
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.types as kinds
 
+from headwater.log.ddl import spark_type
 from headwater.views.compiler.plan import WEIGHT
 from headwater.views.native import quoted
 
@@ -96,6 +98,30 @@ def netted(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
     one_of_each = [functions.first(quoted(name)).alias(name) for name in maps]
     sums = frame.groupBy(*groups).agg(functions.sum(WEIGHT).alias(WEIGHT), *one_of_each)
     return sums.where(f"{WEIGHT} <> 0").select(*map(quoted, columns))
+
+
+def same_value(one: str, other: str, arrow: pa.DataType) -> str:
+    """SQL for the equality of two values of a type, as GROUP BY has it: Spark's <=> knows no maps.
+
+    >>> same_value("a.x", "b.x", pa.int64())
+    'a.x <=> b.x'
+    """
+    if not _has_map(arrow):
+        return f"{one} <=> {other}"
+    from pyspark.sql.types import StructType
+
+    spark = StructType.fromDDL(f"x {spark_type(arrow)}")["x"].dataType
+    return f"{_entries(one, spark)} <=> {_entries(other, spark)}"
+
+
+def groups_compared(sql: str, groups: pa.Schema) -> str:
+    """A stage's SQL, with its comparisons of groups that hold maps made such that Spark can run them."""
+    for field in groups:
+        if _has_map(field.type):
+            one, other = (f"`?{side}`?\\.`?{field.name}`?" for side in "pb")
+            compared = same_value(f"p.{field.name}", f"b.{field.name}", field.type)
+            sql = re.sub(f"{one} (?:<=>|IS NOT DISTINCT FROM) {other}", lambda _, text=compared: text, sql)
+    return sql
 
 
 def _holds_map(spark_type: DataType) -> bool:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.log.ddl import parse_ddl
+from headwater.log.ddl import parse_view_ddl
 from headwater.log.files import Files
 from headwater.views.compiler.plan import WEIGHT
 from headwater.views.manifest import Manifest, Manifests
@@ -54,7 +54,7 @@ class Committed:
 
 def visible_schema(manifest: Manifest, view: str) -> pa.Schema:
     """The columns of a view's changes."""
-    columns = parse_ddl(manifest.views[view]["columns"])
+    columns = parse_view_ddl(manifest.views[view]["columns"])
     return pa.schema([*columns, pa.field(WEIGHT, pa.int64())])
 
 

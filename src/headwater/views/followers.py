@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headwater.errors import Corruption
-from headwater.log.ddl import parse_ddl
+from headwater.log.ddl import parse_view_ddl
 from headwater.log.home import Log
 from headwater.views.changes import Changes
 from headwater.views.committed import Committed
@@ -79,7 +79,7 @@ class Followers:
         # As the manifest has them: a query that was changed since is no business of the ticks before it.
         for name in self._known(manifest):
             about = manifest.views[name]
-            columns = [(column.name, str(column.type)) for column in columns_of(parse_ddl(about["columns"]))]
+            columns = [(column.name, str(column.type)) for column in columns_of(parse_view_ddl(about["columns"]))]
             self.store.declare(name, columns, about["key"], about.get("table", about["fingerprint"]))
 
     def follow(self, manifest: Manifest, changes: Mapping[str, Changes | Unwritten], fresh: Collection[str]) -> None:

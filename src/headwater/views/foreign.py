@@ -20,6 +20,7 @@ from headwater.federation.mentions import needs, separate
 from headwater.federation.stores import Stores, described
 from headwater.log.declare import suggestion
 from headwater.views.compiler.dialect import text
+from headwater.views.native import quoted
 from headwater.views.reading import Contents, Reply, tables_of
 from headwater.views.scans import SCRATCH, local_frame
 
@@ -46,7 +47,7 @@ def foreign_reply(contents: Contents, sql: str, read: Sequence[Any], *, push_dow
     frames: dict[int, Any] = {}
     with Stores(attached) as stores, tempfile.TemporaryDirectory(prefix="headwater-query-") as folder:
         shapes = described(stores, mentions)
-        columns = {name: contents.spark.table(f"`{name}`").columns for name in own}
+        columns = {name: contents.spark.table(quoted(name)).columns for name in own}
         contents.spark.conf.set(SCRATCH, folder)
         for mention, shape, need in zip(
             mentions, shapes, needs(tree, shapes, columns, sql=sql, push_down=push_down), strict=True
@@ -55,7 +56,7 @@ def foreign_reply(contents: Contents, sql: str, read: Sequence[Any], *, push_dow
             fetched.append(report)
             if id(rows) not in frames:  # what was fetched once for two mentions is one frame too
                 frames[id(rows)] = local_frame(contents.spark, rows)
-            frames[id(rows)].createOrReplaceTempView(f"`{mention.name}`")
+            frames[id(rows)].createOrReplaceTempView(quoted(mention.name))
         return Reply(contents.run(text(tree)), tuple(fetched))
 
 

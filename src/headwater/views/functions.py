@@ -31,6 +31,7 @@ from headwater.views.compiler.plan import (
     ViewPlan,
 )  # fmt: skip
 from headwater.views.declarations import Declaration
+from headwater.views.native import quoted
 from headwater.views.shapes import Analyser, Shape, arrow_schema, columns_of
 
 NOT_ROWWISE = ("Aggregate", "Join", "Window", "Sort", "Deduplicate", "GlobalLimit", "LocalLimit", "Except", "Intersect",
@@ -116,7 +117,7 @@ def _by_key(
         result = function(*frames)
         return result.select("*", *(result[column].alias(name) for name, column in copies.items()))
 
-    inputs = tuple(KeyedInput(leaf, tuple(f"`{c}`" for c in declared.by), declared.by) for leaf in leaves)
+    inputs = tuple(KeyedInput(leaf, tuple(map(quoted, declared.by)), declared.by) for leaf in leaves)
     what = f"{what} by {', '.join(declared.by)}"
     return KeyedStage(declared.name, Kind.KEYED, columns_of(schema), keys, what, inputs, keys, query)  # type: ignore[arg-type]
 

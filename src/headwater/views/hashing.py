@@ -21,7 +21,7 @@ import pyarrow.types as kinds
 import xxhash
 
 from headwater.errors import InvalidDeclaration
-from headwater.log.identity import canonical
+from headwater.log.identity import canonical, plain_values
 from headwater.log.routing import Hashes, mix
 
 NULL_HASH = np.uint64(0x5DEECE66D)
@@ -118,7 +118,7 @@ def _hash_column(column: pa.Array | pa.ChunkedArray, how: str) -> Hashes:
         parts = [_hash_column(chunk, how) for chunk in column.chunks]
         return parts[0] if len(parts) == 1 else np.concatenate([*parts, np.empty(0, np.uint64)])
     if how == "nested":
-        hashes = _each(column.to_pylist())
+        hashes = _each(plain_values(column))
     elif how in ("text", "bytes"):
         hashes = _hash_bytes(column)
     else:

@@ -24,6 +24,7 @@ from headwater.views.changes import Changes
 from headwater.views.compiler.as_of import APPENDED, OFFSET
 from headwater.views.compiler.plan import WEIGHT, Sessions, Superseded, TimedStage
 from headwater.views.equality import negated
+from headwater.views.native import quoted
 from headwater.views.sources import netted
 from headwater.views.workbench import Workbench
 
@@ -50,13 +51,13 @@ def before(own: Any, column: str, limit_us: int, bench: Workbench) -> Changes:
         content: pa.Table = own.content()
         old = pc.less(microseconds(content.column(column)), limit_us).fill_null(False)
         return Changes.local(negated(content.filter(old)))
-    frame = own.frame(bench.large).where(f"CAST(`{column}` AS TIMESTAMP) < timestamp_micros({limit_us})")
+    frame = own.frame(bench.large).where(f"CAST({quoted(column)} AS TIMESTAMP) < timestamp_micros({limit_us})")
     names = [name for name in own.schema.names if name != WEIGHT]
     return bench.write(_taken_away(netted(frame, names), names), own.schema)
 
 
 def _taken_away(frame: DataFrame, names: Sequence[str]) -> DataFrame:
-    return frame.selectExpr(*(f"`{name}`" for name in names), f"-{WEIGHT} AS {WEIGHT}")
+    return frame.selectExpr(*map(quoted, names), f"-{WEIGHT} AS {WEIGHT}")
 
 
 # In this process
@@ -123,8 +124,8 @@ def superseded(codes: np.ndarray, moments: np.ndarray, offsets: np.ndarray, limi
 
 def _there(frame: DataFrame, rule: Sessions | Superseded, time: str, limit_us: int) -> DataFrame:
     """The same rows, of a state that is too large for one process."""
-    keys = ", ".join(f"`{key}`" for key in rule.keys) or "1"
-    moment = f"unix_micros(CAST(`{time}` AS TIMESTAMP))"
+    keys = ", ".join(map(quoted, rule.keys)) or "1"
+    moment = f"unix_micros(CAST({quoted(time)} AS TIMESTAMP))"
     if isinstance(rule, Superseded):
         moment = f"coalesce({moment}, unix_micros(`{APPENDED}`))"
         following = f"lead({moment}) OVER (PARTITION BY {keys} ORDER BY {moment}, `{OFFSET}`)"

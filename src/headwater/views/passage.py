@@ -23,6 +23,7 @@ from headwater.views.changes import Changes
 from headwater.views.compiler.closing import CLOSES
 from headwater.views.compiler.plan import WEIGHT, AccumulateStage, ClosingStage, Stage, TimedStage
 from headwater.views.failure import in_view
+from headwater.views.native import quoted
 from headwater.views.netting import net
 from headwater.views.prepare import PreparedView
 from headwater.views.sources import SHOWN, Rows, Source, Unwritten
@@ -134,6 +135,6 @@ def _visible(changes: Changes | Unwritten, schema: pa.Schema) -> Changes | Unwri
 
     def build(spark: Any) -> Any:
         frame = changes.frame(spark)
-        return (frame.where(SHOWN) if hides else frame).select(*(f"`{name}`" for name in names))
+        return (frame.where(SHOWN) if hides else frame).select(*map(quoted, names))
 
     return Unwritten(Rows(pa.schema([*schema, pa.field(WEIGHT, pa.int64())]), changes.rows, None, build))

@@ -19,13 +19,13 @@ from sqlglot.errors import ParseError
 
 from headwater.errors import InvalidQuery
 from headwater.log import captured
-from headwater.log.ddl import parse_ddl
+from headwater.log.ddl import parse_view_ddl
 from headwater.log.home import Log
 from headwater.views.bases import BaseKind, bases_of
 from headwater.views.compiler.parse import trees
 from headwater.views.compiler.plan import WEIGHT
 from headwater.views.manifest import Manifest
-from headwater.views.native import read_range
+from headwater.views.native import quoted, read_range
 from headwater.views.sources import SHOWN, netted, repeated
 from headwater.views.store import pile_of
 from headwater.views.workbench import BOTH, LARGE
@@ -72,7 +72,7 @@ class Contents:
         entry = self.manifest.relations.get(name)
         if entry is not None:
             shown = self.manifest.views[name]["columns"] if name in self.manifest.views else entry["schema"]
-            return self._state(name, entry, columns or parse_ddl(shown).names)
+            return self._state(name, entry, columns or parse_view_ddl(shown).names)
         return self.from_log(name)
 
     def weighted(self, name: str) -> DataFrame:
@@ -93,8 +93,8 @@ class Contents:
             return repeated(netted(read_range(self.spark, base.topic, start, stop, [*names, WEIGHT]), names), names)
         every = read_range(self.spark, base.topic, start, stop, [*names, "_deleted", "_offset"])
         every.createOrReplaceTempView("_every")
-        key = ", ".join(f"`{column}`" for column in base.key)
-        columns = ", ".join(f"`{column}`" for column in names)
+        key = ", ".join(map(quoted, base.key))
+        columns = ", ".join(map(quoted, names))
         latest = f"row_number() OVER (PARTITION BY {key} ORDER BY _offset DESC)"
         ranked = f"SELECT *, {latest} AS _latest FROM _every"
         return self.spark.sql(f"SELECT {columns} FROM ({ranked}) WHERE _latest = 1 AND NOT coalesce(_deleted, false)")
@@ -107,7 +107,7 @@ class Contents:
         frame = pile.frame(self.spark)
         if SHOWN in pile.schema.names:
             frame = frame.where(SHOWN)
-        return repeated(netted(frame.select(*(f"`{column}`" for column in [*columns, WEIGHT])), columns), columns)
+        return repeated(netted(frame.select(*map(quoted, [*columns, WEIGHT])), columns), columns)
 
     def query(self, sql: str) -> pa.Table:
         """Run a query over relations by their names."""
@@ -140,7 +140,7 @@ class Contents:
                     hint="There are: " + (", ".join(self.names()) or "none yet") + ".",
                     name=name,
                 )
-            self.frame(found).createOrReplaceTempView(f"`{found}`")
+            self.frame(found).createOrReplaceTempView(quoted(found))
 
     def run(self, sql: str) -> pa.Table:
         """Run a query whose tables are shown."""

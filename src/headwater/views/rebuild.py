@@ -28,6 +28,7 @@ from headwater.views.compiler.plan import WEIGHT, ClosingStage, TimedStage
 from headwater.views.equality import negated
 from headwater.views.followers import as_table
 from headwater.views.manifest import Manifest
+from headwater.views.native import quoted
 from headwater.views.netting import net
 from headwater.views.passage import Passage
 from headwater.views.piles import Pile
@@ -332,7 +333,7 @@ def _shown(frame: DataFrame, shape: pa.Schema) -> DataFrame:
     """What readers see of state rows."""
     if SHOWN in frame.columns:
         frame = frame.where(SHOWN)
-    return frame.select(*(f"`{name}`" for name in shape.names))
+    return frame.select(*map(quoted, shape.names))
 
 
 def _weights() -> Any:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import time
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
@@ -24,21 +23,14 @@ import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from headwater.errors import HeadwaterError, InvalidDeclaration
-from headwater.log.ddl import parse_ddl, spark_type
-from headwater.log.json_lines import json_line, json_lines
+from headwater.log.ddl import parse_view_ddl, spark_type
+from headwater.log.far_times import DAY_US, FIRST_DAY, LAST_DAY, far_json_lines
+from headwater.log.json_lines import json_line
 from headwater.log.rows import to_values
 
 NOT_A_NUMBER = "NaN"  # SQLite would keep a NaN as NULL; as text it sorts after all numbers, as Spark has it
 EXACT_DIGITS_MAX = 15  # a double holds every decimal of so many digits
 DECIMAL_COLLATION = "headwater_decimal"
-# What a view may yield, though a topic cannot store it.
-MORE_TYPES = {
-    "VOID": pa.null(),
-    "INTERVAL DAY TO SECOND": pa.duration("us"),
-    "TIME(6)": pa.time64("us"),
-}
-FIRST_DAY, LAST_DAY = -719_162, 2_932_896  # 0001-01-01 and 9999-12-31: what ISO text can say
-DAY_US = 86_400_000_000
 
 Values = list[Any]
 
@@ -66,8 +58,7 @@ class ServedColumn:
     def of(name: str, type: str) -> ServedColumn:
         """The column of a Spark type, however it is spelled."""
         arrow = arrow_type(name, type)
-        spelled = next((word for word, more in MORE_TYPES.items() if more == arrow), None)
-        return ServedColumn(name, spelled or spark_type(arrow), arrow, _affinity(arrow))
+        return ServedColumn(name, spark_type(arrow), arrow, _affinity(arrow))
 
     @property
     def declaration(self) -> str:
@@ -98,11 +89,8 @@ def arrow_type(name: str, type: str) -> pa.DataType:
     >>> arrow_type("x", "decimal(10,2)"), arrow_type("x", "interval day to second")
     (Decimal128Type(decimal128(10, 2)), DurationType(duration[us]))
     """
-    known = MORE_TYPES.get(" ".join(type.upper().split()))
-    if known is not None:
-        return known
     try:
-        return parse_ddl(f"`x` {type}").field(0).type
+        return parse_view_ddl(f"`x` {type}").field(0).type
     except HeadwaterError as error:
         raise InvalidDeclaration(
             f'column "{name}" has the type {type}, which the serving store cannot keep',
@@ -195,8 +183,6 @@ def _stored(array: pa.Array, arrow: pa.DataType, affinity: str) -> tuple[pa.Arra
         array = array.cast(pa.int8())
     elif kinds.is_date(arrow) or kinds.is_timestamp(arrow):
         array = _moments_to_text(array, arrow)
-    elif kinds.is_time(arrow):
-        array = array.cast(pa.string())
     elif kinds.is_nested(arrow):
         array = pa.array([_json(_canonical(value, arrow)) for value in to_values(array)], pa.string())
     return array, array.to_pylist()
@@ -263,12 +249,10 @@ def _loaded(values: Values, arrow: pa.DataType, affinity: str) -> pa.Array:
         return pa.array(values, pa.int8()).cast(arrow)
     if kinds.is_date(arrow) or kinds.is_timestamp(arrow):
         return _moments_of_text(values, arrow)
-    if kinds.is_time(arrow):
-        return pa.array([None if value is None else time.fromisoformat(value) for value in values], arrow)
     if kinds.is_nested(arrow):
         lines = ['{"v":' + ("null" if value is None else value) + "}" for value in values]
         schema = pa.schema([pa.field("v", arrow)])
-        return json_lines(lines, schema).column(0) if lines else pa.array([], arrow)
+        return far_json_lines(lines, schema).column(0) if lines else pa.array([], arrow)
     return pa.array(values, arrow)
 
 

@@ -17,9 +17,11 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.types as kinds
 
 from headwater.errors import Misuse, TimedOut
 from headwater.log.declare import suggestion
+from headwater.log.far_times import far_rows
 from headwater.log.rows import to_batches
 from headwater.views.serving_columns import column_of_declaration, inferred, quoted
 from headwater.views.serving_tables import ServedTable
@@ -90,7 +92,9 @@ def point_read(
 ) -> pa.RecordBatch:  # fmt: skip
     """The rows with this key, or with these values in some columns."""
     wanted = _wanted(table, key, columns)
-    given = to_batches([wanted], table.schema_of(tuple(wanted)))
+    schema = table.schema_of(tuple(wanted))
+    far = any(type(value) is int and kinds.is_temporal(schema.field(name).type) for name, value in wanted.items())
+    given = far_rows([wanted], schema) if far else to_batches([wanted], schema)
     bound = [table.by_name[name].stored(given.column(name))[1][0] for name in wanted]
     where = " AND ".join(f"{quoted(name)} IS ?" for name in wanted)
     limit = "" if rows_max is None else f" LIMIT {rows_max}"

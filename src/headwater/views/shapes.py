@@ -2,7 +2,8 @@
 
 What it is: ``describe`` for the compiler and ``shape_of`` for the engine. Both ask Spark about queries over empty
 tables: analysis only, nothing runs.
-Invariants: what is not a type that a topic could hold (intervals, variants, a bare NULL) is refused here, by name.
+Invariants: a type that a view cannot hold right through (state, serving store, feed, sinks) is refused here, with the
+column, the type, and what to write instead; so nothing of the view has run by then.
 Not here: kinds of stages (``compiler/``).
 Read next: ``stages.py``.
 """
@@ -16,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headwater.errors import HeadwaterError, InvalidDeclaration
-from headwater.log.ddl import parse_ddl, spark_type
+from headwater.log.ddl import DAY_TO_SECOND, parse_view_ddl, spark_type
+from headwater.views.bags import groups_compared
 from headwater.views.compiler.compile import Confirmed
 from headwater.views.compiler.plan import (
     AccumulateStage,
@@ -29,13 +31,23 @@ from headwater.views.compiler.plan import (
     TimedStage,
     WholeStage,
 )  # fmt: skip
+from headwater.views.native import quoted
 from headwater.views.round_trip import compared, opaque_table
 from headwater.views.workbench import Workbench, with_weight
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 ROUNDS_MAX = 4
+BINARY = "UTF8_BINARY"
+# Spark's classes of types that neither Arrow nor Parquet carries between Spark and this process, and what to write.
+INSTEAD = {
+    "YearMonthIntervalType": "Keep the months as a number, extract(YEAR FROM …) * 12 + extract(MONTH FROM …), "
+    "or CAST it to STRING.",
+    "CalendarIntervalType": "CAST it to STRING, or write it as INTERVAL … DAY TO SECOND.",
+    "TimeType": "CAST it to STRING.",
+    "VariantType": "CAST it to STRING, or to the type that its values have.",
+}
 
 
 def columns_of(schema: pa.Schema) -> tuple[Column, ...]:
@@ -45,8 +57,7 @@ def columns_of(schema: pa.Schema) -> tuple[Column, ...]:
 
 def arrow_of(columns: tuple[Column, ...]) -> pa.Schema:
     """The Arrow schema of columns whose types are known."""
-    quoted = (f"`{column.name.replace('`', '``')}` {column.type}" for column in columns)
-    return parse_ddl(", ".join(quoted))
+    return parse_view_ddl(", ".join(f"{quoted(column.name)} {column.type}" for column in columns))
 
 
 @dataclass(frozen=True)
@@ -114,7 +125,7 @@ class Analyser:
         assumed = pa.schema([_assumed(name, partial) for name in names])
         for _ in range(ROUNDS_MAX):
             self._empty("_before", assumed)
-            found = self._schema(stage.combine)
+            found = self._schema(groups_compared(stage.combine, partial))
             found = pa.schema([found.field(name) for name in names])
             if found == assumed:
                 break
@@ -122,7 +133,7 @@ class Analyser:
         return Shape(pa.schema([assumed.field(name) for name in visible]), assumed, flow, partial, tame)
 
     def _empty(self, name: str, schema: pa.Schema) -> None:
-        self.bench.empty(self.bench.small, schema).createOrReplaceTempView(f"`{name}`")
+        self.bench.empty(self.bench.small, schema).createOrReplaceTempView(quoted(name))
 
     def _schema(self, sql: str) -> pa.Schema:
         return arrow_schema(self.bench.small.sql(sql).schema)
@@ -132,17 +143,59 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     """A Spark schema in Arrow, every column nullable."""
     fields = []
     for field in schema.fields:
-        kind = field.dataType.simpleString()
         try:
-            parsed = parse_ddl(f"c {kind}").field(0).type
-        except HeadwaterError as error:
+            fields.append(pa.field(field.name, arrow_type(field.dataType)))
+        except _Unheld as refused:
+            whole, part = field.dataType.simpleString(), refused.kind.simpleString()
+            inside = "" if part == whole else f" with {part.upper()} in it"
             raise InvalidDeclaration(
-                f'column "{field.name}" has type {kind.upper()}, which a view cannot hold',
-                hint=error.hint or "CAST it to another type.",
+                f'column "{field.name}" has type {whole.upper()}{inside}, which a view cannot hold',
+                hint=refused.hint,
                 column=field.name,
-            ) from error
-        fields.append(pa.field(field.name, parsed))
+                type=whole,
+            ) from None
     return pa.schema(fields)
+
+
+class _Unheld(Exception):
+    """A type that a view cannot hold, and what to do about it."""
+
+    def __init__(self, kind: DataType, hint: str) -> None:
+        super().__init__(hint)
+        self.kind = kind
+        self.hint = hint
+
+
+def arrow_type(kind: DataType) -> pa.DataType:
+    """A Spark type in Arrow, or ``_Unheld`` for the part of it that a view cannot hold."""
+    from pyspark.sql import types
+
+    if isinstance(kind, types.StructType):
+        names = [field.name.lower() for field in kind.fields]
+        if not names or len(set(names)) < len(names):
+            fault = "has two fields of one name" if names else "has no field"
+            raise _Unheld(kind, f"Parquet cannot store a STRUCT that {fault}. Name its fields: named_struct('a', …).")
+        return pa.struct([pa.field(field.name, arrow_type(field.dataType)) for field in kind.fields])
+    if isinstance(kind, types.ArrayType):
+        return pa.list_(arrow_type(kind.elementType))
+    if isinstance(kind, types.MapType):
+        if isinstance(kind.keyType, types.NullType):
+            raise _Unheld(kind, "CAST it, as in CAST(map() AS MAP<STRING, INT>).")
+        return pa.map_(arrow_type(kind.keyType), arrow_type(kind.valueType))
+    if isinstance(kind, types.StringType) and getattr(kind, "collation", BINARY) != BINARY:
+        raise _Unheld(
+            kind, f"Rows of a view are equal byte by byte: put COLLATE {BINARY} around the column, or lower(…); "
+            "conditions may use any collation."
+        )  # fmt: skip
+    if isinstance(kind, types.DayTimeIntervalType) and kind.simpleString().upper() != DAY_TO_SECOND:
+        raise _Unheld(kind, f"Put a CAST around it: CAST(… AS {DAY_TO_SECOND}); of two dates, datediff(…) is a number.")
+    hint = next((hint for name, hint in INSTEAD.items() if isinstance(kind, getattr(types, name, ()))), None)
+    if hint is not None:
+        raise _Unheld(kind, hint)
+    try:
+        return parse_view_ddl(f"c {kind.simpleString()}").field(0).type
+    except HeadwaterError as error:
+        raise _Unheld(kind, "CAST it to another type, for instance STRING.") from error
 
 
 def _assumed(name: str, partial: pa.Schema) -> pa.Field:

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.views import sizes
+from headwater.views.bags import groups_compared, same_value
 from headwater.views.changes import Changes
 from headwater.views.compiler.plan import (
     WEIGHT,
@@ -32,6 +33,7 @@ from headwater.views.compiler.plan import (
 from headwater.views.equality import expand, matching, negated, weighted
 from headwater.views.functions import RowFunctionStage
 from headwater.views.leading import leading_rows
+from headwater.views.native import quoted
 from headwater.views.netting import distinct, net
 from headwater.views.shapes import Shape
 from headwater.views.sources import (
@@ -189,7 +191,7 @@ class StageRun:
         parts = []
         for sign in (1, -1):
             frames = [repeated(signed(rows.frame(spark), sign), rows.schema.names[:-1]) for rows in inputs]
-            parts.append(stage.function(*frames).selectExpr("*", f"{sign}L AS {WEIGHT}").select(*names))
+            parts.append(stage.function(*frames).selectExpr("*", f"{sign}L AS {WEIGHT}").select(*map(quoted, names)))
         both = parts[0].unionByName(parts[1])
         if large:
             return self.bench.write(netted(both, self.shape.state.names), self._weighted_state())
@@ -223,6 +225,7 @@ class StageRun:
         """The flow's rows added to the groups; None when a tame form met a value that it is not made for."""
         groups = [column.name for column in stage.groups]
         result = self._result(combine_sql is stage.tame_combine)
+        combine_sql = groups_compared(combine_sql, self.shape.flow)
         if _small(bound) and (self.own is None or self.own.rows <= sizes.LOCAL_ROWS_MAX):
             # One action for everything, as all groups there are fit into the plan.
             before = self._own_now()
@@ -270,14 +273,15 @@ class StageRun:
         if self.own is None:
             before = self.bench.empty(spark, self.shape.state)
         else:
-            on = " AND ".join(f"b.{column.name} <=> p.{column.name}" for column in stage.groups)
+            same = " AND ".join(f"p.{column.name} <=> b.{column.name}" for column in stage.groups)
+            on = groups_compared(same, self.shape.flow)
             self.own.bag(spark).createOrReplaceTempView("_every")
             before = spark.sql(f"SELECT b.* FROM _every b LEFT SEMI JOIN _partial p ON {on}")
         before.createOrReplaceTempView("_before")
         combined = spark.sql(combine_sql)
         if WILD in combined.columns and not combined.where(WILD).isEmpty():
             return None
-        new = combined.select(*self.shape.state.names).where("_n <> 0").selectExpr("*", f"1L AS {WEIGHT}")
+        new = combined.select(*map(quoted, self.shape.state.names)).where("_n <> 0").selectExpr("*", f"1L AS {WEIGHT}")
         if self.own is None:
             return self.bench.write(new, self._weighted_state())
         both = new.unionByName(before.selectExpr("*", "-1L AS _weight"))
@@ -306,7 +310,7 @@ class StageRun:
                 return Changes.local(net(pa.concat_tables([weighted(new_rows.local, 1), weighted(old, -1)])))
             old_frame = Rows.of(old).frame(self.bench.large)
             return self._both(new_rows.frame(self.bench.large), old_frame)
-        on = " AND ".join(f"b.{name} <=> t.{name}" for name in keys)
+        on = " AND ".join(same_value(f"b.{name}", f"t.{name}", self.shape.state.field(name).type) for name in keys)
         new_frame = self.bench.frame(stage.sql, bound, large=True)
         spark = self.bench.large
         touched.frame(spark).createOrReplaceTempView("_touched")
@@ -372,8 +376,11 @@ class StageRun:
             every.frame(spark).createOrReplaceTempView(name)
             touched.frame(spark).createOrReplaceTempView("_touched")
             keys = ", ".join(f"({key}) AS _key{place}" for place, key in enumerate(given.keys))
-            on = " AND ".join(f"e._key{place} <=> t.{column}" for place, column in enumerate(names))
-            wanted = ", ".join(f"e.`{column}`" for column in columns)
+            on = " AND ".join(
+                same_value(f"e._key{place}", f"t.{column}", touched.schema.field(column).type)
+                for place, column in enumerate(names)
+            )
+            wanted = ", ".join(f"e.{quoted(column)}" for column in columns)
             hint = "/*+ BROADCAST(t) */ " if touched.local is not None else ""
             frame: DataFrame = spark.sql(
                 f"SELECT {hint}{wanted} FROM (SELECT *, {keys} FROM {name}) e LEFT SEMI JOIN _touched t ON {on}"
@@ -417,7 +424,11 @@ class StageRun:
 
     def _both(self, new: DataFrame, old: DataFrame) -> Changes:
         names = self.shape.state.names
-        both = new.select(*names).selectExpr("*", "1L AS _weight").unionByName(old.selectExpr("*", "-1L AS _weight"))
+        both = (
+            new.select(*map(quoted, names))
+            .selectExpr("*", "1L AS _weight")
+            .unionByName(old.selectExpr("*", "-1L AS _weight"))
+        )
         return self.bench.write(netted(both, names), self._weighted_state())
 
 

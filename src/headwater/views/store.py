@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headwater.log.ddl import parse_ddl, to_ddl
+from headwater.log.ddl import parse_view_ddl, to_ddl
 from headwater.log.evolution import conform
 from headwater.log.files import Files, translated
 from headwater.views import sizes
@@ -313,7 +313,7 @@ def folder_name(relation: str, identity: str) -> str:
 
 def pile_of(folder: Path, name: str, entry: Mapping[str, Any], files: Files) -> Pile:
     """A pile as a manifest lists it, for whoever only reads."""
-    schema = parse_ddl(entry["schema"])
+    schema = parse_view_ddl(entry["schema"])
     schema = pa.schema([*schema, pa.field(WEIGHT, pa.int64())])
     place = folder / folder_name(name, entry["identity"])
     return Pile(place, schema, [Run.from_json(run) for run in entry["runs"]], files=files, key=entry.get("key", ()))

@@ -21,6 +21,7 @@ from headwater.views.compiler.closing import CLOSES
 from headwater.views.compiler.plan import WEIGHT, ClosingStage, Superseded, TimedStage
 from headwater.views.equality import negated
 from headwater.views.letting_go import before, leaving, microseconds
+from headwater.views.native import quoted
 from headwater.views.netting import net
 from headwater.views.shapes import Shape
 from headwater.views.sources import Rows, Source, Unwritten, netted
@@ -72,7 +73,7 @@ class TimedRun:
             found = Changes.local(came.table.filter(late if stage.late else pc.invert(late)))
         else:
             sign = "<" if stage.late else ">="
-            moment = f"CAST(`{stage.time}` AS TIMESTAMP) {sign} timestamp_micros({cutoff})"
+            moment = f"CAST({quoted(stage.time)} AS TIMESTAMP) {sign} timestamp_micros({cutoff})"
             found = self._from_frame(lambda spark: came.frame(spark).where(moment), came.rows)
         return self._and_let_go(stage, found)
 
@@ -87,7 +88,7 @@ class TimedRun:
 
         def build(spark: Any) -> DataFrame:
             names = self.schema.names
-            taken = late.frame(spark).selectExpr(*(f"`{name}`" for name in names[:-1]), f"-{WEIGHT} AS {WEIGHT}")
+            taken = late.frame(spark).selectExpr(*map(quoted, names[:-1]), f"-{WEIGHT} AS {WEIGHT}")
             return netted(came.frame(spark).select(*names).unionByName(taken), names[:-1])
 
         return self._and_let_go(stage, self._from_frame(build, came.rows + late.rows))

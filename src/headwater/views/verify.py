@@ -20,9 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headwater.log.rows import to_rows
 from headwater.views.compiler.closing import CLOSES
 from headwater.views.compiler.openness import Open, open_columns
 from headwater.views.compiler.plan import TimedStage, ViewPlan
+from headwater.views.native import quoted
 from headwater.views.reading import Contents
 from headwater.views.sources import netted, repeated
 from headwater.views.times import Times
@@ -97,7 +99,7 @@ def _computed(view: Any, contents: Contents, answers: dict[str, Any]) -> Any:
     if view.declared.function is not None:
         return view.declared.function(*(answers[name] for name in plan.reads))
     for name in plan.reads:
-        _in_time(name, view, contents, answers[name]).createOrReplaceTempView(f"`{name}`")
+        _in_time(name, view, contents, answers[name]).createOrReplaceTempView(quoted(name))
     answer = contents.spark.sql(plan.inner or plan.batch)
     if "session_window" in plan.sql.lower():
         # Spark 4.3 looks at conditions on a session before it has joined rows to sessions: it must not see them here.
@@ -114,7 +116,7 @@ def _in_time(name: str, view: Any, contents: Contents, rows: Any) -> Any:
                  and stage.source.relation == name), None)  # fmt: skip
     if late is None or late.name not in contents.manifest.relations:
         return rows
-    columns = [f"`{column}`" for column in rows.columns]
+    columns = list(map(quoted, rows.columns))
     left_out = contents.weighted(late.name).selectExpr(*columns, "-_weight AS _weight")
     both = rows.selectExpr(*columns, "1L AS _weight").unionByName(left_out)
     return repeated(netted(both, rows.columns), rows.columns)
@@ -124,7 +126,7 @@ def _unmarked(answer: Any) -> Any:
     """A session's column has a mark by which Spark would merge it again; what is stored has none."""
     from pyspark.sql import functions as f
 
-    return answer.select(*(f.col(f"`{name.replace('`', '``')}`").alias(name, metadata={}) for name in answer.columns))
+    return answer.select(*(f.col(quoted(name)).alias(name, metadata={}) for name in answer.columns))
 
 
 def _compared(
@@ -168,10 +170,10 @@ def without_rounding(one: pa.Table, other: pa.Table) -> tuple[list[dict[str, Any
     ([], [])
     """
     groups: dict[str, list[dict[str, Any]]] = {}
-    for row in other.to_pylist():
+    for row in _listed(other):
         groups.setdefault(_exact(row), []).append(row)
     missing = []
-    for row in one.to_pylist():
+    for row in _listed(one):
         candidates = groups.get(_exact(row), [])
         match = next((place for place, found in enumerate(candidates) if _near(row, found)), None)
         if match is None:
@@ -179,6 +181,10 @@ def without_rounding(one: pa.Table, other: pa.Table) -> tuple[list[dict[str, Any
         else:
             del candidates[match]
     return missing, [row for rows in groups.values() for row in rows]
+
+
+def _listed(table: pa.Table) -> list[dict[str, Any]]:
+    return [row for batch in table.to_batches() for row in to_rows(batch)]
 
 
 def without_open(
@@ -225,7 +231,7 @@ def _exact(value: Any) -> str:
     if isinstance(value, float):
         return "~"
     if isinstance(value, dict):
-        return "{" + ",".join(f"{name}:{_exact(part)}" for name, part in value.items()) + "}"
+        return "{" + ",".join(sorted(f"{name}:{_exact(part)}" for name, part in value.items())) + "}"
     if isinstance(value, list | tuple):
         return "[" + ",".join(map(_exact, value)) + "]"
     return repr(value)

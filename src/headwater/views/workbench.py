@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from headwater.views import sizes
 from headwater.views.changes import Changes
 from headwater.views.compiler.plan import WEIGHT
+from headwater.views.native import quoted
 from headwater.views.runs import read_parquet
 from headwater.views.scans import SCRATCH, local_frame, scan
 from headwater.views.sources import Rows
@@ -112,7 +113,7 @@ class Workbench:
 
     def write(self, frame: DataFrame, schema: pa.Schema) -> Changes:
         """A large query's result, written by Spark; here as well when it turns out to be little."""
-        files = self._written(frame.select(*schema.names))
+        files = self._written(frame.select(*map(quoted, schema.names)))
         changes = Changes.written(files, schema)
         if changes.rows <= sizes.LOCAL_ROWS_MAX:
             return Changes.local(changes.read())
@@ -120,7 +121,7 @@ class Workbench:
 
     def settle(self, frame: DataFrame, schema: pa.Schema) -> Rows:
         """A large query's result, computed once: here when it is little, else in files."""
-        files = self._written(frame.select(*schema.names))
+        files = self._written(frame.select(*map(quoted, schema.names)))
         rows = sum(pq.read_metadata(path).num_rows for path in files)
         if rows <= sizes.SETTLED_ROWS_MAX:
             return Rows.of(pa.Table.from_batches([b for path in files for b in read_parquet(path, schema)], schema))

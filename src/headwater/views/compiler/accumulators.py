@@ -14,11 +14,11 @@ Read next: ``doubles.py``, then ``plan.py``'s ``AccumulateStage``.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from headwater.views.compiler.doubles import Total, spark_sql
+from headwater.views.compiler.doubles import IS_HEAVY, LIGHT_WEIGHT, Total, spark_sql
 from headwater.views.compiler.functions import aggregate_name
 
 DECIMAL_PRECISION_MAX = 38
@@ -29,6 +29,7 @@ EXACT_SCALE_MAX = 6
 AVERAGE_PRECISION_MAX = 15
 # Squares of n values of so many digits, times n, fit 38 digits for n up to ten thousand million.
 SQUARE_PRECISION_MAX = 9
+SPREAD_ROWS_MAX = 10_000_000_000
 
 SMALL_INTEGERS = {"TINYINT": 3, "BYTE": 3, "SMALLINT": 5, "SHORT": 5, "INT": 10, "INTEGER": 10}
 BIG_INTEGERS = {"BIGINT", "LONG"}
@@ -50,7 +51,7 @@ class Accumulator:
     partials: tuple[str, ...]
     merges: tuple[str, ...]
     value: str
-    # The same, cheaper, where ``wild`` (over ``{b0}…`` and ``{p0}…``) is false: see ``doubles.py``.
+    # The same, cheaper, where no row is heavy and ``wild`` (over ``{b0}…`` and ``{p0}…``) is false: see ``doubles.py``.
     tame: Accumulator | None = None
     wild: str = ""
 
@@ -229,8 +230,8 @@ def _sum(argument: exp.Expr, number: _Number) -> Accumulator | None:
     if number.kind == "small":
         return _small_integers(argument, "{a1}")
     if number.kind == "big":
-        # Fails where Spark's sum fails: the product, when the total needs more than 64 bits.
-        return _big_integers(argument, f"CAST({{a2}} * {TWO_32} + {{a1}} AS BIGINT)")
+        # Fails where Spark's sum fails: when the total needs more than 64 bits.
+        return _integers(argument, "CAST({a1} AS BIGINT)")
     if number.kind == "decimal":
         precision = min(DECIMAL_PRECISION_MAX, number.precision + 10)
         return _decimals(argument, number, f"CAST({{a1}} AS DECIMAL({precision}, {number.scale}))")
@@ -240,11 +241,8 @@ def _sum(argument: exp.Expr, number: _Number) -> Accumulator | None:
 
 
 def _average(argument: exp.Expr, number: _Number) -> Accumulator | None:
-    if number.kind == "small":
-        return _small_integers(argument, "CAST({a1} AS DOUBLE) / CAST({a0} AS DOUBLE)")
-    if number.kind == "big":
-        total = f"(CAST({{a2}} AS DOUBLE) * CAST({TWO_32} AS DOUBLE) + CAST({{a1}} AS DOUBLE))"
-        return _big_integers(argument, f"{total} / CAST({{a0}} AS DOUBLE)")
+    if number.kind in ("small", "big"):
+        return _integers(argument, "CAST({a1} AS DOUBLE) / CAST({a0} AS DOUBLE)")
     if number.kind == "decimal" and number.precision <= AVERAGE_PRECISION_MAX:
         precision, scale = number.precision, number.scale
         total, count = f"CAST({{a1}} AS DECIMAL({precision + 10}, {scale}))", "CAST({a0} AS DECIMAL(20, 0))"
@@ -255,6 +253,12 @@ def _average(argument: exp.Expr, number: _Number) -> Accumulator | None:
 
 
 TWO_32 = 2**32
+WIDE = f"DECIMAL({DECIMAL_PRECISION_MAX}, 0)"
+# What the rows of heavy weight bring, those of joins of rows that are there very often. A DECIMAL holds every product.
+HEAVY_TOTAL = (
+    f"COALESCE(SUM(CASE WHEN {IS_HEAVY} "
+    f"THEN CAST(CAST({{x0}} AS DECIMAL(19, 0)) * CAST(_weight AS DECIMAL(19, 0)) AS {WIDE}) END), CAST(0 AS {WIDE}))"
+)
 
 
 def _when_any(value: str) -> str:
@@ -263,30 +267,27 @@ def _when_any(value: str) -> str:
 
 
 def _small_integers(argument: exp.Expr, value: str) -> Accumulator:
-    # Four thousand million of the largest INT fit a BIGINT; more of them fail, as Spark's sum does.
-    return Accumulator(
-        (argument,),
-        ("BIGINT", "BIGINT"),
-        (COUNT_VALUES, "COALESCE(SUM(CAST({x0} AS BIGINT) * _weight), 0)"),
-        (ADD.format(0), ADD.format(1)),
-        _when_any(value),
-    )
+    # After each tick the total is what the view shows: one that does not fit a BIGINT fails, as Spark's sum does.
+    light = f"COALESCE(SUM(CAST({{x0}} AS BIGINT) * {LIGHT_WEIGHT}), 0)"
+    every = f"CAST(CAST({light} AS {WIDE}) + {HEAVY_TOTAL} AS BIGINT)"
+    return _light_or_heavy(argument, "BIGINT", light, every, ADD.format(1), value)
 
 
-def _big_integers(argument: exp.Expr, value: str) -> Accumulator:
-    """A BIGINT in two halves of 32 bits, each summed in 64: the total may pass beyond 64 bits and come back."""
-    low, high = "(COALESCE({b1}, 0) + {p1})", "(COALESCE({b2}, 0) + {p2})"
-    return Accumulator(
-        (argument,),
-        ("BIGINT", "BIGINT", "BIGINT"),
-        (
-            COUNT_VALUES,
-            f"COALESCE(SUM(({{x0}} & {TWO_32 - 1}) * _weight), 0)",
-            "COALESCE(SUM(SHIFTRIGHT({x0}, 32) * _weight), 0)",
-        ),
-        (ADD.format(0), f"{low} & {TWO_32 - 1}", f"{high} + SHIFTRIGHT({low}, 32)"),
-        _when_any(value),
-    )
+def _integers(argument: exp.Expr, value: str) -> Accumulator:
+    """Integers whose total may pass beyond 64 bits and come back, or never be shown: an average's."""
+    # In two halves of 32 bits, for a sum of BIGINT takes a fraction of the time of one of DECIMAL.
+    low = f"COALESCE(SUM((CAST({{x0}} AS BIGINT) & {TWO_32 - 1}) * {LIGHT_WEIGHT}), 0)"
+    high = f"COALESCE(SUM(SHIFTRIGHT(CAST({{x0}} AS BIGINT), 32) * {LIGHT_WEIGHT}), 0)"
+    light = f"CAST(CAST({high} AS {WIDE}) * CAST({TWO_32} AS DECIMAL(10, 0)) + CAST({low} AS {WIDE}) AS {WIDE})"
+    every = f"CAST({light} + {HEAVY_TOTAL} AS {WIDE})"
+    merge = f"CAST(COALESCE({{b1}}, CAST(0 AS {WIDE})) + {{p1}} AS {WIDE})"
+    return _light_or_heavy(argument, WIDE, light, every, merge, value)
+
+
+def _light_or_heavy(argument: exp.Expr, kind: str, light: str, every: str, merge: str, value: str) -> Accumulator:
+    """The total of all rows, and as the tame form that of rows of light weight: a stage tells heavy ones by itself."""
+    whole = Accumulator((argument,), ("BIGINT", kind), (COUNT_VALUES, every), (ADD.format(0), merge), _when_any(value))
+    return replace(whole, tame=replace(whole, partials=(COUNT_VALUES, light)))
 
 
 def _decimals(argument: exp.Expr, number: _Number, value: str) -> Accumulator:
@@ -347,17 +348,24 @@ def _spread(argument: exp.Expr, number: _Number, name: str) -> Accumulator | Non
         return None
     if number.kind == "decimal" and number.precision > SQUARE_PRECISION_MAX:
         return None
-    scale = number.scale
-    wide = "DECIMAL(38, 0)"
+    scale, wide = number.scale, WIDE
     # Squares are taken of whole units of the last digit.
     unit = f"CAST({_units('{x0}', scale)} AS BIGINT)" if scale else "CAST({x0} AS BIGINT)"
     weight = "CAST(_weight AS DECIMAL(19, 0))"
     square = f"CAST({unit} AS DECIMAL(10, 0)) * CAST({unit} AS DECIMAL(10, 0))"
-    spread = f"CAST(CAST({{a0}} AS {wide}) * {{a2}} - {{a1}} * {{a1}} AS DOUBLE)"
     count = "CAST({a0} AS DOUBLE)"
+    spread = f"CAST(CAST({{a0}} AS {wide}) * {{a2}} - {{a1}} * {{a1}} AS DOUBLE)"
+    # Of more rows the products would have too many digits. Then from squared distances to the whole number m next to
+    # the mean, S = sum((x - m)^2) = a2 - 2 m a1 + n m^2, and the rest r = a1 - n m: n^2 times the variance is
+    # n S - r^2, where r^2 / n is at most half of S, so nothing is lost.
+    n = f"CAST({{a0}} AS {wide})"
+    m = f"CAST(({{a1}} * 2 + (CASE WHEN {{a1}} < 0 THEN -{n} ELSE {n} END)) DIV ({n} * 2) AS {wide})"
+    rest = f"CAST({{a1}} - {n} * {m} AS DOUBLE)"
+    distances = f"CAST({{a2}} - 2 * {m} * {{a1}} + {n} * {m} * {m} AS DOUBLE)"
+    spread = f"CASE WHEN {{a0}} <= {SPREAD_ROWS_MAX} THEN {spread} ELSE {count} * {distances} - {rest} * {rest} END"
     divisor = f"({count} * {count})" if name.endswith("_pop") else f"({count} * ({count} - CAST(1 AS DOUBLE)))"
     unit_squared = repr(10.0 ** (2 * scale))
-    value = f"{spread} / {divisor} / CAST({unit_squared} AS DOUBLE)"
+    value = f"({spread}) / {divisor} / CAST({unit_squared} AS DOUBLE)"
     value = f"SQRT({value})" if name.startswith("stddev") else value
     least = 0 if name.endswith("_pop") else 1  # Spark gives null for the sample variance of one value
     return Accumulator(

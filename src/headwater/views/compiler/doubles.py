@@ -9,13 +9,15 @@ Read next: ``accumulators.py``.
 A *tame* value (zero, or 2^-22 <= |x| < 2^53) is a whole number of 2^-74, since a double has 53 bits. It is cut into
 four *limbs*, whole numbers of 2^22, 2^-10, 2^-42 and 2^-74, each at most 2^31 in size: limb k is x rounded to grid k,
 less x rounded to grid k-1. All steps are exact in double arithmetic. Each limb is summed as a BIGINT, which holds for
-four thousand million rows of one tick; the merge carries from limb to limb, so that a stored limb stays below 2^31.
+250 million rows of one tick, each at most 16 times; the merge carries from limb to limb, so that a stored limb stays
+below 2^31.
 
-Every other value is *wild*. A finite one is a whole number of 2^(32 c) for its class c, with at most 94 bits, and is
-summed for each class as a DECIMAL(38, 0); NaN and the infinities are counted, under classes of their own. These sums
-are an array, nearly always empty, of at most 70 structs. Collecting it takes Spark off its fastest way of aggregating
-(measured: four times the time), and makes the query long, so there are *tame* forms of everything too, which tell
-where they met a wild value: a stage tries those first.
+Every other value is *wild*, and so is a tame one in a *heavy* row: one that is there more than 16 times, as a join of
+equal rows yields. A finite one is a whole number of 2^(16 c) for its class c, with at most 70 bits, and is summed for
+each class as a DECIMAL(38, 0), which leaves 56 bits for weights; NaN and the infinities are counted, under classes of
+their own. These sums are an array, nearly always empty, of at most 140 structs. Collecting it takes Spark off its
+fastest way of aggregating (measured: four times the time), and makes the query long, so there are *tame* forms of
+everything too, which tell where they met a wild value: a stage tries those first.
 """
 
 from __future__ import annotations
@@ -33,7 +35,13 @@ LIMB = 2**32
 HALF = 2**31
 TAME_MIN, TAME_MAX = 2.0**-22, 2.0**53
 NAN, PLUS_INFINITY, MINUS_INFINITY = 1000, 1001, 1002  # classes of their own, beyond every exponent
+LIGHT_MAX = 16  # so often may a row be there for its part of a sum to be kept in 64 bits
+IS_LIGHT = f"_weight BETWEEN -{LIGHT_MAX} AND {LIGHT_MAX}"
+IS_HEAVY = f"NOT ({IS_LIGHT})"
+LIGHT_WEIGHT = f"(CASE WHEN {IS_LIGHT} THEN _weight ELSE 0 END)"
+HEAVY_ROWS = f"COALESCE(SUM(CASE WHEN {IS_LIGHT} THEN 0 ELSE 1 END), 0)"
 WILD_TYPE = "ARRAY<STRUCT<class: INT, total: DECIMAL(38, 0)>>"
+WILD = f"(CASE WHEN {{x1}} IS NULL AND {IS_HEAVY} AND {{x0}} <> 0 THEN {{x0}} ELSE {{x1}} END)"
 NOTHING_WILD = f"CAST(ARRAY() AS {WILD_TYPE})"
 
 
@@ -84,13 +92,13 @@ class Total:
 
     @property
     def partials(self) -> tuple[str, ...]:
-        row = f"STRUCT({_class('{x1}')} AS class, {_amount('{x1}')} AS total)"
-        rows = f"COLLECT_LIST(CASE WHEN {{x1}} IS NOT NULL THEN {row} END)"
+        row = f"STRUCT({_class(WILD)} AS class, {_amount(WILD)} AS total)"
+        rows = f"COLLECT_LIST(CASE WHEN {WILD} IS NOT NULL THEN {row} END)"
         return (*self._limb_sums, f"COALESCE({rows}, {NOTHING_WILD})")
 
     @property
     def tame_partials(self) -> tuple[str, ...]:
-        """The same where no value is wild; the last one counts those that are."""
+        """The same where no value is wild; the last one counts those that are, in whatever row."""
         return (*self._limb_sums, "COALESCE(SUM(CASE WHEN {x1} IS NOT NULL THEN 1 ELSE 0 END), 0)")
 
     @property
@@ -109,7 +117,7 @@ class Total:
         limbs = [rounded[0]] + [
             f"({finer} - {coarser} * {_number(float(LIMB))})" for coarser, finer in pairwise(rounded)
         ]
-        return tuple(f"COALESCE(SUM(CAST({limb} AS BIGINT) * _weight), 0)" for limb in limbs)
+        return tuple(f"COALESCE(SUM(CAST({limb} AS BIGINT) * {LIGHT_WEIGHT}), 0)" for limb in limbs)
 
     @property
     def merges(self) -> tuple[str, ...]:
@@ -152,8 +160,8 @@ def _double(value: float) -> exp.Expr:
 
 
 def _class(x: str) -> str:
-    """The class of a wild value; its unit 2^(32 class) is 60 to 93 binary places below the value's first bit."""
-    exponent = f"FLOOR((LOG(2, ABS({x})) - 60) / 32)"
+    """The class of a wild value; its unit 2^(16 class) is 53 to 69 binary places below the value's first bit."""
+    exponent = f"FLOOR((LOG(2, ABS({x})) - 53) / 16)"
     return (
         f"CASE WHEN ISNAN({x}) THEN {NAN} WHEN {x} = CAST('Infinity' AS DOUBLE) THEN {PLUS_INFINITY} "
         f"WHEN {x} = CAST('-Infinity' AS DOUBLE) THEN {MINUS_INFINITY} ELSE CAST({exponent} AS INT) END"
@@ -162,8 +170,8 @@ def _class(x: str) -> str:
 
 def _amount(x: str) -> str:
     """A wild value in units of its class, times the weight; for NaN and the infinities the weight alone."""
-    # Scaled in two steps, for 2^(-32 class) itself may be too large for a double.
-    step = f"POWER(CAST(2 AS DOUBLE), -16 * ({_class(x)}))"
+    # Scaled in two steps, for 2^(-16 class) itself may be too large for a double.
+    step = f"POWER(CAST(2 AS DOUBLE), -8 * ({_class(x)}))"
     scaled = f"({x} * {step} * {step})"
     # A cast of a double to a decimal goes through its shortest text, which is not exact: by halves, as integers.
     high = f"RINT({scaled} * {_number(2.0**-50)})"
@@ -195,7 +203,7 @@ def _with_wild(tame: str, wild: str) -> str:
     nan, plus, minus = (
         f"SIZE(FILTER({wild}, r -> r.class = {number})) > 0" for number in (NAN, PLUS_INFINITY, MINUS_INFINITY)
     )
-    step = "POWER(CAST(2 AS DOUBLE), 16 * r.class)"
+    step = "POWER(CAST(2 AS DOUBLE), 8 * r.class)"
     small, large = (
         f"AGGREGATE(FILTER({wild}, r -> {test}), {{start}}, (t, r) -> t + CAST(r.total AS DOUBLE) * {step} * {step})"
         for test in ("r.class < 0", "r.class >= 0")

@@ -15,6 +15,7 @@ from typing import cast
 from sqlglot import exp
 
 from headwater.views.compiler.dialect import text
+from headwater.views.compiler.doubles import HEAVY_ROWS, spark_sql
 from headwater.views.compiler.drafts import AccumulateDraft, Draft, FlowDraft, KeyedDraft, Workshop
 from headwater.views.compiler.expressions import Node, bare, column, conjunction, named, table
 from headwater.views.compiler.flow import Flow, Link, constant, leaves, links, only, to_query, used
@@ -233,6 +234,7 @@ def _two_queries(draft: AccumulateDraft, groups: list[str], *, tame: bool) -> tu
     finals: list[tuple[Node, Node]] = []
     kept: list[str] = []
     arguments = 0
+    heavy = False
     for whole in draft.accumulators:
         each = whole.tame if tame and whole.tame is not None else whole
         xs = tuple(f"_x{arguments + number}" for number in range(len(each.arguments)))
@@ -244,14 +246,17 @@ def _two_queries(draft: AccumulateDraft, groups: list[str], *, tame: bool) -> tu
         kept += own
         if each is not whole:
             finals.append((whole.final(own, "_n"), each.final(own, "_n")))
-            wild.append(whole.is_wild(before, after))
+            wild += [whole.is_wild(before, after)] if whole.wild else []
+            heavy = True
 
     def lightened(node: Node) -> Node:
-        for heavy, light in finals:
-            node = node.transform(lambda part, heavy=heavy, light=light: light.copy() if part == heavy else part)
+        for full, light in finals:
+            node = node.transform(lambda part, full=full, light=light: light.copy() if part == full else part)
         return node
 
-    if wild:
+    if heavy:
+        partials.append(named(spark_sql(HEAVY_ROWS), "_heavy"))
+        wild.append(exp.GT(this=column("p", "_heavy"), expression=exp.Literal.number(0)))
         merges.append(named(exp.or_(*wild), "_wild"))
         kept.append("_wild")
     combine = _combine(draft, groups, merges, kept, lightened)
