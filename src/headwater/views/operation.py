@@ -91,7 +91,9 @@ class Operation:
         from headwater.views.prepare import prepare
 
         if self._prepared is None:
-            self._prepared = prepare(self.declared, self.log, self.spark, self.scratch)
+            self._prepared = prepare(
+                self.declared, self.log, self.spark, self.scratch, answers=self.folder / "analysis.json"
+            )
         return self._prepared
 
     @property

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from headwater.clock import Clock
 from headwater.log.home import Log
+from headwater.views.analysis_cache import AnalysisCache
 from headwater.views.bases import Base, BaseKind, bases_of
 from headwater.views.compiler.plan import Content, FlowStage, Leaf, Relation, Stage, TimedStage, ViewPlan
 from headwater.views.declarations import Declaration
@@ -119,13 +120,15 @@ def event_times(bases: Mapping[str, Base]) -> dict[str, str]:
     }
 
 
-def prepare(declared: Iterable[Declaration], log: Log, spark: SparkSession, scratch: Path) -> Prepared:
-    """Compile and type every view."""
+def prepare(
+    declared: Iterable[Declaration], log: Log, spark: SparkSession, scratch: Path, *, answers: Path | None = None
+) -> Prepared:
+    """Compile and type every view. ``answers``: the file that keeps what Spark's analyser said."""
     bases = bases_of(log)
     relations = _relations(bases)
     schemas = {name: base.schema for name, base in bases.items()}
     fingerprints: dict[str, str] = {}
-    analyser = Analyser(Workbench(spark, scratch / "analysis"))
+    analyser = Analyser(Workbench(spark, scratch / "analysis"), AnalysisCache(answers, spark.version))
     plans: dict[str, tuple[Declaration, ViewPlan, dict[str, Shape]]] = {}
     for view in declared:
         with in_view(view):
@@ -146,6 +149,7 @@ def prepare(declared: Iterable[Declaration], log: Log, spark: SparkSession, scra
         above = "".join(fingerprints.get(name) or f"topic {bases[name].topic.id}" for name in plan.reads)
         fingerprints[view.name] = hashlib.sha256((plan.fingerprint + above).encode()).hexdigest()[:16]
         plans[view.name] = (view, plan, shapes)
+    analyser.cache.save()
     read = {name for _, plan, _ in plans.values() for name in plan.reads}
     # The relations of which some stage needs more than the changes.
     looked_at = {leaf.relation for _, leaf in _leaves(plan for _, plan, _ in plans.values())

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from headwater.errors import HeadwaterError, InvalidDeclaration
 from headwater.log.ddl import DAY_TO_SECOND, parse_view_ddl, spark_type
+from headwater.views.analysis_cache import AnalysisCache
 from headwater.views.bags import groups_compared
 from headwater.views.compiler.compile import Confirmed
 from headwater.views.compiler.plan import (
@@ -74,8 +75,11 @@ class Shape:
 class Analyser:
     """Asks Spark for types. Holds a workbench of its own."""
 
-    def __init__(self, bench: Workbench) -> None:
+    def __init__(self, bench: Workbench, cache: AnalysisCache) -> None:
         self.bench = bench
+        self.cache = cache
+        self._tables: dict[str, pa.Schema] = {}  # that the next question may be about
+        self._made: dict[str, pa.Schema] = {}  # those that Spark knows
 
     def describe(self, sql: str, tables: Mapping[str, tuple[Column, ...]]) -> tuple[Column, ...]:
         """The columns of a query over empty tables."""
@@ -85,10 +89,17 @@ class Analyser:
 
     def confirm(self, sql: str, ours: str, tables: Mapping[str, tuple[Column, ...]]) -> Confirmed:
         """The columns of a user's query, and where ours means something else to Spark."""
-        for name, columns in tables.items():
-            opaque_table(self.bench.small, name, arrow_of(columns))
-        columns, difference = compared(self.bench.small, sql, ours)
-        return Confirmed(columns_of(arrow_schema(columns)), difference)
+        schemas = {name: arrow_of(columns) for name, columns in tables.items()}
+        key = self.cache.key(f"{sql}\0{ours}", schemas)
+        known = self.cache.find(key)
+        if known is None:
+            for name, schema in schemas.items():
+                self._made.pop(name, None)
+                opaque_table(self.bench.small, name, schema)
+            columns, difference = compared(self.bench.small, sql, ours)
+            known = arrow_schema(columns), difference
+            self.cache.keep(key, *known)
+        return Confirmed(columns_of(known[0]), known[1])
 
     def shape_of(self, stage: Stage, schemas: Mapping[str, pa.Schema]) -> Shape:
         """The shape of a stage whose inputs have these visible schemas."""
@@ -133,10 +144,20 @@ class Analyser:
         return Shape(pa.schema([assumed.field(name) for name in visible]), assumed, flow, partial, tame)
 
     def _empty(self, name: str, schema: pa.Schema) -> None:
-        self.bench.empty(self.bench.small, schema).createOrReplaceTempView(quoted(name))
+        self._tables[name] = schema
 
     def _schema(self, sql: str) -> pa.Schema:
-        return arrow_schema(self.bench.small.sql(sql).schema)
+        tables = {name: schema for name, schema in self._tables.items() if name in sql}
+        key = self.cache.key(sql, tables)
+        known = self.cache.find(key)
+        if known is None:
+            for name, schema in tables.items():
+                if self._made.get(name) != schema:
+                    self.bench.empty(self.bench.small, schema).createOrReplaceTempView(quoted(name))
+                    self._made[name] = schema
+            known = arrow_schema(self.bench.small.sql(sql).schema), ""
+            self.cache.keep(key, *known)
+        return known[0]
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

@@ -137,7 +137,7 @@ def _compared(
         newer = f"{CLOSES} IS NULL OR {CLOSES} > timestamp_micros({since_us})"
         state = contents.frame(name, [*state.columns, CLOSES]).where(newer).drop(CLOSES)
         answer = answer.where(newer)
-    answer = answer.select(*state.columns).to(state.schema)
+    answer = answer.select(*map(quoted, state.columns)).to(state.schema)
     kept = sum(run["rows"] for run in contents.manifest.relations[name]["runs"])
     if kept <= COMPARED_MAX:
         rows = state.toArrow()
