@@ -26,7 +26,8 @@ from headwater.server.renderings import JSON, Rendered, accepted, rendered
 STATUSES: dict[type[HeadwaterError], int] = {
     errors.Misuse: 400, errors.UnknownTopic: 404, errors.UnknownGroup: 404, errors.UnknownView: 404,
     errors.UnknownSink: 404, errors.UnknownPath: 404, errors.DeclarationConflict: 409, errors.OffsetOutOfRange: 416,
-    errors.Unauthenticated: 401, errors.Forbidden: 403, errors.TooLarge: 413, errors.AnswerTooLarge: 413, errors.OutOfMemory: 413, errors.MissingExtra: 501,
+    errors.Unauthenticated: 401, errors.Forbidden: 403, errors.TooLarge: 413,
+    errors.AnswerTooLarge: 413, errors.OutOfMemory: 413, errors.MissingExtra: 501,
     errors.ClosedError: 409, errors.Conflict: 409, errors.Unavailable: 503, errors.TooMany: 429,
     errors.TimedOut: 504, errors.NotYetCovered: 504, errors.DiskFull: 507, errors.Corruption: 500,
     HeadwaterError: 500,
@@ -96,6 +97,7 @@ class LargeAnswer(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it."""
+        del scope, receive
         sending, body = self._sending, memoryview(self.body)
         sending.held += len(body)
         try:

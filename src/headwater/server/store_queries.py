@@ -109,7 +109,9 @@ class StoreQueries:
                 )
             except TimeoutError:
                 worker.end()
-                logger.warning("a query was still at work %g s after its time; its process was killed", GRACE_S + LATE_S)
+                logger.warning(
+                    "a query was still at work %g s after its time; its process was killed", GRACE_S + LATE_S
+                )
                 raise out_of_time(seconds) from None
             except OSError as error:
                 raise self._lost(worker.end(), seconds) from error

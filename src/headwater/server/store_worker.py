@@ -25,8 +25,9 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.errors import HeadwaterError, OutOfMemory, Unavailable
-from headwater.server.renderings import rendered
+from headwater.server.renderings import JSON, rendered
 from headwater.views.serving import ServingStore
+from headwater.views.serving_columns import inferred
 from headwater.views.serving_queries import Bounds
 
 HEAD = struct.Struct("!II")  # the bytes of a JSON text, and of the body behind it
@@ -43,6 +44,7 @@ def main(arguments: list[str]) -> None:
     pa.set_cpu_count(1)
     # The allocator takes addresses for its own use before it has need of them; plain malloc does not.
     pa.set_memory_pool(pa.system_memory_pool())
+    rendered(pa.Table.from_arrays([inferred([1])], names=["warm"]), {}, JSON)  # imports what it needs
     _limit(memory_bytes)
     with socket.socket(fileno=number) as channel, contextlib.suppress(ConnectionError, EOFError):
         store = ServingStore(path, spill=False)
@@ -90,7 +92,9 @@ def _asked(
         )
     tick, table = store.asked(sql, params, Bounds(rows_max + 1, bytes_max, seconds_max))
     truncated, table = table.num_rows > rows_max, table.slice(0, rows_max)
-    return rendered(table, facts_of(table, tick, "store", truncated, waited + time.monotonic() - began), kind, bytes_max)
+    return rendered(
+        table, facts_of(table, tick, "store", truncated, waited + time.monotonic() - began), kind, bytes_max
+    )
 
 
 def facts_of(table: pa.Table, tick: int, engine: str, truncated: bool, seconds: float) -> dict[str, Any]:

@@ -129,9 +129,7 @@ def _described(state: State, view: str) -> dict[str, Any]:
 # Rows
 
 
-def _rows(
-    state: State, view: str, key: list[str] | None, where: str | None, limit: int, kind: str
-) -> Rendered:
+def _rows(state: State, view: str, key: list[str] | None, where: str | None, limit: int, kind: str) -> Rendered:
     store, settings = state.store, state.settings
     bounds = Bounds(limit + 1, settings.query_bytes_max, settings.query_seconds_max)
     served = store.views().get(view)

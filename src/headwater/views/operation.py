@@ -63,6 +63,7 @@ class Operation:
         # Its own: a process that was shut out in the middle of a tick goes on writing for a while.
         self.scratch = self.folder / "scratch" / uuid.uuid4().hex
         self.manifests = Manifests(log.catalog, name)
+        self.java_log = self.folder / "spark.log"
         self._spark: SparkSession | None = None
         self._prepared: Prepared | None = None
         self._engine: Engine | None = None
@@ -74,16 +75,17 @@ class Operation:
     def spark(self) -> SparkSession:
         """The session, started when first needed."""
         if self._spark is None:
-            self._spark = start_session(self.name, self.settings, self._java_log)
+            self._spark = start_session(self.name, self.settings, self.java_log)
         return self._spark
 
     @property
-    def _java_log(self) -> Path:
-        return self.folder / "spark.log"
+    def running_spark(self) -> SparkSession | None:
+        """The session, if it was started."""
+        return self._spark
 
     def _told(self) -> AbstractContextManager[None]:
         """Around whatever asks Spark: see ``java_process.py``."""
-        return told(lambda: self._spark, self._java_log)
+        return told(lambda: self._spark, self.java_log)
 
     @property
     def prepared(self) -> Prepared:
@@ -226,10 +228,12 @@ class Operation:
 
     # Reading
 
-    def contents(self, *, at_least: Token | None = None, timeout: float = 30.0) -> Contents:
+    def contents(
+        self, *, at_least: Token | None = None, timeout: float = 30.0, bytes_max: int | None = None
+    ) -> Contents:
         """Every relation as of a tick that covers ``at_least``."""
         manifest = self.covering(at_least, timeout) if at_least is not None else self.manifests.current()
-        return Contents(self.log, self.folder, manifest, self.spark, self.attached)
+        return Contents(self.log, self.folder, manifest, self.spark, self.attached, bytes_max)
 
     def query(self, sql: str, *, at_least: Token | None = None, timeout: float = 30.0) -> pa.Table:
         """Run a query as of one tick."""
@@ -239,6 +243,12 @@ class Operation:
         """The same, with what was fetched for it from attached stores."""
         with self._told():
             return self.contents(at_least=at_least, timeout=timeout).reply(sql, push_down=push_down)
+
+    def bounded(self, sql: str, *, at_least: Token | None, timeout: float, bytes_max: int) -> tuple[int, pa.Table]:
+        """For strangers: the tick, and an answer of so many bytes at most."""
+        with self._told():
+            contents = self.contents(at_least=at_least, timeout=timeout, bytes_max=bytes_max)
+            return contents.manifest.tick, contents.reply(sql).table
 
     @property
     def serving(self) -> ServingStore:

@@ -18,19 +18,21 @@ from headwater.errors import InvalidQuery
 from headwater.views.serving_tables import ServedTable
 
 # By what they do. None of them reaches out of the query, and what they make is bounded by SQLITE_LIMIT_LENGTH.
-FUNCTIONS = frozenset(
-    """
-    -> ->> abs acos acosh asin asinh atan atan2 atanh avg ceil ceiling char coalesce concat concat_ws cos cosh count
-    cume_dist current_date current_time current_timestamp date datetime degrees dense_rank exp first_value floor format
-    glob group_concat hex if ifnull iif instr json json_array json_array_length json_error_position json_extract
-    json_group_array json_group_object json_insert json_object json_patch json_pretty json_quote json_remove
-    json_replace json_set json_type json_valid julianday lag last_value lead length like likelihood likely ln log log10
-    log2 lower ltrim max median min mod nth_value ntile nullif octet_length percent_rank percentile percentile_cont
-    percentile_disc pi pow power printf quote radians random rank replace round row_number rtrim sign sin sinh soundex
-    sqrt strftime string_agg substr substring subtype sum tan tanh time timediff total trim trunc typeof unhex unicode
-    unistr unistr_quote unixepoch unlikely upper zeroblob
-    """.split()
-)
+FUNCTIONS = frozenset([
+    "->", "->>", "abs", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "avg", "ceil", "ceiling",
+    "char", "coalesce", "concat", "concat_ws", "cos", "cosh", "count", "cume_dist", "current_date", "current_time",
+    "current_timestamp", "date", "datetime", "degrees", "dense_rank", "exp", "first_value", "floor", "format",
+    "glob", "group_concat", "hex", "if", "ifnull", "iif", "instr", "json", "json_array", "json_array_length",
+    "json_error_position", "json_extract", "json_group_array", "json_group_object", "json_insert", "json_object",
+    "json_patch", "json_pretty", "json_quote", "json_remove", "json_replace", "json_set", "json_type",
+    "json_valid", "julianday", "lag", "last_value", "lead", "length", "like", "likelihood", "likely", "ln", "log",
+    "log10", "log2", "lower", "ltrim", "max", "median", "min", "mod", "nth_value", "ntile", "nullif",
+    "octet_length", "percent_rank", "percentile", "percentile_cont", "percentile_disc", "pi", "pow", "power",
+    "printf", "quote", "radians", "random", "rank", "replace", "round", "row_number", "rtrim", "sign", "sin",
+    "sinh", "soundex", "sqrt", "strftime", "string_agg", "substr", "substring", "subtype", "sum", "tan", "tanh",
+    "time", "timediff", "total", "trim", "trunc", "typeof", "unhex", "unicode", "unistr", "unistr_quote",
+    "unixepoch", "unlikely", "upper", "zeroblob",
+])  # fmt: skip
 TABLE_FUNCTIONS = frozenset({"json_each", "json_tree"})
 PROBE = "_headwater_probe"
 WRITES_REFUSED, WRITES_LET_THROUGH = "PRAGMA query_only = ON", "PRAGMA query_only = OFF"
@@ -105,13 +107,11 @@ class Gate:
                 f"a query cannot {self._refused}", hint="It reads views, with functions of SQL; see docs/serving.md."
             ) from error
 
-    def _decide(
-        self, action: int, one: str | None, two: str | None, database: str | None, inside: str | None
-    ) -> int:
+    def _decide(self, action: int, one: str | None, two: str | None, database: str | None, inside: str | None) -> int:
         del database, inside
         if self._trusts or action in (SELECT, RECURSIVE):
             return sqlite3.SQLITE_OK
-        if action == READ and one is not None and (one in TABLE_FUNCTIONS or two in self._columns.get(one, ())):
+        if action == READ and one is not None and self._readable(one, two):
             return sqlite3.SQLITE_OK
         if action == FUNCTION and two is not None and two.lower() in FUNCTIONS:
             return sqlite3.SQLITE_OK
@@ -120,6 +120,16 @@ class Gate:
         if self._refused is None:
             self._refused = _said(action, one, two)
         return sqlite3.SQLITE_DENY
+
+    def _readable(self, table: str, column: str | None) -> bool:
+        if table in TABLE_FUNCTIONS or column in self._columns.get(table, ()):
+            return True
+        # No column is read, as by count(*): SQLite then asks for what a query names itself too (WITH).
+        return not column and not _internal(table)
+
+
+def _internal(table: str) -> bool:
+    return table.lower().startswith(("sqlite_", "pragma_", "_headwater_")) or "@" in table
 
 
 def _said(action: int, one: str | None, two: str | None) -> str:
