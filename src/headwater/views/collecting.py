@@ -18,8 +18,8 @@ from headwater.errors import AnswerTooLarge
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-BATCH_ROWS = 256
-STEPS = (1, 8, 64, 512, 4096)  # batches that are asked for, one after the other
+BATCH_ROWS = 32
+STEPS = (1, 8, 64, 512, 4096, 32768)  # batches that are asked for, one after the other
 
 
 def collected(frame: DataFrame, bytes_max: int) -> pa.Table:

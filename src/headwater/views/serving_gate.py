@@ -108,10 +108,10 @@ class Gate:
             ) from error
 
     def _decide(self, action: int, one: str | None, two: str | None, database: str | None, inside: str | None) -> int:
-        del database, inside
+        del database
         if self._trusts or action in (SELECT, RECURSIVE):
             return sqlite3.SQLITE_OK
-        if action == READ and one is not None and self._readable(one, two):
+        if action == READ and one is not None and self._readable(one, two, inside):
             return sqlite3.SQLITE_OK
         if action == FUNCTION and two is not None and two.lower() in FUNCTIONS:
             return sqlite3.SQLITE_OK
@@ -121,9 +121,12 @@ class Gate:
             self._refused = _said(action, one, two)
         return sqlite3.SQLITE_DENY
 
-    def _readable(self, table: str, column: str | None) -> bool:
-        if table in TABLE_FUNCTIONS or column in self._columns.get(table, ()):
+    def _readable(self, table: str, column: str | None, inside: str | None) -> bool:
+        if table in TABLE_FUNCTIONS:
             return True
+        if column in self._columns.get(table, ()):
+            # The table behind a view is read in the view's name alone.
+            return not column or not _internal(table) or inside is not None
         # No column is read, as by count(*): SQLite then asks for what a query names itself too (WITH).
         return not column and not _internal(table)
 
