@@ -119,7 +119,10 @@ class StoreQueries:
                 worker.end()
                 raise
             else:
-                self._idle.append(worker)
+                if head["last"]:  # it will not answer again
+                    worker.end()
+                else:
+                    self._idle.append(worker)
             finally:
                 self._busy.discard(worker)
         if "error" in head:

@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> None:
             signal.setitimer(signal.ITIMER_REAL, question["seconds_max"] + GRACE_S)
             head, body, last = _answer(store, question, memory_bytes)
             signal.setitimer(signal.ITIMER_REAL, 0)
-            text = json.dumps(head, default=str).encode()
+            text = json.dumps({**head, "last": last}, default=str).encode()
             channel.sendall(HEAD.pack(len(text), len(body)) + text)
             channel.sendall(body)
             if last:
