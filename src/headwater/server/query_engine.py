@@ -12,6 +12,7 @@ Read next: ``spark_queries.py``.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import resource
 import sys
@@ -23,7 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from headwater.errors import AnswerTooLarge, OutOfMemory, SparkEnded
+from headwater.errors import AnswerTooLarge, HeadwaterError, InvalidQuery, OutOfMemory, SparkEnded
 from headwater.log.home import Log
 from headwater.log.token import Token
 from headwater.server.engine_channel import Answer, Channel
@@ -32,6 +33,8 @@ from headwater.server.store_worker import facts_of
 from headwater.views.java_process import OUT_OF_MEMORY
 from headwater.views.operation import Operation
 from headwater.views.serving_queries import answer_too_large, out_of_time
+
+logger = logging.getLogger("headwater.server")
 
 NICENESS = 10
 LOOK_S = 0.5
@@ -56,7 +59,7 @@ class QueryEngine:
         began = time.monotonic()
         seconds, bytes_max, rows_max = request["seconds_max"], request["bytes_max"], request["rows_max"]
         try:
-            with self._in_time(seconds):
+            with self.operation.told(), self._in_time(seconds):
                 tick, table = self._asked(request["sql"], request["at_least"], rows_max, bytes_max, began + seconds)
         except SparkEnded as error:
             raise self._out_of_memory() if error.data["status"] == OUT_OF_MEMORY else error from error
@@ -70,7 +73,12 @@ class QueryEngine:
                 ) from error
             if TOO_LARGE in str(error):
                 raise answer_too_large(bytes_max) from error
-            raise
+            if "OutOfMemoryError" in str(error):  # one that Java's own classes raise, not Java itself
+                raise self._out_of_memory() from error
+            if isinstance(error, HeadwaterError):
+                raise
+            logger.exception("a query failed: %s", request["sql"][:1000])
+            raise InvalidQuery("Spark cannot run the query", hint="Write it in another way.") from error
         truncated, table = table.num_rows > rows_max, table.slice(0, rows_max)
         facts = facts_of(table, tick, "spark", truncated, time.monotonic() - began)
         made = rendered(table, facts, request["kind"], bytes_max)

@@ -26,7 +26,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from headwater.errors import EngineUnavailable, TimedOut, TooMany
+from headwater.errors import EngineUnavailable, OutOfMemory, TimedOut, TooMany
 from headwater.server.engine_channel import GRACE_S, Answer, ask
 from headwater.server.settings import ServerSettings
 from headwater.server.supervisor import environment
@@ -129,11 +129,14 @@ class SparkQueries:
                 self._lose(process)
                 logger.warning("a query of Spark could not be cancelled; its process was killed")
                 raise out_of_time(seconds) from None
+            except OutOfMemory:
+                self._lose(process)  # its Java has ended, or is full of what nobody will ask for
+                raise
             except EngineUnavailable as error:
                 self._lose(process)
                 raise EngineUnavailable(
                     "the Spark that ran this query has ended",
-                    detail="It, or a query beside it, took more memory or time than there is.",
+                    detail="This query, or one beside it, took more memory or time than it may.",
                     hint="Ask again, or for less.",
                 ) from error
         finally:

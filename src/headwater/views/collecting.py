@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 BATCH_ROWS = 32
-STEPS = (1, 8, 64, 512, 4096, 32768)  # batches that are asked for, one after the other
+GROWTH = 32  # each time so many times as many batches are asked for, if they are no larger than those before
 
 
 def collected(frame: DataFrame, bytes_max: int) -> pa.Table:
@@ -30,7 +30,11 @@ def collected(frame: DataFrame, bytes_max: int) -> pa.Table:
     schema = to_arrow_schema(frame.schema, timezone="UTC")
     java: Any = frame._jdf
     batches = java.toArrowBatchRdd(BATCH_ROWS, spark.conf.get("spark.sql.session.timeZone"), True, False)
-    for count in STEPS:
+    count, came = 0, []
+    while len(came) == count:
+        held = sum(map(len, came))
+        room = 2 * bytes_max * count // held + 1 if held else 1  # batches, of the size that they had
+        count = max(count + 1, min(GROWTH * count, room))
         came = list(batches.take(count))
         if sum(map(len, came)) > bytes_max:
             raise AnswerTooLarge(
@@ -38,6 +42,4 @@ def collected(frame: DataFrame, bytes_max: int) -> pa.Table:
                 hint="Ask for fewer rows (LIMIT), or fewer and shorter columns. The server's limit is --query-mib.",
                 bytes_max=bytes_max,
             )
-        if len(came) < count:
-            break
     return pa.Table.from_batches([pa.ipc.read_record_batch(pa.py_buffer(each), schema) for each in came], schema)

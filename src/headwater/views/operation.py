@@ -83,7 +83,7 @@ class Operation:
         """The session, if it was started."""
         return self._spark
 
-    def _told(self) -> AbstractContextManager[None]:
+    def told(self) -> AbstractContextManager[None]:
         """Around whatever asks Spark: see ``java_process.py``."""
         return told(lambda: self._spark, self.java_log)
 
@@ -127,7 +127,7 @@ class Operation:
 
     def tick(self, *, rows_max: int | None = None) -> TickReport:
         """One advance, now."""
-        with self._told():
+        with self.told():
             self._use_declared()
             return self.engine.tick(rows_max=rows_max)
 
@@ -152,7 +152,7 @@ class Operation:
     def run(self, *, timeout: float | None = None, on_tick: Callable[[TickReport], None] | None = None) -> None:
         """Tick until interrupted."""
         try:
-            with self._told():
+            with self.told():
                 self.start(on_tick=on_tick).wait(timeout)
                 if self._migration is not None:
                     self._migration.check()
@@ -173,7 +173,7 @@ class Operation:
 
     def rebuild(self, view: str, *, on_progress: Callable[[RebuildProgress], None] | None = None) -> RebuildReport:
         """Compute a view anew beside the live one, then swap; see ``rebuild.py``."""
-        with self._told():
+        with self.told():
             return self._rebuild(view, on_progress)
 
     def _rebuild(self, view: str, on_progress: Callable[[RebuildProgress], None] | None) -> RebuildReport:
@@ -241,12 +241,12 @@ class Operation:
 
     def reply(self, sql: str, *, at_least: Token | None = None, timeout: float = 30.0, push_down: bool = True) -> Reply:
         """The same, with what was fetched for it from attached stores."""
-        with self._told():
+        with self.told():
             return self.contents(at_least=at_least, timeout=timeout).reply(sql, push_down=push_down)
 
     def bounded(self, sql: str, *, at_least: Token | None, timeout: float, bytes_max: int) -> tuple[int, pa.Table]:
         """For strangers: the tick, and an answer of so many bytes at most."""
-        with self._told():
+        with self.told():
             contents = self.contents(at_least=at_least, timeout=timeout, bytes_max=bytes_max)
             return contents.manifest.tick, contents.reply(sql).table
 
@@ -279,7 +279,7 @@ class Operation:
                 hint="Ask for a tick that is kept.",
                 view=view,
             )
-        with self._told():
+        with self.told():
             return Contents(self.log, self.folder, manifest, self.spark).frame(view).toArrow()
 
     def verify(self, view: str | None = None) -> list[Difference]:
@@ -287,7 +287,7 @@ class Operation:
         from headwater.views.verify import verify
 
         names = [view] if view is not None else list(self.prepared.views)
-        with self._told():
+        with self.told():
             return verify(self.prepared, self.contents(), names)
 
     def covering(self, token: Token, timeout: float) -> Manifest:
