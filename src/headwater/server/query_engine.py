@@ -30,13 +30,14 @@ from headwater.log.token import Token
 from headwater.server.engine_channel import Answer, Channel
 from headwater.server.renderings import rendered
 from headwater.server.store_worker import facts_of
+from headwater.views.collecting import collected
 from headwater.views.java_process import OUT_OF_MEMORY
 from headwater.views.operation import Operation
 from headwater.views.serving_queries import answer_too_large, out_of_time
 
 logger = logging.getLogger("headwater.server")
 
-NICENESS = 10
+NICENESS = 5
 LOOK_S = 0.5
 LAST_WORDS_S = 1.0  # for answers that say why it ends
 PYTHON_BYTES_MAX = 2 << 30  # of this process itself, for what attached stores send and for answers
@@ -169,7 +170,7 @@ def main(arguments: list[str]) -> None:
     with Log(told["home"], upkeep_interval=None) as log:
         operation = Operation(told["app"], log, (), settings, Attachments(log))
         operation.java_log = local / "spark.log"
-        _ = operation.spark
+        collected(operation.spark.sql("SELECT 1 AS one"), 1 << 20)  # what Java loads for its first query takes seconds
         resource.setrlimit(resource.RLIMIT_DATA, (PYTHON_BYTES_MAX, PYTHON_BYTES_MAX))  # not of Java, which runs by now
         engine = QueryEngine(operation, local, told["disk_bytes_max"], memory)
         Channel(socket, bytes.fromhex(told["secret"]), engine.answer)

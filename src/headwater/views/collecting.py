@@ -30,7 +30,8 @@ def collected(frame: DataFrame, bytes_max: int) -> pa.Table:
     schema = to_arrow_schema(frame.schema, timezone="UTC")
     java: Any = frame._jdf
     batches = java.toArrowBatchRdd(BATCH_ROWS, spark.conf.get("spark.sql.session.timeZone"), True, False)
-    count, came = 0, []
+    count = 0
+    came: list[bytes] = []
     while len(came) == count:
         held = sum(map(len, came))
         room = 2 * bytes_max * count // held + 1 if held else 1  # batches, of the size that they had
