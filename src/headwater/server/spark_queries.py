@@ -125,6 +125,9 @@ class SparkQueries:
                 return ask(process.socket, process.secret, request, timeout=seconds)
             except TimedOut:
                 if time.monotonic() - began < seconds + GRACE_S:
+                    # Its jobs are cancelled, but a task that asks nobody goes on. Who is beside it need not suffer.
+                    if self._free._value >= self._at_once_max - 1:
+                        self._lose(process)
                     raise
                 self._lose(process)
                 logger.warning("a query of Spark could not be cancelled; its process was killed")

@@ -74,7 +74,9 @@ def test_queries_that_fill_a_heap_fill_their_own_and_ticks_go_on(server: ServerP
 
 
 def test_a_query_that_spark_cannot_cancel_is_ended(server: ServerProcess, log: Log) -> None:
-    folded = "SELECT regexp_like(repeat('a', 60) || 'b', '(a|a)*$') AS s"  # by the optimizer, in no job
+    # A loop that asks nobody, in the optimizer before there is a job.
+    inner = "aggregate(sequence(1, 30000), 0L, (b, y) -> b + x * y)"
+    folded = f"SELECT aggregate(sequence(1, z), 0L, (a, x) -> a + {inner}) AS s FROM VALUES (30000) AS t(z)"
 
     told = ask(server, folded, timeout=2)
 
