@@ -40,7 +40,7 @@ STORE = [
     "WITH RECURSIVE c(s) AS (SELECT 'x' UNION ALL SELECT s || s FROM c) SELECT max(length(s)) FROM c",
     "SELECT printf('%.*c', 900, 'a') LIKE '%' || replace(printf('%.*c', 300, 'a'), 'a', 'a%') || 'b'",
     "SELECT " + ", ".join(f"zeroblob(1000000) AS b{n}" for n in range(500)),
-    "SELECT load_extension('x')", "SELECT * FROM sqlite_master", "SELECT * FROM dbstat", "ATTACH '/tmp/x' AS x",
+    "SELECT load_extension('x')", "SELECT * FROM sqlite_master", "SELECT * FROM dbstat", "ATTACH 'x.sqlite' AS x",
     "PRAGMA temp_store_directory = '/'", "SELECT " + "abs(" * 450 + "1" + ")" * 450,
 ]  # fmt: skip
 SPARK = [
