@@ -32,6 +32,7 @@ from headwater.views.serving_queries import out_of_time
 logger = logging.getLogger("headwater.server")
 
 WAITING_MAX = 64
+READ_BYTES = 64 << 10
 LATE_S = 1.0  # a worker ends itself after GRACE_S; this is for a machine that is busy
 
 
@@ -39,6 +40,7 @@ class Worker:
     """One process, and the socket to it."""
 
     def __init__(self, path: Path, memory_bytes: int) -> None:
+        self.late = False
         self._socket, theirs = socket.socketpair()
         self._socket.setblocking(False)
         with theirs:
@@ -59,24 +61,33 @@ class Worker:
         """Ask it one thing; ``ConnectionError`` when it ends instead of answering."""
         loop = asyncio.get_running_loop()
         await loop.sock_sendall(self._socket, HEAD.pack(len(question), 0) + question)
-        head_bytes, body_bytes = HEAD.unpack(await self._received(HEAD.size))
-        head = json.loads(await self._received(head_bytes))
-        return head, await self._received(body_bytes)
+        found = await self._part(READ_BYTES)
+        while len(found) < HEAD.size:
+            found += await self._part(READ_BYTES)
+        head_bytes, body_bytes = HEAD.unpack_from(found)
+        place, start, size = len(found), HEAD.size + head_bytes, HEAD.size + head_bytes + body_bytes
+        if place < size:
+            whole = bytearray(size)
+            whole[:place] = found
+            view = memoryview(whole)
+            while place < size:
+                count = await loop.sock_recv_into(self._socket, view[place:])
+                if not count:
+                    raise ConnectionResetError("the worker has ended")
+                place += count
+            found = bytes(whole)
+        return json.loads(found[HEAD.size : start]), found[start:]
 
-    async def _received(self, size: int) -> bytes:
-        loop = asyncio.get_running_loop()
-        found = await loop.sock_recv(self._socket, size) if size else b""
-        if len(found) == size:
-            return found
-        whole = bytearray(size)
-        view, place = memoryview(whole), len(found)
-        view[:place] = found
-        while place < size:
-            count = await loop.sock_recv_into(self._socket, view[place:]) if found else 0
-            if not count:
-                raise ConnectionResetError("the worker has ended")
-            place += count
-        return bytes(whole)
+    async def _part(self, size: int) -> bytes:
+        found = await asyncio.get_running_loop().sock_recv(self._socket, size)
+        if not found:
+            raise ConnectionResetError("the worker has ended")
+        return found
+
+    def kill_late(self) -> None:
+        """Its query's time was over long ago."""
+        self.late = True
+        self.process.kill()
 
     def end(self) -> int:
         """Kill it, if it has not ended; the status it ended with."""
@@ -103,18 +114,12 @@ class StoreQueries:
         seconds = float(question["seconds_max"])
         async with self._turn(seconds):
             worker = await self._worker()
+            # Not wait_for, which would make a task of each query.
+            late = asyncio.get_running_loop().call_later(seconds + GRACE_S + LATE_S, worker.kill_late)
             try:
-                head, body = await asyncio.wait_for(
-                    worker.ask(json.dumps(question).encode()), seconds + GRACE_S + LATE_S
-                )
-            except TimeoutError:
-                worker.end()
-                logger.warning(
-                    "a query was still at work %g s after its time; its process was killed", GRACE_S + LATE_S
-                )
-                raise out_of_time(seconds) from None
+                head, body = await worker.ask(json.dumps(question).encode())
             except OSError as error:
-                raise self._lost(worker.end(), seconds) from error
+                raise self._lost(worker, worker.end(), seconds) from error
             except BaseException:  # who asked has gone, and an answer is still to come
                 worker.end()
                 raise
@@ -124,6 +129,7 @@ class StoreQueries:
                 else:
                     self._idle.append(worker)
             finally:
+                late.cancel()
                 self._busy.discard(worker)
         if "error" in head:
             raise raised(head["error"])
@@ -135,7 +141,10 @@ class StoreQueries:
             raise TooMany(f"{WAITING_MAX} queries wait already", hint="Ask again in a moment.")
         self._waiting += 1
         try:
-            await asyncio.wait_for(self._free.acquire(), seconds)
+            if self._free.locked():
+                await asyncio.wait_for(self._free.acquire(), seconds)
+            else:
+                await self._free.acquire()
         except TimeoutError:
             raise TooMany(
                 f"{self._at_once_max} queries run at once, and none of them ended in {seconds:g} s",
@@ -171,9 +180,11 @@ class StoreQueries:
             self._busy.discard(worker)
             self._idle.append(worker)
 
-    def _lost(self, status: int, seconds: float) -> HeadwaterError:
+    def _lost(self, worker: Worker, status: int, seconds: float) -> HeadwaterError:
         """The error for a worker that ended instead of answering."""
-        if status == -signal.SIGALRM:
+        if worker.late:
+            logger.warning("a query was still at work %g s after its time; its process was killed", GRACE_S + LATE_S)
+        if worker.late or status == -signal.SIGALRM:
             return out_of_time(seconds)
         logger.warning("a query ended the process that ran it, with status %d; the next one gets a new process", status)
         if status == -signal.SIGKILL:
