@@ -11,7 +11,7 @@ RUN = PYSPARK_PYTHON="$$PWD/.venv/bin/python" PYSPARK_DRIVER_PYTHON="$$PWD/.venv
 # Two at a time, each with a Spark of its own: half of a test is waiting.
 TESTS = -n 2 --dist=loadfile --no-loadscope-reorder tests src/headwater --doctest-modules
 
-.PHONY: help demo test test-functions check docs bench bench-log bench-source bench-views bench-time bench-timeline bench-state bench-capture bench-sinks bench-server bench-federation torture-capture screenshot clean
+.PHONY: help demo test test-functions check docs bench bench-log bench-source bench-views bench-time bench-timeline bench-state bench-capture bench-sinks bench-server bench-hostile bench-federation torture-capture screenshot clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -42,7 +42,7 @@ docs: .venv/.ready  ## the docs as a site, with a reference made from the code, 
 	@NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build --quiet $(ARGS)
 	@echo "open build/site/index.html"
 
-bench: bench-log bench-source bench-views bench-time bench-timeline bench-state bench-capture bench-sinks bench-server bench-federation  ## every benchmark
+bench: bench-log bench-source bench-views bench-time bench-timeline bench-state bench-capture bench-sinks bench-server bench-hostile bench-federation  ## every benchmark
 
 bench-log: .venv/.ready  ## the log beside SQLite, Redis, NATS and Kafka, in one run
 	@bash bench/setup.sh
@@ -82,6 +82,9 @@ screenshot: .venv/.ready  ## the README's picture of the dashboard, made anew fr
 bench-server: .venv/.ready  ## the server: appends, point reads, 500 subscribers, slow ones, a browser; ARGS="--quick"
 	@bash tools/services.sh
 	@$(RUN) .venv/bin/python -m bench.server_bench $(ARGS)
+
+bench-hostile: .venv/.ready  ## ten minutes of queries that mean harm, beside an app that ticks; ARGS="--seconds 180"
+	@$(RUN) .venv/bin/python -m bench.hostile_bench $(ARGS)
 
 bench-federation: .venv/.ready  ## a query over a million rows of an attached PostgreSQL, with push-down and without; ARGS="--quick"
 	@$(RUN) .venv/bin/python -m bench.federation_bench $(ARGS)

@@ -25,6 +25,8 @@
     │   ├── Forbidden            the key has not the scope, or the request comes from another site
     │   ├── UnknownPath          the server has nothing at that address
     │   ├── TooLarge             a request's body is larger than the server takes
+    │   ├── AnswerTooLarge       a query's answer, or a value in it, is larger than it may be
+    │   ├── OutOfMemory          a query needs more memory, or temporary disk, than it may
     │   └── ClosedError          the log was closed
     ├── Conflict        somebody else moved first; look again
     │   ├── Fenced               a newer member, generation or producer has taken over
@@ -263,6 +265,18 @@ class TooLarge(Misuse):
     """A request's body is larger than the server takes. Nothing of it was kept."""
 
     code = "too_large"
+
+
+class AnswerTooLarge(Misuse):
+    """A query's answer, or a value that it makes, has more bytes than it may have. Nothing of it was sent."""
+
+    code = "answer_too_large"
+
+
+class OutOfMemory(Misuse):
+    """A query needs more memory, or more temporary disk, than it may have, and was ended."""
+
+    code = "out_of_memory"
 
 
 class ClosedError(Misuse):

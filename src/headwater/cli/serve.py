@@ -46,6 +46,17 @@ def serve(
     query_seconds_max: Annotated[
         float, typer.Option("--query-seconds", min=0.1, help="The longest query, in seconds.")
     ] = 30.0,
+    query_rows_max: Annotated[int, typer.Option("--query-rows", min=1, help="The most rows of an answer.")] = 10_000,
+    query_mib_max: Annotated[int, typer.Option("--query-mib", min=1, help="The largest answer, in MiB.")] = 16,
+    query_memory_mib: Annotated[
+        int, typer.Option("--query-memory-mib", min=32, help="Memory for a query of the store, in MiB.")
+    ] = 256,
+    queries_at_once_max: Annotated[
+        int, typer.Option("--queries", min=1, help="Queries at once, of the store and of Spark each.")
+    ] = 4,
+    spark_query_memory_mib: Annotated[
+        int, typer.Option("--spark-query-memory-mib", min=512, help="Memory for all queries of Spark, in MiB.")
+    ] = 1024,
     wait_seconds_max: Annotated[
         float, typer.Option("--wait-seconds", min=0.0, help="The longest that a request waits for rows to come.")
     ] = 30.0,
@@ -73,7 +84,10 @@ def serve(
     settings = ServerSettings(
         host=host, port=port, key_file=key_file, origins=tuple(origin or ()), body_bytes_max=body_mib_max << 20,
         requests_per_second=requests_per_second, request_burst=max(1, round(2 * requests_per_second)),
-        query_seconds_max=query_seconds_max, wait_seconds_max=max(0.001, wait_seconds_max),
+        query_seconds_max=query_seconds_max, query_rows_max=query_rows_max, query_bytes_max=query_mib_max << 20,
+        query_memory_bytes=query_memory_mib << 20, queries_at_once_max=queries_at_once_max,
+        spark_query_memory_bytes=spark_query_memory_mib << 20,
+        wait_seconds_max=max(0.001, wait_seconds_max),
         subscriptions_max=subscriptions_max, send_seconds_max=send_seconds_max,
     )  # fmt: skip
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s")

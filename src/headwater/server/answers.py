@@ -1,38 +1,39 @@
-"""Answers: values as JSON, NDJSON, Arrow; errors in one shape, each with its HTTP status.
+"""Answers: values and tables as responses; errors in one shape, each with its HTTP status.
 
-What it is: how everything that the server says is written.
-Invariants: a row is written as ``headwater topic tail --json`` writes it, so that it can be appended again; every error
-is ``{"error": {code, message, detail, hint, data}}`` with a code of ``errors.py``, and no stack trace.
-Not here: what is said (the routes).
-Read next: ``errors.py``.
+What it is: how everything that the server says is sent.
+Invariants: every error is ``{"error": {code, message, detail, hint, data}}`` with a code of ``errors.py``, and no stack
+trace. What large answers hold while their readers take them is bounded, and so is the time for that.
+Not here: what is said (the routes), tables as text (``renderings.py``).
+Read next: ``renderings.py``, ``errors.py``.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from headwater import errors
 from headwater.errors import HeadwaterError
-from headwater.log.json_lines import json_line
-from headwater.log.rows import to_rows
-
-JSON, NDJSON, ARROW = "application/json", "application/x-ndjson", "application/vnd.apache.arrow.stream"
+from headwater.server.renderings import JSON, Rendered, accepted, rendered
 
 # The most special class counts.
 STATUSES: dict[type[HeadwaterError], int] = {
     errors.Misuse: 400, errors.UnknownTopic: 404, errors.UnknownGroup: 404, errors.UnknownView: 404,
     errors.UnknownSink: 404, errors.UnknownPath: 404, errors.DeclarationConflict: 409, errors.OffsetOutOfRange: 416,
-    errors.Unauthenticated: 401, errors.Forbidden: 403, errors.TooLarge: 413, errors.MissingExtra: 501,
+    errors.Unauthenticated: 401, errors.Forbidden: 403, errors.TooLarge: 413,
+    errors.AnswerTooLarge: 413, errors.OutOfMemory: 413, errors.MissingExtra: 501,
     errors.ClosedError: 409, errors.Conflict: 409, errors.Unavailable: 503, errors.TooMany: 429,
     errors.TimedOut: 504, errors.NotYetCovered: 504, errors.DiskFull: 507, errors.Corruption: 500,
     HeadwaterError: 500,
 }  # fmt: skip
 RETRY_SECONDS = 1
+PART_BYTES = 256 << 10
 
 
 def status_of(error: HeadwaterError) -> int:
@@ -60,49 +61,51 @@ def plain_answer(value: Any, status: int = 200) -> Response:
     return Response(json.dumps(value, default=str), status, media_type=JSON)
 
 
-def row_texts(table: pa.Table | pa.RecordBatch) -> Iterable[str]:
-    """Each row of a table as JSON."""
-    batches = [table] if isinstance(table, pa.RecordBatch) else table.to_batches()
-    return (json_line(row) for batch in batches for row in to_rows(batch))
-
-
-def rows_text(table: pa.Table | pa.RecordBatch) -> str:
-    """The rows of a table as a JSON array.
-
-    >>> rows_text(pa.table({"id": [1, 2]}))
-    '[{"id":1},{"id":2}]'
-    """
-    return "[" + ",".join(row_texts(table)) + "]"
-
-
 def table_answer(table: pa.Table, facts: Mapping[str, Any], accept: str | None) -> Response:
     """A table in the form that the client asks for; what else is to be said is in headers, or beside the rows."""
-    headers = {f"Headwater-{name.replace('_', '-').title()}": _header(value) for name, value in facts.items()}
-    wanted = accepted(accept)
-    if wanted == ARROW:
-        out = pa.BufferOutputStream()
-        with pa.ipc.new_stream(out, table.schema) as stream:
-            stream.write_table(table)
-        return Response(out.getvalue().to_pybytes(), 200, headers, media_type=ARROW)
-    if wanted == NDJSON:
-        return Response("".join(f"{line}\n" for line in row_texts(table)), 200, headers, media_type=NDJSON)
-    said = json.dumps(dict(facts), default=str)
-    return Response(f'{said[:-1]}{", " if facts else ""}"rows":{rows_text(table)}}}', 200, media_type=JSON)
+    made = rendered(table, facts, accepted(accept))
+    return Response(made.body, 200, made.headers, media_type=made.kind)
 
 
-def accepted(accept: str | None) -> str:
-    """Which of the three forms a client asks for; JSON when it does not matter to it.
+class Sending:
+    """Large answers on their way to their readers, bounded in all: who asks much and reads nothing has no more."""
 
-    >>> accepted("text/html, application/x-ndjson;q=0.9"), accepted("*/*"), accepted(None)
-    ('application/x-ndjson', 'application/json', 'application/json')
-    """
-    for part in (accept or "").split(","):
-        kind = part.split(";")[0].strip().lower()
-        if kind in (JSON, NDJSON, ARROW):
-            return kind
-    return JSON
+    def __init__(self, bytes_max: int, seconds_max: float) -> None:
+        self.bytes_max = bytes_max
+        self.seconds_max = seconds_max  # for a reader to take a part
+        self.held = 0
+
+    def answer(self, made: Rendered) -> Response:
+        """The response; ``TooMany`` when too much is on its way already."""
+        if len(made.body) <= PART_BYTES:
+            return Response(made.body, 200, made.headers, media_type=made.kind)
+        if self.held + len(made.body) > self.bytes_max:
+            raise errors.TooMany(
+                f"{self.held:,} bytes of answers wait for their readers, {self.bytes_max:,} may",
+                hint="Read the answers that were asked for, or ask again in a moment.",
+            )
+        return LargeAnswer(made, self)
 
 
-def _header(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, default=str)
-    return text.encode("ascii", "backslashreplace").decode()
+class LargeAnswer(Response):
+    """An answer that is sent in parts, each when the reader has room for it, and is given up when it takes none."""
+
+    def __init__(self, made: Rendered, sending: Sending) -> None:
+        super().__init__(b"", 200, {**made.headers, "content-length": str(len(made.body))}, media_type=made.kind)
+        self.body = made.body
+        self._sending = sending
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        del scope, receive
+        sending, body = self._sending, memoryview(self.body)
+        sending.held += len(body)
+        try:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            for start in range(0, len(body), PART_BYTES):
+                part = bytes(body[start : start + PART_BYTES])
+                more = start + PART_BYTES < len(body)
+                message = {"type": "http.response.body", "body": part, "more_body": more}
+                await asyncio.wait_for(send(message), sending.seconds_max)
+        finally:
+            sending.held -= len(body)

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from headwater.errors import Misuse, RowRefused, TooLarge
 from headwater.log.json_lines import json_decoder, json_objects, json_rows
-from headwater.server.answers import ARROW, JSON, NDJSON
+from headwater.server.renderings import ARROW, JSON, NDJSON
 
 LINES = (NDJSON, "application/ndjson", "application/jsonl", "application/x-jsonlines")
 UNPACKED_FACTOR = 16  # an Arrow stream may be compressed; so many times its size is believed

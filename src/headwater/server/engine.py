@@ -1,10 +1,11 @@
 """The engine: the child process that runs the app, with Spark.
 
 What it is: ``python -m headwater.server.engine APP.py``, started by the supervisor: it runs the app (ticks, captures,
-inlets, sinks) and answers what only Spark can: queries, verify, rebuild.
+inlets, sinks) and does what only it can: verify, rebuild.
 Invariants: it ends when its parent does, also when that was killed: its stdin is the lifeline. What it tells its parent
-is a JSON object a line on a pipe of its own. A query is ended when its time is up; it only reads.
-Not here: starting it again (``supervisor.py``), the form of questions (``engine_channel.py``).
+is a JSON object a line on a pipe of its own. Its Java runs no query of a stranger, and does not outlive it.
+Not here: queries (``query_engine.py``), starting it again (``supervisor.py``), the form of questions
+(``engine_channel.py``).
 Read next: ``supervisor.py``.
 """
 
@@ -14,7 +15,6 @@ import json
 import os
 import sys
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from headwater.app_file import app_of
 from headwater.errors import EngineUnavailable, HeadwaterError, TimedOut
 from headwater.server.engine_channel import Answer, Channel
+from headwater.views.java_process import end as end_java
 
 if TYPE_CHECKING:
     from headwater.app import App
@@ -78,13 +79,17 @@ class Engine:
     def stop(self) -> None:
         """End after the running tick; whatever happens, not much later."""
         self.stopping.set()
-        timer = threading.Timer(STOP_SECONDS_MAX, os._exit, (0,))
+        timer = threading.Timer(STOP_SECONDS_MAX, self._end)
         timer.daemon = True
         timer.start()
         if self._ready.is_set():
             self.app.operation.stop()
         else:  # Spark is just starting; nothing was begun
-            os._exit(0)
+            self._end()
+
+    def _end(self) -> None:
+        end_java(self.app.operation.running_spark)
+        os._exit(0)
 
     # Answering
 
@@ -93,27 +98,11 @@ class Engine:
         if not self._ready.is_set():
             raise EngineUnavailable("the engine is starting", hint="Ask again in some seconds.")
         answers: dict[str, Callable[..., Answer]] = {
-            "query": self._query, "verify": self._verify, "rebuild": self._rebuild, "history": self._history,
-        }  # fmt: skip
+            "verify": self._verify,
+            "rebuild": self._rebuild,
+        }
         arguments = dict(request)
         return answers[arguments.pop("verb")](**arguments)
-
-    def _query(self, *, sql: str, at_least: str | None, timeout: float, rows_max: int) -> Answer:
-        from headwater.views.admission import admit
-
-        admit(sql)
-        deadline = time.monotonic() + timeout
-        limited = f"SELECT * FROM (\n{sql.strip().rstrip(';')}\n) LIMIT {rows_max + 1}"
-        admit(limited)
-        with self._in_time(timeout):
-            table = self.app.query(limited, at_least=at_least, timeout=max(0.0, deadline - time.monotonic()))
-        answer = {"tick": self.app.operation.manifests.tick(), "truncated": table.num_rows > rows_max}
-        return answer, table.slice(0, rows_max)
-
-    def _history(self, *, view: str, tick: int, rows_max: int, timeout: float) -> Answer:
-        with self._in_time(timeout):
-            table = self.app.view(view).history(tick)
-        return {"tick": tick, "truncated": table.num_rows > rows_max}, table.slice(0, rows_max)
 
     def _verify(self, *, view: str | None, timeout: float) -> Answer:
         if view is not None:
@@ -181,7 +170,9 @@ def main(arguments: list[str]) -> int:
         return engine.run()
     finally:
         channel.close()
+        spark = app.operation.running_spark
         app.close()
+        end_java(spark)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import threading
 from collections.abc import Callable
@@ -25,12 +26,15 @@ import pyarrow as pa
 from headwater import errors
 from headwater.errors import EngineUnavailable, HeadwaterError, TimedOut, TooMany
 
+logger = logging.getLogger("headwater.server")
+
 AT_ONCE_MAX = 16
 REQUEST_BYTES_MAX = 1 << 20
 PATH_BYTES_MAX = 100  # the system's limit for the name of a socket is 104 to 108
 GRACE_S = 5.0  # the engine ends a query by itself; after so long it counts as dead
 
-Answer = tuple[dict[str, Any], pa.Table | None]
+Answer = tuple[dict[str, Any], pa.Table | bytes | None]  # bytes are ready to be sent on
+TABLE, BODY = "table", "body"
 BY_CODE = {
     each.code: each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, HeadwaterError)
 }
@@ -44,17 +48,18 @@ def ask(path: Path, secret: bytes, request: dict[str, Any], *, timeout: float) -
             if not connection.poll(timeout + GRACE_S):
                 raise TimedOut(f"the engine has not answered after {timeout + GRACE_S:g} s", hint="Ask for less.")
             head = json.loads(connection.recv_bytes())
-            table = _table(connection.recv_bytes()) if head.get("table") else None
+            more = connection.recv_bytes() if head.get("more") else None
     except (OSError, EOFError, AuthenticationError) as error:
         raise EngineUnavailable(
             "the engine does not answer", detail=str(error) or type(error).__name__, hint="Look at /health/ready."
         ) from error
     if "error" in head:
-        raise _raised(head["error"])
-    return head["answer"], table
+        raise raised(head["error"])
+    return head["answer"], _table(more) if head["more"] == TABLE and more is not None else more
 
 
-def _raised(told: dict[str, Any]) -> HeadwaterError:
+def raised(told: dict[str, Any]) -> HeadwaterError:
+    """An error of another process, as it was raised there."""
     kind = BY_CODE.get(told["code"], HeadwaterError)
     return kind(told["message"], detail=told["detail"], hint=told["hint"], **told["data"])
 
@@ -103,23 +108,23 @@ class Channel:
         with connection, contextlib.suppress(OSError, EOFError, AuthenticationError):
             deliver_challenge(connection, self._secret)
             answer_challenge(connection, self._secret)
-            head, table = self._answered(connection.recv_bytes(REQUEST_BYTES_MAX))
+            head, more = self._answered(connection.recv_bytes(REQUEST_BYTES_MAX))
             connection.send_bytes(json.dumps(head, default=str).encode())
-            if table is not None:
-                connection.send_bytes(_bytes(table))
+            if more is not None:
+                connection.send_bytes(more if isinstance(more, bytes) else _bytes(more))
 
-    def _answered(self, request: bytes) -> tuple[dict[str, Any], pa.Table | None]:
+    def _answered(self, request: bytes) -> tuple[dict[str, Any], pa.Table | bytes | None]:
         if not self._free.acquire(blocking=False):
             return {"error": TooMany("the engine has too many questions at once", hint="Ask later.").to_dict()}, None
         try:
-            answer, table = self._answer(json.loads(request))
-            return {"answer": answer, "table": table is not None}, table
+            answer, more = self._answer(json.loads(request))
+            kind = BODY if isinstance(more, bytes) else None if more is None else TABLE
+            return {"answer": answer, "more": kind}, more
         except HeadwaterError as error:
             return {"error": error.to_dict()}, None
         except Exception as error:
-            bug = HeadwaterError(
-                f"unexpected {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-            )
+            logger.exception("an unexpected error")
+            bug = HeadwaterError(f"unexpected {type(error).__name__}", hint="engine.log has the trace.")
             return {"error": bug.to_dict()}, None
         finally:
             self._free.release()

@@ -17,9 +17,10 @@ from starlette.responses import Response
 
 from headwater.errors import InvalidDeclaration
 from headwater.log.settings import check_name
-from headwater.server.answers import JSON, plain_answer, rows_text
+from headwater.server.answers import plain_answer
 from headwater.server.guard import needs
 from headwater.server.held_consumers import Held
+from headwater.server.renderings import JSON, rows_text
 from headwater.server.topic_routes import place_of
 
 if TYPE_CHECKING:

@@ -3,27 +3,26 @@
 What it is: ``POST /v1/query`` over the serving store (SQLite, at once) or over Spark (by the engine), and
 ``GET /v1/search/{sink}`` over a full-text index that a sink keeps.
 Invariants: nothing can be changed by any of them. A query is ended when its time is up, gives so many rows and says
-when there were more, and is answered as of one tick, which it names.
-Not here: which SQL is let through (``views/serving_queries.py``, ``views/admission.py``).
-Read next: ``views/serving.py``.
+when there were more, and is answered as of one tick, which it names. No query is run in this process.
+Not here: which SQL is let through (``views/serving_gate.py``, ``views/admission.py``), running it
+(``store_queries.py``, ``spark_queries.py``).
+Read next: ``store_queries.py``.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import pyarrow as pa
 from fastapi import APIRouter, Depends, Header, Query
 from pydantic import BaseModel, Field
 
 from headwater.errors import InvalidQuery, UnknownSink
 from headwater.log.declare import suggestion
 from headwater.log.token import Token
-from headwater.server.answers import plain_answer, table_answer
+from headwater.server.answers import plain_answer
 from headwater.server.guard import needs
-from headwater.views.serving import ServingStore
+from headwater.server.renderings import Rendered, accepted
 
 if TYPE_CHECKING:
     from headwater.server.state import State
@@ -42,61 +41,34 @@ class Asked(BaseModel):
     limit: int | None = Field(default=None, ge=1, le=1_000_000)
 
 
-class Stores:
-    """A serving store for each thread that asks, so that a long query keeps no other one waiting."""
-
-    def __init__(self, state: State) -> None:
-        self._path = state.store.path
-        self._own = threading.local()
-
-    def get(self) -> ServingStore:
-        """This thread's store."""
-        if not hasattr(self._own, "store"):
-            self._own.store = ServingStore(self._path)
-        found: ServingStore = self._own.store
-        return found
-
-
 def router(state: State) -> APIRouter:
     """The routes."""
     routes = APIRouter(tags=["queries"], dependencies=[Depends(needs("query"))])
-    stores, settings = Stores(state), state.settings
+    settings = state.settings
 
     @routes.post("/v1/query")
     async def query(asked: Asked, accept: Annotated[str | None, Header()] = None) -> Any:
         """One SELECT, as of one tick: in SQLite's dialect over views, or in Spark's over views, tables and topics."""
         seconds = min(asked.timeout or settings.query_seconds_max, settings.query_seconds_max)
         limit = min(asked.limit or settings.query_rows_max, settings.query_rows_max)
+        question: dict[str, Any] = {
+            "sql": asked.sql, "rows_max": limit, "bytes_max": settings.query_bytes_max, "kind": accepted(accept),
+        }  # fmt: skip
         began = time.monotonic()
         token = Token.parse(asked.at_least) if asked.at_least else None
         if asked.engine == "spark":
             if asked.params:
                 raise InvalidQuery("a query of Spark takes no params", hint="Ask the store, or write the values.")
-            request = {
-                "verb": "query",
-                "sql": asked.sql,
-                "at_least": asked.at_least,
-                "timeout": seconds,
-                "rows_max": limit,
-            }
-            answer, found = await state.ask_engine(request, timeout=seconds)
-            tick, truncated, table = answer["tick"], answer["truncated"], pa.table({}) if found is None else found
-        else:
-            if token is not None:
-                await state.covered(token, seconds)
-            left = max(0.001, seconds - (time.monotonic() - began))
-
-            def ask() -> tuple[int, pa.Table]:
-                return stores.get().asked(asked.sql, asked.params, rows_max=limit + 1, seconds_max=left)
-
-            tick, table = await state.question(ask)
-            truncated, table = table.num_rows > limit, table.slice(0, limit)
-        facts = {
-            "tick": tick, "engine": asked.engine, "truncated": truncated, "count": table.num_rows,
-            "seconds": round(time.monotonic() - began, 4),
-            "columns": [{"name": field.name, "type": str(field.type)} for field in table.schema],
-        }  # fmt: skip
-        return table_answer(table, facts, accept)
+            answer, body = await state.ask_spark({**question, "at_least": asked.at_least, "seconds_max": seconds})
+            assert isinstance(body, bytes)
+            return state.sending.answer(Rendered(body, answer["kind"], answer["headers"]))
+        if token is not None:
+            await state.covered(token, seconds)
+        waited = time.monotonic() - began
+        left = max(0.001, seconds - waited)
+        return state.sending.answer(
+            await state.store_queries.ask({**question, "params": asked.params, "seconds_max": left, "waited": waited})
+        )
 
     @routes.get("/v1/search/{sink}")
     async def search(

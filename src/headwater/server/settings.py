@@ -3,7 +3,8 @@
 What it is: ``ServerSettings``, frozen, checked when it is made.
 Invariants: a server that others can reach has keys: binding elsewhere than to loopback without them is refused, with
 advice. Every limit has a value; none is endless.
-Not here: the keys themselves (``keys.py``), enforcing the limits (``guard.py``, ``querying.py``, ``hub.py``).
+Not here: the keys themselves (``keys.py``), enforcing the limits (``guard.py``, ``store_queries.py``,
+``spark_queries.py``, ``hub.py``).
 Read next: ``guard.py``, ``docs/server.md``.
 """
 
@@ -40,7 +41,11 @@ on 127.0.0.1, behind a proxy that asks.
     request_burst: int = 2000
     query_seconds_max: float = 30.0
     query_rows_max: int = 10_000
-    queries_at_once_max: int = 4
+    query_bytes_max: int = 16 << 20  # of an answer as it is sent, and of each value that a query makes
+    query_memory_bytes: int = 256 << 20  # of a process that runs queries of the store, beyond what it needs itself
+    queries_at_once_max: int = 4  # of the store, and as many of Spark
+    spark_query_memory_bytes: int = 1 << 30  # Java's heap, for all queries of Spark together
+    answers_bytes_max: int = 256 << 20  # of large answers that wait for their readers
     wait_seconds_max: float = 30.0  # of a request that waits for something to come
     subscriptions_max: int = 2000
     subscription_queue_max: int = 256  # messages that wait for one subscriber

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from headwater.errors import EngineUnavailable, NotYetCovered, TooMany, UnknownView
 from headwater.log.declare import suggestion
 from headwater.log.token import Token
+from headwater.server.answers import Sending
 from headwater.server.engine_channel import Answer
 from headwater.server.events import Events
 from headwater.server.held_consumers import HeldConsumers
@@ -31,7 +32,9 @@ from headwater.server.past import Past
 from headwater.server.pulse import Pulse
 from headwater.server.rates import Rates
 from headwater.server.settings import ServerSettings
+from headwater.server.spark_queries import SparkQueries
 from headwater.server.status import StatusReader
+from headwater.server.store_queries import StoreQueries
 from headwater.server.supervisor import NONE, EngineState, Supervisor
 from headwater.sinks.status import lineage
 from headwater.views.committed import Committed
@@ -82,6 +85,13 @@ class State:
         self._brief_reads = Lane(READERS, "headwater-brief-read")
         self._brief_writes = Lane(WRITERS, "headwater-brief-write")
         self._asks = ThreadPoolExecutor(ASKS, thread_name_prefix="headwater-ask")
+        self._sparks = ThreadPoolExecutor(WAITING_MAX, thread_name_prefix="headwater-spark")
+        limits = self.settings
+        self.sending = Sending(limits.answers_bytes_max, limits.send_seconds_max)
+        self.store_queries = StoreQueries(
+            path, at_once_max=limits.queries_at_once_max, memory_bytes=limits.query_memory_bytes
+        )
+        self.spark_queries = SparkQueries(app.name, self.log.home, app.spark_settings, limits)
         self._waiting = 0  # questions that are asked, or wait for their turn
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -92,6 +102,7 @@ class State:
         loop = asyncio.get_running_loop()
         self.pulse.start(loop)
         self.pulse.watch(self.folder)
+        self.begin(self.store_queries.start())
         self.begin(self._sample())
         self.begin(self.events.run())
         self.begin(self.past.run(self))
@@ -120,12 +131,14 @@ class State:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+        self.store_queries.close()
+        await asyncio.get_running_loop().run_in_executor(None, self.spark_queries.close)
         if self.supervisor is not None:
             await asyncio.get_running_loop().run_in_executor(None, self.supervisor.stop)
         await self.write(self.consumers.close)
         self._brief_reads.close()
         self._brief_writes.close()
-        for pool in (self._readers, self._writers, self._queries, self._asks):
+        for pool in (self._readers, self._writers, self._queries, self._asks, self._sparks):
             pool.shutdown(wait=True, cancel_futures=True)
         self.pulse.close()
         self.store.close()
@@ -183,13 +196,21 @@ class State:
         return EngineState(NONE) if self.supervisor is None else self.supervisor.state
 
     async def ask_engine(self, request: dict[str, Any], *, timeout: float) -> Answer:
-        """Ask the engine something that only Spark can answer."""
-        supervisor = self.supervisor
-        if supervisor is None:
+        """Ask the engine something that only the process can do which runs the app."""
+        supervisor = self._supervisor()
+        return await self._asked(self._asks, lambda: supervisor.ask(request, timeout=timeout))
+
+    async def ask_spark(self, request: dict[str, Any]) -> Answer:
+        """Ask the Spark that is there for queries."""
+        self._supervisor()
+        return await self._asked(self._sparks, self.spark_queries.ask, request)
+
+    def _supervisor(self) -> Supervisor:
+        if self.supervisor is None:
             raise EngineUnavailable(
                 "this server has no engine", hint="Start it without --no-engine, or ask the serving store."
             )
-        return await self._asked(self._asks, lambda: supervisor.ask(request, timeout=timeout))
+        return self.supervisor
 
     def require_view(self, name: str) -> None:
         """Refuse a view that the app does not declare."""

@@ -15,6 +15,7 @@ import json
 import logging
 import os
 import secrets
+import signal
 import subprocess
 import sys
 import tempfile
@@ -34,6 +35,7 @@ logger = logging.getLogger("headwater.server")
 AGAIN_FIRST_S, AGAIN_MAX_S = 0.5, 30.0
 SOUND_S = 60.0  # an engine that lived so long starts again at once
 STOP_S = 25.0
+LEFT_S = 5.0  # for Java to clear up after an engine that has ended
 
 STARTING, RUNNING, WAITING, FENCED, STOPPED, NONE = "starting", "running", "waiting", "fenced", "stopped", "none"
 
@@ -69,7 +71,7 @@ class Supervisor:
         self.clock = clock
         self.on_change = on_change
         self._secret = b""
-        self._socket = _socket_path(folder)
+        self._socket = socket_path(folder, "engine.sock")
         self._state = EngineState(STOPPED)
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
@@ -107,13 +109,13 @@ class Supervisor:
         with self._lock:
             process = self._process
         if process is not None:
-            _let_go(process)
+            let_go(process)
             try:
                 process.wait(STOP_S)
             except subprocess.TimeoutExpired:
                 process.kill()
         if self._thread is not None:
-            self._thread.join(STOP_S)
+            self._thread.join(STOP_S)  # it ends what the engine left
         self._change(state=STOPPED, pid=None)
         with contextlib.suppress(FileNotFoundError):
             self._socket.unlink()
@@ -151,7 +153,7 @@ class Supervisor:
                 # A session of its own: Ctrl-C is for the server, which stops the engine in order.
                 process = subprocess.Popen(
                     command, stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=(writing,),
-                    start_new_session=True, env=_environment(),
+                    start_new_session=True, env=environment(),
                 )  # fmt: skip
             finally:
                 os.close(writing)
@@ -163,10 +165,10 @@ class Supervisor:
                 process.stdin.write(self._secret.hex().encode() + b"\n")
                 process.stdin.flush()
             if self._stopping.is_set():
-                _let_go(process)
+                let_go(process)
             for line in told:
                 self._told(json.loads(line))
-            return process.wait()
+            return ended_with_all(process)
 
     def _told(self, what: dict[str, Any]) -> None:
         if what["event"] == "ready":
@@ -184,26 +186,39 @@ class Supervisor:
             self.on_change()
 
 
-def _let_go(process: subprocess.Popen[bytes]) -> None:
+def ended_with_all(process: subprocess.Popen[bytes], grace: float = LEFT_S) -> int:
+    """Wait for a child that leads a session, and end what it left there: a Java that is stuck ends by nothing else."""
+    status = process.wait()
+    deadline = time.monotonic() + grace
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # nobody is left
+        while time.monotonic() < deadline:
+            os.killpg(process.pid, 0)
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGKILL)
+    return status
+
+
+def let_go(process: subprocess.Popen[bytes]) -> None:
+    """Close a child's lifeline."""
     if process.stdin is not None:
         with contextlib.suppress(OSError):
             process.stdin.close()
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """Ours; Spark's workers are to be the same Python as we are."""
     return {"PYSPARK_PYTHON": sys.executable, **os.environ}
 
 
-def _socket_path(folder: Path) -> Path:
+def socket_path(folder: Path, name: str) -> Path:
     """In the app's folder of the home; elsewhere, for this user alone, when that name is too long for a socket."""
-    path = folder.absolute() / "engine.sock"
+    path = folder.absolute() / name
     if len(os.fsencode(path)) <= PATH_BYTES_MAX:
         return path
     # The temporary directory's own name may be long as well; the system's is short.
     for base in (None, "/tmp", "/var/tmp"):
         with contextlib.suppress(OSError):
-            made = Path(tempfile.mkdtemp(prefix="headwater-", dir=base)) / "engine.sock"
+            made = Path(tempfile.mkdtemp(prefix="headwater-", dir=base)) / name
             if len(os.fsencode(made)) <= PATH_BYTES_MAX:
                 return made
             made.parent.rmdir()

@@ -23,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.errors import InvalidDeclaration, OffsetOutOfRange
-from headwater.server.answers import rows_text
+from headwater.server.renderings import rows_text
 from headwater.sinks.upstream import Upstream
 from headwater.views.committed import Committed
 from headwater.views.feed import VERSION, Feed

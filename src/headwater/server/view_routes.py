@@ -21,13 +21,14 @@ from headwater.errors import HeadwaterError, Misuse, OffsetOutOfRange, TooLarge,
 from headwater.log.far_times import far_json_rows
 from headwater.log.rows import to_rows
 from headwater.log.token import Token
-from headwater.server.answers import plain_answer, rows_text, table_answer
+from headwater.server.answers import plain_answer
 from headwater.server.guard import needs
+from headwater.server.renderings import Rendered, accepted, rendered, rows_text
 from headwater.server.topic_routes import Wait
 from headwater.sinks.upstream import Upstream
 from headwater.views.feed import VERSION, Feed
 from headwater.views.serving_columns import quoted
-from headwater.views.serving_queries import wrong_key
+from headwater.views.serving_queries import Bounds, answer_too_large, wrong_key
 
 if TYPE_CHECKING:
     from headwater.server.state import State
@@ -69,8 +70,7 @@ def router(state: State) -> APIRouter:
             await state.covered(Token.parse(at_least), wait)
         brief = key is not None and where is None  # without a key the table may have to be searched
         reading = state.read_briefly if brief else state.read
-        tick, table, truncated = await reading(_rows, state, view, key, where, limit)
-        return table_answer(table, {"view": view, "tick": tick, "truncated": truncated}, accept)
+        return state.sending.answer(await reading(_rows, state, view, key, where, limit, accepted(accept)))
 
     @routes.get("/v1/views/{view}/history", dependencies=looks)
     async def history(
@@ -81,8 +81,7 @@ def router(state: State) -> APIRouter:
     ) -> Any:
         """The rows of a view as they were after a tick, as far back as ticks are kept."""
         state.require_view(view)
-        table, truncated = await state.question(_history, state, view, tick, limit)
-        return table_answer(table, {"view": view, "tick": tick, "truncated": truncated}, accept)
+        return state.sending.answer(await state.question(_history, state, view, tick, limit, accepted(accept)))
 
     @routes.get("/v1/views/{view}/changes", dependencies=looks)
     async def changes(
@@ -132,24 +131,28 @@ def _described(state: State, view: str) -> dict[str, Any]:
 # Rows
 
 
-def _rows(state: State, view: str, key: list[str] | None, where: str | None, limit: int) -> tuple[int, pa.Table, bool]:
-    store = state.store
+def _rows(state: State, view: str, key: list[str] | None, where: str | None, limit: int, kind: str) -> Rendered:
+    store, settings = state.store, state.settings
+    bounds = Bounds(limit + 1, settings.query_bytes_max, settings.query_seconds_max)
     served = store.views().get(view)
     if served is None:
         raise _unserved(state, view)
     if not key and where is None:
-        tick, table = store.asked(f"SELECT * FROM {quoted(view)} LIMIT {limit + 1}")
-        return tick, table.slice(0, limit), table.num_rows > limit
+        tick, found = store.asked(f"SELECT * FROM {quoted(view)} LIMIT {limit + 1}", (), bounds)
+        return _rendered(state, view, tick, found, limit, kind)
     if key and len(key) != len(served.key):
         raise wrong_key(served, key, instead='where={"column": value}')
     given = dict(zip(served.key, map(_value, key, map(served.schema.field, served.key)), strict=True)) if key else {}
     wanted = {**given, **_where(where)}
     known = {name: value for name, value in wanted.items() if name in served.by_name}
     typed = to_rows(far_json_rows([known], served.schema_of(tuple(known))))[0] if known else {}
-    seconds = state.settings.query_seconds_max
-    values = {**wanted, **typed}  # what is no column is refused by the store
-    tick, found = store.found(view, values, rows_max=limit + 1, seconds_max=seconds)
-    return tick, found.slice(0, limit), found.num_rows > limit
+    tick, found = store.found(view, {**wanted, **typed}, bounds)  # what is no column is refused by the store
+    return _rendered(state, view, tick, found, limit, kind)
+
+
+def _rendered(state: State, view: str, tick: int, found: pa.Table, limit: int, kind: str) -> Rendered:
+    facts = {"view": view, "tick": tick, "truncated": found.num_rows > limit}
+    return rendered(found.slice(0, limit), facts, kind, state.settings.query_bytes_max)
 
 
 def _unserved(state: State, view: str) -> HeadwaterError:
@@ -185,7 +188,7 @@ def _where(text: str | None) -> dict[str, Any]:
 # The past
 
 
-def _history(state: State, view: str, tick: int, limit: int) -> tuple[pa.Table, bool]:
+def _history(state: State, view: str, tick: int, limit: int, kind: str) -> Rendered:
     manifest = state.manifests.at(tick)
     if manifest is None or view not in manifest.views:
         kept = state.manifests.kept()
@@ -197,13 +200,16 @@ def _history(state: State, view: str, tick: int, limit: int) -> tuple[pa.Table, 
         )
     upstream = Upstream(view, state.committed, lineage=state.lineage, epoch=lambda: 0)
     with upstream.rows_at(manifest) as (head, batches):
-        found, count = [], 0
+        found, count, held = [], 0, 0
         for batch in batches:
             found.append(batch)
             count += batch.num_rows
+            held += batch.nbytes
+            if held > state.settings.query_bytes_max and count <= limit:
+                raise answer_too_large(state.settings.query_bytes_max)
             if count > limit:
                 break
-        return pa.Table.from_batches(found, head.schema).slice(0, limit), count > limit
+        return _rendered(state, view, tick, pa.Table.from_batches(found, head.schema), limit, kind)
 
 
 def _changes(state: State, view: str, from_tick: int | None, ticks: int) -> tuple[int, list[pa.Table]]:
@@ -212,9 +218,12 @@ def _changes(state: State, view: str, from_tick: int | None, ticks: int) -> tupl
     begin = from_tick if from_tick is not None else feed.first_tick
     last = min(feed.last_tick, begin + ticks - 1)
     found: list[pa.Table] = []
-    rows = 0
+    rows = held = 0
     for table in feed.read(from_tick, last):
         tick = table.column(VERSION)[0].as_py()
+        held += table.nbytes
+        if found and held > state.settings.query_bytes_max:
+            return tick, found
         if rows + table.num_rows > CHANGES_MAX:
             if not found:
                 raise TooLarge(

@@ -27,8 +27,9 @@ from headwater.log.messages import Message, MessageReader
 from headwater.log.settings import check_name
 from headwater.log.topic import Topic
 from headwater.log.workers import Worker
-from headwater.server.answers import JSON, plain_answer
+from headwater.server.answers import plain_answer
 from headwater.server.guard import needs
+from headwater.server.renderings import JSON
 
 if TYPE_CHECKING:
     from headwater.server.state import State

@@ -1,6 +1,7 @@
 """The Java process that Spark runs in: whether it is there, and what to say when it is not.
 
-What it is: ``told`` turns what py4j raises after that process has ended into one sentence; ``ended`` asks.
+What it is: ``told`` turns what py4j raises after that process has ended into one sentence; ``ended`` asks; ``end``
+ends it.
 Invariants: only what follows from the end of the process is replaced: an error of Headwater's own, or one of a Spark
 that runs, goes on as it is. A Spark that somebody else started, whose process is not our child, is never said to have
 ended.
@@ -23,6 +24,8 @@ from headwater.errors import HeadwaterError, SparkEnded
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+OUT_OF_MEMORY = 3  # the status that Java ends with when its heap is full (session.py tells it to)
+CLEARED_S = 5.0
 REAPED_S = 2.0  # its sockets are closed a moment before it can be waited for
 
 
@@ -34,6 +37,20 @@ def ended(spark: SparkSession | None, *, within: float = 0.0) -> int | None:
     with contextlib.suppress(subprocess.TimeoutExpired):
         return int(process.wait(within))
     return None
+
+
+def end(spark: SparkSession | None, *, within: float = CLEARED_S) -> None:
+    """End the Java process that is ours: one whose heap is full does not notice that we have gone."""
+    process: Any = None if spark is None else getattr(spark.sparkContext._gateway, "proc", None)
+    if process is None:
+        return
+    with contextlib.suppress(OSError):
+        process.stdin.close()  # it clears up its files, and ends
+    try:
+        process.wait(within)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 @contextmanager
@@ -50,8 +67,8 @@ def told(spark: Callable[[], SparkSession | None], log: Path) -> Iterator[None]:
         raise SparkEnded(
             f"the Java process that Spark runs in has ended: {how(status)}",
             detail=f"Its last words, if it had any, are in {log}. What was committed is kept.",
-            hint="Start again, and it goes on. If the machine ran out of memory, give Spark less of it:"
-            ' App(spark={"spark.driver.memory": "1g"}).',
+            hint="Start again, and it goes on. If its heap was full, give Spark more of it, as in"
+            ' App(spark={"spark.driver.memory": "4g"}); if the machine ran out of memory, less.',
             status=status,
         ) from error
 
@@ -59,9 +76,11 @@ def told(spark: Callable[[], SparkSession | None], log: Path) -> Iterator[None]:
 def how(status: int) -> str:
     """What an exit status means.
 
-    >>> how(-9), how(1)
-    ('killed by SIGKILL', 'status 1')
+    >>> how(-9), how(1), how(3)
+    ('killed by SIGKILL', 'status 1', 'its heap was full (status 3)')
     """
+    if status == OUT_OF_MEMORY:
+        return f"its heap was full (status {status})"
     if status >= 0:
         return f"status {status}"
     with contextlib.suppress(ValueError):

@@ -63,6 +63,7 @@ class Operation:
         # Its own: a process that was shut out in the middle of a tick goes on writing for a while.
         self.scratch = self.folder / "scratch" / uuid.uuid4().hex
         self.manifests = Manifests(log.catalog, name)
+        self.java_log = self.folder / "spark.log"
         self._spark: SparkSession | None = None
         self._prepared: Prepared | None = None
         self._engine: Engine | None = None
@@ -74,16 +75,17 @@ class Operation:
     def spark(self) -> SparkSession:
         """The session, started when first needed."""
         if self._spark is None:
-            self._spark = start_session(self.name, self.settings, self._java_log)
+            self._spark = start_session(self.name, self.settings, self.java_log)
         return self._spark
 
     @property
-    def _java_log(self) -> Path:
-        return self.folder / "spark.log"
+    def running_spark(self) -> SparkSession | None:
+        """The session, if it was started."""
+        return self._spark
 
-    def _told(self) -> AbstractContextManager[None]:
+    def told(self) -> AbstractContextManager[None]:
         """Around whatever asks Spark: see ``java_process.py``."""
-        return told(lambda: self._spark, self._java_log)
+        return told(lambda: self._spark, self.java_log)
 
     @property
     def prepared(self) -> Prepared:
@@ -127,7 +129,7 @@ class Operation:
 
     def tick(self, *, rows_max: int | None = None) -> TickReport:
         """One advance, now."""
-        with self._told():
+        with self.told():
             self._use_declared()
             return self.engine.tick(rows_max=rows_max)
 
@@ -152,7 +154,7 @@ class Operation:
     def run(self, *, timeout: float | None = None, on_tick: Callable[[TickReport], None] | None = None) -> None:
         """Tick until interrupted."""
         try:
-            with self._told():
+            with self.told():
                 self.start(on_tick=on_tick).wait(timeout)
                 if self._migration is not None:
                     self._migration.check()
@@ -173,7 +175,7 @@ class Operation:
 
     def rebuild(self, view: str, *, on_progress: Callable[[RebuildProgress], None] | None = None) -> RebuildReport:
         """Compute a view anew beside the live one, then swap; see ``rebuild.py``."""
-        with self._told():
+        with self.told():
             return self._rebuild(view, on_progress)
 
     def _rebuild(self, view: str, on_progress: Callable[[RebuildProgress], None] | None) -> RebuildReport:
@@ -228,10 +230,12 @@ class Operation:
 
     # Reading
 
-    def contents(self, *, at_least: Token | None = None, timeout: float = 30.0) -> Contents:
+    def contents(
+        self, *, at_least: Token | None = None, timeout: float = 30.0, bytes_max: int | None = None
+    ) -> Contents:
         """Every relation as of a tick that covers ``at_least``."""
         manifest = self.covering(at_least, timeout) if at_least is not None else self.manifests.current()
-        return Contents(self.log, self.folder, manifest, self.spark, self.attached)
+        return Contents(self.log, self.folder, manifest, self.spark, self.attached, bytes_max)
 
     def query(self, sql: str, *, at_least: Token | None = None, timeout: float = 30.0) -> pa.Table:
         """Run a query as of one tick."""
@@ -239,8 +243,14 @@ class Operation:
 
     def reply(self, sql: str, *, at_least: Token | None = None, timeout: float = 30.0, push_down: bool = True) -> Reply:
         """The same, with what was fetched for it from attached stores."""
-        with self._told():
+        with self.told():
             return self.contents(at_least=at_least, timeout=timeout).reply(sql, push_down=push_down)
+
+    def bounded(self, sql: str, *, at_least: Token | None, timeout: float, bytes_max: int) -> tuple[int, pa.Table]:
+        """For strangers: the tick, and an answer of so many bytes at most."""
+        with self.told():
+            contents = self.contents(at_least=at_least, timeout=timeout, bytes_max=bytes_max)
+            return contents.manifest.tick, contents.reply(sql).table
 
     @property
     def serving(self) -> ServingStore:
@@ -271,7 +281,7 @@ class Operation:
                 hint="Ask for a tick that is kept.",
                 view=view,
             )
-        with self._told():
+        with self.told():
             return Contents(self.log, self.folder, manifest, self.spark).frame(view).toArrow()
 
     def verify(self, view: str | None = None) -> list[Difference]:
@@ -279,7 +289,7 @@ class Operation:
         from headwater.views.verify import verify
 
         names = [view] if view is not None else list(self.prepared.views)
-        with self._told():
+        with self.told():
             return verify(self.prepared, self.contents(), names)
 
     def covering(self, token: Token, timeout: float) -> Manifest:

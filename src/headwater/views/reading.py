@@ -22,6 +22,7 @@ from headwater.log import captured
 from headwater.log.ddl import parse_view_ddl
 from headwater.log.home import Log
 from headwater.views.bases import BaseKind, bases_of
+from headwater.views.collecting import collected
 from headwater.views.compiler.parse import trees
 from headwater.views.compiler.plan import WEIGHT
 from headwater.views.manifest import Manifest
@@ -50,9 +51,10 @@ class Contents:
 
     def __init__(
         self, log: Log, folder: Path, manifest: Manifest, spark: SparkSession,
-        attached: Mapping[str, Attachment] | None = None,
+        attached: Mapping[str, Attachment] | None = None, bytes_max: int | None = None,
     ) -> None:  # fmt: skip
         self.log = log
+        self.bytes_max = bytes_max  # of an answer
         self.attached = attached or {}
         self.folder = folder
         self.manifest = manifest
@@ -147,7 +149,8 @@ class Contents:
         from pyspark.errors import PySparkException
 
         try:
-            return self.spark.sql(sql).toArrow()
+            frame = self.spark.sql(sql)
+            return frame.toArrow() if self.bytes_max is None else collected(frame, self.bytes_max)
         except PySparkException as error:
             first = str(error).splitlines()[0]
             raise InvalidQuery("the query cannot be run", detail=first, hint="Correct the query.") from error

@@ -34,7 +34,7 @@ from headwater.log.token import Token
 from headwater.log.wake import Waker
 from headwater.views.serving_columns import ServedColumn, quoted
 from headwater.views.serving_file import ServingFile
-from headwater.views.serving_queries import SELECT_ERRORS, in_time, point_read, select
+from headwater.views.serving_queries import SELECT_ERRORS, Bounds, in_bounds, point_read, select
 from headwater.views.serving_tables import ServedTable, State
 
 FILE = "serving.sqlite"
@@ -96,9 +96,12 @@ class ServingStore:
     (1, 'orders:0=4')
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, files: Files | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, files: Files | None = None, clock: Clock | None = None,
+        spill: bool = True,
+    ) -> None:  # fmt: skip
         self.path = Path(path)
-        self._file = ServingFile(self.path)
+        self._file = ServingFile(self.path, spill=spill)
         self._files = files or Files()
         self._clock = clock or Clock()
         self._waker: Waker | None = None
@@ -244,20 +247,26 @@ class ServingStore:
         return self.asked(sql, params)[1]
 
     def asked(
-        self, sql: str, params: Sequence[Any] | Mapping[str, Any] = (), *, rows_max: int | None = None,
-        seconds_max: float | None = None,
-    ) -> tuple[int, pa.Table]:  # fmt: skip
-        """As ``query``, for strangers: the tick, and at most so many rows; ``TimedOut`` after so many seconds."""
-        with self._file.read() as db:
+        self, sql: str, params: Sequence[Any] | Mapping[str, Any] = (), bounds: Bounds | None = None
+    ) -> tuple[int, pa.Table]:
+        """As ``query``, for strangers: the tick, and an answer within bounds.
+
+        ``TimedOut`` when it takes longer, ``AnswerTooLarge`` when it is larger; of rows there are only so many.
+        """
+        within = bounds or Bounds()
+        with self._file.ask() as (db, gate):
+            with gate.trusting():
+                tick = self._progress(db).tick
+                views = self._live(db)
+            gate.show(views)
             try:
-                self._live(db)
-                with in_time(db, seconds_max):
-                    return self._progress(db).tick, select(db, sql, params, self._declared, rows_max)
+                with in_bounds(db, within), gate.told():
+                    return tick, select(db, gate, sql, params, self._declared, within)
             except SELECT_ERRORS as error:
                 raise Misuse(
                     f"the query cannot be run: {error}",
                     detail=f"The query: {shorten(sql)}",
-                    hint="One SELECT in SQLite's dialect. The views: " + (", ".join(sorted(self._live(db))) or "none"),
+                    hint="One SELECT in SQLite's dialect. The views: " + (", ".join(sorted(views)) or "none"),
                 ) from error
 
     def get(self, view: str, *key: Any, **columns: Any) -> list[dict[str, Any]]:
@@ -273,12 +282,10 @@ class ServingStore:
         with self._file.read() as db:
             return to_rows(point_read(db, self._served(db, view), key, columns))
 
-    def found(
-        self, view: str, columns: Mapping[str, Any], *, rows_max: int, seconds_max: float
-    ) -> tuple[int, pa.Table]:
+    def found(self, view: str, columns: Mapping[str, Any], bounds: Bounds) -> tuple[int, pa.Table]:
         """For strangers: the tick, and rows of a view with these values in some columns."""
-        with self._file.read() as db, in_time(db, seconds_max):
-            batch = point_read(db, self._served(db, view), (), columns, rows_max)
+        with self._file.read() as db, in_bounds(db, bounds):
+            batch = point_read(db, self._served(db, view), (), columns, bounds)
             return self._progress(db).tick, pa.Table.from_batches([batch])
 
     def _served(self, db: sqlite3.Connection, view: str) -> ServedTable:

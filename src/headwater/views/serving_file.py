@@ -2,8 +2,10 @@
 
 What it is: ``ServingFile`` opens the database to write (the process that runs the app) or to read (any process).
 Invariants: one writing transaction at a time (BEGIN IMMEDIATE), all of it or nothing, also after ``kill -9`` (WAL); a
-reader sees one committed moment and waits for nobody; what users ask can only read. Connections do not cross a fork.
-Not here: what is in the tables (``serving.py``); what SQLite's errors mean (``log/database.py``).
+reader sees one committed moment and waits for nobody; what users ask goes over a connection of its own that can only
+read, and has a gate. Connections do not cross a fork.
+Not here: what is in the tables (``serving.py``); what users may ask (``serving_gate.py``); what SQLite's errors mean
+(``log/database.py``).
 Read next: ``serving.py``.
 """
 
@@ -20,16 +22,31 @@ from headwater.errors import ClosedError, Corruption, Unavailable
 from headwater.log.database import BUSY_TIMEOUT_S, DatabaseFile, immediate
 from headwater.log.files import translated
 from headwater.views.serving_columns import DECIMAL_COLLATION, compare_decimals
+from headwater.views.serving_gate import Gate
 
 CACHE_KIB = 64 << 10
 CHECKPOINT_PAGES = 8_000  # of 4 KiB
+
+# Of a query; a value's length is bounded for each query (serving_queries.py).
+LIMITS = {
+    sqlite3.SQLITE_LIMIT_ATTACHED: 0,
+    sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 200,
+    sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 500,
+    sqlite3.SQLITE_LIMIT_FUNCTION_ARG: 100,
+    sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 1_000,
+    sqlite3.SQLITE_LIMIT_SQL_LENGTH: 1 << 20,
+    sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH: 1,
+    sqlite3.SQLITE_LIMIT_VDBE_OP: 1_000_000,
+    sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
+}
 
 
 class ServingFile:
     """The connections of one process, made when they are first used."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, spill: bool = True) -> None:
         self.path = path
+        self._spill = spill  # whether large sorts of queries may go to temporary files
         self._file = DatabaseFile(
             f"the serving store {path}",
             damage=Corruption,
@@ -42,8 +59,10 @@ class ServingFile:
         self._pid = os.getpid()
         self._writing = threading.RLock()
         self._reading = threading.RLock()
+        self._asking = threading.RLock()
         self._writer: sqlite3.Connection | None = None
         self._reader: sqlite3.Connection | None = None
+        self._asked: tuple[sqlite3.Connection, Gate] | None = None
         self._closed = False
 
     @contextmanager
@@ -69,19 +88,34 @@ class ServingFile:
         self._check()
         with self._reading, self._file.translated():
             if self._reader is None:
-                if not self.path.exists():
-                    raise Unavailable(
-                        f"there is no serving store at {self.path}",
-                        detail="It is made by the first tick of an app.",
-                        hint="Run the app: headwater run APP.py",
-                    )
                 self._reader = self._connect("ro")
-            db = self._reader
-            db.execute("BEGIN")
-            try:
+            with _moment(self._reader) as db:
                 yield db
+
+    @contextmanager
+    def ask(self) -> Iterator[tuple[sqlite3.Connection, Gate]]:
+        """One committed moment for a user's query; the gate is closed."""
+        self._check()
+        with self._asking, self._file.translated():
+            if self._asked is None:
+                self._asked = self._gated()
+            db, gate = self._asked
+            with gate.trusting():
+                db.execute("BEGIN")
+            try:
+                yield db, gate
             finally:
-                db.execute("ROLLBACK")
+                with gate.trusting():
+                    db.execute("ROLLBACK")
+
+    def _gated(self) -> tuple[sqlite3.Connection, Gate]:
+        db = self._connect("ro", kept_statements=0)
+        for kind, most in LIMITS.items():
+            db.setlimit(kind, most)
+        db.execute("PRAGMA trusted_schema = OFF")
+        if not self._spill:
+            db.execute("PRAGMA temp_store = MEMORY")
+        return db, Gate(db)
 
     def _check(self) -> None:
         if self._pid != os.getpid():
@@ -89,9 +123,18 @@ class ServingFile:
         if self._closed:
             raise ClosedError(f"the serving store {self.path} was closed", hint="Open it again: ServingStore(path).")
 
-    def _connect(self, mode: str) -> sqlite3.Connection:
+    def _connect(self, mode: str, *, kept_statements: int = 128) -> sqlite3.Connection:
+        if mode == "ro" and not self.path.exists():
+            raise Unavailable(
+                f"there is no serving store at {self.path}",
+                detail="It is made by the first tick of an app.",
+                hint="Run the app: headwater run APP.py",
+            )
         uri = f"{self.path.resolve().as_uri()}?mode={mode}"
-        db = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+        db = sqlite3.connect(
+            uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False,
+            cached_statements=kept_statements,
+        )  # fmt: skip
         db.create_collation(DECIMAL_COLLATION, compare_decimals)
         db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         return db
@@ -99,9 +142,18 @@ class ServingFile:
     def close(self) -> None:
         """Close this process's connections."""
         if self._pid == os.getpid():
-            with self._writing, self._reading:
+            with self._writing, self._reading, self._asking:
                 self._closed = True
-                for db in (self._writer, self._reader):
+                for db in (self._writer, self._reader, self._asked[0] if self._asked is not None else None):
                     if db is not None:
                         db.close()
-                self._writer = self._reader = None
+                self._writer = self._reader = self._asked = None
+
+
+@contextmanager
+def _moment(db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    db.execute("BEGIN")
+    try:
+        yield db
+    finally:
+        db.execute("ROLLBACK")

@@ -1,9 +1,12 @@
 """Reading the serving store: one SELECT with its types restored, and rows by key.
 
-What it is: ``select`` and ``point_read``, over a connection that somebody opened to read.
+What it is: ``select`` and ``point_read``, over a connection that somebody opened to read; ``Bounds``, what an answer
+may be.
 Invariants: a result's column that is a view's column, through any joins and subqueries, has its Spark type; only a
-single SELECT is ever run. Whoever calls this rolls the transaction back.
-Not here: connections (``serving_file.py``), what SQLite's values mean (``serving_columns.py``).
+single SELECT is ever run. Rows are taken a few at a time, so that an answer beyond its bounds is never held whole.
+Whoever calls this rolls the transaction back.
+Not here: connections (``serving_file.py``), what may be named (``serving_gate.py``), what SQLite's values mean
+(``serving_columns.py``).
 Read next: ``serving.py``.
 """
 
@@ -14,19 +17,20 @@ import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as kinds
 
-from headwater.errors import Misuse, TimedOut
+from headwater.errors import AnswerTooLarge, Misuse, TimedOut
 from headwater.log.declare import suggestion
 from headwater.log.far_times import far_rows
 from headwater.log.rows import to_batches
 from headwater.views.serving_columns import column_of_declaration, inferred, quoted
+from headwater.views.serving_gate import PROBE, Gate
 from headwater.views.serving_tables import ServedTable
 
-PROBE = "_headwater_probe"
 KNOWN_MAX = 256
 # A user's mistake in a query, as against an unhappy disk.
 SELECT_ERRORS = (
@@ -34,7 +38,9 @@ SELECT_ERRORS = (
     OverflowError, UnicodeError, RecursionError,
 )  # fmt: skip
 STEPS = 10_000  # of SQLite's machine, between two looks at the clock: some 0.1 ms
-VALUE_BYTES_MAX = 64 << 20  # of one value in a query that has a time limit
+VALUE_BYTES_MAX = 64 << 20  # of one value in a query that has bounds
+FETCHED_MAX = 1_000  # rows that are taken at once
+CELL_BYTES = 8
 
 # What may stand for a parameter in SQL text; strings, quoted names and comments are passed over.
 PARAMETER = re.compile(
@@ -43,18 +49,27 @@ PARAMETER = re.compile(
 )
 
 
+@dataclass(frozen=True)
+class Bounds:
+    """What an answer may be; None is no bound."""
+
+    rows: int | None = None
+    bytes: int | None = None
+    seconds: float | None = None
+
+
 def select(
-    db: sqlite3.Connection, sql: str, params: Sequence[Any] | Mapping[str, Any], known: dict[str, list[str]],
-    rows_max: int | None = None,
+    db: sqlite3.Connection, gate: Gate, sql: str, params: Sequence[Any] | Mapping[str, Any],
+    known: dict[str, list[str]], bounds: Bounds,
 ) -> pa.Table:  # fmt: skip
     """The answer of one SELECT. ``known`` remembers the types of queries, until a table is made or dropped."""
     if sql not in known:
         if len(known) >= KNOWN_MAX:
             known.clear()
-        known[sql] = _declared_types(db, sql)
+        known[sql] = _declared_types(db, gate, sql)
     declared = known[sql]
     cursor = db.execute(sql, params)
-    rows = cursor.fetchall() if rows_max is None else cursor.fetchmany(rows_max)
+    rows = fetched(cursor, bounds)
     names = [name for name, *_ in cursor.description]
     values = [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in names]
     arrays = []
@@ -64,21 +79,64 @@ def select(
     return pa.Table.from_arrays(arrays, names=names)
 
 
+def fetched(cursor: sqlite3.Cursor, bounds: Bounds) -> list[tuple[Any, ...]]:
+    """The rows, as many as there may be; ``AnswerTooLarge`` as soon as they have more bytes than they may."""
+    if bounds.bytes is None:
+        return cursor.fetchall() if bounds.rows is None else cursor.fetchmany(bounds.rows)
+    rows: list[tuple[Any, ...]] = []
+    held, largest = 0, bounds.bytes  # nothing is known of the first row: it comes alone
+    while bounds.rows is None or len(rows) < bounds.rows:
+        wanted = max(1, min(FETCHED_MAX, (bounds.bytes - held) // largest))
+        came = cursor.fetchmany(wanted if bounds.rows is None else min(wanted, bounds.rows - len(rows)))
+        if not came:
+            break
+        sizes = [_row_bytes(row) for row in came]
+        held += sum(sizes)
+        largest = max(max(sizes), 1 if largest == bounds.bytes else largest)
+        if held > bounds.bytes:
+            raise answer_too_large(bounds.bytes)
+        rows += came
+    return rows
+
+
+def answer_too_large(bytes_max: int) -> AnswerTooLarge:
+    """The error for an answer of more bytes than it may have."""
+    return AnswerTooLarge(
+        f"the answer has more than {_mib(bytes_max)}",
+        hint="Ask for fewer rows (LIMIT), or fewer and shorter columns. The server's limit is --query-mib.",
+        bytes_max=bytes_max,
+    )
+
+
+def _row_bytes(row: tuple[Any, ...]) -> int:
+    return CELL_BYTES * len(row) + sum(len(value) for value in row if type(value) in (str, bytes))
+
+
+def _mib(count: int) -> str:
+    return f"{count / (1 << 20):g} MiB"
+
+
 @contextmanager
-def in_time(db: sqlite3.Connection, seconds_max: float | None) -> Iterator[None]:
+def in_bounds(db: sqlite3.Connection, bounds: Bounds) -> Iterator[None]:
     """End the queries of the block when their time is up, and keep them from making values beyond all bounds."""
-    if seconds_max is None:
+    if bounds.seconds is None:
         yield
         return
-    deadline = time.monotonic() + seconds_max
-    before = db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, VALUE_BYTES_MAX)
+    deadline = time.monotonic() + bounds.seconds
+    value_bytes = min(VALUE_BYTES_MAX, bounds.bytes or VALUE_BYTES_MAX)
+    before = db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, value_bytes)
     db.set_progress_handler(lambda: time.monotonic() > deadline, STEPS)
     try:
         yield
-    except sqlite3.OperationalError as error:
-        if getattr(error, "sqlite_errorname", "") == "SQLITE_INTERRUPT":
-            raise TimedOut(
-                f"the query was ended after {seconds_max:g} s", hint="Ask for less, or give it more time."
+    except sqlite3.Error as error:
+        name = getattr(error, "sqlite_errorname", "")
+        if name == "SQLITE_INTERRUPT":
+            raise out_of_time(bounds.seconds) from error
+        if name == "SQLITE_TOOBIG":
+            raise AnswerTooLarge(
+                f"the query makes a value of more than {_mib(value_bytes)}",
+                hint="Make shorter ones. The server's limit is --query-mib.",
+                bytes_max=value_bytes,
             ) from error
         raise
     finally:
@@ -86,9 +144,14 @@ def in_time(db: sqlite3.Connection, seconds_max: float | None) -> Iterator[None]
         db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, before)
 
 
+def out_of_time(seconds: float) -> TimedOut:
+    """The error for a query that took longer than it may."""
+    return TimedOut(f"the query was ended after {seconds:g} s", hint="Ask for less, or give it more time.")
+
+
 def point_read(
     db: sqlite3.Connection, table: ServedTable, key: Sequence[Any], columns: Mapping[str, Any],
-    rows_max: int | None = None,
+    bounds: Bounds = Bounds(),  # noqa: B008 (frozen)
 ) -> pa.RecordBatch:  # fmt: skip
     """The rows with this key, or with these values in some columns."""
     wanted = _wanted(table, key, columns)
@@ -97,8 +160,8 @@ def point_read(
     given = far_rows([wanted], schema) if far else to_batches([wanted], schema)
     bound = [table.by_name[name].stored(given.column(name))[1][0] for name in wanted]
     where = " AND ".join(f"{quoted(name)} IS ?" for name in wanted)
-    limit = "" if rows_max is None else f" LIMIT {rows_max}"
-    rows = db.execute(f"SELECT * FROM {quoted(table.view)} WHERE {where}{limit}", bound).fetchall()
+    limit = "" if bounds.rows is None else f" LIMIT {bounds.rows}"
+    rows = fetched(db.execute(f"SELECT * FROM {quoted(table.view)} WHERE {where}{limit}", bound), bounds)
     values = zip(*rows, strict=True) if rows else [()] * len(table.columns)
     arrays = [column.loaded(list(listed)) for column, listed in zip(table.columns, values, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=table.schema)
@@ -129,14 +192,15 @@ def _wanted(table: ServedTable, key: Sequence[Any], columns: Mapping[str, Any]) 
     return wanted
 
 
-def _declared_types(db: sqlite3.Connection, sql: str) -> list[str]:
+def _declared_types(db: sqlite3.Connection, gate: Gate, sql: str) -> list[str]:
     """The declared type of each column of the answer; empty text for expressions.
 
     Asked of a temporary view of the same query, which only a single SELECT can be: so this also keeps everything out
     that is none. The caller's rollback takes it away. A view has no parameters, so they are nulls here.
     """
     bare = PARAMETER.sub(lambda match: match.group(1) or "NULL", sql)
-    db.execute(f"CREATE TEMP VIEW {PROBE} AS {bare}")
-    with suppress(sqlite3.OperationalError):  # the query itself will say it better
-        return [declared for _, _, declared, *_ in db.execute(f"PRAGMA temp.table_info({PROBE})")]
+    with gate.probing():
+        db.execute(f"CREATE TEMP VIEW {PROBE} AS {bare}")
+        with suppress(sqlite3.OperationalError):  # the query itself will say it better
+            return [declared for _, _, declared, *_ in db.execute(f"PRAGMA temp.table_info({PROBE})")]
     return []

@@ -40,6 +40,8 @@ def register_source(spark: SparkSession) -> None:
 
 QUIET = Path(__file__).with_name("log4j2.properties")
 
+# A Java that ran out of memory may go on for ever without doing anything: it is to end, and be started again.
+ENDS_WITHOUT_MEMORY = "-XX:+ExitOnOutOfMemoryError"
 JAVA_OPTIONS, CLASS_PATH = "spark.driver.extraJavaOptions", "spark.driver.extraClassPath"
 DEFAULTS = {
     "spark.master": "local[*]",
@@ -73,6 +75,8 @@ def start_session(name: str, settings: Mapping[str, str], java_log: Path | None 
     wanted = {**DEFAULTS, **settings}
     if JAVA_OPTIONS not in settings and CLASS_PATH not in settings:
         wanted[JAVA_OPTIONS] += f" {java_archive.options()}"
+    if "OnOutOfMemory" not in wanted[JAVA_OPTIONS]:
+        wanted[JAVA_OPTIONS] += f" {ENDS_WITHOUT_MEMORY}"
     for key, value in wanted.items():
         builder = builder.config(key, value)
     with interrupts_wait(), java_writes_to(java_log):

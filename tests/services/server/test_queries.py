@@ -60,7 +60,7 @@ NOT_READS = [
     "CREATE TABLE x (y)", "PRAGMA journal_mode = DELETE", "ATTACH '/etc/passwd' AS p", "VACUUM", "BEGIN", "COMMIT",
     "SELECT 1; DROP VIEW revenue", "DELETE FROM revenue RETURNING *", "WITH x AS (SELECT 1) DELETE FROM revenue",
     "EXPLAIN SELECT 1", "SELECT load_extension('x')", "", "   ", "--", "/*", "SELECT", "\x00", "SELECT 1 \x00",
-    "SELECT '\ud800'", "SELECT * FROM no_such", "SELECT zeroblob(1000000000)", "SELECT " + "(" * 5000, "SELECT ?",
+    "SELECT '\ud800'", "SELECT * FROM no_such", "SELECT " + "(" * 5000, "SELECT ?",
     "SELECT writefile('x', 'y')", "REINDEX", "SELECT CAST(x'ff' AS TEXT)",
 ]  # fmt: skip
 
