@@ -28,7 +28,7 @@ def writer(tmp_path):
 
 
 def append(writer, *frames):
-    size = os.fstat(writer.data_fd).st_size
+    size = writer.held.stat(0).st_size
     listed = ArrowSegment(writer.directory, writer.base_offset)
     following = listed.next_offset
     listed.close()

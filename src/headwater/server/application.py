@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater import __version__
 from headwater.errors import HeadwaterError, Misuse, UnknownPath
+from headwater.log.descriptors import EXHAUSTED, too_many_files
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -92,6 +93,8 @@ def create(state: State) -> FastAPI:
 
     @api.exception_handler(Exception)
     async def bug(_: Request, error: Exception) -> Response:
+        if isinstance(error, OSError) and error.errno in EXHAUSTED:
+            return error_answer(too_many_files(error))
         return error_answer(
             HeadwaterError(f"unexpected {type(error).__name__}", hint="The server's log has the trace.")
         )
