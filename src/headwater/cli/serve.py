@@ -10,7 +10,6 @@ Read next: ``server/running.py``, ``docs/server.md``.
 from __future__ import annotations
 
 import json
-import logging
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -55,6 +54,21 @@ def serve(
     send_seconds_max: Annotated[
         float, typer.Option("--send-seconds", min=0.1, help="The longest that a subscriber may take for a message.")
     ] = 30.0,
+    connections_max: Annotated[
+        int | None,
+        typer.Option(
+            "--connections", min=1, help="Open connections; default: a quarter of ulimit -n.", show_default=False
+        ),
+    ] = None,
+    idle_seconds_max: Annotated[
+        float, typer.Option("--idle-seconds", min=1, help="The longest that a connection waits for its next request.")
+    ] = 30.0,
+    stalled_seconds_max: Annotated[
+        float,
+        typer.Option(
+            "--stalled-seconds", min=1, help="Rows wait, and no tick comes for so long: the engine is started anew."
+        ),
+    ] = 60.0,
     as_json: JsonOption = False,
 ) -> None:
     """Serve an app over HTTP, with a dashboard, until Ctrl-C; and run it, in a process beside.
@@ -65,6 +79,7 @@ def serve(
     from headwater.server import required
 
     required()
+    from headwater.server.log_lines import log_to_stderr
     from headwater.server.running import serve as listen
     from headwater.server.settings import ServerSettings
     from headwater.server.state import State
@@ -74,9 +89,10 @@ def serve(
         host=host, port=port, key_file=key_file, origins=tuple(origin or ()), body_bytes_max=body_mib_max << 20,
         requests_per_second=requests_per_second, request_burst=max(1, round(2 * requests_per_second)),
         query_seconds_max=query_seconds_max, wait_seconds_max=max(0.001, wait_seconds_max),
-        subscriptions_max=subscriptions_max, send_seconds_max=send_seconds_max,
+        subscriptions_max=subscriptions_max, send_seconds_max=send_seconds_max, connections_max=connections_max,
+        idle_seconds_max=idle_seconds_max, stalled_seconds_max=stalled_seconds_max,
     )  # fmt: skip
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s")
+    log_to_stderr()
     with app_of(file) as app:
         folder = app.log.home / "views" / app.name
         supervisor = Supervisor(file.resolve(), folder, app.log.clock) if engine and app.views else None

@@ -27,6 +27,7 @@ def create(state: State) -> FastAPI:
     from fastapi import FastAPI, Request
     from fastapi.exceptions import RequestValidationError
     from starlette.exceptions import HTTPException
+    from starlette.requests import ClientDisconnect
     from starlette.responses import Response
 
     from headwater.server import (
@@ -90,6 +91,10 @@ def create(state: State) -> FastAPI:
         if isinstance(error.__cause__, HeadwaterError):  # raised while FastAPI read the body
             return error_answer(error.__cause__)
         return error_answer(Misuse(str(error.detail)))
+
+    @api.exception_handler(ClientDisconnect)
+    async def gone(_: Request, __: ClientDisconnect) -> Response:
+        return Response(status_code=400)  # nobody reads it
 
     @api.exception_handler(Exception)
     async def bug(_: Request, error: Exception) -> Response:

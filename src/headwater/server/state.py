@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from headwater.errors import EngineUnavailable, NotYetCovered, TooMany, UnknownView
 from headwater.log.declare import suggestion
 from headwater.log.token import Token
+from headwater.server.connections import Counts
 from headwater.server.engine_channel import Answer
 from headwater.server.events import Events
 from headwater.server.held_consumers import HeldConsumers
@@ -73,6 +74,7 @@ class State:
         self.lineage = lineage(self.log)
         self.hub = Hub(self)
         self.consumers = HeldConsumers(self.settings.members_max)
+        self.connections = Counts(self.settings)
         self.events = Events(self)
         self.closing = False
         self.started = time.monotonic()

@@ -58,7 +58,8 @@ def router(state: State) -> APIRouter:
     @routes.get("/v1/events", dependencies=looks, response_class=Response)
     async def events() -> Any:
         """The status as server-sent events: after every tick, and at least every two seconds."""
-        return EventStream(state.events.listen(), send_seconds_max=state.settings.send_seconds_max)
+        seconds = state.settings.send_seconds_max
+        return EventStream(state.events.listen(), written=bytes, send_seconds_max=seconds)
 
     @routes.get("/metrics", dependencies=looks, response_class=Response)
     async def metrics() -> Any:
