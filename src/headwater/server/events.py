@@ -121,7 +121,7 @@ class Events:
         state = self._state
         found = await state.read(state.status.read)
         return {
-            **found, "engine": state.engine.to_dict(),
+            **found, "engine": state.engine.to_dict(), "not_ready": state.watchdog.reasons(),
             "server": {"listeners": self.listeners, **state.hub.counts(), **state.connections.to_dict()},
         }  # fmt: skip
 
