@@ -60,6 +60,12 @@ def serve(
             "--connections", min=1, help="Open connections; default: a quarter of ulimit -n.", show_default=False
         ),
     ] = None,
+    head_seconds_max: Annotated[
+        float, typer.Option("--head-seconds", min=0.1, help="The longest that the head of a request may take.")
+    ] = 10.0,
+    body_seconds_max: Annotated[
+        float, typer.Option("--body-seconds", min=0.1, help="And its body; longer only while it keeps coming.")
+    ] = 30.0,
     idle_seconds_max: Annotated[
         float, typer.Option("--idle-seconds", min=1, help="The longest that a connection waits for its next request.")
     ] = 30.0,
@@ -90,7 +96,8 @@ def serve(
         requests_per_second=requests_per_second, request_burst=max(1, round(2 * requests_per_second)),
         query_seconds_max=query_seconds_max, wait_seconds_max=max(0.001, wait_seconds_max),
         subscriptions_max=subscriptions_max, send_seconds_max=send_seconds_max, connections_max=connections_max,
-        idle_seconds_max=idle_seconds_max, stalled_seconds_max=stalled_seconds_max,
+        head_seconds_max=head_seconds_max, body_seconds_max=body_seconds_max, idle_seconds_max=idle_seconds_max,
+        stalled_seconds_max=stalled_seconds_max,
     )  # fmt: skip
     log_to_stderr()
     with app_of(file) as app:
