@@ -26,6 +26,7 @@ HEAD_BYTES_MAX = 64 << 10
 BODY_BYTES_PER_S_MIN = 4 << 10  # a body that is slower than this does not get more time by being long
 SEND_GRACE_S = 5.0  # who follows a stream is told by the stream first, see events.py
 LINGER_S = 0.2
+IDLE_MIN_S = 0.5  # of one that has just come the request may be on its way
 ACCEPTED_AT_ONCE = 16  # in one turn of the event loop: asyncio takes so many before anybody can refuse one
 CONNECTIONS_MIN, CONNECTIONS_MAX = 16, 16_384
 
@@ -42,7 +43,7 @@ class Counts:
 
     def __init__(self, settings: ServerSettings) -> None:
         self.limit = connections_max(settings)
-        self.idle: dict[Any, None] = {}  # those without a request, idle for longest first
+        self.idle: dict[Any, float] = {}  # those without a request, and since when; idle for longest first
         self.open: set[Any] = set()  # uvicorn's own, WebSockets among them
         self.refused = 0
         self.timed_out = 0
@@ -70,14 +71,14 @@ def bounded(base: type[Any], settings: ServerSettings, counts: Counts) -> type[A
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             counts.open = self.connections
-            counts.idle[self] = None
+            counts.idle[self] = self.loop.time()
             self._await_head()
             if len(self.connections) > counts.limit:
                 self._make_room()
 
         def _make_room(self) -> None:
-            longest = next(iter(counts.idle))
-            if longest is not self:
+            longest, since = next(iter(counts.idle.items()))
+            if self.loop.time() - since > IDLE_MIN_S:
                 longest.transport.close()
                 counts.idle.pop(longest, None)
                 return
@@ -123,7 +124,7 @@ def bounded(base: type[Any], settings: ServerSettings, counts: Counts) -> type[A
             self._stop_timer()
             super().on_response_complete()
             if self._waiting() and not self.transport.is_closing():
-                counts.idle[self] = None
+                counts.idle[self] = self.loop.time()
 
         # Times
 
