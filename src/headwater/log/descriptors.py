@@ -32,7 +32,7 @@ EXHAUSTED = (errno.EMFILE, errno.ENFILE)
 
 
 class Descriptors:
-    """All files of this process that are held open without being in use at the moment, the latest used last."""
+    """All files of this process that are held open; those that were used lately have a second chance to stay."""
 
     def __init__(self) -> None:
         self.held: OrderedDict[HeldFiles, None] = OrderedDict()
@@ -52,7 +52,7 @@ class Descriptors:
     def make_room(self, wanted: int) -> None:
         """Close what was not used for longest until so many more fit. What is in use stays, also beyond the limit."""
         limit = self.limit
-        for _ in range(len(self.held)):
+        for _ in range(2 * len(self.held)):
             if self.count + wanted <= limit:
                 return
             self._close_oldest()
@@ -61,17 +61,16 @@ class Descriptors:
         """Close everything that is not in use; whether that was something."""
         with self.lock:
             before = self.count
-            for _ in range(len(self.held)):
+            for _ in range(2 * len(self.held)):
                 self._close_oldest()
             return self.count < before
 
     def _close_oldest(self) -> None:
         if self.held:
             oldest = next(iter(self.held))
-            if oldest.users:
+            if oldest.recent or not oldest.close_if_idle():
+                oldest.recent = False
                 self.held.move_to_end(oldest)
-            else:
-                oldest.close()
 
 
 DESCRIPTORS = Descriptors()
@@ -91,7 +90,7 @@ class HeldFiles:
     >>> held.close()
     """
 
-    __slots__ = ("_closing", "_fds", "_flags", "_paths", "users")
+    __slots__ = ("_closing", "_fds", "_flags", "_paths", "_users", "recent")
 
     def __init__(self, paths: Sequence[Path], flags: int, *, opened: Sequence[int] = ()) -> None:
         """``opened``: the descriptors, where the caller has opened the files already."""
@@ -99,30 +98,38 @@ class HeldFiles:
         self._flags = flags | os.O_CLOEXEC
         self._fds: tuple[int, ...] = ()
         self._closing = False
-        self.users = 0
+        self._users: list[None] = []  # one for each; a list, because its append and pop need no lock
+        self.recent = False
         if opened:
             with DESCRIPTORS.lock:
                 DESCRIPTORS.make_room(len(opened))
                 self._hold(tuple(opened))
 
     def __enter__(self) -> tuple[int, ...]:
-        descriptors = DESCRIPTORS
-        with descriptors.lock:
-            if self._fds:
-                descriptors.held.move_to_end(self)
-            else:
-                descriptors.make_room(len(self._paths))
-                self._hold(self._open())
-            self.users += 1
-            return self._fds
+        # Without a lock, for every append comes by here: a user is noted before it looks whether the files are open,
+        # and whoever closes them takes them away before it looks for users. So one of the two always sees the other.
+        self._users.append(None)
+        fds = self._fds
+        if fds:
+            self.recent = True
+            return fds
+        try:
+            with DESCRIPTORS.lock:
+                if not self._fds:
+                    DESCRIPTORS.make_room(len(self._paths))
+                    self._hold(self._open())
+                return self._fds
+        except BaseException:
+            self._users.pop()
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with DESCRIPTORS.lock:
-            self.users = max(0, self.users - 1)  # none, where it was abandoned meanwhile
-            if self._closing and not self.users:
-                self.close()
+        if self._users:  # none, where it was abandoned meanwhile
+            self._users.pop()
+        if self._closing:
+            self.close()
 
     def _open(self) -> tuple[int, ...]:
         fds: list[int] = []
@@ -151,21 +158,26 @@ class HeldFiles:
     def close(self) -> None:
         """Give the descriptors back, at once or when the last user has done. They are opened again when needed."""
         with DESCRIPTORS.lock:
-            if not self._fds:
-                return
-            if self.users:
-                self._closing = True
-                return
-            fds, self._fds = self._fds, ()
-            del DESCRIPTORS.held[self]
-            DESCRIPTORS.count -= len(fds)
-            for fd in fds:
-                os.close(fd)
+            self._closing = bool(self._fds) and not self.close_if_idle()
+            if self._closing and not self._users:  # the last one has just gone, and did not know yet
+                self._closing = not self.close_if_idle()
+
+    def close_if_idle(self) -> bool:
+        """Give the descriptors back unless somebody uses them; whether they were. With the lock held."""
+        fds, self._fds = self._fds, ()
+        if self._users:
+            self._fds = fds
+            return False
+        del DESCRIPTORS.held[self]
+        DESCRIPTORS.count -= len(fds)
+        for fd in fds:
+            os.close(fd)
+        return True
 
     def abandon(self) -> None:
         """Close them whoever uses them: in a forked child, where those threads are not."""
         with DESCRIPTORS.lock:
-            self.users = 0
+            self._users.clear()
             self.close()
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 
 from headwater.log.descriptors import HeldFiles
-from headwater.log.files import translated
+from headwater.log.files import mapped
 
 
 class FileLock:
@@ -35,8 +35,10 @@ class FileLock:
             return False
         try:
             if self._depth == 0:
-                with translated(f"lock {self.path}"):
+                try:
                     (fd,) = self._held.__enter__()  # open for as long as the lock is held
+                except OSError as error:
+                    raise mapped(error, f"lock {self.path}") from error
                 try:
                     fcntl.flock(fd, fcntl.LOCK_EX | (0 if blocking else fcntl.LOCK_NB))
                 except BaseException:
