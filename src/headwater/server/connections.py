@@ -103,7 +103,8 @@ def bounded(base: type[Any], settings: ServerSettings, counts: Counts) -> type[A
             if self.cycle is not before:
                 self._body_bytes = self._head_bytes = 0
             if self._waiting():
-                self._head_bytes += len(data)
+                if self.cycle is None or not self.cycle.more_body:  # else the rest of a body that was refused
+                    self._head_bytes += len(data)
                 if self._head_bytes > HEAD_BYTES_MAX:
                     self._refuse(431, Misuse("the head of the request is too large", hint="Send shorter headers."))
                 elif self._timer is None:

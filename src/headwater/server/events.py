@@ -53,7 +53,14 @@ class HeldStream(Generic[Item]):
         self._give_back: Callable[[], None] | None = give_back
 
     def __aiter__(self) -> AsyncIterator[Item]:
-        return self._messages
+        return self
+
+    async def __anext__(self) -> Item:
+        try:
+            return await self._messages.__anext__()
+        except BaseException:  # its end, or an error: nothing comes after it
+            self._end()
+            raise
 
     async def aclose(self) -> None:
         """End, and give the place back."""
