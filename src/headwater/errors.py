@@ -42,6 +42,7 @@
     │   ├── EngineUnavailable    the server's engine does not run, or is starting
     │   ├── SparkEnded           the Java process that Spark runs in has ended
     │   ├── DiskFull             no space left
+    │   ├── TooManyFiles         as many files are open as the system allows
     │   ├── ReadOnlyHome         the home cannot be written
     │   └── CatalogBusy          another process held the catalog for too long
     └── Corruption      stop; the data on disk is not what was written
@@ -369,6 +370,12 @@ class DiskFull(Unavailable):
     """No space left for what was to be written. Nothing of it was kept."""
 
     code = "disk_full"
+
+
+class TooManyFiles(Unavailable):
+    """This process, or the system, has as many files open as it may. Nothing is damaged."""
+
+    code = "too_many_files"
 
 
 class ReadOnlyHome(Unavailable):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pyarrow as pa
 import pytest
 
@@ -28,7 +26,7 @@ def writer(tmp_path):
 
 
 def append(writer, *frames):
-    size = os.fstat(writer.data_fd).st_size
+    size = writer.held.stat(0).st_size
     listed = ArrowSegment(writer.directory, writer.base_offset)
     following = listed.next_offset
     listed.close()

@@ -148,8 +148,7 @@ class PostgresStream:
                 continue
             if size < 0:
                 raise self._ended()
-            ready, _, _ = select.select([socket], [], [], 0 if came else seconds)
-            if not ready:
+            if not _readable(socket, 0 if came else seconds):
                 self._keep_alive()
                 return came > 0
             self._pq.consume_input()
@@ -289,3 +288,10 @@ def _rows(shape: Shape) -> Any:
     rows = PostgresRows()
     rows.width = len(shape.columns)
     return rows
+
+
+def _readable(descriptor: int, seconds: float) -> bool:
+    """Whether something can be read in time. Not select, which knows the first 1024 descriptors only."""
+    poller = select.poll()
+    poller.register(descriptor, select.POLLIN)
+    return bool(poller.poll(seconds * 1000))

@@ -42,6 +42,7 @@ from headwater.cli.demo import verb as demo
 from headwater.cli.options import HomeOption, home_before_verb
 from headwater.cli.output import EXIT_INTERRUPTED, abandon_stdout, show_error
 from headwater.errors import HeadwaterError, Misuse
+from headwater.log.descriptors import EXHAUSTED, raise_limit, too_many_files
 
 BEGIN, KEEP, DERIVE, IN_AND_OUT, CARE = PANELS = ("Begin", "The log", "Views", "In and out", "Care")
 
@@ -145,6 +146,7 @@ def root(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit; what the installed script ``headwater`` calls."""
+    raise_limit()  # for the topics, the connections and the engine of whatever runs here
     app(args=arguments, prog_name="headwater")
 
 
@@ -164,6 +166,10 @@ def _report(error: Any, *, as_json: bool) -> int:
 
 
 def _report_bug(error: Exception, *, as_json: bool) -> int:
+    if isinstance(error, OSError) and error.errno in EXHAUSTED:
+        full = too_many_files(error)
+        show_error(full, as_json=as_json)
+        return full.exit_status
     trace = "".join(traceback.format_exception(error))
     bug = HeadwaterError(
         f"unexpected {type(error).__name__}: {error}",

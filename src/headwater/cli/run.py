@@ -11,6 +11,9 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,9 +22,14 @@ from headwater.cli.app_file import AppFileArgument, app_of
 from headwater.cli.capture import backfill_bars
 from headwater.cli.options import JsonOption
 from headwater.cli.output import console, say
+from headwater.errors import HeadwaterError
 
 if TYPE_CHECKING:
+    from headwater.app import App
     from headwater.views.tick import TickReport
+
+STALLED_SECONDS_MAX = 60.0
+LOOK_S = 1.0
 
 
 def run(
@@ -48,7 +56,8 @@ def run(
             many = len(app.views)
             console(stderr=True).print(f'app "{app.name}" in {app.home}, {many} view{"s" * (many != 1)}', markup=False)
         if not once:
-            app.run(on_tick=tell)
+            with stalls_told(app):
+                app.run(on_tick=tell)
             return
         if app.captures:
             with backfill_bars(shown=not as_json) as tell_backfill:
@@ -61,6 +70,38 @@ def run(
             report = app.tick()
         if not as_json:
             say(f"all views are at tick {report.tick}")
+
+
+@contextmanager
+def stalls_told(app: App) -> Iterator[None]:
+    """Say it on stderr and as an alert when rows wait and no tick comes. A process that hangs cannot mend itself."""
+    from headwater.log.alerts import note_engine
+    from headwater.views.stalls import StallWatch, topics_read
+
+    folder = app.log.home / "views" / app.name
+    watch = StallWatch(
+        app.log, app.name, lambda: topics_read(app.views), folder, limit_seconds=STALLED_SECONDS_MAX
+    )  # fmt: skip
+    ended = threading.Event()
+
+    def look() -> None:
+        told = True  # perhaps, by a process before this one
+        while not ended.wait(LOOK_S):
+            with suppress(HeadwaterError):  # a busy catalog, a topic that is just deleted
+                found = watch.look()
+                if found.stalled and not told:
+                    told = True
+                    console(stderr=True).print(f'app "{app.name}": {found.sentence}', markup=False)
+                    note_engine(app.log, app.name, f'app "{app.name}": {found.sentence}', {"tick": found.tick})
+                elif told and not found.stalled:
+                    note_engine(app.log, app.name, None, {})
+                    told = False
+
+    threading.Thread(target=look, name="headwater-stalls", daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
 
 
 def report_of(report: TickReport) -> dict[str, Any]:

@@ -10,7 +10,6 @@ Read next: ``server/running.py``, ``docs/server.md``.
 from __future__ import annotations
 
 import json
-import logging
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -66,6 +65,27 @@ def serve(
     send_seconds_max: Annotated[
         float, typer.Option("--send-seconds", min=0.1, help="The longest that a subscriber may take for a message.")
     ] = 30.0,
+    connections_max: Annotated[
+        int | None,
+        typer.Option(
+            "--connections", min=1, help="Open connections; default: a quarter of ulimit -n.", show_default=False
+        ),
+    ] = None,
+    head_seconds_max: Annotated[
+        float, typer.Option("--head-seconds", min=0.1, help="The longest that the head of a request may take.")
+    ] = 10.0,
+    body_seconds_max: Annotated[
+        float, typer.Option("--body-seconds", min=0.1, help="And its body; longer only while it keeps coming.")
+    ] = 30.0,
+    idle_seconds_max: Annotated[
+        float, typer.Option("--idle-seconds", min=1, help="The longest that a connection waits for its next request.")
+    ] = 30.0,
+    stalled_seconds_max: Annotated[
+        float,
+        typer.Option(
+            "--stalled-seconds", min=1, help="Rows wait, and no tick comes for so long: the engine is started anew."
+        ),
+    ] = 60.0,
     as_json: JsonOption = False,
 ) -> None:
     """Serve an app over HTTP, with a dashboard, until Ctrl-C; and run it, in a process beside.
@@ -76,6 +96,7 @@ def serve(
     from headwater.server import required
 
     required()
+    from headwater.server.log_lines import log_to_stderr
     from headwater.server.running import serve as listen
     from headwater.server.settings import ServerSettings
     from headwater.server.state import State
@@ -89,8 +110,10 @@ def serve(
         spark_query_memory_bytes=spark_query_memory_mib << 20,
         wait_seconds_max=max(0.001, wait_seconds_max),
         subscriptions_max=subscriptions_max, send_seconds_max=send_seconds_max,
+        connections_max=connections_max, head_seconds_max=head_seconds_max, body_seconds_max=body_seconds_max,
+        idle_seconds_max=idle_seconds_max, stalled_seconds_max=stalled_seconds_max,
     )  # fmt: skip
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s")
+    log_to_stderr()
     with app_of(file) as app:
         folder = app.log.home / "views" / app.name
         supervisor = Supervisor(file.resolve(), folder, app.log.clock) if engine and app.views else None

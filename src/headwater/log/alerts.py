@@ -62,8 +62,9 @@ class Alert:
 
     ``kind``: "lag_at_risk" (retention will soon drop what the group has not read), "lag_lost" (it did), "corruption"
     (a segment is damaged), "stragglers" (too many rows come too late for a view), "capture_lag" (a captured database
-    keeps much of its log for us), "capture_failed" (a capture ended with an error), or "sink" (one does not answer, or
-    was refused; it belongs to no topic, so ``topic`` is that of the alerts).
+    keeps much of its log for us), "capture_failed" (a capture ended with an error), "sink" (one does not answer, or was
+    refused) or "engine" (rows of an app wait and no tick comes); these two belong to no topic, so ``topic`` is that of
+    the alerts.
 
     >>> alert = Alert(at_us=0, kind="lag_lost", topic="orders", group="billing", partition=0, message="…", detail={})
     >>> alert.to_dict()["at"]
@@ -265,6 +266,19 @@ def note_sink(log: Log, sink: str, message: str | None, detail: dict[str, Any]) 
         else:
             condition = _Condition("sink", 0, sink, message, {"sink": sink, **detail})
             _note(db, topic.id, condition, log.clock.now_us())
+    tell(log)
+
+
+def note_engine(log: Log, app: str, message: str | None, detail: dict[str, Any]) -> None:
+    """Rows of an app wait and no tick comes (``message``), or ticks come again: told when it begins."""
+    if message is None and not log.catalog.read("SELECT 1 FROM alerts WHERE kind = 'engine' AND subject = ?", (app,)):
+        return
+    topic = log.topic(ALERTS_TOPIC, ALERTS_SCHEMA, **ALERTS_SETTINGS)
+    with log.catalog.write() as db:
+        if message is None:
+            _resolve(db, topic.id, "engine", 0, app)
+        else:
+            _note(db, topic.id, _Condition("engine", 0, app, message, {"app": app, **detail}), log.clock.now_us())
     tell(log)
 
 

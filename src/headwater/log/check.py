@@ -5,7 +5,8 @@ partition's start to its end, the catalog, and that groups and producers fit the
 directory that may be too damaged to open.
 Invariants: it changes no data and can be run while other processes append, seal, compact and retain: what changed
 under its eyes is looked at again, what is appended meanwhile is left out. It does not raise for what it finds: each
-thing is a ``Problem``. A damaged segment is also told as an alert.
+thing is a ``Problem``. What keeps it from looking (no descriptors, a catalog that is held) is no finding, but raised. A
+damaged segment is also told as an alert.
 Not here: the bytes of one segment (``damage.py``), mending (``recovery.py`` mends tails; the rest comes from a backup).
 Read next: ``damage.py``.
 """
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headwater.errors import HeadwaterError, UnknownTopic
+from headwater.errors import CatalogBusy, HeadwaterError, TooManyFiles, UnknownTopic
 from headwater.log.alerts import note_corruption, resolve_corruption, tell
 from headwater.log.damage import (
     MEND,
@@ -35,6 +36,7 @@ from headwater.log.damage import (
     inspect_bare_parquet,
     inspect_sealed,
 )
+from headwater.log.files import translated
 from headwater.log.layout import LOOKS_MAX, Layout, alone, layout_of, partition_directory
 from headwater.log.locks import FileLock
 from headwater.log.registry import TopicRow
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from headwater.log.topic import Topic
 
 CATALOG_HINT = "Stop all processes on this home and restore catalog.sqlite from a backup."
+CANNOT_LOOK = (TooManyFiles, CatalogBusy)
 STRAY_HINT = "It holds nothing that is needed: sealing removes it, or you may."
 
 
@@ -87,7 +90,8 @@ class CheckReport:
 
 def check(log: Log, *, progress: Callable[[int, int], None] | None = None) -> CheckReport:
     """Verify everything in an open home. ``progress`` is called with bytes done and bytes in all."""
-    return _Check(log.home, progress).run(log)
+    with translated(f"check {log.home}"):
+        return _Check(log.home, progress).run(log)
 
 
 def check_home(home: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None) -> CheckReport:
@@ -103,7 +107,10 @@ def check_home(home: str | os.PathLike[str], *, progress: Callable[[int, int], N
 
     path = Path(home).expanduser().absolute()
     try:
-        log = Log(path, create=False, upkeep_interval=None)
+        with translated(f"check {path}"):
+            log = Log(path, create=False, upkeep_interval=None)
+    except CANNOT_LOOK:
+        raise
     except (HeadwaterError, sqlite3.Error) as error:
         return _Check(path, progress).run_without_catalog(error)
     with log:
@@ -381,7 +388,10 @@ class _Check:
     def _guard(self, where: str, hint: str = "") -> Iterator[None]:
         """Whatever a damaged home makes a step raise is a problem, and the check goes on."""
         try:
-            yield
+            with translated(where):
+                yield
+        except CANNOT_LOOK:
+            raise
         except HeadwaterError as error:
             self._add("error", where, error.message, error.hint or hint)
         except (OSError, ValueError, KeyError, TypeError, AssertionError, sqlite3.Error, pa.ArrowException) as error:

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
+from headwater.log.descriptors import EXHAUSTED, open_file, too_many_files, with_room
 from headwater.log.index import DATA, ENTRY_BYTES, HEADER, ROLL, Entry, padded
 from headwater.log.partition import stored_schema
 from headwater.log.registry import TopicRow
@@ -79,9 +80,9 @@ def inspect_arrow(directory: Path, base_offset: int, *, progress: Progress) -> F
     """Verify every frame that an Arrow segment's index lists, and the index itself."""
     path = directory / f"{segment_name(base_offset)}.arrow"
     finding = Finding(str(path), base_offset)
-    data_fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    data_fd = open_file(path, os.O_RDONLY)
     try:
-        index_fd = os.open(path.with_suffix(".index"), os.O_RDONLY | os.O_CLOEXEC)
+        index_fd = open_file(path.with_suffix(".index"), os.O_RDONLY)
         try:
             _Arrow(finding, data_fd, index_fd, base_offset, progress).run()
         finally:
@@ -202,7 +203,7 @@ class _Arrow:
 
 def has_frames(directory: Path, base_offset: int) -> bool:
     """Whether a data file holds more than its header."""
-    with (directory / f"{segment_name(base_offset)}.arrow").open("rb") as file:
+    with with_room(lambda: (directory / f"{segment_name(base_offset)}.arrow").open("rb")) as file:
         header = Entry.unpack(file.read(ENTRY_BYTES))
         return header is not None and os.fstat(file.fileno()).st_size > header.end
 
@@ -213,7 +214,7 @@ def has_frames(directory: Path, base_offset: int) -> bool:
 def inspect_sealed(segment: SealedSegment, row: TopicRow, *, progress: Progress) -> Finding:
     """Verify a sealed segment's whole file against its checksum, and its rows against its catalog row."""
     finding = Finding(str(segment.path), segment.next_offset, segment.rows, segment.bytes)
-    with segment.path.open("rb") as file:
+    with with_room(lambda: segment.path.open("rb")) as file:
         _whole_file(finding, segment, file, progress)
         if not finding.problems:
             # The bytes are what was written: so a difference from here on is the catalog's.
@@ -289,6 +290,8 @@ def _told(finding: Finding, what: str) -> Iterator[None]:
     except FileNotFoundError:
         raise
     except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+        if isinstance(error, OSError) and error.errno in EXHAUSTED:
+            raise too_many_files(error) from error
         finding.error(f"{what}: {error}")
 
 
@@ -296,7 +299,7 @@ def inspect_bare_parquet(path: Path) -> Finding:
     """What can be said of a sealed file without the catalog: its pages against their own checksums."""
     finding = Finding(str(path), 0, bytes=path.stat().st_size)
     with _told(finding, "it cannot be read"):
-        parquet: Any = pq.ParquetFile(path, page_checksum_verification=True)
+        parquet: Any = with_room(lambda: pq.ParquetFile(path, page_checksum_verification=True))
         for batch in parquet.iter_batches(batch_size=131_072):
             finding.rows += batch.num_rows
     return finding

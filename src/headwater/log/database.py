@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from headwater.errors import CatalogBusy, DiskFull, HeadwaterError, ReadOnlyHome, Unavailable
+from headwater.log.descriptors import exhausted
 
 BUSY_TIMEOUT_S = 30.0
 DAMAGED = ("malformed", "not a database", "decode")  # said by errors that have no code
@@ -71,6 +72,8 @@ class DatabaseFile:
     def _mapped(self, error: sqlite3.Error | UnicodeDecodeError) -> Exception:
         name = getattr(error, "sqlite_errorname", "") or ""
         text = str(error)
+        if name.startswith(("SQLITE_CANTOPEN", "SQLITE_IOERR")) and (full := exhausted()) is not None:
+            return full
         if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")) or any(sign in text for sign in DAMAGED):
             return self.damage(f"{self.title} is damaged: {text}", detail=self.damage_detail, hint=self.damage_hint)
         if name.startswith("SQLITE_FULL"):

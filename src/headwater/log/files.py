@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import DiskFull, HeadwaterError, ReadOnlyHome
+from headwater.log.descriptors import EXHAUSTED, open_file, too_many_files
 
 PARTS_MAX = 1000  # the kernel takes at most IOV_MAX (1024) parts in one call
 
@@ -57,7 +58,7 @@ class Files:
     def sync_dir(self, path: Path, *, label: str) -> None:
         """Make a directory's entries (creations, renames) survive a power cut."""
         with translated(label):
-            fd = os.open(path, os.O_RDONLY)
+            fd = open_file(path, os.O_RDONLY)
             try:
                 os.fsync(fd)
             finally:
@@ -66,7 +67,7 @@ class Files:
     def create(self, path: Path, *, label: str) -> int:
         """Open for reading and writing, creating it when missing; returns the descriptor."""
         with translated(label):
-            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            return open_file(path, os.O_RDWR | os.O_CREAT)
 
     def truncate(self, fd: int, size: int, *, label: str) -> None:
         """Cut the file to ``size`` bytes."""
@@ -116,4 +117,6 @@ def mapped(error: OSError, what: str) -> HeadwaterError | OSError:
             detail=os.strerror(error.errno),
             hint="Check the directory's owner and permissions, or open the log where you may write.",
         )
+    if error.errno in EXHAUSTED:
+        return too_many_files(error)
     return error

@@ -175,8 +175,8 @@ def _value(array: pa.Array, index: int) -> Any:
         return None
     try:
         return array[index].as_py()
-    except ValueError:  # nanoseconds without pandas
-        return str(array[index])
+    except (ValueError, OverflowError):  # nanoseconds without pandas, a moment after the year 9999
+        return array.slice(index, 1).view(pa.int64())[0].as_py() if kinds.is_temporal(array.type) else "…"
 
 
 def _cast_hint(source: pa.DataType, target: pa.DataType) -> str:

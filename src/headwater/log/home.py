@@ -34,7 +34,7 @@ from headwater.errors import (
 )
 from headwater.log.catalog import Catalog
 from headwater.log.declare import open_or_declare, suggestion
-from headwater.log.files import Files, translated
+from headwater.log.files import Files
 from headwater.log.recovery import Recovery
 from headwater.log.registry import Registry, TopicRow
 from headwater.log.sealing import seal_partition
@@ -143,13 +143,13 @@ class Log:
         """Remove a topic, its rows and its groups, for good."""
         topic = self.topic(name)
         directory = topic.directory
-        with contextlib.ExitStack() as locks:
-            # Nobody appends meanwhile; whoever waits for a lock finds the files gone and is told so.
-            for number in range(topic.settings.partitions):
-                locks.enter_context(topic.partition(number).lock)
-            self.registry.delete(topic.id)
-            with translated(f"remove {directory}"):
-                shutil.rmtree(directory, ignore_errors=True)
+        self.registry.delete(topic.id)
+        # One partition after the other: there may be more of them than descriptors. Nobody appends to it meanwhile;
+        # whoever waits for its lock finds the files gone and is told so.
+        for number in range(topic.settings.partitions):
+            with contextlib.suppress(FileNotFoundError), topic.partition(number).lock:
+                shutil.rmtree(directory / str(number), ignore_errors=True)
+        shutil.rmtree(directory, ignore_errors=True)
         topic.close()
         self._topics.pop(name, None)
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headwater.log.descriptors import with_room
 from headwater.log.index import DATA, ENTRY_BYTES, ROLL, Entry
 from headwater.log.locks import FileLock
 from headwater.log.partition import arrow_bases
@@ -98,7 +99,7 @@ def _arrow_span(directory: Path, base: int, *, active: bool) -> list[Span]:
 
     Nothing when it has no rows, or when its index cannot be read: sealing, reading and check say so.
     """
-    with (directory / f"{segment_name(base)}.index").open("rb", buffering=0) as file:
+    with with_room(lambda: (directory / f"{segment_name(base)}.index").open("rb", buffering=0)) as file:
         count = os.fstat(file.fileno()).st_size // ENTRY_BYTES
         first = Entry.unpack(os.pread(file.fileno(), ENTRY_BYTES, ENTRY_BYTES))
         rolled = False

@@ -15,7 +15,8 @@ import threading
 from pathlib import Path
 from types import TracebackType
 
-from headwater.log.files import translated
+from headwater.log.descriptors import HeldFiles
+from headwater.log.files import mapped
 
 
 class FileLock:
@@ -25,7 +26,8 @@ class FileLock:
         self.path = path
         self._threads = threading.RLock()
         self._depth = 0
-        self._fd = -1
+        self._held = HeldFiles((path,), os.O_RDWR | os.O_CREAT)
+        self._fd = -1  # while the lock is held
 
     def acquire(self, *, blocking: bool = True) -> bool:
         """Take the lock; without ``blocking``, False when somebody has it."""
@@ -33,10 +35,16 @@ class FileLock:
             return False
         try:
             if self._depth == 0:
-                if self._fd < 0:
-                    with translated(f"lock {self.path}"):
-                        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-                fcntl.flock(self._fd, fcntl.LOCK_EX | (0 if blocking else fcntl.LOCK_NB))
+                try:
+                    (fd,) = self._held.__enter__()  # open for as long as the lock is held
+                except OSError as error:
+                    raise mapped(error, f"lock {self.path}") from error
+                try:
+                    fcntl.flock(fd, fcntl.LOCK_EX | (0 if blocking else fcntl.LOCK_NB))
+                except BaseException:
+                    self._held.__exit__(None, None, None)
+                    raise
+                self._fd = fd
         except BaseException as error:
             self._threads.release()
             if isinstance(error, BlockingIOError):
@@ -50,6 +58,8 @@ class FileLock:
         self._depth -= 1
         if self._depth == 0 and self._fd >= 0:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
+            self._fd = -1
+            self._held.__exit__(None, None, None)
         self._threads.release()
 
     def __enter__(self) -> FileLock:
@@ -63,6 +73,12 @@ class FileLock:
 
     def close(self) -> None:
         """Close the file; a lock that is held is given back by the kernel."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
+        if self._fd >= 0:
+            self._fd = -1
+            self._held.__exit__(None, None, None)
+        self._held.close()
+
+    def abandon(self) -> None:
+        """Close the file in a forked child, which has none of the threads that may hold the lock."""
+        self._fd = -1
+        self._held.abandon()

@@ -15,8 +15,8 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,6 +25,7 @@ import pyarrow as pa
 from headwater.clock import Clock
 from headwater.errors import CorruptSegment, DiskFull, Fenced, Misuse
 from headwater.log import index
+from headwater.log.descriptors import open_file, with_room
 from headwater.log.files import Files
 from headwater.log.index import DATA, ENTRY_BYTES, Entries, Entry
 from headwater.log.locks import FileLock
@@ -71,7 +72,7 @@ class _Active:
 def arrow_bases(directory: Path) -> list[int]:
     """The base offsets of the segments that are still Arrow, in order."""
     try:
-        names = os.listdir(directory)
+        names = with_room(lambda: os.listdir(directory))
     except FileNotFoundError:
         return []
     return sorted(int(name[:20]) for name in names if name.endswith(".arrow"))
@@ -107,8 +108,20 @@ class Partition:
         """Recover once per process, before the first read or append."""
         if not self._opened:
             # Readers need no active segment: where there is no room to begin one, they read what there is.
-            with suppress(DiskFull), self.lock:
+            with suppress(DiskFull), self._alone():
                 self._open_locked()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """The file lock; where its directory is gone, the topic was deleted."""
+        try:
+            self.lock.acquire()
+        except FileNotFoundError as error:
+            raise deleted(self.topic().name) from error
+        try:
+            yield
+        finally:
+            self.lock.release()
 
     def _open_locked(self) -> None:
         for attempt in range(OPEN_ATTEMPTS_MAX):
@@ -170,9 +183,10 @@ class Partition:
     def _adopt(self, segment: ArrowSegment) -> None:
         writer = SegmentWriter(self.directory, segment.base_offset, self.files)
         entries = segment.entries
+        data_bytes, index_bytes = (writer.held.stat(number).st_size for number in (0, 1))
         self._active = _Active(
-            writer, segment.schema_version, segment.next_offset, os.fstat(writer.data_fd).st_size,
-            os.fstat(writer.index_fd).st_size, int(entries["appended_us"][0]) if len(entries) else 0,
+            writer, segment.schema_version, segment.next_offset, data_bytes, index_bytes,
+            int(entries["appended_us"][0]) if len(entries) else 0,
             int(entries["appended_us"][-1]) if len(entries) else 0,
         )  # fmt: skip
 
@@ -183,7 +197,7 @@ class Partition:
             durable=topic.settings.fsync != "never",
         )  # fmt: skip
         self._active = _Active(
-            writer, topic.version, base_offset, os.fstat(writer.data_fd).st_size, ENTRY_BYTES, 0, last_us
+            writer, topic.version, base_offset, writer.held.stat(0).st_size, ENTRY_BYTES, 0, last_us
         )  # fmt: skip
 
     def _note_sequences(self, entries: Entries) -> None:
@@ -236,11 +250,18 @@ class Partition:
         """See what other processes did since this one last held the lock."""
         active = self._active
         assert active is not None
-        index_stat = os.fstat(active.writer.index_fd)
+        try:
+            with active.writer.held as (data_fd, index_fd):
+                index_stat, data_bytes = os.fstat(index_fd), os.fstat(data_fd).st_size
+                index_bytes = index_stat.st_size
+                more = index_bytes - active.index_bytes
+                added = os.pread(index_fd, more, active.index_bytes) if more > 0 else b""
+        except FileNotFoundError:  # the descriptors had been given back, and the pair was sealed away since
+            self._forget()
+            self._open_locked()
+            return
         if index_stat.st_nlink == 0 and not self.directory.exists():
             raise deleted(self.topic().name)
-        index_bytes = index_stat.st_size
-        data_bytes = os.fstat(active.writer.data_fd).st_size
         if index_bytes == active.index_bytes and data_bytes == active.data_bytes:
             # An empty segment may have been replaced where it stands, for a newer schema.
             if active.next_offset > active.writer.base_offset or active.writer.header_version() == active.version:
@@ -248,9 +269,7 @@ class Partition:
             self._forget()
             self._open_locked()
             return
-        fresh = index.read_entries(
-            os.pread(active.writer.index_fd, max(0, index_bytes - active.index_bytes), active.index_bytes)
-        )
+        fresh = index.read_entries(added)
         if len(fresh) and index_bytes == active.index_bytes + len(fresh) * ENTRY_BYTES:
             last = Entry.of(fresh[-1])
             # Another version means that the segment was still empty and was replaced for a newer schema.
@@ -356,7 +375,7 @@ class Partition:
 
     def roll(self, *, older_than_us: int | None = None) -> bool:
         """End the active segment (if it has rows, and its first is older); True when it did."""
-        with self._turn, self.lock:
+        with self._turn, self._alone():
             self._open_locked()
             self._catch_up()
             active = self._active
@@ -370,22 +389,24 @@ class Partition:
 
     def sync(self) -> None:
         """Bring what was appended so far to disk, without holding up appends meanwhile."""
-        with self._turn:
-            active = self._active
-            if active is not None:
-                if active.writer.synced_bytes >= active.data_bytes:
-                    return
-                data_bytes = active.data_bytes
-                descriptor = os.dup(active.writer.data_fd)
-        if active is None:  # a failed append dropped it; what came before may still need the sync
-            self._sync_last()
-            return
-        try:
-            self.files.sync(descriptor, label="interval.sync_data")
-        finally:
-            os.close(descriptor)
+        with ExitStack() as using:
+            with self._turn:
+                active = self._active
+                if active is not None:
+                    if active.writer.synced_bytes >= active.data_bytes:
+                        return
+                    data_bytes = active.data_bytes
+                    try:
+                        # Also where they were closed since: a sync is of the file, whoever wrote to it.
+                        data_fd, _ = using.enter_context(active.writer.held)
+                    except FileNotFoundError:
+                        return  # rolled and sealed by another process, and so on disk; or the topic was deleted
+            if active is None:  # a failed append dropped it; what came before may still need the sync
+                self._sync_last()
+                return
+            self.files.sync(data_fd, label="interval.sync_data")
         # Under the file lock: another process that opens the partition reads the mark and may write it too.
-        with self._turn, self.lock:
+        with self._turn, suppress(FileNotFoundError), self.lock:
             if self._active is active:
                 active.writer.note_synced(data_bytes)
 
@@ -396,7 +417,7 @@ class Partition:
         """
         try:
             name = segment_name(arrow_bases(self.directory)[-1])
-            descriptor = os.open(self.directory / f"{name}.arrow", os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = open_file(self.directory / f"{name}.arrow", os.O_RDONLY)
         except (IndexError, FileNotFoundError):
             return  # sealed meanwhile, and so on disk; or the topic was deleted
         try:
@@ -406,7 +427,7 @@ class Partition:
 
     def last_sequence(self, producer: int) -> int:
         """The last sequence that this partition holds of a producer, -1 for none."""
-        with self._turn, self.lock:
+        with self._turn, self._alone():
             self._open_locked()
             self._catch_up()
             return self._sequences.get(producer, -1)
@@ -418,9 +439,11 @@ class Partition:
 
     def abandon(self) -> None:
         """Close the descriptors without taking any lock: after a fork, or a crash that a test makes."""
-        self._drop_active()
+        if self._active is not None:
+            self._active.writer.held.abandon()
+            self._active = None
         self._opened = False
-        self.lock.close()
+        self.lock.abandon()
 
     def close(self) -> None:
         """Give descriptors back; what was acknowledged stays as durable as the policy made it."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -63,21 +64,15 @@ class PartitionReader:
 
     def _advance(self) -> ArrowSegment | None:
         """The segment that is active now, with its newest entries read."""
-        if self._tail is None:
-            for base in reversed(arrow_bases(self.directory)):
-                self._tail = self._open(base)
-                if self._tail is not None:
-                    break
-        tail = self._tail
+        tail = self._refreshed()
         if tail is None:
             return None
-        tail.refresh()
         if tail.next_base is None and tail.removed:
             # A process died while it made this segment, and another one has made it anew: this one will never grow.
+            # A segment that was just opened has its newest entries.
             tail = self._tail = self._open(max(arrow_bases(self.directory), default=tail.base_offset))
             if tail is None:
                 return None
-            tail.refresh()
         while tail.next_base is not None:
             following = self._open(tail.next_base)
             if following is None:
@@ -88,6 +83,22 @@ class PartitionReader:
                     break
             tail = self._tail = following
         return tail
+
+    def _refreshed(self) -> ArrowSegment | None:
+        """The tail that this reader knows, or the newest segment, with its newest entries."""
+        for _ in range(LOOKS_MAX):
+            if self._tail is None:
+                for base in reversed(arrow_bases(self.directory)):
+                    self._tail = self._open(base)
+                    if self._tail is not None:
+                        break
+            try:
+                if self._tail is not None:
+                    self._tail.refresh()
+                return self._tail
+            except FileNotFoundError:  # its descriptors had been given back, and it was sealed away since
+                self._tail = None
+        return None
 
     def _open(self, base: int) -> ArrowSegment | None:
         """A segment's Arrow form; None when it is not there (sealed) or is just being made."""
@@ -186,9 +197,10 @@ class PartitionReader:
         with self._lock:
             for segment in (self._current, self._tail):
                 if segment is not None and segment.base_offset <= offset and not segment.removed:
-                    segment.refresh()
-                    if offset < segment.next_offset:
-                        return segment, None
+                    with suppress(FileNotFoundError):  # sealed away since
+                        segment.refresh()
+                        if offset < segment.next_offset:
+                            return segment, None
             topic = self.topic()
             sealed = self.registry.sealed_at(topic.id, self.number, self.directory, offset)
             if sealed is not None:

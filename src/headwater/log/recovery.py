@@ -59,12 +59,14 @@ def recover_tail(directory: Path, base_offset: int, files: Files) -> Recovery:
     name = segment_name(base_offset)
     data_path, index_path = directory / f"{name}.arrow", directory / f"{name}.index"
     data_fd = files.create(data_path, label="recover.open_data")
-    index_fd = files.create(index_path, label="recover.open_index")
     try:
-        return _recover(data_path, data_fd, index_path, index_fd, base_offset, files)
+        index_fd = files.create(index_path, label="recover.open_index")
+        try:
+            return _recover(data_path, data_fd, index_path, index_fd, base_offset, files)
+        finally:
+            os.close(index_fd)
     finally:
         os.close(data_fd)
-        os.close(index_fd)
 
 
 def _recover(

@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 import xxhash
 
 from headwater.errors import CorruptSegment
+from headwater.log.descriptors import open_file, with_room
 from headwater.log.files import Files, translated
 from headwater.log.index import NO_TIME_MAX, NO_TIME_MIN
 from headwater.log.segment import Chunk, segment_name
@@ -120,17 +121,17 @@ def write_sealed(
     first = next(groups, None)
     with translated(f"seal {path.name}"):
         # Pages carry checksums too, so that Spark can be told to verify what it reads natively.
-        writer = pq.ParquetWriter(
+        writer = with_room(lambda: pq.ParquetWriter(
             temporary, with_system, compression="zstd", compression_level=1, write_page_checksum=True,
             use_dictionary=_repeating(first), column_encoding={"_offset": "DELTA_BINARY_PACKED"},
-        )  # fmt: skip
+        ))  # fmt: skip
         try:
             while first is not None:
                 writer.write_table(first, row_group_size=first.num_rows)
                 first = next(groups, None)
         finally:
             writer.close()
-    fd = os.open(temporary, os.O_RDONLY)
+    fd = open_file(temporary, os.O_RDONLY)
     try:
         files.sync(fd, label="seal.sync_parquet")
         checksum = checksum_of(temporary)
@@ -244,7 +245,7 @@ def producer_of(chunk: Chunk) -> pa.Array:
 def checksum_of(path: Path) -> int:
     """xxh3_64 of a whole file, as the signed number that SQLite stores."""
     hasher = xxhash.xxh3_64()
-    with path.open("rb", buffering=0) as file:
+    with with_room(lambda: path.open("rb", buffering=0)) as file:
         while block := file.read(4 << 20):
             hasher.update(block)
     return signed(hasher.intdigest())
@@ -279,7 +280,7 @@ def _open_verified(segment: SealedSegment) -> pq.ParquetFile:
     """The file, opened, after its bytes were verified."""
     try:
         verify(segment)
-        return pq.ParquetFile(pa.memory_map(str(segment.path)), pre_buffer=False)
+        return pq.ParquetFile(with_room(lambda: pa.memory_map(str(segment.path))), pre_buffer=False)
     except FileNotFoundError:
         raise
     except (pa.ArrowInvalid, OSError) as error:

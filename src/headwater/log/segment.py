@@ -4,7 +4,8 @@ What it is: ``ArrowSegment`` reads the pair of files (``N.arrow`` data, ``N.inde
 the pair and appends frames to it.
 Invariants: the data file is a HEADER frame whose payload is the Arrow schema, then frames of one record batch each;
 one segment has one schema version. Readers take no lock and trust only what the index lists; every payload is
-checked against its checksum before it is decoded. Only the holder of the partition's lock writes.
+checked against its checksum before it is decoded. Only the holder of the partition's lock writes. The files are open
+while they are used, and else as long as there are descriptors to spare (``descriptors.py``).
 Not here: what to do about damage (``recovery.py``), Parquet (``sealed.py``), choosing the segment (``partition.py``).
 Read next: ``partition.py``.
 """
@@ -23,6 +24,7 @@ import xxhash
 
 from headwater.errors import CorruptSegment
 from headwater.log import index
+from headwater.log.descriptors import HeldFiles
 from headwater.log.files import Files
 from headwater.log.index import CONTINUES, DATA, DURABLE, ENTRY_BYTES, HEADER, ROLL, Entries, Entry
 
@@ -107,15 +109,8 @@ class ArrowSegment:
         self.base_offset = base_offset
         self.data_path = directory / f"{segment_name(base_offset)}.arrow"
         self.index_path = directory / f"{segment_name(base_offset)}.index"
-        self._data_fd = -1
-        self._index_fd = -1
-        self._data_fd = os.open(self.data_path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            self._index_fd = os.open(self.index_path, os.O_RDONLY | os.O_CLOEXEC)
-            self.schema, self.schema_version = self._read_header()
-        except BaseException:
-            self.close()
-            raise
+        self._held = HeldFiles((self.data_path, self.index_path), os.O_RDONLY)
+        self.schema, self.schema_version = self._read_header()
         self._index_bytes = ENTRY_BYTES
         self._room: Entries = np.empty(64, dtype=index.ENTRY)
         self.entries: Entries = self._room[:0]
@@ -123,8 +118,9 @@ class ArrowSegment:
         self.refresh()
 
     def _read_header(self) -> tuple[pa.Schema, int]:
-        header = Entry.unpack(os.pread(self._data_fd, ENTRY_BYTES, 0))
-        payload = os.pread(self._data_fd, header.length, ENTRY_BYTES) if header else b""
+        with self._held as (data_fd, _):
+            header = Entry.unpack(os.pread(data_fd, ENTRY_BYTES, 0))
+            payload = os.pread(data_fd, header.length, ENTRY_BYTES) if header else b""
         if header is None or header.kind != HEADER or xxhash.xxh3_64_intdigest(payload) != header.payload_checksum:
             raise CorruptSegment(
                 f"the header of {self.data_path} is damaged",
@@ -134,11 +130,15 @@ class ArrowSegment:
         return pa.ipc.read_schema(pa.py_buffer(payload)), header.schema_version
 
     def refresh(self) -> bool:
-        """Read the entries that were added since the last call; True when there were some."""
-        size = os.fstat(self._index_fd).st_size
+        """Read the entries that were added since the last call; True when there were some.
+
+        FileNotFoundError when it was sealed away since, and its descriptors had been given back.
+        """
+        size = self._held.stat(1).st_size
         if size < self._index_bytes + ENTRY_BYTES or self.next_base is not None:
             return False
-        data = os.pread(self._index_fd, size - self._index_bytes, self._index_bytes)
+        with self._held as (_, index_fd):
+            data = os.pread(index_fd, os.fstat(index_fd).st_size - self._index_bytes, self._index_bytes)
         fresh = index.read_entries(data)
         if not len(fresh):
             return False
@@ -166,7 +166,10 @@ class ArrowSegment:
     @property
     def removed(self) -> bool:
         """Whether it was sealed away. Its open file still has what was compacted since: look for the rows anew."""
-        return os.fstat(self._data_fd).st_nlink == 0
+        try:
+            return self._held.stat(0).st_nlink == 0
+        except FileNotFoundError:
+            return True
 
     @property
     def next_offset(self) -> int:
@@ -196,7 +199,8 @@ class ArrowSegment:
             until = int(np.searchsorted(positions, first_byte + READ_BYTES_MAX, side="right"))
             until = max(number + 1, min(until - 1, last))
             end_byte = int(positions[until - 1]) + ENTRY_BYTES + int(lengths[until - 1])
-            buffer = pa.py_buffer(os.pread(self._data_fd, end_byte - first_byte, first_byte))
+            with self._held as (data_fd, _):
+                buffer = pa.py_buffer(os.pread(data_fd, end_byte - first_byte, first_byte))
             for at in range(number, until):
                 chunk = self._decode(at, buffer, int(positions[at]) - first_byte + ENTRY_BYTES)
                 yield chunk.clip(start, stop)
@@ -223,11 +227,7 @@ class ArrowSegment:
 
     def close(self) -> None:
         """Give the descriptors back."""
-        for name in ("_data_fd", "_index_fd"):
-            descriptor = getattr(self, name)
-            if descriptor >= 0:
-                setattr(self, name, -1)
-                os.close(descriptor)
+        self._held.close()
 
     def __del__(self) -> None:
         self.close()
@@ -254,13 +254,15 @@ class SegmentWriter:
         self.base_offset = base_offset
         self.files = files
         name = segment_name(base_offset)
-        self.data_fd = self.index_fd = -1
-        self.data_fd = files.create(directory / f"{name}.arrow", label="segment.open_data")
+        paths = (directory / f"{name}.arrow", directory / f"{name}.index")
+        data_fd = files.create(paths[0], label="segment.open_data")
         try:
-            self.index_fd = files.create(directory / f"{name}.index", label="segment.open_index")
+            index_fd = files.create(paths[1], label="segment.open_index")
         except BaseException:
-            self.close()
+            os.close(data_fd)
             raise
+        # Opened again without creating: a pair that is gone by then was sealed, and the partition has moved on.
+        self.held = HeldFiles(paths, os.O_RDWR, opened=(data_fd, index_fd))
         self.synced_bytes = 0
 
     @staticmethod
@@ -270,33 +272,36 @@ class SegmentWriter:
         """A new, empty segment. A crash inside leaves a pair that recovery recognises as empty and replaces."""
         writer = SegmentWriter(directory, base_offset, files)
         try:
-            writer._write_headers(schema.serialize(), schema_version, durable=durable)
+            with writer.held as (data_fd, index_fd):
+                writer._write_headers(data_fd, index_fd, schema.serialize(), schema_version, durable=durable)
         except BaseException:
             writer.close()
             raise
         return writer
 
-    def _write_headers(self, payload: pa.Buffer, schema_version: int, *, durable: bool) -> None:
+    def _write_headers(
+        self, data_fd: int, index_fd: int, payload: pa.Buffer, schema_version: int, *, durable: bool
+    ) -> None:
         files = self.files
         # What an interrupted creation left, or an empty segment of an older schema. The index goes first, and for
         # good: an index that knows of a header means, where the header is missing, that somebody damaged the file.
-        if os.fstat(self.index_fd).st_size:
-            files.truncate(self.index_fd, 0, label="segment.empty_index")
-            files.sync(self.index_fd, label="segment.sync_empty_index")
-        if os.fstat(self.data_fd).st_size:
-            files.truncate(self.data_fd, 0, label="segment.empty_data")
+        if os.fstat(index_fd).st_size:
+            files.truncate(index_fd, 0, label="segment.empty_index")
+            files.sync(index_fd, label="segment.sync_empty_index")
+        if os.fstat(data_fd).st_size:
+            files.truncate(data_fd, 0, label="segment.empty_data")
         header = Entry(
             kind=HEADER, base_offset=self.base_offset, position=0, length=payload.size, schema_version=schema_version,
             payload_checksum=xxhash.xxh3_64_intdigest(payload),
         )  # fmt: skip
         parts = [header.pack(), payload, index.padding(payload.size)]
-        written = files.write(self.data_fd, parts, label="segment.write_header")
+        written = files.write(data_fd, parts, label="segment.write_header")
         if durable:
-            files.sync(self.data_fd, label="segment.sync_header")
+            files.sync(data_fd, label="segment.sync_header")
             self.synced_bytes = written
-        files.write(self.index_fd, [self._index_header(self.synced_bytes)], label="segment.write_index_header")
+        files.write(index_fd, [self._index_header(self.synced_bytes)], label="segment.write_index_header")
         if durable:
-            files.sync(self.index_fd, label="segment.sync_index_header")
+            files.sync(index_fd, label="segment.sync_index_header")
             files.sync_dir(self.directory, label="segment.sync_directory")
 
     def _index_header(self, synced_bytes: int) -> bytes:
@@ -320,29 +325,32 @@ class SegmentWriter:
             entries.append(entry)
             parts += [entry.pack(), frame.payload, index.padding(length)]
             position, base_offset = entry.end, entry.next_offset
-        self.files.write(self.data_fd, parts, label="append.write_data")
-        try:
-            if sync:
-                self.files.sync(self.data_fd, label="append.sync_data")
-            # The entries come last: what the index lists is whole (and, with sync, on disk) in the data file.
-            self.files.write(self.index_fd, [entry.pack() for entry in entries], label="append.write_index")
-        except Exception:
-            # A full disk, say. Rows that were refused must not be adopted by the next opening.
-            self.files.truncate(self.data_fd, entries[0].position, label="append.take_back")
-            raise
+        with self.held as (data_fd, index_fd):
+            self.files.write(data_fd, parts, label="append.write_data")
+            try:
+                if sync:
+                    self.files.sync(data_fd, label="append.sync_data")
+                # The entries come last: what the index lists is whole (and, with sync, on disk) in the data file.
+                self.files.write(index_fd, [entry.pack() for entry in entries], label="append.write_index")
+            except Exception:
+                # A full disk, say. Rows that were refused must not be adopted by the next opening.
+                self.files.truncate(data_fd, entries[0].position, label="append.take_back")
+                raise
         if sync:
             self.synced_bytes = position
         return entries
 
     def header_version(self) -> int:
         """The schema version in the data file's header, 0 when there is none yet."""
-        header = Entry.unpack(os.pread(self.data_fd, ENTRY_BYTES, 0))
+        with self.held as (data_fd, _):
+            header = Entry.unpack(os.pread(data_fd, ENTRY_BYTES, 0))
         return header.schema_version if header else 0
 
     def note_synced(self, data_bytes: int) -> None:
         """Remember that everything up to ``data_bytes`` is on disk."""
         self.synced_bytes = max(self.synced_bytes, data_bytes)
-        self.files.write_at(self.index_fd, self._index_header(self.synced_bytes), 0, label="segment.note_synced")
+        with self.held as (_, index_fd):
+            self.files.write_at(index_fd, self._index_header(self.synced_bytes), 0, label="segment.note_synced")
 
     def roll(self, next_base: int) -> None:
         """Close the segment: the entry tells readers and other writers where the next one begins.
@@ -350,15 +358,13 @@ class SegmentWriter:
         Synced whatever the topic's policy: damage by a power cut is confined to the active segment, and the
         next segment never exists without this entry.
         """
-        self.files.sync(self.data_fd, label="roll.sync_data")
-        entry = Entry(kind=ROLL, base_offset=next_base, position=0, length=0)
-        self.files.write(self.index_fd, [entry.pack()], label="roll.write_index")
-        self.files.sync(self.index_fd, label="roll.sync_index")
+        with self.held as (data_fd, index_fd):
+            self.files.sync(data_fd, label="roll.sync_data")
+            entry = Entry(kind=ROLL, base_offset=next_base, position=0, length=0)
+            self.files.write(index_fd, [entry.pack()], label="roll.write_index")
+            self.files.sync(index_fd, label="roll.sync_index")
         self.files.sync_dir(self.directory, label="roll.sync_directory")
 
     def close(self) -> None:
         """Give the descriptors back."""
-        for descriptor in (self.data_fd, self.index_fd):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self.data_fd = self.index_fd = -1
+        self.held.close()

@@ -105,7 +105,9 @@ class Waker:
 
     def _look(self, stop: socket.socket) -> None:
         seen: dict[str, int] = {}
-        while not select.select([stop], [], [], POLL_S)[0]:
+        poller = select.poll()  # not select, which knows the first 1024 descriptors only
+        poller.register(stop.fileno(), select.POLLIN)
+        while not poller.poll(POLL_S * 1000):
             now: dict[str, int] = {}
             for directory in list(self._watched):
                 try:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater import __version__
 from headwater.errors import HeadwaterError, Misuse, UnknownPath
+from headwater.log.descriptors import EXHAUSTED, too_many_files
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -26,6 +27,7 @@ def create(state: State) -> FastAPI:
     from fastapi import FastAPI, Request
     from fastapi.exceptions import RequestValidationError
     from starlette.exceptions import HTTPException
+    from starlette.requests import ClientDisconnect
     from starlette.responses import Response
 
     from headwater.server import (
@@ -90,8 +92,14 @@ def create(state: State) -> FastAPI:
             return error_answer(error.__cause__)
         return error_answer(Misuse(str(error.detail)))
 
+    @api.exception_handler(ClientDisconnect)
+    async def gone(_: Request, __: ClientDisconnect) -> Response:
+        return Response(status_code=400)  # nobody reads it
+
     @api.exception_handler(Exception)
     async def bug(_: Request, error: Exception) -> Response:
+        if isinstance(error, OSError) and error.errno in EXHAUSTED:
+            return error_answer(too_many_files(error))
         return error_answer(
             HeadwaterError(f"unexpected {type(error).__name__}", hint="The server's log has the trace.")
         )

@@ -2,7 +2,7 @@
 
 What it is: JSON (an object or an array of objects), NDJSON and Arrow IPC streams, read with the strictness of the log.
 Invariants: all or nothing: the first row that does not fit refuses the whole body. A type that is not known is refused,
-never guessed. What an Arrow stream unpacks to is bounded.
+never guessed.
 Not here: appending (``topic_routes.py``); how large a body may be (``guard.py``).
 Read next: ``log/json_lines.py``.
 """
@@ -13,13 +13,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from headwater.errors import Misuse, RowRefused, TooLarge
+from headwater.errors import Misuse, RowRefused
 from headwater.log.json_lines import json_decoder, json_objects, json_rows
+from headwater.server.arrow_bodies import table_of
 from headwater.server.renderings import ARROW, JSON, NDJSON
 
 LINES = (NDJSON, "application/ndjson", "application/jsonl", "application/x-jsonlines")
-UNPACKED_FACTOR = 16  # an Arrow stream may be compressed; so many times its size is believed
-ARROW_ERRORS = (pa.ArrowException, OSError, ValueError, TypeError, KeyError)
 
 
 def rows_of(body: bytes, kind: str, schema: pa.Schema, *, not_null: frozenset[str] = frozenset()) -> Any:
@@ -31,7 +30,7 @@ def rows_of(body: bytes, kind: str, schema: pa.Schema, *, not_null: frozenset[st
     """
     plain = kind.split(";")[0].strip().lower()
     if plain == ARROW:
-        return _arrow(body)
+        return table_of(body)
     if plain in LINES:
         return json_rows(json_objects(body, schema), schema, not_null=not_null)
     if plain in (JSON, ""):
@@ -54,21 +53,3 @@ def _objects(body: bytes, schema: pa.Schema) -> list[dict[str, Any]]:
                 f"row {place} (counted from 0) is not an object", hint="One object, or an array of objects.", row=place
             )
     return rows
-
-
-def _arrow(body: bytes) -> pa.Table:
-    try:
-        with pa.ipc.open_stream(body) as stream:
-            batches, unpacked = [], 0
-            for batch in stream:
-                batch.validate(full=True)
-                unpacked += batch.nbytes
-                if unpacked > UNPACKED_FACTOR * max(len(body), 1 << 16):
-                    raise TooLarge("the Arrow stream unpacks to far more than it is", hint="Send it in parts.")
-                batches.append(batch)
-            return pa.Table.from_batches(batches, stream.schema)
-    except ARROW_ERRORS as error:
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise RowRefused(
-            f"the body is not an Arrow IPC stream: {first}", hint="As pyarrow.ipc.new_stream has it."
-        ) from error

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import threading
 import uuid
@@ -24,8 +25,11 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.app_file import app_of
 from headwater.errors import EngineUnavailable, HeadwaterError, TimedOut
+from headwater.log.descriptors import raise_limit
 from headwater.server.engine_channel import Answer, Channel
+from headwater.server.log_lines import log_to_stderr
 from headwater.views.java_process import end as end_java
+from headwater.views.signs import QUESTIONS
 
 if TYPE_CHECKING:
     from headwater.app import App
@@ -79,17 +83,14 @@ class Engine:
     def stop(self) -> None:
         """End after the running tick; whatever happens, not much later."""
         self.stopping.set()
-        timer = threading.Timer(STOP_SECONDS_MAX, self._end)
+        timer = threading.Timer(STOP_SECONDS_MAX, _end_now)
         timer.daemon = True
         timer.start()
         if self._ready.is_set():
             self.app.operation.stop()
         else:  # Spark is just starting; nothing was begun
-            self._end()
-
-    def _end(self) -> None:
-        end_java(self.app.operation.running_spark)
-        os._exit(0)
+            end_java(self.app.operation.running_spark)
+            os._exit(0)
 
     # Answering
 
@@ -122,6 +123,7 @@ class Engine:
         context = self.app.operation.spark.sparkContext
         group, over = uuid.uuid4().hex, threading.Event()
         context.setJobGroup(group, "a question to the server", True)
+        QUESTIONS.add(group)
 
         def end() -> None:
             over.set()
@@ -140,7 +142,15 @@ class Engine:
             raise
         finally:
             timer.cancel()
+            QUESTIONS.discard(group)
             context.setLocalProperty("spark.jobGroup.id", "")  # threads are used again
+
+
+def _end_now() -> None:
+    """With Java, which may hang: where this process began a session, everything in it was started by it."""
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(0)
 
 
 def main(arguments: list[str]) -> int:
@@ -148,6 +158,8 @@ def main(arguments: list[str]) -> int:
     file, socket, pipe = Path(arguments[0]), Path(arguments[1]), int(arguments[2])
     secret = bytes.fromhex(sys.stdin.readline().strip())
     telling = threading.Lock()
+    raise_limit()
+    log_to_stderr()
 
     def tell(what: dict[str, Any]) -> None:
         with telling:

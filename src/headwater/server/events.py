@@ -12,8 +12,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, MutableMapping
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from starlette.responses import Response
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 AT_LEAST_EVERY_S = 2.0
 NOT_MORE_OFTEN_S = 0.2
 
+Item = TypeVar("Item")
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -38,6 +39,43 @@ def event(data: str, *, name: str | None = None, id: str | None = None) -> bytes
     """
     head = (f"event: {name}\n" if name else "") + (f"id: {id}\n" if id else "")
     return f"{head}data: {data}\n\n".encode()
+
+
+class HeldStream(Generic[Item]):
+    """Messages for one listener, whose place is taken before the first was asked for, and is given back once.
+
+    A generator alone would not do: it knows of its end only when it has begun, and a burst of listeners that have not
+    begun would pass every limit.
+    """
+
+    def __init__(self, messages: AsyncGenerator[Item], give_back: Callable[[], None]) -> None:
+        self._messages = messages
+        self._give_back: Callable[[], None] | None = give_back
+
+    def __aiter__(self) -> AsyncIterator[Item]:
+        return self
+
+    async def __anext__(self) -> Item:
+        try:
+            return await self._messages.__anext__()
+        except BaseException:  # its end, or an error: nothing comes after it
+            self._end()
+            raise
+
+    async def aclose(self) -> None:
+        """End, and give the place back."""
+        try:
+            await self._messages.aclose()
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        give_back, self._give_back = self._give_back, None
+        if give_back is not None:
+            give_back()
+
+    def __del__(self) -> None:
+        self._end()
 
 
 class Events:
@@ -90,36 +128,36 @@ class Events:
         state = self._state
         found = await state.read(state.status.read)
         return {
-            **found, "engine": state.engine.to_dict(),
-            "server": {"listeners": self.listeners, **state.hub.counts()},
+            **found, "engine": state.engine.to_dict(), "not_ready": state.watchdog.reasons(),
+            "server": {"listeners": self.listeners, **state.hub.counts(), **state.connections.to_dict()},
         }  # fmt: skip
 
-    def listen(self) -> AsyncGenerator[bytes]:
+    def listen(self) -> HeldStream[bytes]:
         """Messages, from now on; refused when too many listen."""
         limit = self._state.settings.subscriptions_max
         if self.listeners >= limit:
             raise TooMany(f"{limit} listen already", hint="Try again later, or raise --subscriptions.")
-        return self._messages()
-
-    async def _messages(self) -> AsyncGenerator[bytes]:
         self.listeners += 1
         self._wanted.set()
-        try:
-            yield event(json.dumps(await self.look(), default=str, ensure_ascii=False), name="status")
+        return HeldStream(self._messages(), self._left)
+
+    def _left(self) -> None:
+        self.listeners -= 1
+        if not self.listeners:
+            self._wanted.clear()
+
+    async def _messages(self) -> AsyncGenerator[bytes]:
+        yield event(json.dumps(await self.look(), default=str, ensure_ascii=False), name="status")
+        seen = self._number
+        while not self._state.closing:
+            news = self._news
+            if self._number == seen:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(AT_LEAST_EVERY_S):
+                        await news.wait()
+                continue
             seen = self._number
-            while not self._state.closing:
-                news = self._news
-                if self._number == seen:
-                    with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(AT_LEAST_EVERY_S):
-                            await news.wait()
-                    continue
-                seen = self._number
-                yield self._message
-        finally:
-            self.listeners -= 1
-            if not self.listeners:
-                self._wanted.clear()
+            yield self._message
 
 
 async def _first(*awaited: Awaitable[Any]) -> None:
@@ -132,13 +170,15 @@ async def _first(*awaited: Awaitable[Any]) -> None:
 
 
 class EventStream(Response):
-    """A response of server-sent events."""
+    """A response of server-sent events, made by ``written`` of each message."""
 
     def __init__(
-        self, messages: AsyncGenerator[bytes], *, send_seconds_max: float, on_slow: Callable[[], None] | None = None
-    ) -> None:
+        self, messages: HeldStream[Item], *, send_seconds_max: float, written: Callable[[Item], bytes],
+        on_slow: Callable[[], None] | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()
         self._messages = messages
+        self._written: Callable[[Any], bytes] = written
         self._seconds = send_seconds_max
         self._on_slow = on_slow
 
@@ -147,7 +187,11 @@ class EventStream(Response):
         del scope
         headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store"),
                    (b"x-accel-buffering", b"no")]  # fmt: skip
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+        except BaseException:
+            await self._messages.aclose()
+            raise
         pump = asyncio.ensure_future(self._pump(send))
         gone = asyncio.ensure_future(_disconnected(receive))
         try:
@@ -163,7 +207,7 @@ class EventStream(Response):
         async for message in self._messages:
             try:
                 async with asyncio.timeout(self._seconds):
-                    await send({"type": "http.response.body", "body": message, "more_body": True})
+                    await send({"type": "http.response.body", "body": self._written(message), "more_body": True})
             except TimeoutError:
                 if self._on_slow is not None:
                     self._on_slow()

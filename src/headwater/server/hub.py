@@ -21,7 +21,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from headwater.errors import TooMany
-from headwater.server.events import event
+from headwater.server.events import HeldStream, event
 from headwater.server.pulse import LOOK_S
 from headwater.server.tellings import Place, Teller, Telling
 
@@ -187,15 +187,18 @@ class Hub:
             for subscriber in broadcast.subscribers:
                 subscriber.leave()
 
-    async def subscribe(self, view: str, have: Place | None) -> AsyncGenerator[Message]:
+    def subscribe(self, view: str, have: Place | None) -> HeldStream[Message]:
         """The messages of one subscription; refused when there are too many."""
         limit = self._state.settings.subscriptions_max
         if self.open >= limit:
             raise TooMany(f"{limit} subscriptions are open already", hint="Try again later, or raise --subscriptions.")
-        return self._messages(view, have)
+        self.open += 1
+        return HeldStream(self._messages(view, have), self._left)
+
+    def _left(self) -> None:
+        self.open -= 1
 
     async def _messages(self, view: str, have: Place | None) -> AsyncGenerator[Message]:
-        self.open += 1
         broadcast = self._broadcast(view)
         broadcast.users += 1
         try:
@@ -203,7 +206,6 @@ class Hub:
                 self.told += 1
                 yield message
         finally:
-            self.open -= 1
             broadcast.users -= 1
             self._tidy(view, broadcast)
 

@@ -64,6 +64,9 @@ def exposition(status: Mapping[str, Any]) -> str:
     )
     made.add("headwater_rows_behind", "gauge", "Rows in the log that no tick has taken.", tick["behind"])
     made.add("headwater_engine_up", "gauge", "Whether the engine runs.", int(status["engine"]["state"] == "running"))
+    made.add("headwater_ready", "gauge", "Whether the app is run and gets on.", int(not status["not_ready"]))
+    made.add("headwater_engine_stalls_total", "counter", "Engines that were killed because they did not tick.",
+             status["engine"]["stalls"])  # fmt: skip
     made.add("headwater_engine_starts_total", "counter", "Starts of the engine.", status["engine"]["starts"])
     if status["ticks"]:
         last = status["ticks"][-1]
@@ -101,6 +104,11 @@ def exposition(status: Mapping[str, Any]) -> str:
             made.add(f"headwater_inlet_{what}_total", "counter", f"Messages {what}.", inlet[what], inlet=inlet["name"])
     made.add("headwater_alerts", "gauge", "Alerts that last.", sum(1 for each in status["alerts"] if each["lasting"]))
     server = status["server"]
+    made.add("headwater_connections", "gauge", "Open connections.", server["connections"])
+    made.add("headwater_connections_refused_total", "counter", "Connections beyond the limit.",
+             server["refused_connections"])  # fmt: skip
+    made.add("headwater_connections_slow_total", "counter", "Connections that took too long.",
+             server["slow_connections"])  # fmt: skip
     made.add("headwater_subscriptions", "gauge", "Open subscriptions.", server["subscriptions"])
     made.add("headwater_subscriptions_dropped_total", "counter", "Subscribers that were too slow.",
              server["dropped_subscriptions"])  # fmt: skip

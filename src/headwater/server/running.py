@@ -10,6 +10,7 @@ Read next: ``application.py``, ``cli/serve.py``.
 from __future__ import annotations
 
 import asyncio
+import math
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -17,11 +18,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from headwater.errors import Unavailable
+from headwater.server.connections import ACCEPTED_AT_ONCE, HEAD_BYTES_MAX, bounded
 
 if TYPE_CHECKING:
     from headwater.server.state import State
 
 ENDING_S = 10  # for requests that are under way
+WAITING_MAX = 2048  # connections that wait to be accepted
 
 
 def serve(state: State, *, on_listening: Callable[[str], None] | None = None) -> None:
@@ -41,7 +44,7 @@ def listening(host: str, port: int) -> socket.socket:
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         made.bind((host.strip("[]"), port))
-        made.listen(2048)
+        made.listen(WAITING_MAX)
     except OSError as error:
         made.close()
         raise Unavailable(
@@ -68,11 +71,18 @@ async def _serve(state: State, listener: socket.socket, on_listening: Callable[[
         def capture_signals(self) -> Iterator[None]:
             yield
 
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            listener.listen(WAITING_MAX)  # uvicorn has set it to what it takes at once
+
     config = uvicorn.Config(
-        create(state), log_level="warning", access_log=False, lifespan="on", timeout_graceful_shutdown=ENDING_S,
+        create(state), log_config=None, access_log=False, lifespan="on", timeout_graceful_shutdown=ENDING_S,
         ws_max_size=64 << 10, ws_per_message_deflate=False, server_header=False,
-        proxy_headers=False, timeout_keep_alive=30,
+        proxy_headers=False, timeout_keep_alive=math.ceil(state.settings.idle_seconds_max), backlog=ACCEPTED_AT_ONCE,
+        h11_max_incomplete_event_size=HEAD_BYTES_MAX,
     )  # fmt: skip
+    config.load()
+    config.http_protocol_class = bounded(config.http_protocol_class, state.settings, state.connections)
     server = Server(config)
     loop = asyncio.get_running_loop()
 

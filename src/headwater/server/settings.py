@@ -3,8 +3,8 @@
 What it is: ``ServerSettings``, frozen, checked when it is made.
 Invariants: a server that others can reach has keys: binding elsewhere than to loopback without them is refused, with
 advice. Every limit has a value; none is endless.
-Not here: the keys themselves (``keys.py``), enforcing the limits (``guard.py``, ``store_queries.py``,
-``spark_queries.py``, ``hub.py``).
+Not here: the keys themselves (``keys.py``), enforcing the limits (``guard.py``, ``connections.py``,
+``store_queries.py``, ``spark_queries.py``, ``hub.py``).
 Read next: ``guard.py``, ``docs/server.md``.
 """
 
@@ -51,6 +51,11 @@ on 127.0.0.1, behind a proxy that asks.
     subscription_queue_max: int = 256  # messages that wait for one subscriber
     send_seconds_max: float = 30.0  # for a subscriber to take one message
     members_max: int = 1000  # consumers of groups that are held for clients
+    connections_max: int | None = None  # None: a quarter of the files that the process may have open
+    head_seconds_max: float = 10.0  # for the head of a request to come, from a connection's first moment on
+    body_seconds_max: float = 30.0  # for its body; a large one may take longer while it keeps coming
+    idle_seconds_max: float = 30.0  # between two requests of a connection
+    stalled_seconds_max: float = 60.0  # rows wait, and no tick comes: see watchdog.py
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -22,6 +22,7 @@ from headwater.errors import EngineUnavailable, NotYetCovered, TooMany, UnknownV
 from headwater.log.declare import suggestion
 from headwater.log.token import Token
 from headwater.server.answers import Sending
+from headwater.server.connections import Counts
 from headwater.server.engine_channel import Answer
 from headwater.server.events import Events
 from headwater.server.held_consumers import HeldConsumers
@@ -36,10 +37,12 @@ from headwater.server.spark_queries import SparkQueries
 from headwater.server.status import StatusReader
 from headwater.server.store_queries import StoreQueries
 from headwater.server.supervisor import NONE, EngineState, Supervisor
+from headwater.server.watchdog import Watchdog
 from headwater.sinks.status import lineage
 from headwater.views.committed import Committed
 from headwater.views.manifest import Manifests
 from headwater.views.serving import ServingStore, store_path
+from headwater.views.stalls import topics_read
 
 if TYPE_CHECKING:
     from headwater.app import App
@@ -76,7 +79,9 @@ class State:
         self.lineage = lineage(self.log)
         self.hub = Hub(self)
         self.consumers = HeldConsumers(self.settings.members_max)
+        self.connections = Counts(self.settings)
         self.events = Events(self)
+        self.watchdog = Watchdog(self)
         self.closing = False
         self.started = time.monotonic()
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="headwater-read")
@@ -106,6 +111,7 @@ class State:
         self.begin(self._sample())
         self.begin(self.events.run())
         self.begin(self.past.run(self))
+        self.begin(self.watchdog.run())
         if self.supervisor is not None:
             self.supervisor.on_change = lambda: _call(loop, self.events.wake)
             self.supervisor.start()
@@ -237,13 +243,13 @@ class State:
             )
 
     def _covers(self, token: Token) -> bool | None:
-        read = {name for view in self.app.views for name in self._reads(view)}
+        read = self.topics_read()
         known = Token({topic: of for topic, of in token.frontier.items() if topic.lower() in read})
         return True if self.store.frontier.covers(known) else None
 
-    def _reads(self, view: Any) -> list[str]:
-        reads = view.plan.reads if view.plan is not None else view.declared.inputs
-        return [name.lower() for name in reads]
+    def topics_read(self) -> set[str]:
+        """The topics that the app's views read, in lower case."""
+        return topics_read(self.app.views)
 
 
 def _call(loop: asyncio.AbstractEventLoop, work: Callable[[], None]) -> None:

@@ -18,7 +18,6 @@ from headwater.server.answers import plain_answer
 from headwater.server.events import EventStream
 from headwater.server.guard import needs
 from headwater.server.metrics import TYPE, exposition
-from headwater.server.supervisor import NONE, RUNNING
 
 if TYPE_CHECKING:
     from headwater.server.state import State
@@ -36,11 +35,14 @@ def router(state: State) -> APIRouter:
 
     @routes.get("/health/ready")
     async def ready(request: Request) -> Any:
-        """Whether the app is run: 200, or 503 while the engine starts, was shut out or died. More with a key."""
-        engine = state.engine
-        well = engine.state in (RUNNING, NONE) and not state.closing
+        """Whether the app is run and gets on: 200, or 503 with the reasons. More with a key."""
+        reasons, found = state.watchdog.reasons(), state.watchdog.found
+        well = not reasons
         tick = await state.read(state.manifests.tick)
-        told = {"ready": well, "engine": engine.to_dict(), "tick": tick}
+        told = {
+            "ready": well, "reasons": reasons, "engine": state.engine.to_dict(), "tick": tick,
+            "waiting_rows": found.waiting_rows, "stalled_seconds": round(found.stalled_seconds, 1),
+        }  # fmt: skip
         if not request.scope["state"]["holder"].may("query"):
             told = {"ready": well}
         return plain_answer(told, 200 if well else 503)
@@ -58,7 +60,8 @@ def router(state: State) -> APIRouter:
     @routes.get("/v1/events", dependencies=looks, response_class=Response)
     async def events() -> Any:
         """The status as server-sent events: after every tick, and at least every two seconds."""
-        return EventStream(state.events.listen(), send_seconds_max=state.settings.send_seconds_max)
+        seconds = state.settings.send_seconds_max
+        return EventStream(state.events.listen(), written=bytes, send_seconds_max=seconds)
 
     @routes.get("/metrics", dependencies=looks, response_class=Response)
     async def metrics() -> Any:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query
@@ -20,7 +19,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from headwater.errors import HeadwaterError
 from headwater.server.answers import status_of
-from headwater.server.events import EventStream
+from headwater.server.events import EventStream, HeldStream
 from headwater.server.guard import WEBSOCKET_REFUSED, needs
 from headwater.server.hub import Message
 from headwater.server.tellings import Place
@@ -50,9 +49,9 @@ def router(state: State) -> APIRouter:
         with ``from_tick``, the first tick that you have not.
         """
         state.require_view(view)
-        messages = await state.hub.subscribe(view, _place(from_tick, token or last_event_id))
+        messages = state.hub.subscribe(view, _place(from_tick, token or last_event_id))
         seconds = state.settings.send_seconds_max
-        return EventStream(_events(messages), send_seconds_max=seconds, on_slow=state.hub.note_slow)
+        return EventStream(messages, written=_event, send_seconds_max=seconds, on_slow=state.hub.note_slow)
 
     @routes.websocket("/v1/views/{view}/subscribe")
     async def subscribe_socket(socket: WebSocket, view: str) -> None:
@@ -62,12 +61,15 @@ def router(state: State) -> APIRouter:
             given = socket.query_params
             tick = given.get("from_tick")
             have = _place(Place.parse(tick).tick if tick else None, given.get("token"))
-            messages = await state.hub.subscribe(view, have)
+            messages = state.hub.subscribe(view, have)
         except HeadwaterError as error:
             await socket.close(WEBSOCKET_REFUSED + status_of(error), error.message[:120])
             return
-        await socket.accept()
-        await _carry(socket, messages, state)
+        try:
+            await socket.accept()
+            await _carry(socket, messages, state)
+        finally:
+            await messages.aclose()
 
     return routes
 
@@ -79,15 +81,11 @@ def _place(from_tick: int | None, token: str | None) -> Place | None:
     return Place(from_tick - 1, None) if from_tick else None
 
 
-async def _events(messages: AsyncGenerator[Message]) -> AsyncGenerator[bytes]:
-    try:
-        async for message in messages:
-            yield message.event
-    finally:
-        await messages.aclose()
+def _event(message: Message) -> bytes:
+    return message.event
 
 
-async def _carry(socket: WebSocket, messages: AsyncGenerator[Message], state: State) -> None:
+async def _carry(socket: WebSocket, messages: HeldStream[Message], state: State) -> None:
     pump = asyncio.ensure_future(_pump(socket, messages, state.settings.send_seconds_max))
     gone = asyncio.ensure_future(_until_gone(socket))
     try:
@@ -100,10 +98,9 @@ async def _carry(socket: WebSocket, messages: AsyncGenerator[Message], state: St
                 await pump
         except TimeoutError:
             state.hub.note_slow()
-        await messages.aclose()
 
 
-async def _pump(socket: WebSocket, messages: AsyncGenerator[Message], seconds: float) -> None:
+async def _pump(socket: WebSocket, messages: HeldStream[Message], seconds: float) -> None:
     async for message in messages:
         if message.data is not None:  # the protocol has pings of its own
             async with asyncio.timeout(seconds):

@@ -2,9 +2,10 @@
 
 What it is: ``Supervisor``, one thread that holds the child process, and ``EngineState``, what it knows of it.
 Invariants: there is one engine at a time; one that dies is started again, more and more seldom; one that was shut out
-by another process that runs the app is not, for the two would shut out each other for ever. Nothing here is needed to
-answer from what is committed.
-Not here: what the engine does (``engine.py``), asking it (``engine_channel.py``).
+by another process that runs the app is not, for the two would shut out each other for ever. Nothing of an engine, its
+Java included, outlives it for long. Nothing here is needed to answer from what is committed.
+Not here: what the engine does (``engine.py``), asking it (``engine_channel.py``), noticing that it hangs
+(``watchdog.py``).
 Read next: ``engine.py``.
 """
 
@@ -52,6 +53,7 @@ class EngineState:
     pid: int | None = None
     since_us: int = 0
     starts: int = 0
+    stalls: int = 0  # how many were killed because they did not tick though rows waited
     epoch: int | None = None
     error: dict[str, Any] | None = None  # of the last one that failed
 
@@ -113,7 +115,7 @@ class Supervisor:
             try:
                 process.wait(STOP_S)
             except subprocess.TimeoutExpired:
-                process.kill()
+                _kill(process)
         if self._thread is not None:
             self._thread.join(STOP_S)  # it ends what the engine left
         self._change(state=STOPPED, pid=None)
@@ -122,6 +124,17 @@ class Supervisor:
         if self._socket.parent != self.folder.absolute():
             with contextlib.suppress(OSError):
                 self._socket.parent.rmdir()
+
+    def start_anew(self, reason: str) -> None:
+        """Kill an engine that hangs, with its Java; it is started again at once."""
+        with self._lock:
+            process = self._process
+        if process is None or process.poll() is not None or self._stopping.is_set():
+            return
+        logger.error("the engine is killed and started again: %s", reason)
+        error = EngineUnavailable(f"the engine was killed: {reason}", hint="engine.log and spark.log may say why.")
+        self._change(stalls=self._state.stalls + 1, error=error.to_dict())
+        _kill(process)
 
     def _run(self) -> None:
         failures = 0
@@ -203,6 +216,12 @@ def let_go(process: subprocess.Popen[bytes]) -> None:
     if process.stdin is not None:
         with contextlib.suppress(OSError):
             process.stdin.close()
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """At once, with everything that it has started: all of it is in the session that began with it."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def environment() -> dict[str, str]:

@@ -32,6 +32,7 @@ from headwater.views.manifest import Manifest, Manifests
 from headwater.views.reading import Contents, Reply
 from headwater.views.serving import ServingStore
 from headwater.views.session import start_session
+from headwater.views.signs import SignsOfLife
 from headwater.views.store import StateStore
 from headwater.views.tick import Engine, TickReport
 
@@ -70,6 +71,7 @@ class Operation:
         self._runner: Runner | None = None
         self._migration: Migration | None = None
         self._serving: ServingStore | None = None
+        self._signs: SignsOfLife | None = None
 
     @property
     def spark(self) -> SparkSession:
@@ -106,6 +108,7 @@ class Operation:
             store = StateStore(self.folder, self.log.files, self.spark)
             followers = Followers(self.folder, self.manifests, prepared, self.log, self.spark)
             self._engine = Engine(prepared, self.manifests, store, followers)
+            self._signs = SignsOfLife(self.folder, self._engine.epoch, self.spark, self.log.files)
             self._clear_scratch()
         return self._engine
 
@@ -326,6 +329,9 @@ class Operation:
         if self._engine is not None:
             self._engine.close()
             self._engine = None
+        if self._signs is not None:
+            self._signs.close()
+            self._signs = None
         if self._serving is not None:
             self._serving.close()
             self._serving = None

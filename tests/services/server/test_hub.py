@@ -65,7 +65,7 @@ def test_a_reader_that_is_behind_a_subscriber_tells_it_nothing_twice(state: Stat
         step(broadcast)  # it stands at tick 1
         for total in (2, 3):
             hand.commit({"DE": total})
-        messages = await state.hub.subscribe("revenue", None)
+        messages = state.hub.subscribe("revenue", None)
         assert (await next_of(messages))["tick"] == 3
         following = asyncio.ensure_future(next_of(messages))
         while not broadcast.subscribers:
@@ -85,7 +85,7 @@ def test_a_subscriber_whose_queue_is_full_is_told_where_to_go_on(state: State, h
         hand.commit({"DE": 0})
         broadcast = reader_that_stands_still(state)
         step(broadcast)
-        messages = await state.hub.subscribe("revenue", None)
+        messages = state.hub.subscribe("revenue", None)
         token = (await next_of(messages))["token"]
         waiting = asyncio.ensure_future(next_of(messages))
         while not broadcast.subscribers:
@@ -111,7 +111,7 @@ def test_what_waits_for_a_subscriber_is_bounded_in_bytes_too(state: State, hand:
         hand.commit({"DE": 0})
         broadcast = reader_that_stands_still(state)
         step(broadcast)
-        messages = await state.hub.subscribe("revenue", None)
+        messages = state.hub.subscribe("revenue", None)
         await next_of(messages)
         waiting = asyncio.ensure_future(next_of(messages))
         while not broadcast.subscribers:
@@ -131,7 +131,7 @@ def test_a_server_that_stops_says_so_with_the_token(state: State, hand: HandTick
     async def work() -> None:
         hand.commit({"DE": 0})
         step(reader_that_stands_still(state))
-        messages = await state.hub.subscribe("revenue", None)
+        messages = state.hub.subscribe("revenue", None)
         token = (await next_of(messages))["token"]
         waiting = asyncio.ensure_future(next_of(messages))
         await asyncio.sleep(0)

@@ -1,0 +1,109 @@
+"""Log lines: equal ones are written once in a while, with how often they came.
+
+What it is: ``SeldomHandler``, a logging handler before another one; ``log_to_stderr``, which sets it up for a process.
+Invariants: the first line of a kind is written at once; what is said again within ``AGAIN_S`` is counted, and told as
+one line "(repeated 1204 times)" afterwards, at the latest when the process ends. So what a client can make a server say
+fills no disk. What it remembers is bounded.
+Not here: what is logged, and where to.
+Read next: ``running.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+AGAIN_S = 10.0
+KINDS_MAX = 256
+FORMAT = "%(asctime)s %(name)s: %(message)s"
+
+
+class SeldomHandler(logging.Handler):
+    """Hands records on to another handler, equal ones seldom.
+
+    >>> import sys
+    >>> now = [0.0]
+    >>> handler = SeldomHandler(logging.StreamHandler(sys.stdout), monotonic=lambda: now[0])
+    >>> log = logging.Logger("doctest"); log.addHandler(handler)
+    >>> for _ in range(1205):
+    ...     log.warning("no descriptors")
+    no descriptors
+    >>> now[0] = 11.0
+    >>> log.warning("something else")
+    no descriptors (repeated 1204 times)
+    something else
+    """
+
+    def __init__(
+        self, inner: logging.Handler, *, seconds: float = AGAIN_S, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        super().__init__()
+        self._inner = inner
+        self._seconds = seconds
+        self._monotonic = monotonic
+        # The last line of each kind that was told, when, and how many came since; those told longest ago come first.
+        self._told: OrderedDict[tuple[str, int, str], tuple[float, int]] = OrderedDict()
+        self._timer: threading.Timer | None = None
+
+    def setFormatter(self, fmt: logging.Formatter | None) -> None:
+        """The lines are written by the other handler."""
+        self._inner.setFormatter(fmt)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Hand a record on, or count it."""
+        self._tell_counted(self._monotonic() - self._seconds)
+        kind = (record.name, record.levelno, record.getMessage())
+        if kind in self._told:
+            at, count = self._told[kind]
+            self._told[kind] = (at, count + 1)
+            self._wake_later()
+            return
+        self._told[kind] = (self._monotonic(), 0)
+        if len(self._told) > KINDS_MAX:
+            self._tell(*self._told.popitem(last=False))
+        self._inner.handle(record)
+
+    def _tell_counted(self, until: float) -> None:
+        """Tell what was counted for lines that were told before a moment."""
+        while self._told and next(iter(self._told.values()))[0] <= until:
+            self._tell(*self._told.popitem(last=False))
+
+    def _tell(self, kind: tuple[str, int, str], told: tuple[float, int]) -> None:
+        name, level, message = kind
+        if told[1]:
+            first = message.splitlines()[0] if message else ""
+            said = f"{first} (repeated {told[1]} time{'s' * (told[1] != 1)})"
+            self._inner.handle(logging.LogRecord(name, level, "", 0, "%s", (said,), None))
+            self._told[kind] = (self._monotonic(), 0)
+
+    def _wake_later(self) -> None:
+        if self._timer is None:
+            self._timer = threading.Timer(self._seconds, self._wake)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _wake(self) -> None:
+        with self.lock:  # type: ignore[union-attr]
+            self._timer = None
+            self._tell_counted(self._monotonic() - self._seconds)
+            if any(count for _, count in self._told.values()):
+                self._wake_later()
+
+    def close(self) -> None:
+        """Tell what was counted, and close."""
+        with self.lock:  # type: ignore[union-attr]
+            if self._timer is not None:
+                self._timer.cancel()
+            for kind, told in list(self._told.items()):
+                self._tell(kind, told)
+            self._told.clear()
+        self._inner.close()
+        super().close()
+
+
+def log_to_stderr() -> None:
+    """Let warnings of this process go to stderr, equal ones seldom."""
+    logging.basicConfig(level=logging.WARNING, format=FORMAT, handlers=[SeldomHandler(logging.StreamHandler())])
