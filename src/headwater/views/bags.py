@@ -110,7 +110,9 @@ def same_value(one: str, other: str, arrow: pa.DataType) -> str:
         return f"{one} <=> {other}"
     from pyspark.sql.types import StructType
 
-    spark = StructType.fromDDL(f"x {spark_type(arrow)}")["x"].dataType
+    schema = StructType.fromDDL(f"x {spark_type(arrow)}")
+    assert isinstance(schema, StructType)
+    spark = schema["x"].dataType
     return f"{_entries(one, spark)} <=> {_entries(other, spark)}"
 
 
@@ -120,7 +122,7 @@ def groups_compared(sql: str, groups: pa.Schema) -> str:
         if _has_map(field.type):
             one, other = (f"`?{side}`?\\.`?{field.name}`?" for side in "pb")
             compared = same_value(f"p.{field.name}", f"b.{field.name}", field.type)
-            sql = re.sub(f"{one} (?:<=>|IS NOT DISTINCT FROM) {other}", lambda _, text=compared: text, sql)
+            sql = re.sub(f"{one} <=> {other}", compared.replace("\\", r"\\"), sql)
     return sql
 
 

@@ -27,8 +27,8 @@ def opaque_table(spark: SparkSession, name: str, schema: pa.Schema) -> None:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     found = from_arrow_schema(schema)
-    rows = spark.sparkContext._jsc.sc().emptyRDD(_row_class(spark))  # type: ignore[attr-defined]
-    frame = spark._jsparkSession.applySchemaToPythonRDD(rows, found.json())  # type: ignore[attr-defined]
+    rows = spark.sparkContext._jsc.sc().emptyRDD(_row_class(spark))
+    frame = spark._jsparkSession.applySchemaToPythonRDD(rows, found.json())
     frame.createOrReplaceTempView(f"`{name.replace('`', '``')}`")
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
@@ -144,8 +144,8 @@ class SparkAsWritten(Spark):
             return list(_merged(super().tokenize(sql), sql))
 
     class Parser(SparkParser):
-        FUNCTIONS: dict[str, Any] = {}  # noqa: RUF012
-        NO_PAREN_FUNCTIONS: dict[Any, Any] = {}  # noqa: RUF012
+        FUNCTIONS: ClassVar[dict[str, Any]] = {}
+        NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
         NO_PAREN_FUNCTION_PARSERS = {  # noqa: RUF012
             name: made for name, made in SparkParser.NO_PAREN_FUNCTION_PARSERS.items() if name in ("ANY", "CASE")
         }
@@ -244,7 +244,7 @@ class SparkAsWritten(Spark):
                 return WrittenType(**found.args, spelling=self._source(first, self._prev))
             return found
 
-        def _parse_interval(self, *_: Any, **__: Any) -> exp.Expr | None:
+        def _parse_interval(self, *_: Any, **__: Any) -> Any:
             """INTERVAL '1 2' DAY TO HOUR, INTERVAL 1 DAY -2 HOURS, INTERVAL '1 day': one piece of text."""
             index, first = self._index, self._curr
             if not self._match(TokenType.INTERVAL):

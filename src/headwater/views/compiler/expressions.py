@@ -92,9 +92,9 @@ def mentions(query: Node, hidden: frozenset[str] = frozenset()) -> Iterator[exp.
     >>> [found.name for found in mentions(statement("WITH t AS (SELECT * FROM t JOIN u) SELECT * FROM t, v"))]
     ['t', 'u', 'v']
     """
-    named_table = isinstance(query, exp.Table) and isinstance(query.this, exp.Identifier)
-    if named_table and (query.db or query.name.lower() not in hidden):
-        yield query
+    table = query if isinstance(query, exp.Table) and isinstance(query.this, exp.Identifier) else None
+    if table is not None and (table.db or table.name.lower() not in hidden):
+        yield table
     clause = query.args.get("with_")
     if isinstance(clause, exp.With):
         for definition in clause.expressions:

@@ -14,13 +14,13 @@ from sqlglot import exp
 from headwater.views.compiler.dialect import text
 from headwater.views.compiler.expressions import Node
 
-OPERATORS = {
+OPERATORS: dict[type[exp.Expr], str] = {
     exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%", exp.EQ: "=", exp.LT: "<", exp.LTE: "<=",
     exp.GT: ">", exp.GTE: ">=", exp.NullSafeEQ: "<=>", exp.And: "AND", exp.Or: "OR", exp.BitwiseAnd: "&",
     exp.BitwiseOr: "|", exp.BitwiseXor: "^",
 }  # fmt: skip
 # Written as operators, these are calls to Spark.
-CALLS = {exp.DPipe: "concat"}
+CALLS: dict[type[exp.Expr], str] = {exp.DPipe: "concat"}
 
 
 def sparks_name(expression: Node) -> str:
@@ -62,5 +62,5 @@ def sparks_name(expression: Node) -> str:
     if type(node) in CALLS:
         return f"{CALLS[type(node)]}({sparks_name(node.this)}, {sparks_name(node.expression)})"
     if isinstance(node, exp.Dot):
-        return node.expression.name
+        return str(node.expression.name)
     return text(node).replace("`", "")

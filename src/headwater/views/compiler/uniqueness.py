@@ -55,8 +55,8 @@ def is_unique(workshop: Workshop, flow: Flow, names: Iterable[str]) -> bool:
             if isinstance(condition, exp.EQ):
                 sides = condition.this.unnest(), condition.expression.unnest()
                 if _is_exact(workshop, flow, *sides):
-                    _follow(*sides, known, found)
-                    _follow(*reversed(sides), known, found)
+                    _follow(sides[0], sides[1], known, found)
+                    _follow(sides[1], sides[0], known, found)
             elif isinstance(condition, exp.GTE) and isinstance(condition.expression, exp.Column):
                 begins = condition.expression.table, condition.expression.name
                 moment = {(part.table, part.name) for part in columns(condition.this)}
