@@ -14,13 +14,14 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from headwater.clock import to_us
-from headwater.errors import NotYetCovered, OffsetOutOfRange
+from headwater.errors import Misuse, NotYetCovered, OffsetOutOfRange
 from headwater.log.home import Log
 from headwater.log.token import Token
 from headwater.views.committed import Committed
@@ -29,7 +30,8 @@ from headwater.views.feed import Feed
 from headwater.views.followers import STORE, Followers
 from headwater.views.java_process import told
 from headwater.views.manifest import Manifest, Manifests
-from headwater.views.reading import Contents, Reply
+from headwater.views.pausing import Pause, check_covered, paused_in, resumed_with
+from headwater.views.reading import Contents, Reply, tables_in
 from headwater.views.serving import ServingStore
 from headwater.views.session import start_session
 from headwater.views.store import StateStore
@@ -174,6 +176,20 @@ class Operation:
         with self._told():
             return self._rebuild(view, on_progress)
 
+    def resume(self, view: str, *, on_progress: Callable[[RebuildProgress], None] | None = None) -> RebuildReport:
+        """Compute a paused view anew, with the paused ones that it reads or that waited for it, and let them run."""
+        with self._told():
+            self._use_declared()
+            if view not in self.engine.paused:
+                if view in self.engine.fresh:
+                    return self._rebuild(view, on_progress)
+                raise Misuse(
+                    f'view "{view}" is not paused',
+                    hint=f"Paused are: {', '.join(self.engine.paused) or 'none'}.",
+                    view=view,
+                )
+            return self._rebuild(view, on_progress)
+
     def _rebuild(self, view: str, on_progress: Callable[[RebuildProgress], None] | None) -> RebuildReport:
         from headwater.views.migration import Migration
         from headwater.views.rebuild import RebuildReport
@@ -189,7 +205,8 @@ class Operation:
             tick = engine.tick()
             if view in fresh:
                 return RebuildReport(fresh, tick.tick, {}, fresh, 0, tick.seconds)
-        return Migration(self._rebuild_of([view])).wait(on_progress)
+        names = resumed_with(view, engine.paused, self.prepared) if view in engine.paused else [view]
+        return Migration(self._rebuild_of(names)).wait(on_progress)
 
     def _rebuild_of(self, names: Collection[str]) -> Rebuild:
         from headwater.views.rebuild import Rebuild
@@ -226,9 +243,11 @@ class Operation:
 
     # Reading
 
-    def contents(self, *, at_least: Token | None = None, timeout: float = 30.0) -> Contents:
-        """Every relation as of a tick that covers ``at_least``."""
-        manifest = self.covering(at_least, timeout) if at_least is not None else self.manifests.current()
+    def contents(
+        self, *, at_least: Token | None = None, timeout: float = 30.0, views: Collection[str] = ()
+    ) -> Contents:
+        """Every relation as of a tick that covers ``at_least``, which those of ``views`` that are paused must do now."""
+        manifest = self.covering(at_least, timeout, views) if at_least is not None else self.manifests.current()
         return Contents(self.log, self.folder, manifest, self.spark, self.attached)
 
     def query(self, sql: str, *, at_least: Token | None = None, timeout: float = 30.0) -> pa.Table:
@@ -238,7 +257,8 @@ class Operation:
     def reply(self, sql: str, *, at_least: Token | None = None, timeout: float = 30.0, push_down: bool = True) -> Reply:
         """The same, with what was fetched for it from attached stores."""
         with self._told():
-            return self.contents(at_least=at_least, timeout=timeout).reply(sql, push_down=push_down)
+            views = tables_in(sql) if at_least is not None else ()
+            return self.contents(at_least=at_least, timeout=timeout, views=views).reply(sql, push_down=push_down)
 
     @property
     def serving(self) -> ServingStore:
@@ -278,14 +298,35 @@ class Operation:
 
         names = [view] if view is not None else list(self.prepared.views)
         with self._told():
-            return verify(self.prepared, self.contents(), names)
+            contents = self.contents()
+            paused = paused_in(contents.manifest)
+            running = {name: each for name, each in self.prepared.views.items() if name not in paused}
+            found = verify(replace(self.prepared, views=running), contents, [name for name in names if name in running])
+            for name in (name for name in names if name in paused and self._holds(name, contents.manifest)):
+                found += verify(self.prepared, self._as_of(paused[name], contents), [name])
+            places = {name: place for place, name in enumerate(self.prepared.views)}
+            return sorted(found, key=lambda each: places[each.view])
 
-    def covering(self, token: Token, timeout: float) -> Manifest:
-        """The current manifest, once it covers the token as far as it is about topics that views read."""
+    def _holds(self, view: str, manifest: Manifest) -> bool:
+        """Whether what a manifest has of a view is of the query that is declared."""
+        return manifest.views.get(view, {}).get("fingerprint") == self.prepared.views[view].fingerprint
+
+    def _as_of(self, pause: Pause, contents: Contents) -> Contents:
+        """The contents at the tick that a paused view stands at; as the log has them, if that tick is not kept."""
+        then = self.manifests.at(pause.tick)
+        manifest = then or replace(contents.manifest, frontier=pause.frontier, aside=pause.aside, tick=pause.tick)
+        return Contents(self.log, self.folder, manifest, self.spark)
+
+    def covering(self, token: Token, timeout: float, views: Collection[str] = ()) -> Manifest:
+        """The current manifest, once it covers the token as far as it is about topics that views read.
+
+        One of ``views`` that is paused and does not cover it is an error at once.
+        """
         deadline = time.monotonic() + timeout
         pause = 0.005
         while True:
             manifest = self.manifests.current()
+            check_covered(manifest, views, token)
             known = {topic: of for topic, of in token.frontier.items() if self._read_by_views(topic, manifest)}
             if manifest.tick and manifest.token.covers(Token(known)):
                 return manifest

@@ -5,7 +5,7 @@ meanwhile, and swaps the views in with a tick of its own. The live ones answer, 
 Invariants: the new state lies in folders of its own, that no manifest lists before the swap, so that whatever happens
 until then changes nothing; the swap is one manifest. A view whose query is the same goes on in the change feed, with
 what the rebuild changed in it, and its readers are handed the same; another query, or one whose old state cannot be
-read, begins anew, with its readers.
+read, begins anew, with its readers. A paused view is rebuilt only when asked for, and then it runs again.
 Not here: the swap itself (``tick.py``); which views, when, and in whose thread (``migration.py``).
 Read next: ``passage.py``, ``tick.py``.
 """
@@ -128,7 +128,11 @@ class Rebuild:
     def _choose(self) -> None:
         """Which views are computed, and which of them begin anew."""
         views = self.wanted.views
-        asked = {name for name, view in views.items() if name in self.asked or not self._is_live(view)}
+        still = self._still_paused()
+        asked = {
+            name for name, view in views.items()
+            if name not in still and (name in self.asked or not self._is_live(view))
+        }  # fmt: skip
         born = {name for name in asked if not self._is_live(views[name]) or not _readable(self.given[name])}
         self.born = _with_readers(self.wanted, born)
         build = f"{self.at.tick}.{self.engine.epoch}"
@@ -164,8 +168,17 @@ class Rebuild:
         )
 
     def _is_live(self, view: PreparedView) -> bool:
-        """Whether ticks maintain this view, by this query."""
-        return view.name in self.live.views and self.live.views[view.name].fingerprint == view.fingerprint
+        """Whether ticks maintain this view, by this query; or it is paused, and what it holds is of this query."""
+        known = view.name in self.live.views and self.live.views[view.name].fingerprint == view.fingerprint
+        return known and (view.name not in self.engine.paused or self.engine.knows(view))
+
+    def _still_paused(self) -> set[str]:
+        """The paused views that nobody asked for and whose query is the same, with all that reads them."""
+        views = self.wanted.views
+        return _with_readers(self.wanted, {
+            name for name, pause in self.engine.paused.items()
+            if name not in self.asked and name in views and views[name].fingerprint == pause.fingerprint
+        })  # fmt: skip
 
     def _follow(self) -> None:
         """Take in what ticks commit meanwhile, until hardly any is left."""
@@ -243,7 +256,9 @@ class Rebuild:
 
     def _built(self) -> Built:
         # Views that were not computed anew go on with the state that they have.
-        views = {name: self.own.views.get(name) or self.engine.prepared.views[name] for name in self.wanted.views}
+        found = {name: self.own.views.get(name) or self.engine.prepared.views.get(name) for name in self.wanted.views}
+        # One that is new and reads a paused one waits for it.
+        views = {name: view for name, view in found.items() if view is not None}
         differences = {name: Changes.local(table) for name, table in self.differences.items()}
         return Built(replace(self.wanted, views=views), self.piles, frozenset(self.born), differences)
 

@@ -196,6 +196,15 @@ class StateStore:
         self._shapes, self._prepared = self._shapes_of(prepared), prepared
         self._pending, self._new = {}, {}
 
+    def discard(self, names: Collection[str]) -> None:
+        """What was written of these in this tick is nobody's: their view has failed."""
+        with self._lock:
+            writes = list(self._writes)
+        wait(writes)  # a failed one is told by ``next``
+        for name in names:
+            self._pending.pop(name, None)
+            self._new.pop(name, None)
+
     def forget(self) -> None:
         """The tick failed, or a new one begins: runs written and not committed are nobody's."""
         self._written()
