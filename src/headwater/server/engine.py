@@ -93,7 +93,8 @@ class Engine:
         if not self._ready.is_set():
             raise EngineUnavailable("the engine is starting", hint="Ask again in some seconds.")
         answers: dict[str, Callable[..., Answer]] = {
-            "query": self._query, "verify": self._verify, "rebuild": self._rebuild, "history": self._history,
+            "query": self._query, "verify": self._verify, "rebuild": self._rebuild, "resume": self._resume,
+            "history": self._history,
         }  # fmt: skip
         arguments = dict(request)
         return answers[arguments.pop("verb")](**arguments)
@@ -126,6 +127,11 @@ class Engine:
         del timeout  # a rebuild is not ended halfway: the views would have been computed for nothing
         with self._mending:
             return asdict(self.app.rebuild(view)), None
+
+    def _resume(self, *, view: str, timeout: float) -> Answer:
+        del timeout  # as a rebuild
+        with self._mending:
+            return asdict(self.app.view(view).resume()), None
 
     @contextmanager
     def _in_time(self, seconds: float) -> Iterator[None]:

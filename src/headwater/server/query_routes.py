@@ -83,7 +83,7 @@ def router(state: State) -> APIRouter:
             tick, truncated, table = answer["tick"], answer["truncated"], pa.table({}) if found is None else found
         else:
             if token is not None:
-                await state.covered(token, seconds)
+                await state.covered(token, seconds, state.mentioned(asked.sql))
             left = max(0.001, seconds - (time.monotonic() - began))
 
             def ask() -> tuple[int, pa.Table]:

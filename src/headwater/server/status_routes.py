@@ -36,11 +36,14 @@ def router(state: State) -> APIRouter:
 
     @routes.get("/health/ready")
     async def ready(request: Request) -> Any:
-        """Whether the app is run: 200, or 503 while the engine starts, was shut out or died. More with a key."""
+        """Whether the app is run: 200, or 503 while the engine starts, was shut out or died. More with a key.
+
+        A paused view does not make it 503, as the others are kept up to date: it is named.
+        """
         engine = state.engine
         well = engine.state in (RUNNING, NONE) and not state.closing
-        tick = await state.read(state.manifests.tick)
-        told = {"ready": well, "engine": engine.to_dict(), "tick": tick}
+        manifest = await state.read(state.manifests.current)
+        told = {"ready": well, "engine": engine.to_dict(), "tick": manifest.tick, "paused": sorted(manifest.paused)}
         if not request.scope["state"]["holder"].may("query"):
             told = {"ready": well}
         return plain_answer(told, 200 if well else 503)

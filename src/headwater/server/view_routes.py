@@ -64,11 +64,13 @@ def router(state: State) -> APIRouter:
         """Rows by key, or by some columns, from the serving store; without both, the first ones."""
         state.require_view(view)
         if at_least:
-            await state.covered(Token.parse(at_least), wait)
+            await state.covered(Token.parse(at_least), wait, [view])
         brief = key is not None and where is None  # without a key the table may have to be searched
         reading = state.read_briefly if brief else state.read
         tick, table, truncated = await reading(_rows, state, view, key, where, limit)
-        return table_answer(table, {"view": view, "tick": tick, "truncated": truncated}, accept)
+        paused = (await state.read(state.manifests.current)).paused.get(view)
+        tick, told = (tick, {}) if paused is None else (int(paused["tick"]), {"paused": True})
+        return table_answer(table, {"view": view, "tick": tick, "truncated": truncated, **told}, accept)
 
     @routes.get("/v1/views/{view}/history", dependencies=looks)
     async def history(
@@ -112,6 +114,13 @@ def router(state: State) -> APIRouter:
         """Compute a view anew beside the live one, then swap."""
         state.require_view(view)
         answer, _ = await state.ask_engine({"verb": "rebuild", "view": view, "timeout": MENDING_S}, timeout=MENDING_S)
+        return plain_answer(answer)
+
+    @routes.post("/v1/views/{view}/resume", dependencies=mends, tags=["engine"])
+    async def resume(view: str) -> Any:
+        """Compute a paused view anew, with the paused ones that it reads or that wait for it, and let them run."""
+        state.require_view(view)
+        answer, _ = await state.ask_engine({"verb": "resume", "view": view, "timeout": MENDING_S}, timeout=MENDING_S)
         return plain_answer(answer)
 
     return routes

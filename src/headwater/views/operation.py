@@ -246,7 +246,7 @@ class Operation:
     def contents(
         self, *, at_least: Token | None = None, timeout: float = 30.0, views: Collection[str] = ()
     ) -> Contents:
-        """Every relation as of a tick that covers ``at_least``, which those of ``views`` that are paused must do now."""
+        """Every relation as of a tick that covers ``at_least``; those of ``views`` that are paused must cover it now."""
         manifest = self.covering(at_least, timeout, views) if at_least is not None else self.manifests.current()
         return Contents(self.log, self.folder, manifest, self.spark, self.attached)
 
@@ -309,7 +309,7 @@ class Operation:
 
     def _holds(self, view: str, manifest: Manifest) -> bool:
         """Whether what a manifest has of a view is of the query that is declared."""
-        return manifest.views.get(view, {}).get("fingerprint") == self.prepared.views[view].fingerprint
+        return bool(manifest.views.get(view, {}).get("fingerprint") == self.prepared.views[view].fingerprint)
 
     def _as_of(self, pause: Pause, contents: Contents) -> Contents:
         """The contents at the tick that a paused view stands at; as the log has them, if that tick is not kept."""

@@ -191,6 +191,7 @@ function about(node) {
   if (node.kind === "view") {
     const found = status.views.find((each) => each.name === node.name);
     const times = status.ticks.flatMap((tick) => tick.views.filter((each) => each.view === node.name).map((each) => each.seconds));
+    if (found?.paused) return { first: `paused at tick ${count(found.paused.tick)}`, mood: "bad" };
     if (!found || found.state === "new") return { first: "not filled yet", mood: "waiting" };
     return { first: found.rows === null ? "not served" : counted(found.rows, "row"), second: found.last_tick ? seconds(found.last_tick.seconds) : "", values: times };
   }
