@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwater.cli import home_names
+from headwater.cli.diagnose import diagnose
 from headwater.cli.options import HomeOption, JsonOption, opened
 from headwater.cli.output import console, say, show_facts, show_table, write_json
 from headwater.cli.plan import explain, plan
@@ -48,6 +49,7 @@ def mount(root: typer.Typer, *, panel: str | None = None) -> None:
     root.command("verify", rich_help_panel=panel)(verify)
     app.command("rebuild")(rebuild)
     app.command("resume")(resume)
+    app.command("diagnose")(diagnose)
     root.add_typer(app, name="view", rich_help_panel=panel)
 
 
@@ -71,8 +73,8 @@ def ls(home: HomeOption = None, as_json: JsonOption = False) -> None:
         say("no views yet; run an app that declares some: headwater run APP.py")
         return
     rows = [
-        (each["app"], each["view"], each["state"], each["kind"], each["tick"], f"{each['behind']:,}", show_bytes(each["bytes"]),
-         ", ".join(each["key"]), each["columns"])
+        (each["app"], each["view"], each["state"], each["kind"], each["tick"], f"{each['behind']:,}",
+         show_bytes(each["bytes"]), ", ".join(each["key"]), each["columns"])
         for each in views
     ]  # fmt: skip
     show_table(["app", "view", "state", "kind", ">tick", ">rows behind", ">state", "key", "columns"], rows)
@@ -195,7 +197,8 @@ def _description(log: Log, manifests: Manifests, manifest: Manifest, name: str) 
         "app": manifests.app, "view": name, "state": "live" if pause is None else "paused",
         "paused": None if pause is None else pause.told(name), "kind": about["kind"], "columns": about["columns"],
         "key": list(about["key"]), "fingerprint": about["fingerprint"], "born": about["born"],
-        "tick": manifest.tick if pause is None else pause.tick, "committed_at": format_us(manifest.committed_us), "frontier": str(manifest.token if pause is None else Token(pause.frontier)),
+        "tick": manifest.tick if pause is None else pause.tick, "committed_at": format_us(manifest.committed_us),
+        "frontier": str(manifest.token if pause is None else Token(pause.frontier)),
         "behind": behind, "kept_ticks": [kept[0], kept[-1]], "runs": len(runs),
         "weighted_rows": sum(run.rows for run in runs), "bytes": sum(run.bytes for run in runs),
         "watermark": stragglers.shown_watermark(manifest, name),

@@ -1,7 +1,7 @@
 """Followers: what is told of each committed tick.
 
-What it is: fills the serving store with each tick's changes, after the commit, and catches up when it fell behind; tells
-of views that were paused.
+What it is: fills the serving store with each tick's changes, after the commit, and catches up when it fell behind;
+tells of views that were paused.
 Invariants: the store never gets ahead of the manifest; it gets each tick once and in order, after a crash too. A view
 whose table is damaged is filled anew from its state, and holds up no other.
 Not here: the serving store itself (``serving.py``).

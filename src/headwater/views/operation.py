@@ -12,7 +12,7 @@ import datetime as dt
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -41,11 +41,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headwater.federation.attachments import Attachment
+    from headwater.views.diagnosis import Findings
     from headwater.views.migration import Migration
     from headwater.views.prepare import Prepared
     from headwater.views.rebuild import Rebuild, RebuildReport
     from headwater.views.rebuild_progress import RebuildProgress
     from headwater.views.runner import Runner
+    from headwater.views.setting_aside import Place
     from headwater.views.verify import Difference
 
 
@@ -246,7 +248,7 @@ class Operation:
     def contents(
         self, *, at_least: Token | None = None, timeout: float = 30.0, views: Collection[str] = ()
     ) -> Contents:
-        """Every relation as of a tick that covers ``at_least``; those of ``views`` that are paused must cover it now."""
+        """Every relation as of a tick that covers ``at_least``, as paused ones of ``views`` must do now."""
         manifest = self.covering(at_least, timeout, views) if at_least is not None else self.manifests.current()
         return Contents(self.log, self.folder, manifest, self.spark, self.attached)
 
@@ -306,6 +308,37 @@ class Operation:
                 found += verify(self.prepared, self._as_of(paused[name], contents), [name])
             places = {name: place for place, name in enumerate(self.prepared.views)}
             return sorted(found, key=lambda each: places[each.view])
+
+    def diagnose(self, view: str, *, limit: int) -> Findings:
+        """Find the records that a view cannot be computed over; see ``diagnosis.py``."""
+        from headwater.views.diagnosis import Diagnosis
+
+        with self._told():
+            contents = self.contents()
+            manifest = contents.manifest
+            pause = paused_in(manifest).get(view)
+            ends = {name: self.log.topic(name).end_offsets() for name in self.prepared.topics}
+            begin = manifest.frontier if pause is None else pause.frontier if pause.tick else {}
+            tried = [ends] if pause is None else [pause.until, manifest.frontier]
+            scratch = self.scratch / "diagnosis"
+            try:
+                for stop in tried:  # what came since may fail too, once what failed first was set aside
+                    found = Diagnosis(view, self.prepared, contents, begin, stop, scratch).run(limit)
+                    if found.culprits:
+                        break
+            finally:
+                shutil.rmtree(scratch, ignore_errors=True)
+            return found
+
+    def set_aside(self, places: Sequence[Place], *, reason: str = "", by: str = "") -> RebuildReport:
+        """Let the views of this app leave records out; see ``setting_aside.py``."""
+        from headwater.views.setting_aside import SettingAside
+
+        with self._told():
+            self._use_declared()
+            if self.engine.fresh:
+                self.engine.tick()
+            return SettingAside(self.engine, places, self.log, self.spark, self.scratch).run(reason=reason, by=by)
 
     def _holds(self, view: str, manifest: Manifest) -> bool:
         """Whether what a manifest has of a view is of the query that is declared."""

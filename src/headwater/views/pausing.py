@@ -1,8 +1,8 @@
 """Pausing: a view that fails stands still, with its readers, and the others go on.
 
 What it is: which failures pause a view (``is_its_own``), what the manifest says of a paused one (``Pause``), which
-views stand still with it (``spread``), which are resumed together (``resumed_with``), and the error for whoever asks more of
-a paused view than it holds (``refused``).
+views stand still with it (``spread``), which are resumed together (``resumed_with``), and the error for whoever asks
+more of a paused view than it holds (``refused``).
 Invariants: whatever reads a paused view is paused too, so every running view is its query over the same prefix of the
 log. A pause is of one query: another query of the same name is not paused.
 Not here: committing a pause (``tick.py``), ending one (``rebuild.py``), finding the row (``diagnosis.py``).

@@ -134,7 +134,7 @@ class Rebuild:
             if name not in still and (name in self.asked or not self._is_live(view))
         }  # fmt: skip
         born = {name for name in asked if not self._is_live(views[name]) or not _readable(self.given[name])}
-        self.born = _with_readers(self.wanted, born)
+        self.born = with_readers(self.wanted, born)
         build = f"{self.at.tick}.{self.engine.epoch}"
         # Sessions of their own, which no tick uses.
         beside = {
@@ -175,7 +175,7 @@ class Rebuild:
     def _still_paused(self) -> set[str]:
         """The paused views that nobody asked for and whose query is the same, with all that reads them."""
         views = self.wanted.views
-        return _with_readers(self.wanted, {
+        return with_readers(self.wanted, {
             name for name, pause in self.engine.paused.items()
             if name not in self.asked and name in views and views[name].fingerprint == pause.fingerprint
         })  # fmt: skip
@@ -324,7 +324,7 @@ class Rebuild:
         return bags.netted(both, shape.names).toArrow().select(shape.names).cast(shape)
 
 
-def _with_readers(prepared: Prepared, names: Collection[str]) -> set[str]:
+def with_readers(prepared: Prepared, names: Collection[str]) -> set[str]:
     """These views and all that read them, at any distance."""
     found = set(names)
     for name, view in prepared.views.items():  # each behind those that it reads

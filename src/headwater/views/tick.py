@@ -30,6 +30,7 @@ from headwater.views import pausing, sizes, stragglers
 from headwater.views.bases import Base
 from headwater.views.changes import Changes
 from headwater.views.manifest import Frontier, Manifest, Manifests
+from headwater.views.omissions import omitted_of
 from headwater.views.passage import Passage, ViewProgress
 from headwater.views.pausing import Pause
 from headwater.views.prepare import Prepared, PreparedView
@@ -73,6 +74,8 @@ class Built:
     piles: Piles  # the state of the views that were built
     born: frozenset[str]  # those that begin anew
     differences: Mapping[str, Changes]  # of the others: what they have and the live ones had not
+    inputs: Piles = field(default_factory=dict)  # the state of topics from which records were taken
+    aside: Mapping[str, Any] | None = None  # the records that are left out from now on; None: as before
 
     @property
     def names(self) -> frozenset[str]:
@@ -107,6 +110,8 @@ class Engine:
         with self.alone():
             self.manifest = _of_these_topics(self.manifests.current(), prepared.topics)
             self.times = Times.from_json(self.manifest.times)
+            for base in prepared.bases.values():
+                base.omitted = omitted_of(self.manifest.aside, base.topic)
             self.paused = pausing.kept(self.manifest, prepared)
             self.prepared = self._as_built(prepared)
             self.piles = self.store.open(self.manifest, self.prepared, self.epoch)
@@ -304,8 +309,9 @@ class Engine:
         }
         paused = self._paused_by(passage, stop, still)
         manifest = self._commit(
-            built.prepared, {**self.piles, **built.piles}, stop, 0, born=built.born, apart=apart, paused=paused
-        )
+            built.prepared, {**self.piles, **built.inputs, **built.piles}, stop, 0, born=built.born, apart=apart,
+            paused=paused, aside=built.aside,
+        )  # fmt: skip
         self.fresh = set()
         visible: dict[str, Changes | Unwritten] = {name: passage.visible[name] for name in rest if name not in paused}
         # As after a crash: what the manifest says of them, and not what this process remembers.
@@ -379,7 +385,7 @@ class Engine:
     def _commit(
         self, prepared: Prepared, piles: Piles, stop: Frontier, rows_in: int, *, born: Collection[str],
         apart: Mapping[str, Any] | None = None, times: Times | None = None, late: Mapping[str, Any] | None = None,
-        paused: Mapping[str, Pause],
+        paused: Mapping[str, Pause], aside: Mapping[str, Any] | None = None,
     ) -> Manifest:  # fmt: skip
         number = self.manifest.tick + 1
         piles = self.store.next(piles, prepared, stop)
@@ -393,7 +399,8 @@ class Engine:
             relations=self._relations(piles, prepared, paused),
             topics=prepared.topics,
             apart=apart or {}, times=(times or self.times).to_json(), late=late or {},
-            paused={name: pause.to_json() for name, pause in paused.items()}, aside=self.manifest.aside,
+            paused={name: pause.to_json() for name, pause in paused.items()},
+            aside=self.manifest.aside if aside is None else aside,
         )  # fmt: skip
         self.manifests.commit(manifest, first_kept=min(number - TICKS_KEPT, self.held or number))
         self.manifest, self.piles, self.prepared, self.paused = manifest, piles, prepared, dict(paused)

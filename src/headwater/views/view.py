@@ -18,6 +18,7 @@ from headwater.log.token import Token
 
 if TYPE_CHECKING:
     from headwater.views.compiler.plan import ViewPlan
+    from headwater.views.diagnosis import Findings
     from headwater.views.rebuild import RebuildReport
     from headwater.views.rebuild_progress import RebuildProgress
 
@@ -130,6 +131,11 @@ class View:
         """After a pause: compute it anew from what its inputs hold now, with the paused views that wait for it."""
         report: RebuildReport = self.app.operation.resume(self.name, on_progress=on_progress)
         return report
+
+    def diagnose(self, *, limit: int = 10) -> Findings:
+        """Find the records that it cannot be computed over, of the tick that failed, or would be next."""
+        found: Findings = self.app.operation.diagnose(self.name, limit=limit)
+        return found
 
     def explain(self) -> str:
         """Its stages: what each does, its kind, and what it costs per tick."""

@@ -1,7 +1,7 @@
 // The graph of the app: sources, topics and tables, views, sinks; as links, with rates, lag and tick times.
 
 import { draw, hidden, make } from "../elements.js";
-import { brief, counted, rate, seconds } from "../figures.js";
+import { brief, count, counted, rate, seconds } from "../figures.js";
 import { live, past, speed as growth } from "../live.js";
 import { arranged, spread } from "./layers.js";
 
