@@ -82,7 +82,7 @@ class Followers:
         contents = Contents(self.log, self.folder, manifest, self.spark)
         for name in broken:
             try:
-                self.store.reset(name, contents.frame(name).toArrow().to_reader(), tick=manifest.tick)
+                self._refill(name, contents, manifest)
             except Corruption as error:
                 self.unserved[name] = error
 
@@ -93,9 +93,12 @@ class Followers:
         contents = Contents(self.log, self.folder, manifest, self.spark)
         self._declare(manifest)
         for name in self._known(manifest):
-            self.store.reset(name, contents.frame(name).toArrow().to_reader(), tick=manifest.tick)
+            self._refill(name, contents, manifest)
             self.store.swap(name)
         self.store.set_progress(manifest.tick, epoch, manifest.frontier)
+
+    def _refill(self, name: str, contents: Contents, manifest: Manifest) -> None:
+        self.store.reset(name, contents.frame(name).toArrow().to_reader(), tick=manifest.tick)
 
     def _declare(self, manifest: Manifest) -> None:
         # As the manifest has them: a query that was changed since is no business of the ticks before it.
