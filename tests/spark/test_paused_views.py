@@ -2,7 +2,7 @@
 
 What it is: poison rows, pauses, restarts, resuming, diagnosing, setting aside, damage in the serving store.
 Invariants: a paused view and its readers are Spark's own answer over the rows of the last good tick, the others over
-all rows; after a pause nothing is lost. What is expected is computed by Spark, or by hand, from the rows that were sent.
+all rows; after a pause nothing is lost. What is expected is computed by Spark, or by hand, from what was sent.
 Not here: crashes (``tests/crash/test_views_pause_killed.py``).
 Read next: ``headwater/views/pausing.py``.
 """
@@ -27,6 +27,7 @@ from headwater.testing import ListSink
 from headwater.views.followers import Followers
 from headwater.views.setting_aside import Place
 
+pytestmark = pytest.mark.usefixtures("spark")
 SHARE = "SELECT id, country, amount / parts AS share FROM orders"
 PER_COUNTRY = "SELECT country, sum(share) AS shares FROM share GROUP BY country"
 COUNTS = "SELECT country, count(*) AS orders FROM orders GROUP BY country"
@@ -119,9 +120,7 @@ def test_a_view_that_fails_stands_still_with_its_readers_and_the_others_go_on(
         assert [alert.kind for alert in lasting(app.log)] == ["view_paused"]
 
 
-def test_without_the_policy_the_tick_fails_as_a_whole_and_says_how_to_pause(
-    tmp_path: Path, spark: SparkSession
-) -> None:
+def test_without_the_policy_the_tick_fails_as_a_whole_and_says_how_to_pause(tmp_path: Path) -> None:
     with declare(tmp_path, on_error="stop") as app:
         app.topic("orders").append([order(1, parts=0)])
 
@@ -135,7 +134,7 @@ def test_without_the_policy_the_tick_fails_as_a_whole_and_says_how_to_pause(
         hw.App("shop", home=tmp_path, on_error="ignore")
 
 
-def test_a_view_s_policy_goes_before_the_app_s(tmp_path: Path, spark: SparkSession) -> None:
+def test_a_view_s_policy_goes_before_the_app_s(tmp_path: Path) -> None:
     with hw.App("shop", home=tmp_path, on_error="pause") as app:
         orders = app.topic("orders", SCHEMA)
         app.view("strict", "SELECT id, amount % parts AS rest FROM orders", on_error="stop")
@@ -219,9 +218,7 @@ def test_going_back_to_the_query_of_before_fills_it_anew(tmp_path: Path, spark: 
             assert ordered(app.view(view).rows()) == expected
 
 
-def test_two_views_pause_for_reasons_of_their_own_and_a_reader_of_both_waits_for_both(
-    tmp_path: Path, spark: SparkSession
-) -> None:
+def test_two_views_pause_for_reasons_of_their_own_and_a_reader_of_both_waits_for_both(tmp_path: Path) -> None:
     with hw.App("shop", home=tmp_path, on_error="pause") as app:
         texts = app.table("texts", "id BIGINT, number STRING, divisor BIGINT", key="id")
         app.view("numbers", "SELECT id, CAST(number AS INT) AS number FROM texts")
@@ -247,7 +244,7 @@ def test_two_views_pause_for_reasons_of_their_own_and_a_reader_of_both_waits_for
         ]  # fmt: skip
 
 
-def test_a_sink_stands_still_with_its_view_and_goes_on_with_it(tmp_path: Path, spark: SparkSession) -> None:
+def test_a_sink_stands_still_with_its_view_and_goes_on_with_it(tmp_path: Path) -> None:
     with declare(tmp_path, key="id") as app:
         share, counts = ListSink(), ListSink()
         app.sink("share", share, name="share")
@@ -311,11 +308,10 @@ def test_the_row_is_found_among_thousands_set_aside_and_left_out_by_every_view(
 
 
 @pytest.mark.parametrize("kind", ["table", "bag", "bounded", "log"])
-def test_a_record_set_aside_is_gone_from_the_state_of_every_kind_of_topic(
-    tmp_path: Path, spark: SparkSession, kind: str
-) -> None:
+def test_a_record_set_aside_is_gone_from_the_state_of_every_kind_of_topic(tmp_path: Path, kind: str) -> None:
     with hw.App("shop", home=tmp_path) as app:
-        settings: dict[str, Any] = {"bounded": {"retention_ms": 10**9}, "table": {"key": "id"}}.get(kind, {})
+        kinds: dict[str, dict[str, Any]] = {"bounded": {"retention_ms": 10**9}, "table": {"key": "id"}}
+        settings = kinds.get(kind, {})
         schema = "id BIGINT, n BIGINT"
         rows = app.topic("numbers", schema, **settings) if kind != "bag" else None
         add = rows.append if rows is not None else app.table("numbers", schema).insert
@@ -336,7 +332,7 @@ def test_a_record_set_aside_is_gone_from_the_state_of_every_kind_of_topic(
         assert shown(app, "most") == [{"n": 7}]
 
 
-def test_two_rows_that_fail_together_are_found_together(tmp_path: Path, spark: SparkSession) -> None:
+def test_two_rows_that_fail_together_are_found_together(tmp_path: Path) -> None:
     with hw.App("shop", home=tmp_path, on_error="pause") as app:
         left = app.table("lefts", "id BIGINT, a BIGINT", key="id")
         right = app.table("rights", "id BIGINT, b BIGINT", key="id")
@@ -350,7 +346,7 @@ def test_two_rows_that_fail_together_are_found_together(tmp_path: Path, spark: S
         assert [str(place) for place, _ in culprit.records] == ["lefts[0]@17", "rights[0]@16"]
 
 
-def test_the_command_line_shows_finds_sets_aside_and_resumes(tmp_path: Path, spark: SparkSession) -> None:
+def test_the_command_line_shows_finds_sets_aside_and_resumes(tmp_path: Path) -> None:
     app, _, every = poisoned(tmp_path / "home")
     app.close()
     file = tmp_path / "shop.py"
@@ -425,7 +421,7 @@ def test_a_view_that_cannot_be_served_is_paused_and_the_others_are_served(
         app.tick()
         damage(app, "DELETE FROM {table}")
 
-        def refill(self: Followers, name: str, *_: Any) -> None:
+        def refill(_: Followers, name: str, *__: Any) -> None:
             raise Corruption(f'two rows of view "{name}" have the same key (country)')
 
         with monkeypatch.context() as patched:
