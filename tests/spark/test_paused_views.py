@@ -24,6 +24,7 @@ from headwater.cli.main import app as command_line
 from headwater.errors import Corruption, InvalidDeclaration, Misuse, ViewFailed, ViewPaused
 from headwater.log.alerts import ALERTS_TOPIC, lasting
 from headwater.testing import ListSink
+from headwater.views import migration
 from headwater.views.followers import Followers
 from headwater.views.setting_aside import Place
 
@@ -216,6 +217,26 @@ def test_going_back_to_the_query_of_before_fills_it_anew(tmp_path: Path, spark: 
         assert {view.name: view.paused for view in app.views} == dict.fromkeys(("share", "per_country", "counts"))
         for view, expected in answers(spark, [*good, order(4), order(5)]).items():
             assert ordered(app.view(view).rows()) == expected
+
+
+def test_a_new_query_that_cannot_be_filled_beside_the_old_one_is_paused(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migration, "BESIDE_ROWS_MIN", 0)
+    good = [order(number) for number in range(1, 4)]
+    with declare(tmp_path) as app:
+        app.topic("orders").append(good)
+        app.tick()
+    with declare(tmp_path, share=SHARE.replace("parts", "(parts - 2)")) as app:
+        app.start()
+        assert app.operation._migration is not None
+        with pytest.raises(ViewFailed):
+            app.operation._migration.wait()
+        token = app.topic("orders").append([order(4)])
+
+        assert app.query("SELECT sum(orders) AS n FROM counts", at_least=token).to_pylist() == [{"n": 4}]
+        assert [view.name for view in app.views if view.paused is not None] == ["share", "per_country"]
+        assert ordered(app.view("per_country").rows()) == answers(spark, good)["per_country"]
 
 
 def test_two_views_pause_for_reasons_of_their_own_and_a_reader_of_both_waits_for_both(tmp_path: Path) -> None:

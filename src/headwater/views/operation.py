@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headwater.clock import to_us
-from headwater.errors import Misuse, NotYetCovered, OffsetOutOfRange
+from headwater.errors import HeadwaterError, Misuse, NotYetCovered, OffsetOutOfRange
 from headwater.log.home import Log
 from headwater.log.token import Token
 from headwater.views.committed import Committed
@@ -30,7 +30,7 @@ from headwater.views.feed import Feed
 from headwater.views.followers import STORE, Followers
 from headwater.views.java_process import told
 from headwater.views.manifest import Manifest, Manifests
-from headwater.views.pausing import Pause, check_covered, paused_in, resumed_with
+from headwater.views.pausing import Pause, check_covered, is_its_own, paused_in, resumed_with
 from headwater.views.reading import Contents, Reply, tables_in
 from headwater.views.serving import ServingStore
 from headwater.views.session import start_session
@@ -148,8 +148,17 @@ class Operation:
         self._runner = runner  # before it starts: its first tick may stop it
         runner.start()
         if self._runner is runner and not self._declared_run():
-            self._migration = Migration(self._rebuild_of([]), on_error=runner.stop)
+            self._migration = Migration(self._rebuild_of([]), on_error=lambda error: self._not_filled(error, runner))
         return runner
+
+    def _not_filled(self, error: Exception, runner: Runner) -> bool:
+        """A migration has failed: the view that is to blame is paused, or everything stops; whether it was paused."""
+        view = self.prepared.views.get(error.data.get("view", "")) if isinstance(error, HeadwaterError) else None
+        if view is None or not is_its_own(error, view.declared):
+            runner.stop()
+            return False
+        self.engine.give_up(self.prepared, view.name, error)
+        return True
 
     def run(self, *, timeout: float | None = None, on_tick: Callable[[TickReport], None] | None = None) -> None:
         """Tick until interrupted."""

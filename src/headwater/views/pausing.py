@@ -143,6 +143,15 @@ def spread(paused: Mapping[str, Pause], prepared: Prepared) -> dict[str, Pause]:
     return found
 
 
+def with_readers(prepared: Prepared, names: Collection[str]) -> set[str]:
+    """These views and all that read them, at any distance."""
+    found = set(names)
+    for name, view in prepared.views.items():  # each behind those that it reads
+        if found & set(view.plan.reads):
+            found.add(name)
+    return found
+
+
 def resumed_with(name: str, paused: Mapping[str, Pause], prepared: Prepared) -> set[str]:
     """The paused views to be computed anew with one: those that it reads, and those that waited for nothing else."""
     wanted = {name}

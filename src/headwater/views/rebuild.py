@@ -30,6 +30,7 @@ from headwater.views.followers import as_table
 from headwater.views.manifest import Manifest
 from headwater.views.netting import net
 from headwater.views.passage import Passage
+from headwater.views.pausing import with_readers
 from headwater.views.piles import Pile
 from headwater.views.prepare import Prepared, PreparedView
 from headwater.views.rebuild_progress import Progress
@@ -322,15 +323,6 @@ class Rebuild:
             _shown(old.frame(spark), shape).withColumn(WEIGHT, -_weights())
         )
         return bags.netted(both, shape.names).toArrow().select(shape.names).cast(shape)
-
-
-def with_readers(prepared: Prepared, names: Collection[str]) -> set[str]:
-    """These views and all that read them, at any distance."""
-    found = set(names)
-    for name, view in prepared.views.items():  # each behind those that it reads
-        if found & set(view.plan.reads):
-            found.add(name)
-    return found
 
 
 def _readable(pile: Any) -> bool:

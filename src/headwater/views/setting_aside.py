@@ -23,7 +23,8 @@ from headwater.log.deadletter import SCHEMA, dead_letter_topic, row_as_json
 from headwater.views.changes import Changes
 from headwater.views.compiler.plan import TimedStage
 from headwater.views.omissions import omitted_of, with_records
-from headwater.views.rebuild import Rebuild, RebuildReport, with_readers
+from headwater.views.pausing import with_readers
+from headwater.views.rebuild import Rebuild, RebuildReport
 
 if TYPE_CHECKING:
     from headwater.log.home import Log

@@ -34,6 +34,7 @@ from headwater.views.omissions import omitted_of
 from headwater.views.passage import Passage, ViewProgress
 from headwater.views.pausing import Pause
 from headwater.views.prepare import Prepared, PreparedView
+from headwater.views.ranges import distance, limited
 from headwater.views.sources import Source, Unwritten
 from headwater.views.store import Piles, StateStore
 from headwater.views.tick_reports import TickReports
@@ -167,16 +168,16 @@ class Engine:
         stop, behind = self._target(frontier, rows_max)
         begin = {base.topic.name: self._begin(base) for base in self.prepared.bases.values()}
         sent = self._heartbeats()
-        if _distance(begin, stop) == 0 and not self.fresh and sent is None:
+        if distance(begin, stop) == 0 and not self.fresh and sent is None:
             return TickReport(self.manifest.tick, 0, time.perf_counter() - began, frontier=stop, behind=behind)
         times, reached = self._moved(begin, stop, sent)
         begin, stop = {**begin, **self._beats()}, {**stop, **reached}
-        rows_in = _distance(begin, stop)
+        rows_in = distance(begin, stop)
         if rows_in == 0 and not self.fresh:  # a heartbeat that speaks of rows which are not taken yet
             return TickReport(self.manifest.tick, 0, time.perf_counter() - began, frontier=stop, behind=behind)
         passage = self._passage(self.running, self.fresh, times)
         progress = passage.run(self._bases(self.prepared, stop, passage.tick), self._pool)
-        paused = self._paused_by(passage, stop, self.paused)
+        paused = self._paused_by(passage.failed, passage.views, stop, self.paused)
         fresh = self.fresh - set(paused)
         late = stragglers.found(passage, begin)
         times = self._counted(self._standing_still(times, paused), late, begin, stop, paused)
@@ -193,11 +194,14 @@ class Engine:
 
     # Views that fail
 
-    def _paused_by(self, passage: Passage, stop: Frontier, before: Mapping[str, Pause]) -> dict[str, Pause]:
-        """The views that stand still after a passage."""
+    def _paused_by(
+        self, failed: Mapping[str, Exception | None], views: Mapping[str, PreparedView], stop: Frontier,
+        before: Mapping[str, Pause],
+    ) -> dict[str, Pause]:  # fmt: skip
+        """The views that stand still after these have failed (None: with one that it reads)."""
         paused = dict(before)
-        for name, error in passage.failed.items():
-            view = passage.views[name]
+        for name, error in failed.items():
+            view = views[name]
             above = [paused[read] for read in view.plan.reads if read in paused]
             because = (name,) if error is not None else tuple(dict.fromkeys(r for each in above for r in each.because))
             known = self.manifest.paused.get(name)  # by another query, which is what it holds
@@ -214,6 +218,23 @@ class Engine:
                 aside=held.aside if held is not None else self.manifest.aside,
             )
         return paused
+
+    def give_up(self, prepared: Prepared, name: str, error: Exception) -> None:
+        """Let ticks maintain these views; a new one that could not be filled is paused, with its readers."""
+        self.use(prepared)
+        with self.alone():
+            readers = [other for other in pausing.with_readers(self.prepared, {name}) if other in self.fresh]
+            failed = {other: error if other == name else None for other in self.prepared.views if other in readers}
+            stop = self._standing()
+            self.paused = self._paused_by(failed, self.prepared.views, stop, self.paused)
+            self.fresh -= set(failed)
+            if not self.fresh:  # else the next tick, which fills the others, says so
+                manifest = self._commit(self.prepared, self.piles, stop, 0, born=(), paused=self.paused)
+                self.followers.follow(manifest, {}, ())
+
+    def _standing(self) -> Stops:
+        """Where ticks are."""
+        return {**{base.topic.name: dict(self._begin(base)) for base in self.prepared.bases.values()}, **self._beats()}
 
     def _pause_unserved(self) -> tuple[str, ...]:
         """Pause views of which the serving store can make no table, with a tick over no rows; returns them."""
@@ -283,7 +304,7 @@ class Engine:
                 counts = (
                     {} if about is None else stragglers.counted(self.prepared.bases[topic].topic, stop[topic], about)
                 )
-                times = times.with_late(name, topic, _distance({topic: begin[topic]}, {topic: stop[topic]}), counts)
+                times = times.with_late(name, topic, distance({topic: begin[topic]}, {topic: stop[topic]}), counts)
         return times
 
     def swap(self, built: Built) -> TickReport:
@@ -307,7 +328,7 @@ class Engine:
             for name, changes in built.differences.items()
             if changes.rows
         }
-        paused = self._paused_by(passage, stop, still)
+        paused = self._paused_by(passage.failed, rest, stop, still)
         manifest = self._commit(
             built.prepared, {**self.piles, **built.inputs, **built.piles}, stop, 0, born=built.born, apart=apart,
             paused=paused, aside=built.aside,
@@ -353,7 +374,7 @@ class Engine:
                     for number, offset in end.items()
                 }
             limits = [rows_max, *(each.tick_rows_max(begin, end) for each in (base, *others))]
-            stop[name] = _limited(begin, end, min((limit for limit in limits if limit is not None), default=None))
+            stop[name] = limited(begin, end, min((limit for limit in limits if limit is not None), default=None))
             begins[name], ends[name] = begin, end
         topics = [base.topic for base, *_ in ways.values()]
         if any(topic.settings.captured_by for topic in topics):
@@ -459,21 +480,6 @@ def _of_these_topics(manifest: Manifest, topics: Mapping[str, int]) -> Manifest:
 def _owner(relation: str) -> str:
     """The view whose stage a relation is."""
     return relation.partition("$")[0]
-
-
-def _limited(begin: Mapping[int, int], end: Mapping[int, int], rows_max: int | None) -> dict[int, int]:
-    """The end, or as near to it as ``rows_max`` allows, every partition moved by the same part of its way."""
-    total = sum(end[number] - begin.get(number, 0) for number in end)
-    if rows_max is None or total <= rows_max:
-        return dict(end)
-    ways = {number: end[number] - begin.get(number, 0) for number in end}
-    return {number: begin.get(number, 0) + -(-ways[number] * rows_max // total) for number in end}
-
-
-def _distance(start: Frontier, stop: Frontier) -> int:
-    return sum(
-        offset - start.get(topic, {}).get(number, 0) for topic, of in stop.items() for number, offset in of.items()
-    )
 
 
 __all__ = ["Built", "Engine", "TickReport", "ViewProgress"]
