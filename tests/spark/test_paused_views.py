@@ -26,6 +26,7 @@ from headwater.log.alerts import ALERTS_TOPIC, lasting
 from headwater.testing import ListSink
 from headwater.views import migration
 from headwater.views.followers import Followers
+from headwater.views.rebuild import Rebuild
 from headwater.views.setting_aside import Place
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -237,6 +238,27 @@ def test_a_new_query_that_cannot_be_filled_beside_the_old_one_is_paused(
         assert app.query("SELECT sum(orders) AS n FROM counts", at_least=token).to_pylist() == [{"n": 4}]
         assert [view.name for view in app.views if view.paused is not None] == ["share", "per_country"]
         assert ordered(app.view("per_country").rows()) == answers(spark, good)["per_country"]
+
+
+def test_a_rebuild_whose_input_is_paused_meanwhile_comes_to_nothing(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with declare(tmp_path) as app:
+        app.topic("orders").append([order(1)])
+        app.tick()
+        fill = Rebuild._fill
+
+        def fill_and_fail(rebuild: Rebuild) -> None:
+            fill(rebuild)
+            app.topic("orders").append([order(2, parts=0)])
+            rebuild.engine.tick()
+
+        monkeypatch.setattr(Rebuild, "_fill", fill_and_fail)
+        with pytest.raises(ViewPaused, match='view "share" is paused'):
+            app.rebuild("per_country")
+
+        assert [view.name for view in app.views if view.paused is not None] == ["share", "per_country"]
+        assert shown(app, "per_country") == answers(spark, [order(1)])["per_country"]
 
 
 def test_two_views_pause_for_reasons_of_their_own_and_a_reader_of_both_waits_for_both(tmp_path: Path) -> None:

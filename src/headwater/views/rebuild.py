@@ -30,7 +30,7 @@ from headwater.views.followers import as_table
 from headwater.views.manifest import Manifest
 from headwater.views.netting import net
 from headwater.views.passage import Passage
-from headwater.views.pausing import with_readers
+from headwater.views.pausing import refused, with_readers
 from headwater.views.piles import Pile
 from headwater.views.prepare import Prepared, PreparedView
 from headwater.views.rebuild_progress import Progress
@@ -109,6 +109,7 @@ class Rebuild:
                 self._follow()
                 with self.engine.alone():
                     self._catch_up(self.engine.manifest, self.engine.piles)
+                    self._check_inputs()
                     self.progress.swaps()
                     report = self.engine.swap(self._built())
         except Exception as error:
@@ -157,6 +158,12 @@ class Rebuild:
     def _outside(self) -> list[str]:
         """What the views read and is not computed anew."""
         return sorted({read for view in self.own.views.values() for read in view.plan.reads} - set(self.own.views))
+
+    def _check_inputs(self) -> None:
+        """What is read must not have been paused meanwhile: it stands still, and other inputs do not."""
+        for name in self._outside():
+            if name in self.engine.paused:
+                raise refused(name, self.engine.paused[name])
 
     def _damaged(self, name: str) -> Corruption:
         is_view = name in self.live.views
