@@ -99,7 +99,7 @@ class Diagnosis:
         self.scratch = scratch
         self.needed = _needed(view, prepared)
         self.views = {name: each for name, each in prepared.views.items() if name in self.needed}
-        self.bases = {name: contents.bases[name] for name in self.needed if name in prepared.bases}
+        self.bases = {name: contents.bases[name] for name in sorted(self.needed) if name in prepared.bases}
         topics = {base.topic.name: base.topic for base in self.bases.values()}
         starts = {name: topic.start_offsets() for name, topic in topics.items()}
         self.begin = {name: {n: max(o, begin.get(name, {}).get(n, 0)) for n, o in of.items()}
