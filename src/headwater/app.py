@@ -57,9 +57,13 @@ class App:
     """
 
     def __init__(
-        self, name: str, home: str | os.PathLike[str] | None = None, *, spark: Mapping[str, str] | None = None
-    ) -> None:
+        self, name: str, home: str | os.PathLike[str] | None = None, *, spark: Mapping[str, str] | None = None,
+        on_error: str = "stop",
+    ) -> None:  # fmt: skip
+        from headwater.views.pausing import checked_policy
+
         check_name("app", name)
+        self.on_error = checked_policy(on_error)  # of views that say nothing else
         self.name = name
         self.home = home if home is not None else f"./{name}-data"
         self.spark_settings = dict(spark or {})
@@ -117,6 +121,7 @@ class App:
         self, name: str | None = None, sql: str | None = None, *, inputs: Sequence[Any] | None = None,
         by: str | Sequence[str] | None = None, serve: bool = True, late: str | None = None,
         horizon: Duration | None = None, emit: str = "now", closes: str | None = None, late_alert: float = 0.01,
+        on_error: str | None = None,
     ) -> Any:  # fmt: skip
         """Declare a view by SQL, or by a PySpark function; or open one that was declared.
 
@@ -125,6 +130,8 @@ class App:
         ``late="drop"`` sets rows aside that are older than the watermark (else they correct what was shown), and
         ``horizon="10 minutes"`` those that are older by more than that. ``emit="final"`` shows a row when it cannot
         change any more: when its window has closed, or at ``closes``, an expression. See ``docs/time.md``.
+
+        ``on_error="pause"``: when it fails, it stands still, and other views go on. See ``docs/failures.md``.
 
         >>> import headwater as hw, tempfile
         >>> app = hw.App("shop", home=tempfile.mkdtemp())
@@ -141,16 +148,18 @@ class App:
         'german'
         """
         from headwater.views.declarations import Declaration, caller
+        from headwater.views.pausing import checked_policy
         from headwater.views.timing import Timing
         from headwater.views.view import View
 
+        policy = checked_policy(on_error or self.on_error)
         if inputs is not None:
             if (late, horizon, emit, closes) != (None, None, "now", None):
                 raise InvalidDeclaration(
                     "late, horizon, emit and closes are for views in SQL",
                     hint="Declare them on a view in SQL, and let the function read that one.",
                 )
-            return self._by_function(name, inputs, by, serve, caller())
+            return self._by_function(name, inputs, by, serve, caller(), policy)
         if name is None:
             raise InvalidDeclaration(
                 "a view needs a name and a query", hint='app.view("revenue", "SELECT …"), or @app.view(inputs=[…])'
@@ -165,12 +174,18 @@ class App:
             return View(self, name)
         self._check_view_name(name)
         timing = Timing.declared(name, late=late, horizon=horizon, emit=emit, closes=closes, late_alert=late_alert)
-        declared = Declaration(name, sql, caller(), serve=serve, timing=timing)
+        declared = Declaration(name, sql, caller(), serve=serve, timing=timing, on_error=policy)
         self._declare(declared, self._compiled(declared))
         return View(self, name)
 
     def _by_function(
-        self, name: str | None, inputs: Sequence[Any], by: str | Sequence[str] | None, serve: bool, location: str
+        self,
+        name: str | None,
+        inputs: Sequence[Any],
+        by: str | Sequence[str] | None,
+        serve: bool,
+        location: str,
+        on_error: str,
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         from headwater.views.compiler.refusal import circle
         from headwater.views.declarations import Declaration
@@ -181,7 +196,7 @@ class App:
         def declare(function: Callable[..., Any]) -> Callable[..., Any]:
             view = name or function.__name__
             self._check_view_name(view)
-            declared = Declaration(view, None, location, function, names, keys, serve)
+            declared = Declaration(view, None, location, function, names, keys, serve, on_error=on_error)
             relations = self._relations()
             for given in names:
                 if given not in relations:

@@ -34,6 +34,7 @@
     │   └── CaptureLost          the captured database does not keep our place in its log any more
     ├── Unavailable     it may work later
     │   ├── NotYetCovered        the views have not reached a token in time
+    │   ├── ViewPaused           a view stands still since it failed, and has not what was asked for
     │   ├── SourceUnavailable    a captured database does not answer
     │   ├── StoreUnavailable     an attached store does not answer, or not in time
     │   ├── Backpressure         the slowest group is too far behind
@@ -322,6 +323,12 @@ class NotYetCovered(Unavailable):
     """The views have not reached what a token asks for, in the time given."""
 
     code = "not_yet_covered"
+
+
+class ViewPaused(Unavailable):
+    """A view stands still since it failed, and has not what was asked for."""
+
+    code = "view_paused"
 
 
 class SourceUnavailable(Unavailable):

@@ -42,6 +42,9 @@ def plan(file: AppFileArgument, no_types: NoTypes = False, as_json: JsonOption =
             for name in inputs
             for topic in [app.log.topic(name)]
         ]
+        paused = {view.name: view.paused for view in app.views}
+        for each in views:
+            each["paused"] = paused[each["name"]]
         document = {"app": app.name, "home": str(app.home), "inputs": sources, "views": views}
     if as_json:
         write_json(document)
@@ -59,6 +62,9 @@ def plan(file: AppFileArgument, no_types: NoTypes = False, as_json: JsonOption =
     ]  # fmt: skip
     show_table(["view", "kind", "reads", "key", "columns", "declared at"], rows)
     for each in views:
+        if each["paused"]:
+            reason = f"{each['name']} is paused since {each['paused']['since']}: {each['paused']['reason']}"
+            console(stderr=True).print(reason, markup=False, soft_wrap=True)
         for note in each["notes"]:
             console(stderr=True).print(f"{each['name']}: {note}", markup=False)
 

@@ -1,4 +1,4 @@
-"""``headwater view rebuild APP.py VIEW``: a view computed anew, beside the live one.
+"""``headwater view rebuild APP.py VIEW`` and ``resume``: a view computed anew, beside the live one.
 
 What it is: rebuilds one view, ticks in between, shows how far it is, and tells what it changed.
 Invariants: until the swap the live view answers; whatever ends the command before it changes nothing. Progress goes to
@@ -52,6 +52,28 @@ def rebuild(
                 ticks.go_on()
 
             report = app.rebuild(view, on_progress=go_on)
+    if as_json:
+        write_json(asdict(report))
+    else:
+        say(sentence_of(report))
+
+
+def resume(
+    file: AppFileArgument,
+    view: Annotated[str, typer.Argument(metavar="VIEW", help="The view's name.", show_default=False)],
+    as_json: JsonOption = False,
+) -> None:
+    """Let a paused view run again: compute it anew from what its inputs hold, with the paused views that wait for it.
+
+    For after the rows were corrected or set aside; a view whose query was changed is filled anew by the next run.
+    This takes the app over, as rebuild does.
+
+    [cyan]headwater view resume shop.py revenue[/cyan]
+    """
+    with app_of(file) as app:
+        app.view(view)  # an unknown one is told before Spark is started
+        with _shown(view, quiet=as_json) as show:
+            report = app.view(view).resume(on_progress=show)
     if as_json:
         write_json(asdict(report))
     else:

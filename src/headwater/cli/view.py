@@ -16,15 +16,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwater.cli import home_names
+from headwater.cli.diagnose import diagnose
 from headwater.cli.options import HomeOption, JsonOption, opened
-from headwater.cli.output import say, show_facts, show_table, write_json
+from headwater.cli.output import console, say, show_facts, show_table, write_json
 from headwater.cli.plan import explain, plan
 from headwater.cli.quantities import show_bytes
 from headwater.cli.query import Answer, AppOption, query
-from headwater.cli.rebuild import rebuild
+from headwater.cli.rebuild import rebuild, resume
 from headwater.cli.run import run
 from headwater.cli.verify import verify
 from headwater.errors import UnknownView
+from headwater.log.token import Token
 
 if TYPE_CHECKING:
     from headwater.log.home import Log
@@ -46,6 +48,8 @@ def mount(root: typer.Typer, *, panel: str | None = None) -> None:
     root.command("query", rich_help_panel=panel)(query)
     root.command("verify", rich_help_panel=panel)(verify)
     app.command("rebuild")(rebuild)
+    app.command("resume")(resume)
+    app.command("diagnose")(diagnose)
     root.add_typer(app, name="view", rich_help_panel=panel)
 
 
@@ -69,11 +73,11 @@ def ls(home: HomeOption = None, as_json: JsonOption = False) -> None:
         say("no views yet; run an app that declares some: headwater run APP.py")
         return
     rows = [
-        (each["app"], each["view"], each["kind"], each["tick"], f"{each['behind']:,}", show_bytes(each["bytes"]),
-         ", ".join(each["key"]), each["columns"])
+        (each["app"], each["view"], each["state"], each["kind"], each["tick"], f"{each['behind']:,}",
+         show_bytes(each["bytes"]), ", ".join(each["key"]), each["columns"])
         for each in views
     ]  # fmt: skip
-    show_table(["app", "view", "kind", ">tick", ">rows behind", ">state", "key", "columns"], rows)
+    show_table(["app", "view", "state", "kind", ">tick", ">rows behind", ">state", "key", "columns"], rows)
 
 
 @app.command("describe")
@@ -97,6 +101,11 @@ def describe(view: ViewArgument, name: AppOption = None, home: HomeOption = None
         ("state", f"{found['weighted_rows']:,} weighted rows in {found['runs']} runs, {show_bytes(found['bytes'])}"),
         ("watermark", found["watermark"]), ("fingerprint", found["fingerprint"]),
     ])  # fmt: skip
+    if found["paused"]:
+        paused = found["paused"]
+        say(f"paused since {paused['since']}, with the contents of tick {paused['tick']}")
+        console().print(f"  {paused['reason']}", markup=False, soft_wrap=True)
+        say(f"after a fix: headwater view resume APP.py {paused['because'][0]}")
     if found["stragglers"]:
         rows = [(each["topic"], each["producer"], f"{each['rows']:,}") for each in found["stragglers"]]
         show_table(["late rows of", "producer", ">rows"], rows)
@@ -169,21 +178,27 @@ def _find(log: Log, view: str, app_name: str | None) -> tuple[Manifests, Manifes
 def _description(log: Log, manifests: Manifests, manifest: Manifest, name: str) -> dict[str, Any]:
     from headwater.clock import format_us
     from headwater.views import stragglers
+    from headwater.views.pausing import paused_in
     from headwater.views.runs import Run
 
+    pause = paused_in(manifest).get(name)
     names = {topic: log.registry.producer_names(log.topic(topic).id) for topic in manifest.times.get("topics", {})}
     about = manifest.views[name]
     runs = [Run.from_json(run) for run in manifest.relations.get(name, {}).get("runs", ())]
     known = set(log.registry.names())
     ends = {topic: log.topic(topic).end_offsets() for topic in manifest.frontier if topic in known}
     behind = sum(
-        end - manifest.frontier[topic].get(number, 0) for topic, of in ends.items() for number, end in of.items()
+        end - (manifest if pause is None else pause).frontier.get(topic, {}).get(number, 0)
+        for topic, of in ends.items()
+        for number, end in of.items()
     )
     kept = [tick for tick, _ in manifests.kept()]
     return {
-        "app": manifests.app, "view": name, "kind": about["kind"], "columns": about["columns"],
+        "app": manifests.app, "view": name, "state": "live" if pause is None else "paused",
+        "paused": None if pause is None else pause.told(name), "kind": about["kind"], "columns": about["columns"],
         "key": list(about["key"]), "fingerprint": about["fingerprint"], "born": about["born"],
-        "tick": manifest.tick, "committed_at": format_us(manifest.committed_us), "frontier": str(manifest.token),
+        "tick": manifest.tick if pause is None else pause.tick, "committed_at": format_us(manifest.committed_us),
+        "frontier": str(manifest.token if pause is None else Token(pause.frontier)),
         "behind": behind, "kept_ticks": [kept[0], kept[-1]], "runs": len(runs),
         "weighted_rows": sum(run.rows for run in runs), "bytes": sum(run.bytes for run in runs),
         "watermark": stragglers.shown_watermark(manifest, name),

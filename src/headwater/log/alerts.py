@@ -1,8 +1,8 @@
 """Alerts: somebody should know.
 
 What it is: the conditions that the log watches for its users (a group that retention is about to overtake or has
-overtaken, a damaged segment, rows that come too late for a view, a sink in trouble), remembered in the catalog, told by
-a callback and in the system topic ``_alerts``.
+overtaken, a damaged segment, rows that come too late for a view, a view that was paused, a sink in trouble),
+remembered in the catalog, told by a callback and in the system topic ``_alerts``.
 Invariants: a condition is told when it begins and not again while it lasts; when it ended and comes back it is told
 anew. Noting a condition is one transaction, so of several processes one tells it; it is in ``_alerts`` exactly once,
 also when that process dies in between, because its number is the sequence of an idempotent producer. A loss is noted in
@@ -62,9 +62,9 @@ class Alert:
 
     ``kind``: "lag_at_risk" (retention will soon drop what the group has not read), "lag_lost" (it did), "corruption"
     (a segment is damaged), "stragglers" (too many rows come too late for a view), "capture_lag" (a captured database
-    keeps much of its log for us), "capture_failed" (a capture ended with an error), "sink" (one does not answer, or was
-    refused) or "engine" (rows of an app wait and no tick comes); these two belong to no topic, so ``topic`` is that of
-    the alerts.
+    keeps much of its log for us), "capture_failed" (a capture ended with an error), "view_paused" (a view failed and
+    stands still), "set_aside" (a record was set aside), "sink" (one does not answer, or was refused) or "engine" (rows
+    of an app wait and no tick comes). What belongs to no topic has that of the alerts.
 
     >>> alert = Alert(at_us=0, kind="lag_lost", topic="orders", group="billing", partition=0, message="…", detail={})
     >>> alert.to_dict()["at"]
@@ -250,6 +250,38 @@ def note_capture(topic: Topic, kind: str, capture: str, message: str | None, det
         else:
             _resolve(db, row.id, kind, 0, capture)
     return message is not None
+
+
+# Views that fail
+
+
+def note_paused(log: Log, app: str, paused: Mapping[str, tuple[str, dict[str, Any]]]) -> None:
+    """These views of an app failed and stand still ({view: message, detail}), and no others any more."""
+    lasting = {row["subject"] for row in log.catalog.read(
+        "SELECT subject FROM alerts WHERE kind = 'view_paused' AND lasting AND subject LIKE ? ESCAPE '!'",
+        (app.replace("_", "!_") + "/%",),
+    )}  # fmt: skip
+    wanted = {f"{app}/{view}": (view, *about) for view, about in paused.items()}
+    if set(wanted) == lasting:
+        return
+    topic = log.topic(ALERTS_TOPIC, ALERTS_SCHEMA, **ALERTS_SETTINGS)
+    with log.catalog.write() as db:
+        for subject in lasting - set(wanted):
+            _resolve(db, topic.id, "view_paused", 0, subject)
+        for subject, (view, message, detail) in wanted.items():
+            condition = _Condition("view_paused", 0, subject, message, {"app": app, "view": view, **detail})
+            _note(db, topic.id, condition, log.clock.now_us())
+    tell(log)
+
+
+def note_set_aside(log: Log, record: str, message: str, detail: dict[str, Any]) -> None:
+    """A record was set aside: told once, and no condition that lasts."""
+    topic = log.topic(ALERTS_TOPIC, ALERTS_SCHEMA, **ALERTS_SETTINGS)
+    subject = f"{detail['app']}/{record}"
+    with log.catalog.write() as db:
+        _note(db, topic.id, _Condition("set_aside", 0, subject, message, detail), log.clock.now_us())
+        _resolve(db, topic.id, "set_aside", 0, subject)
+    tell(log)
 
 
 # Sinks

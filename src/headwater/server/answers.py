@@ -29,8 +29,8 @@ STATUSES: dict[type[HeadwaterError], int] = {
     errors.Unauthenticated: 401, errors.Forbidden: 403, errors.TooLarge: 413,
     errors.AnswerTooLarge: 413, errors.OutOfMemory: 413, errors.MissingExtra: 501,
     errors.ClosedError: 409, errors.Conflict: 409, errors.Unavailable: 503, errors.TooMany: 429,
-    errors.TimedOut: 504, errors.NotYetCovered: 504, errors.DiskFull: 507, errors.Corruption: 500,
-    HeadwaterError: 500,
+    errors.TimedOut: 504, errors.NotYetCovered: 504, errors.ViewPaused: 409, errors.DiskFull: 507,
+    errors.Corruption: 500, HeadwaterError: 500,
 }  # fmt: skip
 RETRY_SECONDS = 1
 PART_BYTES = 256 << 10

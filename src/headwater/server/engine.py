@@ -101,6 +101,7 @@ class Engine:
         answers: dict[str, Callable[..., Answer]] = {
             "verify": self._verify,
             "rebuild": self._rebuild,
+            "resume": self._resume,
         }
         arguments = dict(request)
         return answers[arguments.pop("verb")](**arguments)
@@ -116,6 +117,11 @@ class Engine:
         del timeout  # a rebuild is not ended halfway: the views would have been computed for nothing
         with self._mending:
             return asdict(self.app.rebuild(view)), None
+
+    def _resume(self, *, view: str, timeout: float) -> Answer:
+        del timeout  # as a rebuild
+        with self._mending:
+            return asdict(self.app.view(view).resume()), None
 
     @contextmanager
     def _in_time(self, seconds: float) -> Iterator[None]:

@@ -93,6 +93,8 @@ def exposition(status: Mapping[str, Any]) -> str:
                 "headwater_group_dead_letters_total", "counter", "Messages given up.", group["dead_letters"], **labels
             )
     for view in status["views"]:
+        made.add("headwater_view_paused", "gauge", "Whether a view failed, or reads one that did, and stands still.",
+                 int(view["paused"] is not None), view=view["name"])  # fmt: skip
         made.add("headwater_view_rows", "gauge", "Rows of a served view.", view["rows"], view=view["name"])
         made.add("headwater_view_state_bytes", "gauge", "Bytes of a view's state.", view["bytes"], view=view["name"])
     for sink in status["sinks"]:

@@ -63,7 +63,7 @@ def router(state: State) -> APIRouter:
             assert isinstance(body, bytes)
             return state.sending.answer(Rendered(body, answer["kind"], answer["headers"]))
         if token is not None:
-            await state.covered(token, seconds)
+            await state.covered(token, seconds, state.mentioned(asked.sql))
         waited = time.monotonic() - began
         left = max(0.001, seconds - waited)
         return state.sending.answer(

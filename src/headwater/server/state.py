@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -41,6 +42,7 @@ from headwater.server.watchdog import Watchdog
 from headwater.sinks.status import lineage
 from headwater.views.committed import Committed
 from headwater.views.manifest import Manifests
+from headwater.views.pausing import check_covered
 from headwater.views.serving import ServingStore, store_path
 from headwater.views.stalls import topics_read
 
@@ -228,11 +230,14 @@ class State:
         """What ``look`` finds, or None after ``wait`` seconds, or as many as a request may wait."""
         return await self.pulse.until(look, min(wait, self.settings.wait_seconds_max), again)
 
-    async def covered(self, token: Token, timeout: float) -> None:
-        """Wait until the serving store covers a token, as far as it is about topics that views read."""
+    async def covered(self, token: Token, timeout: float, views: Collection[str] = ()) -> None:
+        """Wait until the serving store covers a token, as far as it is about topics that views read.
+
+        One of ``views`` that is paused and does not cover it is an error at once.
+        """
 
         async def look() -> bool | None:
-            return await self.read(self._covers, token)
+            return await self.read(self._covers, token, views)
 
         if not await self.until(look, timeout):
             raise NotYetCovered(
@@ -242,7 +247,13 @@ class State:
                 app=self.app.name,
             )
 
-    def _covers(self, token: Token) -> bool | None:
+    def mentioned(self, sql: str) -> list[str]:
+        """The views whose names stand in a query."""
+        words = {word.lower() for word in re.findall(r"[\w.-]+", sql)}
+        return [view.name for view in self.app.views if view.name.lower() in words]
+
+    def _covers(self, token: Token, views: Collection[str]) -> bool | None:
+        check_covered(self.manifests.current(), views, token)
         read = self.topics_read()
         known = Token({topic: of for topic, of in token.frontier.items() if topic.lower() in read})
         return True if self.store.frontier.covers(known) else None

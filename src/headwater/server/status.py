@@ -26,6 +26,7 @@ from headwater.server.rates import Rates
 from headwater.sinks.status import Status, Statuses
 from headwater.views import stragglers
 from headwater.views.manifest import Manifest, Manifests
+from headwater.views.pausing import paused_in
 from headwater.views.runs import Run
 from headwater.views.serving import ServingStore
 from headwater.views.serving_columns import quoted
@@ -115,15 +116,17 @@ class StatusReader:
         for report in ticks:
             last |= {each["view"]: {**each, "tick": report["tick"]} for each in report["views"]}
         moved = {each["view"]: report["tick"] for report in ticks for each in report["views"] if each["changes"]}
-        found = []
+        found, paused = [], paused_in(manifest)
         for view in self.app.views:
             about = manifest.views.get(view.name)
             relation = manifest.relations.get(view.name, {})
             runs = [Run.from_json(run) for run in relation.get("runs", ())]
             found.append({
-                "name": view.name, "state": "live" if about is not None else "new",
+                "name": view.name, "paused": paused[view.name].told(view.name) if view.name in paused else None,
+                "state": "paused" if view.name in paused else "live" if about is not None else "new",
                 "rows": self._rows(view.name) if about is not None else None,
-                "tick": manifest.tick, "born": about["born"] if about else None,
+                "tick": paused[view.name].tick if view.name in paused else manifest.tick,
+                "born": about["born"] if about else None,
                 "last_tick": last.get(view.name), "changed_tick": moved.get(view.name),
                 "runs": len(runs), "bytes": sum(run.bytes for run in runs),
                 "watermark": stragglers.shown_watermark(manifest, view.name),
@@ -166,7 +169,10 @@ class StatusReader:
             identity = f"{self.app.name}/{sink.view}/{sink.name}"
             fresh = Status(sink.name, sink.view, sink.sink.kind, str(sink.sink))
             values = statuses.load(identity, fresh).to_dict()
-            behind = max(0, manifest.tick - values["tick"])
+            values["view_paused"] = sink.view in manifest.paused
+            # A paused view stands still, and its sinks with it.
+            last = manifest.paused[sink.view]["tick"] if sink.view in manifest.paused else manifest.tick
+            behind = max(0, last - values["tick"])
             missing_us = kept.get(values["tick"] + 1) if behind else None
             changes = sum(
                 each["changes"] for report in ticks if report["tick"] > values["tick"]

@@ -35,12 +35,16 @@ def router(state: State) -> APIRouter:
 
     @routes.get("/health/ready")
     async def ready(request: Request) -> Any:
-        """Whether the app is run and gets on: 200, or 503 with the reasons. More with a key."""
+        """Whether the app is run and gets on: 200, or 503 with the reasons. More with a key.
+
+        A paused view does not make it 503, as the others are kept up to date: it is named.
+        """
         reasons, found = state.watchdog.reasons(), state.watchdog.found
         well = not reasons
-        tick = await state.read(state.manifests.tick)
+        manifest = await state.read(state.manifests.current)
         told = {
-            "ready": well, "reasons": reasons, "engine": state.engine.to_dict(), "tick": tick,
+            "ready": well, "reasons": reasons, "engine": state.engine.to_dict(), "tick": manifest.tick,
+            "paused": sorted(manifest.paused),
             "waiting_rows": found.waiting_rows, "stalled_seconds": round(found.stalled_seconds, 1),
         }  # fmt: skip
         if not request.scope["state"]["holder"].may("query"):

@@ -28,6 +28,7 @@ from headwater.sinks.upstream import Upstream
 from headwater.views.committed import Committed
 from headwater.views.feed import VERSION, Feed
 from headwater.views.manifest import Manifest
+from headwater.views.pausing import Pause
 
 PART_ROWS = 2000
 MEMORY_BYTES = 64 << 10  # of one telling; more goes to a file
@@ -151,7 +152,8 @@ class Teller:
         place = self._place(manifest)
         assert place is not None
         with self._upstream.rows_at(manifest) as (head, batches):
-            about = {
+            about: dict[str, Any] = {
+                **self._paused(manifest),
                 "columns": [{"name": field.name, "type": str(field.type)} for field in head.schema],
                 "key": list(head.key),
             }
@@ -178,8 +180,13 @@ class Teller:
             return None
         if last > (found[-1].place.tick if found else begin.tick):
             place = Place(last, begin.version)
-            found.append(Telling("tick", place, [self._message(place, more=False)]))
+            found.append(Telling("tick", place, [self._message(place, more=False, **self._paused(None))]))
         return found
+
+    def _paused(self, manifest: Manifest | None) -> dict[str, Any]:
+        """What is said of a view that stands still; nothing of one that runs."""
+        found = (manifest or self._manifests.current()).paused.get(self.view)
+        return {} if found is None else {"paused": Pause.from_json(found).told(self.view)}
 
     def _at(self, place: Place) -> Telling | None:
         """What one tick changed; None: nothing. Many ask for the same few ticks at once."""

@@ -67,7 +67,7 @@ def router(state: State) -> APIRouter:
         """Rows by key, or by some columns, from the serving store; without both, the first ones."""
         state.require_view(view)
         if at_least:
-            await state.covered(Token.parse(at_least), wait)
+            await state.covered(Token.parse(at_least), wait, [view])
         brief = key is not None and where is None  # without a key the table may have to be searched
         reading = state.read_briefly if brief else state.read
         return state.sending.answer(await reading(_rows, state, view, key, where, limit, accepted(accept)))
@@ -115,6 +115,13 @@ def router(state: State) -> APIRouter:
         answer, _ = await state.ask_engine({"verb": "rebuild", "view": view, "timeout": MENDING_S}, timeout=MENDING_S)
         return plain_answer(answer)
 
+    @routes.post("/v1/views/{view}/resume", dependencies=mends, tags=["engine"])
+    async def resume(view: str) -> Any:
+        """Compute a paused view anew, with the paused ones that it reads or that wait for it, and let them run."""
+        state.require_view(view)
+        answer, _ = await state.ask_engine({"verb": "resume", "view": view, "timeout": MENDING_S}, timeout=MENDING_S)
+        return plain_answer(answer)
+
     return routes
 
 
@@ -152,6 +159,9 @@ def _rows(state: State, view: str, key: list[str] | None, where: str | None, lim
 
 def _rendered(state: State, view: str, tick: int, found: pa.Table, limit: int, kind: str) -> Rendered:
     facts = {"view": view, "tick": tick, "truncated": found.num_rows > limit}
+    paused = state.manifests.current().paused.get(view)
+    if paused is not None:
+        facts |= {"tick": int(paused["tick"]), "paused": True}
     return rendered(found.slice(0, limit), facts, kind, state.settings.query_bytes_max)
 
 

@@ -81,7 +81,9 @@ class Upstream:
 
     def _moment(self, manifest: Manifest) -> Head:
         about = manifest.views[self.view]
-        return Head(manifest.tick, self._version(about), parse_view_ddl(about["columns"]), tuple(about["key"]))
+        paused = manifest.paused.get(self.view)  # it stands still, and whoever follows it too
+        tick = manifest.tick if paused is None else int(paused["tick"])
+        return Head(tick, self._version(about), parse_view_ddl(about["columns"]), tuple(about["key"]))
 
     def _version(self, about: Any) -> str:
         return f"{self._lineage}/{about['born']}/{about.get('table', about['fingerprint'])}"
@@ -115,7 +117,8 @@ class Upstream:
 
     def lag(self, after: int) -> Lag:
         """How far whoever is at this tick is behind."""
-        ticks = self._manifests.tick() - after
+        head = self.head()
+        ticks = (self._manifests.tick() if head is None else head.tick) - after
         if ticks <= 0:
             return Lag()
         kept = [(tick, committed_us) for tick, committed_us in self._manifests.kept() if tick > after]

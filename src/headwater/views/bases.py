@@ -26,8 +26,8 @@ from headwater.views.changes import Changes
 from headwater.views.compiler.as_of import APPENDED, DELETED, OFFSET, VERSIONS, versions_of
 from headwater.views.compiler.plan import WEIGHT, Relation
 from headwater.views.equality import last_of_each, matches, matching, negated, weighted
-from headwater.views.native import read_range
-from headwater.views.netting import net
+from headwater.views.netting import distinct, net
+from headwater.views.omissions import Omitted, frame_without, without
 from headwater.views.shapes import columns_of
 from headwater.views.sources import Rows, Unwritten
 from headwater.views.workbench import with_weight
@@ -83,6 +83,7 @@ class Base:
             self.kind = BaseKind.BAG
         else:
             self.kind = BaseKind.LOG
+        self.omitted: Omitted = {}  # records that views leave out, as the manifest says
         self.passes_by = False  # nobody looks at more than what comes: see ``prepare.py``
 
     @property
@@ -177,12 +178,35 @@ class Base:
         stored |= {field.name: field for field in MARKS}
         shape = pa.schema([stored[name] for name in columns])
         batches = [
-            batch.data.cast(shape)
+            without(batch, self.omitted).cast(shape)
             for number in sorted(stop)
             if stop[number] > start.get(number, 0)
             for batch in self.topic.read_partition(number, start.get(number, 0), stop=stop[number], columns=columns)
         ]
         return pa.Table.from_batches(batches, schema=shape)
+
+    def taken_back(self, records: Omitted, before: Omitted, stop: Mapping[int, int], pile: Any) -> pa.Table:
+        """What leaving these records out, beside those of ``before``, changes in the state ``pile`` at ``stop``."""
+        names = self.schema.names if self.kind is not BaseKind.BAG else [*self.schema.names, WEIGHT]
+        now, self.omitted = self.omitted, before
+        rows = [self.read({p: o}, {p: o + 1}, names) for p, offsets in records.items() for o in offsets]
+        self.omitted = now
+        if not rows:
+            return with_weight(self.schema).empty_table()
+        taken = pa.concat_tables(rows)
+        if self.kind is not BaseKind.KEYED:
+            return negated(taken if self.kind is BaseKind.BAG else weighted(taken, 1))
+        keys = distinct(taken.select(list(self.key)))
+        start = self.topic.start_offsets()
+        latest = []
+        for number in sorted(records):  # a key has one partition
+            chunks = (chunk.filter(matches(chunk, self.key, keys))
+                      for chunk in self._chunks(number, start[number], stop[number]))  # fmt: skip
+            found = functools.reduce(self._replaced, chunks)
+            latest.append(weighted(self._without_deleted(found), 1))
+        held = matching(pile.lookup(list(self.key), keys, self.schema.names), self.key, keys)
+        old = net(held.select([*self.schema.names, WEIGHT]).cast(latest[0].schema))
+        return net(pa.concat_tables([*latest, negated(old)]))
 
     def _added(self, start: Mapping[int, int], stop: Mapping[int, int], count: int) -> Changes | Unwritten:
         begin = {number: start.get(number, 0) for number in stop}
@@ -190,7 +214,8 @@ class Base:
             return Changes.local(weighted(self.read(begin, stop, self.schema.names), 1))
 
         def build(spark: SparkSession) -> DataFrame:
-            return read_range(spark, self.topic, begin, stop, self.schema.names).selectExpr("*", f"1L AS {WEIGHT}")
+            frame = frame_without(spark, self.topic, begin, stop, self.schema.names, self.omitted)
+            return frame.selectExpr("*", f"1L AS {WEIGHT}")
 
         return Unwritten(Rows(with_weight(self.schema), count, None, build))
 

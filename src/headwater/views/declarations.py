@@ -32,6 +32,7 @@ class Declaration:
     by: tuple[str, ...] = ()
     serve: bool = True
     timing: Timing = field(default_factory=Timing)
+    on_error: str = "stop"  # or "pause", see ``pausing.py``
 
     @property
     def title(self) -> str:

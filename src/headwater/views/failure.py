@@ -61,7 +61,8 @@ def mapped(declared: Declaration, error: Exception) -> ViewFailed:
     return ViewFailed(
         f"{declared.title} cannot be computed",
         detail=first[:500],
-        hint=ADVICE.get(name, "Change the query or the rows. The tick was not committed, and every view is as before."),
+        hint=ADVICE.get(name, "Change the query or the rows. The tick was not committed, and every view is as before.")
+        + ("" if declared.on_error == "pause" else ' To let other views go on meanwhile: on_error="pause".'),
         view=declared.name,
         location=declared.location,
         condition=condition,

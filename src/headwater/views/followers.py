@@ -1,25 +1,30 @@
 """Followers: what is told of each committed tick.
 
-What it is: fills the serving store with each tick's changes, after the commit, and catches up when it fell behind.
-Invariants: the store never gets ahead of the manifest; it gets each tick once and in order, after a crash too.
+What it is: fills the serving store with each tick's changes, after the commit, and catches up when it fell behind;
+tells of views that were paused.
+Invariants: the store never gets ahead of the manifest; it gets each tick once and in order, after a crash too. A view
+whose table is damaged is filled anew from its state, and holds up no other.
 Not here: the serving store itself (``serving.py``).
 Read next: ``serving.py``, ``committed.py``.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from headwater.errors import Corruption
+from headwater.log.alerts import note_paused
 from headwater.log.ddl import parse_view_ddl
 from headwater.log.home import Log
 from headwater.views.changes import Changes
 from headwater.views.committed import Committed
 from headwater.views.manifest import Manifest, Manifests
+from headwater.views.pausing import paused_in
 from headwater.views.reading import Contents
 from headwater.views.serving import ServingStore
 from headwater.views.shapes import columns_of
@@ -30,6 +35,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headwater.views.prepare import Prepared
+
+logger = logging.getLogger("headwater.views")
 
 STORE = "serving.sqlite"
 # Behind by more ticks than this, the store is filled anew from the state.
@@ -49,6 +56,8 @@ class Followers:
         self.store = ServingStore(folder / STORE, files=log.files)
         self.committed = Committed(manifests, folder, log.files)
         self.aside = Aside(manifests.app, log, prepared)
+        self.unserved: dict[str, Corruption] = {}  # views of which no table can be made
+        self._told: Mapping[str, Any] | None = None
 
     def catch_up(self, manifest: Manifest, epoch: int) -> None:
         """Bring the store to the manifest's tick: after a crash, or when it refused one (a full disk)."""
@@ -60,9 +69,22 @@ class Followers:
                 return
             self._declare(then)
             known = self._known(then)
-            self.store.apply(
-                tick, epoch, then.frontier, {name: self.committed.changes_in(then, name) for name in known}, swap=known
-            )
+            changes = {name: self.committed.changes_in(then, name) for name in known}
+            self.store.apply(tick, epoch, then.frontier, changes, swap=known, on_broken=_warn)
+        self._mend(manifest)
+
+    def _mend(self, manifest: Manifest) -> None:
+        """Fill views anew whose tables are damaged."""
+        self.unserved = {}
+        broken = [name for name in self.store.broken() if name in self._known(manifest) and name not in manifest.paused]
+        if not broken:
+            return
+        contents = Contents(self.log, self.folder, manifest, self.spark)
+        for name in broken:
+            try:
+                self._refill(name, contents, manifest)
+            except Corruption as error:
+                self.unserved[name] = error
 
     def _known(self, manifest: Manifest) -> list[str]:
         return [name for name in self.served if name in manifest.views]
@@ -71,9 +93,12 @@ class Followers:
         contents = Contents(self.log, self.folder, manifest, self.spark)
         self._declare(manifest)
         for name in self._known(manifest):
-            self.store.reset(name, contents.frame(name).toArrow().to_reader(), tick=manifest.tick)
+            self._refill(name, contents, manifest)
             self.store.swap(name)
         self.store.set_progress(manifest.tick, epoch, manifest.frontier)
+
+    def _refill(self, name: str, contents: Contents, manifest: Manifest) -> None:
+        self.store.reset(name, contents.frame(name).toArrow().to_reader(), tick=manifest.tick)
 
     def _declare(self, manifest: Manifest) -> None:
         # As the manifest has them: a query that was changed since is no business of the ticks before it.
@@ -91,7 +116,9 @@ class Followers:
             name: as_table(changes[name], self.spark) for name in self.served if name in changes and changes[name].rows
         }
         swap = [name for name in fresh if name in self.served]
-        self.store.apply(manifest.tick, manifest.epoch, manifest.frontier, tables, swap=swap)
+        self.store.apply(manifest.tick, manifest.epoch, manifest.frontier, tables, swap=swap, on_broken=_warn)
+        self._mend(manifest)
+        self.tell(manifest)
         for name in set(self.store.views()) - set(self.served):
             self.store.drop(name)
 
@@ -105,9 +132,27 @@ class Followers:
         except Corruption:
             self._fill(manifest, manifest.epoch)
 
+    def tell(self, manifest: Manifest) -> None:
+        """Raise an alert for each view that failed and stands still, and end those of views that go on."""
+        if manifest.paused == self._told:
+            return
+        paused = paused_in(manifest)
+        found = {}
+        for name, pause in paused.items():
+            if name in pause.because:
+                others = [other for other, each in paused.items() if name in each.because and other != name]
+                with_it = f"; with it: {', '.join(others)}" if others else ""
+                found[name] = (f'view "{name}" is paused: {pause.reason(name)}{with_it}', pause.told(name))
+        note_paused(self.log, self.manifests.app, found)
+        self._told = manifest.paused
+
     def close(self) -> None:
         """Close the store."""
         self.store.close()
+
+
+def _warn(view: str, error: Exception) -> None:
+    logger.warning('view "%s" is filled anew in the serving store: %s', view, str(error).splitlines()[0])
 
 
 def as_table(changes: Changes | Unwritten, spark: SparkSession) -> pa.Table:

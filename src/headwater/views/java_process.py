@@ -61,7 +61,7 @@ def told(spark: Callable[[], SparkSession | None], log: Path) -> Iterator[None]:
     except HeadwaterError:
         raise
     except Exception as error:
-        status = ended(spark(), within=REAPED_S if _lost_contact(error) else 0.0)
+        status = ended(spark(), within=REAPED_S if lost_contact(error) else 0.0)
         if status is None:
             raise
         raise SparkEnded(
@@ -88,7 +88,8 @@ def how(status: int) -> str:
     return f"killed by signal {-status}"
 
 
-def _lost_contact(error: BaseException | None) -> bool:
+def lost_contact(error: BaseException | None) -> bool:
+    """Whether an error comes from a Java process that does not answer any more."""
     from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 
     while error is not None:

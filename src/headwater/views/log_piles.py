@@ -25,7 +25,8 @@ from headwater.views.bags import Part, expanded
 from headwater.views.blocks import Piece
 from headwater.views.changes import Changes, weighted
 from headwater.views.compiler.plan import WEIGHT
-from headwater.views.native import SYSTEM, quoted, read_range
+from headwater.views.native import SYSTEM, quoted
+from headwater.views.omissions import Omitted, count_within, frame_without, mark, without
 from headwater.views.piles import Restriction
 from headwater.views.scans import Frames, fitted
 
@@ -73,10 +74,11 @@ class LogPile:
 
     def __init__(
         self, topic: Topic, start: Mapping[int, int], stop: Mapping[int, int], *, folder: Path,
-        columns: pa.Schema | None = None, files: Files | None = None,
+        columns: pa.Schema | None = None, files: Files | None = None, omitted: Omitted | None = None,
     ) -> None:  # fmt: skip
         self.topic = topic
         self._columns = columns
+        self.omitted = omitted or {}  # records that views leave out
         self.start = {number: start.get(number, 0) for number in stop}
         self.stop = dict(stop)
         self.folder = folder
@@ -95,14 +97,17 @@ class LogPile:
     @property
     def rows(self) -> int:
         """How many rows."""
-        return sum(self.stop[number] - self.start[number] for number in self.stop)
+        every = sum(self.stop[number] - self.start[number] for number in self.stop)
+        return every - count_within(self.omitted, self.start, self.stop)
 
     def with_range(self, stop: Mapping[int, int]) -> LogPile:
         """The same, up to a later place."""
         # Retention may have taken rows that nobody asks for any more.
         kept = self.topic.start_offsets()
         start = {number: max(self.start.get(number, 0), min(kept.get(number, 0), stop[number])) for number in stop}
-        pile = LogPile(self.topic, start, {**self.stop, **stop}, folder=self.folder, columns=self._columns)
+        pile = LogPile(
+            self.topic, start, {**self.stop, **stop}, folder=self.folder, columns=self._columns, omitted=self.omitted
+        )
         pile._arrangements = self._arrangements
         pile._frames = self._frames
         gone = {piece.name for piece in self._pieces()} - {piece.name for piece in pile._pieces()}
@@ -129,7 +134,9 @@ class LogPile:
         listing = self.topic.files(self.start, self.stop)
         source = (every, self.topic.schema_version, listing)
         frame = self._frames.get(
-            spark, source, lambda: read_range(spark, self.topic, self.start, self.stop, list(every))
+            spark,
+            source,
+            lambda: frame_without(spark, self.topic, self.start, self.stop, list(every), self.omitted),
         )
         if changes is not None and changes.rows:
             plain = changes.weighed.weight_max == 1
@@ -165,16 +172,19 @@ class LogPile:
         self._arrangements.prune({piece.name for piece in self._pieces()})
 
     def _piece(self, span: Range) -> Piece:
-        name = f"{span.partition}-{span.start}-{span.stop}-{self.topic.schema_version}"
-        return Piece(name, span.stop - span.start, lambda fields: self._read(span, fields))
+        left_out = mark(self.omitted, span.partition, span.start, span.stop)
+        name = f"{span.partition}-{span.start}-{span.stop}-{self.topic.schema_version}{left_out}"
+        omitted = count_within(self.omitted, {span.partition: span.start}, {span.partition: span.stop})
+        return Piece(name, span.stop - span.start - omitted, lambda fields: self._read(span, fields))
 
     def _read(self, span: Range, fields: pa.Schema) -> Iterator[pa.RecordBatch]:
         names = [name for name in fields.names if name != WEIGHT]
         # A batch needs a column to know its length.
         wanted = names or ["_offset"]
         for batch in self.topic.read_partition(span.partition, span.start, stop=span.stop, columns=wanted):
-            weights = pa.array(np.ones(batch.num_rows, np.int64))
-            rows = pa.Table.from_batches([batch.data]).append_column(WEIGHT, weights)
+            data = without(batch, self.omitted)
+            weights = pa.array(np.ones(data.num_rows, np.int64))
+            rows = pa.Table.from_batches([data]).append_column(WEIGHT, weights)
             yield from fitted(rows, fields).to_batches()
 
     def __repr__(self) -> str:

@@ -38,6 +38,9 @@ class Manifest:
     times: Mapping[str, Any] = field(default_factory=dict)  # as ``Times.to_json`` gives them
     # {view: {topic: {"start": {partition: offset}, "cutoff_us", "watermark_us"}}}: where this tick found late rows
     late: Mapping[str, Any] = field(default_factory=dict)
+    paused: Mapping[str, Any] = field(default_factory=dict)  # {view: as ``Pause.to_json`` gives it}
+    # {topic: {partition: [offset, ...]}}: records that the views of this app leave out, see ``setting_aside.py``
+    aside: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def token(self) -> Token:

@@ -76,13 +76,20 @@ def rows_to_read(prepared: Prepared, names: Iterable[str]) -> int:
 class Migration:
     """A rebuild that is under way."""
 
-    def __init__(self, rebuild: Rebuild, on_error: Callable[[], None] | None = None) -> None:
+    def __init__(self, rebuild: Rebuild, on_error: Callable[[Exception], bool] | None = None) -> None:
         self.rebuild = rebuild
+        self._on_error = on_error  # whether that was all there is to do about it
+        self._settled = False
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="headwater-rebuild")
-        self._done = self._pool.submit(rebuild.run)
+        self._done = self._pool.submit(self._run)
         self._pool.shutdown(wait=False)
-        if on_error is not None:
-            self._done.add_done_callback(lambda done: on_error() if done.exception() is not None else None)
+
+    def _run(self) -> RebuildReport:
+        try:
+            return self.rebuild.run()
+        except Exception as error:
+            self._settled = self._on_error is not None and self._on_error(error)
+            raise
 
     @property
     def running(self) -> bool:
@@ -91,7 +98,7 @@ class Migration:
 
     def check(self) -> None:
         """Raise the error that ended it, if one did."""
-        if self._done.done():
+        if self._done.done() and not self._settled:
             self._done.result()
 
     def wait(self, on_progress: Callable[[RebuildProgress], None] | None = None) -> RebuildReport:

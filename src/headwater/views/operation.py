@@ -12,15 +12,16 @@ import datetime as dt
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from headwater.clock import to_us
-from headwater.errors import NotYetCovered, OffsetOutOfRange
+from headwater.errors import HeadwaterError, Misuse, NotYetCovered, OffsetOutOfRange
 from headwater.log.home import Log
 from headwater.log.token import Token
 from headwater.views.committed import Committed
@@ -29,7 +30,8 @@ from headwater.views.feed import Feed
 from headwater.views.followers import STORE, Followers
 from headwater.views.java_process import told
 from headwater.views.manifest import Manifest, Manifests
-from headwater.views.reading import Contents, Reply
+from headwater.views.pausing import Pause, check_covered, is_its_own, paused_in, resumed_with
+from headwater.views.reading import Contents, Reply, tables_in
 from headwater.views.serving import ServingStore
 from headwater.views.session import start_session
 from headwater.views.signs import SignsOfLife
@@ -40,11 +42,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headwater.federation.attachments import Attachment
+    from headwater.views.diagnosis import Findings
     from headwater.views.migration import Migration
     from headwater.views.prepare import Prepared
     from headwater.views.rebuild import Rebuild, RebuildReport
     from headwater.views.rebuild_progress import RebuildProgress
     from headwater.views.runner import Runner
+    from headwater.views.setting_aside import Place
     from headwater.views.verify import Difference
 
 
@@ -151,8 +155,17 @@ class Operation:
         self._runner = runner  # before it starts: its first tick may stop it
         runner.start()
         if self._runner is runner and not self._declared_run():
-            self._migration = Migration(self._rebuild_of([]), on_error=runner.stop)
+            self._migration = Migration(self._rebuild_of([]), on_error=lambda error: self._not_filled(error, runner))
         return runner
+
+    def _not_filled(self, error: Exception, runner: Runner) -> bool:
+        """A migration has failed: the view that is to blame is paused, or everything stops; whether it was paused."""
+        view = self.prepared.views.get(error.data.get("view", "")) if isinstance(error, HeadwaterError) else None
+        if view is None or not is_its_own(error, view.declared):
+            runner.stop()
+            return False
+        self.engine.give_up(self.prepared, view.name, error)
+        return True
 
     def run(self, *, timeout: float | None = None, on_tick: Callable[[TickReport], None] | None = None) -> None:
         """Tick until interrupted."""
@@ -181,6 +194,20 @@ class Operation:
         with self.told():
             return self._rebuild(view, on_progress)
 
+    def resume(self, view: str, *, on_progress: Callable[[RebuildProgress], None] | None = None) -> RebuildReport:
+        """Compute a paused view anew, with the paused ones that it reads or that waited for it, and let them run."""
+        with self.told():
+            self._use_declared()
+            if view not in self.engine.paused:
+                if view in self.engine.fresh:
+                    return self._rebuild(view, on_progress)
+                raise Misuse(
+                    f'view "{view}" is not paused',
+                    hint=f"Paused are: {', '.join(self.engine.paused) or 'none'}.",
+                    view=view,
+                )
+            return self._rebuild(view, on_progress)
+
     def _rebuild(self, view: str, on_progress: Callable[[RebuildProgress], None] | None) -> RebuildReport:
         from headwater.views.migration import Migration
         from headwater.views.rebuild import RebuildReport
@@ -196,7 +223,8 @@ class Operation:
             tick = engine.tick()
             if view in fresh:
                 return RebuildReport(fresh, tick.tick, {}, fresh, 0, tick.seconds)
-        return Migration(self._rebuild_of([view])).wait(on_progress)
+        names = resumed_with(view, engine.paused, self.prepared) if view in engine.paused else [view]
+        return Migration(self._rebuild_of(names)).wait(on_progress)
 
     def _rebuild_of(self, names: Collection[str]) -> Rebuild:
         from headwater.views.rebuild import Rebuild
@@ -234,10 +262,15 @@ class Operation:
     # Reading
 
     def contents(
-        self, *, at_least: Token | None = None, timeout: float = 30.0, bytes_max: int | None = None
+        self,
+        *,
+        at_least: Token | None = None,
+        timeout: float = 30.0,
+        views: Collection[str] = (),
+        bytes_max: int | None = None,
     ) -> Contents:
-        """Every relation as of a tick that covers ``at_least``."""
-        manifest = self.covering(at_least, timeout) if at_least is not None else self.manifests.current()
+        """Every relation as of a tick that covers ``at_least``, as paused ones of ``views`` must do now."""
+        manifest = self.covering(at_least, timeout, views) if at_least is not None else self.manifests.current()
         return Contents(self.log, self.folder, manifest, self.spark, self.attached, bytes_max)
 
     def query(self, sql: str, *, at_least: Token | None = None, timeout: float = 30.0) -> pa.Table:
@@ -247,12 +280,14 @@ class Operation:
     def reply(self, sql: str, *, at_least: Token | None = None, timeout: float = 30.0, push_down: bool = True) -> Reply:
         """The same, with what was fetched for it from attached stores."""
         with self.told():
-            return self.contents(at_least=at_least, timeout=timeout).reply(sql, push_down=push_down)
+            views = tables_in(sql) if at_least is not None else ()
+            return self.contents(at_least=at_least, timeout=timeout, views=views).reply(sql, push_down=push_down)
 
     def bounded(self, sql: str, *, at_least: Token | None, timeout: float, bytes_max: int) -> tuple[int, pa.Table]:
         """For strangers: the tick, and an answer of so many bytes at most."""
         with self.told():
-            contents = self.contents(at_least=at_least, timeout=timeout, bytes_max=bytes_max)
+            views = tables_in(sql) if at_least is not None else ()
+            contents = self.contents(at_least=at_least, timeout=timeout, views=views, bytes_max=bytes_max)
             return contents.manifest.tick, contents.reply(sql).table
 
     @property
@@ -293,14 +328,66 @@ class Operation:
 
         names = [view] if view is not None else list(self.prepared.views)
         with self.told():
-            return verify(self.prepared, self.contents(), names)
+            contents = self.contents()
+            paused = paused_in(contents.manifest)
+            running = {name: each for name, each in self.prepared.views.items() if name not in paused}
+            found = verify(replace(self.prepared, views=running), contents, [name for name in names if name in running])
+            for name in (name for name in names if name in paused and self._holds(name, contents.manifest)):
+                found += verify(self.prepared, self._as_of(paused[name], contents), [name])
+            places = {name: place for place, name in enumerate(self.prepared.views)}
+            return sorted(found, key=lambda each: places[each.view])
 
-    def covering(self, token: Token, timeout: float) -> Manifest:
-        """The current manifest, once it covers the token as far as it is about topics that views read."""
+    def diagnose(self, view: str, *, limit: int) -> Findings:
+        """Find the records that a view cannot be computed over; see ``diagnosis.py``."""
+        from headwater.views.diagnosis import Diagnosis
+
+        with self.told():
+            contents = self.contents()
+            manifest = contents.manifest
+            pause = paused_in(manifest).get(view)
+            ends = {name: self.log.topic(name).end_offsets() for name in self.prepared.topics}
+            begin = manifest.frontier if pause is None else pause.frontier if pause.tick else {}
+            tried = [ends] if pause is None else [pause.until, manifest.frontier]
+            scratch = self.scratch / "diagnosis"
+            try:
+                for stop in tried:  # what came since may fail too, once what failed first was set aside
+                    found = Diagnosis(view, self.prepared, contents, begin, stop, scratch).run(limit)
+                    if found.culprits:
+                        break
+            finally:
+                shutil.rmtree(scratch, ignore_errors=True)
+            return found
+
+    def set_aside(self, places: Sequence[Place], *, reason: str = "", by: str = "") -> RebuildReport:
+        """Let the views of this app leave records out; see ``setting_aside.py``."""
+        from headwater.views.setting_aside import SettingAside
+
+        with self.told():
+            self._use_declared()
+            if self.engine.fresh:
+                self.engine.tick()
+            return SettingAside(self.engine, places, self.log, self.spark, self.scratch).run(reason=reason, by=by)
+
+    def _holds(self, view: str, manifest: Manifest) -> bool:
+        """Whether what a manifest has of a view is of the query that is declared."""
+        return bool(manifest.views.get(view, {}).get("fingerprint") == self.prepared.views[view].fingerprint)
+
+    def _as_of(self, pause: Pause, contents: Contents) -> Contents:
+        """The contents at the tick that a paused view stands at; as the log has them, if that tick is not kept."""
+        then = self.manifests.at(pause.tick)
+        manifest = then or replace(contents.manifest, frontier=pause.frontier, aside=pause.aside, tick=pause.tick)
+        return Contents(self.log, self.folder, manifest, self.spark)
+
+    def covering(self, token: Token, timeout: float, views: Collection[str] = ()) -> Manifest:
+        """The current manifest, once it covers the token as far as it is about topics that views read.
+
+        One of ``views`` that is paused and does not cover it is an error at once.
+        """
         deadline = time.monotonic() + timeout
         pause = 0.005
         while True:
             manifest = self.manifests.current()
+            check_covered(manifest, views, token)
             known = {topic: of for topic, of in token.frontier.items() if self._read_by_views(topic, manifest)}
             if manifest.tick and manifest.token.covers(Token(known)):
                 return manifest

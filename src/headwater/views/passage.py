@@ -2,8 +2,8 @@
 
 What it is: ``Passage`` runs the stages of some views, each view after those that it reads, and writes their changes.
 Ticks, the first fill of a view and a rebuild beside the live one all pass here.
-Invariants: what is written counts for nothing until somebody commits it; a view that fails lets the others finish, and
-then the whole passage fails.
+Invariants: what is written counts for nothing until somebody commits it. A view that fails lets the others finish;
+then the whole passage fails, unless the view is to be paused: it and its readers are in ``failed``, without changes.
 Not here: what the inputs are, and committing (``tick.py``, ``rebuild.py``); a single stage (``stages.py``).
 Read next: ``stages.py``, ``tick.py``.
 """
@@ -25,6 +25,7 @@ from headwater.views.compiler.plan import WEIGHT, AccumulateStage, ClosingStage,
 from headwater.views.failure import in_view
 from headwater.views.native import quoted
 from headwater.views.netting import net
+from headwater.views.pausing import is_its_own
 from headwater.views.prepare import PreparedView
 from headwater.views.sources import SHOWN, Rows, Source, Unwritten
 from headwater.views.stages import StageRun
@@ -45,6 +46,10 @@ class ViewProgress:
     seconds: float
 
 
+class InputFailed(Exception):
+    """A view that this one reads has failed."""
+
+
 class Passage:
     """Some views in one tick. ``visible`` has, after ``run``, what each stage shows to its readers."""
 
@@ -63,6 +68,7 @@ class Passage:
         self.times = times or {}
         self.live = live or {}  # while views are computed anew: what the live ones have decided, and hold
         self.visible: dict[str, Changes | Unwritten] = {}
+        self.failed: dict[str, Exception | None] = {}  # None: a view that it reads has
 
     def run(self, sources: dict[str, Source], pool: ThreadPoolExecutor | None = None) -> list[ViewProgress]:
         """Run them, in this thread or side by side in a pool. ``sources`` are their inputs; the views are added."""
@@ -72,14 +78,23 @@ class Passage:
         for name, view in self.views.items():
             needed = [futures[other] for other in view.plan.reads if other in futures]
             futures[name] = pool.submit(self._view, view, needed, sources)
-        for error in [future.exception() for future in futures.values()]:
-            if error is not None:
+        errors = {name: error for name, future in futures.items() if (error := future.exception()) is not None}
+        for name, error in errors.items():
+            if isinstance(error, InputFailed):
+                self.failed[name] = None
+            elif isinstance(error, Exception) and is_its_own(error, self.views[name].declared):
+                self.failed[name] = error
+            else:
                 raise error
-        return [future.result() for future in futures.values()]
+        for name in self.failed:
+            stages = [stage.name for stage in self.views[name].plan.stages]
+            self.store.discard(stages)
+            self.visible = {stage: shown for stage, shown in self.visible.items() if stage not in stages}
+        return [future.result() for name, future in futures.items() if name not in self.failed]
 
     def _view(self, view: PreparedView, needed: list[Future[ViewProgress]], sources: dict[str, Source]) -> ViewProgress:
-        for future in needed:
-            future.result()
+        if any(future.exception() is not None for future in needed):
+            raise InputFailed
         began = time.perf_counter()
         bench = view.bench
         bench.rows_read = bench.actions = 0

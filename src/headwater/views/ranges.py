@@ -1,6 +1,6 @@
 """Ranges of offsets: how much a trigger takes, and which task reads what.
 
-What it is: plain arithmetic over {partition: offset}, shared by the batch and the stream reader.
+What it is: plain arithmetic over {partition: offset}, shared by the batch and the stream reader, and by ticks.
 Invariants: ``admit`` gives exactly as many offsets as asked for while there are as many, depends on nothing but its
 arguments, and leaves no partition waiting for another; ``tasks`` covers each offset of a range exactly once.
 Not here: reading (``source.py``). No pyspark.
@@ -19,6 +19,8 @@ from headwater.log.filelist import FileList, Range
 TASK_ROWS_MIN = 131_072
 TASK_ROWS_MAX = 1_048_576
 TASKS_PER_CORE = 2
+
+Frontier = Mapping[str, Mapping[int, int]]
 
 
 def admit(start: Mapping[int, int], end: Mapping[int, int], rows_max: int | None) -> dict[int, int]:
@@ -89,3 +91,27 @@ def _cut(whole: Range, target: int) -> list[Range]:
     count = max(1, round(size / target))
     edges = [whole.start + size * number // count for number in range(count + 1)]
     return [Range(whole.partition, low, high) for low, high in itertools.pairwise(edges)]
+
+
+def limited(begin: Mapping[int, int], end: Mapping[int, int], rows_max: int | None) -> dict[int, int]:
+    """The end, or as near to it as ``rows_max`` allows, every partition moved by the same part of its way.
+
+    >>> limited({0: 0, 1: 0}, {0: 100, 1: 10}, 11)
+    {0: 10, 1: 1}
+    """
+    total = sum(end[number] - begin.get(number, 0) for number in end)
+    if rows_max is None or total <= rows_max:
+        return dict(end)
+    ways = {number: end[number] - begin.get(number, 0) for number in end}
+    return {number: begin.get(number, 0) + -(-ways[number] * rows_max // total) for number in end}
+
+
+def distance(start: Frontier, stop: Frontier) -> int:
+    """How many offsets lie between two frontiers.
+
+    >>> distance({"orders": {0: 3}}, {"orders": {0: 5, 1: 2}})
+    4
+    """
+    return sum(
+        offset - start.get(topic, {}).get(number, 0) for topic, of in stop.items() for number, offset in of.items()
+    )

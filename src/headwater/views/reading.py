@@ -21,12 +21,13 @@ from headwater.errors import InvalidQuery
 from headwater.log import captured
 from headwater.log.ddl import parse_view_ddl
 from headwater.log.home import Log
-from headwater.views.bases import BaseKind, bases_of
+from headwater.views.bases import Base, BaseKind, bases_of
 from headwater.views.collecting import collected
 from headwater.views.compiler.parse import trees
 from headwater.views.compiler.plan import WEIGHT
 from headwater.views.manifest import Manifest
-from headwater.views.native import quoted, read_range
+from headwater.views.native import quoted
+from headwater.views.omissions import frame_without, omitted_of
 from headwater.views.sources import SHOWN, netted, repeated
 from headwater.views.store import pile_of
 from headwater.views.workbench import BOTH, LARGE
@@ -63,6 +64,8 @@ class Contents:
             self.spark.conf.set(name, value)
         self.spark.conf.set("spark.sql.shuffle.partitions", str(spark.sparkContext.defaultParallelism))
         self.bases = bases_of(log)
+        for base in self.bases.values():
+            base.omitted = omitted_of(manifest.aside, base.topic)
 
     def names(self) -> list[str]:
         """All relations that can be read."""
@@ -88,12 +91,15 @@ class Contents:
         known = self.manifest.frontier.get(base.topic.name)
         stop = dict(known or captured.bound([base.topic], {base.topic.name: end})[base.topic.name])
         start = {number: min(start[number], stop[number]) for number in stop}
+        return self.understood(base, frame_without(self.spark, base.topic, start, stop, stored(base), base.omitted))
+
+    def understood(self, base: Base, every: DataFrame) -> DataFrame:
+        """The rows of a topic or table that has these records."""
         names = base.schema.names
         if base.kind in (BaseKind.LOG, BaseKind.VERSIONS):
-            return read_range(self.spark, base.topic, start, stop, names)
+            return every.select(*map(quoted, names))
         if base.kind is BaseKind.BAG:
-            return repeated(netted(read_range(self.spark, base.topic, start, stop, [*names, WEIGHT]), names), names)
-        every = read_range(self.spark, base.topic, start, stop, [*names, "_deleted", "_offset"])
+            return repeated(netted(every, names), names)
         every.createOrReplaceTempView("_every")
         key = ", ".join(map(quoted, base.key))
         columns = ", ".join(map(quoted, names))
@@ -154,6 +160,12 @@ class Contents:
         except PySparkException as error:
             first = str(error).splitlines()[0]
             raise InvalidQuery("the query cannot be run", detail=first, hint="Correct the query.") from error
+
+
+def stored(base: Base) -> list[str]:
+    """The columns of a topic's records that tell what its rows are."""
+    more = {BaseKind.BAG: [WEIGHT], BaseKind.KEYED: ["_deleted", "_offset"]}
+    return [*base.schema.names, *more.get(base.kind, [])]
 
 
 def tables_in(sql: str) -> list[str]:

@@ -5,7 +5,7 @@ meanwhile, and swaps the views in with a tick of its own. The live ones answer, 
 Invariants: the new state lies in folders of its own, that no manifest lists before the swap, so that whatever happens
 until then changes nothing; the swap is one manifest. A view whose query is the same goes on in the change feed, with
 what the rebuild changed in it, and its readers are handed the same; another query, or one whose old state cannot be
-read, begins anew, with its readers.
+read, begins anew, with its readers. A paused view is rebuilt only when asked for, and then it runs again.
 Not here: the swap itself (``tick.py``); which views, when, and in whose thread (``migration.py``).
 Read next: ``passage.py``, ``tick.py``.
 """
@@ -31,6 +31,7 @@ from headwater.views.manifest import Manifest
 from headwater.views.native import quoted
 from headwater.views.netting import net
 from headwater.views.passage import Passage
+from headwater.views.pausing import refused, with_readers
 from headwater.views.piles import Pile
 from headwater.views.prepare import Prepared, PreparedView
 from headwater.views.rebuild_progress import Progress
@@ -109,6 +110,7 @@ class Rebuild:
                 self._follow()
                 with self.engine.alone():
                     self._catch_up(self.engine.manifest, self.engine.piles)
+                    self._check_inputs()
                     self.progress.swaps()
                     report = self.engine.swap(self._built())
         except Exception as error:
@@ -129,9 +131,13 @@ class Rebuild:
     def _choose(self) -> None:
         """Which views are computed, and which of them begin anew."""
         views = self.wanted.views
-        asked = {name for name, view in views.items() if name in self.asked or not self._is_live(view)}
+        still = self._still_paused()
+        asked = {
+            name for name, view in views.items()
+            if name not in still and (name in self.asked or not self._is_live(view))
+        }  # fmt: skip
         born = {name for name in asked if not self._is_live(views[name]) or not _readable(self.given[name])}
-        self.born = _with_readers(self.wanted, born)
+        self.born = with_readers(self.wanted, born)
         build = f"{self.at.tick}.{self.engine.epoch}"
         # Sessions of their own, which no tick uses.
         beside = {
@@ -154,6 +160,12 @@ class Rebuild:
         """What the views read and is not computed anew."""
         return sorted({read for view in self.own.views.values() for read in view.plan.reads} - set(self.own.views))
 
+    def _check_inputs(self) -> None:
+        """What is read must not have been paused meanwhile: it stands still, and other inputs do not."""
+        for name in self._outside():
+            if name in self.engine.paused:
+                raise refused(name, self.engine.paused[name])
+
     def _damaged(self, name: str) -> Corruption:
         is_view = name in self.live.views
         return Corruption(
@@ -165,8 +177,17 @@ class Rebuild:
         )
 
     def _is_live(self, view: PreparedView) -> bool:
-        """Whether ticks maintain this view, by this query."""
-        return view.name in self.live.views and self.live.views[view.name].fingerprint == view.fingerprint
+        """Whether ticks maintain this view, by this query; or it is paused, and what it holds is of this query."""
+        known = view.name in self.live.views and self.live.views[view.name].fingerprint == view.fingerprint
+        return known and (view.name not in self.engine.paused or self.engine.knows(view))
+
+    def _still_paused(self) -> set[str]:
+        """The paused views that nobody asked for and whose query is the same, with all that reads them."""
+        views = self.wanted.views
+        return with_readers(self.wanted, {
+            name for name, pause in self.engine.paused.items()
+            if name not in self.asked and name in views and views[name].fingerprint == pause.fingerprint
+        })  # fmt: skip
 
     def _follow(self) -> None:
         """Take in what ticks commit meanwhile, until hardly any is left."""
@@ -244,7 +265,9 @@ class Rebuild:
 
     def _built(self) -> Built:
         # Views that were not computed anew go on with the state that they have.
-        views = {name: self.own.views.get(name) or self.engine.prepared.views[name] for name in self.wanted.views}
+        found = {name: self.own.views.get(name) or self.engine.prepared.views.get(name) for name in self.wanted.views}
+        # One that is new and reads a paused one waits for it.
+        views = {name: view for name, view in found.items() if view is not None}
         differences = {name: Changes.local(table) for name, table in self.differences.items()}
         return Built(replace(self.wanted, views=views), self.piles, frozenset(self.born), differences)
 
@@ -308,15 +331,6 @@ class Rebuild:
             _shown(old.frame(spark), shape).withColumn(WEIGHT, -_weights())
         )
         return bags.netted(both, shape.names).toArrow().select(shape.names).cast(shape)
-
-
-def _with_readers(prepared: Prepared, names: Collection[str]) -> set[str]:
-    """These views and all that read them, at any distance."""
-    found = set(names)
-    for name, view in prepared.views.items():  # each behind those that it reads
-        if found & set(view.plan.reads):
-            found.add(name)
-    return found
 
 
 def _readable(pile: Any) -> bool:

@@ -4,7 +4,8 @@ What it is: ``ServingStore``, which the running app fills tick by tick, and whic
 over the views, point reads by key, waiting for a tick.
 Invariants: a tick's changes of all views and the row that remembers the tick are one transaction, so readers see whole
 ticks only, and a tick that is applied again is skipped. A gap between ticks, an older epoch, and a row that leaves
-without being there are refused, and then nothing of the tick is kept. The store holds copies: it can be thrown away.
+without being there are refused, and then nothing of the tick is kept; or, if asked, nothing of that view alone
+(``serving_damage.py``). The store holds copies: it can be thrown away.
 Not here: one view's table (``serving_tables.py``), the SQL of reading (``serving_queries.py``), types
 (``serving_columns.py``), the file (``serving_file.py``).
 Read next: ``serving_tables.py``, ``docs/serving.md``.
@@ -15,7 +16,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +26,7 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.clock import Clock
-from headwater.errors import Fenced, InvalidDeclaration, Misuse
+from headwater.errors import Fenced, HeadwaterError, InvalidDeclaration, Misuse
 from headwater.log.columns import shorten
 from headwater.log.declare import suggestion
 from headwater.log.files import Files
@@ -33,6 +34,7 @@ from headwater.log.rows import to_rows
 from headwater.log.token import Token
 from headwater.log.wake import Waker
 from headwater.views.serving_columns import ServedColumn, quoted
+from headwater.views.serving_damage import TABLE_BROKEN, broken_views, changed_apart, damaged, mended
 from headwater.views.serving_file import ServingFile
 from headwater.views.serving_queries import SELECT_ERRORS, Bounds, in_bounds, point_read, select
 from headwater.views.serving_tables import ServedTable, State
@@ -61,6 +63,7 @@ TABLES = (
     state TEXT NOT NULL,             -- live, next or filling
     as_of_tick INTEGER NOT NULL
 )""",
+    TABLE_BROKEN,
 )
 
 
@@ -163,25 +166,43 @@ class ServingStore:
 
     def apply(
         self, tick: int, epoch: int, frontier: Token | Mapping[str, Mapping[int, int]], changes: Mapping[str, pa.Table],
-        *, swap: Collection[str] = (),
+        *, swap: Collection[str] = (), on_broken: Callable[[str, Exception], None] | None = None,
     ) -> bool:  # fmt: skip
         """Apply one tick's changes (columns and ``_weight``) of all views; False when they are in the store already.
 
         The views in ``swap`` are swapped in the same transaction, so that a new query is seen with this tick.
-        ``Fenced`` when a process with a newer epoch has written; ``Misuse`` when ticks between were left out.
+        ``Fenced`` when a process with a newer epoch has written; ``Misuse`` when ticks between were left out. A view
+        whose table cannot take its changes fails all of it; with ``on_broken``, which is told, that view alone: nobody
+        reads it then until ``reset``.
         """
+        told: list[tuple[str, Exception]] = []
         with self._write() as db:
             if not _is_next(self._progress(db), tick, epoch):
                 return False
+            broken = broken_views(db) if on_broken is not None else {}
             for view, rows in changes.items():
                 table = self._target(db, view)
-                if rows.num_rows and tick > table.as_of_tick:
+                if not rows.num_rows or tick <= table.as_of_tick or view in broken:
+                    continue
+                if on_broken is None:
                     table.change(db, rows)
+                elif (error := changed_apart(db, table, rows)) is not None:
+                    told.append((view, error))
             for view in swap:
                 self._swap(db, view)
             self._store_progress(db, tick, epoch, frontier)
         self._wake()
+        for view, error in told:
+            assert on_broken is not None
+            on_broken(view, error)
         return True
+
+    def broken(self) -> dict[str, str]:
+        """The views that nobody reads until they are filled anew, each with the reason."""
+        if not self.path.exists():
+            return {}
+        with self._file.read() as db:
+            return broken_views(db)
 
     def reset(self, view: str, rows: pa.RecordBatchReader, *, tick: int | None = None) -> None:
         """Replace a view's rows by these, in bulk; readers see the old ones until all are there.
@@ -201,6 +222,7 @@ class ServingStore:
                 filling.create_index(db)
                 old = self._target(db, view)
                 self._replace(db, old, filling, old.state)
+                mended(db, view)
         except BaseException:
             with self._write() as db:  # a process that dies here leaves it to the next declaration
                 self._forget(db, filling)
@@ -386,7 +408,9 @@ class ServingStore:
             wanted = f"SELECT * FROM {OWN_NAMES}tables WHERE state = ?"
             rows = db.execute(wanted, (State.LIVE,)).fetchall() if made else []
             self._declared = {}
-            self._known = (version, {table.view: table for table in map(ServedTable.of_row, rows)})
+            broken = broken_views(db)
+            found = {table.view: table for table in map(ServedTable.of_row, rows) if table.view not in broken}
+            self._known = (version, found)
         return self._known[1]
 
     def _make(self, db: sqlite3.Connection, table: ServedTable) -> ServedTable:
@@ -410,7 +434,10 @@ class ServingStore:
         if state is State.LIVE:
             new.show(db)
 
-    def _unknown(self, db: sqlite3.Connection, view: str) -> Misuse:
+    def _unknown(self, db: sqlite3.Connection, view: str) -> HeadwaterError:
+        reason = broken_views(db).get(view)
+        if reason is not None:
+            return damaged(view, reason)
         return InvalidDeclaration(
             f'the serving store has no view "{view}"', hint=suggestion(view, list(self._live(db))), view=view
         )

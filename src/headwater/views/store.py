@@ -78,7 +78,7 @@ class StateStore:
         for name, base in prepared.bases.items():
             if base.keeps_itself:
                 start = base.topic.start_offsets()
-                piles[name] = self._log_pile(base, manifest.frontier.get(base.topic.name) or start)
+                piles[name] = self.log_pile(base, manifest.frontier.get(base.topic.name) or start)
         for name, (identity, _, _) in self._shapes.items():
             entry = manifest.relations.get(name)
             if entry is not None and entry["identity"] == identity:
@@ -114,10 +114,11 @@ class StateStore:
         folder = self.folder / folder_name(name, identity)
         return Pile(folder, schema, runs, files=self.files, key=key)
 
-    def _log_pile(self, base: Base, stop: Mapping[int, int]) -> LogPile:
+    def log_pile(self, base: Base, stop: Mapping[int, int]) -> LogPile:
+        """A topic that is its own state, up to a place."""
         folder = self.folder / folder_name(base.name, _base_identity(base))
         start, columns = base.topic.start_offsets(), base.schema if base.name != base.topic.name else None
-        return LogPile(base.topic, start, stop, folder=folder, columns=columns, files=self.files)
+        return LogPile(base.topic, start, stop, folder=folder, columns=columns, files=self.files, omitted=base.omitted)
 
     # A tick's runs
 
@@ -178,7 +179,7 @@ class StateStore:
         following: Piles = {}
         for name, base in prepared.bases.items():
             if base.keeps_itself:
-                pile = piles.get(name) or self._log_pile(base, base.topic.start_offsets())
+                pile = piles.get(name) or self.log_pile(base, base.topic.start_offsets())
                 following[name] = pile.with_range(stop[base.topic.name])
         for name in self._shapes_of(prepared):
             pile = piles.get(name) or self._new.get(name) or self._pile(name, [])
@@ -195,6 +196,15 @@ class StateStore:
         self._open = piles
         self._shapes, self._prepared = self._shapes_of(prepared), prepared
         self._pending, self._new = {}, {}
+
+    def discard(self, names: Collection[str]) -> None:
+        """What was written of these in this tick is nobody's: their view has failed."""
+        with self._lock:
+            writes = list(self._writes)
+        wait(writes)  # a failed one is told by ``next``
+        for name in names:
+            self._pending.pop(name, None)
+            self._new.pop(name, None)
 
     def forget(self) -> None:
         """The tick failed, or a new one begins: runs written and not committed are nobody's."""

@@ -3,8 +3,9 @@
 What it is: ``Engine.tick`` takes the log's new rows up to a frontier, pushes their changes through every view, writes
 the new runs and commits one manifest. Live ticks, catch-up and the first fill of a new view are the same code.
 ``Engine.swap`` is a tick over no rows, with which views that were computed beside take the place of the live ones.
-Invariants: a committed tick leaves every view equal to its query over the same prefix of the log; nothing is current
-before the manifest says so, and after it nothing of the tick is repeated; a failed tick changes nothing.
+Invariants: a committed tick leaves every running view equal to its query over the same prefix of the log, and a paused
+one as it was; nothing is current before the manifest says so, and after it nothing of the tick is repeated; a failed
+tick changes nothing. The tick in which a view fails is the one whose manifest says that it is paused.
 Not here: who calls it (``app.tick()``, ``runner.py``, ``rebuild.py``), the stages of a view (``passage.py``), planning
 (``prepare.py``).
 Read next: ``prepare.py``, ``passage.py``, ``manifest.py``.
@@ -25,12 +26,15 @@ from headwater.log.ddl import to_ddl
 from headwater.log.heartbeats import HEARTBEATS
 from headwater.log.paces import paces_of, together
 from headwater.log.topic import Topic
-from headwater.views import sizes, stragglers
+from headwater.views import pausing, sizes, stragglers
 from headwater.views.bases import Base
 from headwater.views.changes import Changes
 from headwater.views.manifest import Frontier, Manifest, Manifests
+from headwater.views.omissions import omitted_of
 from headwater.views.passage import Passage, ViewProgress
+from headwater.views.pausing import Pause
 from headwater.views.prepare import Prepared, PreparedView
+from headwater.views.ranges import distance, limited
 from headwater.views.sources import Source, Unwritten
 from headwater.views.store import Piles, StateStore
 from headwater.views.tick_reports import TickReports
@@ -55,6 +59,7 @@ class TickReport:
     views: tuple[ViewProgress, ...] = ()
     frontier: Frontier = field(default_factory=dict)
     behind: int = 0  # rows in the log that this tick did not take
+    paused: tuple[str, ...] = ()  # views that failed in this tick, and those that read them
 
     @property
     def moved(self) -> bool:
@@ -70,6 +75,8 @@ class Built:
     piles: Piles  # the state of the views that were built
     born: frozenset[str]  # those that begin anew
     differences: Mapping[str, Changes]  # of the others: what they have and the live ones had not
+    inputs: Piles = field(default_factory=dict)  # the state of topics from which records were taken
+    aside: Mapping[str, Any] | None = None  # the records that are left out from now on; None: as before
 
     @property
     def names(self) -> frozenset[str]:
@@ -85,6 +92,7 @@ class Engine:
     piles: Piles
     times: Times
     fresh: set[str]  # views that the next tick fills
+    paused: dict[str, Pause]  # views that stand still
 
     def __init__(self, prepared: Prepared, manifests: Manifests, store: StateStore, followers: Followers) -> None:
         self.manifests = manifests
@@ -103,9 +111,29 @@ class Engine:
         with self.alone():
             self.manifest = _of_these_topics(self.manifests.current(), prepared.topics)
             self.times = Times.from_json(self.manifest.times)
-            self.prepared = prepared.as_built(self.manifest.views)
+            for base in prepared.bases.values():
+                base.omitted = omitted_of(self.manifest.aside, base.topic)
+            self.paused = pausing.kept(self.manifest, prepared)
+            self.prepared = self._as_built(prepared)
             self.piles = self.store.open(self.manifest, self.prepared, self.epoch)
-            self.fresh = {name for name in self.prepared.views if not self.knows(self.prepared.views[name])}
+            self.fresh = {
+                name for name, view in self.prepared.views.items()
+                if name not in self.paused and (not self.knows(view) or name in self.manifest.paused)
+            }  # fmt: skip
+            self.followers.tell(self.manifest)
+
+    def _as_built(self, prepared: Prepared) -> Prepared:
+        """Each view with the state that it has; one that goes on after a pause, by an older query, begins a new one."""
+        built, views = prepared.as_built(self.manifest.views), dict[str, PreparedView]()
+        for name, view in built.views.items():
+            stale = name in self.manifest.paused and name not in self.paused
+            views[name] = replace(view, build=f"{self.manifest.tick}.{self.epoch}") if stale else view
+        return replace(built, views=views)
+
+    @property
+    def running(self) -> dict[str, PreparedView]:
+        """The views that ticks advance."""
+        return {name: view for name, view in self.prepared.views.items() if name not in self.paused}
 
     def knows(self, view: PreparedView) -> bool:
         """Whether the manifest has this view, by this query."""
@@ -140,23 +168,101 @@ class Engine:
         stop, behind = self._target(frontier, rows_max)
         begin = {base.topic.name: self._begin(base) for base in self.prepared.bases.values()}
         sent = self._heartbeats()
-        if _distance(begin, stop) == 0 and not self.fresh and sent is None:
+        if distance(begin, stop) == 0 and not self.fresh and sent is None:
             return TickReport(self.manifest.tick, 0, time.perf_counter() - began, frontier=stop, behind=behind)
         times, reached = self._moved(begin, stop, sent)
         begin, stop = {**begin, **self._beats()}, {**stop, **reached}
-        rows_in = _distance(begin, stop)
+        rows_in = distance(begin, stop)
         if rows_in == 0 and not self.fresh:  # a heartbeat that speaks of rows which are not taken yet
             return TickReport(self.manifest.tick, 0, time.perf_counter() - began, frontier=stop, behind=behind)
-        passage = self._passage(self.prepared.views, self.fresh, times)
+        passage = self._passage(self.running, self.fresh, times)
         progress = passage.run(self._bases(self.prepared, stop, passage.tick), self._pool)
+        paused = self._paused_by(passage.failed, passage.views, stop, self.paused)
+        fresh = self.fresh - set(paused)
         late = stragglers.found(passage, begin)
-        times = self._counted(times, late, begin, stop)
-        manifest = self._commit(self.prepared, self.piles, stop, rows_in, born=self.fresh, times=times, late=late)
+        times = self._counted(self._standing_still(times, paused), late, begin, stop, paused)
+        manifest = self._commit(
+            self.prepared, self.piles, stop, rows_in, born=fresh, times=times, late=late, paused=paused
+        )
         # Before the followers: when these fail the tick is committed all the same, and its views are not new any more.
-        fresh, self.fresh = self.fresh, set()
-        self.followers.follow(manifest, {name: passage.visible[name] for name in self.prepared.views}, fresh)
+        self.fresh = set()
+        self.followers.follow(manifest, {name: passage.visible[name] for name in self.running}, fresh)
+        unserved = self._pause_unserved()
         self._keep_house(manifest.tick)
-        return TickReport(manifest.tick, rows_in, time.perf_counter() - began, tuple(progress), stop, behind)
+        failed = (*passage.failed, *unserved)
+        return TickReport(manifest.tick, rows_in, time.perf_counter() - began, tuple(progress), stop, behind, failed)
+
+    # Views that fail
+
+    def _paused_by(
+        self, failed: Mapping[str, Exception | None], views: Mapping[str, PreparedView], stop: Frontier,
+        before: Mapping[str, Pause],
+    ) -> dict[str, Pause]:  # fmt: skip
+        """The views that stand still after these have failed (None: with one that it reads)."""
+        paused = dict(before)
+        for name, error in failed.items():
+            view = views[name]
+            above = [paused[read] for read in view.plan.reads if read in paused]
+            because = (name,) if error is not None else tuple(dict.fromkeys(r for each in above for r in each.because))
+            known = self.manifest.paused.get(name)  # by another query, which is what it holds
+            has = name in self.manifest.views
+            held = Pause.from_json(known) if known is not None else None
+            paused[name] = Pause(
+                tick=held.tick if held is not None else self.manifest.tick if has else 0,
+                since_us=self.prepared.clock.now_us(),
+                frontier=held.frontier if held is not None else self.manifest.frontier if has else {},
+                until=stop,
+                fingerprint=view.fingerprint,
+                because=because,
+                error=above[0].error if error is None else pausing.as_data(error, view.declared),
+                aside=held.aside if held is not None else self.manifest.aside,
+            )
+        return paused
+
+    def give_up(self, prepared: Prepared, name: str, error: Exception) -> None:
+        """Let ticks maintain these views; a new one that could not be filled is paused, with its readers."""
+        self.use(prepared)
+        with self.alone():
+            readers = [other for other in pausing.with_readers(self.prepared, {name}) if other in self.fresh]
+            failed = {other: error if other == name else None for other in self.prepared.views if other in readers}
+            stop = self._standing()
+            self.paused = self._paused_by(failed, self.prepared.views, stop, self.paused)
+            self.fresh -= set(failed)
+            if not self.fresh:  # else the next tick, which fills the others, says so
+                manifest = self._commit(self.prepared, self.piles, stop, 0, born=(), paused=self.paused)
+                self.followers.follow(manifest, {}, ())
+
+    def _standing(self) -> Stops:
+        """Where ticks are."""
+        return {**{base.topic.name: dict(self._begin(base)) for base in self.prepared.bases.values()}, **self._beats()}
+
+    def _pause_unserved(self) -> tuple[str, ...]:
+        """Pause views of which the serving store can make no table, with a tick over no rows; returns them."""
+        errors, paused = self.followers.unserved, dict(self.paused)
+        if not errors:
+            return ()
+        for name, error in errors.items():
+            if not pausing.is_its_own(error, self.prepared.views[name].declared):
+                raise error
+        for name, view in self.running.items():
+            roots = dict.fromkeys(root for read in view.plan.reads if read in paused for root in paused[read].because)
+            if name in errors or roots:
+                error = errors.get(name) or errors[next(iter(roots))]
+                paused[name] = Pause(
+                    self.manifest.tick, self.prepared.clock.now_us(), self.manifest.frontier, self.manifest.frontier,
+                    view.fingerprint, (name,) if name in errors else tuple(roots),
+                    pausing.as_data(error, view.declared), self.manifest.aside,
+                )  # fmt: skip
+        before = set(self.paused)
+        manifest = self._commit(self.prepared, self.piles, self.manifest.frontier, 0, born=(), paused=paused)
+        self.followers.follow(manifest, {}, ())
+        return tuple(name for name in paused if name not in before)
+
+    def _standing_still(self, times: Times, paused: Collection[str]) -> Times:
+        """The times, those of paused views as they were."""
+        before = {name: self.times.views[name] for name in paused if name in self.times.views}
+        views = {name: at_us for name, at_us in times.views.items() if name not in paused}
+        return replace(times, views={**views, **before})
 
     # Time
 
@@ -182,21 +288,23 @@ class Engine:
             until, paces = heartbeats.taken(sent, start, sent.end_offsets()[0], {name: stop[name] for name in topics})
             reached = {HEARTBEATS: {0: until}}
             came = {name: together(came[name], paces.get(name, {})) for name in topics}
-        reads = {name: view.topics for name, view in self.prepared.views.items()}
+        reads = {name: view.topics for name, view in self.running.items()}
         settings = {name: topic.settings for name, topic in topics.items()}
         return self.times.moved(came, settings, reads), reached
 
-    def _counted(self, times: Times, late: Mapping[str, Any], begin: Frontier, stop: Frontier) -> Times:
+    def _counted(
+        self, times: Times, late: Mapping[str, Any], begin: Frontier, stop: Frontier, paused: Collection[str]
+    ) -> Times:
         """The times, with the rows that came too late counted."""
         for name, view in self.prepared.views.items():
-            if view.declared.timing.horizon_us is None:
+            if view.declared.timing.horizon_us is None or name in paused:
                 continue
             for topic in (read for read in view.plan.reads if read in times.topics):
                 about = late.get(name, {}).get(topic)
                 counts = (
                     {} if about is None else stragglers.counted(self.prepared.bases[topic].topic, stop[topic], about)
                 )
-                times = times.with_late(name, topic, _distance({topic: begin[topic]}, {topic: stop[topic]}), counts)
+                times = times.with_late(name, topic, distance({topic: begin[topic]}, {topic: stop[topic]}), counts)
         return times
 
     def swap(self, built: Built) -> TickReport:
@@ -205,7 +313,10 @@ class Engine:
         Views that read them get the differences, as those of any tick.
         """
         began, before = time.perf_counter(), self.manifest
-        rest = {name: view for name, view in built.prepared.views.items() if name not in built.names}
+        still = {name: p for name, p in self.paused.items() if name in built.prepared.views and name not in built.names}
+        rest = {
+            name: view for name, view in built.prepared.views.items() if name not in built.names and name not in still
+        }
         passage = self._passage(rest)
         stop = {**{base.topic.name: self._begin(base) for base in built.prepared.bases.values()}, **self._beats()}
         sources = self._bases(built.prepared, stop, passage.tick)
@@ -217,15 +328,21 @@ class Engine:
             for name, changes in built.differences.items()
             if changes.rows
         }
-        manifest = self._commit(built.prepared, {**self.piles, **built.piles}, stop, 0, born=built.born, apart=apart)
+        paused = self._paused_by(passage.failed, rest, stop, still)
+        manifest = self._commit(
+            built.prepared, {**self.piles, **built.inputs, **built.piles}, stop, 0, born=built.born, apart=apart,
+            paused=paused, aside=built.aside,
+        )  # fmt: skip
         self.fresh = set()
-        visible: dict[str, Changes | Unwritten] = {name: passage.visible[name] for name in rest}
+        visible: dict[str, Changes | Unwritten] = {name: passage.visible[name] for name in rest if name not in paused}
         # As after a crash: what the manifest says of them, and not what this process remembers.
         visible |= {name: Changes.local(self.followers.committed.changes_in(manifest, name)) for name in built.names}
         progress += [ViewProgress(name, visible[name].rows, 0, 0, 0.0) for name in built.names]
         self.followers.follow_swap(before, manifest, visible, built.born)
+        self._pause_unserved()
         self._keep_house(manifest.tick)
-        report = TickReport(manifest.tick, 0, time.perf_counter() - began, tuple(progress), stop)
+        failed = tuple(passage.failed)
+        report = TickReport(manifest.tick, 0, time.perf_counter() - began, tuple(progress), stop, paused=failed)
         self.reports.save(report, manifest.committed_us)
         return report
 
@@ -257,7 +374,7 @@ class Engine:
                     for number, offset in end.items()
                 }
             limits = [rows_max, *(each.tick_rows_max(begin, end) for each in (base, *others))]
-            stop[name] = _limited(begin, end, min((limit for limit in limits if limit is not None), default=None))
+            stop[name] = limited(begin, end, min((limit for limit in limits if limit is not None), default=None))
             begins[name], ends[name] = begin, end
         topics = [base.topic for base, *_ in ways.values()]
         if any(topic.settings.captured_by for topic in topics):
@@ -289,21 +406,35 @@ class Engine:
     def _commit(
         self, prepared: Prepared, piles: Piles, stop: Frontier, rows_in: int, *, born: Collection[str],
         apart: Mapping[str, Any] | None = None, times: Times | None = None, late: Mapping[str, Any] | None = None,
+        paused: Mapping[str, Pause], aside: Mapping[str, Any] | None = None,
     ) -> Manifest:  # fmt: skip
         number = self.manifest.tick + 1
         piles = self.store.next(piles, prepared, stop)
         manifest = Manifest(
             tick=number, epoch=self.epoch, frontier=stop, committed_us=prepared.clock.now_us(), rows_in=rows_in,
-            views={name: self._about(view, number, name in born) for name, view in prepared.views.items()},
-            relations=self.store.describe(piles, prepared),
+            views={
+                name: self.manifest.views[name] if name in paused else self._about(view, number, name in born)
+                for name, view in prepared.views.items()
+                if name not in paused or name in self.manifest.views
+            },
+            relations=self._relations(piles, prepared, paused),
             topics=prepared.topics,
             apart=apart or {}, times=(times or self.times).to_json(), late=late or {},
+            paused={name: pause.to_json() for name, pause in paused.items()},
+            aside=self.manifest.aside if aside is None else aside,
         )  # fmt: skip
         self.manifests.commit(manifest, first_kept=min(number - TICKS_KEPT, self.held or number))
-        self.manifest, self.piles, self.prepared = manifest, piles, prepared
+        self.manifest, self.piles, self.prepared, self.paused = manifest, piles, prepared, dict(paused)
         self.times = times or self.times
         self.store.adopt(piles, prepared)
         return manifest
+
+    def _relations(self, piles: Piles, prepared: Prepared, paused: Collection[str]) -> dict[str, Any]:
+        """What the manifest says of the piles; what a paused view holds by an older query stays as it is."""
+        found = self.store.describe(piles, prepared)
+        older = {name for name in paused if not self.knows(prepared.views[name])}
+        kept = {name: entry for name, entry in self.manifest.relations.items() if _owner(name) in older}
+        return {name: entry for name, entry in found.items() if _owner(name) not in older} | kept
 
     def _about(self, view: PreparedView, number: int, born: bool) -> dict[str, Any]:
         """What the manifest says of a view."""
@@ -325,7 +456,7 @@ class Engine:
     def _keep_house(self, number: int) -> None:
         for view in self.prepared.views.values():
             view.bench.tidy()
-        self.store.begin_merges(self.piles)
+        self.store.begin_merges({name: pile for name, pile in self.piles.items() if _owner(name) not in self.paused})
         if number % PRUNE_TICKS == 0 and self.held is None:
             self.store.prune(self.manifests.all_kept(), self.piles)
 
@@ -346,19 +477,9 @@ def _of_these_topics(manifest: Manifest, topics: Mapping[str, int]) -> Manifest:
     return replace(manifest, frontier=frontier)
 
 
-def _limited(begin: Mapping[int, int], end: Mapping[int, int], rows_max: int | None) -> dict[int, int]:
-    """The end, or as near to it as ``rows_max`` allows, every partition moved by the same part of its way."""
-    total = sum(end[number] - begin.get(number, 0) for number in end)
-    if rows_max is None or total <= rows_max:
-        return dict(end)
-    ways = {number: end[number] - begin.get(number, 0) for number in end}
-    return {number: begin.get(number, 0) + -(-ways[number] * rows_max // total) for number in end}
-
-
-def _distance(start: Frontier, stop: Frontier) -> int:
-    return sum(
-        offset - start.get(topic, {}).get(number, 0) for topic, of in stop.items() for number, offset in of.items()
-    )
+def _owner(relation: str) -> str:
+    """The view whose stage a relation is."""
+    return relation.partition("$")[0]
 
 
 __all__ = ["Built", "Engine", "TickReport", "ViewProgress"]

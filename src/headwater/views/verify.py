@@ -65,7 +65,7 @@ def verify(prepared: Prepared, contents: Contents, names: Sequence[str]) -> list
         for given in view.plan.reads:
             if given not in answers:
                 answers[given] = _input(given, contents)
-        answers[name] = _unmarked(_computed(view, contents, answers))
+        answers[name] = unmarked(computed(view, contents, answers))
         if name not in contents.manifest.views:
             continue
         left_open = open_columns(view.plan.batch) if view.declared.function is None else {}
@@ -94,7 +94,8 @@ def _input(name: str, contents: Contents) -> Any:
     return contents.frame(name) if base.forgets else contents.from_log(name)
 
 
-def _computed(view: Any, contents: Contents, answers: dict[str, Any]) -> Any:
+def computed(view: Any, contents: Contents, answers: dict[str, Any]) -> Any:
+    """A view's query over answers for what it reads."""
     plan: ViewPlan = view.plan
     if view.declared.function is not None:
         return view.declared.function(*(answers[name] for name in plan.reads))
@@ -122,7 +123,7 @@ def _in_time(name: str, view: Any, contents: Contents, rows: Any) -> Any:
     return repeated(netted(both, rows.columns), rows.columns)
 
 
-def _unmarked(answer: Any) -> Any:
+def unmarked(answer: Any) -> Any:
     """A session's column has a mark by which Spark would merge it again; what is stored has none."""
     from pyspark.sql import functions as f
 

@@ -9,7 +9,7 @@ Read next: ``feed.py``, ``verify.py``.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -18,6 +18,9 @@ from headwater.log.token import Token
 
 if TYPE_CHECKING:
     from headwater.views.compiler.plan import ViewPlan
+    from headwater.views.diagnosis import Findings
+    from headwater.views.rebuild import RebuildReport
+    from headwater.views.rebuild_progress import RebuildProgress
 
 
 class View:
@@ -61,7 +64,7 @@ class View:
 
     def rows(self, *, at_least: Token | None = None, timeout: float = 30.0) -> pa.Table:
         """Its rows as of the last tick, or of one that covers ``at_least``."""
-        contents = self.app.operation.contents(at_least=at_least, timeout=timeout)
+        contents = self.app.operation.contents(at_least=at_least, timeout=timeout, views=[self.name])
         return contents.frame(self.name).toArrow()
 
     def get(self, *key: Any, **columns: Any) -> list[dict[str, Any]]:
@@ -108,6 +111,31 @@ class View:
         manifest = self.app.operation.manifests.current()
         names = {topic.name: self.app.log.registry.producer_names(topic.id) for topic in self.app.log.topics()}
         return describe(manifest, self.name, names)
+
+    @property
+    def paused(self) -> dict[str, Any] | None:
+        """Why, since when and at which tick it stands still; None while it runs. See ``docs/failures.md``.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp(), on_error="pause")
+        >>> _ = app.table("users", "id BIGINT, country STRING", key="id")
+        >>> app.view("countries", "SELECT DISTINCT country FROM users").paused is None
+        True
+        """
+        from headwater.views.pausing import paused_in
+
+        found = paused_in(self.app.operation.manifests.current()).get(self.name)
+        return None if found is None else found.told(self.name)
+
+    def resume(self, *, on_progress: Callable[[RebuildProgress], None] | None = None) -> RebuildReport:
+        """After a pause: compute it anew from what its inputs hold now, with the paused views that wait for it."""
+        report: RebuildReport = self.app.operation.resume(self.name, on_progress=on_progress)
+        return report
+
+    def diagnose(self, *, limit: int = 10) -> Findings:
+        """Find the records that it cannot be computed over, of the tick that failed, or would be next."""
+        found: Findings = self.app.operation.diagnose(self.name, limit=limit)
+        return found
 
     def explain(self) -> str:
         """Its stages: what each does, its kind, and what it costs per tick."""

@@ -9,6 +9,7 @@ Read next: ``test_subscriptions.py``.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pyarrow as pa
 
@@ -44,7 +45,10 @@ class HandTicks:
         self.store.swap("revenue")
         self.rows = {}
 
-    def commit(self, changes: Mapping[str, int | None] | None = None, *, first_kept: int = 0) -> int:
+    def commit(
+        self, changes: Mapping[str, int | None] | None = None, *, first_kept: int = 0,
+        paused: Mapping[str, Any] | None = None,
+    ) -> int:  # fmt: skip
         """One tick: these countries have these totals now; None takes one away."""
         tick = self.manifests.tick() + 1
         weighted = []
@@ -62,7 +66,7 @@ class HandTicks:
         entry = {"identity": self.identity, "schema": DDL, "runs": [run.to_json() for run in self.pile.runs]}
         manifest = Manifest(
             tick, self.epoch, {"orders": {0: tick, 1: 0}}, committed_us=tick * 1_000_000,
-            relations={"revenue": entry}, views={"revenue": about},
+            relations={"revenue": entry}, views={"revenue": about}, paused=paused or {},
         )  # fmt: skip
         self.manifests.commit(manifest, first_kept=first_kept)
         self.past[tick] = dict(self.rows)

@@ -12,6 +12,8 @@ const KINDS = {
   stragglers: "Late rows",
   capture_lag: "Capture is behind",
   sink: "Sink in trouble",
+  view_paused: "View paused",
+  set_aside: "Record set aside",
 };
 
 export function alertsPage() {

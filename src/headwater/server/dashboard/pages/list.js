@@ -44,7 +44,7 @@ export function viewTable(views) {
       cells: [
         link(`/views/${part(view.name)}`, view.name),
         view.state === "new" ? "not filled yet" : view.rows === null ? "not served" : brief(view.rows),
-        view.changed_tick ? `tick ${count(view.changed_tick)}` : "–",
+        view.paused ? `paused at tick ${count(view.paused.tick)}` : view.changed_tick ? `tick ${count(view.changed_tick)}` : "–",
         seconds(view.last_tick?.seconds),
         sparkline(timesOf(view.name), `Tick times of ${view.name}`, { bars: true }),
       ],

@@ -42,6 +42,7 @@ export function viewPage(name) {
       return [
         heading("view", name, check.button()),
         check.result(),
+        now.paused ? make("div", { class: "notice bad", role: "status", key: "paused" }, make("p", null, `Paused since ${moment(now.paused.since)}: it stands still at tick ${count(now.paused.tick)}, other views go on.`), make("p", null, now.paused.reason), make("p", { class: "quiet" }, `After a fix: headwater view resume APP.py ${now.paused.because[0]}`)) : null,
         tiles(now, declared),
         section("Rows", now.state === "new" ? make("p", { class: "quiet" }, "It is not filled yet: the first tick does that.") : rows.content()),
         make(

@@ -1,7 +1,7 @@
 // The graph of the app: sources, topics and tables, views, sinks; as links, with rates, lag and tick times.
 
 import { draw, hidden, make } from "../elements.js";
-import { brief, counted, rate, seconds } from "../figures.js";
+import { brief, count, counted, rate, seconds } from "../figures.js";
 import { live, past, speed as growth } from "../live.js";
 import { arranged, spread } from "./layers.js";
 
@@ -191,6 +191,7 @@ function about(node) {
   if (node.kind === "view") {
     const found = status.views.find((each) => each.name === node.name);
     const times = status.ticks.flatMap((tick) => tick.views.filter((each) => each.view === node.name).map((each) => each.seconds));
+    if (found?.paused) return { first: `paused at tick ${count(found.paused.tick)}`, mood: "bad" };
     if (!found || found.state === "new") return { first: "not filled yet", mood: "waiting" };
     return { first: found.rows === null ? "not served" : counted(found.rows, "row"), second: found.last_tick ? seconds(found.last_tick.seconds) : "", values: times };
   }
