@@ -361,7 +361,7 @@ class SparkAsWritten(Spark):
 
         def _spelled(self, node: Spelled) -> str:
             first, *others = node.args["pieces"]
-            return first + "".join(self.sql(part) + piece for part, piece in zip(node.expressions, others, strict=True))
+            return str(first) + "".join(self.sql(part) + piece for part, piece in zip(node.expressions, others, strict=True))
 
         def _called(self, node: exp.Anonymous) -> str:
             name = node.this if isinstance(node.this, str) else self.sql(node.this)

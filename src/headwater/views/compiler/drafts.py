@@ -282,7 +282,9 @@ def inferred(query: exp.Query, tables: Mapping[str, tuple[Column, ...]]) -> tupl
     for name, found in tables.items():
         schema.add_table(name, {each.name.lower(): each.type or "UNKNOWN" for each in found}, dialect="spark")
     try:  # sqlglot's own reading of the text knows what functions give
-        annotated = annotate_types(sqlglot.parse_one(text(query), read=SparkTyped), schema=schema, dialect="spark")
+        read = sqlglot.parse_one(text(query), read=SparkTyped)
+        assert isinstance(read, exp.Query)
+        annotated = annotate_types(read, schema=schema, dialect="spark")
     except SqlglotError:
         return tuple(Column(output_name(projection)) for projection in query.selects)
     described = []
