@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 import sqlglot
 
 from headwater.views.compiler.accumulators import Accumulator, accumulator
+from headwater.views.compiler.dialect import SparkAsWritten
+from headwater.views.compiler.dialect import text as as_text
 from headwater.views.compiler.doubles import spark_sql
 
 if TYPE_CHECKING:
@@ -57,7 +59,7 @@ def row(values: tuple[object, ...]) -> tuple[object, ...]:
 def kept_of(aggregates: list[str], *, tame: bool) -> list[Accumulator]:
     found = []
     for text in aggregates:
-        tree = sqlglot.parse_one(text, read="spark")
+        tree = sqlglot.parse_one(text, read=SparkAsWritten)
         call = tree.this if isinstance(tree, sqlglot.exp.Filter) else tree
         columns = [column.name for column in call.find_all(sqlglot.exp.Column)]
         kept = accumulator(tree, tuple(KINDS[column] for column in columns[:1]), append_only=False)
@@ -92,13 +94,13 @@ class Stage:
         wild = ["FALSE"]
         for number, kept in enumerate(self.kept):
             xs = tuple(f"x{number}_{part}" for part in range(len(kept.arguments)))
-            arguments += [f"{part.sql('spark')} AS {x}" for part, x in zip(kept.arguments, xs, strict=True)]
+            arguments += [f"{as_text(part)} AS {x}" for part, x in zip(kept.arguments, xs, strict=True)]
             names = self.names(number)
-            partials += [f"{part.sql('spark')} AS {name}" for part, name in zip(kept.partial(xs), names, strict=True)]
+            partials += [f"{as_text(part)} AS {name}" for part, name in zip(kept.partial(xs), names, strict=True)]
             before, partial = self.names(number, "b."), self.names(number, "p.")
             merged = kept.merge(before, partial)
             wild += [wild_sql(kept, before, partial)] if kept.wild else []
-            merges += [f"{part.sql('spark')} AS {name}" for part, name in zip(merged, names, strict=True)]
+            merges += [f"{as_text(part)} AS {name}" for part, name in zip(merged, names, strict=True)]
         flow = f"SELECT {', '.join(arguments)} FROM given"
         partial = f"SELECT {', '.join(partials)} FROM ({flow})"
         merges.append(f"{' OR '.join(wild if self.tame else ['FALSE'])} AS _wild")
@@ -110,7 +112,7 @@ class Stage:
 
     def values(self) -> tuple[list[str], tuple[object, ...]]:
         self.state.createOrReplaceTempView("kept")
-        values = [kept.final(self.names(number), "_n").sql("spark") for number, kept in enumerate(self.kept)]
+        values = [as_text(kept.final(self.names(number), "_n")) for number, kept in enumerate(self.kept)]
         result = self.spark.sql(f"SELECT {', '.join(f'{value} AS v{n}' for n, value in enumerate(values))} FROM kept")
         return [field.dataType.simpleString() for field in result.schema], tuple(result.collect()[0])
 
@@ -118,7 +120,7 @@ class Stage:
 def wild_sql(kept: Accumulator, before: tuple[str, ...], partial: tuple[str, ...]) -> str:
     names = {f"b{number}": name for number, name in enumerate(before)}
     names |= {f"p{number}": name for number, name in enumerate(partial)}
-    return spark_sql(kept.wild, **names).sql("spark")
+    return as_text(spark_sql(kept.wild, **names))
 
 
 def sparks_own(

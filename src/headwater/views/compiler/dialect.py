@@ -200,6 +200,12 @@ class SparkAsWritten(Spark):
                 return self._written(first, self._prev, is_string=False, value=f"0.{self._prev.text}")
             return super()._parse_primary()
 
+        def _parse_value(self, values: bool = True) -> exp.Tuple | None:
+            if self._match(TokenType.L_PAREN, advance=False):
+                return super()._parse_value(values)
+            value = self._parse_disjunction()  # VALUES 1, 2 AS t: the name is that of the rows, not of the last value
+            return self.expression(exp.Tuple(expressions=[value])) if value is not None else None
+
         def _parse_atom(self) -> exp.Expr | None:
             return None if self._is_typed_literal() else super()._parse_atom()
 
