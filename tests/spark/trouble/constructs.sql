@@ -70,8 +70,8 @@ SELECT k FROM a MINUS SELECT k FROM b
 SELECT k FROM a UNION SELECT k FROM b INTERSECT SELECT k FROM c
 (SELECT k FROM a UNION SELECT k FROM b) INTERSECT SELECT k FROM c
 SELECT k FROM a EXCEPT (SELECT k FROM b EXCEPT SELECT k FROM c)
-SELECT k, v FROM a UNION SELECT s, w FROM b
-SELECT k FROM a UNION ALL SELECT s FROM b
+SELECT k, v FROM a UNION SELECT CAST(k AS STRING), w / 2 FROM b
+SELECT k FROM a UNION ALL SELECT CAST(w AS STRING) FROM b
 SELECT id, v FROM a UNION ALL SELECT id, w / 2 FROM b
 SELECT k, NULL AS x FROM a UNION ALL SELECT k, w FROM b
 SELECT k, v FROM a UNION ALL SELECT NULL, NULL
@@ -217,7 +217,7 @@ SELECT x, count(*) AS n FROM a LATERAL VIEW explode(split(s, '')) t AS x GROUP B
 SELECT id, x, y FROM a LATERAL VIEW explode(array(1, 2)) t AS x LATERAL VIEW explode(array(x, v)) u AS y
 SELECT id, explode_outer(array(k, NULL)) AS x FROM a
 SELECT id, inline(array(struct(k AS p, v AS q))) FROM a
-SELECT id, stack(2, k, v, v, k) AS (x, y) FROM a
+SELECT id, stack(2, k, v, id, NULL) AS (x, y) FROM (SELECT CAST(k AS BIGINT) AS k, v, id FROM a)
 SELECT a.id, t.x FROM a, LATERAL explode(array(a.k, a.v)) AS t(x)
 SELECT * FROM (SELECT k, v, id FROM a) PIVOT (sum(id) FOR v IN (1, 2, 3))
 SELECT * FROM (SELECT k, v FROM c) PIVOT (count(*) AS n FOR v IN (1 AS one, 2 AS two))
@@ -231,7 +231,7 @@ SELECT k, s FROM (SELECT k, sum(v) AS s FROM a GROUP BY k) ORDER BY s DESC, k LI
 WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r WHERE n < 3) SELECT n FROM r
 WITH x AS (SELECT k, count(*) AS n FROM a GROUP BY k) SELECT p.k, q.n FROM x p JOIN x q ON p.k = q.n
 SELECT id FROM a WHERE false
-SELECT id FROM a WHERE NULL
+SELECT id FROM a WHERE CAST(NULL AS BOOLEAN)
 SELECT id, 1 / 2 AS x FROM a WHERE 1 = 1 AND NOT false
 SELECT id FROM a WHERE v > 1 AND v < 1
 SELECT sum(v) AS s FROM (SELECT DISTINCT v FROM c)
