@@ -51,6 +51,14 @@ SIDES: dict[str, tuple[str, Sequence[Any], Sequence[Any]]] = {
     "si": ("STRUCT<v: INT>", [{"v": 1}, {"v": None}, None], [{"v": 2}]),
     "sl": ("STRUCT<v: BIGINT>", [{"v": 1}, None], [{"v": 2}, {"v": None}]),
 }  # fmt: skip
+# What the texts of each role can be cast to. Others raise on the first row, and that is all there is to compare.
+TEXTS = {
+    "sn": {"b", "h", "i", "n", "f", "d", "c", "e", "x"},
+    "sf": {"f", "d", "c", "e", "x"},
+    "sd": {"dt", "ts", "nt", "x"},
+    "st": {"ts", "nt", "x"},
+    "sb": {"o", "x"},
+}
 # Types that may be a table's key.
 KEYS = ("b", "h", "i", "n", "c", "e", "sn", "sf", "sd", "st", "sb", "o", "dt", "ts", "nt", "x")
 SCHEMA = ", ".join(f"`{name}` {type}" for name, (type, *_) in SIDES.items())
@@ -152,7 +160,10 @@ def pairs(search: Search) -> list[tuple[str, str]]:
     """The ordered pairs of columns of different types, or roles, that Spark compares."""
     found = []
     for one, other in itertools.permutations(SIDES, 2):
-        if SIDES[one][0] != SIDES[other][0] and search.type_of(f"`{one}` = `{other}`", "q") == "boolean":
+        alike = SIDES[one][0] == SIDES[other][0]
+        if alike or other not in TEXTS.get(one, {other}) or one not in TEXTS.get(other, {one}):
+            continue
+        if search.type_of(f"`{one}` = `{other}`", "q") == "boolean":
             found.append((one, other))
     return found
 

@@ -27,7 +27,7 @@ from tests.spark.trouble.trial import Bench
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SAMPLE = 14
+SAMPLE, PLACED = 16, 3
 TABLE = TableOf("id BIGINT, i INT, s STRING", ("id",))
 RAISING = ("1 / i", "CAST(s AS INT)", "to_date('2016', IF(i = 1, 'yyyy', 'yyyy-MM-dd'))")
 
@@ -42,8 +42,9 @@ def test_functions_in_views_give_what_spark_gives(spark: SparkSession, findings:
     search = Search(bench.sessions[-1], choice)
 
     made = function_cases(
-        search, calls.Guard(bench.sessions[-1]), functions, choice, each=2 if WHOLE else 1, places=2 if WHOLE else 1
-    )
+        search, calls.Guard(bench.sessions[-1]), functions, choice,
+        each=2 if WHOLE else 1, placed=len(functions) if WHOLE else PLACED * THOROUGH,
+    )  # fmt: skip
     findings.tried.update(functions=len(made.functions), calls=made.calls)
     wrong = findings.add(bench.run(made.cases), answered=False)
 
