@@ -28,8 +28,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SAMPLE, PLACED = 16, 3
-TABLE = TableOf("id BIGINT, i INT, s STRING", ("id",))
-RAISING = ("1 / i", "CAST(s AS INT)", "to_date('2016', IF(i = 1, 'yyyy', 'yyyy-MM-dd'))")
+TABLE = TableOf("id BIGINT, i INT, s STRING, w STRING", ("id",))
+RAISING = (
+    "1 / i",
+    "CAST(w AS INT)",
+    "to_date(s, 'yyyy-MM-dd')",
+    'to_timestamp(s, "yyyy-MM-dd")',
+    "element_at(array(1), i)",
+)
 
 
 @pytest.mark.timeout(6000)
@@ -61,7 +67,8 @@ def test_functions_that_are_none_of_the_inputs_are_refused(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("expression", RAISING)
 def test_what_raises_in_spark_fails_in_a_view(spark: SparkSession, tmp_path: Path, expression: str) -> None:
-    fine, raising = {"id": 1, "i": 1, "s": "1"}, {"id": 2, "i": 0, "s": "x"}
+    fine = {"id": 1, "i": 1, "s": "2016-12-31", "w": "1"}
+    raising = {"id": 2, "i": 0, "s": "2016", "w": "x"}
     sql = f"SELECT id, {expression} AS c FROM t"
     bench = Bench(spark, Scenario({"t": TABLE}, [Tick({}, {"t": [fine]}), Tick({}, {"t": [raising]})]))
 
