@@ -242,3 +242,49 @@ SELECT n, k FROM e WHERE n > 1
 SELECT DISTINCT k FROM e
 SELECT e.n, f.n AS m FROM e JOIN e f ON e.k = f.k AND e.n < f.n
 SELECT e.k FROM e WHERE e.n NOT IN (SELECT v FROM c WHERE v IS NOT NULL)
+-- correlated otherwise
+SELECT id FROM a WHERE (SELECT count(*) FROM b WHERE b.k = a.k) = 0
+SELECT id FROM a WHERE k IN (SELECT k FROM b WHERE b.id = a.id OR b.w > 2)
+SELECT id FROM a WHERE EXISTS (SELECT 1 FROM b WHERE b.w > a.v)
+SELECT id FROM a WHERE NOT EXISTS (SELECT 1 FROM b WHERE b.w > a.v AND b.k = a.k)
+SELECT id FROM a WHERE EXISTS (SELECT 1 FROM b WHERE b.k = a.k OR b.w = a.v)
+SELECT id FROM a WHERE EXISTS (SELECT 1 FROM b WHERE a.v > 1)
+SELECT id FROM a WHERE EXISTS (SELECT 1 FROM b WHERE b.k = a.k + 1)
+SELECT id FROM a WHERE k + 1 IN (SELECT k * 2 FROM b)
+SELECT id FROM a WHERE coalesce(k, 0) NOT IN (SELECT coalesce(k, 0) FROM b)
+SELECT id FROM a WHERE k NOT IN (1, NULL)
+SELECT id FROM a WHERE k NOT IN (SELECT k FROM b WHERE false)
+SELECT id FROM a WHERE NULL NOT IN (SELECT k FROM b WHERE k > 100)
+SELECT sum(CASE WHEN v IN (SELECT w FROM b) THEN 1 ELSE 0 END) AS n FROM a
+SELECT k, count(*) FILTER (WHERE v IN (SELECT w FROM b)) AS n FROM a GROUP BY k
+SELECT k, max(v) AS m FROM a WHERE EXISTS (SELECT 1 FROM c WHERE c.k = a.k) GROUP BY k HAVING max(v) > (SELECT min(w) FROM b)
+SELECT id, (SELECT max(w) FROM b WHERE b.k = a.k AND b.w > a.v) AS m FROM a
+SELECT id, (SELECT count(DISTINCT v) FROM c WHERE c.k = a.k) AS m FROM a
+SELECT id, (SELECT sum(v) FROM c WHERE c.k = a.k) - (SELECT sum(w) FROM b WHERE b.k = a.k) AS m FROM a
+SELECT id, (SELECT max(x.v) FROM (SELECT v, k FROM c WHERE v > 0) x WHERE x.k = a.k) AS m FROM a
+SELECT id, coalesce((SELECT max(w) FROM b WHERE b.k = a.k), (SELECT max(v) FROM c)) AS m FROM a
+SELECT id, (SELECT struct(max(w) AS hi, min(w) AS lo) FROM b WHERE b.k = a.k).hi AS m FROM a
+SELECT id, row_number() OVER (PARTITION BY (SELECT max(w) FROM b WHERE b.k = a.k) ORDER BY id) AS n FROM a
+SELECT a.id, x.n, y.m FROM a LEFT JOIN LATERAL (SELECT count(*) AS n FROM b WHERE b.k = a.k) x ON true LEFT JOIN LATERAL (SELECT max(v) AS m FROM c WHERE c.v > x.n) y ON true
+SELECT v, (SELECT count(*) FROM a WHERE a.v = c.v) AS n FROM c
+SELECT DISTINCT v, EXISTS (SELECT 1 FROM a WHERE a.v = c.v) AS e FROM c
+SELECT k, v FROM c WHERE EXISTS (SELECT 1 FROM c x WHERE x.k = c.k AND x.v > c.v)
+SELECT k, v FROM c WHERE v = (SELECT max(v) FROM c x WHERE x.k = c.k)
+SELECT k, v FROM c WHERE (k, v) IN (SELECT k, max(v) FROM c GROUP BY k)
+-- together
+SELECT x.k, x.n, y.n AS m FROM (SELECT k, count(*) AS n FROM a GROUP BY k) x FULL JOIN (SELECT k, count(*) AS n FROM c GROUP BY k) y ON x.k <=> y.k
+SELECT k, sum(n) AS n FROM (SELECT k, 1 AS n FROM a UNION ALL SELECT k, -1 FROM c) GROUP BY k HAVING sum(n) <> 0
+SELECT k, n FROM (SELECT k, count(*) AS n FROM c GROUP BY k) WHERE n = (SELECT max(n) FROM (SELECT count(*) AS n FROM c GROUP BY k))
+SELECT id, n FROM (SELECT id, k, rank() OVER (PARTITION BY k ORDER BY v DESC, id) AS n FROM a) x WHERE EXISTS (SELECT 1 FROM b WHERE b.k = x.k)
+SELECT a.id, rank() OVER (PARTITION BY a.k ORDER BY b.w, a.id, b.id) AS n FROM a LEFT JOIN b ON a.k = b.k
+SELECT k, count(*) AS n, grouping(k) AS g FROM (SELECT DISTINCT k, v FROM c) GROUP BY ROLLUP (k) HAVING count(*) > 0
+SELECT k, v, sum(v) FILTER (WHERE v > 0) AS s, count(DISTINCT v) AS d FROM c GROUP BY CUBE (k, v)
+SELECT coalesce(a.k, b.k) AS k, count(a.id) AS x, count(b.id) AS y FROM a FULL JOIN b ON a.k = b.k GROUP BY coalesce(a.k, b.k)
+SELECT x.id, y.id AS z FROM (SELECT id, k FROM a ORDER BY id LIMIT 3) x LEFT JOIN b y ON x.k = y.k
+SELECT k, v FROM c EXCEPT SELECT k, v FROM c WHERE v IS NULL
+SELECT k, v FROM c INTERSECT ALL SELECT k, v FROM (SELECT k, v FROM a UNION ALL SELECT k, w FROM b)
+SELECT max(struct(v, k)) AS x, min(array(k, v)) AS y, count(DISTINCT struct(k, v)) AS z FROM c
+SELECT avg(CAST(v AS DECIMAL(10,2))) AS a, sum(CAST(v AS DECIMAL(38,2))) AS b, sum(CAST(v AS FLOAT)) AS d, avg(k) AS e FROM c
+SELECT k, sum(v) OVER (PARTITION BY k) AS s, count(*) OVER (PARTITION BY k, v) AS n FROM c
+SELECT k, v, dense_rank() OVER (PARTITION BY k ORDER BY v) AS n FROM c
+SELECT n, m FROM (SELECT e.n, max(a.v) AS m FROM e LEFT JOIN a ON a.k = e.k GROUP BY e.n) WHERE m IS NOT NULL OR n > 3

@@ -45,7 +45,9 @@ def function_cases(
         if name in NOT_OF_THE_INPUTS or name in TABLE_FUNCTIONS or name in FAILING:
             continue
         found = _found(search, guard, function, choice, each)
-        if not found:
+        queries = [Case("functions", name, "documented query", sql, exact=False) for sql in _documented(function)]
+        made.cases += queries
+        if not found and not queries:
             made.uncalled.append(name)
             continue
         made.functions.add(name)
@@ -60,7 +62,6 @@ def function_cases(
             scalar += found
             for call in choice.sample(found, min(each, len(found))) if name in everywhere else ():
                 made.cases += calls.places(call, choice)
-        made.cases += [Case("functions", name, "documented query", sql, exact=False) for sql in _documented(function)]
     made.cases += calls.selects(scalar, choice)
     made.cases += calls.aggregates(aggregate, choice)
     made.cases += calls.windowed(windowed, choice)
