@@ -156,6 +156,7 @@ SENSIBLE: dict[str, tuple[tuple[str, ...], ...]] = {
     "to_json": (("§st", "§m", "§ast", "named_struct('Mixed Case', §s, 'b', §ts)"),
                 ("map('ignoreNullFields', 'false')",)),
     **dict.fromkeys(("collect_list", "array_agg", "collect_set"), (("§i", "§s", "§c", "§dt"),)),
+    **dict.fromkeys(("vector_avg", "vector_sum"), (("§af",),)),
     **dict.fromkeys(("bitmap_construct_agg",), (("bitmap_bit_position(§k)",),)),
     **dict.fromkeys(("int", "bigint", "double", "decimal", "float", "string"), (("§k", "'7'", "§c % 100"),)),
     **dict.fromkeys(("date", "timestamp"), (("'2016-12-31'", "§ts", "§dt"),)),

@@ -52,6 +52,7 @@ def test_functions_in_views_give_what_spark_gives(spark: SparkSession, findings:
         each=2 if WHOLE else 1, placed=len(functions) if WHOLE else PLACED * THOROUGH,
     )  # fmt: skip
     findings.tried.update(functions=len(made.functions), calls=made.calls)
+    findings.tried["functions without a call"] = len(made.uncalled)
     wrong = findings.add(bench.run(made.cases), answered=False)
 
     assert not wrong, report(wrong)
