@@ -21,7 +21,7 @@ from tests.spark.trouble.trial import Bench
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SAMPLE, EACH = 25, 4
+SAMPLE, EACH = 20, 4
 
 
 @pytest.mark.timeout(9000)

@@ -27,7 +27,7 @@ from tests.spark.trouble.trial import Bench
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SAMPLE, PLACED = 16, 3
+SAMPLE, PLACED = 8, 2
 TABLE = TableOf("id BIGINT, i INT, s STRING, w STRING", ("id",))
 RAISING = (
     "1 / i",

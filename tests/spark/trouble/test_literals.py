@@ -22,7 +22,7 @@ from tests.spark.trouble.trial import Bench
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SAMPLE, NESTED, NESTED_WHOLE = 12, 5, 300
+SAMPLE, NESTED, NESTED_WHOLE = 8, 4, 300
 
 
 @pytest.mark.timeout(6000)
