@@ -120,6 +120,15 @@ OVER_TWO_KEYS = (
     "SELECT v FROM {o} UNION SELECT v FROM {p}",
     "SELECT v, count(*) AS n FROM {o} x LEFT JOIN {p} y USING (v) GROUP BY v",
 )
+ONCE_WRONG = (
+    "SELECT id FROM l WHERE i IN (SELECT sn FROM q)",
+    "SELECT v, x.m, y.m AS w FROM p_n x JOIN p_sn y USING (v)",
+    "SELECT l.id, p.v, p.m FROM l JOIN p_sd p ON p.v = l.dt",
+    "SELECT sf AS v FROM l EXCEPT SELECT d FROM q",
+    "SELECT id FROM l WHERE NOT EXISTS (SELECT 1 FROM q WHERE q.i = l.b)",
+    "SELECT id, (SELECT sum(m) FROM p_sd p WHERE p.v = l.nt) AS m FROM l",
+    "SELECT v, count(*) AS n FROM p_e x LEFT JOIN p_n y USING (v) GROUP BY v",
+)
 # A key that equals a literal of another type is not one row.
 LITERALS = {"sn": ("1", "1L", "1.0D", "1BD"), "sf": ("1.0D", "1.0"), "sd": ("DATE'2016-12-31'",), "sb": ("true",),
             "st": ("TIMESTAMP'2016-12-31 00:00:00'", "DATE'2016-12-31'"), "n": ("9007199254740992D", "'1'"),
@@ -170,6 +179,7 @@ def pairs(search: Search) -> list[tuple[str, str]]:
 
 def cases(found: Sequence[tuple[str, str]], choice: random.Random, *, each: int) -> Iterator[Case]:
     """For each pair ``each`` of the queries, of those over keys as many, and all comparisons of a key to a literal."""
+    yield from (Case("casts", sql, "once wrong", sql) for sql in ONCE_WRONG)
     for a, b in found:
         subject = f"{SIDES[a][0]} = {SIDES[b][0]} ({a}, {b})"
         for sql in _some(OVER_BAGS, choice, each):

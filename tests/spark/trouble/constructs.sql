@@ -1,10 +1,17 @@
--- subqueries
-SELECT id FROM a WHERE EXISTS (SELECT max(w) FROM b)
+-- once wrong
 SELECT id FROM a WHERE EXISTS (SELECT count(*) FROM b WHERE b.k = a.k)
 SELECT id FROM a WHERE NOT EXISTS (SELECT sum(w) FROM b WHERE b.k = a.k)
+SELECT EXISTS (SELECT 1 FROM b WHERE b.k = a.k) AS e, count(*) AS n FROM a GROUP BY 1
+SELECT (SELECT max(w) FROM b WHERE b.k = a.k) AS m, count(*) AS n FROM a GROUP BY 1
+SELECT id FROM a WHERE v IN (SELECT max(w) FROM b WHERE b.k = a.k)
+SELECT k, count(*) AS n FROM a GROUP BY k HAVING EXISTS (SELECT 1 FROM b WHERE b.w = max(a.v))
+SELECT map('k', k) AS m, count(*) AS n FROM c GROUP BY map('k', k)
+SELECT count(*) AS n FROM c GROUP BY GROUPING SETS (())
+
+-- subqueries
+SELECT id FROM a WHERE EXISTS (SELECT max(w) FROM b)
 SELECT id FROM a WHERE EXISTS (SELECT 1 FROM b WHERE b.k = a.k HAVING count(*) > 1)
 SELECT id FROM a WHERE EXISTS (SELECT k FROM b WHERE b.k = a.k GROUP BY k HAVING count(*) > 1)
-SELECT id FROM a WHERE v IN (SELECT max(w) FROM b WHERE b.k = a.k)
 SELECT id FROM a WHERE v NOT IN (SELECT max(w) FROM b WHERE b.k = a.k)
 SELECT id FROM a WHERE v IN (SELECT w FROM b WHERE b.k = a.k)
 SELECT id FROM a WHERE v NOT IN (SELECT w FROM b)
@@ -35,11 +42,8 @@ SELECT id FROM a WHERE v IN (SELECT w FROM b) OR k IN (SELECT k FROM c)
 SELECT id FROM a WHERE NOT (v IN (SELECT w FROM b) AND k = 1)
 SELECT id FROM a WHERE (v IN (SELECT w FROM b)) IS NULL
 SELECT EXISTS (SELECT 1 FROM b WHERE b.k = a.k) AS e, count(*) AS n FROM a GROUP BY EXISTS (SELECT 1 FROM b WHERE b.k = a.k)
-SELECT EXISTS (SELECT 1 FROM b WHERE b.k = a.k) AS e, count(*) AS n FROM a GROUP BY 1
-SELECT (SELECT max(w) FROM b WHERE b.k = a.k) AS m, count(*) AS n FROM a GROUP BY 1
 SELECT sum((SELECT max(w) FROM b WHERE b.k = a.k)) AS s FROM a
 SELECT k, count(*) AS n FROM a GROUP BY k HAVING EXISTS (SELECT 1 FROM b WHERE b.k = a.k)
-SELECT k, count(*) AS n FROM a GROUP BY k HAVING EXISTS (SELECT 1 FROM b WHERE b.w = max(a.v))
 SELECT k, count(*) AS n FROM a GROUP BY k HAVING count(*) > (SELECT count(*) FROM b WHERE b.k = a.k)
 SELECT k, max(v) IN (SELECT w FROM b) AS m FROM a GROUP BY k
 SELECT k, max(v) AS m FROM a GROUP BY k HAVING max(v) > (SELECT avg(v) FROM a)
@@ -139,7 +143,6 @@ SELECT k + 1 AS x, count(*) AS n FROM c GROUP BY k + 1 HAVING k + 1 > 1
 SELECT k, v, grouping(k) AS g, grouping_id() AS h, count(*) AS n FROM c GROUP BY k, v WITH ROLLUP
 SELECT k, v, grouping_id(k, v) AS h, sum(v) AS n FROM c GROUP BY CUBE (k, v)
 SELECT k, v, count(*) AS n FROM c GROUP BY GROUPING SETS ((k), (v), ())
-SELECT count(*) AS n FROM c GROUP BY GROUPING SETS (())
 SELECT count(*) AS n FROM c GROUP BY GROUPING SETS ((), ())
 SELECT k, count(*) AS n FROM c GROUP BY GROUPING SETS ((k), (k))
 SELECT k, v, count(*) AS n FROM c GROUP BY k, GROUPING SETS ((v), ())
@@ -150,7 +153,6 @@ SELECT k, v + 1 AS w, count(DISTINCT v) AS n FROM c GROUP BY ROLLUP (k, v + 1)
 SELECT max(k) AS k, count(*) AS n FROM c GROUP BY ROLLUP (v)
 SELECT count(*) AS n FROM c WHERE false
 SELECT sum(v) AS s, count(*) AS n FROM c WHERE v > 100 HAVING count(*) = 0
-SELECT map('k', k) AS m, count(*) AS n FROM c GROUP BY map('k', k)
 SELECT struct(k, v) AS x, count(*) AS n FROM c GROUP BY struct(k, v)
 SELECT array(k) AS x, max(v) AS n FROM c GROUP BY 1
 SELECT bool_and(v > 0) AS x, bool_or(v > 0) AS y, every(k IS NULL) AS z FROM c

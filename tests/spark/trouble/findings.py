@@ -27,7 +27,7 @@ WHOLE = os.environ.get("HEADWATER_TROUBLE") == "whole" or THOROUGH >= 10
 SEED = int(os.environ.get("HEADWATER_SEED") or dt.date.today().toordinal())
 WRITTEN = Path(__file__).parents[3] / "build" / "trouble"
 
-RAISES = "spark raises"
+RAISES, ONCE_WRONG = "spark raises", "once wrong"
 NO_COLUMNS = r"INTERVAL|VOID|VARIANT|TIME\(|COLLATE|GEO|STRUCT<>"
 # What is refused though Spark answers, and why that is right. Keep it small.
 ACCEPTED: dict[str, str] = {
@@ -39,9 +39,10 @@ ACCEPTED: dict[str, str] = {
 
 
 def sampled(cases: Sequence[Case], count: int) -> list[Case]:
-    """All cases in a whole run, else as many as there is time for."""
-    every = list(cases)
-    return every if WHOLE else random.Random(SEED).sample(every, min(len(every), count * THOROUGH))
+    """All cases in a whole run, else those that were once wrong and as many others as there is time for."""
+    always = [case for case in cases if case.place == ONCE_WRONG]
+    others = [case for case in cases if case.place != ONCE_WRONG]
+    return [*always, *(others if WHOLE else random.Random(SEED).sample(others, min(len(others), count * THOROUGH)))]
 
 
 class Findings:
