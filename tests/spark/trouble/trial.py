@@ -111,7 +111,7 @@ class Bench:
 
     def _tried(self, wanted: dict[str, tuple[Case, list[pa.Table]]]) -> list[Outcome]:
         """The views of one app; when it breaks and nobody says by which view, two apps with half of them."""
-        with hw.App("trouble", home=tempfile.mkdtemp()) as app:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home, hw.App("trouble", home=home) as app:
             trial = _Trial(app, self.scenario, dict(wanted))
             try:
                 return trial.run()
