@@ -51,6 +51,14 @@ SIDES: dict[str, tuple[str, Sequence[Any], Sequence[Any]]] = {
     "si": ("STRUCT<v: INT>", [{"v": 1}, {"v": None}, None], [{"v": 2}]),
     "sl": ("STRUCT<v: BIGINT>", [{"v": 1}, None], [{"v": 2}, {"v": None}]),
 }  # fmt: skip
+# What the texts of each role can be cast to. Others raise on the first row, and that is all there is to compare.
+TEXTS = {
+    "sn": {"b", "h", "i", "n", "f", "d", "c", "e", "x"},
+    "sf": {"f", "d", "c", "e", "x"},
+    "sd": {"dt", "ts", "nt", "x"},
+    "st": {"ts", "nt", "x"},
+    "sb": {"o", "x"},
+}
 # Types that may be a table's key.
 KEYS = ("b", "h", "i", "n", "c", "e", "sn", "sf", "sd", "st", "sb", "o", "dt", "ts", "nt", "x")
 SCHEMA = ", ".join(f"`{name}` {type}" for name, (type, *_) in SIDES.items())
@@ -112,6 +120,15 @@ OVER_TWO_KEYS = (
     "SELECT v FROM {o} UNION SELECT v FROM {p}",
     "SELECT v, count(*) AS n FROM {o} x LEFT JOIN {p} y USING (v) GROUP BY v",
 )
+ONCE_WRONG = (
+    "SELECT id FROM l WHERE i IN (SELECT sn FROM q)",
+    "SELECT v, x.m, y.m AS w FROM p_n x JOIN p_sn y USING (v)",
+    "SELECT l.id, p.v, p.m FROM l JOIN p_sd p ON p.v = l.dt",
+    "SELECT sf AS v FROM l EXCEPT SELECT d FROM q",
+    "SELECT id FROM l WHERE NOT EXISTS (SELECT 1 FROM q WHERE q.i = l.b)",
+    "SELECT id, (SELECT sum(m) FROM p_sd p WHERE p.v = l.nt) AS m FROM l",
+    "SELECT v, count(*) AS n FROM p_e x LEFT JOIN p_n y USING (v) GROUP BY v",
+)
 # A key that equals a literal of another type is not one row.
 LITERALS = {"sn": ("1", "1L", "1.0D", "1BD"), "sf": ("1.0D", "1.0"), "sd": ("DATE'2016-12-31'",), "sb": ("true",),
             "st": ("TIMESTAMP'2016-12-31 00:00:00'", "DATE'2016-12-31'"), "n": ("9007199254740992D", "'1'"),
@@ -152,13 +169,17 @@ def pairs(search: Search) -> list[tuple[str, str]]:
     """The ordered pairs of columns of different types, or roles, that Spark compares."""
     found = []
     for one, other in itertools.permutations(SIDES, 2):
-        if SIDES[one][0] != SIDES[other][0] and search.type_of(f"`{one}` = `{other}`", "q") == "boolean":
+        alike = SIDES[one][0] == SIDES[other][0]
+        if alike or other not in TEXTS.get(one, {other}) or one not in TEXTS.get(other, {one}):
+            continue
+        if search.type_of(f"`{one}` = `{other}`", "q") == "boolean":
             found.append((one, other))
     return found
 
 
 def cases(found: Sequence[tuple[str, str]], choice: random.Random, *, each: int) -> Iterator[Case]:
     """For each pair ``each`` of the queries, of those over keys as many, and all comparisons of a key to a literal."""
+    yield from (Case("casts", sql, "once wrong", sql) for sql in ONCE_WRONG)
     for a, b in found:
         subject = f"{SIDES[a][0]} = {SIDES[b][0]} ({a}, {b})"
         for sql in _some(OVER_BAGS, choice, each):

@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-TOLERANCE_DIGITS = 9
+TOLERANCE_DIGITS, NEARLY_ZERO = 9, 1e-12
 SHOWN_MAX = 2
 
 
@@ -72,23 +72,35 @@ def _bag(table: pa.Table, exact: bool) -> Counter[Any]:
 
 def _raw(table: pa.Table) -> pa.Table:
     """Times as numbers: Python has no year 10 000, nor one before the first. Texts as their bytes."""
-    columns = []
-    for column in table.columns:
-        if pa.types.is_timestamp(column.type) or pa.types.is_duration(column.type) or pa.types.is_time(column.type):
-            column = column.cast(pa.int64())
-        elif pa.types.is_date(column.type):
-            column = column.cast(pa.int32())
-        elif pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-            column = column.cast(pa.binary())  # Spark's texts may be no UTF-8
-        columns.append(column)
+    columns = [column.cast(_plain(column.type)) for column in table.columns]
     return pa.table(columns, names=[f"c{number}" for number in range(len(columns))])
+
+
+def _plain(type: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(type) or pa.types.is_duration(type) or pa.types.is_time64(type):
+        return pa.int64()
+    if pa.types.is_date32(type):
+        return pa.int32()
+    if pa.types.is_string(type) or pa.types.is_large_string(type):
+        return pa.binary()
+    if pa.types.is_struct(type):
+        return pa.struct([field.with_type(_plain(field.type)) for field in type])
+    if pa.types.is_list(type):
+        return pa.list_(type.value_field.with_type(_plain(type.value_type)))
+    if pa.types.is_map(type):
+        return pa.map_(
+            type.key_field.with_type(_plain(type.key_type)), type.item_field.with_type(_plain(type.item_type))
+        )
+    return type
 
 
 def _value(value: Any, exact: bool) -> Any:
     if isinstance(value, float):
         if math.isnan(value):
             return "NaN"
-        return value + 0.0 if exact or math.isinf(value) else float(f"{value:.{TOLERANCE_DIGITS}g}") + 0.0
+        if exact or math.isinf(value):
+            return value + 0.0
+        return float(f"{value:.{TOLERANCE_DIGITS}g}") + 0.0 if abs(value) > NEARLY_ZERO else 0.0
     if isinstance(value, dict):
         return tuple((name, _value(part, exact)) for name, part in value.items())
     if isinstance(value, tuple):  # an entry of a map
@@ -108,5 +120,7 @@ def _told(words: str, rows: Counter[Any]) -> str:
     return f"{words} {rows.total()}: {shown}; "
 
 
-def _readable(row: Any) -> Any:
-    return tuple(value.decode(errors="replace") if isinstance(value, bytes) else value for value in row)
+def _readable(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_readable, value))
+    return value.decode(errors="replace") if isinstance(value, bytes) else value

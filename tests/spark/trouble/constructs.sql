@@ -1,10 +1,17 @@
--- subqueries
-SELECT id FROM a WHERE EXISTS (SELECT max(w) FROM b)
+-- once wrong
 SELECT id FROM a WHERE EXISTS (SELECT count(*) FROM b WHERE b.k = a.k)
 SELECT id FROM a WHERE NOT EXISTS (SELECT sum(w) FROM b WHERE b.k = a.k)
+SELECT EXISTS (SELECT 1 FROM b WHERE b.k = a.k) AS e, count(*) AS n FROM a GROUP BY 1
+SELECT (SELECT max(w) FROM b WHERE b.k = a.k) AS m, count(*) AS n FROM a GROUP BY 1
+SELECT id FROM a WHERE v IN (SELECT max(w) FROM b WHERE b.k = a.k)
+SELECT k, count(*) AS n FROM a GROUP BY k HAVING EXISTS (SELECT 1 FROM b WHERE b.w = max(a.v))
+SELECT map('k', k) AS m, count(*) AS n FROM c GROUP BY map('k', k)
+SELECT count(*) AS n FROM c GROUP BY GROUPING SETS (())
+
+-- subqueries
+SELECT id FROM a WHERE EXISTS (SELECT max(w) FROM b)
 SELECT id FROM a WHERE EXISTS (SELECT 1 FROM b WHERE b.k = a.k HAVING count(*) > 1)
 SELECT id FROM a WHERE EXISTS (SELECT k FROM b WHERE b.k = a.k GROUP BY k HAVING count(*) > 1)
-SELECT id FROM a WHERE v IN (SELECT max(w) FROM b WHERE b.k = a.k)
 SELECT id FROM a WHERE v NOT IN (SELECT max(w) FROM b WHERE b.k = a.k)
 SELECT id FROM a WHERE v IN (SELECT w FROM b WHERE b.k = a.k)
 SELECT id FROM a WHERE v NOT IN (SELECT w FROM b)
@@ -35,11 +42,8 @@ SELECT id FROM a WHERE v IN (SELECT w FROM b) OR k IN (SELECT k FROM c)
 SELECT id FROM a WHERE NOT (v IN (SELECT w FROM b) AND k = 1)
 SELECT id FROM a WHERE (v IN (SELECT w FROM b)) IS NULL
 SELECT EXISTS (SELECT 1 FROM b WHERE b.k = a.k) AS e, count(*) AS n FROM a GROUP BY EXISTS (SELECT 1 FROM b WHERE b.k = a.k)
-SELECT EXISTS (SELECT 1 FROM b WHERE b.k = a.k) AS e, count(*) AS n FROM a GROUP BY 1
-SELECT (SELECT max(w) FROM b WHERE b.k = a.k) AS m, count(*) AS n FROM a GROUP BY 1
 SELECT sum((SELECT max(w) FROM b WHERE b.k = a.k)) AS s FROM a
 SELECT k, count(*) AS n FROM a GROUP BY k HAVING EXISTS (SELECT 1 FROM b WHERE b.k = a.k)
-SELECT k, count(*) AS n FROM a GROUP BY k HAVING EXISTS (SELECT 1 FROM b WHERE b.w = max(a.v))
 SELECT k, count(*) AS n FROM a GROUP BY k HAVING count(*) > (SELECT count(*) FROM b WHERE b.k = a.k)
 SELECT k, max(v) IN (SELECT w FROM b) AS m FROM a GROUP BY k
 SELECT k, max(v) AS m FROM a GROUP BY k HAVING max(v) > (SELECT avg(v) FROM a)
@@ -70,8 +74,8 @@ SELECT k FROM a MINUS SELECT k FROM b
 SELECT k FROM a UNION SELECT k FROM b INTERSECT SELECT k FROM c
 (SELECT k FROM a UNION SELECT k FROM b) INTERSECT SELECT k FROM c
 SELECT k FROM a EXCEPT (SELECT k FROM b EXCEPT SELECT k FROM c)
-SELECT k, v FROM a UNION SELECT s, w FROM b
-SELECT k FROM a UNION ALL SELECT s FROM b
+SELECT k, v FROM a UNION SELECT CAST(k AS STRING), w / 2 FROM b
+SELECT k FROM a UNION ALL SELECT CAST(w AS STRING) FROM b
 SELECT id, v FROM a UNION ALL SELECT id, w / 2 FROM b
 SELECT k, NULL AS x FROM a UNION ALL SELECT k, w FROM b
 SELECT k, v FROM a UNION ALL SELECT NULL, NULL
@@ -139,7 +143,6 @@ SELECT k + 1 AS x, count(*) AS n FROM c GROUP BY k + 1 HAVING k + 1 > 1
 SELECT k, v, grouping(k) AS g, grouping_id() AS h, count(*) AS n FROM c GROUP BY k, v WITH ROLLUP
 SELECT k, v, grouping_id(k, v) AS h, sum(v) AS n FROM c GROUP BY CUBE (k, v)
 SELECT k, v, count(*) AS n FROM c GROUP BY GROUPING SETS ((k), (v), ())
-SELECT count(*) AS n FROM c GROUP BY GROUPING SETS (())
 SELECT count(*) AS n FROM c GROUP BY GROUPING SETS ((), ())
 SELECT k, count(*) AS n FROM c GROUP BY GROUPING SETS ((k), (k))
 SELECT k, v, count(*) AS n FROM c GROUP BY k, GROUPING SETS ((v), ())
@@ -150,7 +153,6 @@ SELECT k, v + 1 AS w, count(DISTINCT v) AS n FROM c GROUP BY ROLLUP (k, v + 1)
 SELECT max(k) AS k, count(*) AS n FROM c GROUP BY ROLLUP (v)
 SELECT count(*) AS n FROM c WHERE false
 SELECT sum(v) AS s, count(*) AS n FROM c WHERE v > 100 HAVING count(*) = 0
-SELECT map('k', k) AS m, count(*) AS n FROM c GROUP BY map('k', k)
 SELECT struct(k, v) AS x, count(*) AS n FROM c GROUP BY struct(k, v)
 SELECT array(k) AS x, max(v) AS n FROM c GROUP BY 1
 SELECT bool_and(v > 0) AS x, bool_or(v > 0) AS y, every(k IS NULL) AS z FROM c
@@ -217,7 +219,7 @@ SELECT x, count(*) AS n FROM a LATERAL VIEW explode(split(s, '')) t AS x GROUP B
 SELECT id, x, y FROM a LATERAL VIEW explode(array(1, 2)) t AS x LATERAL VIEW explode(array(x, v)) u AS y
 SELECT id, explode_outer(array(k, NULL)) AS x FROM a
 SELECT id, inline(array(struct(k AS p, v AS q))) FROM a
-SELECT id, stack(2, k, v, v, k) AS (x, y) FROM a
+SELECT id, stack(2, k, v, id, NULL) AS (x, y) FROM (SELECT CAST(k AS BIGINT) AS k, v, id FROM a)
 SELECT a.id, t.x FROM a, LATERAL explode(array(a.k, a.v)) AS t(x)
 SELECT * FROM (SELECT k, v, id FROM a) PIVOT (sum(id) FOR v IN (1, 2, 3))
 SELECT * FROM (SELECT k, v FROM c) PIVOT (count(*) AS n FOR v IN (1 AS one, 2 AS two))
@@ -231,7 +233,7 @@ SELECT k, s FROM (SELECT k, sum(v) AS s FROM a GROUP BY k) ORDER BY s DESC, k LI
 WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r WHERE n < 3) SELECT n FROM r
 WITH x AS (SELECT k, count(*) AS n FROM a GROUP BY k) SELECT p.k, q.n FROM x p JOIN x q ON p.k = q.n
 SELECT id FROM a WHERE false
-SELECT id FROM a WHERE NULL
+SELECT id FROM a WHERE CAST(NULL AS BOOLEAN)
 SELECT id, 1 / 2 AS x FROM a WHERE 1 = 1 AND NOT false
 SELECT id FROM a WHERE v > 1 AND v < 1
 SELECT sum(v) AS s FROM (SELECT DISTINCT v FROM c)
@@ -242,3 +244,49 @@ SELECT n, k FROM e WHERE n > 1
 SELECT DISTINCT k FROM e
 SELECT e.n, f.n AS m FROM e JOIN e f ON e.k = f.k AND e.n < f.n
 SELECT e.k FROM e WHERE e.n NOT IN (SELECT v FROM c WHERE v IS NOT NULL)
+-- correlated otherwise
+SELECT id FROM a WHERE (SELECT count(*) FROM b WHERE b.k = a.k) = 0
+SELECT id FROM a WHERE k IN (SELECT k FROM b WHERE b.id = a.id OR b.w > 2)
+SELECT id FROM a WHERE EXISTS (SELECT 1 FROM b WHERE b.w > a.v)
+SELECT id FROM a WHERE NOT EXISTS (SELECT 1 FROM b WHERE b.w > a.v AND b.k = a.k)
+SELECT id FROM a WHERE EXISTS (SELECT 1 FROM b WHERE b.k = a.k OR b.w = a.v)
+SELECT id FROM a WHERE EXISTS (SELECT 1 FROM b WHERE a.v > 1)
+SELECT id FROM a WHERE EXISTS (SELECT 1 FROM b WHERE b.k = a.k + 1)
+SELECT id FROM a WHERE k + 1 IN (SELECT k * 2 FROM b)
+SELECT id FROM a WHERE coalesce(k, 0) NOT IN (SELECT coalesce(k, 0) FROM b)
+SELECT id FROM a WHERE k NOT IN (1, NULL)
+SELECT id FROM a WHERE k NOT IN (SELECT k FROM b WHERE false)
+SELECT id FROM a WHERE NULL NOT IN (SELECT k FROM b WHERE k > 100)
+SELECT sum(CASE WHEN v IN (SELECT w FROM b) THEN 1 ELSE 0 END) AS n FROM a
+SELECT k, count(*) FILTER (WHERE v IN (SELECT w FROM b)) AS n FROM a GROUP BY k
+SELECT k, max(v) AS m FROM a WHERE EXISTS (SELECT 1 FROM c WHERE c.k = a.k) GROUP BY k HAVING max(v) > (SELECT min(w) FROM b)
+SELECT id, (SELECT max(w) FROM b WHERE b.k = a.k AND b.w > a.v) AS m FROM a
+SELECT id, (SELECT count(DISTINCT v) FROM c WHERE c.k = a.k) AS m FROM a
+SELECT id, (SELECT sum(v) FROM c WHERE c.k = a.k) - (SELECT sum(w) FROM b WHERE b.k = a.k) AS m FROM a
+SELECT id, (SELECT max(x.v) FROM (SELECT v, k FROM c WHERE v > 0) x WHERE x.k = a.k) AS m FROM a
+SELECT id, coalesce((SELECT max(w) FROM b WHERE b.k = a.k), (SELECT max(v) FROM c)) AS m FROM a
+SELECT id, (SELECT struct(max(w) AS hi, min(w) AS lo) FROM b WHERE b.k = a.k).hi AS m FROM a
+SELECT id, row_number() OVER (PARTITION BY (SELECT max(w) FROM b WHERE b.k = a.k) ORDER BY id) AS n FROM a
+SELECT a.id, x.n, y.m FROM a LEFT JOIN LATERAL (SELECT count(*) AS n FROM b WHERE b.k = a.k) x ON true LEFT JOIN LATERAL (SELECT max(v) AS m FROM c WHERE c.v > x.n) y ON true
+SELECT v, (SELECT count(*) FROM a WHERE a.v = c.v) AS n FROM c
+SELECT DISTINCT v, EXISTS (SELECT 1 FROM a WHERE a.v = c.v) AS e FROM c
+SELECT k, v FROM c WHERE EXISTS (SELECT 1 FROM c x WHERE x.k = c.k AND x.v > c.v)
+SELECT k, v FROM c WHERE v = (SELECT max(v) FROM c x WHERE x.k = c.k)
+SELECT k, v FROM c WHERE (k, v) IN (SELECT k, max(v) FROM c GROUP BY k)
+-- together
+SELECT x.k, x.n, y.n AS m FROM (SELECT k, count(*) AS n FROM a GROUP BY k) x FULL JOIN (SELECT k, count(*) AS n FROM c GROUP BY k) y ON x.k <=> y.k
+SELECT k, sum(n) AS n FROM (SELECT k, 1 AS n FROM a UNION ALL SELECT k, -1 FROM c) GROUP BY k HAVING sum(n) <> 0
+SELECT k, n FROM (SELECT k, count(*) AS n FROM c GROUP BY k) WHERE n = (SELECT max(n) FROM (SELECT count(*) AS n FROM c GROUP BY k))
+SELECT id, n FROM (SELECT id, k, rank() OVER (PARTITION BY k ORDER BY v DESC, id) AS n FROM a) x WHERE EXISTS (SELECT 1 FROM b WHERE b.k = x.k)
+SELECT a.id, rank() OVER (PARTITION BY a.k ORDER BY b.w, a.id, b.id) AS n FROM a LEFT JOIN b ON a.k = b.k
+SELECT k, count(*) AS n, grouping(k) AS g FROM (SELECT DISTINCT k, v FROM c) GROUP BY ROLLUP (k) HAVING count(*) > 0
+SELECT k, v, sum(v) FILTER (WHERE v > 0) AS s, count(DISTINCT v) AS d FROM c GROUP BY CUBE (k, v)
+SELECT coalesce(a.k, b.k) AS k, count(a.id) AS x, count(b.id) AS y FROM a FULL JOIN b ON a.k = b.k GROUP BY coalesce(a.k, b.k)
+SELECT x.id, y.id AS z FROM (SELECT id, k FROM a ORDER BY id LIMIT 3) x LEFT JOIN b y ON x.k = y.k
+SELECT k, v FROM c EXCEPT SELECT k, v FROM c WHERE v IS NULL
+SELECT k, v FROM c INTERSECT ALL SELECT k, v FROM (SELECT k, v FROM a UNION ALL SELECT k, w FROM b)
+SELECT max(struct(v, k)) AS x, min(array(k, v)) AS y, count(DISTINCT struct(k, v)) AS z FROM c
+SELECT avg(CAST(v AS DECIMAL(10,2))) AS a, sum(CAST(v AS DECIMAL(38,2))) AS b, sum(CAST(v AS FLOAT)) AS d, avg(k) AS e FROM c
+SELECT k, sum(v) OVER (PARTITION BY k) AS s, count(*) OVER (PARTITION BY k, v) AS n FROM c
+SELECT k, v, dense_rank() OVER (PARTITION BY k ORDER BY v) AS n FROM c
+SELECT n, m FROM (SELECT e.n, max(a.v) AS m FROM e LEFT JOIN a ON a.k = e.k GROUP BY e.n) WHERE m IS NOT NULL OR n > 3

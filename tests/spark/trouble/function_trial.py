@@ -34,17 +34,20 @@ class Made:
 
 
 def function_cases(
-    search: Search, guard: calls.Guard, functions: Sequence[Function], choice: random.Random, *, each: int, places: int
+    search: Search, guard: calls.Guard, functions: Sequence[Function], choice: random.Random, *, each: int, placed: int
 ) -> Made:
-    """``each`` calls for every number of arguments; of each function ``places`` calls go to every other place too."""
+    """``each`` calls for every number of arguments; of ``placed`` functions as many go to every other place too."""
     made, scalar = Made(), []
     aggregate, windowed = [], []
+    everywhere = {function.name for function in choice.sample(functions, min(placed, len(functions)))}
     for function in functions:
         name = function.name
         if name in NOT_OF_THE_INPUTS or name in TABLE_FUNCTIONS or name in FAILING:
             continue
         found = _found(search, guard, function, choice, each)
-        if not found:
+        queries = [Case("functions", name, "documented query", sql, exact=False) for sql in _documented(function)]
+        made.cases += queries
+        if not found and not queries:
             made.uncalled.append(name)
             continue
         made.functions.add(name)
@@ -57,9 +60,8 @@ def function_cases(
             made.cases += calls.generators(found, choice)
         else:
             scalar += found
-            for call in choice.sample(found, min(places, len(found))):
+            for call in choice.sample(found, min(each, len(found))) if name in everywhere else ():
                 made.cases += calls.places(call, choice)
-        made.cases += [Case("functions", name, "documented query", sql, exact=False) for sql in _documented(function)]
     made.cases += calls.selects(scalar, choice)
     made.cases += calls.aggregates(aggregate, choice)
     made.cases += calls.windowed(windowed, choice)

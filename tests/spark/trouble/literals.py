@@ -10,6 +10,7 @@ Read next: ``nesting.py``, which puts these into each other.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from tests.spark.trouble import rows
 from tests.spark.trouble.texts import texts
@@ -36,10 +37,12 @@ def every() -> list[str]:
 
 def cases() -> Iterator[Case]:
     """In SELECT, several at a time; and by themselves where spelling and binding matter most."""
-    yield from selects(every())
-    sections: dict[str, list[str]] = {}
+    sections: dict[str, list[str]] = {"over several lines": list(MORE)}
     for section, text in texts("literals"):
         sections.setdefault(section, []).append(text)
+    for section, some in sections.items():
+        for case in selects(some):
+            yield replace(case, place=section)
     for text in sections["operators"][:BINDING]:
         yield Case("literals", text, "WHERE", f"SELECT id FROM t WHERE ({text}) IS NOT NULL AND coalesce(k, 1) > 0")
     for text in (*sections["texts"], *sections["times"][:40]):

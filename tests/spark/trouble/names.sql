@@ -1,3 +1,12 @@
+-- once wrong
+SELECT struct(*) AS s FROM u
+SELECT * FROM u FULL JOIN (SELECT id, Mixed FROM odd) USING (id)
+SELECT count(*) FROM odd
+SELECT id, current_date FROM odd
+SELECT * FROM odd
+SELECT u.id FROM u WHERE id IN (SELECT id FROM range(2))
+SELECT * FROM VALUES (1, 'a'), (2, 'b')
+
 -- case and quotes
 SELECT ID, mixed, MIXED AS m2 FROM odd
 SELECT Id AS iD, `MIXED` FROM ODD
@@ -12,7 +21,6 @@ SELECT `order` AS `by` FROM odd
 
 -- words that mean something as functions or in the grammar
 SELECT date, timestamp, user FROM odd
-SELECT id, current_date FROM odd
 SELECT o.current_date, o.user FROM odd o
 SELECT id FROM odd WHERE date > DATE'2016-01-01' AND timestamp = 'x'
 SELECT end, interval, values FROM odd
@@ -25,7 +33,6 @@ SELECT id AS `select` FROM odd WHERE `select` > 1
 SELECT year, count(*) AS n FROM (SELECT year(date) AS year FROM odd) GROUP BY year
 
 -- no names: Spark's own
-SELECT count(*) FROM odd
 SELECT count(1), sum(id) FROM odd
 SELECT id, id + 1 FROM odd
 SELECT id, Mixed * 2, upper(user), 'O''k', 1.50, NULL IS NULL FROM odd
@@ -95,7 +102,6 @@ WITH a AS (SELECT 1 AS id) SELECT odd.id FROM odd, a WHERE odd.id > a.id
 WITH a AS (WITH a AS (SELECT id FROM u) SELECT id + 1 AS id FROM a) SELECT id FROM a
 
 -- stars
-SELECT * FROM odd
 SELECT o.* FROM odd o
 SELECT * EXCEPT (Mixed, `with space`, st) FROM odd
 SELECT st.* FROM odd
@@ -106,14 +112,12 @@ SELECT * FROM u JOIN odd USING (id)
 SELECT * FROM odd JOIN u USING (ID)
 SELECT * FROM u LEFT JOIN odd USING (id)
 SELECT * FROM u RIGHT JOIN odd USING (id)
-SELECT * FROM u FULL JOIN (SELECT id, Mixed FROM odd) USING (id)
 SELECT * FROM u NATURAL JOIN (SELECT id, Mixed FROM odd)
 SELECT * FROM u x NATURAL FULL JOIN u y
 SELECT x.* FROM u x JOIN u y USING (id)
 SELECT y.* FROM u x LEFT JOIN u y USING (id, v)
 SELECT x.id, y.id AS i2, id AS i3 FROM u x FULL JOIN u y USING (id)
 SELECT * FROM u LEFT SEMI JOIN odd USING (id)
-SELECT struct(*) AS s FROM u
 SELECT id, struct(u.*) AS s FROM u
 SELECT count(*) AS n, count(id, v) AS m FROM u
 SELECT * FROM (SELECT id AS a, v AS b FROM u) AS t(x, y)
@@ -122,7 +126,6 @@ SELECT * FROM u AS x(a, b) WHERE a > 1
 SELECT coalesce(*) AS c FROM u
 
 -- VALUES, range, no table
-SELECT * FROM VALUES (1, 'a'), (2, 'b')
 VALUES (1, 'a'), (2, 'b')
 SELECT col1 FROM VALUES (1), (2)
 SELECT * FROM VALUES (1, 'a') AS t(x, y)
@@ -130,7 +133,6 @@ SELECT u.id, v.col2 FROM u JOIN (VALUES (1, 'a'), (2, 'b')) v ON u.id = v.col1
 SELECT * FROM range(3)
 SELECT u.id, r.id AS n FROM u, range(2) r
 SELECT id * 2 AS x FROM range(1, 10, 3)
-SELECT u.id FROM u WHERE id IN (SELECT id FROM range(2))
 SELECT 1 AS one, 'x'
 SELECT 1
 TABLE u

@@ -10,12 +10,16 @@ Read next: ``calls.py``.
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
+from tests.spark.trouble import calls
 from tests.spark.trouble.arguments import Call, Search, over
 from tests.spark.trouble.calls import NOT_STORABLE, Guard
 from tests.spark.trouble.literals import every
 from tests.spark.trouble.registry import TOKEN
 from tests.spark.trouble.rows import COLUMNS
+from tests.spark.trouble.trial import Case
 
 TYPES = {"int": ("i", "k"), "string": ("s", "w"), "date": ("dt",), "timestamp_ntz": ("nt",), "boolean": ("o",),
          "double": ("d",), "array<int>": ("ai",), "timestamp": ("ts",), "bigint": ("n",)}  # fmt: skip
@@ -52,3 +56,10 @@ def nested(search: Search, guard: Guard, choice: random.Random, count: int) -> l
         if guarded is not None:
             found.append(Call(f"{outer} of {inner}", guarded, result))
     return found
+
+
+def cases(made: Sequence[Call], choice: random.Random) -> Iterator[Case]:
+    """The expressions together in SELECT, and each in the other places."""
+    for case in [*calls.selects(made, choice), *(case for call in made for case in calls.places(call, choice))]:
+        parts = tuple(replace(part, case=replace(part.case, family="nested")) for part in case.parts)
+        yield replace(case, family="nested", parts=parts)

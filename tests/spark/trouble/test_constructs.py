@@ -19,7 +19,7 @@ from tests.spark.trouble.trial import Bench
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SAMPLE = 30
+SAMPLE = 15
 
 
 @pytest.mark.timeout(3000)

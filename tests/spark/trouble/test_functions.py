@@ -27,9 +27,16 @@ from tests.spark.trouble.trial import Bench
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SAMPLE = 14
-TABLE = TableOf("id BIGINT, i INT, s STRING", ("id",))
-RAISING = ("1 / i", "CAST(s AS INT)", "to_date('2016', IF(i = 1, 'yyyy', 'yyyy-MM-dd'))")
+SAMPLE, PLACED = 8, 2
+ONCE_WRONG = ("collate", "date_format", "log10", "to_xml")
+TABLE = TableOf("id BIGINT, i INT, s STRING, w STRING", ("id",))
+RAISING = (
+    "1 / i",
+    "CAST(w AS INT)",
+    "to_date(s, 'yyyy-MM-dd')",
+    'to_timestamp(s, "yyyy-MM-dd")',
+    "element_at(array(1), i)",
+)
 
 
 @pytest.mark.timeout(6000)
@@ -37,14 +44,17 @@ def test_functions_in_views_give_what_spark_gives(spark: SparkSession, findings:
     choice = random.Random(SEED)
     bench = Bench(spark, typed_rows())
     names = registry.names(spark)
-    chosen = names if WHOLE else sorted(choice.sample(names, min(len(names), SAMPLE * THOROUGH)))
+    sample = choice.sample(names, min(len(names), SAMPLE * THOROUGH))
+    chosen = names if WHOLE else sorted({*sample, *ONCE_WRONG})
     functions = [registry.describe(spark, name) for name in chosen]
     search = Search(bench.sessions[-1], choice)
 
     made = function_cases(
-        search, calls.Guard(bench.sessions[-1]), functions, choice, each=2 if WHOLE else 1, places=2 if WHOLE else 1
-    )
+        search, calls.Guard(bench.sessions[-1]), functions, choice,
+        each=2 if WHOLE else 1, placed=len(functions) if WHOLE else PLACED * THOROUGH,
+    )  # fmt: skip
     findings.tried.update(functions=len(made.functions), calls=made.calls)
+    findings.tried["functions without a call"] = len(made.uncalled)
     wrong = findings.add(bench.run(made.cases), answered=False)
 
     assert not wrong, report(wrong)
@@ -60,7 +70,8 @@ def test_functions_that_are_none_of_the_inputs_are_refused(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("expression", RAISING)
 def test_what_raises_in_spark_fails_in_a_view(spark: SparkSession, tmp_path: Path, expression: str) -> None:
-    fine, raising = {"id": 1, "i": 1, "s": "1"}, {"id": 2, "i": 0, "s": "x"}
+    fine = {"id": 1, "i": 1, "s": "2016-12-31", "w": "1"}
+    raising = {"id": 2, "i": 0, "s": "2016", "w": "x"}
     sql = f"SELECT id, {expression} AS c FROM t"
     bench = Bench(spark, Scenario({"t": TABLE}, [Tick({}, {"t": [fine]}), Tick({}, {"t": [raising]})]))
 

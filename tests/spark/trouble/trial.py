@@ -27,6 +27,13 @@ from tests.spark.trouble.rows import Row, Scenario, TableOf
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# The rows are few: with one task Spark answers in a third of the time.
+ONE_TASK = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.leafNodeDefaultParallelism": "1",
+}
 VIEWS_MAX = 60  # of one app: more would make the first tick longer than what a failure costs to do again
 
 
@@ -71,7 +78,8 @@ class Bench:
     def __post_init__(self) -> None:
         for bags in self.scenario.bags():
             session = self.spark.newSession()
-            session.conf.set("spark.sql.session.timeZone", "UTC")
+            for name, value in ONE_TASK.items():
+                session.conf.set(name, value)
             for name, rows in bags.items():
                 frame(session, self.scenario.tables[name], rows).createOrReplaceTempView(f"`{name}`")
             self.sessions.append(session)
@@ -103,7 +111,7 @@ class Bench:
 
     def _tried(self, wanted: dict[str, tuple[Case, list[pa.Table]]]) -> list[Outcome]:
         """The views of one app; when it breaks and nobody says by which view, two apps with half of them."""
-        with hw.App("trouble", home=tempfile.mkdtemp()) as app:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home, hw.App("trouble", home=home) as app:
             trial = _Trial(app, self.scenario, dict(wanted))
             try:
                 return trial.run()
