@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import headwater as hw
 from headwater.errors import RowRefused
-from headwater.server.answers import ARROW, rows_text
 from headwater.server.bodies import rows_of
+from headwater.server.renderings import ARROW, rows_text
 from headwater.server.topic_routes import read_rows
 
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)

@@ -10,6 +10,7 @@ import pytest
 from headwater.federation.conditions import Condition, text_of
 from headwater.federation.mentions import Need, needs, separate
 from headwater.federation.store import LIKE, NULL, ORDERED, Column, Shape
+from headwater.views.compiler.dialect import text as spelled
 from headwater.views.compiler.parse import trees
 
 TYPES = {
@@ -23,7 +24,7 @@ OWN = {"revenue": ["id", "total"], "orders": ["order_id", "user_id"]}
 def needed(sql: str, **options: Any) -> list[Need]:
     tree, mentions = separate(trees(sql)[0], {"crm": False, "prices": True}, list(OWN))
     shapes = [Shape(".".join((each.store, *each.parts)), each.parts, COLUMNS) for each in mentions]
-    return needs(tree, shapes, OWN, sql=sql, **options)
+    return needs(tree, shapes, OWN, written=spelled, sql=sql, **options)
 
 
 def text(condition: Condition | None) -> str:
@@ -169,7 +170,7 @@ def test_a_limit_goes_along_when_nothing_stands_before_it(sql: str, expected: in
 def test_what_is_kept_says_why() -> None:
     (need,) = needed("SELECT id FROM crm.t WHERE upper(name) = 'A' AND age > 1")
 
-    assert need.kept == [("UPPER(`t`.`name`) = 'A'", "it is not a comparison of a column with a value")]
+    assert need.kept == [("upper(`t`.`name`) = 'A'", "it is not a comparison of a column with a value")]
     assert need.asked == ["`t`.`age` > 1"]
 
 
@@ -187,4 +188,4 @@ def test_names_of_our_own_come_before_those_of_stores() -> None:
     )
 
     assert [(each.store, each.parts) for each in mentions] == [("crm", ("public", "prices"))]
-    assert "FROM prices" in tree.sql("spark")
+    assert "FROM prices" in spelled(tree)

@@ -11,7 +11,7 @@ Read next: ``conditions.py``, ``views/foreign.py``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,8 +92,18 @@ def _strip(tree: exp.Expr, parts: Sequence[str]) -> None:
             column.set("catalog", None)
 
 
+def _in_sparks_words(node: exp.Expr) -> str:
+    return node.sql("spark")
+
+
 def needs(
-    tree: exp.Expr, shapes: Sequence[Shape], own: Mapping[str, Sequence[str]], *, sql: str, push_down: bool = True
+    tree: exp.Expr,
+    shapes: Sequence[Shape],
+    own: Mapping[str, Sequence[str]],
+    *,
+    sql: str,
+    push_down: bool = True,
+    written: Callable[[exp.Expr], str] = _in_sparks_words,
 ) -> list[Need]:
     """What the query needs of each mention. ``own`` has the columns of our relations."""
     plain = [Need(shape.columns) for shape in shapes]
@@ -114,7 +124,7 @@ def needs(
         joined = _Joined(select)
         for alias, place in joined.mentioned():
             if place in tables:
-                joined.decide(alias, shapes[place], found[place], texts=texts)
+                joined.decide(alias, shapes[place], found[place], texts=texts, written=written)
     _limit(query, found, tables)
     return found
 
@@ -161,7 +171,9 @@ def _used(query: Any, shape: Shape, table: exp.Table) -> tuple[Column, ...]:
 
 def _is_open(star: exp.Star) -> bool:
     """Whether a star means columns: all but that of ``count(*)``."""
-    return not (isinstance(star.parent, exp.Count) and star.parent.this is star)
+    called = star.parent
+    counted = isinstance(called, exp.Count) or (isinstance(called, exp.Anonymous) and called.name.lower() == "count")
+    return not counted
 
 
 class _Joined:
@@ -186,13 +198,13 @@ class _Joined:
             if isinstance(source, exp.Table) and PLACE in source.meta and self.aliases.count(alias) == 1:
                 yield alias, source.meta[PLACE]
 
-    def decide(self, alias: str, shape: Shape, need: Need, *, texts: bool) -> None:
+    def decide(self, alias: str, shape: Shape, need: Need, *, texts: bool, written: Callable[[exp.Expr], str]) -> None:
         """Which conjuncts go to a table."""
         conditions = []
         for conjunct, padded in self._conjuncts(alias):
             if not _is_about(conjunct, alias):
                 continue
-            text = conjunct.sql("spark")
+            text = written(conjunct)
             try:
                 condition = condition_of(conjunct, shape, texts=texts)
             except Kept as kept:

@@ -41,6 +41,7 @@ class Worker:
 
     def __init__(self, path: Path, memory_bytes: int) -> None:
         self.late = False
+        self.used = False  # it has been asked before
         self._socket, theirs = socket.socketpair()
         self._socket.setblocking(False)
         with theirs:
@@ -96,6 +97,10 @@ class Worker:
         return self.process.wait()
 
 
+class _Killed(Exception):
+    """A worker that had answered before was killed."""
+
+
 class StoreQueries:
     """The workers of one server. Belongs to its event loop."""
 
@@ -111,15 +116,27 @@ class StoreQueries:
 
     async def ask(self, question: dict[str, Any]) -> Rendered:
         """The answer to a question, as ``store_worker.py`` takes it."""
+        for _ in range(self._at_once_max):
+            try:
+                return await self._ask(question)
+            except _Killed:  # from outside, perhaps, while it waited: the question is not at fault
+                continue
+        return await self._ask(question, again=False)
+
+    async def _ask(self, question: dict[str, Any], *, again: bool = True) -> Rendered:
         seconds = float(question["seconds_max"])
         async with self._turn(seconds):
             worker = await self._worker()
+            waited, worker.used = worker.used, True
             # Not wait_for, which would make a task of each query.
             late = asyncio.get_running_loop().call_later(seconds + GRACE_S + LATE_S, worker.kill_late)
             try:
                 head, body = await worker.ask(json.dumps(question).encode())
             except OSError as error:
-                raise self._lost(worker, worker.end(), seconds) from error
+                status = worker.end()
+                if again and waited and not worker.late and status == -signal.SIGKILL:
+                    raise _Killed from error
+                raise self._lost(worker, status, seconds) from error
             except BaseException:  # who asked has gone, and an answer is still to come
                 worker.end()
                 raise

@@ -50,7 +50,7 @@ def foreign_reply(contents: Contents, sql: str, read: Sequence[Any], *, push_dow
         columns = {name: contents.spark.table(quoted(name)).columns for name in own}
         contents.spark.conf.set(SCRATCH, folder)
         for mention, shape, need in zip(
-            mentions, shapes, needs(tree, shapes, columns, sql=sql, push_down=push_down), strict=True
+            mentions, shapes, needs(tree, shapes, columns, sql=sql, push_down=push_down, written=text), strict=True
         ):
             rows, report = stores.fetch(mention, shape, need)
             fetched.append(report)

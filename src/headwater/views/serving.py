@@ -34,37 +34,17 @@ from headwater.log.rows import to_rows
 from headwater.log.token import Token
 from headwater.log.wake import Waker
 from headwater.views.serving_columns import ServedColumn, quoted
-from headwater.views.serving_damage import TABLE_BROKEN, broken_views, changed_apart, damaged, mended
+from headwater.views.serving_damage import broken_views, changed_apart, damaged, mended
 from headwater.views.serving_file import ServingFile
 from headwater.views.serving_queries import SELECT_ERRORS, Bounds, in_bounds, point_read, select
+from headwater.views.serving_schema import OWN_NAMES, TABLES
 from headwater.views.serving_tables import ServedTable, State
 
 FILE = "serving.sqlite"
 NO_TICK = -1
 FIRST_TICKS = (0, 1)  # an app may count its ticks from either
-OWN_NAMES = "_headwater_"
 LOOK_S = 1.0  # a waiter looks this often even if nobody wakes it: the writer may have died before it could
 WAKE_BYTES_MAX = 4096
-
-TABLES = (
-    f"""CREATE TABLE IF NOT EXISTS {OWN_NAMES}progress (
-    one INTEGER PRIMARY KEY CHECK (one = 1),
-    tick INTEGER NOT NULL,
-    epoch INTEGER NOT NULL,
-    frontier TEXT NOT NULL,          -- JSON: topic -> partition -> offset
-    committed_us INTEGER NOT NULL
-)""",
-    f"""CREATE TABLE IF NOT EXISTS {OWN_NAMES}tables (
-    view TEXT NOT NULL,
-    number INTEGER PRIMARY KEY AUTOINCREMENT,
-    columns TEXT NOT NULL,           -- JSON: [[name, Spark type], ...]
-    key TEXT NOT NULL,               -- JSON: [name, ...]
-    fingerprint TEXT NOT NULL,
-    state TEXT NOT NULL,             -- live, next or filling
-    as_of_tick INTEGER NOT NULL
-)""",
-    TABLE_BROKEN,
-)
 
 
 def store_path(home: str | os.PathLike[str], app: str) -> Path:

@@ -97,7 +97,12 @@ class SignsOfLife:
             now, spent = time.monotonic(), time.process_time()
             busy = running or (spent - cpu) > BUSY_PART * (now - before)
             before, cpu = now, spent
-            self._tell(Signs(True, self._signs.done + done, self._signs.busy + busy))
+            try:
+                self._tell(Signs(True, self._signs.done + done, self._signs.busy + busy))
+            except Exception:
+                raise
+            except BaseException:  # the process is at its end, and this thread with it
+                return
 
     def _look(self) -> tuple[int, bool]:
         """How many tasks were finished since the last look, and whether some are running."""

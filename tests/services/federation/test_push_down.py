@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import headwater as hw
 from headwater.federation.mentions import needs, separate
 from headwater.federation.stores import Stores, described
+from headwater.views.compiler.dialect import text
 from headwater.views.compiler.parse import trees
 from headwater.views.reading import Reply
 from tests.services.federation.odd_rows import POOLS
@@ -54,7 +55,7 @@ def fetched_ids(stores: Stores, single: dict[str, bool], sql: str) -> tuple[set[
     """The ids that a store returns for a query, before Spark sees them; and whether it was asked to filter."""
     tree, mentions = separate(trees(sql)[0], single, ())
     shapes = described(stores, mentions)
-    (need,) = needs(tree, shapes, {}, sql=sql)
+    (need,) = needs(tree, shapes, {}, written=text, sql=sql)
     rows, report = stores.fetch(mentions[0], shapes[0], need)
     return set(rows.column("id").to_pylist()), bool(report.asked)
 

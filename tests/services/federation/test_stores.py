@@ -211,7 +211,7 @@ def test_the_command_line_shows_what_was_asked(shop: hw.App) -> None:
     (report,) = explained["fetched"]
     assert report["statement"] == "SELECT `id`, `large`, `name` FROM `odd` WHERE `large` > 5 LIMIT 2000001"
     assert report["asked"] == ["`m`.`large` > 5"]
-    assert report["kept"][0]["condition"] == "LOWER(`m`.`name`) = 'a'"
+    assert report["kept"][0]["condition"] == "lower(`m`.`name`) = 'a'"
     assert report["rows"] < 150
     assert "150 rows" in told.stdout
     assert plain.stdout.split() == ["n", "3"]

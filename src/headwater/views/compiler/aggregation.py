@@ -38,7 +38,7 @@ from headwater.views.compiler.grouping import expand_distinct, expand_sets, grou
 from headwater.views.compiler.keyed import keyed, keyed_input
 from headwater.views.compiler.plan import Column
 from headwater.views.compiler.refusal import refuse
-from headwater.views.compiler.time_windows import CALLS, is_call, is_session
+from headwater.views.compiler.time_windows import CALLS, OnePiece, is_call, is_session
 
 WRAPPERS = (exp.Filter, exp.IgnoreNulls, exp.RespectNulls, exp.WithinGroup)
 
@@ -81,8 +81,10 @@ def aggregate(block: Block) -> None:
             raise Unsupported("several sets of groups with session_window")
         groups = expand_sets(block, groups, sets)
     calls = _distinct_calls(block.rest)
-    if any(map(has_subquery, (*groups, *calls))):
-        raise Unsupported("a subquery inside an aggregate or a group")
+    if any(map(has_subquery, groups)):  # written out in two places it is two subqueries to Spark
+        raise OnePiece("a subquery in GROUP BY")
+    if any(map(has_subquery, calls)):
+        raise Unsupported("a subquery inside an aggregate")
     if session is not None:  # told by all rows of the other groups
         _read_from(block, _by_group(block, groups, calls, session), groups, calls)
         return

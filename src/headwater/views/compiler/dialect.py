@@ -58,6 +58,12 @@ class WrittenType(exp.DataType):
     arg_types = {**exp.DataType.arg_types, "spelling": True}  # noqa: RUF012
 
 
+class WrittenCast(exp.Cast):
+    """DATE'2020-01-01' and its like, with their spelling."""
+
+    arg_types = {**exp.Cast.arg_types, "spelling": True}  # noqa: RUF012
+
+
 class Spelled(exp.Expression, exp.Condition):
     """Text with expressions in between: ``pieces[0] expressions[0] pieces[1] …``.
 
@@ -167,8 +173,10 @@ class SparkAsWritten(Spark):
             kind: lambda self, token: self._written(token, token, is_string=True) for kind in SparkParser.STRING_PARSERS
         }
         NUMERIC_PARSERS = {  # noqa: RUF012
-            kind: lambda self, token: self._written(token, token, is_string=False)
-            for kind in SparkParser.NUMERIC_PARSERS
+            **dict.fromkeys(
+                SparkParser.NUMERIC_PARSERS, lambda self, token: Spelled(pieces=(self._source(token, token),))
+            ),
+            TokenType.NUMBER: lambda self, token: self._written(token, token, is_string=False),
         }
         PRIMARY_PARSERS = {**SparkParser.PRIMARY_PARSERS, **STRING_PARSERS, **NUMERIC_PARSERS}  # noqa: RUF012
 
@@ -238,8 +246,12 @@ class SparkAsWritten(Spark):
                 value = following.text
                 while self._match(TokenType.STRING):
                     value += self._prev.text
-                node = Spelled(pieces=(self._source(first, self._prev),)).update_positions(first)
-                node.meta["literal"] = value
+                spelling = self._source(first, self._prev)
+                node: exp.Expr = Spelled(pieces=(spelling,))
+                if first.text.upper() != "X":
+                    literal = Written(this=value, is_string=True, spelling=self._source(following, self._prev))
+                    node = WrittenCast(this=literal, to=exp.DataType.build(first.text, "spark"), spelling=spelling)
+                node = node.update_positions(first)
                 return self._parse_column_ops(node)
             return super()._parse_type(parse_interval, fallback_to_identifier)
 
@@ -351,7 +363,7 @@ class SparkAsWritten(Spark):
     class Generator(SparkGenerator):
         TRANSFORMS = {  # noqa: RUF012
             **SparkGenerator.TRANSFORMS,
-            **dict.fromkeys((Written, WrittenType, Interval), lambda _, e: e.args["spelling"]),
+            **dict.fromkeys((Written, WrittenCast, WrittenType, Interval), lambda _, e: e.args["spelling"]),
             Spelled: lambda self, e: self._spelled(e),
             UnsignedShift: lambda self, e: self.binary(e, ">>>"),
             exp.Cast: lambda self, e: f"CAST({self.sql(e, 'this')} AS {self.sql(e, 'to')})",
@@ -367,7 +379,9 @@ class SparkAsWritten(Spark):
 
         def _spelled(self, node: Spelled) -> str:
             first, *others = node.args["pieces"]
-            return str(first) + "".join(self.sql(part) + piece for part, piece in zip(node.expressions, others, strict=True))
+            return str(first) + "".join(
+                self.sql(part) + piece for part, piece in zip(node.expressions, others, strict=True)
+            )
 
         def _called(self, node: exp.Anonymous) -> str:
             name = node.this if isinstance(node.this, str) else self.sql(node.this)

@@ -200,8 +200,6 @@ def check_functions(tree: exp.Expr, sql: str) -> None:
             )
         if isinstance(node, exp.Cast) and isinstance(node.this, exp.Literal) and node.to.this in TIMES:
             _check_moment(node.this, node.this.name if node.this.is_string else "", sql)
-        elif "literal" in node.meta:  # DATE'today'
-            _check_moment(node, node.meta["literal"], sql)
 
 
 def check_bare_calls(tree: exp.Expr, known: Collection[str], sql: str) -> None:

@@ -79,6 +79,8 @@ def statement(sql: str) -> exp.Query:
         refuse(sql, None, "the view's SQL is empty", "Write a SELECT.")
     if len(statements) > 1:
         refuse(sql, statements[1], "a view is one query, and this is a second one", "Declare a view for each.")
+    for select in statements[0].find_all(exp.Select):
+        select.set("hint", None)  # about how a query is run, and Spark runs another one
     if isinstance(statements[0], exp.Values):
         return _select_from_values(statements[0])
     if not isinstance(statements[0], exp.Query):
