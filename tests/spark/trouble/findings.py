@@ -10,7 +10,6 @@ Read next: ``docs/guarantees.md``.
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import os
 import random
@@ -23,8 +22,8 @@ from tests.spark.trouble.trial import Case, Outcome
 
 THOROUGH = int(os.environ.get("HEADWATER_THOROUGH", "1"))
 WHOLE = os.environ.get("HEADWATER_TROUBLE") == "whole" or THOROUGH >= 10
-# Another sample each day, so that in time all of it is tried; the run prints it.
-SEED = int(os.environ.get("HEADWATER_SEED") or dt.date.today().toordinal())
+# One sample until somebody asks for another: a run must not fail for what it did not change.
+SEED = int(os.environ.get("HEADWATER_SEED") or 739936)
 WRITTEN = Path(__file__).parents[3] / "build" / "trouble"
 
 RAISES, ONCE_WRONG = "spark raises", "once wrong"
