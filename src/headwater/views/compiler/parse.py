@@ -171,6 +171,10 @@ def _plain(query: exp.Query) -> exp.Query:
         _name_values(values)
         if not isinstance(values.parent, exp.From | exp.Join | exp.Lateral | exp.Table):
             values.replace(_select_from_values(values))
+    for table in query.find_all(exp.Table):
+        if isinstance(table.this, exp.Anonymous) and table.this.name.lower() == "range" and not _named_columns(table):
+            name = table.args["alias"].this if table.args.get("alias") else exp.to_identifier("range__")
+            table.set("alias", exp.TableAlias(this=name, columns=[exp.to_identifier("id")]))
     for found in list(query.find_all(exp.Subquery)):
         bare = not found.alias and not any(found.args.get(part) for part in ("order", "limit", "offset", "joins"))
         within = isinstance(found.parent, exp.SetOperation | exp.Subquery)
@@ -179,6 +183,10 @@ def _plain(query: exp.Query) -> exp.Query:
     while isinstance(query, exp.Subquery) and not any(query.args.get(part) for part in ("order", "limit", "offset")):
         query = query.this
     return query
+
+
+def _named_columns(table: exp.Table) -> bool:
+    return bool(table.args.get("alias") and table.args["alias"].columns)
 
 
 def _name_values(values: exp.Values) -> None:
