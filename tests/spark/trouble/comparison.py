@@ -71,9 +71,18 @@ def _bag(table: pa.Table, exact: bool) -> Counter[Any]:
 
 
 def _raw(table: pa.Table) -> pa.Table:
-    """Times as numbers: Python has no year 10 000, nor one before the first. Texts as their bytes."""
-    columns = [column.cast(_plain(column.type)) for column in table.columns]
+    """Times as numbers: Python has no year 10 000, nor one before the first. Texts as their bytes, and what is no
+    UTF-8 in them as U+FFFD, as Spark's own rows in Python have it (docs/serving.md)."""
+    columns = [
+        _as_shown(column) if pa.types.is_string(column.type) else column.cast(_plain(column.type))
+        for column in table.columns
+    ]
     return pa.table(columns, names=[f"c{number}" for number in range(len(columns))])
+
+
+def _as_shown(column: pa.ChunkedArray) -> pa.Array:
+    raw = column.cast(pa.binary()).to_pylist()
+    return pa.array([None if text is None else text.decode(errors="replace").encode() for text in raw], pa.binary())
 
 
 def _plain(type: pa.DataType) -> pa.DataType:

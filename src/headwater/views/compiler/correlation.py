@@ -68,6 +68,8 @@ class Correlated:
         select = self.keys_query()
         for (alias, name), new in self._mentioned().items():
             select.append("expressions", named(column(alias, name), new))
+        if not select.expressions:  # that there are rows is all that counts
+            select.append("expressions", named(exp.Literal.number(1), "one"))
         return select
 
     def ties(self) -> list[Node]:
