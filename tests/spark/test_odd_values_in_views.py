@@ -25,6 +25,7 @@ VIEWS = {
     "spans": "SELECT at - TIMESTAMP'2020-01-01 00:00:00' AS span, NULL AS nothing, count(*) AS n FROM far GROUP BY 1",
     "zipped": "SELECT arrays_zip(array(1, 2), array(3, 4)) AS z, count(*) AS n FROM far",
     "maps": "SELECT m, count(*) AS n, sum(v) AS s FROM mapped GROUP BY m",
+    "bytes": "SELECT CAST(X'FF41' AS STRING) AS s, array(CAST(X'FE' AS STRING)) AS l, count(*) AS n FROM far",
     "odd": 'SELECT `a``b` AS `x``y`, `c.d` AS `select "q"`, count(*) AS `ü n` FROM named GROUP BY 1, 2',
 }
 
@@ -80,6 +81,11 @@ def test_odd_names_pass_right_through(app: hw.App) -> None:
     row = {"x`y": 1, 'select "q"': "x", "ü n": 2}
 
     assert app.query("SELECT * FROM odd").to_pylist() == [row] == app.view("odd").get(1, "x")
+
+
+def test_text_that_is_no_utf8_is_shown_with_marks_and_verified(app: hw.App) -> None:
+    assert app.view("bytes").get(n=4) == [{"s": "\ufffdA", "l": ["\ufffd"], "n": 4}]
+    assert [each.view for each in app.operation.verify() if not each.equal] == []
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,11 @@ def _quick_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
         column = column.cast(pa.int64())
     elif kinds.is_date32(arrow):
         column = column.cast(pa.int32())
-    return list(column.to_pylist())
+    try:
+        return list(column.to_pylist())
+    except UnicodeDecodeError:  # Spark's CAST(bytes AS STRING) may give anything
+        raw = column.cast(pa.large_binary()).to_pylist()
+        return [None if value is None else value.decode(errors="surrogateescape") for value in raw]
 
 
 def comparable(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
@@ -78,18 +82,23 @@ def plain_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     >>> plain_values(pa.array([[0, None]], pa.list_(pa.timestamp("us"))))
     [[0, None]]
     """
-    return list(column.cast(_with_numbers(column.type)).to_pylist())
+    try:
+        return list(column.cast(_plain(column.type)).to_pylist())
+    except UnicodeDecodeError:  # then all texts are their bytes, which count as the same
+        return list(column.cast(_plain(column.type, text=pa.binary())).to_pylist())
 
 
-def _with_numbers(arrow: pa.DataType) -> pa.DataType:
+def _plain(arrow: pa.DataType, text: pa.DataType | None = None) -> pa.DataType:
     if kinds.is_list(arrow):
-        return pa.list_(_with_numbers(arrow.value_type))
+        return pa.list_(_plain(arrow.value_type, text))
     if kinds.is_map(arrow):
-        return pa.map_(_with_numbers(arrow.key_type), _with_numbers(arrow.item_type))
+        return pa.map_(_plain(arrow.key_type, text), _plain(arrow.item_type, text))
     if kinds.is_struct(arrow):
-        return pa.struct([pa.field(field.name, _with_numbers(field.type)) for field in arrow])
+        return pa.struct([pa.field(field.name, _plain(field.type, text)) for field in arrow])
     if kinds.is_date32(arrow):
         return pa.int32()
+    if kinds.is_string(arrow) and text is not None:
+        return text
     return pa.int64() if kinds.is_temporal(arrow) else arrow
 
 
@@ -125,7 +134,7 @@ def _parts(value: Any) -> Iterator[bytes]:
     elif isinstance(value, float):
         yield from _sized(b"f", repr(value + 0.0).encode())
     elif isinstance(value, bytes):
-        yield from _sized(b"b", value)
+        yield from _sized(b"s", value)  # as a text: no column has both, and not every text can be decoded
     elif isinstance(value, str):
         yield from _sized(b"s", value.encode())
     else:  # whole numbers, booleans

@@ -281,7 +281,7 @@ def to_values(array: pa.Array) -> list[Any]:
     """One column's values as Python objects, each as it was appended.
 
     A date or time that Python has no word for, before the year 1 or after 9999, is the plain number of days or
-    microseconds since 1970.
+    microseconds since 1970. In text that is no UTF-8 each wrong byte is U+FFFD, as Java shows it.
 
     >>> to_values(pa.array([0, None], pa.timestamp("us", tz="UTC")))
     [datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.timezone.utc), None]
@@ -319,7 +319,11 @@ def to_values(array: pa.Array) -> list[Any]:
         flat = list(zip(keys, items, strict=True))
         form = list if kinds.is_nested(arrow.key_type) else dict  # a struct cannot be a dict's key
         return _with_nulls(array, [form(flat[start:stop]) for start, stop in bounds])
-    return list(array.to_pylist())
+    try:
+        return list(array.to_pylist())
+    except UnicodeDecodeError:  # Spark's CAST(bytes AS STRING) may give anything
+        raw = array.cast(pa.large_binary()).to_pylist()
+        return [None if value is None else value.decode(errors="replace") for value in raw]
 
 
 def _or_number(epoch: date, since: int | None, unit: timedelta) -> date | int | None:

@@ -187,9 +187,8 @@ def _stored(array: pa.Array, arrow: pa.DataType, affinity: str) -> tuple[pa.Arra
         array = pa.array([_json(_canonical(value, arrow)) for value in to_values(array)], pa.string())
     try:
         return array, array.to_pylist()
-    except UnicodeDecodeError:  # CAST(bytes AS STRING) may give anything; it is shown as Java shows it
-        raw = array.cast(pa.large_binary()).to_pylist()
-        values = [None if value is None else value.decode(errors="replace") for value in raw]
+    except UnicodeDecodeError:
+        values = to_values(array)
         return pa.array(values, pa.string()), values
 
 

@@ -54,7 +54,7 @@ BOTH = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.caseSensitive": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.sql.legacy.timeParserPolicy": "EXCEPTION",
+    "spark.sql.legacy.timeParserPolicy": "CORRECTED",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
     "spark.sql.mapKeyDedupPolicy": "EXCEPTION",

@@ -41,6 +41,16 @@ SEPARATORS = {
     "TRIM": ("FROM",),
 }
 BEFORE_TRIMMED = ("BOTH", "LEADING", "TRAILING")
+# Behind these the word VALUES is a column, and no list of rows.
+BEHIND_A_COLUMN = frozenset({
+    TokenType.ALIAS, TokenType.AND, TokenType.COMMA, TokenType.DOT, TokenType.EQ, TokenType.FROM, TokenType.GROUP_BY,
+    TokenType.GT, TokenType.GTE, TokenType.IN, TokenType.IS, TokenType.LIKE, TokenType.LT, TokenType.LTE,
+    TokenType.NEQ, TokenType.OR, TokenType.ORDER_BY, TokenType.R_PAREN, TokenType.SEMICOLON,
+})  # fmt: skip
+# Behind these a query begins.
+BEFORE_A_QUERY = frozenset({
+    TokenType.ALL, TokenType.DISTINCT, TokenType.EXCEPT, TokenType.INTERSECT, TokenType.L_PAREN, TokenType.UNION,
+})  # fmt: skip
 INTERVAL_UNITS = frozenset({
     "YEAR", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND", "NANOSECOND",
 })  # fmt: skip
@@ -115,7 +125,14 @@ def _merged(found: list[Token], sql: str) -> Iterator[Token]:
             yield _token(TokenType.DQMARK, ">>>", token, following[1].end)
             place += 3
             continue
-        if token.token_type == TokenType.WINDOW and kinds[:1] == [TokenType.L_PAREN]:
+        if token.token_type == TokenType.TABLE and _is_query(found, place):  # TABLE u is SELECT * FROM u
+            for kind, word in ((TokenType.SELECT, "SELECT"), (TokenType.STAR, "*"), (TokenType.FROM, "FROM")):
+                yield _token(kind, word, token, token.end)
+            place += 1
+            continue
+        if token.token_type == TokenType.VALUES and (not kinds or kinds[0] in BEHIND_A_COLUMN):
+            token.token_type = TokenType.VAR
+        elif token.token_type == TokenType.WINDOW and kinds[:1] == [TokenType.L_PAREN]:
             # window(at, '1 minute') is a function; WINDOW w AS (…) is a clause, and has no bracket behind the word.
             token.token_type = TokenType.VAR
         elif token.text.lower() in CALLED_WITHOUT_BRACKETS and token.token_type not in (
@@ -125,6 +142,14 @@ def _merged(found: list[Token], sql: str) -> Iterator[Token]:
             token.token_type = TokenType.VAR
         yield token
         place += 1
+
+
+def _is_query(found: list[Token], place: int) -> bool:
+    """Whether TABLE stands where a query begins, and not before the argument of a function."""
+    before = [each.token_type for each in found[max(place - 2, 0) : place]]
+    if place + 1 == len(found) or found[place + 1].token_type not in (TokenType.VAR, TokenType.IDENTIFIER):
+        return False
+    return not before or (before[-1] in BEFORE_A_QUERY and before != [TokenType.VAR, TokenType.L_PAREN])
 
 
 def _token(kind: TokenType, text: str, first: Token, end: int) -> Token:
