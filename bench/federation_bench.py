@@ -18,11 +18,11 @@ import time
 from pathlib import Path
 
 import headwater as hw
+from bench import report
 from bench.parts import show
 from bench.views.scale import Lines
-from headwater.bench import report
 from headwater.federation.stores import Fetched
-from headwater.testing.postgres import PostgresServer
+from headwater.testing.postgres_server import PostgresServer
 
 OUT = Path(__file__).parent / "out" / "federation.json"
 TURNS = 5

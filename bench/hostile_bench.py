@@ -14,9 +14,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+from bench import report
 from bench.parts import show
 from bench.server.hostile import Siege, hostile
-from headwater.bench import report
 
 OUT = Path(__file__).parent / "out" / "hostile.json"
 

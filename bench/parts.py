@@ -25,9 +25,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from bench import report
+from bench.report import Measurement
 from bench.views.scale import Lines
-from headwater.bench import report
-from headwater.bench.report import Measurement
 
 
 def parser_of(doc: str | None, parts: Mapping[str, tuple[str, str]], quick: str) -> argparse.ArgumentParser:

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from headwater.bench.servers import PeerUnavailable, die_with_parent, tools_directory
+from bench.peer_servers import PeerUnavailable, die_with_parent, tools_directory
 
 
 def interpreter(environment: str) -> Path:

@@ -6,7 +6,7 @@
 #   Kafka   its jars from Maven Central into .tools/kafka, with mvn (Debian's maven, when that is missing)
 #
 # A peer that cannot be had is told in one line and is no failure: the benchmark then says "not available" for it.
-# Read next: src/headwater/bench/servers.py, which starts what is brought here.
+# Read next: bench/peer_servers.py, which starts what is brought here.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 

@@ -6,7 +6,7 @@ CONFLICT), taking turns on one server; then every other sink, for information. A
 Invariants: both sides begin with the same Arrow rows and end with a commit and with the same table, which is compared.
 By hand is the quickest way that we know: CSV made by Arrow, not row by row.
 Not here: the views that the ticks come from (``views_bench.py``).
-Read next: ``src/headwater/sinks/postgres.py``.
+Read next: ``src/headwater/sinks/postgres/postgres_sink.py``.
 """
 
 from __future__ import annotations
@@ -27,23 +27,30 @@ import psycopg
 import pyarrow as pa
 import pyarrow.csv
 
+from bench import report
 from bench.parts import show
 from bench.views.scale import Lines
 from headwater import sinks
-from headwater.bench import report
 from headwater.log.home import Log
-from headwater.log.schema import WEIGHT
-from headwater.sinks.deliveries import Delivery, upserts
-from headwater.sinks.sink import Carried, Sink, Target
+from headwater.log.schema.normalization import WEIGHT
+from headwater.sinks.sink import Sink, SinkContext, Target
+from headwater.views.serving.deliveries import Delivery, upserts
 from tests.services.sinks.receiver import Receiver
 from tests.services.sinks.servers import PostgresServer, RedisServer
 
 OUT = Path(__file__).parent / "out" / "sinks.json"
 BAR = 0.8
-SCHEMA = pa.schema([
-    ("id", pa.int64()), ("country", pa.string()), ("name", pa.string()), ("amount", pa.float64()),
-    ("price", pa.decimal128(12, 2)), ("at", pa.timestamp("us", "UTC")), ("n", pa.int32()),
-])  # fmt: skip
+SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("country", pa.string()),
+        ("name", pa.string()),
+        ("amount", pa.float64()),
+        ("price", pa.decimal128(12, 2)),
+        ("at", pa.timestamp("us", "UTC")),
+        ("n", pa.int32()),
+    ]
+)
 CREATE = """CREATE TABLE by_hand (id bigint PRIMARY KEY, country text, name text, amount double precision,
     price numeric(12, 2), at timestamptz, n integer)"""
 NAMES = ", ".join(SCHEMA.names)
@@ -53,13 +60,20 @@ UPDATES = ", ".join(f"{name} = excluded.{name}" for name in SCHEMA.names[1:])
 def rows_of(start: int, count: int, turn: int) -> pa.Table:
     """Rows with these numbers as they are in one turn."""
     numbers = np.arange(start, start + count)
-    return pa.Table.from_arrays([
-        pa.array(numbers), pa.array([("DE", "FR", "IT", None)[number % 4] for number in numbers]),
-        pa.array([f"user {number} of {turn}" for number in numbers]), pa.array(numbers * 0.25 + turn),
-        pa.array((numbers * 7 + turn) % 1_000_000, pa.int64()).cast(pa.decimal128(19, 0)).cast(pa.decimal128(12, 2)),
-        pa.array(numbers * 1_000_003, pa.int64()).cast(SCHEMA.field("at").type),
-        pa.array((numbers % 1000).astype(np.int32)),
-    ], schema=SCHEMA)  # fmt: skip
+    return pa.Table.from_arrays(
+        [
+            pa.array(numbers),
+            pa.array([("DE", "FR", "IT", None)[number % 4] for number in numbers]),
+            pa.array([f"user {number} of {turn}" for number in numbers]),
+            pa.array(numbers * 0.25 + turn),
+            pa.array((numbers * 7 + turn) % 1_000_000, pa.int64())
+            .cast(pa.decimal128(19, 0))
+            .cast(pa.decimal128(12, 2)),
+            pa.array(numbers * 1_000_003, pa.int64()).cast(SCHEMA.field("at").type),
+            pa.array((numbers % 1000).astype(np.int32)),
+        ],
+        schema=SCHEMA,
+    )
 
 
 def tick(turn: int, rows: int, before: int) -> pa.Table:
@@ -87,7 +101,7 @@ def by_hand(db: psycopg.Connection[Any], rows: pa.Table) -> None:
 @contextmanager
 def filled(sink: Sink, log: Log, before: int, key: tuple[str, ...] = ("id",)) -> Iterator[Target]:
     """A target that has its first copy."""
-    carried = Carried("bench", "ours", "ours", SCHEMA, key, "bench/1/t")
+    carried = SinkContext("bench", "ours", "ours", SCHEMA, key, "bench/1/t")
     target = sink.open(carried, log)
     target.fill(rows_of(0, before, 0).to_batches(), 0, 1)
     try:

@@ -4,7 +4,7 @@ What it is: a windowed sum over orders of about 100 bytes, read through ``format
 and by ``spark.read.parquet`` over the very same sealed files; what the checksums cost; and how long an appended row
 takes to reach ``foreachBatch``.
 Invariants: every way of reading must give the same sum, or the run fails; figures are medians; no bar is set here.
-Not here: the log without Spark (``log_bench.py``).
+Not here: the log without Spark (``bench/log_bench.py``).
 Read next: ``docs/spark.md``.
 """
 
@@ -24,14 +24,14 @@ from rich.console import Console
 from rich.table import Table
 
 import headwater as hw
-from headwater.bench import report
-from headwater.bench.report import Measurement, Samples
-from headwater.bench.shape import DDL, Rows
-from headwater.log.sealed import checksum_of
-from headwater.log.sealing import seal_partition
+from bench import report
+from bench.log.order_rows import DDL, Rows
+from bench.report import Measurement, Samples
+from headwater.log.maintenance.sealing import seal_partition
+from headwater.log.storage.sealed_segment import checksum_of
 from headwater.views import register
-from headwater.views.native import READ_OPTIONS
-from headwater.views.source import read_range
+from headwater.views.source.data_source import read_range
+from headwater.views.spark.topic_scan import READ_OPTIONS
 
 OUT = Path(__file__).parent / "out" / "source.json"
 BATCH_ROWS = 10_000

@@ -25,10 +25,11 @@ from rich.console import Console
 from rich.table import Table
 
 import headwater as hw
-from headwater.bench import report
-from headwater.bench.report import Measurement
-from headwater.views import store, tick
-from headwater.views.store import folder_name
+from bench import report
+from bench.report import Measurement
+from headwater.views.state import state_store
+from headwater.views.state.state_store import folder_name
+from headwater.views.tick import engine
 
 OUT = Path(__file__).parent / "out" / "state.json"
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -42,19 +43,24 @@ TICKS_KEPT, UNLISTED_SECONDS = 20, 0
 
 def declared(app: hw.App) -> tuple[hw.Topic, hw.Topic]:
     """The topics and views."""
-    searches = app.topic("searches", "id BIGINT, country STRING, amount INT, at TIMESTAMP", event_time="at",
-                         lateness_ms=60_000, **KEPT)  # fmt: skip
+    searches = app.topic(
+        "searches", "id BIGINT, country STRING, amount INT, at TIMESTAMP", event_time="at", lateness_ms=60_000, **KEPT
+    )
     clicks = app.topic("clicks", "search_id BIGINT, at TIMESTAMP", event_time="at", lateness_ms=60_000, **KEPT)
     grouped = "FROM searches GROUP BY window(at, '1 minute'), country"
     app.view("counts", f"SELECT window.start AS minute, country, count(*) AS n {grouped}", horizon=HORIZON)
-    app.view("largest", f"SELECT window.start AS minute, country, percentile(amount, 0.9) AS p {grouped}",
-             horizon=HORIZON)  # fmt: skip
     app.view(
-        "unclicked", f"""
+        "largest", f"SELECT window.start AS minute, country, percentile(amount, 0.9) AS p {grouped}", horizon=HORIZON
+    )
+    app.view(
+        "unclicked",
+        f"""
         SELECT s.id, s.at AS searched_at FROM searches s
         LEFT JOIN clicks c ON c.search_id = s.id AND c.at BETWEEN s.at AND s.at + INTERVAL {BOUND}
-        WHERE c.search_id IS NULL""", emit="final", closes=f"searched_at + INTERVAL {BOUND}",
-    )  # fmt: skip
+        WHERE c.search_id IS NULL""",
+        emit="final",
+        closes=f"searched_at + INTERVAL {BOUND}",
+    )
     return searches, clicks
 
 
@@ -79,10 +85,14 @@ class Stream:
         clicked = self.random.random(count) < 0.9
         self.minutes.update(zip((at // 60).astype(int).tolist(), country.tolist(), strict=True))
         self.unclicked.update(ids[~clicked].tolist())
-        searches = pa.table({
-            "id": ids, "country": country, "amount": self.random.integers(0, 100, count).astype(np.int32),
-            "at": _moments(at),
-        })  # fmt: skip
+        searches = pa.table(
+            {
+                "id": ids,
+                "country": country,
+                "amount": self.random.integers(0, 100, count).astype(np.int32),
+                "at": _moments(at),
+            }
+        )
         later = at[clicked] + self.random.random(int(clicked.sum())) * 20
         return searches, pa.table({"search_id": ids[clicked], "at": _moments(later)})
 
@@ -95,19 +105,31 @@ def _moments(seconds: np.ndarray) -> pa.Array:
 def sizes(app: hw.App, home: Path) -> dict[str, float]:
     """What is kept now, in megabytes."""
     manifest = app.operation.engine.manifest
-    state = sum(file[1] for name, entry in manifest.relations.items() if name not in manifest.views
-                for run in entry["runs"] for file in run["files"])  # fmt: skip
+    state = sum(
+        file[1]
+        for name, entry in manifest.relations.items()
+        if name not in manifest.views
+        for run in entry["runs"]
+        for file in run["files"]
+    )
     shown = sum(file[1] for name in manifest.views for run in manifest.relations[name]["runs"] for file in run["files"])
     results = {folder_name(name, manifest.relations[name]["identity"]) for name in manifest.views}
     disk = sum(
-        path.stat().st_blocks * 512 for path in (home / "views").rglob("*")
+        path.stat().st_blocks * 512
+        for path in (home / "views").rglob("*")
         if path.is_file() and path.parent.name not in results and not path.name.startswith("serving.sqlite")
-    )  # fmt: skip
+    )
     log = sum(path.stat().st_size for path in (home / "topics").rglob("*") if path.is_file())
     process = psutil.Process()
     memory = [part.memory_info().rss for part in (process, *process.children(recursive=True))]
-    found = {"state": state, "results": shown, "state on disk": disk, "log": log, "memory": sum(memory),
-             "Python": memory[0]}  # fmt: skip
+    found = {
+        "state": state,
+        "results": shown,
+        "state on disk": disk,
+        "log": log,
+        "memory": sum(memory),
+        "Python": memory[0],
+    }
     return {name: value / 1e6 for name, value in found.items()}
 
 
@@ -118,7 +140,7 @@ def main() -> None:
     parser.add_argument("--rate", type=int, default=20, help="searches a second")
     parser.add_argument("--step", type=int, default=60, help="seconds of event time in a tick")
     given = parser.parse_args()
-    tick.TICKS_KEPT, tick.PRUNE_TICKS, store.UNLISTED_SECONDS_MAX = TICKS_KEPT, 20, UNLISTED_SECONDS
+    engine.TICKS_KEPT, engine.PRUNE_TICKS, state_store.UNLISTED_SECONDS_MAX = TICKS_KEPT, 20, UNLISTED_SECONDS
     with tempfile.TemporaryDirectory(prefix="headwater-bench-state-") as folder:
         found = day(Path(folder), given.hours, given.rate, given.step)
     report.write(found, OUT)

@@ -14,9 +14,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from bench import report
 from bench.parts import parser_of, run, show
 from bench.time.scale import Scale, bars
-from headwater.bench import report
 
 OUT = Path(__file__).parent / "out" / "time.json"
 QUICK_EVENTS = 200_000

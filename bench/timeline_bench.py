@@ -25,10 +25,10 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
+from bench import report
 from bench.parts import show
+from bench.report import Measurement
 from bench.views.scale import Lines, percentile
-from headwater.bench import report
-from headwater.bench.report import Measurement
 
 OUT = Path(__file__).parent / "out" / "timeline.json"
 EXAMPLE = Path(__file__).parents[1] / "examples" / "home_timeline.py"

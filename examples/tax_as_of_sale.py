@@ -14,10 +14,7 @@ import headwater as hw
 app = hw.App("tax", home=os.environ.get("TAX_HOME", "./tax-data"))
 
 orders = app.topic(
-    "orders",
-    "order_id BIGINT, buyer_id BIGINT, amount DECIMAL(10,2), at TIMESTAMP",
-    key="order_id",
-    event_time="at",
+    "orders", "order_id BIGINT, buyer_id BIGINT, amount DECIMAL(10,2), at TIMESTAMP", key="order_id", event_time="at"
 )
 buyers = app.table("buyers", "id BIGINT, country STRING, since TIMESTAMP", key="id", event_time="since")
 rates = app.table("rates", "country STRING, percent DECIMAL(5,2), since DATE", key="country", event_time="since")

@@ -23,13 +23,23 @@ compiling.STRICT = True  # what the compiler trips over is an error here, not a 
 collect_ignore = ["browser/shop_app.py", "services/server/shop_app.py"]  # apps that are served, each in a home
 TOGETHER = ("tests/browser/", "tests/services/federation/")
 LONGEST_FIRST = (
-    "services/test_demo.py", "spark/test_tpch.py", "crash/test_views_survive_kill.py",
-    "spark/test_views_as_of.py", "spark/test_timed_views.py", "unit/test_docs.py", "spark/test_windows_equal_batch.py",
-    "spark/test_nexmark.py", "crash/test_capture_torture.py", "services/sinks/test_app.py", "compiler/test_as_of.py",
-    "spark", "crash", "services",
+    "services/test_demo.py",
+    "spark/test_tpch.py",
+    "crash/test_views_survive_kill.py",
+    "spark/test_views_as_of.py",
+    "spark/test_timed_views.py",
+    "unit/test_docs.py",
+    "spark/test_windows_equal_batch.py",
+    "spark/test_nexmark.py",
+    "crash/test_capture_torture.py",
+    "services/sinks/test_app.py",
+    "compiler/test_as_of.py",
+    "spark",
+    "crash",
+    "services",
     "browser",  # late: its server and engine run to the end
     "compiler",
-)  # fmt: skip
+)
 
 
 class Sharing(LoadFileScheduling):

@@ -21,48 +21,83 @@ from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parents[1]
 ROOT_PAGES = {
-    "README.md": "index.md", "ARCHITECTURE.md": "architecture.md", "CONTRIBUTING.md": "contributing.md",
+    "README.md": "index.md",
+    "ARCHITECTURE.md": "architecture.md",
+    "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
-}  # fmt: skip
+}
 LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
 MARKUP = re.compile(r"\[/?[a-z ]+\]")  # of rich, in the help of commands
 
 # The reference: a page for each part, with the classes that people use. Everything public of them is shown.
 REFERENCE = {
-    "app": ("The app", ["headwater.app.App", "headwater.views.view.View", "headwater.views.tick.TickReport"]),
+    "app": ("The app", ["headwater.app.App", "headwater.views.view.View", "headwater.views.tick.engine.TickReport"]),
     "log": (
         "The log",
-        ["headwater.log.home.Log", "headwater.log.topic.Topic", "headwater.log.tables.Table",
-         "headwater.log.token.Token", "headwater.log.batch.Batch",
-         "headwater.log.producer.Producer", "headwater.log.consumers.Consumer",
-         "headwater.log.workers.Worker", "headwater.log.groups.Group", "headwater.log.settings.TopicSettings"],
+        [
+            "headwater.log.home.Log",
+            "headwater.log.topic.Topic",
+            "headwater.log.table.Table",
+            "headwater.log.token.Token",
+            "headwater.log.batch.Batch",
+            "headwater.log.producer.Producer",
+            "headwater.log.groups.consumer.Consumer",
+            "headwater.log.groups.worker.Worker",
+            "headwater.log.groups.groups.Group",
+            "headwater.log.topic_settings.TopicSettings",
+        ],
     ),
-    "reading": ("Reading views", ["headwater.views.serving.ServingStore", "headwater.views.feed.Feed"]),
+    "reading": (
+        "Reading views",
+        ["headwater.views.serving.serving_store.ServingStore", "headwater.views.serving.change_feed.ChangeFeed"],
+    ),
     "capture": (
         "Capture",
-        ["headwater.capture.postgres.Postgres", "headwater.capture.mysql.MySQL", "headwater.capture.debezium.Debezium",
-         "headwater.capture.outbox.Outbox"],
+        [
+            "headwater.capture.postgres.postgres_database.Postgres",
+            "headwater.capture.mysql.mysql_database.MySQL",
+            "headwater.capture.debezium.debezium_topic.Debezium",
+            "headwater.capture.outbox.Outbox",
+        ],
     ),
     "inlets": (
         "Inlets",
-        ["headwater.inlets.webhook.Webhook", "headwater.inlets.statsd.StatsD", "headwater.inlets.amqp.Amqp",
-         "headwater.inlets.amqp_publisher.AmqpPublisher", "headwater.inlets.zeromq.ZeroMQ",
-         "headwater.inlets.inlet.Inlet"],
+        [
+            "headwater.inlets.webhook.webhook_inlet.Webhook",
+            "headwater.inlets.statsd.statsd_inlet.StatsD",
+            "headwater.inlets.amqp.amqp_inlet.Amqp",
+            "headwater.inlets.amqp.amqp_publisher.AmqpPublisher",
+            "headwater.inlets.zeromq.zeromq_inlet.ZeroMQ",
+            "headwater.inlets.inlet.Inlet",
+        ],
     ),
     "sinks": (
         "Sinks",
-        ["headwater.sinks.sqlite.SQLite", "headwater.sinks.postgres.Postgres", "headwater.sinks.redis.Redis",
-         "headwater.sinks.search.Search", "headwater.sinks.parquet.Parquet", "headwater.sinks.delta.Delta",
-         "headwater.sinks.topic.Topic", "headwater.sinks.webhook.Webhook", "headwater.sinks.alert.Alert",
-         "headwater.sinks.mail.Email", "headwater.sinks.sink.Sink", "headwater.sinks.sink.Target"],
+        [
+            "headwater.sinks.sqlite_sink.SQLiteSink",
+            "headwater.sinks.postgres.postgres_sink.PostgresSink",
+            "headwater.sinks.redis_sink.RedisSink",
+            "headwater.sinks.search_sink.SearchSink",
+            "headwater.sinks.parquet_sink.ParquetSink",
+            "headwater.sinks.delta_sink.DeltaSink",
+            "headwater.sinks.topic_sink.TopicSink",
+            "headwater.sinks.webhook_sink.WebhookSink",
+            "headwater.sinks.alert_sink.AlertSink",
+            "headwater.sinks.email.Email",
+            "headwater.sinks.sink.Sink",
+            "headwater.sinks.sink.Target",
+        ],
     ),
     "testing": (
         "The kit for tests",
-        ["headwater.testing.list_sink.ListSink", "headwater.testing.clock.ManualClock",
-         "headwater.testing.disk.CrashingFiles"],
+        [
+            "headwater.testing.list_sink.ListSink",
+            "headwater.testing.manual_clock.ManualClock",
+            "headwater.testing.crashing_disk.CrashingFiles",
+        ],
     ),
     "errors": ("Errors", ["headwater.errors"]),
-}  # fmt: skip
+}
 
 
 def on_files(files: Any, config: Any) -> Any:

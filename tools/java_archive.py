@@ -2,7 +2,7 @@
 
 What it is: ``python -m tools.java_archive``: runs a small app once, and waits until its Java has written the archive.
 Invariants: it does nothing where there is an archive, and where there can be none; it never fails a set-up.
-Read next: ``src/headwater/views/java_archive.py``.
+Read next: ``src/headwater/views/spark/class_archive.py``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from headwater.views import java_archive
+from headwater.views.spark import class_archive
 
 WAIT_S = 90.0
 APP = """
@@ -43,13 +43,13 @@ with hw.App("warm", home=sys.argv[1]) as app:
 
 def main() -> None:
     """Write it, if there is none."""
-    if "ArchiveClassesAtExit" not in java_archive.options():
+    if "ArchiveClassesAtExit" not in class_archive.options():
         return
     print("headwater: Spark is started once, so that it starts faster from now on ...", flush=True)
     with tempfile.TemporaryDirectory(prefix="headwater-") as home:
         done = subprocess.run([sys.executable, "-c", APP, str(Path(home) / "home")], check=False)
     deadline = time.monotonic() + (WAIT_S if done.returncode == 0 else 0.0)
-    while "SharedArchiveFile" not in java_archive.options() and time.monotonic() < deadline:
+    while "SharedArchiveFile" not in class_archive.options() and time.monotonic() < deadline:
         time.sleep(0.2)
 
 

@@ -5,7 +5,7 @@ writes ``docs/images/dashboard.png``; of other pages, when their paths are given
 Invariants: the picture is of the real thing: a real PostgreSQL, server, engine and browser. It is small enough for a
 repository. The demo is stopped by its process id, and removes what it made.
 Not here: pictures of every page, which the tests take (``tests/browser/test_screenshots.py``).
-Read next: ``src/headwater/cli/demo/plot.py``.
+Read next: ``src/headwater/demo/scenario.py``.
 """
 
 from __future__ import annotations

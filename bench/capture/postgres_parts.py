@@ -20,8 +20,8 @@ from pathlib import Path
 import headwater as hw
 from bench.capture.scale import Scale, make_orders
 from bench.views.scale import Lines
-from headwater.testing.postgres import PostgresServer, programs
-from headwater.views.serving import ServingStore
+from headwater.testing.postgres_server import PostgresServer, programs
+from headwater.views.serving.serving_store import ServingStore
 
 WARM_UPS = 20
 
@@ -95,9 +95,22 @@ def _write(server: PostgresServer, changes: int) -> int:
 def _received(server: PostgresServer, slot: str, out: Path) -> float:
     (end,) = server.execute("SELECT pg_current_wal_flush_lsn()::text")[0]
     command = [
-        str(programs() / "pg_recvlogical"), "-d", server.dsn, "--slot", slot, "--start", "-f", str(out),
-        "--endpos", end, "-o", "proto_version=1", "-o", "publication_names=ours", "--fsync-interval=10",
-    ]  # fmt: skip
+        str(programs() / "pg_recvlogical"),
+        "-d",
+        server.dsn,
+        "--slot",
+        slot,
+        "--start",
+        "-f",
+        str(out),
+        "--endpos",
+        end,
+        "-o",
+        "proto_version=1",
+        "-o",
+        "publication_names=ours",
+        "--fsync-interval=10",
+    ]
     began = time.perf_counter()
     subprocess.run(command, check=True)
     return time.perf_counter() - began
@@ -112,7 +125,7 @@ def latency(scale: Scale, folder: Path) -> Lines:
         app.capture(until="caught up")
         thread = threading.Thread(target=lambda: app.capture())
         thread.start()
-        from headwater.log.captured import Markers
+        from headwater.log.event_time.capture_markers import Markers
 
         markers = Markers.find(app.log, orders.topic.settings.captured_by or "")
         assert markers is not None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headwater.testing.postgres import PostgresServer
+from headwater.testing.postgres_server import PostgresServer
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ What it is: ``load``, which sends requests over keep-alive connections for some 
 ``follow``, which reads a stream of server-sent events.
 Invariants: a connection sends its next request when it has the whole answer to the one before; every answer's status is
 looked at. It parses as little of HTTP as it must, so that it does not measure itself.
-Not here: what is sent (``parts.py``).
-Read next: ``parts.py``.
+Not here: what is sent (``demo/roles.py``).
+Read next: ``demo/roles.py``.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ What it is: ``STORE`` and ``SPARK``, queries that were made to end a server, hol
 which sends them from several threads for some minutes while rows are appended and ticked.
 Invariants: a real ``headwater serve`` with keys and its engine; the attacker's key has the scope query alone. Ticks,
 readiness and memory are looked at from outside, twice a second, with another key.
-Not here: queries of honest clients (``parts.py``).
-Read next: ``docs/server.md``, ``src/headwater/server/store_queries.py``.
+Not here: queries of honest clients (``demo/roles.py``).
+Read next: ``docs/server.md``, ``src/headwater/server/queries/store_queries.py``.
 """
 
 from __future__ import annotations
@@ -24,39 +24,51 @@ import psutil
 
 from bench.server.parts import app_of
 from bench.views.scale import Lines
-from headwater.server.keys import Keys
+from headwater.server.http.keys import Keys
 from tests.services.server.processes import APP, ServerProcess, eventually
 
 ROWS = "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c)"
 # Each for a way of its own to cost too much.
 STORE = [
-    "SELECT fts3_tokenizer('simple', x'4141414141414141')", "SELECT token FROM fts3tokenize WHERE input = 'a'",
-    f"{ROWS} SELECT n, printf('%.*c', 100000, 'x') AS s FROM c", "SELECT printf('%.*c', 900000000, 'x') AS s",
+    "SELECT fts3_tokenizer('simple', x'4141414141414141')",
+    "SELECT token FROM fts3tokenize WHERE input = 'a'",
+    f"{ROWS} SELECT n, printf('%.*c', 100000, 'x') AS s FROM c",
+    "SELECT printf('%.*c', 900000000, 'x') AS s",
     "SELECT length(replace(hex(zeroblob(8000000)), '0', printf('%.*c', 100000, 'x')))",
-    f"{ROWS} SELECT group_concat(printf('%.*c', 100000, 'x')) FROM c", f"{ROWS} SELECT count(*) FROM c",
-    f"{ROWS} SELECT n FROM c ORDER BY random()", f"{ROWS} SELECT DISTINCT hex(n) || printf('%.*c', 1000, 'x') FROM c",
+    f"{ROWS} SELECT group_concat(printf('%.*c', 100000, 'x')) FROM c",
+    f"{ROWS} SELECT count(*) FROM c",
+    f"{ROWS} SELECT n FROM c ORDER BY random()",
+    f"{ROWS} SELECT DISTINCT hex(n) || printf('%.*c', 1000, 'x') FROM c",
     f"{ROWS} SELECT json_group_array(printf('%.*c', 10000, 'x')) FROM c",
     f"{ROWS} SELECT a.n FROM c AS a JOIN c AS b JOIN c AS d ON a.n = b.n + d.n",
     "WITH RECURSIVE c(s) AS (SELECT 'x' UNION ALL SELECT s || s FROM c) SELECT max(length(s)) FROM c",
     "SELECT printf('%.*c', 900, 'a') LIKE '%' || replace(printf('%.*c', 300, 'a'), 'a', 'a%') || 'b'",
     "SELECT " + ", ".join(f"zeroblob(1000000) AS b{n}" for n in range(500)),
-    "SELECT load_extension('x')", "SELECT * FROM sqlite_master", "SELECT * FROM dbstat", "ATTACH 'x.sqlite' AS x",
-    "PRAGMA temp_store_directory = '/'", "SELECT " + "abs(" * 450 + "1" + ")" * 450,
-]  # fmt: skip
+    "SELECT load_extension('x')",
+    "SELECT * FROM sqlite_master",
+    "SELECT * FROM dbstat",
+    "ATTACH 'x.sqlite' AS x",
+    "PRAGMA temp_store_directory = '/'",
+    "SELECT " + "abs(" * 450 + "1" + ")" * 450,
+]
 SPARK = [
-    "SELECT concat(repeat('x', 1000000), id) AS s FROM range(10000)", "SELECT sequence(1, 1000000000) AS s",
-    "SELECT repeat('x', 2000000000) AS s", "SELECT collect_list(id) AS s FROM range(1000000000)",
+    "SELECT concat(repeat('x', 1000000), id) AS s FROM range(10000)",
+    "SELECT sequence(1, 1000000000) AS s",
+    "SELECT repeat('x', 2000000000) AS s",
+    "SELECT collect_list(id) AS s FROM range(1000000000)",
     "SELECT count(*) FROM range(10000000) a CROSS JOIN range(10000000) b",
     "SELECT /*+ BROADCAST(b) */ count(*) FROM range(10) a JOIN range(200000000) b ON a.id = b.id",
     "SELECT a.id FROM range(3000000) a CROSS JOIN range(3000000) b ORDER BY hash(a.id, b.id) DESC",
-    "SELECT array_repeat(array_repeat(1, 100000), 100000) AS s", "SELECT rpad('x', 2000000000, 'y') AS s",
+    "SELECT array_repeat(array_repeat(1, 100000), 100000) AS s",
+    "SELECT rpad('x', 2000000000, 'y') AS s",
     "SELECT count(DISTINCT concat(id, repeat('x', 10000))) FROM range(100000000)",
     "SELECT explode(sequence(1, 400000000)) AS s ORDER BY 1 DESC",
     "SELECT aggregate(sequence(1, 100000000), 0L, (a, x) -> a + x) AS s",
-    "SELECT reflect('java.lang.System', 'exit', 0)", "SELECT * FROM parquet.`/etc/passwd`",
+    "SELECT reflect('java.lang.System', 'exit', 0)",
+    "SELECT * FROM parquet.`/etc/passwd`",
     "SELECT regexp_replace(repeat('a', 40), '(a+)+$', 'b') || regexp_like(repeat('a', 40) || 'b', '(a+)+$') AS s",
     "SELECT " + " + ".join(f"cos({n})" for n in range(3000)) + " AS s",
-]  # fmt: skip
+]
 THREADS = {"store": 4, "spark": 3}
 LOOK_S = 0.5
 TICK_GAP_MAX_S = 30.0
@@ -174,9 +186,7 @@ def _look(server: ServerProcess, seen: Seen) -> None:
     seen.queries_mb = max(seen.queries_mb, sizes["queries"])
 
 
-def _attack(
-    address: str, key: str, engine: str, siege: Siege, number: int, over: threading.Event, seen: Seen
-) -> None:  # fmt: skip
+def _attack(address: str, key: str, engine: str, siege: Siege, number: int, over: threading.Event, seen: Seen) -> None:
     queries = siege.store if engine == "store" else siege.spark
     with httpx.Client(base_url=address, headers={"authorization": f"Bearer {key}"}, timeout=180) as http:
         for sql in itertools.islice(itertools.cycle(queries), number * len(queries) // THREADS[engine], None):

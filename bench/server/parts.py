@@ -4,7 +4,7 @@ What it is: one function for each part; a real ``headwater serve`` process, aske
 Invariants: client and server share the machine's cores, so the figures are of both together. Ticks are committed by
 hand, without Spark: what is measured is the HTTP process.
 Not here: how long a tick takes (``bench/views``).
-Read next: ``client.py``, ``src/headwater/server/hub.py``.
+Read next: ``client.py``, ``src/headwater/server/realtime/broker.py``.
 """
 
 from __future__ import annotations
@@ -96,11 +96,13 @@ def requests(scale: Scale, folder: Path) -> Lines:
                 "GET", f"/v1/views/revenue/rows?key=country-{number * 7919 % scale.rows}", where
             ),
             "queries of the store": lambda number: request(
-                "POST", "/v1/query", where,
+                "POST",
+                "/v1/query",
+                where,
                 b'{"sql":"SELECT * FROM revenue WHERE country = ?","params":["country-%d"]}' % (number % scale.rows),
             ),
             "health": lambda _: request("GET", "/health/live", where),
-        }  # fmt: skip
+        }
         for name, make in asked.items():
             asyncio.run(load(host, port, make, connections=scale.connections, seconds=0.5))
             before = busy_seconds(server)

@@ -2,5 +2,5 @@
 
 What it is: the events and their answer, our side, Spark's own Structured Streaming, and the other peers.
 Not here: the command (``bench/time_bench.py``).
-Read next: ``events.py``, then ``own.py``.
+Read next: ``server/realtime/status_events.py``, then ``own.py``.
 """

@@ -4,7 +4,7 @@ What it is: ``Scale``, the sizes that every part reads; ``BARS``, and ``bars``, 
 Invariants: a bar is our rate over the best rate of a peer's variants, in one run; a peer without a rate does not
 hold. A bar is asked only when both its parts ran. No bar is claimed for a smaller run.
 Not here: what is measured (``own.py`` and its neighbours).
-Read next: ``events.py``.
+Read next: ``server/realtime/status_events.py``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from headwater.bench.report import Bar, Measurement, Samples
+from bench.report import Bar, Measurement, Samples
 
 OURS = "own: Headwater"
 RATE = "events/s"

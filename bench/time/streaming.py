@@ -57,7 +57,7 @@ def session(scale: Scale, folder: Path) -> SparkSession:
     """A session of Spark's own defaults, but for these."""
     from pyspark.sql import SparkSession
 
-    from headwater.views.session import DEFAULTS, java_writes_to
+    from headwater.views.spark.spark_session import DEFAULTS, java_writes_to
 
     settings = {
         "spark.master": "local[*]",

@@ -25,7 +25,7 @@ from bench.views.scale import Lines, Scale, percentile
 from bench.views.shop import ORDERS_DDL, Shop
 from bench.views.shop_app import FIVE_VIEWS, ShopApp, opened
 from headwater.views import register
-from headwater.views.runner import SETTINGS
+from headwater.views.tick.driver import SETTINGS
 
 ROUNDS = 5
 FIRST_WARM_UPS = 60

@@ -2,8 +2,8 @@
 
 What it is: ``peak_of``, over ``VmHWM`` of every process of a tree, and of this one with its JVM.
 Invariants: a sum of peaks, so an upper bound of the tree's own peak; 0 where the kernel does not tell (not Linux).
-Not here: limits (``session.py`` sets the driver's).
-Read next: ``session.py``.
+Not here: limits (``views/spark/spark_session.py`` sets the driver's).
+Read next: ``views/spark/spark_session.py``.
 """
 
 from __future__ import annotations

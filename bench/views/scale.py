@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from headwater.bench.report import Measurement
+from bench.report import Measurement
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,12 @@ import numpy as np
 import pyarrow as pa
 
 import headwater as hw
+from bench.peer_servers import PeerUnavailable
 from bench.views.memory import peak_of
 from bench.views.peers.runs import PEERS, Peer, run
 from bench.views.scale import Lines, Scale
 from bench.views.shop_app import opened
-from headwater.bench.servers import PeerUnavailable
-from headwater.log.sealing import seal_partition
+from headwater.log.maintenance.sealing import seal_partition
 
 EVENTS_DDL = "order_id BIGINT, amount DOUBLE, at TIMESTAMP"
 MINUTES = (

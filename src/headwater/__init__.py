@@ -27,11 +27,21 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "App", "Batch", "HeadwaterError", "Log", "Producer", "Token", "Topic", "__version__", "capture", "clock", "errors",
+    "App",
+    "Batch",
+    "HeadwaterError",
+    "Log",
+    "Producer",
+    "Token",
+    "Topic",
+    "__version__",
+    "capture",
+    "clock",
+    "errors",
     "sinks",
-]  # fmt: skip
+]
 
-_HOMES = {
+_DEFINED_IN = {
     "App": "headwater.app",
     "Batch": "headwater.log.batch",
     "HeadwaterError": "headwater.errors",
@@ -45,9 +55,9 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name in ("capture", "clock", "errors", "inlets", "sinks"):
         return import_module(f"headwater.{name}")
-    if name not in _HOMES:
+    if name not in _DEFINED_IN:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    found = globals()[name] = getattr(import_module(_DEFINED_IN[name]), name)
     return found
 
 

@@ -3,8 +3,8 @@
 What it is: a name and a home, and what is declared in it: topics, tables, views, sinks, inlets; running and asking it.
 Invariants: making an ``App`` touches no disk and starts nothing; the home is opened by the first declaration, Spark by
 the first tick. A declaration that makes no sense is refused at once, with the user's line.
-Not here: the log itself (``log/home.py``), what a tick does (``views/tick.py``), how sinks follow (``sinks/``).
-Read next: ``views/tick.py``, ``log/topic.py``.
+Not here: the log itself (``log/home.py``), what a tick does (``views/tick/engine.py``), how sinks follow (``sinks/``).
+Read next: ``views/tick/engine.py``, ``log/topic.py``.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headwater.companions import Companions
+from headwater.app_services import AppServices
 from headwater.errors import DeclarationConflict, InvalidDeclaration, InvalidView, UnknownView
-from headwater.log.declare import suggestion
 from headwater.log.home import Log
-from headwater.log.settings import check_name
-from headwater.log.tables import Table, declare_table
+from headwater.log.table import Table, declare_table
 from headwater.log.token import Token
 from headwater.log.topic import Topic
+from headwater.log.topic_declaration import suggestion
+from headwater.log.topic_settings import check_name
 
 if TYPE_CHECKING:
-    from headwater.capture.backfill import Progress
-    from headwater.capture.captures import Captures
-    from headwater.capture.source import Source
+    from headwater.capture.app_captures import Captures
+    from headwater.capture.backfill import BackfillProgress
+    from headwater.capture.database import CaptureSource
     from headwater.federation.attachments import Attachment, Attachments
-    from headwater.inlets.declared import DeclaredInlets
-    from headwater.inlets.inlet import Declaration as InletDeclaration
+    from headwater.inlets.declared_inlets import DeclaredInlets
     from headwater.inlets.inlet import Inlet
-    from headwater.sinks.declarations import Carriage, DeclaredSinks
+    from headwater.inlets.inlet import InletDeclaration as InletDeclaration
+    from headwater.sinks.runner.declared_sinks import DeclaredSinks, SinkHandle
+    from headwater.sinks.runner.sink_status import SinkStatus
     from headwater.sinks.sink import Sink
-    from headwater.sinks.status import Status
-    from headwater.views.declarations import Declaration
-    from headwater.views.operation import Operation
-    from headwater.views.rebuild import RebuildReport
-    from headwater.views.rebuild_progress import RebuildProgress
-    from headwater.views.tick import TickReport
-    from headwater.views.timing import Duration
+    from headwater.views.event_time.timing import Duration
+    from headwater.views.lifecycle.rebuild import RebuildReport
+    from headwater.views.lifecycle.rebuild_progress import RebuildProgress
+    from headwater.views.runtime import AppRuntime
+    from headwater.views.tick.engine import TickReport
     from headwater.views.view import View
+    from headwater.views.view_declaration import ViewDeclaration
 
 
 class App:
@@ -57,10 +57,14 @@ class App:
     """
 
     def __init__(
-        self, name: str, home: str | os.PathLike[str] | None = None, *, spark: Mapping[str, str] | None = None,
+        self,
+        name: str,
+        home: str | os.PathLike[str] | None = None,
+        *,
+        spark: Mapping[str, str] | None = None,
         on_error: str = "stop",
-    ) -> None:  # fmt: skip
-        from headwater.views.pausing import checked_policy
+    ) -> None:
+        from headwater.views.tick.pausing import checked_policy
 
         check_name("app", name)
         self.on_error = checked_policy(on_error)  # of views that say nothing else
@@ -68,11 +72,11 @@ class App:
         self.home = home if home is not None else f"./{name}-data"
         self.spark_settings = dict(spark or {})
         self._log: Log | None = None
-        self._declared: dict[str, Declaration] = {}
+        self._declared: dict[str, ViewDeclaration] = {}
         self._plans: dict[str, Any] = {}
         self._waiting: dict[str, str] = {}  # views that were refused, and what each did not find
-        self._operation: Operation | None = None
-        self._companions = Companions(self)
+        self._operation: AppRuntime | None = None
+        self._companions = AppServices(self)
 
     @property
     def log(self) -> Log:
@@ -94,7 +98,7 @@ class App:
         schema: str | pa.Schema | None = None,
         *,
         key: str | Sequence[str] | None = None,
-        source: Source | None = None,
+        source: CaptureSource | None = None,
         **settings: Any,
     ) -> Table:
         """Declare a table, or open one that exists. Without a key it is a bag: equal rows may be there twice.
@@ -118,11 +122,20 @@ class App:
         return self.captures.declare(self.log, name, source, key, settings)
 
     def view(
-        self, name: str | None = None, sql: str | None = None, *, inputs: Sequence[Any] | None = None,
-        by: str | Sequence[str] | None = None, serve: bool = True, late: str | None = None,
-        horizon: Duration | None = None, emit: str = "now", closes: str | None = None, late_alert: float = 0.01,
+        self,
+        name: str | None = None,
+        sql: str | None = None,
+        *,
+        inputs: Sequence[Any] | None = None,
+        by: str | Sequence[str] | None = None,
+        serve: bool = True,
+        late: str | None = None,
+        horizon: Duration | None = None,
+        emit: str = "now",
+        closes: str | None = None,
+        late_alert: float = 0.01,
         on_error: str | None = None,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         """Declare a view by SQL, or by a PySpark function; or open one that was declared.
 
         The SQL is Spark's. It may read topics, tables and views that were declared before. Nothing runs here.
@@ -147,10 +160,10 @@ class App:
         >>> app.view("german").name
         'german'
         """
-        from headwater.views.declarations import Declaration, caller
-        from headwater.views.pausing import checked_policy
-        from headwater.views.timing import Timing
+        from headwater.views.event_time.timing import Timing
+        from headwater.views.tick.pausing import checked_policy
         from headwater.views.view import View
+        from headwater.views.view_declaration import ViewDeclaration, caller
 
         policy = checked_policy(on_error or self.on_error)
         if inputs is not None:
@@ -167,14 +180,12 @@ class App:
         if sql is None:
             if name not in self._declared:
                 raise UnknownView(
-                    f'no view "{name}" was declared',
-                    hint=suggestion(name, list(self._declared)),
-                    view=name,
+                    f'no view "{name}" was declared', hint=suggestion(name, list(self._declared)), view=name
                 )
             return View(self, name)
         self._check_view_name(name)
         timing = Timing.declared(name, late=late, horizon=horizon, emit=emit, closes=closes, late_alert=late_alert)
-        declared = Declaration(name, sql, caller(), serve=serve, timing=timing, on_error=policy)
+        declared = ViewDeclaration(name, sql, caller(), serve=serve, timing=timing, on_error=policy)
         self._declare(declared, self._compiled(declared))
         return View(self, name)
 
@@ -187,8 +198,8 @@ class App:
         location: str,
         on_error: str,
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        from headwater.views.compiler.refusal import circle
-        from headwater.views.declarations import Declaration
+        from headwater.views.compiler.sql.refusal import circle
+        from headwater.views.view_declaration import ViewDeclaration
 
         names = tuple(given if isinstance(given, str) else given.name for given in inputs)
         keys = (by,) if isinstance(by, str) else tuple(by or ())
@@ -196,7 +207,7 @@ class App:
         def declare(function: Callable[..., Any]) -> Callable[..., Any]:
             view = name or function.__name__
             self._check_view_name(view)
-            declared = Declaration(view, None, location, function, names, keys, serve, on_error=on_error)
+            declared = ViewDeclaration(view, None, location, function, names, keys, serve, on_error=on_error)
             relations = self._relations()
             for given in names:
                 if given not in relations:
@@ -233,7 +244,7 @@ class App:
 
     def _relations(self) -> dict[str, Any]:
         from headwater.views.compiler.plan import Relation
-        from headwater.views.prepare import relations_of
+        from headwater.views.tick.prepare import relations_of
 
         relations = relations_of(self.log)
         for name, plan in self._plans.items():
@@ -241,24 +252,28 @@ class App:
             relations[name] = Relation(name, columns, key, is_view=True)
         return relations
 
-    def _compiled(self, declared: Declaration) -> Any:
+    def _compiled(self, declared: ViewDeclaration) -> Any:
         """Compile without Spark: everything but types is checked here."""
-        from headwater.views.prepare import event_times_of
-        from headwater.views.timing import timed_plan
+        from headwater.views.event_time.timing import timed_plan
+        from headwater.views.tick.prepare import event_times_of
 
         assert declared.sql is not None
         unknown = [name for name, plan in self._plans.items() if plan is None]
         if unknown:
             # The columns of views by function are known to Spark alone: the query is checked when it starts.
-            from headwater.views.reading import tables_in
+            from headwater.views.serving.snapshot import tables_in
 
             if set(tables_in(declared.sql)) & set(unknown):
                 return None
         try:
             return timed_plan(
-                declared.name, declared.sql, self._relations(), declared.timing, event_times_of(self.log),
+                declared.name,
+                declared.sql,
+                self._relations(),
+                declared.timing,
+                event_times_of(self.log),
                 waiting=self._waiting,
-            )  # fmt: skip
+            )
         except (InvalidDeclaration, InvalidView) as error:
             if "table" in error.data:
                 self._waiting[declared.name] = error.data["table"]
@@ -268,7 +283,7 @@ class App:
             error.data.setdefault("location", declared.location)
             raise
 
-    def _declare(self, declared: Declaration, plan: Any) -> None:
+    def _declare(self, declared: ViewDeclaration, plan: Any) -> None:
         self._declared[declared.name] = declared
         self._plans[declared.name] = plan
         self._waiting.pop(declared.name, None)
@@ -279,9 +294,10 @@ class App:
         if name not in self._declared:
             self.view(name)
         readers = [
-            other for other, plan in self._plans.items()
+            other
+            for other, plan in self._plans.items()
             if name in (plan.reads if plan is not None else self._declared[other].inputs)
-        ]  # fmt: skip
+        ]
         if readers:
             raise InvalidDeclaration(
                 f'view "{name}" cannot be dropped: {", ".join(readers)} reads it',
@@ -293,7 +309,7 @@ class App:
         del self._declared[name], self._plans[name]
         self._stop_operation()
 
-    def sink(self, view: str, sink: Sink | None = None, *, name: str | None = None) -> Carriage:
+    def sink(self, view: str, sink: Sink | None = None, *, name: str | None = None) -> SinkHandle:
         """Declare what carries a view to another system; or open one that was declared, by its name or its view's.
 
         It begins with a full copy and then follows tick by tick: in the background under ``run`` and ``start``, and as
@@ -381,12 +397,12 @@ class App:
     # Running
 
     @property
-    def operation(self) -> Operation:
+    def operation(self) -> AppRuntime:
         """Spark, the compiled views and their state; started when first needed."""
-        from headwater.views.operation import Operation
+        from headwater.views.runtime import AppRuntime
 
         if self._operation is None:
-            self._operation = Operation(
+            self._operation = AppRuntime(
                 self.name, self.log, self._declared.values(), self.spark_settings, self.attachments
             )
         return self._operation
@@ -411,7 +427,7 @@ class App:
         self._companions.ticked(sync=sinks)
         return report
 
-    def sync_sinks(self) -> list[Status]:
+    def sync_sinks(self) -> list[SinkStatus]:
         """Bring every sink to the last committed tick, those that were stopped too; returns how each is."""
         return self.sinks.sync()
 
@@ -435,9 +451,12 @@ class App:
         self._companions.stop()
 
     def capture(
-        self, *, until: str | None = None, timeout: float | None = None,
-        on_progress: Callable[[Progress], None] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        until: str | None = None,
+        timeout: float | None = None,
+        on_progress: Callable[[BackfillProgress], None] | None = None,
+    ) -> None:
         """Follow the databases of captured tables until interrupted, or for ``timeout`` seconds.
 
         ``until="caught up"`` ends it when everything that is committed now is in the log: for tests, notebooks, cron.

@@ -3,7 +3,7 @@
 What it is: ``app_of`` runs the file and finds the ``App`` in it.
 Invariants: the file runs as a module that is not ``__main__``, so that ``if __name__ == "__main__": app.run()`` is not
 run; whatever it raises is a user's mistake, told with the line of the file and without a stack trace.
-Not here: what is done with the app (``cli/run.py``, ``server/engine.py``).
+Not here: what is done with the app (``cli/views/run_command.py``, ``server/engine/engine_process.py``).
 Read next: ``app.py``.
 """
 

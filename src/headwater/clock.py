@@ -4,8 +4,9 @@ What it is: the one place where the present moment comes from, so that tests dri
 takes a device's word for how long ago something was, and not for when.
 Invariants: ``now_us`` is microseconds since 1970-01-01 UTC; ``monotonic`` never goes back; a corrected time is never
 after the moment of receipt, and at most ``bound_ms`` before it.
-Not here: event time (a column), the correction of a topic's rows when they are appended (``log/stamping.py``).
-Read next: ``testing/clock.py`` for the hand-driven one; ``docs/time.md``.
+Not here: event time (a column), the correction of a topic's rows when they are appended
+(``log/schema/clock_correction.py``).
+Read next: ``testing/manual_clock.py`` for the hand-driven one; ``docs/time.md``.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 What it is: ``to_us``: "10 minutes", "1h 30m", a number of seconds or a timedelta, in microseconds.
 Invariants: a number is seconds; what cannot be read is refused with an example of what can.
 Not here: the command line's sizes and places (``cli/quantities.py``).
-Read next: ``views/timing.py``.
+Read next: ``views/event_time/timing.py``.
 """
 
 from __future__ import annotations
@@ -14,10 +14,21 @@ import re
 from headwater.errors import InvalidDeclaration
 
 UNITS_US = {
-    "ms": 1_000, "millisecond": 1_000, "s": 1_000_000, "sec": 1_000_000, "second": 1_000_000, "m": 60_000_000,
-    "min": 60_000_000, "minute": 60_000_000, "h": 3_600_000_000, "hour": 3_600_000_000, "d": 86_400_000_000,
-    "day": 86_400_000_000, "w": 604_800_000_000, "week": 604_800_000_000,
-}  # fmt: skip
+    "ms": 1_000,
+    "millisecond": 1_000,
+    "s": 1_000_000,
+    "sec": 1_000_000,
+    "second": 1_000_000,
+    "m": 60_000_000,
+    "min": 60_000_000,
+    "minute": 60_000_000,
+    "h": 3_600_000_000,
+    "hour": 3_600_000_000,
+    "d": 86_400_000_000,
+    "day": 86_400_000_000,
+    "w": 604_800_000_000,
+    "week": 604_800_000_000,
+}
 
 
 def to_us(duration: str | float | dt.timedelta, *, what: str = "a duration") -> int:

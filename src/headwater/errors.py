@@ -54,7 +54,7 @@
 Invariants: each class has one stable ``code`` (docs, HTTP body) and its branch has one
 ``exit_status`` (command line). A message is a primary sentence, then detail, then a hint.
 Errors carry their data in ``.data``. Not here: foreign exceptions; they are mapped where
-they are caught (``log/files.py``, ``log/catalog.py``). Read next: ``docs/errors.md``.
+they are caught (``log/storage/files.py``, ``log/catalog/catalog.py``). Read next: ``docs/errors.md``.
 """
 
 from __future__ import annotations
@@ -98,13 +98,7 @@ class HeadwaterError(Exception):
         >>> UnknownTopic('no topic "x"', topic="x").to_dict()
         {'code': 'unknown_topic', 'message': 'no topic "x"', 'detail': None, 'hint': None, 'data': {'topic': 'x'}}
         """
-        return {
-            "code": self.code,
-            "message": self.message,
-            "detail": self.detail,
-            "hint": self.hint,
-            "data": self.data,
-        }
+        return {"code": self.code, "message": self.message, "detail": self.detail, "hint": self.hint, "data": self.data}
 
 
 class Misuse(HeadwaterError):

@@ -4,8 +4,8 @@ What it is: ``Sync`` captures tables into a home of its own and lets a sink foll
 ``headwater sync`` runs.
 Invariants: no Spark is started. All tables are read up to whole transactions of the source. What is killed goes on
 where it was, when it is run again with the same home.
-Not here: capturing (``capture/``), following (``sinks/``), showing it (``cli/sync.py``).
-Read next: ``sinks/tables.py``, ``docs/sync.md``.
+Not here: capturing (``capture/``), following (``sinks/``), showing it (``cli/connectors/sync_command.py``).
+Read next: ``sinks/runner/captured_table_reader.py``, ``docs/sync.md``.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from urllib.parse import urlsplit
 
 from headwater.app import App
 from headwater.errors import InvalidDeclaration, SinkRefused
-from headwater.log.captured import watched
-from headwater.sinks.convoy import Convoy
-from headwater.sinks.follower import Follower
+from headwater.log.event_time.capture_markers import watched
+from headwater.sinks.runner.captured_table_reader import CapturedTableReader
+from headwater.sinks.runner.sink_runner import SinkRunner
+from headwater.sinks.runner.sink_status import SinkState, SinkStatus, lineage
+from headwater.sinks.runner.sink_task import SinkTask
 from headwater.sinks.sink import PROGRESS_TABLE
-from headwater.sinks.status import State, Status, lineage
-from headwater.sinks.tables import TableUpstream
-from headwater.views.manifest import Manifests
+from headwater.views.state.manifest import Manifests
 
 if TYPE_CHECKING:
-    from headwater.capture.backfill import Progress
-    from headwater.capture.source import Source
+    from headwater.capture.backfill import BackfillProgress
+    from headwater.capture.database import CaptureSource
     from headwater.sinks.sink import Sink
 
 NAME = "sync"
@@ -46,7 +46,7 @@ class TableSync:
     backfilled: int
     estimated: int | None
     copied: int
-    status: Status
+    status: SinkStatus
 
 
 class Sync:
@@ -64,7 +64,7 @@ class Sync:
         self.to = to
         database = "public" if is_postgres(source) else urlsplit(source).path.strip("/")
         self.sources = {short_name(name, database): name for name in names}
-        self.backfills: dict[str, Progress] = {}
+        self.backfills: dict[str, BackfillProgress] = {}
         self.app = App(NAME, home=home)
         try:
             slot = f"headwater_sync_{lineage(self.app.log)[:12]}"  # another home is another copy
@@ -75,22 +75,22 @@ class Sync:
             self.app.close()
             raise
 
-    def _followers(self) -> Convoy:
+    def _followers(self) -> SinkRunner:
         log = self.app.log
         home, epoch = lineage(log), Manifests(log.catalog, NAME).take_over()
         followers = []
         for name in self.sources:
             sink = sink_of(self.to, name, log.topic(name).schema)
-            upstream = TableUpstream(log, name, lineage=home, epoch=lambda: epoch, whole=not sink.by_key)
-            followers.append(Follower(f"{name}.{sink.kind}", name, NAME, sink, upstream, log))
-        return Convoy(followers)
+            upstream = CapturedTableReader(log, name, lineage=home, epoch=lambda: epoch, whole=not sink.by_key)
+            followers.append(SinkTask(f"{name}.{sink.kind}", name, NAME, sink, upstream, log))
+        return SinkRunner(followers)
 
     # Running
 
-    def start(self, *, once: bool = False, on_progress: Callable[[Progress], None] | None = None) -> None:
+    def start(self, *, once: bool = False, on_progress: Callable[[BackfillProgress], None] | None = None) -> None:
         """Capture and follow in the background; with ``once``, capture only what is committed by now."""
 
-        def told(progress: Progress) -> None:
+        def told(progress: BackfillProgress) -> None:
             self.backfills[progress.table] = progress
             if on_progress is not None:
                 on_progress(progress)
@@ -112,9 +112,11 @@ class Sync:
             if follower.stopped:
                 told = follower.status.error or {}
                 raise SinkRefused(
-                    told.get("message", f"the sink of {follower.view} has stopped"), detail=told.get("detail"),
-                    hint=told.get("hint"), table=follower.view,
-                )  # fmt: skip
+                    told.get("message", f"the sink of {follower.view} has stopped"),
+                    detail=told.get("detail"),
+                    hint=told.get("hint"),
+                    table=follower.view,
+                )
 
     @property
     def caught_up(self) -> bool:
@@ -123,7 +125,7 @@ class Sync:
             return False
         for follower in self.convoy.followers.values():
             head = follower.upstream.head()
-            if head is None or follower.status.state is not State.FOLLOWING or follower.status.tick < head.tick:
+            if head is None or follower.status.state is not SinkState.FOLLOWING or follower.status.tick < head.tick:
                 return False
         return True
 
@@ -172,7 +174,7 @@ def is_postgres(source: str) -> bool:
     return source.startswith(("postgresql://", "postgres://"))
 
 
-def source_of(source: str, table: str, slot: str) -> Source:
+def source_of(source: str, table: str, slot: str) -> CaptureSource:
     """One table of a database, as a capture wants it.
 
     >>> source_of("mariadb://localhost/shop", "users", "copy")

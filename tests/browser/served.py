@@ -23,8 +23,8 @@ from typing import Any
 
 import httpx
 
+from bench.peer_servers import die_with_parent
 from headwater.app_file import app_of
-from headwater.bench.servers import die_with_parent
 from headwater.log.home import Log
 from tests.spark.conftest import SHORT_LIVED
 
@@ -49,15 +49,22 @@ class Served:
         """Start it, on the port that it had before, and wait until it listens."""
         command = [sys.executable, "-m", "headwater.cli.main", "serve", str(APP), "--json", "--port", str(self._port)]
         environment = {
-            **os.environ, **self._settings, "BROWSED_SHOP_HOME": str(self.home), "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
+            **os.environ,
+            **self._settings,
+            "BROWSED_SHOP_HOME": str(self.home),
+            "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
             "PYSPARK_PYTHON": sys.executable,
-        }  # fmt: skip
+        }
         self._errors = self.home.parent / "server.err"
         with self._errors.open("ab") as errors:
             self._process = subprocess.Popen(
-                [*command, *self.arguments], env=environment, stdout=subprocess.PIPE, stderr=errors, text=True,
+                [*command, *self.arguments],
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
                 preexec_fn=die_with_parent,
-            )  # fmt: skip
+            )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         assert line, self._errors.read_text()
@@ -106,11 +113,17 @@ def seed(home: Path) -> Log:
     now = dt.datetime.now(dt.UTC)
     users = log.topic("users")
     users.append([{"id": number, "country": COUNTRIES[number % len(COUNTRIES)]} for number in range(60)])
-    log.topic("orders").append([
-        {"order_id": number, "user_id": number % 60, "amount": 5.0 + number % 40,
-         "at": now - dt.timedelta(seconds=240 - number % 240)}
-        for number in range(6000)
-    ])  # fmt: skip
+    log.topic("orders").append(
+        [
+            {
+                "order_id": number,
+                "user_id": number % 60,
+                "amount": 5.0 + number % 40,
+                "at": now - dt.timedelta(seconds=240 - number % 240),
+            }
+            for number in range(6000)
+        ]
+    )
     log.topic("clicks").append([{"page": PAGES[number % 4], "at": now} for number in range(400)])
     with log.topic("orders").consumer("billing", member="till") as consumer:
         consumer.poll(timeout=5)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import expect
 
-from headwater.server.keys import Keys
+from headwater.server.http.keys import Keys
 from tests.browser.conftest import Look
 from tests.browser.served import Served
 

@@ -15,9 +15,19 @@ from tests.browser.served import Served
 HOSTILE = '<img src=x onerror="window.hacked=1"><script>window.hacked=2</script>\'"&amp;'
 PHONE = {"width": 360, "height": 740}
 PLACES = (
-    "/", "/topics", "/topics/orders", "/groups/orders/billing", "/views", "/views/revenue", "/views/minutes",
-    "/sinks/revenue.sqlite", "/inlets/site", "/ticks", "/alerts", "/query",
-)  # fmt: skip
+    "/",
+    "/topics",
+    "/topics/orders",
+    "/groups/orders/billing",
+    "/views",
+    "/views/revenue",
+    "/views/minutes",
+    "/sinks/revenue.sqlite",
+    "/inlets/site",
+    "/ticks",
+    "/alerts",
+    "/query",
+)
 
 
 def test_the_graph_leads_to_a_view_and_the_way_back_works(look: Look) -> None:

@@ -54,8 +54,11 @@ def test_nodes_stand_in_layers_without_touching(look: Look) -> None:
         assert max(y + size / 2 for y, size in cells) == pytest.approx(found["height"])
         # Nothing is far away from all others, also when no edge ties it to them.
         edges_of = sorted([(y - size / 2, y + size / 2) for y, size in cells])
-        assert all(top <= max(bottom for _, bottom in edges_of[:place]) + 10 + 1e-6
-                   for place, (top, _) in enumerate(edges_of) if place)  # fmt: skip
+        assert all(
+            top <= max(bottom for _, bottom in edges_of[:place]) + 10 + 1e-6
+            for place, (top, _) in enumerate(edges_of)
+            if place
+        )
 
     holds()
 

@@ -11,11 +11,19 @@ from tests.browser.conftest import WIDE, Look, go
 
 FOLDER = Path(__file__).parents[2] / "build" / "screenshots"
 PICTURES = {
-    "overview": "/", "topics": "/topics", "topic": "/topics/orders", "group": "/groups/orders/billing",
-    "views": "/views", "view": "/views/revenue", "windows": "/views/minutes", "sink": "/sinks/revenue.sqlite",
+    "overview": "/",
+    "topics": "/topics",
+    "topic": "/topics/orders",
+    "group": "/groups/orders/billing",
+    "views": "/views",
+    "view": "/views/revenue",
+    "windows": "/views/minutes",
+    "sink": "/sinks/revenue.sqlite",
     "inlet": "/inlets/site",
-    "ticks": "/ticks", "alerts": "/alerts", "query": "/query",
-}  # fmt: skip
+    "ticks": "/ticks",
+    "alerts": "/alerts",
+    "query": "/query",
+}
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

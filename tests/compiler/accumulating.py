@@ -4,7 +4,7 @@ What it is: what ``AccumulateStage`` does, cut down to one aggregate over a tabl
 ``_weight``) without groups, so that accumulators can be tried by themselves, on DuckDB and on Spark.
 Invariants: all SQL is in Spark's dialect.
 Not here: groups, flows (``duck.py``).
-Read next: ``src/headwater/views/compiler/accumulators.py``.
+Read next: ``src/headwater/views/compiler/algebra/accumulators.py``.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import sqlglot
 
-from headwater.views.compiler.accumulators import Accumulator, accumulator
-from headwater.views.compiler.dialect import SparkAsWritten, text
+from headwater.views.compiler.algebra.accumulators import Accumulator, accumulator
+from headwater.views.compiler.sql.dialect import SparkAsWritten, text
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ Invariants: written from what Spark's functions mean, not from how the compiler 
 1970-01-01 UTC, the end of a window is not in it, a row without a time has none, and a row that comes exactly when a
 session ends still belongs to it. That Spark means the same is for ``tests/spark/test_windows_equal_batch.py`` to show.
 Not here: sessions over a join, which the tests put into a subquery.
-Read next: ``dialect.py``.
+Read next: ``views/compiler/sql/dialect.py``.
 """
 
 from __future__ import annotations

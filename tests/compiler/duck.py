@@ -6,7 +6,7 @@ ever) and its *changes* of this tick.
 Invariants: a leaf gets exactly what its content says. A lookup is honoured or not by the toss of a coin, as the
 contract allows; terms whose changes are empty are not run. Asserted after each stage: no row is there less than
 never, and a group has one row.
-Not here: what queries and rows are tried (``queries.py``); how Spark runs the same (``views/tick.py``).
+Not here: what queries and rows are tried (``queries.py``); how Spark runs the same (``views/tick/engine.py``).
 Read next: ``plan.py``, beside this file.
 """
 
@@ -19,11 +19,11 @@ from headwater.views.compiler.compile import compile_view
 from headwater.views.compiler.plan import (
     WEIGHT,
     AccumulateStage,
-    Column,
-    Content,
     FlowStage,
     KeyedStage,
     Leaf,
+    LeafContent,
+    PlanColumn,
     Relation,
     Stage,
     Term,
@@ -35,13 +35,13 @@ from tests.compiler.dialect import connect, to_duckdb, type_to_duckdb, type_to_s
 Row = tuple[object, ...]
 
 
-def describe(sql: str, tables: Mapping[str, tuple[Column, ...]]) -> tuple[Column, ...]:
+def describe(sql: str, tables: Mapping[str, tuple[PlanColumn, ...]]) -> tuple[PlanColumn, ...]:
     """The columns of a query over empty tables, as ``compile_view`` wants to be told: by asking DuckDB."""
     for name, columns in tables.items():
         ANALYSER.execute(f"CREATE OR REPLACE TEMP TABLE {quoted(name)} ({declared(columns)})")
     result = ANALYSER.sql(to_duckdb(sql))
     return tuple(
-        Column(name, type_to_spark(str(kind))) for name, kind in zip(result.columns, result.types, strict=True)
+        PlanColumn(name, type_to_spark(str(kind))) for name, kind in zip(result.columns, result.types, strict=True)
     )
 
 
@@ -85,8 +85,8 @@ class Batch:
 class DuckRunner:
     """Holds the tables of an app and runs its plans.
 
-    >>> from headwater.views.compiler.plan import Column, Relation
-    >>> runner = DuckRunner([Relation("t", (Column("a", "INT"),))], [])
+    >>> from headwater.views.compiler.plan import PlanColumn, Relation
+    >>> runner = DuckRunner([Relation("t", (PlanColumn("a", "INT"),))], [])
     >>> runner.tick({"t": [(1, 2), (5, 1)]})  # the row (1,) twice, the row (5,) once
     >>> runner.tick({"t": [(1, -1)]})
     >>> sorted(runner.rows("t"))
@@ -257,13 +257,13 @@ class DuckRunner:
     def _bind(self, leaf: Leaf, *, nothing: bool = False) -> None:
         """Makes the table that the SQL calls ``leaf.name``."""
         columns = leaf.columns
-        if leaf.content == Content.BAG:
+        if leaf.content == LeafContent.BAG:
             content = self._bag(leaf.relation, columns, after=True)
         else:
             places = {
-                Content.CHANGES: [changes_of],
-                Content.BEFORE: [pile_of],
-                Content.AFTER: [pile_of, changes_of],
+                LeafContent.CHANGES: [changes_of],
+                LeafContent.BEFORE: [pile_of],
+                LeafContent.AFTER: [pile_of, changes_of],
             }[leaf.content]
             tables = [place(leaf.relation) for place in places]
             content = " UNION ALL ".join(self._readable(table, leaf.relation, columns) for table in tables)
@@ -323,7 +323,7 @@ class DuckRunner:
     def _stages(self) -> Iterable[Stage]:
         return (stage for view in self._views for stage in view.stages)
 
-    def _declare(self, name: str, visible: tuple[Column, ...], *, hidden: tuple[Column, ...]) -> None:
+    def _declare(self, name: str, visible: tuple[PlanColumn, ...], *, hidden: tuple[PlanColumn, ...]) -> None:
         self._columns[name] = tuple(column.name for column in visible)
         self._all_columns[name] = tuple(column.name for column in (*visible, *hidden))
         for table in (pile_of(name), changes_of(name)):
@@ -375,7 +375,7 @@ def list_of(names: Iterable[str]) -> str:
     return ", ".join(quoted(name) for name in names)
 
 
-def declared(columns: Sequence[Column]) -> str:
+def declared(columns: Sequence[PlanColumn]) -> str:
     assert all(column.type for column in columns), f"a type is missing: {columns}"
     return ", ".join(f"{quoted(column.name)} {type_to_duckdb(str(column.type))}" for column in columns)
 

@@ -101,9 +101,14 @@ def answers(records: Sequence[Record]) -> dict[str, list[Row]]:
         if not now[user.id].deleted:
             moved.append((order.order_id, user.country, now[user.id].country))
     return {
-        "taxed": taxed, "every": every, "twice": twice, "unknown": unknown, "around": around, "moved": moved,
+        "taxed": taxed,
+        "every": every,
+        "twice": twice,
+        "unknown": unknown,
+        "around": around,
+        "moved": moved,
         "daily": [(*group, amount, orders_daily[group]) for group, amount in daily.items()],
-    }  # fmt: skip
+    }
 
 
 def as_of(users: Iterable[User], name: int, hour: int) -> User | None:

@@ -5,7 +5,7 @@ of a query are tables, earlier views or queries again.
 Invariants: every query is valid Spark SQL and a function of its inputs: windows and limits have a total order (rows
 that tie are equal), nothing overflows, nothing is divided by zero. What the databases compute differently to rounding
 (averages of decimals, standard deviations) has the type ``ROUNDED`` and is never compared with or computed on.
-Not here: tables, rows and ticks (``schemas.py``); how DuckDB differs from Spark (``dialect.py``).
+Not here: tables, rows and ticks (``schemas.py``); how DuckDB differs from Spark (``views/compiler/sql/dialect.py``).
 Read next: ``test_incremental_equals_batch.py``.
 """
 
@@ -82,10 +82,24 @@ class Grammar:
         forms: list[Callable[[int, bool], Query]] = [self.plain, self.grouped]
         if depth > 0:
             forms += [
-                self.plain, self.grouped, self.distinct, self.of_sets, self.windowed, self.limited, self.grouping_sets,
-                self.exploded, self.with_subquery, self.with_subquery, self.with_cte, self.of_values,
-                self.with_scalar, self.top_of_each, self.by_time, self.by_time, self.within,
-            ]  # fmt: skip
+                self.plain,
+                self.grouped,
+                self.distinct,
+                self.of_sets,
+                self.windowed,
+                self.limited,
+                self.grouping_sets,
+                self.exploded,
+                self.with_subquery,
+                self.with_subquery,
+                self.with_cte,
+                self.of_values,
+                self.with_scalar,
+                self.top_of_each,
+                self.by_time,
+                self.by_time,
+                self.within,
+            ]
         form = forms[self.draw(st.integers(0, len(forms) - 1))]
         return form(depth, top)
 

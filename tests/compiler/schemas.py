@@ -20,7 +20,7 @@ from decimal import Decimal
 
 from hypothesis import strategies as st
 
-from headwater.views.compiler.plan import Column, Relation
+from headwater.views.compiler.plan import PlanColumn, Relation
 
 Row = tuple[object, ...]
 
@@ -101,10 +101,10 @@ def relations(draw: st.DrawFn, *, nested: bool = True) -> tuple[Relation, ...]:
     types = COLUMN_TYPES if nested else [name for name in COLUMN_TYPES if "<" not in name]
     for name in ("r", "s", "t")[: draw(st.integers(2, 3))]:
         kinds = ["INT", *draw(st.lists(st.sampled_from(types), min_size=1, max_size=3))]
-        columns = tuple(Column(NAMES[place], kind) for place, kind in enumerate(kinds))
+        columns = tuple(PlanColumn(NAMES[place], kind) for place, kind in enumerate(kinds))
         manner = draw(st.sampled_from(["keyed", "bag", "append-only"]))
         if manner == "keyed":
-            columns = (Column("id", "INT"), *columns)
+            columns = (PlanColumn("id", "INT"), *columns)
         found.append(
             Relation(name, columns, key=("id",) if manner == "keyed" else (), append_only=manner == "append-only")
         )

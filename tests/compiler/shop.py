@@ -7,30 +7,30 @@ Not here: anything random (``queries.py``).
 from __future__ import annotations
 
 from headwater.views.compiler.compile import compile_view
-from headwater.views.compiler.plan import Column, Relation, Stage, ViewPlan
+from headwater.views.compiler.plan import PlanColumn, Relation, Stage, ViewPlan
 
 ORDERS = Relation(
     "orders",
     (
-        Column("order_id", "BIGINT"),
-        Column("user_id", "BIGINT"),
-        Column("amount", "INT"),
-        Column("placedAt", "TIMESTAMP"),
-        Column("tags", "ARRAY<STRING>"),
+        PlanColumn("order_id", "BIGINT"),
+        PlanColumn("user_id", "BIGINT"),
+        PlanColumn("amount", "INT"),
+        PlanColumn("placedAt", "TIMESTAMP"),
+        PlanColumn("tags", "ARRAY<STRING>"),
     ),
     key=("order_id",),
     not_null=("order_id",),
 )
 USERS = Relation(
     "users",
-    (Column("id", "BIGINT"), Column("country", "STRING"), Column("age", "INT")),
+    (PlanColumn("id", "BIGINT"), PlanColumn("country", "STRING"), PlanColumn("age", "INT")),
     key=("id",),
     not_null=("id",),
 )
 VISITS = Relation(
-    "visits", (Column("user_id", "BIGINT"), Column("page", "STRING"), Column("ms", "INT")), append_only=True
+    "visits", (PlanColumn("user_id", "BIGINT"), PlanColumn("page", "STRING"), PlanColumn("ms", "INT")), append_only=True
 )
-NOTES = Relation("notes", (Column("user_id", "BIGINT"), Column("text", "STRING")))
+NOTES = Relation("notes", (PlanColumn("user_id", "BIGINT"), PlanColumn("text", "STRING")))
 RELATIONS = {relation.name: relation for relation in (ORDERS, USERS, VISITS, NOTES)}
 
 

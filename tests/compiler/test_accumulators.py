@@ -20,8 +20,8 @@ import sqlglot
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headwater.views.compiler.accumulators import accumulator
-from headwater.views.compiler.dialect import SparkAsWritten
+from headwater.views.compiler.algebra.accumulators import accumulator
+from headwater.views.compiler.sql.dialect import SparkAsWritten
 from tests.compiler.accumulating import Keeping, keeping
 from tests.compiler.dialect import connect, to_duckdb, type_to_duckdb
 
@@ -259,8 +259,17 @@ def test_the_least_and_the_largest_of_rows_that_only_come() -> None:
 
 @pytest.mark.parametrize(
     ("aggregate", "kind"),
-    [("min(a)", "INT"), ("count(DISTINCT a)", "INT"), ("sum(DISTINCT a)", "INT"), ("collect_list(a)", "INT"),
-     ("sum(a)", None), ("stddev(a)", "DOUBLE"), ("abs(a)", "INT"), ("row_number()", None), ("sum(a)", "STRING")],
-)  # fmt: skip
+    [
+        ("min(a)", "INT"),
+        ("count(DISTINCT a)", "INT"),
+        ("sum(DISTINCT a)", "INT"),
+        ("collect_list(a)", "INT"),
+        ("sum(a)", None),
+        ("stddev(a)", "DOUBLE"),
+        ("abs(a)", "INT"),
+        ("row_number()", None),
+        ("sum(a)", "STRING"),
+    ],
+)
 def test_what_has_no_accumulator(aggregate: str, kind: str | None) -> None:
     assert accumulator(sqlglot.parse_one(aggregate, read=SparkAsWritten), (kind,), append_only=False) is None

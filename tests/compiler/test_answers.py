@@ -2,7 +2,7 @@
 
 What it is: the forms that the random queries of ``test_incremental_equals_batch.py`` meet seldom or never, written out,
 and checked after every tick against the user's own SQL and against the plan's ``query``.
-Not here: dialects that differ (``dialect.py`` has the list).
+Not here: dialects that differ (``views/compiler/sql/dialect.py`` has the list).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 
-from headwater.views.compiler.plan import Column, Relation, ViewPlan
+from headwater.views.compiler.plan import PlanColumn, Relation, ViewPlan
 from tests.compiler.comparing import bag_difference
 from tests.compiler.duck import Batch, DuckRunner, compile_all
 
@@ -20,15 +20,15 @@ RELATIONS = (
     Relation(
         "a",
         (
-            Column("id", "INT"),
-            Column("k", "INT"),
-            Column("x", "INT"),
-            Column("s", "STRING"),
-            Column("d", "DECIMAL(6, 2)"),
+            PlanColumn("id", "INT"),
+            PlanColumn("k", "INT"),
+            PlanColumn("x", "INT"),
+            PlanColumn("s", "STRING"),
+            PlanColumn("d", "DECIMAL(6, 2)"),
         ),
     ),
-    Relation("b", (Column("id", "INT"), Column("k", "INT"), Column("y", "INT"), Column("t", "STRING"))),
-    Relation("c", (Column("k", "INT"), Column("z", "DECIMAL(10, 2)"), Column("arr", "ARRAY<INT>"))),
+    Relation("b", (PlanColumn("id", "INT"), PlanColumn("k", "INT"), PlanColumn("y", "INT"), PlanColumn("t", "STRING"))),
+    Relation("c", (PlanColumn("k", "INT"), PlanColumn("z", "DECIMAL(10, 2)"), PlanColumn("arr", "ARRAY<INT>"))),
 )
 
 QUERIES = (

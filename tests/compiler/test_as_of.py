@@ -4,7 +4,7 @@ What it is: random histories delivered in several ways, on DuckDB, compared afte
 Python; what a query may not ask; what a plan of it is.
 Invariants: after all ticks every delivery gives the same rows.
 Not here: the log and Spark (``tests/spark/test_views_as_of.py``).
-Read next: ``past.py``, ``src/headwater/views/compiler/as_of.py``.
+Read next: ``server/status/lag_history.py``, ``src/headwater/views/compiler/frontend/as_of.py``.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 from headwater.errors import InvalidView
-from headwater.views.compiler.as_of import versions_of
+from headwater.views.compiler.algebra.plan_nodes import Unsupported
 from headwater.views.compiler.compile import compile_view
-from headwater.views.compiler.drafts import Unsupported
-from headwater.views.compiler.plan import Column, Relation, ViewPlan
+from headwater.views.compiler.frontend.as_of import versions_of
+from headwater.views.compiler.plan import PlanColumn, Relation, ViewPlan
 from headwater.views.explain import explain
 from tests.compiler.comparing import bag_difference
 from tests.compiler.duck import DuckRunner, compile_all
@@ -31,22 +31,34 @@ from tests.compiler.schemas import difference
 
 THOROUGH = int(os.environ.get("HEADWATER_THOROUGH", "1"))
 many = settings(
-    max_examples=5 * THOROUGH, deadline=None, print_blob=True,
+    max_examples=5 * THOROUGH,
+    deadline=None,
+    print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
-)  # fmt: skip
+)
 
 USERS = Relation(
-    "users", (Column("id", "BIGINT"), Column("country", "STRING"), Column("since", "TIMESTAMP")), key=("id",),
-    not_null=("id",), event_time="since",
-)  # fmt: skip
+    "users",
+    (PlanColumn("id", "BIGINT"), PlanColumn("country", "STRING"), PlanColumn("since", "TIMESTAMP")),
+    key=("id",),
+    not_null=("id",),
+    event_time="since",
+)
 ORDERS = Relation(
     "orders",
-    (Column("order_id", "BIGINT"), Column("user_id", "BIGINT"), Column("amount", "INT"), Column("at", "TIMESTAMP")),
-    key=("order_id",), not_null=("order_id",), event_time="at",
-)  # fmt: skip
-PLAIN = Relation("plain", (Column("id", "BIGINT"), Column("name", "STRING")), key=("id",))
-VISITS = Relation("visits", (Column("id", "BIGINT"), Column("at", "TIMESTAMP")), append_only=True)
-SEEN = Relation("seen", (Column("id", "BIGINT"), Column("at", "TIMESTAMP")), key=("id",), is_view=True)
+    (
+        PlanColumn("order_id", "BIGINT"),
+        PlanColumn("user_id", "BIGINT"),
+        PlanColumn("amount", "INT"),
+        PlanColumn("at", "TIMESTAMP"),
+    ),
+    key=("order_id",),
+    not_null=("order_id",),
+    event_time="at",
+)
+PLAIN = Relation("plain", (PlanColumn("id", "BIGINT"), PlanColumn("name", "STRING")), key=("id",))
+VISITS = Relation("visits", (PlanColumn("id", "BIGINT"), PlanColumn("at", "TIMESTAMP")), append_only=True)
+SEEN = Relation("seen", (PlanColumn("id", "BIGINT"), PlanColumn("at", "TIMESTAMP")), key=("id",), is_view=True)
 RELATIONS = {relation.name: relation for relation in (USERS, ORDERS, PLAIN, VISITS, SEEN)}
 
 
@@ -203,13 +215,9 @@ JOIN = "SELECT o.order_id, u.id FROM orders o"
             'no column "valid__from" in "u"',
             "u.valid__from",
         ),
-        (
-            "SELECT v.id FROM `users$versions` v",
-            'no topic, table or view "users$versions"',
-            "`users$versions`",
-        ),
+        ("SELECT v.id FROM `users$versions` v", 'no topic, table or view "users$versions"', "`users$versions`"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_asked_is_underlined(sql: str, message: str, underlined: str) -> None:
     with pytest.raises(InvalidView) as caught:
         compile_view("v", sql, RELATIONS)
@@ -263,16 +271,16 @@ def test_stars_show_the_tables_own_columns_only() -> None:
     both = compile_view("v", "SELECT * FROM orders o JOIN users FOR SYSTEM_TIME AS OF o.at AS u ON true", RELATIONS)
 
     assert [column.name for column in plan.columns] == ["id", "country", "since"]
-    assert [column.name for column in both.columns] == [
-        "order_id", "user_id", "amount", "at", "id", "country", "since",
-    ]  # fmt: skip
+    assert [column.name for column in both.columns] == ["order_id", "user_id", "amount", "at", "id", "country", "since"]
 
 
 def test_spelling_does_not_matter_and_is_kept() -> None:
-    columns = (Column("Id", "BIGINT"), Column("Price", "INT"), Column("validFrom", "DATE"))
+    columns = (PlanColumn("Id", "BIGINT"), PlanColumn("Price", "INT"), PlanColumn("validFrom", "DATE"))
     prices = Relation("Prices", columns, key=("Id",), event_time="validFrom")
     sql = "SELECT order_id, p.* FROM Orders o JOIN PRICES FOR SYSTEM_TIME AS OF O.At AS P USING (id)"
-    orders = Relation("orders", (Column("order_id", "INT"), Column("id", "BIGINT"), Column("at", "TIMESTAMP")))
+    orders = Relation(
+        "orders", (PlanColumn("order_id", "INT"), PlanColumn("id", "BIGINT"), PlanColumn("at", "TIMESTAMP"))
+    )
 
     plan = compile_view("v", sql, {"Prices": prices, "orders": orders})
 
@@ -282,13 +290,14 @@ def test_spelling_does_not_matter_and_is_kept() -> None:
 
 
 def test_columns_may_have_names_that_are_used_inside() -> None:
-    columns = [Column(name, "TIMESTAMP") for name in ("valid__from", "valid__until", "deleted__")]
-    odd = Relation("odd", (Column("id", "BIGINT"), *columns), key=("id",), event_time="valid__from")
+    columns = [PlanColumn(name, "TIMESTAMP") for name in ("valid__from", "valid__until", "deleted__")]
+    odd = Relation("odd", (PlanColumn("id", "BIGINT"), *columns), key=("id",), event_time="valid__from")
 
     plan = compile_view(
-        "v", "SELECT r.* FROM orders record JOIN odd FOR SYSTEM_TIME AS OF record.at AS r ON r.id = user_id",
+        "v",
+        "SELECT r.* FROM orders record JOIN odd FOR SYSTEM_TIME AS OF record.at AS r ON r.id = user_id",
         {"odd": odd, "orders": ORDERS},
-    )  # fmt: skip
+    )
 
     assert [column.name for column in plan.columns] == ["id", "valid__from", "valid__until", "deleted__"]
 

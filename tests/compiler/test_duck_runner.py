@@ -14,24 +14,26 @@ import pytest
 
 from headwater.views.compiler.plan import (
     AccumulateStage,
-    Column,
-    Content,
     FlowStage,
     KeyedInput,
     KeyedStage,
-    Kind,
     Leaf,
+    LeafContent,
     Lookup,
+    PlanColumn,
     Relation,
     Stage,
+    StageKind,
     Term,
     ViewPlan,
     WholeStage,
 )
 from tests.compiler.duck import DuckRunner
 
-ORDERS = Relation("orders", (Column("id", "INT"), Column("user", "INT"), Column("amount", "INT")), key=("id",))
-USERS = Relation("users", (Column("id", "INT"), Column("country", "STRING")), key=("id",))
+ORDERS = Relation(
+    "orders", (PlanColumn("id", "INT"), PlanColumn("user", "INT"), PlanColumn("amount", "INT")), key=("id",)
+)
+USERS = Relation("users", (PlanColumn("id", "INT"), PlanColumn("country", "STRING")), key=("id",))
 each_seed = pytest.mark.parametrize("seed", range(4))
 
 
@@ -43,16 +45,16 @@ def joined_terms(select: str) -> tuple[Term, Term]:
     first = Term(
         f"SELECT {select}, o._weight * u._weight AS _weight FROM _l0 AS o JOIN _l1 AS u ON o.user = u.id",
         (
-            Leaf("_l0", "orders", Content.CHANGES, ("user", "amount")),
-            Leaf("_l1", "users", Content.BEFORE, ("id", "country"), Lookup(("id",), "_l0", ("user",))),
+            Leaf("_l0", "orders", LeafContent.CHANGES, ("user", "amount")),
+            Leaf("_l1", "users", LeafContent.BEFORE, ("id", "country"), Lookup(("id",), "_l0", ("user",))),
         ),
         "_l0",
     )
     second = Term(
         f"SELECT {select}, o._weight * u._weight AS _weight FROM _l3 AS u JOIN _l2 AS o ON o.user = u.id",
         (
-            Leaf("_l2", "orders", Content.AFTER, ("user", "amount"), Lookup(("user",), "_l3", ("id",))),
-            Leaf("_l3", "users", Content.CHANGES, ("id", "country")),
+            Leaf("_l2", "orders", LeafContent.AFTER, ("user", "amount"), Lookup(("user",), "_l3", ("id",))),
+            Leaf("_l3", "users", LeafContent.CHANGES, ("id", "country")),
         ),
         "_l3",
     )
@@ -61,8 +63,8 @@ def joined_terms(select: str) -> tuple[Term, Term]:
 
 @each_seed
 def test_a_flow_follows_both_sides_of_a_join(seed: int) -> None:
-    columns = (Column("country", "STRING"), Column("amount", "INT"))
-    stage = FlowStage("v", Kind.BILINEAR, columns, (), "", terms=joined_terms("u.country, o.amount"))
+    columns = (PlanColumn("country", "STRING"), PlanColumn("amount", "INT"))
+    stage = FlowStage("v", StageKind.BILINEAR, columns, (), "", terms=joined_terms("u.country, o.amount"))
     runner = DuckRunner([ORDERS, USERS], [view("v", stage)], random=Random(seed))
 
     runner.tick({"orders": [(1, 7, 10, 1), (2, 7, 20, 1), (3, 8, 5, 1)], "users": [(7, "DE", 1)]})
@@ -78,12 +80,12 @@ def test_a_flow_follows_both_sides_of_a_join(seed: int) -> None:
 def test_an_accumulating_stage_touches_its_groups_and_hides_what_having_excludes(seed: int) -> None:
     stage = AccumulateStage(
         "v",
-        Kind.ACCUMULATING,
-        (Column("country", "STRING"), Column("revenue", "BIGINT")),
-        tuple(Column(name, kind) for name, kind in HIDDEN.items()),
+        StageKind.ACCUMULATING,
+        (PlanColumn("country", "STRING"), PlanColumn("revenue", "BIGINT")),
+        tuple(PlanColumn(name, kind) for name, kind in HIDDEN.items()),
         "",
         terms=joined_terms("u.country AS _g0, o.amount AS _x0"),
-        groups=(Column("_g0", "STRING"),),
+        groups=(PlanColumn("_g0", "STRING"),),
         partial="SELECT _g0, SUM(_weight) AS _n, SUM(_x0 * _weight) AS _a0 FROM _flow GROUP BY _g0",
         combine="""SELECT p._g0 AS country, COALESCE(b._a0, 0) + p._a0 AS revenue, p._g0,
             COALESCE(b._n, 0) + p._n AS _n,
@@ -106,11 +108,11 @@ HIDDEN = {"_g0": "STRING", "_n": "BIGINT", "_a0": "BIGINT", "_shown": "BOOLEAN"}
 def test_one_row_is_there_from_the_first_tick() -> None:
     stage = AccumulateStage(
         "v",
-        Kind.ACCUMULATING,
-        (Column("n", "BIGINT"),),
-        (Column("_n", "BIGINT"), Column("_shown", "BOOLEAN")),
+        StageKind.ACCUMULATING,
+        (PlanColumn("n", "BIGINT"),),
+        (PlanColumn("_n", "BIGINT"), PlanColumn("_shown", "BOOLEAN")),
         "",
-        terms=(Term("SELECT _weight FROM _l0", (Leaf("_l0", "users", Content.CHANGES, ()),), "_l0"),),
+        terms=(Term("SELECT _weight FROM _l0", (Leaf("_l0", "users", LeafContent.CHANGES, ()),), "_l0"),),
         partial="SELECT COALESCE(SUM(_weight), 0) AS _n FROM _flow",
         combine="""SELECT p._n + COALESCE(b._n, 0) AS n, p._n + COALESCE(b._n, 0) AS _n, TRUE AS _shown
             FROM _partial AS p LEFT JOIN _before AS b ON TRUE""",
@@ -129,12 +131,12 @@ def test_one_row_is_there_from_the_first_tick() -> None:
 def test_a_keyed_stage_computes_the_touched_keys_anew_nulls_too() -> None:
     stage = KeyedStage(
         "v",
-        Kind.KEYED,
-        (Column("country", "STRING"), Column("least", "INT")),
-        (Column("_k0", "STRING"),),
+        StageKind.KEYED,
+        (PlanColumn("country", "STRING"), PlanColumn("least", "INT")),
+        (PlanColumn("_k0", "STRING"),),
         "",
-        inputs=(KeyedInput(Leaf("_l0", "users", Content.BAG, ("id", "country")), ("upper(country)",), None),),
-        keys=(Column("_k0", "STRING"),),
+        inputs=(KeyedInput(Leaf("_l0", "users", LeafContent.BAG, ("id", "country")), ("upper(country)",), None),),
+        keys=(PlanColumn("_k0", "STRING"),),
         sql="""SELECT upper(country) AS country, min(id) AS least, upper(country) AS _k0
             FROM _l0 GROUP BY upper(country)""",
     )
@@ -150,20 +152,22 @@ def test_a_keyed_stage_computes_the_touched_keys_anew_nulls_too() -> None:
 def test_a_whole_stage_emits_only_the_difference_and_a_view_may_read_a_view() -> None:
     top = WholeStage(
         "top",
-        Kind.WHOLE,
-        (Column("id", "INT"),),
+        StageKind.WHOLE,
+        (PlanColumn("id", "INT"),),
         (),
         "",
-        inputs=(Leaf("_l0", "users", Content.BAG, ("id",)),),
+        inputs=(Leaf("_l0", "users", LeafContent.BAG, ("id",)),),
         sql="SELECT id FROM _l0 ORDER BY id DESC LIMIT 2",
     )
     above = FlowStage(
         "above",
-        Kind.LINEAR,
-        (Column("id", "INT"),),
+        StageKind.LINEAR,
+        (PlanColumn("id", "INT"),),
         (),
         "",
-        terms=(Term("SELECT id + 1 AS id, _weight FROM _l0", (Leaf("_l0", "top", Content.CHANGES, ("id",)),), "_l0"),),
+        terms=(
+            Term("SELECT id + 1 AS id, _weight FROM _l0", (Leaf("_l0", "top", LeafContent.CHANGES, ("id",)),), "_l0"),
+        ),
         constant="SELECT 100 AS id, 1 AS _weight",
     )
     runner = DuckRunner([USERS], [view("top", top), view("above", above)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headwater.views.compiler.plan import Content, FlowStage, Kind
+from headwater.views.compiler.plan import FlowStage, LeafContent, StageKind
 from tests.compiler.shop import kinds, only_stage
 
 
@@ -17,8 +17,8 @@ def test_a_join_has_a_term_for_each_side_with_after_before_the_change_and_before
 
     contents = [[leaf.content for leaf in term.leaves] for term in stage.terms]
 
-    assert stage.kind == Kind.BILINEAR
-    assert contents == [[Content.CHANGES, Content.BEFORE], [Content.AFTER, Content.CHANGES]]
+    assert stage.kind == StageKind.BILINEAR
+    assert contents == [[LeafContent.CHANGES, LeafContent.BEFORE], [LeafContent.AFTER, LeafContent.CHANGES]]
 
 
 def test_each_term_begins_with_its_changes_and_multiplies_the_weights() -> None:
@@ -74,7 +74,7 @@ def test_only_the_branch_that_changed_is_in_a_term() -> None:
     stage = flow("SELECT id FROM users UNION ALL SELECT user_id FROM visits UNION ALL SELECT 7")
 
     assert [[leaf.relation for leaf in term.leaves] for term in stage.terms] == [["users"], ["visits"]]
-    assert stage.kind == Kind.LINEAR
+    assert stage.kind == StageKind.LINEAR
     assert stage.constant is not None
     assert "7" in stage.constant
 
@@ -89,7 +89,7 @@ def test_derived_tables_and_with_queries_add_no_stages() -> None:
 def test_explode_is_linear() -> None:
     stage = flow("SELECT order_id, explode(tags) AS tag FROM orders")
 
-    assert stage.kind == Kind.LINEAR
+    assert stage.kind == StageKind.LINEAR
     assert "LATERAL VIEW explode" in stage.terms[0].sql
 
 
@@ -99,4 +99,4 @@ def test_what_all_alternatives_of_an_or_ask_for_joins() -> None:
         "WHERE (o.user_id = u.id AND u.age > 9) OR (o.user_id = u.id AND o.amount > 9)"
     )
 
-    assert all(leaf.lookup is not None for leaf in stage.leaves if leaf.content != Content.CHANGES)
+    assert all(leaf.lookup is not None for leaf in stage.leaves if leaf.content != LeafContent.CHANGES)

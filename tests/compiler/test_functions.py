@@ -3,7 +3,7 @@
 What it is: each reason for a refusal, by its name in SQL, and what must not be refused.
 Invariants: the call is underlined and the hint says what to do instead.
 Not here: whether the list of names is Spark's (``tests/spark/test_functions_are_sparks.py``).
-Read next: ``src/headwater/views/compiler/functions.py``.
+Read next: ``src/headwater/views/compiler/sql/builtin_functions.py``.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import sqlglot
 
 from headwater.errors import InvalidView
 from headwater.views.compiler.compile import compile_view
-from headwater.views.compiler.dialect import SparkAsWritten
-from headwater.views.compiler.functions import aggregate_name, check_functions, is_generator, is_window_only
-from headwater.views.compiler.plan import Column, Relation
+from headwater.views.compiler.plan import PlanColumn, Relation
+from headwater.views.compiler.sql.builtin_functions import aggregate_name, check_functions, is_generator, is_window_only
+from headwater.views.compiler.sql.dialect import SparkAsWritten
 
 
 def check(sql: str) -> None:
@@ -105,11 +105,11 @@ def test_what_is_one_is_not_refused(call: str) -> None:
 
 @pytest.mark.parametrize("name", ["current_date", "current_timestamp", "current_user", "localtimestamp"])
 def test_a_function_without_brackets_is_refused_unless_a_column_has_its_name(name: str) -> None:
-    columns = (Column("a", "INT"),)
+    columns = (PlanColumn("a", "INT"),)
 
     with pytest.raises(InvalidView, match="depends on"):
         compile_view("v", f"SELECT {name} AS x FROM t", {"t": Relation("t", columns)})
-    compile_view("v", f"SELECT {name} AS x FROM t", {"t": Relation("t", (*columns, Column(name, "INT")))})
+    compile_view("v", f"SELECT {name} AS x FROM t", {"t": Relation("t", (*columns, PlanColumn(name, "INT")))})
 
 
 @pytest.mark.parametrize(("call", "meant"), [("lenght(a)", "length"), ("to_dat(a)", "to_date"), ("summ(a)", "sum")])
@@ -135,10 +135,19 @@ def test_a_sample_of_rows_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("call", "name"),
-    [("count(*)", "count"), ("std(a)", "stddev_samp"), ("every(a)", "bool_and"), ("any(a)", "bool_or"),
-     ("max_by(a, b)", "max_by"), ("kurtosis(a)", "kurtosis"), ("histogram_numeric(a, 3)", "histogram_numeric"),
-     ("lag(a)", None), ("upper(a)", None), ("a + 1", None)],
-)  # fmt: skip
+    [
+        ("count(*)", "count"),
+        ("std(a)", "stddev_samp"),
+        ("every(a)", "bool_and"),
+        ("any(a)", "bool_or"),
+        ("max_by(a, b)", "max_by"),
+        ("kurtosis(a)", "kurtosis"),
+        ("histogram_numeric(a, 3)", "histogram_numeric"),
+        ("lag(a)", None),
+        ("upper(a)", None),
+        ("a + 1", None),
+    ],
+)
 def test_aggregates_by_one_name(call: str, name: str | None) -> None:
     found = aggregate_name(sqlglot.parse_one(call, read=SparkAsWritten))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headwater.errors import InvalidView
-from headwater.views.compiler.dialect import text
-from headwater.views.compiler.parse import parse
+from headwater.views.compiler.frontend.parse import parse
+from headwater.views.compiler.sql.dialect import text
 
 
 def test_with_clauses_are_put_where_they_are_mentioned() -> None:

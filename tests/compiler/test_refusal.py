@@ -3,7 +3,7 @@
 What it is: errors for SQL that cannot be read, and the search for a node's place in the text.
 Invariants: every error is ``InvalidView`` with line, column, the line of SQL and carets under the clause.
 Not here: what is refused (``test_functions.py`` and the compiler's own tests).
-Read next: ``src/headwater/views/compiler/refusal.py``.
+Read next: ``src/headwater/views/compiler/sql/refusal.py``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sqlglot
 from sqlglot import exp
 
 from headwater.errors import InvalidView
-from headwater.views.compiler.refusal import find_span, refuse, syntax_error, underline
+from headwater.views.compiler.sql.refusal import find_span, refuse, syntax_error, underline
 
 
 def refusal_of(sql: str) -> InvalidView:

@@ -16,17 +16,19 @@ from hypothesis import strategies as st
 
 from headwater.errors import InvalidView
 from headwater.views.compiler.compile import compile_view
-from headwater.views.compiler.plan import AccumulateStage, Column, KeyedStage, Kind, Relation, ViewPlan
+from headwater.views.compiler.plan import AccumulateStage, KeyedStage, PlanColumn, Relation, StageKind, ViewPlan
 from tests.compiler.queries import Grammar, View
 from tests.compiler.schemas import ticks
 from tests.compiler.test_incremental_equals_batch import check
 
 THOROUGH = int(os.environ.get("HEADWATER_THOROUGH", "1"))
-COLUMNS = (Column("k", "INT"), Column("at", "TIMESTAMP"), Column("x", "INT"), Column("w", "STRING"))
-KEYED = Relation("r", (Column("id", "INT"), *COLUMNS), key=("id",))
+COLUMNS = (PlanColumn("k", "INT"), PlanColumn("at", "TIMESTAMP"), PlanColumn("x", "INT"), PlanColumn("w", "STRING"))
+KEYED = Relation("r", (PlanColumn("id", "INT"), *COLUMNS), key=("id",))
 BAG = Relation("s", COLUMNS)
 APPENDED = Relation("t", COLUMNS, append_only=True)
-WINDOWS = Relation("hourly", (Column("hour", "STRUCT<start: TIMESTAMP, end: TIMESTAMP>"), Column("n", "BIGINT")))
+WINDOWS = Relation(
+    "hourly", (PlanColumn("hour", "STRUCT<start: TIMESTAMP, end: TIMESTAMP>"), PlanColumn("n", "BIGINT"))
+)
 TABLES = (KEYED, BAG, APPENDED)
 
 
@@ -131,10 +133,7 @@ def test_an_output_that_is_a_window_can_be_asked_for_its_parts() -> None:
     assert "`_g0`.`start` > TIMESTAMP'2024-01-01'" in stage.combine
 
 
-@pytest.mark.parametrize(
-    "time",
-    ["window(window_time(hour), '1 day')", "window(hour, '1 day')"],
-)
+@pytest.mark.parametrize("time", ["window(window_time(hour), '1 day')", "window(hour, '1 day')"])
 def test_a_window_of_windows_is_by_their_last_moment(time: str) -> None:
     plan = plan_of(f"SELECT {time} AS day, sum(n) AS n FROM hourly GROUP BY 1")
 
@@ -166,7 +165,7 @@ SESSIONS = "SELECT session_window AS v, k, count(*) AS n FROM r GROUP BY session
 def test_what_spark_would_merge_again_is_computed_as_one_piece(sql: str, cheap: bool) -> None:
     plan = plan_of(sql)
 
-    assert (plan.kind is not Kind.WHOLE) == cheap
+    assert (plan.kind is not StageKind.WHOLE) == cheap
     assert ("one piece" in plan.stages[-1].what) != cheap
 
 
@@ -181,7 +180,7 @@ def test_different_values_of_a_session_are_counted_as_a_set() -> None:
         "collect_set(CASE WHEN NOT `r`.`x` IS NULL AND NOT `r`.`w` IS NULL THEN struct(`r`.`x`, `r`.`w`) END) "
         "FILTER(WHERE `r`.`x` > 0)" in plan.query
     )
-    assert plan.kind is Kind.KEYED
+    assert plan.kind is StageKind.KEYED
 
 
 def test_what_spark_gets_wrong_about_sessions_is_refused() -> None:

@@ -11,13 +11,13 @@ from __future__ import annotations
 import sys
 
 import headwater as hw
-from headwater.capture import follower
+from headwater.capture import table_follower
 from tests.crash.capture_torture import TABLES
 from tests.crash.captured_databases import DATABASES
 
 
 def declare(kind: str, home: str, dsn: str) -> hw.App:
-    follower.PART_ROWS = 40
+    table_follower.PART_ROWS = 40
     app = hw.App("torture", home=home)
     for name in TABLES:
         app.table(name, source=DATABASES[kind].source(dsn, name))

@@ -18,7 +18,7 @@ import time
 from collections import Counter
 from typing import Any
 
-from headwater.log.captured import Markers
+from headwater.log.event_time.capture_markers import Markers
 from headwater.log.topic import Topic
 from tests.crash.captured_databases import DATABASES
 

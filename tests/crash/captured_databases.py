@@ -17,9 +17,10 @@ import pymysql
 from psycopg.rows import dict_row
 
 import headwater as hw
-from headwater.capture import mysql, postgres
-from headwater.testing.mariadb import MariadbServer
-from headwater.testing.postgres import PostgresServer
+from headwater.capture.mysql import mysql_database
+from headwater.capture.postgres import postgres_database
+from headwater.testing.mariadb_server import MariadbServer
+from headwater.testing.postgres_server import PostgresServer
 
 CHUNK_ROWS = 150
 TEXT_CHUNK_ROWS = 50
@@ -44,14 +45,15 @@ class Postgresql:
 
     @staticmethod
     def source(dsn: str, table: str) -> Any:
-        postgres.CHUNK_ROWS, postgres.TEXT_CHUNK_ROWS = CHUNK_ROWS, TEXT_CHUNK_ROWS
+        postgres_database.CHUNK_ROWS, postgres_database.TEXT_CHUNK_ROWS = CHUNK_ROWS, TEXT_CHUNK_ROWS
         return hw.capture.Postgres(dsn, table=table, slot="torture")
 
     @staticmethod
     def upsert(table: str, columns: str, changed: dict[str, str]) -> str:
         values = ", ".join(["%s"] * len(columns.split(",")))
-        sets = ", ".join(f"{name} = {how.format(old=f'{table}.{name}', new=f'excluded.{name}')}"
-                         for name, how in changed.items())  # fmt: skip
+        sets = ", ".join(
+            f"{name} = {how.format(old=f'{table}.{name}', new=f'excluded.{name}')}" for name, how in changed.items()
+        )
         return f"INSERT INTO {table} ({columns}) VALUES ({values}) ON CONFLICT (id) DO UPDATE SET {sets}"
 
     @staticmethod
@@ -117,14 +119,16 @@ class Mariadb:
     @staticmethod
     def connect(dsn: str) -> Any:
         made = pymysql.connect(
-            **mysql.settings_of(dsn), connect_timeout=2, charset="utf8mb4",
+            **mysql_database.settings_of(dsn),
+            connect_timeout=2,
+            charset="utf8mb4",
             init_command="SET tx_isolation = 'READ-COMMITTED', innodb_lock_wait_timeout = 2",
-        )  # fmt: skip
+        )
         return _Connection(made)
 
     @classmethod
     def source(cls, dsn: str, table: str) -> Any:
-        mysql.CHUNK_ROWS, mysql.TEXT_CHUNK_ROWS = CHUNK_ROWS, TEXT_CHUNK_ROWS
+        mysql_database.CHUNK_ROWS, mysql_database.TEXT_CHUNK_ROWS = CHUNK_ROWS, TEXT_CHUNK_ROWS
         return hw.capture.MySQL(dsn, table=table, name="torture", positions=cls.positions)
 
     @staticmethod
@@ -135,7 +139,7 @@ class Mariadb:
 
     @staticmethod
     def rows(dsn: str, table: str) -> list[dict[str, Any]]:
-        settings = mysql.settings_of(dsn)
+        settings = mysql_database.settings_of(dsn)
         with (
             pymysql.connect(**settings, cursorclass=pymysql.cursors.DictCursor) as connection,
             connection.cursor() as cursor,

@@ -17,8 +17,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from headwater.log import routing
 from headwater.log.home import Log
+from headwater.log.storage import routing
 from headwater.log.topic import Topic
 
 

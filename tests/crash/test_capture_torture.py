@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.log.captured import Markers
+from headwater.log.event_time.capture_markers import Markers
 from headwater.log.home import Log
 from tests.crash.capture_runner import declare
 from tests.crash.capture_torture import TABLES, WRITERS, Writer, judge, prepare

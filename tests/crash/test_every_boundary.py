@@ -5,7 +5,7 @@ boundary later than the time before, until it ends alive.
 Invariants: see ``ledger.py``; besides, a retried append of a named producer is not doubled, and a second opening after
 the crash changes nothing more.
 Not here: real processes (``test_kill_nine.py``), damage that no crash makes (``test_tail_damage.py``).
-Read next: ``headwater/testing/disk.py``.
+Read next: ``testing/crashing_disk.py``.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from headwater.log.files import Files
-from headwater.log.sealing import seal_partition
+from headwater.log.maintenance.sealing import seal_partition
+from headwater.log.storage.files import Files
 from headwater.log.topic import Topic
 from headwater.testing import Crash, CrashingFiles
 from tests.crash.ledger import Ledger, QuietLog, Sent, many

@@ -21,8 +21,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headwater.log import routing
 from headwater.log.home import Log
+from headwater.log.storage import routing
 from tests.crash.ledger import many, text_of
 from tests.crash.writer import read_diary, write_until_killed
 

@@ -26,11 +26,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from headwater.errors import OffsetOutOfRange
-from headwater.log import routing
-from headwater.log.compaction import compact_partition
-from headwater.log.files import Files
 from headwater.log.home import Log
-from headwater.log.sealing import seal_partition
+from headwater.log.maintenance.compaction import compact_partition
+from headwater.log.maintenance.sealing import seal_partition
+from headwater.log.storage import routing
+from headwater.log.storage.files import Files
 from headwater.log.topic import Topic
 from headwater.testing import Crash, CrashingFiles, ManualClock
 from tests.crash.ledger import QuietLog, many
@@ -80,8 +80,15 @@ class LogMachine(RuleBasedStateMachine):
 
     @initialize(fsync=st.sampled_from(["always", "interval", "never"]))
     def begin(self, fsync: str) -> None:
-        self.settings = {"key": "k", "event_time": "at", "partitions": PARTITIONS, "fsync": fsync,
-                         "segment_bytes_max": 1500, "compact": True, "tombstone_grace_ms": 1}  # fmt: skip
+        self.settings = {
+            "key": "k",
+            "event_time": "at",
+            "partitions": PARTITIONS,
+            "fsync": fsync,
+            "segment_bytes_max": 1500,
+            "compact": True,
+            "tombstone_grace_ms": 1,
+        }
         self.logs = [self.open(), self.open()]
 
     def open(self, files: Files | None = None) -> QuietLog:
@@ -209,8 +216,14 @@ class LogMachine(RuleBasedStateMachine):
         self.logs[handle].close()
         self.logs[handle] = self.open()
 
-    @rule(handle=HANDLES, keys=KEYS, minute=MINUTES, boundary=st.integers(0, 40), seed=st.integers(0, 99),
-          numbered=st.booleans())  # fmt: skip
+    @rule(
+        handle=HANDLES,
+        keys=KEYS,
+        minute=MINUTES,
+        boundary=st.integers(0, 40),
+        seed=st.integers(0, 99),
+        numbered=st.booleans(),
+    )
     def crash(self, handle: int, keys: list[int], minute: int, boundary: int, seed: int, numbered: bool) -> None:
         """One handle dies in an append or in sealing; the other one goes on, or the dead one comes back."""
         self.logs[handle].abandon()
@@ -251,8 +264,14 @@ class LogMachine(RuleBasedStateMachine):
 
     # Reading
 
-    @rule(handle=HANDLES, partition=st.integers(0, PARTITIONS - 1), start=st.integers(0, 80), length=st.integers(0, 30),
-          rows_max=st.sampled_from([1, 3, 1000]), columns=st.sampled_from([None, ["v"], ["_offset", "k"]]))  # fmt: skip
+    @rule(
+        handle=HANDLES,
+        partition=st.integers(0, PARTITIONS - 1),
+        start=st.integers(0, 80),
+        length=st.integers(0, 30),
+        rows_max=st.sampled_from([1, 3, 1000]),
+        columns=st.sampled_from([None, ["v"], ["_offset", "k"]]),
+    )
     def read_a_range(
         self, handle: int, partition: int, start: int, length: int, rows_max: int, columns: list[str] | None
     ) -> None:
@@ -320,10 +339,11 @@ for line in sys.stdin:  # one append for each line, when the test says so
 def test_two_processes_that_take_turns_see_each_other_at_once(quick_path: Path) -> None:
     home = str(quick_path / "home")
     writers = [
-        subprocess.Popen([sys.executable, "-c", WRITER, home, str(who)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                         text=True)
+        subprocess.Popen(
+            [sys.executable, "-c", WRITER, home, str(who)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         for who in (0, 1)
-    ]  # fmt: skip
+    ]
     sent: list[list[int]] = [[], []]
 
     for turn in range(60):

@@ -6,7 +6,7 @@ Invariants: opening never fails and says what it did; what is read is a prefix o
 frame before the damage; appending goes on from there and survives another opening. Damage in the middle of what was
 synced, and in a sealed segment, is an error when it is read, never silence.
 Not here: crashes (``test_every_boundary.py``).
-Read next: ``headwater/log/recovery.py``.
+Read next: ``log/storage/recovery.py``.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from headwater.errors import CorruptSegment
-from headwater.log.index import ENTRY_BYTES
-from headwater.log.sealing import seal_partition
-from headwater.log.segment import ArrowSegment
+from headwater.log.maintenance.sealing import seal_partition
+from headwater.log.storage.active_segment import ArrowSegment
+from headwater.log.storage.frame_index import ENTRY_BYTES
 from tests.crash.ledger import QuietLog
 
 FRAMES = ([1, 2], [3], [4, 5, 6])

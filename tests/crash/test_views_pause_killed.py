@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 import headwater as hw
-from headwater.views.serving import ServingStore, store_path
+from headwater.views.serving.serving_store import ServingStore, store_path
 from tests.crash.ledger import many
 from tests.crash.tick_points import COMMITS, Mortal, Points
 from tests.crash.view_shop import Bag, Replay, bag

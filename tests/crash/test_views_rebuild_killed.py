@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 import headwater as hw
-from headwater.views.rebuild import Rebuild
-from headwater.views.store import BUILD, folder_name
+from headwater.views.lifecycle.rebuild import Rebuild
+from headwater.views.state.state_store import BUILD, folder_name
 from tests.crash.ledger import many
 from tests.crash.tick_points import COMMITS, Mortal, Points
 from tests.crash.view_shop import VIEWS, Replay, Shop, declare, judge, judge_from_the_beginning

@@ -23,7 +23,7 @@ from pathlib import Path
 import pytest
 
 from headwater.errors import SparkEnded
-from headwater.views import sizes
+from headwater.views import thresholds
 from tests.crash.ledger import many
 from tests.crash.tick_points import COMMITS, Mortal, Points
 from tests.crash.view_shop import Replay, Shop, declare, judge, judge_from_the_beginning
@@ -45,7 +45,7 @@ def test_a_tick_that_dies_anywhere_leaves_nothing_half_done(
     quick_path: Path, monkeypatch: pytest.MonkeyPatch, deaths: int, way: dict[str, int]
 ) -> None:
     for name, size in way.items():
-        monkeypatch.setattr(sizes, name, size)
+        monkeypatch.setattr(thresholds, name, size)
     chance = random.Random(2026)
     boundaries = 0
     with declare(quick_path / "home") as app:
@@ -75,8 +75,13 @@ def running(home: Path) -> Iterator[subprocess.Popen[str]]:
     environment = {**os.environ, **SHORT_LIVED, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
     child = subprocess.Popen(
         [sys.executable, "-m", "tests.crash.view_runner", str(home)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=ROOT, start_new_session=True,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        cwd=ROOT,
+        start_new_session=True,
+    )
     try:
         yield child
     finally:

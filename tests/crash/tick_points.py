@@ -5,7 +5,7 @@ and the serving store; ``restarted`` lets an app forget everything that it has i
 Invariants: after the crash nothing is written any more; what a restart keeps is Spark and the compiled views, neither
 of which knows anything about ticks.
 Not here: real processes (``view_runner.py``).
-Read next: ``headwater/testing/disk.py``.
+Read next: ``testing/crashing_disk.py``.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 import headwater as hw
-from headwater.log.files import Files
+from headwater.log.storage.files import Files
 from headwater.testing import Crash, CrashingFiles
-from headwater.views.manifest import Manifests
-from headwater.views.operation import Operation
-from headwater.views.serving import ServingStore
+from headwater.views.runtime import AppRuntime
+from headwater.views.serving.serving_store import ServingStore
+from headwater.views.state.manifest import Manifests
 
 COMMITS = tuple(f"{what}: {when}" for what in ("manifest.commit", "serving.apply") for when in ("before", "after"))
 
@@ -87,6 +87,6 @@ class Mortal:
         """Forget the engine with all that it has in memory."""
         self.app._stop_operation()
         self.app.log.files = files
-        operation = Operation(self.app.name, self.app.log, [view.declared for view in self.app.views], {})
+        operation = AppRuntime(self.app.name, self.app.log, [view.declared for view in self.app.views], {})
         operation._prepared = self._prepared
         self.app._operation = operation

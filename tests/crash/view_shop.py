@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 import headwater as hw
-from headwater.views.serving import ServingStore, store_path
+from headwater.views.serving.serving_store import ServingStore, store_path
 
 VIEWS = ("revenue", "rich", "first_orders", "pages")
 Bag = Counter[tuple[Any, ...]]

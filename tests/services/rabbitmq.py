@@ -21,7 +21,7 @@ from pathlib import Path
 import pika
 from pika.adapters.blocking_connection import BlockingChannel
 
-from headwater.bench.servers import die_with_parent, free_port
+from bench.peer_servers import die_with_parent, free_port
 
 SCRIPT = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")  # the one in PATH insists on the user "rabbitmq"
 SECONDS_MAX = 90.0
@@ -88,9 +88,15 @@ class RabbitMQ:
     def _process(self, command: list[str]) -> subprocess.Popen[bytes]:
         with (self.directory / "output").open("ab") as output:
             return subprocess.Popen(
-                command, cwd=self.directory, env=self._environment, stdin=subprocess.DEVNULL, stdout=output,
-                stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=die_with_parent,
-            )  # fmt: skip
+                command,
+                cwd=self.directory,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=die_with_parent,
+            )
 
     def _end(self, process: subprocess.Popen[bytes] | None, how: signal.Signals) -> None:
         if process is None:

@@ -19,7 +19,7 @@ import headwater as hw
 from headwater.inlets.inlet import Inlet
 from headwater.log.home import Log
 from headwater.log.topic import Topic
-from headwater.testing.servers import free_port
+from headwater.testing.local_server import free_port
 from tests.services.rabbitmq import RabbitMQ, eventually
 
 SOURCE = Path(__file__).parents[2] / "src"

@@ -14,9 +14,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from headwater.bench.peers import PEERS, Mode, Reading
-from headwater.bench.servers import PeerUnavailable, free_port, running
-from headwater.bench.shape import Rows
+from bench.log.order_rows import Rows
+from bench.log.peers import PEERS, Mode, Reading
+from bench.peer_servers import PeerUnavailable, free_port, running
 
 _SECONDS_MAX = 30.0
 
@@ -73,7 +73,7 @@ def test_no_server_outlives_the_benchmark_however_it_ends(ending: signal.Signals
     program = f"""
         import pathlib, signal, sys
         sys.path.insert(0, {str(Path(__file__).parent)!r})
-        from headwater.bench import log_bench
+        from bench import log_bench
         from test_bench_peers import _server
         log_bench.Ending().listen()
         with _server(pathlib.Path({str(tmp_path)!r})):
@@ -112,7 +112,7 @@ def _server(directory: Path) -> contextlib.AbstractContextManager[None]:
 def test_a_signal_that_python_swallowed_still_ends_the_benchmark() -> None:
     program = """
         import os, signal, weakref
-        from headwater.bench import log_bench
+        from bench import log_bench
 
         class Thing: ...
 

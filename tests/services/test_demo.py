@@ -33,11 +33,12 @@ def take_interrupts() -> None:
 def start(temporary: Path, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "headwater.cli.main", "demo", *words],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONPATH": str(SOURCE), "TMPDIR": str(temporary),
-             "PYSPARK_PYTHON": sys.executable},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(SOURCE), "TMPDIR": str(temporary), "PYSPARK_PYTHON": sys.executable},
         preexec_fn=take_interrupts,
-    )  # fmt: skip
+    )
 
 
 def processes_of(temporary: Path) -> Iterator[str]:

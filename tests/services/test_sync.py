@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from headwater.sinks import Parquet
-from headwater.testing.mariadb import MariadbServer
-from headwater.testing.postgres import PostgresServer
+from headwater.testing.mariadb_server import MariadbServer
+from headwater.testing.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.timeout(300)
 ROWS = 60_000

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import headwater as hw
 from headwater.errors import RowRefused
 from headwater.inlets.inlet import Inlet
-from headwater.inlets.zeromq_frames import Frames
+from headwater.inlets.zeromq.zeromq_frames import ZeromqFrames
 from headwater.log.home import Log
 from headwater.log.topic import Topic
 from tests.services.rabbitmq import eventually
@@ -76,8 +76,7 @@ def test_messages_that_are_pushed_become_rows(clicks: Topic, context: zmq.Contex
 
 def test_only_what_is_subscribed_comes_with_its_prefix(clicks: Topic, context: zmq.Context[Any]) -> None:
     socket, inlet = publisher(
-        context,
-        lambda address: opened(clicks, address, pattern="sub", subscribe=("web.",), prefix_column="channel"),
+        context, lambda address: opened(clicks, address, pattern="sub", subscribe=("web.",), prefix_column="channel")
     )
     with socket:
         socket.send_multipart([b"mail.de", b'{"url": "/no"}'])
@@ -181,7 +180,7 @@ def test_senders_wait_while_the_topic_is_full_and_nothing_is_lost(log: Log, cont
 def test_any_frames_are_rows_or_refused(frames: list[bytes], form: str, subscribed: bool) -> None:
     with tempfile.TemporaryDirectory() as home, Log(home) as log:
         topic = log.topic("any", "channel STRING, body BINARY")
-        reader = Frames(topic, form, subscribed=subscribed, prefix_column="channel")
+        reader = ZeromqFrames(topic, form, subscribed=subscribed, prefix_column="channel")
 
         try:
             found = reader.table(frames).to_pylist() if form == "arrow" else list(reader.rows(frames))

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headwater.cli.demo import verb as demo
+from headwater.demo import demo_command as demo
 from headwater.log.home import Log
-from headwater.views.session import start_session
+from headwater.views.spark.spark_session import start_session
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # Every test runs other queries, each a few times. Java's second compiler works on a core of its own for code that is
 # hardly run again: without it TPC-H and Nexmark took 229 s of processor time in place of 298, and starting Spark half.
 # Spark itself writes Java for each query and compiles it: without that four long files took 158 s instead of 231.
-# Queries that stand ready for many ticks are compiled as always (``standing.py``), and so is all of the demo.
+# Queries that stand ready for many ticks are compiled as always (``plan_cache.py``), and so is all of the demo.
 SHORT_LIVED = {
     "JDK_JAVA_OPTIONS": f"{demo.SHORT_LIVED} -Dspark.sql.codegen.wholeStage=false"
     " -Dspark.sql.codegen.factoryMode=NO_CODEGEN"

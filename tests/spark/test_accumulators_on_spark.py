@@ -4,7 +4,7 @@ What it is: every accumulator for every type of argument, in one query as a stag
 beside Spark's own aggregates over the rows that are left.
 Invariants: the type of each value is the type that Spark's aggregate has, and so is the value (DOUBLE to rounding).
 Not here: many random rows (``tests/compiler/test_accumulators.py``, on DuckDB).
-Read next: ``src/headwater/views/compiler/accumulators.py``.
+Read next: ``src/headwater/views/compiler/algebra/accumulators.py``.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 import sqlglot
 
-from headwater.views.compiler.accumulators import Accumulator, accumulator
-from headwater.views.compiler.dialect import SparkAsWritten
-from headwater.views.compiler.dialect import text as as_text
-from headwater.views.compiler.doubles import spark_sql
+from headwater.views.compiler.algebra.accumulators import Accumulator, accumulator
+from headwater.views.compiler.algebra.exact_sums import spark_sql
+from headwater.views.compiler.sql.dialect import SparkAsWritten
+from headwater.views.compiler.sql.dialect import text as as_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

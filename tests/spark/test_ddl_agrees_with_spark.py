@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from headwater.errors import InvalidDeclaration
-from headwater.log.ddl import KNOWN_TYPES, SIMPLE_TYPES, TEXTS_WITH_LENGTH, parse_ddl, to_ddl
+from headwater.log.schema.ddl import KNOWN_TYPES, SIMPLE_TYPES, TEXTS_WITH_LENGTH, parse_ddl, to_ddl
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from headwater.log.ddl import SIMPLE_TYPES, parse_ddl, spark_type
-from headwater.log.evolution import widens
-from headwater.views.source import read_range
+from headwater.log.schema.ddl import SIMPLE_TYPES, parse_ddl, spark_type
+from headwater.log.schema.evolution import widens
+from headwater.views.source.data_source import read_range
 from tests.spark.topics import rows_of, seal
 
 if TYPE_CHECKING:

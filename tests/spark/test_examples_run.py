@@ -108,9 +108,12 @@ def test_an_alarm_is_raised_once_when_its_five_minutes_are_over(
         app, payments = made["app"], made["payments"]
 
         def pay(country: str, refused: int, of: int, at: float) -> None:
-            payments.append([
-                {"id": n, "country": country, "amount": 1, "refused": n < refused, "at": minutes(at)} for n in range(of)
-            ])  # fmt: skip
+            payments.append(
+                [
+                    {"id": n, "country": country, "amount": 1, "refused": n < refused, "at": minutes(at)}
+                    for n in range(of)
+                ]
+            )
 
         pay("DE", refused=10, of=30, at=1)
         pay("FR", refused=1, of=30, at=2)

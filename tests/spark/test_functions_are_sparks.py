@@ -3,14 +3,14 @@
 What it is: one comparison; a new Spark may bring new functions, and each must be put where it belongs.
 Invariants: none missing, none too many.
 Not here: what is refused (``tests/compiler/test_functions.py``).
-Read next: ``src/headwater/views/compiler/functions.py``.
+Read next: ``src/headwater/views/compiler/sql/builtin_functions.py``.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headwater.views.compiler.functions import KNOWN
+from headwater.views.compiler.sql.builtin_functions import KNOWN
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

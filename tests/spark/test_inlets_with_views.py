@@ -9,7 +9,7 @@ import pytest
 
 import headwater as hw
 from headwater.app import App
-from headwater.inlets.statsd import StatsdInlet
+from headwater.inlets.statsd.statsd_inlet import StatsdInlet
 
 
 @pytest.mark.usefixtures("spark")

@@ -44,10 +44,13 @@ def test_ctrl_c_ends_a_run_without_a_trace_and_leaves_nothing_behind(tmp_path: P
     file.write_text(APP.format(home=str(tmp_path / "home")))
     process = subprocess.Popen(
         [sys.executable, "-m", "headwater.cli.main", "run", str(file)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
         env={**os.environ, **SHORT_LIVED, "PYTHONPATH": str(SOURCE), "PYSPARK_PYTHON": sys.executable},
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )  # fmt: skip
+    )
     try:
         sign = {"Java starts": "java", "it runs": "python_streaming_source_runner"}[when]
         while not any(sign in each for each in of_session(process.pid)) and process.poll() is None:

@@ -2,7 +2,7 @@
 
 What it is: one app with a view for each kind of trouble, over a few ticks.
 Invariants: the oracle is arithmetic in Python: Python's own dates end with the year 9999.
-Not here: SQL that is refused (``tests/unit/test_declaring_views.py``).
+Not here: SQL that is refused (``tests/unit/views/test_declaring_views.py``).
 Read next: ``test_views_equal_batch.py``.
 """
 
@@ -38,8 +38,12 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[hw.App]:
     app.table("named", "`a``b` INT, `c.d` STRING")
     for name, sql in VIEWS.items():
         app.view(name, sql)
-    far = pa.table({"at": pa.array([0, LAST_US, 2**61, -(2**61)], pa.timestamp("us", "UTC")),
-                    "d": pa.array([0, 1, 3_000_000, -3_000_000], pa.date32())})  # fmt: skip
+    far = pa.table(
+        {
+            "at": pa.array([0, LAST_US, 2**61, -(2**61)], pa.timestamp("us", "UTC")),
+            "d": pa.array([0, 1, 3_000_000, -3_000_000], pa.date32()),
+        }
+    )
     app.table("far").insert(far)
     app.table("mapped").insert([{"m": {"p": 1, "q": 2}, "v": 1}, {"m": {"q": 2, "p": 1}, "v": 2}])
     app.table("named").insert([{"a`b": 1, "c.d": "x"}, {"a`b": 1, "c.d": "x"}])

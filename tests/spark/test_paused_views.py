@@ -4,7 +4,7 @@ What it is: poison rows, pauses, restarts, resuming, diagnosing, setting aside, 
 Invariants: a paused view and its readers are Spark's own answer over the rows of the last good tick, the others over
 all rows; after a pause nothing is lost. What is expected is computed by Spark, or by hand, from what was sent.
 Not here: crashes (``tests/crash/test_views_pause_killed.py``).
-Read next: ``headwater/views/pausing.py``.
+Read next: ``views/tick/pausing.py``.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from typer.testing import CliRunner
 import headwater as hw
 from headwater.cli.main import app as command_line
 from headwater.errors import Corruption, InvalidDeclaration, Misuse, ViewFailed, ViewPaused
-from headwater.log.alerts import ALERTS_TOPIC, lasting
+from headwater.log.maintenance.alerts import ALERTS_TOPIC, lasting
 from headwater.testing import ListSink
-from headwater.views import migration
-from headwater.views.followers import Followers
-from headwater.views.rebuild import Rebuild
-from headwater.views.setting_aside import Place
+from headwater.views.lifecycle import migration
+from headwater.views.lifecycle.rebuild import Rebuild
+from headwater.views.lifecycle.set_aside import RecordPlace
+from headwater.views.serving.publish import Publisher
 
 pytestmark = pytest.mark.usefixtures("spark")
 SHARE = "SELECT id, country, amount / parts AS share FROM orders"
@@ -110,8 +110,10 @@ def test_a_view_that_fails_stands_still_with_its_readers_and_the_others_go_on(
         assert "DIVIDE_BY_ZERO" in paused["reason"]
         assert all(found.equal for found in app.operation.verify())
         assert {found.view: found.tick for found in app.operation.verify()} == {
-            "share": 1, "per_country": 1, "counts": 3,
-        }  # fmt: skip
+            "share": 1,
+            "per_country": 1,
+            "counts": 3,
+        }
         with pytest.raises(ViewPaused) as refused:
             app.query("SELECT * FROM per_country", at_least=token)
         assert 'view "per_country" is paused since ' in refused.value.message
@@ -282,9 +284,7 @@ def test_two_views_pause_for_reasons_of_their_own_and_a_reader_of_both_waits_for
         app.tick()
         app.view("shares").resume()
 
-        assert shown(app, "both") == [
-            {"id": 1, "number": 7, "share": 0.25}, {"id": 2, "number": 7, "share": 0.5},
-        ]  # fmt: skip
+        assert shown(app, "both") == [{"id": 1, "number": 7, "share": 0.25}, {"id": 2, "number": 7, "share": 0.5}]
 
 
 def test_a_sink_stands_still_with_its_view_and_goes_on_with_it(tmp_path: Path) -> None:
@@ -365,7 +365,7 @@ def test_a_record_set_aside_is_gone_from_the_state_of_every_kind_of_topic(tmp_pa
         add([{"id": 1, "n": 9}])
         app.tick()
 
-        app.operation.set_aside([Place("numbers", 0, 2)])
+        app.operation.set_aside([RecordPlace("numbers", 0, 2)])
 
         assert shown(app, "sums") == [{"id": 1, "n": 5, "many": 1}, {"id": 2, "n": 7, "many": 1}]
         assert shown(app, "most") == [{"n": 7}]
@@ -405,8 +405,10 @@ def test_the_command_line_shows_finds_sets_aside_and_resumes(tmp_path: Path) -> 
 
     listed = json.loads(run("view", "ls", "--home", str(tmp_path / "home"), "--json").stdout)
     assert {each["view"]: each["state"] for each in listed} == {
-        "share": "paused", "per_country": "paused", "counts": "live",
-    }  # fmt: skip
+        "share": "paused",
+        "per_country": "paused",
+        "counts": "live",
+    }
     told = run("view", "describe", "share", "--home", str(tmp_path / "home")).stdout
     assert "with the contents of tick 1" in told
     found = run("view", "diagnose", str(file), "share")
@@ -464,11 +466,11 @@ def test_a_view_that_cannot_be_served_is_paused_and_the_others_are_served(
         app.tick()
         damage(app, "DELETE FROM {table}")
 
-        def refill(_: Followers, name: str, *__: Any) -> None:
+        def refill(_: Publisher, name: str, *__: Any) -> None:
             raise Corruption(f'two rows of view "{name}" have the same key (country)')
 
         with monkeypatch.context() as patched:
-            patched.setattr(Followers, "_refill", refill)
+            patched.setattr(Publisher, "_refill", refill)
             app.topic("orders").append([order(3)])
             assert app.tick().paused == ("counts",)
             app.topic("orders").append([order(4)])

@@ -9,8 +9,8 @@ import pytest
 
 from headwater.errors import CorruptSegment, OffsetOutOfRange
 from headwater.log.home import Log
-from headwater.views import native
-from headwater.views.source import read_range
+from headwater.views.source.data_source import read_range
+from headwater.views.spark import topic_scan
 from tests.spark.topics import NOON, append_orders, by_place, orders, rows_of, seal
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ RANGES: list[tuple[dict[int, int], dict[int, int]]] = [
 def test_a_range_is_what_the_topic_holds(
     registered: SparkSession, log: Log, monkeypatch: pytest.MonkeyPatch, local_rows_max: int
 ):
-    monkeypatch.setattr(native, "LOCAL_ROWS_MAX", local_rows_max)
+    monkeypatch.setattr(topic_scan, "LOCAL_ROWS_MAX", local_rows_max)
     topic = mixed(log)
 
     for start, stop in RANGES:

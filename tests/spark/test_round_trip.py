@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import headwater as hw
-from headwater.views.round_trip import compared, opaque_table
+from headwater.views.spark.round_trip import compared, opaque_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,7 +29,7 @@ def table(spark: SparkSession) -> SparkSession:
         ("WITH q AS (SELECT k + 1 AS j FROM confirmed) SELECT j FROM q", "SELECT k + 1 AS j FROM confirmed"),
         ("SELECT k, count(*) FROM confirmed GROUP BY 1", "SELECT k, count(*) AS n FROM confirmed GROUP BY k"),
     ],
-)  # fmt: skip
+)
 def test_other_names_and_brackets_are_the_same(table: SparkSession, sql: str, ours: str) -> None:
     assert compared(table, sql, ours)[1] == ""
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headwater.views.scans import local_frame
+from headwater.views.spark.scans import local_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

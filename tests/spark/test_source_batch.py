@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import AnalysisException
 
-from headwater.log.compaction import compact_partition
-from headwater.views.source import read_range
+from headwater.log.maintenance.compaction import compact_partition
+from headwater.views.source.data_source import read_range
 from tests.spark.topics import NESTED, NOON, append_orders, by_place, forget, order, orders, rows_of, seal
 
 if TYPE_CHECKING:
@@ -114,10 +114,7 @@ def test_tombstones_are_marked(registered: SparkSession, log: Log):
 
     frame = load(registered, topic)
 
-    assert rows_of(frame) == [
-        {"id": 1, "name": "Ada", "_deleted": False},
-        {"id": 1, "name": None, "_deleted": True},
-    ]
+    assert rows_of(frame) == [{"id": 1, "name": "Ada", "_deleted": False}, {"id": 1, "name": None, "_deleted": True}]
 
 
 def test_a_compacted_topic_is_read_over_its_gaps(registered: SparkSession, log: Log):

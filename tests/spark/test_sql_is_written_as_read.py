@@ -5,7 +5,7 @@ again, and Spark's own parser as the judge.
 Invariants: Spark's parser makes the same plan of both. By default a sample of the functions;
 ``HEADWATER_THOROUGH=10`` tries them all.
 Not here: what the compiler makes of a query (``tests/compiler``); answers (``tests/spark/trouble``).
-Read next: ``src/headwater/views/compiler/dialect.py``.
+Read next: ``src/headwater/views/compiler/sql/dialect.py``.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import sqlglot
 
-from headwater.views.compiler.dialect import SparkAsWritten, text
-from headwater.views.compiler.functions import KNOWN, TABLE_FUNCTIONS
+from headwater.views.compiler.sql.builtin_functions import KNOWN, TABLE_FUNCTIONS
+from headwater.views.compiler.sql.dialect import SparkAsWritten, text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 import headwater as hw
-from headwater.views import sizes
+from headwater.views import thresholds
 from tests.spark.test_views_equal_batch import WAYS
 from tests.spark.timed_model import moment
 
@@ -69,9 +69,10 @@ class Searching:
             if until is not None and second + HOUR >= until:  # a click at that very moment may still come
                 continue
             met = [
-                (click, count) for (of, click), count in taken["clicks"].items()
+                (click, count)
+                for (of, click), count in taken["clicks"].items()
                 if of == number and second <= click <= second + HOUR
-            ]  # fmt: skip
+            ]
             for click, count in met or [(None, 1)]:
                 found[number, moment(second), None if click is None else moment(click)] += times * count
         return found
@@ -87,7 +88,7 @@ def test_a_bounded_join_shows_everything_and_keeps_what_it_needs(tmp_path, monke
     print(f"seed={seed} way={way}")
     random, run, second = Random(seed), Searching(tmp_path / "home"), 0
     for name, value in way.items():
-        monkeypatch.setattr(sizes, name, value)
+        monkeypatch.setattr(thresholds, name, value)
 
     for turn in range(14):
         second += random.choice([60, 600, 1800])

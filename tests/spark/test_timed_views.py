@@ -11,7 +11,7 @@ import pytest
 import headwater as hw
 from headwater.log.home import Log
 from headwater.testing import ManualClock
-from headwater.views import sizes
+from headwater.views import thresholds
 from tests.spark.test_views_equal_batch import WAYS
 from tests.spark.timed_model import Model, moment
 
@@ -65,9 +65,14 @@ class Run:
         self.app = hw.App("timed", home=self.home)
         self.app._log = Log(self.home, clock=self.clock, upkeep_interval=None)
         self.clicks = self.app.topic(
-            "clicks", SCHEMA, key="id" if self.keyed else None, event_time="at", partitions=2,
-            lateness_ms=LATENESS * 1000, idle_ms=IDLE * 1000,
-        )  # fmt: skip
+            "clicks",
+            SCHEMA,
+            key="id" if self.keyed else None,
+            event_time="at",
+            partitions=2,
+            lateness_ms=LATENESS * 1000,
+            idle_ms=IDLE * 1000,
+        )
         self.producers = {name: self.clicks.producer(name) for name in ("a", "b")}
         for name in self.names:
             sql, declared, *_ = VIEWS[name]
@@ -143,7 +148,7 @@ def test_timed_views_take_what_comes_in_time(tmp_path, keyed, seed):
     # A key's row may move from one window to another: then what is in time is still as the model says.
     run = Run(tmp_path / "home", keyed=keyed, names=NAMES[keyed])
 
-    with patch.dict(vars(sizes), way):
+    with patch.dict(vars(thresholds), way):
         play(run, Random(seed), ticks=5)
 
     late = {(row["topic"], row["producer"]): row["rows"] for row in run.app.view("dropping").stragglers()}

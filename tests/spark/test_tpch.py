@@ -11,7 +11,7 @@ from unittest.mock import patch
 import pytest
 
 import headwater as hw
-from headwater.views import sizes
+from headwater.views import thresholds
 from tests.workloads.loading import History, Loaded
 from tests.workloads.oracle import Oracle
 from tests.workloads.tables import Changes, Tick
@@ -38,7 +38,7 @@ def history(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Hi
     def ticks() -> Iterator[Tick]:
         first = {name: Changes(rows, rows.slice(0, 0)) for name, rows in data.items()}
         oracle.apply(first)
-        with patch.object(sizes, "TASK_ROWS_MAX", 20_000):  # the first load goes the way of many rows
+        with patch.object(thresholds, "TASK_ROWS_MAX", 20_000):  # the first load goes the way of many rows
             yield first
         refresh = Refresh(oracle)
         for _ in itertools.repeat(None, TICKS):

@@ -3,7 +3,7 @@
 What it is: queries that read well and cannot be computed, and the hints that go with Spark's conditions.
 Invariants: the hint says what to change; no place in a text that the user did not write is named.
 Not here: failures in the middle of a tick (``test_views_replay.py``).
-Read next: ``headwater/views/failure.py``.
+Read next: ``views/spark/spark_errors.py``.
 """
 
 from __future__ import annotations

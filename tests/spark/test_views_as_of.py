@@ -24,10 +24,10 @@ from hypothesis import strategies as st
 
 import headwater as hw
 from headwater.errors import InvalidQuery
-from headwater.log.compaction import compact_partition
 from headwater.log.home import Log
-from headwater.testing.clock import ManualClock
-from headwater.views import sizes
+from headwater.log.maintenance.compaction import compact_partition
+from headwater.testing.manual_clock import ManualClock
+from headwater.views import thresholds
 from tests.compiler.comparing import bag_difference
 from tests.compiler.past import VIEWS, Order, Record, User, answers, delivered, histories, moment
 from tests.spark.test_views_equal_batch import WAYS
@@ -52,9 +52,12 @@ def declare(home: Path | str, views: Sequence[str] = ("taxed",), **table: object
     app._log = Log(home, clock=ManualClock(now_us=int(moment(0).timestamp()) * 1_000_000), upkeep_interval=None)
     app.table("users", "id BIGINT, country STRING, since TIMESTAMP", key="id", event_time="since", **table)
     app.topic(
-        "orders", "order_id BIGINT, user_id BIGINT, amount INT, at TIMESTAMP", key="order_id", event_time="at",
+        "orders",
+        "order_id BIGINT, user_id BIGINT, amount INT, at TIMESTAMP",
+        key="order_id",
+        event_time="at",
         partitions=2,
-    )  # fmt: skip
+    )
     for name in views:
         app.view(name, VIEWS[name])
     return app
@@ -100,7 +103,7 @@ def test_each_order_meets_the_user_as_it_was_whatever_comes_when(
     # One way to deliver for each case, unless there is time: the answer it is held against is the same for all.
     for how in hows if THOROUGH > 1 else hows[:1]:
         home, seen = tempfile.mkdtemp(), []
-        with patch.dict(vars(sizes), way):
+        with patch.dict(vars(thresholds), way):
             ticks = delivered(*history, how, seed)
             note(f"{how}: {ticks}")
             for number, tick in enumerate(ticks):

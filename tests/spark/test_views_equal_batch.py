@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 import headwater as hw
 from headwater.errors import ViewFailed
-from headwater.views import sizes
+from headwater.views import thresholds
 from headwater.views.compiler.plan import Relation
 from tests.compiler.queries import View, views
 from tests.compiler.schemas import Change, relations, ticks
@@ -51,7 +51,7 @@ def test_views_are_their_queries_over_the_log_after_every_tick(spark: SparkSessi
     happening = data.draw(ticks(tables, most=3), label="ticks")
     way = data.draw(st.sampled_from(WAYS), label="way")
 
-    with hw.App("random", home=tempfile.mkdtemp()) as app, patch.dict(vars(sizes), way):
+    with hw.App("random", home=tempfile.mkdtemp()) as app, patch.dict(vars(thresholds), way):
         check(app, tables, declared, happening)
 
 

@@ -3,8 +3,8 @@
 What it is: one small app for each test, ticked by hand.
 Invariants: a query is as of one tick that covers the token; history and changes are those of committed ticks; a view
 whose query or whose inputs changed equals its new query over everything its inputs hold.
-Not here: the serving store by itself (``tests/unit/test_serving.py``); repeated ticks (``test_views_replay.py``).
-Read next: ``headwater/views/operation.py``.
+Not here: the serving store by itself (``tests/unit/views/serving``); repeated ticks (``test_views_replay.py``).
+Read next: ``views/runtime.py``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pytest
 import headwater as hw
 from headwater.errors import InvalidDeclaration, NotYetCovered, OffsetOutOfRange
 from headwater.log.home import Log
-from headwater.views import sizes
+from headwater.views import thresholds
 
 pytestmark = pytest.mark.usefixtures("spark")
 COUNTS = "SELECT country, count(*) AS users FROM users GROUP BY country"
@@ -259,7 +259,7 @@ def test_a_topic_that_was_deleted_and_made_again_is_another_one(tmp_path: Path) 
 def test_rows_that_retention_may_take_are_kept_however_many_come_in_one_tick(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sizes, "TASK_ROWS_MAX", 2)
+    monkeypatch.setattr(thresholds, "TASK_ROWS_MAX", 2)
     with declare(tmp_path) as app:
         clicks = app.topic("clicks", "page STRING, user_id BIGINT", retention_ms=3_600_000)
         app.view("seen", "SELECT page, country FROM clicks JOIN users ON user_id = id")

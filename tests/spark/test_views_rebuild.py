@@ -4,7 +4,7 @@ What it is: rebuilds of sound, wrong and damaged views, while ticks go on; queri
 Invariants: the live views answer and move until the swap; after it every view is what its query gives, and the serving
 store and the change feed agree; what fails leaves everything as it was, and nothing behind.
 Not here: crashes (``tests/crash/test_views_rebuild_killed.py``).
-Read next: ``headwater/views/rebuild.py``.
+Read next: ``views/lifecycle/rebuild.py``.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ from typer.testing import CliRunner
 import headwater as hw
 from headwater.cli.main import app as command_line
 from headwater.errors import Conflict, Corruption, Fenced, OffsetOutOfRange, UnknownView, ViewFailed
-from headwater.views import migration, sizes, store
-from headwater.views import tick as engine
-from headwater.views.changes import Changes
-from headwater.views.rebuild import Rebuild
-from headwater.views.rebuild_progress import RebuildProgress
-from headwater.views.stages import StageRun
-from headwater.views.store import BUILD, folder_name
+from headwater.views import thresholds
+from headwater.views.lifecycle import migration
+from headwater.views.lifecycle.rebuild import Rebuild
+from headwater.views.lifecycle.rebuild_progress import RebuildProgress
+from headwater.views.stages.stage_run import StageRun
+from headwater.views.state import state_store
+from headwater.views.state.delta import Delta
+from headwater.views.state.state_store import BUILD, folder_name
+from headwater.views.tick import engine
 
 pytestmark = pytest.mark.usefixtures("spark")
 REVENUE = (
@@ -160,19 +162,19 @@ def test_a_rebuild_of_a_sound_view_shows_nowhere_and_the_old_state_goes(
 
         monkeypatch.setattr(engine, "TICKS_KEPT", 1)
         monkeypatch.setattr(engine, "PRUNE_TICKS", 1)
-        monkeypatch.setattr(store, "UNLISTED_SECONDS_MAX", -60)
+        monkeypatch.setattr(state_store, "UNLISTED_SECONDS_MAX", -60)
         ticks(app, [3, 4])
         now = {place.name for place in app.operation.folder.glob("*-*") if any(place.glob("*.parquet"))}
         assert now == listed(app)
 
 
 def test_ticks_go_on_meanwhile_and_are_caught_up_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    on_the_driver, by_spark = sizes.SETTLED_ROWS_MAX, 0
+    on_the_driver, by_spark = thresholds.SETTLED_ROWS_MAX, 0
     with shop(tmp_path, seen=SEEN) as app:
         for number, (view, rows_max) in enumerate(
             [("revenue", on_the_driver), ("total", by_spark), ("seen", by_spark)]
         ):
-            monkeypatch.setattr(sizes, "SETTLED_ROWS_MAX", rows_max)
+            monkeypatch.setattr(thresholds, "SETTLED_ROWS_MAX", rows_max)
             with after_filling(partial(ticks, app, [2 * number + 2, 2 * number + 3])):
                 report = app.rebuild(view)
 
@@ -186,13 +188,13 @@ def wrongly(spoil: Callable[[pa.Table], pa.Table]) -> Iterator[None]:
     """What comes into view revenue is spoilt, as by a bug of the past."""
     run = StageRun.run
 
-    def run_and_spoil(self: StageRun) -> Changes:
+    def run_and_spoil(self: StageRun) -> Delta:
         changes = run(self)
         if self.stage.name != "revenue" or changes.table is None:
             return changes
         come = pc.greater(changes.table["_weight"], 0)
         left = changes.table.filter(pc.invert(come))
-        return Changes.local(pa.concat_tables([left, spoil(changes.table.filter(come))]))
+        return Delta.local(pa.concat_tables([left, spoil(changes.table.filter(come))]))
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(StageRun, "run", run_and_spoil)

@@ -5,7 +5,7 @@ a view impossible to compute.
 Invariants: the manifest is the truth: nothing is done twice, nothing of a process that was shut out shows, a failed
 tick changes nothing.
 Not here: crashes (``tests/crash/test_views_survive_kill.py``).
-Read next: ``headwater/views/runner.py``.
+Read next: ``views/tick/driver.py``.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import pytest
 
 import headwater as hw
 from headwater.errors import DiskFull, Fenced, ViewFailed
-from headwater.views.runner import Runner
-from headwater.views.serving import ServingStore
-from headwater.views.tick import TickReport
+from headwater.views.serving.serving_store import ServingStore
+from headwater.views.tick.driver import TickDriver
+from headwater.views.tick.engine import TickReport
 
 pytestmark = pytest.mark.usefixtures("spark")
 COUNTS = "SELECT country, count(*) AS users FROM users GROUP BY country"
@@ -114,13 +114,13 @@ def test_a_second_process_takes_over_and_the_first_is_shut_out(tmp_path: Path) -
 
 
 def test_rows_need_not_wait_for_sparks_first_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    batch, go_on, seen = Runner._batch, threading.Event(), []
+    batch, go_on, seen = TickDriver._batch, threading.Event(), []
 
-    def late(runner: Runner, frame: Any, number: int) -> None:
+    def late(runner: TickDriver, frame: Any, number: int) -> None:
         assert go_on.wait(240)
         batch(runner, frame, number)
 
-    monkeypatch.setattr(Runner, "_batch", late)
+    monkeypatch.setattr(TickDriver, "_batch", late)
     with declare(tmp_path) as app:
         app.start(on_tick=lambda report: seen.append(report.tick))
         try:
@@ -140,9 +140,9 @@ def test_rows_need_not_wait_for_sparks_first_call(tmp_path: Path, monkeypatch: p
 
 
 def test_an_error_before_sparks_first_call_ends_the_run_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    batch, failed = Runner._batch, threading.Event()
+    batch, failed = TickDriver._batch, threading.Event()
 
-    def late(runner: Runner, frame: Any, number: int) -> None:
+    def late(runner: TickDriver, frame: Any, number: int) -> None:
         assert failed.wait(240)
         batch(runner, frame, number)
 
@@ -151,7 +151,7 @@ def test_an_error_before_sparks_first_call_ends_the_run_too(tmp_path: Path, monk
             failed.set()
             raise ZeroDivisionError("who was told")
 
-    monkeypatch.setattr(Runner, "_batch", late)
+    monkeypatch.setattr(TickDriver, "_batch", late)
     with declare(tmp_path) as app:
         app.start(on_tick=tell)
         move(app, u1="DE")

@@ -21,7 +21,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headwater as hw
-from headwater.views import sizes
+from headwater.views import thresholds
 from headwater.views.compiler.plan import Relation
 from tests.compiler.comparing import bag_difference
 from tests.compiler.schemas import VALUES, Change, Row, Tables
@@ -88,7 +88,7 @@ ANALYTICS = {
 # What a view of sketches is held against: the sketches' own bytes depend on the order of rows.
 INSTEAD = {
     "sketches": "SELECT s, hll_sketch_estimate(hll) AS hll, theta_sketch_estimate(theta) AS theta, "
-    "kll_sketch_get_n_bigint(kll) AS n, approx_top_k_estimate(top, 1)[0].count AS top, counts, bits FROM ({})",
+    "kll_sketch_get_n_bigint(kll) AS n, approx_top_k_estimate(top, 1)[0].count AS top, counts, bits FROM ({})"
 }
 
 
@@ -103,7 +103,7 @@ def test_a_view_by_time_is_the_batch_query(spark: SparkSession, views: Mapping[s
     restart = random.randrange(1, len(happening))
     home = tempfile.mkdtemp()
 
-    with patch.dict(vars(sizes), random.choice(WAYS)):
+    with patch.dict(vars(thresholds), random.choice(WAYS)):
         with app_of(home, views) as app:
             for tick in happening[:restart]:
                 take(app, tick)

@@ -6,8 +6,8 @@ import datetime as dt
 import time
 from typing import TYPE_CHECKING, Any
 
-from headwater.log.retention import retain_partition
-from headwater.log.sealing import seal_partition
+from headwater.log.maintenance.retention import retain_partition
+from headwater.log.maintenance.sealing import seal_partition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -41,9 +41,12 @@ class CommandLine:
         """The same as a process, with pipes."""
         return subprocess.Popen(
             [sys.executable, "-m", "headwater.cli.main", "--home", str(self.home), *words],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
             env={**os.environ, "PYTHONPATH": str(SOURCE)},
-        )  # fmt: skip
+        )
 
 
 Invoke = Callable[..., Result]

@@ -4,7 +4,7 @@ What it is: ``SmallDisk``, two megabytes that a test fills and frees, and ``Read
 both are a tmpfs; without, a limit on the size of files (the kernel refuses just the same) and permissions.
 Invariants: what is mounted is unmounted; a limit that was set is taken back.
 Not here: the tests (``test_full_disk.py``, ``test_read_only_home.py``).
-Read next: ``headwater/log/files.py``, which names what the kernel says.
+Read next: ``log/storage/files.py``, which names what the kernel says.
 """
 
 from __future__ import annotations

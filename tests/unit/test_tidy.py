@@ -15,8 +15,11 @@ import json
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "headwater"
@@ -24,16 +27,26 @@ LINES_MAX = 500
 
 # The names at the root, in one place. Adding one is a decision: at most a dozen, ever.
 PUBLIC_NAMES = [
-    "App", "Batch", "HeadwaterError", "Log", "Producer", "Token", "Topic", "__version__", "capture", "clock", "errors",
+    "App",
+    "Batch",
+    "HeadwaterError",
+    "Log",
+    "Producer",
+    "Token",
+    "Topic",
+    "__version__",
+    "capture",
+    "clock",
+    "errors",
     "sinks",
-]  # fmt: skip
+]
 PUBLIC_NAMES_MAX = 12
 
 # Who may import whom, inside the package: data walks through once. A part may always import itself.
 GROUND = {"errors", "clock", "durations", "event", "settings"}
 LOG = GROUND | {"log"}
 DERIVED = {"capture", "federation", "inlets", "views", "aggregates", "sinks"}
-BUILT = LOG | DERIVED | {"app", "app_file", "companions", "sync", "upkeep"}
+BUILT = LOG | DERIVED | {"app", "app_file", "app_services", "sync", "upkeep"}
 MAY_IMPORT = {
     **dict.fromkeys(GROUND, GROUND),
     "log": GROUND,
@@ -41,18 +54,60 @@ MAY_IMPORT = {
     "federation": LOG | {"capture"},  # a table has one type, captured or attached
     "views": LOG | {"federation"},
     "sinks": LOG | {"views"},  # they read what views have committed; never Spark
-    "companions": LOG | DERIVED | {"app"},  # the app itself only by name
-    "app": LOG | DERIVED | {"companions"},
+    "app_services": LOG | DERIVED | {"app"},  # the app itself only by name
+    "app": LOG | DERIVED | {"app_services"},
     "app_file": {"errors", "app"},
     "sync": LOG | DERIVED | {"app"},
     "upkeep": LOG | DERIVED | {"app"},
     "testing": BUILT,
     "server": BUILT | {"__init__"},
-    "bench": BUILT | {"__init__", "testing"},
-    "cli": BUILT | {"__init__", "bench", "server", "testing"},
+    "demo": BUILT | {"__init__", "cli", "server", "testing"},  # nothing of the library imports it; its command is late
+    "cli": BUILT | {"__init__", "demo", "server", "testing"},
     "__init__": BUILT,
     "__main__": {"cli"},
 }
+
+# Who may import whom between the rooms of a package, when modules are loaded (not for types only). What lies directly
+# in the package (what users hold, and small shared words) may be imported by every room and imports all of them.
+ROOMS = {
+    "log": {
+        "schema": set(),
+        "storage": {"schema", "catalog"},  # one layer: segments are entered in the catalog
+        "catalog": {"schema", "storage"},
+        "event_time": {"schema", "storage", "catalog"},
+        "groups": {"schema", "storage", "catalog"},
+        "maintenance": {"schema", "storage", "catalog", "event_time", "groups"},
+    },
+    "views": {
+        "compiler": set(),
+        "spark": {"compiler", "source"},
+        "source": {"spark"},
+        "state": {"compiler", "spark"},
+        "stages": {"compiler", "spark", "state"},
+        "event_time": {"compiler", "spark", "state", "stages"},
+        "tick": {"compiler", "spark", "state", "stages", "event_time", "source"},
+        "serving": {"compiler", "spark", "state", "stages", "event_time", "tick"},
+        "lifecycle": {"compiler", "spark", "state", "stages", "event_time", "tick", "serving"},
+    },
+    "views/compiler": {
+        "sql": set(),
+        "frontend": {"sql"},
+        "algebra": {"sql", "frontend"},
+        "operators": {"sql", "frontend", "algebra"},
+    },
+    "sinks": {"runner": set(), "postgres": {"runner"}},
+    "capture": {"mysql": set(), "postgres": set(), "debezium": {"mysql"}},  # MySQL's and Debezium's dates are alike
+    "inlets": {"amqp": set(), "webhook": set(), "statsd": set(), "zeromq": set()},
+    "server": {
+        "http": set(),
+        "engine": {"http"},
+        "queries": {"http", "engine"},
+        "realtime": {"http"},
+        "status": {"http"},
+        "routes": {"http", "engine", "queries", "realtime", "status"},
+    },
+}
+MODULES_MAX = 16  # in one folder: more become rooms
 
 FORBIDDEN_MODULES = {"utils", "util", "core", "common", "base", "helpers", "queue", "types", "logging", "exceptions"}
 OS_WRITES = {"fdatasync", "fsync", "ftruncate", "pwrite", "truncate", "write", "writev"}
@@ -61,9 +116,14 @@ PATH_CHANGES = {"rename", "rmdir", "touch", "unlink", "write_bytes", "write_text
 
 # Addresses that committed files may name. Package indexes and mirrors are the machine's business, not ours.
 KNOWN_HOSTS = {
-    "127.0.0.1", "localhost", "example.com", "www.apache.org", "keepachangelog.com", "semver.org",
+    "127.0.0.1",
+    "localhost",
+    "example.com",
+    "www.apache.org",
+    "keepachangelog.com",
+    "semver.org",
     "www.w3.org",  # the name of SVG
-}  # fmt: skip
+}
 
 
 def ignored_names() -> set[str]:
@@ -145,7 +205,7 @@ def module_name(path: Path) -> str:
 def test_the_package_was_found() -> None:
     modules = {where(path) for path in package_modules()}
 
-    assert {"src/headwater/errors.py", "src/headwater/log/files.py"} <= modules
+    assert {"src/headwater/errors.py", "src/headwater/log/storage/files.py"} <= modules
 
 
 def test_no_module_is_too_long_to_read_at_once() -> None:
@@ -195,6 +255,75 @@ def test_imports_go_one_way() -> None:
     assert wrong == []
 
 
+def imported_when_loaded(path: Path) -> Iterator[tuple[int, str]]:
+    """Every module of the package that a file imports other than for types, with the line; late imports too."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for_types = {
+        id(node)
+        for check in ast.walk(tree)
+        if isinstance(check, ast.If) and ast.unparse(check.test) == "TYPE_CHECKING"
+        for node in ast.walk(check)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and id(node) not in for_types and node.module:
+            for alias in node.names:
+                yield node.lineno, f"{node.module}.{alias.name}"
+
+
+@pytest.mark.parametrize("package", ROOMS)
+def test_imports_between_the_rooms_of_a_package_go_one_way(package: str) -> None:
+    rooms, folder = ROOMS[package], PACKAGE / package
+    dotted = "headwater." + package.replace("/", ".") + "."
+
+    wrong = []
+    for path in folder.rglob("*.py"):
+        room = path.relative_to(folder).parts[0]
+        for line, module in imported_when_loaded(path):
+            target = module.removeprefix(dotted).split(".")[0] if module.startswith(dotted) else None
+            if room in rooms and target in rooms and target != room and target not in rooms[room]:
+                wrong.append(f"{where(path, line)}: {room} imports {module}")
+
+    assert wrong == []
+    folders = {each.name for each in folder.iterdir() if (each / "__init__.py").is_file()}
+    assert folders == set(rooms), "each room has its line in ROOMS above"
+
+
+def test_a_folder_holds_few_enough_modules_to_be_taken_in_at_once() -> None:
+    held = Counter(where(path.parent) for path in package_modules() if path.name != "__init__.py")
+
+    assert {folder: count for folder, count in held.items() if count > MODULES_MAX} == {}
+
+
+def test_modules_and_classes_have_names_of_their_own() -> None:
+    modules = Counter(path.stem for path in package_modules() if path.name != "__init__.py")
+    classes = Counter(
+        node.name
+        for path in package_modules()
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+
+    assert [name for name, count in modules.items() if count > 1] == []
+    assert [name for name, count in classes.items() if count > 1] == []
+
+
+def test_files_that_docstrings_name_are_there() -> None:
+    """A name with folders is looked for from the root, the package and the file's own folder; one without, anywhere."""
+    pattern = re.compile(r"``((?:[\w.-]+/)*[\w-]+\.(?:py|md|js|sh|sql))``")
+    known = {path.name for path in committed_files()}
+
+    missing = []
+    for path in python_files("src", "tests", "bench", "examples", "tools"):
+        text = path.read_text(encoding="utf-8")
+        for number, line in enumerate(text.splitlines(), start=1):
+            for name in pattern.findall(line):
+                places = (ROOT, PACKAGE, *path.parents[: len(path.relative_to(ROOT).parts) - 1])
+                if name not in known and not any((place / name).exists() for place in places):
+                    missing.append(f"{where(path, number)}: {name}")
+
+    assert missing == []
+
+
 def test_only_views_import_pyspark() -> None:
     wrong = []
     for path in package_modules():
@@ -227,7 +356,7 @@ def test_the_public_names_are_few_sorted_and_pinned() -> None:
 def test_only_the_files_module_changes_files_of_the_log() -> None:
     wrong = []
     for path in package_modules():
-        if path.parent != PACKAGE / "log" or path.name == "files.py":
+        if PACKAGE / "log" not in path.parents or path.name == "files.py":
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Attribute) and changes_a_file(node):

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.types as kinds
 from hypothesis import strategies as st
 
-from headwater.log.ddl import SIMPLE_TYPES
+from headwater.log.schema.ddl import SIMPLE_TYPES
 
 decimal_types = st.integers(1, 38).flatmap(lambda p: st.integers(0, p).map(lambda s: pa.decimal128(p, s)))
 leaf_types = st.one_of(st.sampled_from(sorted(set(SIMPLE_TYPES.values()), key=str)), decimal_types)

@@ -3,7 +3,7 @@
 What it is: ``Loaded``, which gives an app what the oracle was told, and compares its views with the oracle.
 Invariants: rows of a table with a key are upserted and deleted;
 rows of a stream are appended.
-Not here: the oracle (``oracle.py``), comparing (``bags.py``).
+Not here: the oracle (``oracle.py``), comparing (``views/state/multisets.py``).
 Read next: ``tests/spark/test_tpch.py``.
 """
 

@@ -3,8 +3,8 @@
 What it is: an in-memory DuckDB that is told the same changes as the app, and asked the same questions.
 Invariants: a question is Spark SQL; sqlglot turns it into DuckDB's dialect, nothing is rewritten by hand. Times are
 kept without a zone and mean UTC, as in the app's session.
-Not here: comparing its answer with a view (``bags.py``).
-Read next: ``bags.py``.
+Not here: comparing its answer with a view (``views/state/multisets.py``).
+Read next: ``views/state/multisets.py``.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headwater.log.ddl import parse_ddl
+from headwater.log.schema.ddl import parse_ddl
 
 
 @dataclass(frozen=True)

@@ -2,5 +2,5 @@
 
 What it is: the two programs, and what runs them.
 Not here: Structured Streaming (``bench/time/streaming.py``); bringing them onto the machine (``bench/views/setup.sh``).
-Read next: ``runs.py``.
+Read next: ``views/state/run.py``.
 """

@@ -7,8 +7,8 @@ Invariants: writes ``FOLDER/found-RUN.json``, then says ``done`` once, with the 
 is on the heap, objects are reused and there are no checkpoints: the fastest Flink there is. Two readers take twenty
 files in an order of their own: with a short watermark Flink was seen to drop up to half of the events as late, in
 silence. Its watermark therefore stays back by more than all the events together.
-Not here: the clock's start, and whether the answer is right (``runs.py``).
-Read next: ``runs.py``.
+Not here: the clock's start, and whether the answer is right (``views/state/run.py``).
+Read next: ``views/state/run.py``.
 """
 
 import datetime as dt

@@ -3,8 +3,8 @@
 What it is: the JSON files of ``FOLDER/run-RUN``, read until there are no more, summed by minute and country.
 ``KIND`` is ``windowby`` (its tumbling windows) or ``groupby`` (of the minute as a number).
 Invariants: writes ``FOLDER/found-RUN.json``, then says ``done`` once, with the time at which the last change came.
-Not here: the clock's start, and whether the answer is right (``runs.py``).
-Read next: ``runs.py``.
+Not here: the clock's start, and whether the answer is right (``views/state/run.py``).
+Read next: ``views/state/run.py``.
 """
 
 import json

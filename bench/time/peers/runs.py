@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.peer_process import Opening, heard, interpreter, started
+from bench.peer_servers import PeerUnavailable
 from bench.time.events import Answer, Events, difference, write_json
 from bench.time.scale import RATE, Scale
 from bench.views.memory import peak_of
 from bench.views.scale import Lines
-from headwater.bench.servers import PeerUnavailable
 
 HERE = Path(__file__).parent
 RUN_SECONDS_MAX = 600.0

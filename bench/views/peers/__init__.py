@@ -2,5 +2,5 @@
 
 What it is: the inputs they read, the two programs, and what runs them.
 Not here: our own side (``bench/views/throughput.py``); bringing them onto the machine (``bench/views/setup.sh``).
-Read next: ``runs.py``.
+Read next: ``views/state/run.py``.
 """

@@ -6,8 +6,8 @@ pieces and looked at only when nothing more comes, so that reading takes nothing
 Invariants: says ``ready`` when the base's answer is there, and ``done`` when each lot's is, with the time at which
 its last line came; an answer that never comes is never said. It waits for more files until it is stopped. State is
 on the heap and there are no checkpoints: the fastest Flink there is.
-Not here: putting the lots into the folders, and the clock's start (``runs.py``).
-Read next: ``runs.py``.
+Not here: putting the lots into the folders, and the clock's start (``views/state/run.py``).
+Read next: ``views/state/run.py``.
 """
 
 import json

@@ -4,8 +4,8 @@ What it is: writers of CSV with a column ``is_upsert`` (Pathway) and of Debezium
 Invariants: all changes to one key are in one file, and a file of JSON stays below 32 MB: Flink cuts larger ones
 into pieces and reads them in any order. Amounts are written as they are for Flink, and as whole quarters for Pathway,
 whose sums of floats came out wrong after updates (seen with 0.33.0).
-Not here: running the peers (``runs.py``).
-Read next: ``runs.py``.
+Not here: running the peers (``views/state/run.py``).
+Read next: ``views/state/run.py``.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 What it is: two streams of upserts and deletions read from folders of CSV, made into tables, joined and summed.
 Invariants: says ``ready`` when the base's answer is there, and ``done`` with the time when each lot's is; an answer
 that never comes is never said. It waits for more files until it is stopped. Amounts are whole quarters
-(``inputs.py`` says why).
-Not here: putting the lots into the folders, and the clock's start (``runs.py``).
-Read next: ``runs.py``.
+(``cli/log/input_files.py`` says why).
+Not here: putting the lots into the folders, and the clock's start (``views/state/run.py``).
+Read next: ``views/state/run.py``.
 """
 
 import json
@@ -59,10 +59,11 @@ def main(folder: str) -> None:
     with open(f"{folder}/answers.json") as file:
         watch = Watch(json.load(file))
     orders, users = (
-        pw.io.csv.read(f"{folder}/{name}", schema=schema, mode="streaming", autocommit_duration_ms=AUTOCOMMIT_MS)
-        .stream_to_table(pw.this.is_upsert)
+        pw.io.csv.read(
+            f"{folder}/{name}", schema=schema, mode="streaming", autocommit_duration_ms=AUTOCOMMIT_MS
+        ).stream_to_table(pw.this.is_upsert)
         for name, schema in (("orders", Orders), ("users", Users))
-    )  # fmt: skip
+    )
     joined = orders.join(users, orders.user_id == users.user).select(pw.right.country, pw.left.amount)
     revenue = joined.groupby(pw.this.country).reduce(
         pw.this.country, revenue=pw.reducers.sum(pw.this.amount), orders=pw.reducers.count()

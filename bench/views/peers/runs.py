@@ -7,7 +7,7 @@ start-up, loading the base, and the peer's interval of looking into the folder a
 Invariants: a time counts only with the right answer; a peer that cannot be had, ends early, or does not arrive in
 time raises ``PeerUnavailable`` with the reason. The process is stopped, by its pid, however this ends.
 Not here: the peers' programs (``flink_program.py``, ``pathway_program.py``), their processes (``peer_process.py``).
-Read next: ``inputs.py``.
+Read next: ``cli/log/input_files.py``.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ Invariants: each chunk is read at one snapshot, which is written down before its
 sequence. So after a crash a chunk is in the topic, with its snapshot known, or it is read again at a new one. Its table
 is shown to nobody before the stream has passed the largest ``reach`` of its chunks. A table without a key is one chunk,
 and one append: it is there once or not at all.
-Not here: which streamed changes the chunks have already (``changes.py``).
-Read next: ``changes.py``, ``docs/capture.md``.
+Not here: which streamed changes the chunks have already (``change_writer.py``).
+Read next: ``change_writer.py``, ``docs/capture.md``.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headwater.capture import live
-from headwater.capture.follower import grow
+from headwater.capture import current_rows
+from headwater.capture.capture_state import BACKFILL, CATCHING_UP, WAITING, CaptureState, TableState
+from headwater.capture.database import BackfillChunk, CapturedDatabase, Losses, SourceTable
 from headwater.capture.large_values import LargeValues
-from headwater.capture.rows import batch_of
-from headwater.capture.source import Chunk, Losses, Server, Shape
-from headwater.capture.state import BACKFILL, CATCHING_UP, WAITING, CaptureState, TableState
-from headwater.log.framing import CHUNKS_PER_SEQUENCE
+from headwater.capture.table_follower import grow
+from headwater.capture.text_rows import batch_of
 from headwater.log.home import Log
+from headwater.log.storage.framing import CHUNKS_PER_SEQUENCE
 from headwater.log.topic import Topic
 
 CONNECTIONS = 2
 
 
 @dataclass(frozen=True)
-class Progress:
+class BackfillProgress:
     """How far the backfill of one table is."""
 
     table: str
@@ -57,9 +57,14 @@ class Backfill:
     """The backfill of some tables of one capture."""
 
     def __init__(
-        self, server: Server, log: Log, state: CaptureState, generation: str,
-        on_progress: Callable[[Progress], None] | None = None, stopping: Callable[[], bool] = lambda: False,
-    ) -> None:  # fmt: skip
+        self,
+        server: CapturedDatabase,
+        log: Log,
+        state: CaptureState,
+        generation: str,
+        on_progress: Callable[[BackfillProgress], None] | None = None,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.server = server
         self.log = log
         self.state = state
@@ -99,7 +104,7 @@ class Backfill:
 class _Writer:
     """One table's chunks on their way to its topic."""
 
-    def __init__(self, backfill: Backfill, topic: Topic, shape: Shape, name: str) -> None:
+    def __init__(self, backfill: Backfill, topic: Topic, shape: SourceTable, name: str) -> None:
         self.backfill = backfill
         self.state = backfill.state
         self.topic = topic
@@ -113,14 +118,12 @@ class _Writer:
         self.rows_before = self.state.tables()[name].rows_done
         self.rows = 0
 
-    def missing(self) -> list[Chunk]:
+    def missing(self) -> list[BackfillChunk]:
         """The chunks that the topic has not."""
         last = self.topic.partition(0).last_sequence(self.producer_id) // CHUNKS_PER_SEQUENCE
-        return [
-            each.chunk for each in self.state.chunks(self.name) if each.sequence is None or each.sequence > last
-        ]  # fmt: skip
+        return [each.chunk for each in self.state.chunks(self.name) if each.sequence is None or each.sequence > last]
 
-    def chunk(self, chunk: Chunk) -> None:
+    def chunk(self, chunk: BackfillChunk) -> None:
         """Read one and append it."""
         backfill = self.backfill
         if backfill.stopping():
@@ -138,9 +141,12 @@ class _Writer:
             self.large.save()
             if batches:
                 self.topic.append_batch(
-                    pa.concat_batches(batches), producer=self.producer, sequence=sequence,
-                    producer_id=self.producer_id, epoch=self.epoch,
-                )  # fmt: skip
+                    pa.concat_batches(batches),
+                    producer=self.producer,
+                    sequence=sequence,
+                    producer_id=self.producer_id,
+                    epoch=self.epoch,
+                )
             self.rows += sum(batch.num_rows for batch in batches)
             self.state.change_table(self.name, rows_done=self.rows_before + self.rows)
             self.state.add_losses(self.name, losses.values)
@@ -151,7 +157,9 @@ class _Writer:
             table = self.state.tables()[self.name]
             seconds = time.monotonic() - self.began
             self.backfill.on_progress(
-                Progress(self.name, self.rows_before + self.rows, max(table.rows_estimated, table.rows_done), seconds)
+                BackfillProgress(
+                    self.name, self.rows_before + self.rows, max(table.rows_estimated, table.rows_done), seconds
+                )
             )
 
     def finish(self) -> None:
@@ -167,13 +175,17 @@ class _Writer:
 
     def _take_away(self, stop: int, sequence: int) -> None:
         if self.topic.row().is_bag:
-            rows = live.taken_away(self.topic, stop)
+            rows = current_rows.taken_away(self.topic, stop)
         else:
-            before = live.live_keys(self.topic, stop)
-            now = live.live_keys(self.topic, self.topic.end_offsets()[0], start=stop)
+            before = current_rows.live_keys(self.topic, stop)
+            now = current_rows.live_keys(self.topic, self.topic.end_offsets()[0], start=stop)
             gone = [key for key, there in before.items() if there and not now.get(key, False)]
-            rows = live.tombstones(self.topic, gone)
+            rows = current_rows.tombstones(self.topic, gone)
         self.topic.append_batch(
-            rows, producer=self.producer, sequence=sequence, producer_id=self.producer_id, epoch=self.epoch,
+            rows,
+            producer=self.producer,
+            sequence=sequence,
+            producer_id=self.producer_id,
+            epoch=self.epoch,
             deleted=bool(self.shape.key),
-        )  # fmt: skip
+        )

@@ -6,8 +6,9 @@ Invariants: it goes on by itself after a crash of ours, a cut connection or a re
 on after (a lost slot, a table that changed its key) ends it with an error that says the way out. The database is told
 to forget only what a marker covers or what has nothing for us, which is noted before, and nothing that a table which is
 still being read will need. A process that finds another one following takes nothing from it.
-Not here: SQL (``postgres.py``), what a transaction becomes (``changes.py``), who starts it (``app.py``).
-Read next: ``changes.py``, ``backfill.py``.
+Not here: SQL (``capture/postgres/postgres_database.py``), what a transaction becomes (``change_writer.py``), who starts
+it (``app.py``).
+Read next: ``change_writer.py``, ``backfill.py``.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headwater.capture.backfill import Backfill, Progress
-from headwater.capture.changes import Changes, has_new_values
-from headwater.capture.follower import Follower
+from headwater.capture.backfill import Backfill, BackfillProgress
+from headwater.capture.capture_state import BACKFILL, FOLLOWING, WAITING, CaptureState, TableState
+from headwater.capture.change_writer import ChangeWriter, has_new_values
+from headwater.capture.database import CapturedDatabase, Stream
 from headwater.capture.outbox import Router
-from headwater.capture.source import Server, Stream
-from headwater.capture.state import BACKFILL, FOLLOWING, WAITING, CaptureState, TableState
+from headwater.capture.table_follower import TableFollower
 from headwater.errors import CaptureLost, SourceRefused, SourceUnavailable, TimedOut
-from headwater.log import alerts
-from headwater.log.captured import Marker, Markers
+from headwater.log.event_time.capture_markers import Marker, Markers
 from headwater.log.home import Log
+from headwater.log.maintenance import alerts
 
 logger = logging.getLogger("headwater.capture")
 
@@ -71,10 +72,15 @@ class Capture:
     """The tables of one slot. ``run`` follows them until ``stop``."""
 
     def __init__(
-        self, log: Log, server: Server, tables: Mapping[str, str], *,
-        on_progress: Callable[[Progress], None] | None = None, lag_bytes_alert: int = LAG_BYTES_ALERT,
+        self,
+        log: Log,
+        server: CapturedDatabase,
+        tables: Mapping[str, str],
+        *,
+        on_progress: Callable[[BackfillProgress], None] | None = None,
+        lag_bytes_alert: int = LAG_BYTES_ALERT,
         routers: Sequence[Router] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.routers = routers
         self.log = log
         self.server = server
@@ -244,9 +250,13 @@ class Capture:
         if not any(table.phase in (WAITING, BACKFILL) for table in self._mine()):
             return None
         backfill = Backfill(
-            self.server, self.log, self.state, generation, self.on_progress,
+            self.server,
+            self.log,
+            self.state,
+            generation,
+            self.on_progress,
             lambda: self._stopping.is_set() or self._stop_backfill,
-        )  # fmt: skip
+        )
 
         def fill() -> None:
             try:
@@ -263,7 +273,7 @@ class Capture:
             raise self._backfill_error
 
     def _stream(self, generation: str, target: int | None, deadline: float | None) -> bool:
-        changes = Changes(self.server, self._followers(generation), self.markers, self.state, self._since())
+        changes = ChangeWriter(self.server, self._followers(generation), self.markers, self.state, self._since())
         hold = self._hold()
         start = min(self._confirmed(), hold) if hold else self._confirmed()
         stream = self.server.stream(changes, start)
@@ -307,17 +317,17 @@ class Capture:
     def _filling(self) -> bool:
         return any(table.phase in (WAITING, BACKFILL) for table in self._mine())
 
-    def _unfinished(self, changes: Changes) -> bool:
+    def _unfinished(self, changes: ChangeWriter) -> bool:
         # By what is written down, not by what ``changes`` began with: a backfill may have ended beside it just now.
         return changes.waiting or self._unfilled()
 
     def _unfilled(self) -> bool:
         return any(table.phase != FOLLOWING for table in self._mine())
 
-    def _arriving(self, changes: Changes) -> bool:
+    def _arriving(self, changes: ChangeWriter) -> bool:
         return changes.has_unnamed
 
-    def _followers(self, generation: str) -> dict[str, Follower]:
+    def _followers(self, generation: str) -> dict[str, TableFollower]:
         followers = {}
         for name, table in self.state.tables().items():
             if name not in self.tables:
@@ -325,14 +335,14 @@ class Capture:
             topic = self.log.topic(name)
             # Only where it begins: the stream says how the table was at each moment.
             shape = replace(self.server.describe(table.source), key=topic.settings.key)
-            followers[table.source] = Follower(topic, shape, table, self.state, generation)
+            followers[table.source] = TableFollower(topic, shape, table, self.state, generation)
         return followers
 
     def _hold(self) -> int:
         holds = [table.hold for table in self._mine() if table.phase != FOLLOWING and table.hold]
         return min(holds, default=0)
 
-    def _confirm(self, stream: Stream, changes: Changes) -> None:
+    def _confirm(self, stream: Stream, changes: ChangeWriter) -> None:
         position = changes.position if not changes.waiting else changes.marked
         hold = self._hold()
         position = min(position, hold) if hold else position
@@ -394,12 +404,20 @@ class Capture:
                 self.server.close()
         return [
             CapturedTable(
-                self.name, table.name, table.source, table.phase, table.rows_done, table.rows_estimated, table.losses,
-                last.position if last else None, last.committed_at if last else None,
-                lag.bytes if lag else None, lag.state if lag else None,
+                self.name,
+                table.name,
+                table.source,
+                table.phase,
+                table.rows_done,
+                table.rows_estimated,
+                table.losses,
+                last.position if last else None,
+                last.committed_at if last else None,
+                lag.bytes if lag else None,
+                lag.state if lag else None,
             )
             for table in self.state.tables().values()
-        ]  # fmt: skip
+        ]
 
     def close(self) -> None:
         """Give everything back."""

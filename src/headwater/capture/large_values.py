@@ -5,8 +5,8 @@ a mark in its place. ``LargeValues`` remembers them by key, and puts them where 
 Invariants: it is written after the rows are durable in their topic and before the marker, so that it is never ahead of
 a row that still needs an older value; after a crash the rows since the last marker come again and are remembered
 again. A value that is not found here is looked for in the topic itself: slow, and exact.
-Not here: where the values are stored (``state.py``).
-Read next: ``changes.py``.
+Not here: where the values are stored (``capture_state.py``).
+Read next: ``change_writer.py``.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.capture.rows import Texts
-from headwater.capture.source import Shape
-from headwater.capture.state import CaptureState
+from headwater.capture.capture_state import CaptureState
+from headwater.capture.database import SourceTable
+from headwater.capture.text_rows import TextRows
 
 # A row of more than some 2000 bytes has its large values moved out, down to those of 24 bytes. Sizes are estimated
 # from texts, so we begin earlier.
@@ -35,7 +35,7 @@ class LargeValues:
         self.state = state
         self._fresh: dict[tuple[bytes, str], str | None] = {}  # since the last save
 
-    def fill(self, rows: Texts, shape: Shape) -> tuple[Texts, list[tuple[int, int, int]]]:
+    def fill(self, rows: TextRows, shape: SourceTable) -> tuple[TextRows, list[tuple[int, int, int]]]:
         """The rows with every value that we know, and the places (row, column, row of the key) of those we do not."""
         if not shape.has_large:
             return rows, []
@@ -75,7 +75,7 @@ class LargeValues:
         return rows.with_columns(columns), missing
 
     def _find(
-        self, rows: Texts, lists: dict[int, list[Any]], row: int, column: int, keys: dict[int, bytes], name: str
+        self, rows: TextRows, lists: dict[int, list[Any]], row: int, column: int, keys: dict[int, bytes], name: str
     ) -> str | None:
         if row in rows.moved:
             before: str | None = lists[column][row - 1]  # REPLICA IDENTITY FULL sends the old row whole
@@ -88,7 +88,7 @@ class LargeValues:
             return self._fresh[key, name]
         return self.state.large_value(self.table, key, name)
 
-    def note(self, rows: Texts, shape: Shape) -> None:
+    def note(self, rows: TextRows, shape: SourceTable) -> None:
         """Remember the large values of rows that are in the topic already."""
         if shape.has_large and shape.key:
             self.fill(rows, shape)
@@ -104,7 +104,7 @@ class LargeValues:
         self._fresh = {}
 
 
-def large_rows(rows: Texts, shape: Shape) -> Any:
+def large_rows(rows: TextRows, shape: SourceTable) -> Any:
     """Which rows may have values outside of their row."""
     size = np.full(len(rows), 8 * len(shape.columns), np.int64)
     for texts, column in zip(rows.columns, shape.columns, strict=True):
@@ -114,7 +114,7 @@ def large_rows(rows: Texts, shape: Shape) -> Any:
     return size >= ROW_BYTES_MIN
 
 
-def keys_of(rows: Texts, shape: Shape, places: list[int]) -> dict[int, bytes]:
+def keys_of(rows: TextRows, shape: SourceTable, places: list[int]) -> dict[int, bytes]:
     """The bytes of some rows' keys."""
     wanted = sorted(set(places))
     # As text: the backfill has numbers where the stream has their texts.

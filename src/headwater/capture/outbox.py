@@ -16,11 +16,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from headwater.capture.source import Server, Source
+from headwater.capture.database import CapturedDatabase, CaptureSource
 from headwater.errors import InvalidDeclaration, SourceRefused
-from headwater.log.captured import Markers
-from headwater.log.framing import CHUNKS_PER_SEQUENCE
+from headwater.log.event_time.capture_markers import Markers
 from headwater.log.home import Log
+from headwater.log.storage.framing import CHUNKS_PER_SEQUENCE
 from headwater.log.topic import Topic
 
 EVENT = "id STRING, aggregate_id STRING, type STRING, payload STRING"
@@ -38,7 +38,7 @@ class Outbox:
     'shop.outbox'
     """
 
-    source: Source
+    source: CaptureSource
     topic: str = "aggregate_type"
     id: str = "id"
     aggregate_id: str = "aggregate_id"
@@ -64,7 +64,7 @@ class Outbox:
         """As that of the source."""
         return self.source.capture_name(app)
 
-    def server(self, app: str, log: Log | None = None) -> Server:
+    def server(self, app: str, log: Log | None = None) -> CapturedDatabase:
         """As that of the source."""
         return self.source.server(app, log)
 
@@ -117,9 +117,12 @@ class Router:
         named = {"id": outbox.id, "aggregate_id": outbox.aggregate_id, "type": outbox.type, "payload": outbox.payload}
         columns = [pa.array([_text(row[column]) for _, row in new], pa.string()) for column in named.values()]
         topic.append_batch(
-            pa.RecordBatch.from_arrays(columns, names=list(named)), producer=self.capture, sequence=new[-1][0],
-            producer_id=producer_id, epoch=epoch,
-        )  # fmt: skip
+            pa.RecordBatch.from_arrays(columns, names=list(named)),
+            producer=self.capture,
+            sequence=new[-1][0],
+            producer_id=producer_id,
+            epoch=epoch,
+        )
         self._targets[name] = topic, producer_id, epoch, new[-1][0]
         return len(new)
 

@@ -5,8 +5,8 @@ read saw it; and how the place of a transaction becomes the sequence of an idemp
 Invariants: sequences rise with commits. Two transactions that follow each other have places at least ``PLACES_APART``
 apart: the parts of a large one are numbered in between, and the last append of a transaction has the number
 ``PLACES_APART`` - 1 behind its place. So a stored sequence tells both which transaction was written and whether whole.
-Not here: connections (``postgres.py``).
-Read next: ``changes.py``.
+Not here: connections (``capture/postgres/postgres_database.py``).
+Read next: ``change_writer.py``.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 What it is: the verb that writes or installs a shell's script, which typer makes.
 Invariants: nothing but ``install`` writes a file, and that one is the shell's own.
-Not here: the names of a home that are completed (``home_names.py``); verbs and options, which typer knows.
-Read next: ``home_names.py``, ``main.py``.
+Not here: the names of a home that are completed (``completions.py``); verbs and options, which typer knows.
+Read next: ``completions.py``, ``main.py``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headwater.cli.options import JsonOption
+from headwater.cli.command_options import JsonOption
 from headwater.cli.output import say, write_json
 from headwater.errors import InvalidDeclaration
 

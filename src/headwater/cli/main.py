@@ -6,7 +6,7 @@ Invariants: a user's mistake shows message, detail and hint, and no stack trace;
 doctor's, 2 misuse, 3 conflict, 4 unavailable, 5 corruption, 130 interrupted. A closed pipe (``| head``) ends the
 program quietly with 0.
 Not here: the verbs. Importing this imports no pyarrow by itself.
-Read next: ``options.py``, ``topic.py``.
+Read next: ``command_options.py``, ``cli/log/topic_commands.py``.
 """
 
 from __future__ import annotations
@@ -20,29 +20,24 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from headwater.cli import (
-    attach,
-    bench,
-    capture,
-    check,
-    completion,
-    doctor,
-    group,
-    init,
-    inlet,
-    key,
-    search,
-    serve,
-    sink,
-    sync,
-    topic,
-    view,
+from headwater.cli import completion, init_command
+from headwater.cli.command_options import HomeOption, home_before_verb
+from headwater.cli.connectors import (
+    attach_commands,
+    capture_commands,
+    inlet_commands,
+    search_command,
+    sink_commands,
+    sync_command,
 )
-from headwater.cli.demo import verb as demo
-from headwater.cli.options import HomeOption, home_before_verb
+from headwater.cli.doctor import doctor_command
+from headwater.cli.log import check_commands, group_commands, topic_commands
 from headwater.cli.output import EXIT_INTERRUPTED, abandon_stdout, show_error
+from headwater.cli.server import key_commands, serve_command
+from headwater.cli.views import view_commands
+from headwater.demo import demo_command as demo
 from headwater.errors import HeadwaterError, Misuse
-from headwater.log.descriptors import EXHAUSTED, raise_limit, too_many_files
+from headwater.log.storage.file_descriptors import EXHAUSTED, raise_limit, too_many_files
 
 BEGIN, KEEP, DERIVE, IN_AND_OUT, CARE = PANELS = ("Begin", "The log", "Views", "In and out", "Care")
 
@@ -51,9 +46,14 @@ class Root(TyperGroup):
     """The root command, with every error mapped, however the app is called."""
 
     def main(
-        self, args: Sequence[str] | None = None, prog_name: str | None = None, complete_var: str | None = None,
-        standalone_mode: bool = True, windows_expand_args: bool = True, **extra: Any,
-    ) -> Any:  # fmt: skip
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
         """Run, and leave with the fitting status (or return it, when not ``standalone_mode``)."""
         words = list(sys.argv[1:] if args is None else args)
         as_json = "--json" in words
@@ -97,25 +97,24 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-app.command("init", rich_help_panel=BEGIN)(init.init)
+app.command("init", rich_help_panel=BEGIN)(init_command.init)
 app.command("demo", rich_help_panel=BEGIN)(demo.demo)
-app.command("doctor", rich_help_panel=BEGIN)(doctor.doctor)
+app.command("doctor", rich_help_panel=BEGIN)(doctor_command.doctor)
 app.command("completion", rich_help_panel=BEGIN)(completion.completion)
-app.add_typer(topic.app, name="topic", rich_help_panel=KEEP)
-app.add_typer(group.app, name="group", rich_help_panel=KEEP)
-view.mount(app, panel=DERIVE)
-app.command("attach", rich_help_panel=IN_AND_OUT)(attach.attach)
-app.command("detach", rich_help_panel=IN_AND_OUT)(attach.detach)
-app.add_typer(capture.app, name="capture", rich_help_panel=IN_AND_OUT)
-app.add_typer(inlet.app, name="inlet", rich_help_panel=IN_AND_OUT)
-app.command("serve", rich_help_panel=IN_AND_OUT)(serve.serve)
-app.add_typer(key.app, name="key", rich_help_panel=IN_AND_OUT)
-app.add_typer(sink.app, name="sink", rich_help_panel=IN_AND_OUT)
-app.command("sync", rich_help_panel=IN_AND_OUT)(sync.sync)
-app.command("search", rich_help_panel=IN_AND_OUT)(search.search)
-app.command("check", rich_help_panel=CARE)(check.check)
-app.command("maintain", rich_help_panel=CARE)(check.maintain)
-app.add_typer(bench.app, name="bench", rich_help_panel=CARE)
+app.add_typer(topic_commands.app, name="topic", rich_help_panel=KEEP)
+app.add_typer(group_commands.app, name="group", rich_help_panel=KEEP)
+view_commands.mount(app, panel=DERIVE)
+app.command("attach", rich_help_panel=IN_AND_OUT)(attach_commands.attach)
+app.command("detach", rich_help_panel=IN_AND_OUT)(attach_commands.detach)
+app.add_typer(capture_commands.app, name="capture", rich_help_panel=IN_AND_OUT)
+app.add_typer(inlet_commands.app, name="inlet", rich_help_panel=IN_AND_OUT)
+app.command("serve", rich_help_panel=IN_AND_OUT)(serve_command.serve)
+app.add_typer(key_commands.app, name="key", rich_help_panel=IN_AND_OUT)
+app.add_typer(sink_commands.app, name="sink", rich_help_panel=IN_AND_OUT)
+app.command("sync", rich_help_panel=IN_AND_OUT)(sync_command.sync)
+app.command("search", rich_help_panel=IN_AND_OUT)(search_command.search)
+app.command("check", rich_help_panel=CARE)(check_commands.check)
+app.command("maintain", rich_help_panel=CARE)(check_commands.maintain)
 
 
 def _show_version(wanted: bool) -> None:

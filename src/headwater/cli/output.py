@@ -4,7 +4,7 @@ What it is: the two consoles, tables, JSON documents, errors in three parts, and
 Invariants: results go to stdout, all else (errors, progress, questions) to stderr; with ``--json`` stdout holds one
 document and nothing more, and an error is one document on stderr; colour only on a terminal. A table that is piped is
 never cut.
-Not here: what is said (the verbs); rows of a topic (``tail.py``).
+Not here: what is said (the verbs); rows of a topic (``cli/log/tail.py``).
 Read next: ``main.py``.
 """
 

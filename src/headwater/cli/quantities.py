@@ -3,8 +3,8 @@
 What it is: ``10GiB``, ``7d``, ``earliest`` and ``2026-01-31T10:00Z`` turned into numbers and times, and back into text.
 Invariants: a number without a unit is never guessed at where a unit matters; what cannot be read is refused with an
 example of what can. Sizes are powers of 1024 with or without the ``i``, as disks' users expect.
-Not here: what the quantities are for (``topic.py``, ``group.py``).
-Read next: ``options.py``.
+Not here: what the quantities are for (``cli/log/topic_commands.py``, ``cli/log/group_commands.py``).
+Read next: ``command_options.py``.
 """
 
 from __future__ import annotations

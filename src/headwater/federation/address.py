@@ -4,7 +4,7 @@ What it is: ``Address`` reads what a user gives (a URL, or the path of a file), 
 when it is used, and shows itself without its password.
 Invariants: nothing that is shown or raised holds a password or the value of a variable. A relative path becomes an
 absolute one when it is attached, for later queries run elsewhere.
-Not here: connecting (``postgres.py`` and the others).
+Not here: connecting (``postgres_store.py`` and the others).
 Read next: ``attachments.py``.
 """
 
@@ -23,9 +23,14 @@ SCHEME = re.compile(r"([a-z][a-z0-9+]+):(.*)", re.DOTALL)
 SERVERS = {"postgresql": "postgres", "postgres": "postgres", "mysql": "mysql", "mariadb": "mysql"}
 FILES = ("sqlite", "parquet", "csv", "delta")
 SUFFIXES = {
-    ".db": "sqlite", ".sqlite": "sqlite", ".sqlite3": "sqlite", ".parquet": "parquet", ".pq": "parquet",
-    ".csv": "csv", ".csv.gz": "csv",
-}  # fmt: skip
+    ".db": "sqlite",
+    ".sqlite": "sqlite",
+    ".sqlite3": "sqlite",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".csv": "csv",
+    ".csv.gz": "csv",
+}
 FORMS = (
     "postgresql://user@host/database, mysql://user@host/database, sqlite:FILE, parquet:FILE or FOLDER, csv:FILE, "
     "delta:FOLDER"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.errors import DeclarationConflict, InvalidDeclaration
 from headwater.federation.address import Address
-from headwater.log.declare import suggestion
+from headwater.log.topic_declaration import suggestion
 
 if TYPE_CHECKING:
     from headwater.log.home import Log
@@ -55,9 +55,12 @@ class Attachment:
     def to_dict(self) -> dict[str, Any]:
         """For programs; without passwords."""
         return {
-            "name": self.name, "kind": self.address.kind, "url": self.address.shown, "rows_max": self.rows_max,
+            "name": self.name,
+            "kind": self.address.kind,
+            "url": self.address.shown,
+            "rows_max": self.rows_max,
             "timeout": self.timeout,
-        }  # fmt: skip
+        }
 
     def __repr__(self) -> str:
         return f"Attachment({self.name}: {self.address.shown})"
@@ -95,16 +98,19 @@ class Attachments(Mapping[str, Attachment]):
             db.execute("DELETE FROM attachments WHERE lower(name) = lower(?)", (name,))
             db.execute(
                 "INSERT INTO attachments (name, url, rows_max, timeout_ms, attached_us) VALUES (?, ?, ?, ?, ?)",
-                (name, attachment.address.url, attachment.rows_max, round(attachment.timeout * 1000),
-                 self._log.clock.now_us()),
-            )  # fmt: skip
+                (
+                    name,
+                    attachment.address.url,
+                    attachment.rows_max,
+                    round(attachment.timeout * 1000),
+                    self._log.clock.now_us(),
+                ),
+            )
 
     def remove(self, name: str) -> None:
         """Forget one. The store itself is not touched."""
         if name not in self:
-            raise InvalidDeclaration(
-                f'no store is attached as "{name}"', hint=suggestion(name, list(self)), name=name
-            )  # fmt: skip
+            raise InvalidDeclaration(f'no store is attached as "{name}"', hint=suggestion(name, list(self)), name=name)
         self._own.pop(name.lower(), None)
         with self._log.catalog.write() as db:
             db.execute("DELETE FROM attachments WHERE lower(name) = lower(?)", (name,))

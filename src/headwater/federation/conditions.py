@@ -4,8 +4,8 @@ What it is: a handful of forms (a column compared with a value, IN, LIKE, IS NUL
 reads one from the syntax tree of a conjunct, or says why not.
 Invariants: a condition is true for every row for which the conjunct is true in Spark. It may be true for more, so AND
 may lose a part; OR may not. NOT is pushed inwards, where three-valued logic allows it (De Morgan), so that no form here
-has a NOT. What a column may be asked, its store has said (``Column.operators``).
-Not here: values (``literals.py``), writing conditions (``rendering.py``, ``files.py``).
+has a NOT. What a column may be asked, its store has said (``StoreColumn.operators``).
+Not here: values (``literals.py``), writing conditions (``rendering.py``, ``file_store.py``).
 Read next: ``literals.py``.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 from sqlglot import exp
 
 from headwater.federation.literals import Value, value_of
-from headwater.federation.store import Column, Kind, Shape
+from headwater.federation.store import ComparedAs, StoreColumn, StoreTable
 
 LISTED_MAX = 1_000  # a longer IN is filtered here
 COMPARED = {exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
@@ -32,7 +32,7 @@ TURNED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 class Comparison:
     """``column operator value``."""
 
-    column: Column
+    column: StoreColumn
     operator: str
     value: Value
 
@@ -41,7 +41,7 @@ class Comparison:
 class OneOf:
     """``column IN (values)``."""
 
-    column: Column
+    column: StoreColumn
     values: tuple[Value, ...]
 
 
@@ -49,7 +49,7 @@ class OneOf:
 class Like:
     """``column LIKE pattern``, without an escape in it."""
 
-    column: Column
+    column: StoreColumn
     pattern: str
 
 
@@ -57,7 +57,7 @@ class Like:
 class Null:
     """``column IS NULL``, or ``IS NOT NULL``."""
 
-    column: Column
+    column: StoreColumn
     is_null: bool
 
 
@@ -86,13 +86,13 @@ class Kept(Exception):
         self.reason = reason
 
 
-def condition_of(conjunct: exp.Expr, shape: Shape, *, texts: bool = True) -> Condition:
+def condition_of(conjunct: exp.Expr, shape: StoreTable, *, texts: bool = True) -> Condition:
     """What the store may be asked for a conjunct that mentions only this table; raises ``Kept`` with the reason.
 
     Without ``texts``, none are compared: the query's text has escapes, which only Spark reads as Spark does.
 
     >>> import pyarrow as pa, sqlglot
-    >>> shape = Shape("crm.users", ("users",), (Column("age", pa.int64(), frozenset({"<"})),))
+    >>> shape = StoreTable("crm.users", ("users",), (StoreColumn("age", pa.int64(), frozenset({"<"})),))
     >>> found = condition_of(sqlglot.parse_one("age < 18 AND upper(name) = 'X'"), shape)
     >>> found.column.name, found.operator, found.value
     ('age', '<', 18)
@@ -104,7 +104,7 @@ def rejects_nulls(condition: Condition) -> bool:
     """Whether a row of nulls, which an outer join adds, surely does not pass.
 
     >>> import pyarrow as pa
-    >>> age = Column("age", pa.int64())
+    >>> age = StoreColumn("age", pa.int64())
     >>> rejects_nulls(Comparison(age, ">", 3)), rejects_nulls(Null(age, is_null=True))
     (True, False)
     """
@@ -124,7 +124,7 @@ def text_of(condition: Condition) -> str:
     """A condition for people.
 
     >>> import pyarrow as pa
-    >>> age = Column("age", pa.int64())
+    >>> age = StoreColumn("age", pa.int64())
     >>> text_of(Either((Comparison(age, ">", 3), Null(age, is_null=True))))
     '(age > 3 or age is null)'
     """
@@ -141,7 +141,7 @@ def text_of(condition: Condition) -> str:
 
 
 class _Reader:
-    def __init__(self, shape: Shape, texts: bool) -> None:
+    def __init__(self, shape: StoreTable, texts: bool) -> None:
         self.shape = shape
         self.texts = texts
 
@@ -237,19 +237,19 @@ class _Reader:
     def _truth(self, node: Any, negated: bool) -> Condition:
         return self._compared(node, "=", exp.Boolean(this=not negated))
 
-    def _column(self, node: exp.Expr) -> Column:
+    def _column(self, node: exp.Expr) -> StoreColumn:
         node = _bare(node)
         column = self.shape.column(node.name) if isinstance(node, exp.Column) else None
         if column is None:
             raise Kept("it is not a comparison of a column with a value")
         return column
 
-    def _allowed(self, column: Column, operator: str) -> None:
+    def _allowed(self, column: StoreColumn, operator: str) -> None:
         if operator not in column.operators:
             raise Kept(f"the store may compare {column.name} otherwise than Spark")
 
-    def _value(self, column: Column, node: exp.Expr) -> Value:
-        if not self.texts and column.kind is Kind.TEXT:
+    def _value(self, column: StoreColumn, node: exp.Expr) -> Value:
+        if not self.texts and column.kind is ComparedAs.TEXT:
             raise Kept("the query has a backslash, which texts may mean otherwise elsewhere")
         value = value_of(_bare(node), column)
         if value is None or not column.admits(value):

@@ -17,40 +17,44 @@ from typing import Any
 
 from sqlglot import exp
 
-from headwater.federation.store import Column, Kind
+from headwater.federation.store import ComparedAs, StoreColumn
 
 Value = bool | int | Decimal | float | str | dt.date | dt.datetime
 
 DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}:\d{2}(\.\d{1,6})?")
 DAYS = (exp.DataType.Type.DATE,)
-MOMENTS = (exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPTZ, exp.DataType.Type.TIMESTAMPLTZ,
-           exp.DataType.Type.TIMESTAMPNTZ)  # fmt: skip
+MOMENTS = (
+    exp.DataType.Type.TIMESTAMP,
+    exp.DataType.Type.TIMESTAMPTZ,
+    exp.DataType.Type.TIMESTAMPLTZ,
+    exp.DataType.Type.TIMESTAMPNTZ,
+)
 WHOLE_DOUBLE_MAX = 1 << 53  # up to here a double is every whole number
 DIGITS_MAX = 38
 WHOLE_BOUND = 1 << 63
 WHOLE_DIGITS = 20  # Spark compares a BIGINT with a decimal as DECIMAL(20,0)
 
 
-def value_of(node: Any, column: Column) -> Value | None:
+def value_of(node: Any, column: StoreColumn) -> Value | None:
     """The value of a literal.
 
     >>> import pyarrow as pa
-    >>> value_of(exp.Literal.number("7.50"), Column("price", pa.decimal128(10, 2)))
+    >>> value_of(exp.Literal.number("7.50"), StoreColumn("price", pa.decimal128(10, 2)))
     Decimal('7.50')
-    >>> value_of(exp.Literal.number("1e3"), Column("price", pa.decimal128(10, 2))) is None
+    >>> value_of(exp.Literal.number("1e3"), StoreColumn("price", pa.decimal128(10, 2))) is None
     True
     """
     kind = column.kind
-    if kind is Kind.TRUTH:
+    if kind is ComparedAs.TRUTH:
         return bool(node.this) if isinstance(node, exp.Boolean) else None
-    if kind is Kind.TEXT:
+    if kind is ComparedAs.TEXT:
         return _text(node)
-    if kind is Kind.DAY:
+    if kind is ComparedAs.DAY:
         return _day(_unwrapped(node, DAYS))
-    if kind is Kind.MOMENT:
+    if kind is ComparedAs.MOMENT:
         return _moment(node)
-    if kind in (Kind.WHOLE, Kind.EXACT, Kind.FLOATING):
+    if kind in (ComparedAs.WHOLE, ComparedAs.EXACT, ComparedAs.FLOATING):
         return _number(node, column)
     return None
 
@@ -69,13 +73,13 @@ def _text(node: Any) -> str | None:
     return text
 
 
-def _number(node: Any, column: Column) -> int | Decimal | float | None:
+def _number(node: Any, column: StoreColumn) -> int | Decimal | float | None:
     text = _digits(node)
     if text is None:
         return None
     if "e" in text.lower():  # a DOUBLE in Spark: compared as such, with a loss for the exact kinds
         value = float(text)
-        return value if column.kind is Kind.FLOATING and abs(value) != float("inf") else None
+        return value if column.kind is ComparedAs.FLOATING and abs(value) != float("inf") else None
     try:
         number = Decimal(text)
     except InvalidOperation:
@@ -84,12 +88,12 @@ def _number(node: Any, column: Column) -> int | Decimal | float | None:
     whole_digits = max(1, len(str(abs(int(number)))))
     if whole_digits + scale > DIGITS_MAX:
         return None
-    if column.kind is Kind.FLOATING:
+    if column.kind is ComparedAs.FLOATING:
         return float(number) if scale or abs(number) <= WHOLE_DOUBLE_MAX else None
-    if column.kind is Kind.WHOLE and not -WHOLE_BOUND <= number < WHOLE_BOUND:
+    if column.kind is ComparedAs.WHOLE and not -WHOLE_BOUND <= number < WHOLE_BOUND:
         return None  # here Spark answers for a null too: `big <= 9223372036854775808` is true for every row
     precision, column_scale = (WHOLE_DIGITS, 0)
-    if column.kind is Kind.EXACT:
+    if column.kind is ComparedAs.EXACT:
         precision, column_scale = column.arrow.precision, column.arrow.scale
     # The type that holds both must not need more digits than there are: Spark would round.
     if max(precision - column_scale, whole_digits) + max(column_scale, scale) > DIGITS_MAX:

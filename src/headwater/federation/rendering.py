@@ -1,10 +1,10 @@
 """Rendering: a request as a statement of a database.
 
-What it is: ``Renderer`` builds the syntax tree of a SELECT from columns and conditions, and writes it in a dialect. A
-database's own subclass says how values are written and how a column is compared.
+What it is: ``StatementRenderer`` builds the syntax tree of a SELECT from columns and conditions, and writes it in a
+dialect. A database's own subclass says how values are written and how a column is compared.
 Invariants: names are quoted always; values are literals of the right type, or parameters.
 Not here: what may be asked (``conditions.py``).
-Read next: ``postgres.py``, ``mysql.py``, ``sqlite.py``.
+Read next: ``postgres_store.py``, ``mysql_store.py``, ``sqlite_store.py``.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from sqlglot import exp
 
 from headwater.federation.conditions import Both, Comparison, Condition, Like, Null, OneOf
 from headwater.federation.literals import Value
-from headwater.federation.store import NUMBERED, Column, Request, Statement
+from headwater.federation.store import NUMBERED, StoreColumn, StoreRequest, StoreStatement
 
 OPERATORS = {"=": exp.EQ, "<>": exp.NEQ, "<": exp.LT, "<=": exp.LTE, ">": exp.GT, ">=": exp.GTE}
 
 
-class Renderer:
+class StatementRenderer:
     """Writes statements of one dialect."""
 
     dialect: str
@@ -31,21 +31,23 @@ class Renderer:
     def __init__(self) -> None:
         self.parameters: list[Any] = []
 
-    def select(self, request: Request) -> Statement:
+    def select(self, request: StoreRequest) -> StoreStatement:
         """The whole statement. A query that needs no column at all gets the number 1 for each row."""
         tree = exp.Select(expressions=self.projections(request.columns))
         tree.set("from_", exp.From(this=_table(request.shape.parts)))
         if request.condition is not None:
             tree = tree.where(self.condition(request.condition), copy=False)
         tree = tree.limit(request.rows_max, copy=False)
-        return Statement(tree.sql(self.dialect), tuple(self.parameters))
+        return StoreStatement(tree.sql(self.dialect), tuple(self.parameters))
 
-    def projections(self, columns: Sequence[Column]) -> list[exp.Expr]:
+    def projections(self, columns: Sequence[StoreColumn]) -> list[exp.Expr]:
         """What is selected."""
         if not columns:
             return [exp.alias_(exp.Literal.number(1), NUMBERED, quoted=True)]
-        return [exp.alias_(exp.Var(this=each.read_as), each.name, quoted=True) if each.read_as else _column(each)
-                for each in columns]  # fmt: skip
+        return [
+            exp.alias_(exp.Var(this=each.read_as), each.name, quoted=True) if each.read_as else _column(each)
+            for each in columns
+        ]
 
     def condition(self, condition: Condition) -> exp.Expr:
         """A condition as an expression."""
@@ -65,11 +67,11 @@ class Renderer:
         parts = [exp.paren(self.condition(part), copy=False) for part in condition.parts]
         return exp.and_(*parts) if isinstance(condition, Both) else exp.or_(*parts)
 
-    def operand(self, column: Column, operator: str) -> exp.Expr:  # noqa: ARG002
+    def operand(self, column: StoreColumn, operator: str) -> exp.Expr:  # noqa: ARG002
         """The column in a comparison."""
         return _column(column)
 
-    def value(self, column: Column, value: Value) -> exp.Expr:
+    def value(self, column: StoreColumn, value: Value) -> exp.Expr:
         """A value as a literal."""
         if isinstance(value, bool):
             return exp.Boolean(this=value)
@@ -87,7 +89,7 @@ class Renderer:
         """A double, to its last bit."""
         raise NotImplementedError
 
-    def moment(self, column: Column, value: dt.datetime) -> exp.Expr:
+    def moment(self, column: StoreColumn, value: dt.datetime) -> exp.Expr:
         """A time of UTC."""
         raise NotImplementedError
 
@@ -97,7 +99,7 @@ def _number(text: str) -> exp.Expr:
     return exp.Neg(this=digits) if text.startswith("-") else digits
 
 
-def _column(column: Column) -> exp.Column:
+def _column(column: StoreColumn) -> exp.Column:
     return exp.column(column.name, quoted=True)
 
 

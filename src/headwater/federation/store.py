@@ -1,12 +1,12 @@
 """The contract of a store: what every attached store can do for a query.
 
-What it is: ``Store`` describes tables and fetches from them; ``Shape`` and ``Column`` say what a table has and what may
-be asked about each column; ``Request`` is what a query wants, ``Answered`` what came.
+What it is: ``Store`` describes tables and fetches from them; ``StoreTable`` and ``StoreColumn`` say what a table has
+and what may be asked about each column; ``StoreRequest`` is what a query wants, ``Answered`` what came.
 Invariants: a store is opened for one query and closed after it. All that one query fetches from it is of one moment,
 where the store has moments (a read-only transaction). ``operators`` of a column names only comparisons that are true
 there whenever they are true in Spark.
 Not here: which comparisons a query makes (``conditions.py``).
-Read next: ``postgres.py``, ``files.py``.
+Read next: ``postgres_store.py``, ``file_store.py``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from headwater.errors import StoreRefused
 from headwater.federation.attachments import Attachment
-from headwater.log.declare import suggestion
+from headwater.log.topic_declaration import suggestion
 
 if TYPE_CHECKING:
     from headwater.federation.conditions import Condition
@@ -39,7 +39,7 @@ NUMBERED = "_one"  # the only column of what is fetched for a query that needs n
 ORDERED = EQUAL | UNEQUAL | LESS | GREATER
 
 
-class Kind(StrEnum):
+class ComparedAs(StrEnum):
     """What Spark compares a column as."""
 
     WHOLE = "whole"
@@ -52,18 +52,22 @@ class Kind(StrEnum):
     OTHER = "other"
 
 
-def kind_of(arrow: pa.DataType) -> Kind:
+def kind_of(arrow: pa.DataType) -> ComparedAs:
     """The kind of a type of the log's.
 
     >>> str(kind_of(pa.decimal128(10, 2))), str(kind_of(pa.list_(pa.int32())))
     ('exact', 'other')
     """
     tests = {
-        Kind.WHOLE: pa.types.is_integer, Kind.EXACT: pa.types.is_decimal, Kind.FLOATING: pa.types.is_float64,
-        Kind.TEXT: pa.types.is_string, Kind.TRUTH: pa.types.is_boolean, Kind.DAY: pa.types.is_date32,
-        Kind.MOMENT: pa.types.is_timestamp,
-    }  # fmt: skip
-    return next((kind for kind, fits in tests.items() if fits(arrow)), Kind.OTHER)
+        ComparedAs.WHOLE: pa.types.is_integer,
+        ComparedAs.EXACT: pa.types.is_decimal,
+        ComparedAs.FLOATING: pa.types.is_float64,
+        ComparedAs.TEXT: pa.types.is_string,
+        ComparedAs.TRUTH: pa.types.is_boolean,
+        ComparedAs.DAY: pa.types.is_date32,
+        ComparedAs.MOMENT: pa.types.is_timestamp,
+    }
+    return next((kind for kind, fits in tests.items() if fits(arrow)), ComparedAs.OTHER)
 
 
 def _any_value(_: Value) -> bool:
@@ -71,7 +75,7 @@ def _any_value(_: Value) -> bool:
 
 
 @dataclass(frozen=True)
-class Column:
+class StoreColumn:
     """A column: its type here, and what the store may be asked about it."""
 
     name: str
@@ -82,20 +86,20 @@ class Column:
     origin: Any = None  # the store's own type
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> ComparedAs:
         """What Spark compares it as."""
         return kind_of(self.arrow)
 
 
 @dataclass(frozen=True)
-class Shape:
+class StoreTable:
     """A table of a store."""
 
     title: str  # crm.public.customers
     parts: tuple[str, ...]  # public, customers
-    columns: tuple[Column, ...]
+    columns: tuple[StoreColumn, ...]
 
-    def column(self, name: str) -> Column | None:
+    def column(self, name: str) -> StoreColumn | None:
         """A column by its name; Spark does not tell cases apart."""
         return next((each for each in self.columns if each.name.lower() == name.lower()), None)
 
@@ -106,17 +110,17 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Request:
+class StoreRequest:
     """What a query wants of one table."""
 
-    shape: Shape
-    columns: tuple[Column, ...]
+    shape: StoreTable
+    columns: tuple[StoreColumn, ...]
     condition: Condition | None
     rows_max: int
 
 
 @dataclass(frozen=True)
-class Statement:
+class StoreStatement:
     """What is sent to a store."""
 
     text: str
@@ -128,7 +132,7 @@ class Answered:
     """What came. ``lost``: values that have no place in their column's type, and are null here."""
 
     table: pa.Table
-    statement: Statement
+    statement: StoreStatement
     lost: int = 0
 
 
@@ -142,15 +146,15 @@ class Store(ABC):
         self.name = attachment.name
 
     @abstractmethod
-    def describe(self, parts: Sequence[str]) -> Shape:
+    def describe(self, parts: Sequence[str]) -> StoreTable:
         """A table by what is behind the attachment's name; raises ``StoreRefused`` when there is none."""
 
     @abstractmethod
-    def statement(self, request: Request) -> Statement:
+    def statement(self, request: StoreRequest) -> StoreStatement:
         """What ``fetch`` will send."""
 
     @abstractmethod
-    def fetch(self, request: Request) -> Answered:
+    def fetch(self, request: StoreRequest) -> Answered:
         """The rows. At most ``rows_max`` of them."""
 
     @abstractmethod
@@ -161,7 +165,7 @@ class Store(ABC):
         """A table's whole name, as a query writes it."""
         return ".".join([self.name, *parts])
 
-    def shaped(self, parts: Sequence[str], columns: Sequence[Column]) -> Shape:
+    def shaped(self, parts: Sequence[str], columns: Sequence[StoreColumn]) -> StoreTable:
         """A shape, once it is sure that Spark can tell its columns apart."""
         seen: dict[str, str] = {}
         for each in columns:
@@ -173,7 +177,7 @@ class Store(ABC):
                     store=self.name,
                 )
             seen[each.name.lower()] = each.name
-        return Shape(self.title(parts), tuple(parts), tuple(columns))
+        return StoreTable(self.title(parts), tuple(parts), tuple(columns))
 
     def unknown(self, parts: Sequence[str], known: Sequence[str]) -> StoreRefused:
         """There is no such table."""

@@ -4,7 +4,7 @@ What it is: ``Stores`` opens each store that a query mentions, once, describes i
 ``Fetched`` is what came from one table, with what was asked and how long it took.
 Invariants: every store is closed when the block ends, whatever happens in it. Equal requests are fetched once.
 More rows than the attachment allows is an error before Spark sees any.
-Not here: what is needed (``mentions.py``).
+Not here: what is needed (``table_references.py``).
 Read next: ``store.py``.
 """
 
@@ -21,8 +21,8 @@ import pyarrow as pa
 
 from headwater.errors import TooManyRows
 from headwater.federation.attachments import Attachment
-from headwater.federation.mentions import Mention, Need
-from headwater.federation.store import Answered, Request, Shape, Store
+from headwater.federation.store import Answered, Store, StoreRequest, StoreTable
+from headwater.federation.table_references import ForeignTable, Need
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,19 @@ class Fetched:
     def to_dict(self) -> dict[str, Any]:
         """For programs."""
         return {
-            "table": self.table, "store": self.store, "kind": self.kind, "statement": self.statement,
-            "parameters": [str(each) for each in self.parameters], "columns": list(self.columns),
-            "asked": list(self.asked), "kept": [{"condition": text, "reason": why} for text, why in self.kept],
-            "rows": self.rows, "bytes": self.bytes, "lost": self.lost, "seconds": round(self.seconds, 4),
-        }  # fmt: skip
+            "table": self.table,
+            "store": self.store,
+            "kind": self.kind,
+            "statement": self.statement,
+            "parameters": [str(each) for each in self.parameters],
+            "columns": list(self.columns),
+            "asked": list(self.asked),
+            "kept": [{"condition": text, "reason": why} for text, why in self.kept],
+            "rows": self.rows,
+            "bytes": self.bytes,
+            "lost": self.lost,
+            "seconds": round(self.seconds, 4),
+        }
 
 
 class Stores:
@@ -61,16 +69,16 @@ class Stores:
         self._answers: dict[tuple[str, str, tuple[Any, ...]], tuple[Answered, float]] = {}
         self._ending = ExitStack()
 
-    def shape(self, mention: Mention) -> Shape:
+    def shape(self, mention: ForeignTable) -> StoreTable:
         """The table that a mention means."""
         return self._store(mention.store).describe(mention.parts)
 
-    def fetch(self, mention: Mention, shape: Shape, need: Need) -> tuple[pa.Table, Fetched]:
+    def fetch(self, mention: ForeignTable, shape: StoreTable, need: Need) -> tuple[pa.Table, Fetched]:
         """What a query needs of a mention, and the report about it."""
         store = self._store(mention.store)
         rows_max = store.attachment.rows_max
         limit = rows_max + 1 if need.limit is None else min(rows_max + 1, need.limit)
-        request = Request(shape, need.columns, need.condition, limit)
+        request = StoreRequest(shape, need.columns, need.condition, limit)
         statement = store.statement(request)
         key = mention.store, statement.text, statement.parameters
         if key not in self._answers:
@@ -87,10 +95,19 @@ class Stores:
                 rows_max=rows_max,
             )
         return answered.table, Fetched(
-            shape.title, store.name, store.attachment.address.kind, statement.text, statement.parameters,
-            tuple(each.name for each in need.columns), tuple(need.asked), tuple(need.kept), answered.table.num_rows,
-            answered.table.nbytes, answered.lost, seconds,
-        )  # fmt: skip
+            shape.title,
+            store.name,
+            store.attachment.address.kind,
+            statement.text,
+            statement.parameters,
+            tuple(each.name for each in need.columns),
+            tuple(need.asked),
+            tuple(need.kept),
+            answered.table.num_rows,
+            answered.table.nbytes,
+            answered.lost,
+            seconds,
+        )
 
     def _store(self, name: str) -> Store:
         if name not in self._open:
@@ -110,25 +127,25 @@ def opened(attachment: Attachment) -> Store:
     """A store, connected to."""
     kind = attachment.address.kind
     if kind == "postgres":
-        from headwater.federation.postgres import PostgresStore
+        from headwater.federation.postgres_store import PostgresStore
 
         return PostgresStore(attachment)
     if kind == "mysql":
-        from headwater.federation.mysql import MySQLStore
+        from headwater.federation.mysql_store import MySQLStore
 
         return MySQLStore(attachment)
     if kind == "sqlite":
-        from headwater.federation.sqlite import SQLiteStore
+        from headwater.federation.sqlite_store import SQLiteStore
 
         return SQLiteStore(attachment)
-    from headwater.federation.files import FileStore
+    from headwater.federation.file_store import FileStore
 
     return FileStore(attachment)
 
 
-def described(stores: Stores, mentions: Sequence[Mention]) -> list[Shape]:
+def described(stores: Stores, mentions: Sequence[ForeignTable]) -> list[StoreTable]:
     """The shape of each mention."""
-    known: dict[tuple[str, tuple[str, ...]], Shape] = {}
+    known: dict[tuple[str, tuple[str, ...]], StoreTable] = {}
     for each in mentions:
         if (each.store, each.parts) not in known:
             known[each.store, each.parts] = stores.shape(each)

@@ -16,27 +16,33 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headwater.inlets.amqp import Amqp
-    from headwater.inlets.amqp_publisher import AmqpPublisher
+    from headwater.inlets.amqp.amqp_inlet import Amqp
+    from headwater.inlets.amqp.amqp_publisher import AmqpPublisher
+    from headwater.inlets.counters import Counters
     from headwater.inlets.inlet import Inlet
-    from headwater.inlets.signature import Signature
-    from headwater.inlets.statsd import StatsD
-    from headwater.inlets.tally import Counters
-    from headwater.inlets.webhook import Webhook
-    from headwater.inlets.zeromq import ZeroMQ
+    from headwater.inlets.statsd.statsd_inlet import StatsD
+    from headwater.inlets.webhook.signature import Signature
+    from headwater.inlets.webhook.webhook_inlet import Webhook
+    from headwater.inlets.zeromq.zeromq_inlet import ZeroMQ
 
 __all__ = ["Amqp", "AmqpPublisher", "Counters", "Inlet", "Signature", "StatsD", "Webhook", "ZeroMQ"]
 
-_HOMES = {
-    "Amqp": "amqp", "AmqpPublisher": "amqp_publisher", "Counters": "tally", "Inlet": "inlet",
-    "Signature": "signature", "StatsD": "statsd", "Webhook": "webhook", "ZeroMQ": "zeromq",
-}  # fmt: skip
+_DEFINED_IN = {
+    "Amqp": "amqp.amqp_inlet",
+    "AmqpPublisher": "amqp.amqp_publisher",
+    "Counters": "counters",
+    "Inlet": "inlet",
+    "Signature": "webhook.signature",
+    "StatsD": "statsd.statsd_inlet",
+    "Webhook": "webhook.webhook_inlet",
+    "ZeroMQ": "zeromq.zeromq_inlet",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _DEFINED_IN:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(f"headwater.inlets.{_HOMES[name]}"), name)
+    found = globals()[name] = getattr(import_module(f"headwater.inlets.{_DEFINED_IN[name]}"), name)
     return found
 
 

@@ -3,8 +3,8 @@
 What it is: ``DeadMessages`` keeps them in the topic ``<inlet>.dead``, as they came, with the reason.
 Invariants: a message with an id is there once, also when it is delivered again after a crash; the topic is made with
 the first one. Each is on disk before the sender is told.
-Not here: what a work group gave up (``log/deadletter.py``).
-Read next: ``amqp.py``.
+Not here: what a work group gave up (``log/groups/dead_letters.py``).
+Read next: ``inlets/amqp/amqp_inlet.py``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headwater.errors import HeadwaterError
-from headwater.inlets.receipts import Receipts
+from headwater.inlets.dedup_window import DedupWindow
 
 if TYPE_CHECKING:
     from headwater.log.home import Log
@@ -52,7 +52,7 @@ class DeadMessages:
         self.log = log
         self.inlet = inlet
         self.name = f"{inlet}.dead"
-        self._receipts: Receipts | None = None
+        self._receipts: DedupWindow | None = None
 
     def bury(self, messages: Sequence[DeadMessage]) -> None:
         """Keep some messages; returns when they are on disk."""
@@ -60,7 +60,7 @@ class DeadMessages:
             return
         if self._receipts is None:
             topic = self.log.topic(self.name, SCHEMA, partitions=1, fsync="always")
-            self._receipts = Receipts(topic, "message_id")
+            self._receipts = DedupWindow(topic, "message_id")
         receipts = self._receipts
         with receipts.claimed(each.id for each in messages if each.id is not None):
             died = dt.datetime.fromtimestamp(self.log.clock.now_us() / 1_000_000, dt.UTC)
@@ -71,9 +71,17 @@ class DeadMessages:
                     continue
                 if each.id is not None:
                     seen.add(each.id)
-                rows.append({
-                    "inlet": self.inlet, "code": each.error.code, "reason": str(each.error), "died_at": died,
-                    "message_id": each.id, "source": each.source, "headers": dict(each.headers), "body": each.body,
-                })  # fmt: skip
+                rows.append(
+                    {
+                        "inlet": self.inlet,
+                        "code": each.error.code,
+                        "reason": str(each.error),
+                        "died_at": died,
+                        "message_id": each.id,
+                        "source": each.source,
+                        "headers": dict(each.headers),
+                        "body": each.body,
+                    }
+                )
             if rows:
                 receipts.topic.append(rows)

@@ -1,12 +1,13 @@
 """An inlet: what lets foreign messages into a topic.
 
-What it is: the contract. ``Declaration`` is what a user writes (frozen, starts nothing); ``open`` makes an ``Inlet`` of
-it, which holds the socket or connection, runs in threads of its own, and counts.
+What it is: the contract. ``InletDeclaration`` is what a user writes (frozen, starts nothing); ``open`` makes an
+``Inlet`` of it, which holds the socket or connection, runs in threads of its own, and counts.
 Invariants: ``start`` returns when messages can come (a server listens), or at once where a broker has to be reached
 first; ``stop`` takes what was received so far into the log, then lets go; both may be called again. What stops messages
 for now (no broker, a full disk) is a ``problem``, told and tried again; nothing ends an inlet but ``stop``.
-Not here: how messages become rows (``intake.py``), counting (``tally.py``), what apps do with them (``declared.py``).
-Read next: ``intake.py``, then ``webhook.py``.
+Not here: how messages become rows (``ingest.py``), counting (``counters.py``), what apps do with them
+(``declared_inlets.py``).
+Read next: ``ingest.py``, then ``inlets/webhook/webhook_inlet.py``.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headwater.errors import HeadwaterError, Unavailable, UnknownTopic
-from headwater.inlets.tally import WRITE_EVERY_S, Counters, Tally
-from headwater.log.settings import check_name
+from headwater.inlets.counters import WRITE_EVERY_S, Counters, CounterStore
 from headwater.log.topic import Topic
+from headwater.log.topic_settings import check_name
 
 if TYPE_CHECKING:
     from typing import Self
@@ -34,7 +35,7 @@ BACKOFF_FIRST_S = 0.1
 BACKOFF_MAX_S = 5.0
 
 
-class Declaration(ABC):
+class InletDeclaration(ABC):
     """What a user declares; subclasses are frozen dataclasses with a ``topic``."""
 
     kind: ClassVar[str]
@@ -65,7 +66,7 @@ class Inlet(ABC):
         self.log = log
         self.name = name
         self.topic = topic
-        self.tally = Tally(log, app, name)
+        self.tally = CounterStore(log, app, name)
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
 

@@ -4,8 +4,9 @@ What it is: ``Bag`` counts the rows of a topic with weights by reading it, from 
 which of the rows that somebody wants to take away is not there.
 Invariants: a count is the sum of the weights up to the offset that was read; a row whose weights sum to zero needs no
 memory; after a change of the schema everything is counted anew, because older rows then have other columns.
-Not here: that nobody else takes rows away meanwhile (``tables.py`` holds the lock); what equal means (``identity.py``).
-Read next: ``tables.py``.
+Not here: that nobody else takes rows away meanwhile (``table.py`` holds the lock); what equal means
+(``log/schema/row_identity.py``).
+Read next: ``table.py``.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headwater.log.identity import row_identities
-from headwater.log.schema import WEIGHT
+from headwater.log.schema.normalization import WEIGHT
+from headwater.log.schema.row_identity import row_identities
 
 if TYPE_CHECKING:
     from headwater.log.topic import Topic

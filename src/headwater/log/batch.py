@@ -2,7 +2,7 @@
 
 What it is: some consecutive rows of one partition as an Arrow record batch, with their offsets.
 Invariants: rows are in offset order; ``next_offset`` is where reading goes on (compaction may have left gaps).
-Not here: where the rows came from (``reading.py``).
+Not here: where the rows came from (``log/storage/partition_reader.py``).
 Read next: ``topic.py``.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headwater.log.rows import to_rows
+from headwater.log.schema.row_conversion import to_rows
 
 
 @dataclass(frozen=True)

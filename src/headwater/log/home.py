@@ -24,28 +24,21 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headwater.clock import Clock
-from headwater.errors import (
-    ClosedError,
-    CorruptCatalog,
-    InvalidDeclaration,
-    NewerFormat,
-    ReadOnlyHome,
-    UnknownTopic,
-)
-from headwater.log.catalog import Catalog
-from headwater.log.declare import open_or_declare, suggestion
-from headwater.log.files import Files
-from headwater.log.recovery import Recovery
-from headwater.log.registry import Registry, TopicRow
-from headwater.log.sealing import seal_partition
+from headwater.errors import ClosedError, CorruptCatalog, InvalidDeclaration, NewerFormat, ReadOnlyHome, UnknownTopic
+from headwater.log.catalog.catalog import Catalog
+from headwater.log.catalog.registry import Registry, TopicRow
+from headwater.log.maintenance.background import Cleaner, Flusher, Sealer
+from headwater.log.maintenance.sealing import seal_partition
+from headwater.log.storage.files import Files
+from headwater.log.storage.recovery import Recovery
+from headwater.log.storage.wake import Waker
 from headwater.log.topic import Topic
-from headwater.log.upkeep import Caretaker, Flusher, Sealer
-from headwater.log.wake import Waker
+from headwater.log.topic_declaration import open_or_declare, suggestion
 
 if TYPE_CHECKING:
-    from headwater.log.alerts import Alert
-    from headwater.log.care import MaintenanceReport
-    from headwater.log.check import CheckReport
+    from headwater.log.maintenance.alerts import Alert
+    from headwater.log.maintenance.home_check import CheckReport
+    from headwater.log.maintenance.maintenance import MaintenanceReport
 
 logger = logging.getLogger("headwater.log")
 
@@ -64,9 +57,15 @@ class Log:
     """
 
     def __init__(
-        self, home: str | os.PathLike[str], *, clock: Clock | None = None, files: Files | None = None,
-        on_alert: Callable[[Alert], None] | None = None, create: bool = True, upkeep_interval: float | None = 30.0,
-    ) -> None:  # fmt: skip
+        self,
+        home: str | os.PathLike[str],
+        *,
+        clock: Clock | None = None,
+        files: Files | None = None,
+        on_alert: Callable[[Alert], None] | None = None,
+        create: bool = True,
+        upkeep_interval: float | None = 30.0,
+    ) -> None:
         self.home = Path(home).expanduser().absolute()
         self.clock = clock or Clock()
         self.files = files or Files()
@@ -86,7 +85,7 @@ class Log:
         self.waker = Waker()
         self._flusher = Flusher()
         self._sealer = Sealer(self._seal_all)
-        self._caretaker = Caretaker(weakref.WeakMethod(self._care), None if self.read_only else self.upkeep_interval)
+        self._caretaker = Cleaner(weakref.WeakMethod(self._care), None if self.read_only else self.upkeep_interval)
 
     # Topics
 
@@ -160,7 +159,7 @@ class Log:
 
         A process that has a topic open does this by itself every ``upkeep_interval`` seconds.
         """
-        from headwater.log.care import maintain
+        from headwater.log.maintenance.maintenance import maintain
 
         self.check_open()
         return maintain(self)
@@ -170,13 +169,13 @@ class Log:
 
         ``progress`` is called with the bytes done and the bytes in all.
         """
-        from headwater.log.check import check
+        from headwater.log.maintenance.home_check import check
 
         self.check_open()
         return check(self, progress=progress)
 
     def _care(self) -> None:
-        from headwater.log.care import maintain
+        from headwater.log.maintenance.maintenance import maintain
 
         report = maintain(self, wait=False, stopping=lambda: self._caretaker.closing)
         for step in report.steps:
@@ -199,7 +198,7 @@ class Log:
 
     def note_recovery(self, topic: Topic, partition: int, recovery: Recovery) -> None:
         """Opening had to mend a partition: remember it, and pull groups back that are beyond its end."""
-        from headwater.log.groups import clamp_positions
+        from headwater.log.groups.groups import clamp_positions
 
         self.recoveries.append(recovery)
         if not recovery.empty:
@@ -254,12 +253,12 @@ def _close(reference: weakref.ref[Log]) -> None:
 
 
 def _tables() -> tuple[str, ...]:
-    from headwater.log.alerts import TABLES_ALERTS
-    from headwater.log.apps import TABLES_APPS
-    from headwater.log.attachments import TABLES_ATTACHMENTS
-    from headwater.log.consumers import TABLES_CONSUMERS
-    from headwater.log.inlets import TABLES_INLETS
-    from headwater.log.workers import TABLES_WORKERS
+    from headwater.log.catalog.app_tables import TABLES_APPS
+    from headwater.log.catalog.attachment_tables import TABLES_ATTACHMENTS
+    from headwater.log.catalog.inlet_tables import TABLES_INLETS
+    from headwater.log.groups.consumer import TABLES_CONSUMERS
+    from headwater.log.groups.worker import TABLES_WORKERS
+    from headwater.log.maintenance.alerts import TABLES_ALERTS
 
     return (TABLES_ALERTS, TABLES_APPS, TABLES_ATTACHMENTS, TABLES_CONSUMERS, TABLES_INLETS, TABLES_WORKERS)
 

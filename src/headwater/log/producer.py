@@ -5,7 +5,7 @@ Invariants: rows are written in the order of ``send``; what was sent is in the l
 batch that is refused is given to the caller of the next ``send`` or ``flush`` and never dropped in silence; a named
 producer counts its batches, so that one tried again is not written twice; one that failed half-way (a full disk, a
 busy group) is tried again, under the same number, before anything that comes after it.
-Not here: the check of rows (``rows.py``), durability (the topic's ``fsync``).
+Not here: the check of rows (``log/schema/row_conversion.py``), durability (the topic's ``fsync``).
 Read next: ``topic.py``.
 """
 
@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headwater.errors import ClosedError
-from headwater.log import heartbeats
-from headwater.log.framing import CHUNKS_PER_SEQUENCE
+from headwater.log.event_time import heartbeats
+from headwater.log.storage.framing import CHUNKS_PER_SEQUENCE
 from headwater.log.token import Token
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class Producer:
         batch, number = self._unfinished
         token = self.topic.append_batch(
             batch, producer=self.name, sequence=number, producer_id=self._id, epoch=self._epoch
-        )  # fmt: skip
+        )
         self._unfinished = None
         self.last_sequence = max(self.last_sequence, number)
         self._token = self._token | token

@@ -3,8 +3,10 @@
 What it is: the public face of one named, typed, partitioned log: append, read, describe, consumers.
 Invariants: a batch is checked whole before a byte of it is written; the same key always goes to the same partition;
 ``append`` returns when the rows are as durable as the topic's policy says.
-Not here: bytes (``partition.py``), conversion of rows (``rows.py``), the buffered producer (``producer.py``).
-Read next: ``partition.py`` for writing, ``follow.py`` for reading, ``consumers.py`` and ``workers.py`` for sharing.
+Not here: bytes (``log/storage/partition_writer.py``), conversion of rows (``log/schema/row_conversion.py``), the
+buffered producer (``producer.py``).
+Read next: ``log/storage/partition_writer.py`` for writing, ``topic_reader.py`` for reading, ``log/groups/consumer.py``
+and ``log/groups/worker.py`` for sharing.
 """
 
 from __future__ import annotations
@@ -20,28 +22,32 @@ import pyarrow as pa
 
 from headwater.clock import Clock
 from headwater.errors import HeadwaterError, InvalidDeclaration, Misuse
-from headwater.log import follow, heartbeats, overflow, routing, stamping
+from headwater.log import topic_reader
 from headwater.log.batch import Batch
-from headwater.log.ddl import to_ddl
-from headwater.log.description import describe_topic, describe_watermark
-from headwater.log.evolution import conform
-from headwater.log.filelist import FileList, list_files
-from headwater.log.follow import Place
-from headwater.log.framing import frames_of
-from headwater.log.json_lines import json_objects, json_rows
-from headwater.log.partition import Partition, StaleSchema, deleted
+from headwater.log.catalog.registry import TopicRow
+from headwater.log.event_time import heartbeats
+from headwater.log.groups import backpressure
 from headwater.log.producer import Producer
-from headwater.log.reading import PartitionReader
-from headwater.log.registry import TopicRow
-from headwater.log.rows import to_batches
-from headwater.log.settings import TopicSettings
+from headwater.log.schema import clock_correction
+from headwater.log.schema.ddl import to_ddl
+from headwater.log.schema.evolution import conform
+from headwater.log.schema.json_lines import json_objects, json_rows
+from headwater.log.schema.row_conversion import to_batches
+from headwater.log.storage import routing
+from headwater.log.storage.file_listing import FileList, list_files
+from headwater.log.storage.framing import frames_of
+from headwater.log.storage.partition_reader import PartitionReader
+from headwater.log.storage.partition_writer import PartitionWriter, StaleSchema, deleted
 from headwater.log.token import Token
+from headwater.log.topic_description import describe_topic, describe_watermark
+from headwater.log.topic_reader import Place
+from headwater.log.topic_settings import TopicSettings
 
 if TYPE_CHECKING:
-    from headwater.log.consumers import Consumer
-    from headwater.log.groups import Group
+    from headwater.log.groups.consumer import Consumer
+    from headwater.log.groups.groups import Group
+    from headwater.log.groups.worker import Worker
     from headwater.log.home import Log
-    from headwater.log.workers import Worker
 
 
 class Topic:
@@ -77,14 +83,21 @@ class Topic:
             partition.abandon()
         self._make_sides()
 
-    def _partition(self, number: int) -> Partition:
+    def _partition(self, number: int) -> PartitionWriter:
         log = self.log
-        return Partition(
-            self.directory / str(number), number, self.row, log.registry, log.files, log.clock,
-            on_dirty=log.mark_dirty, on_roll=log.wake_upkeep, on_recovery=self._recovered,
-        )  # fmt: skip
+        return PartitionWriter(
+            self.directory / str(number),
+            number,
+            self.row,
+            log.registry,
+            log.files,
+            log.clock,
+            on_dirty=log.mark_dirty,
+            on_roll=log.wake_upkeep,
+            on_recovery=self._recovered,
+        )
 
-    def _recovered(self, partition: Partition, recovery: Any) -> None:
+    def _recovered(self, partition: PartitionWriter, recovery: Any) -> None:
         self.log.note_recovery(self, partition.number, recovery)
 
     # What it is
@@ -222,15 +235,22 @@ class Topic:
         return self._stamped(to_batches(rows, self._given(), not_null=self._not_null()))
 
     def _given(self) -> pa.Schema:
-        return stamping.given(self.schema, self.settings)
+        return clock_correction.given(self.schema, self.settings)
 
     def _stamped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        return stamping.stamped(batch, self.schema, self.settings, self.clock.now_us())
+        return clock_correction.stamped(batch, self.schema, self.settings, self.clock.now_us())
 
     def append_batch(
-        self, batch: pa.RecordBatch, *, producer: str | None = None, sequence: int | None = None,
-        producer_id: int = 0, epoch: int = 0, deleted: bool | pa.Array = False, first_chunk: int = 0,
-    ) -> Token:  # fmt: skip
+        self,
+        batch: pa.RecordBatch,
+        *,
+        producer: str | None = None,
+        sequence: int | None = None,
+        producer_id: int = 0,
+        epoch: int = 0,
+        deleted: bool | pa.Array = False,
+        first_chunk: int = 0,
+    ) -> Token:
         """Append one record batch that has the topic's schema already (``append`` makes it so).
 
         ``deleted`` says of all rows, or of each (a topic of one partition), whether it is a tombstone.
@@ -270,7 +290,7 @@ class Topic:
         return Token({self.name: frontier})
 
     def _admitted(self, rows: int) -> bool:
-        return overflow.admit(self._row, rows, self.log.catalog, self.clock, self.end_offsets) > 0
+        return backpressure.admit(self._row, rows, self.log.catalog, self.clock, self.end_offsets) > 0
 
     def _route(self, batch: pa.RecordBatch, sequence: int | None) -> list[tuple[int, pa.RecordBatch]]:
         partitions = self.settings.partitions
@@ -284,9 +304,16 @@ class Topic:
         return [(self._turn, batch)]
 
     def _append_to(
-        self, number: int, batch: pa.RecordBatch, producer: str, producer_id: int, epoch: int,
-        sequence: int | None, deleted: bool | pa.Array, first_chunk: int,
-    ) -> int:  # fmt: skip
+        self,
+        number: int,
+        batch: pa.RecordBatch,
+        producer: str,
+        producer_id: int,
+        epoch: int,
+        sequence: int | None,
+        deleted: bool | pa.Array,
+        first_chunk: int,
+    ) -> int:
         while True:
             row = self._row
             if not _same_columns(batch.schema, row.schema):  # another thread or process declared more meanwhile
@@ -316,13 +343,19 @@ class Topic:
     def offsets_at(self, moment: dt.datetime) -> dict[int, int]:
         """The first offset at or after a moment of event time (append time, without one), by partition."""
         self.open_partitions()
-        return follow.offsets_for(self, moment, range(self.settings.partitions))
+        return topic_reader.offsets_for(self, moment, range(self.settings.partitions))
 
     def read(
-        self, start: Place = "earliest", *, stop: Place | None = None, partitions: Sequence[int] | None = None,
-        columns: Sequence[str] | None = None, follow: bool = False, timeout: float | None = None,
+        self,
+        start: Place = "earliest",
+        *,
+        stop: Place | None = None,
+        partitions: Sequence[int] | None = None,
+        columns: Sequence[str] | None = None,
+        follow: bool = False,
+        timeout: float | None = None,
         rows_max: int | None = None,
-    ) -> Iterator[Batch]:  # fmt: skip
+    ) -> Iterator[Batch]:
         """Batches from ``start``, up to ``stop`` or to the end as it is now; or for ever with ``follow``.
 
         ``start`` and ``stop`` are "earliest", "latest", an offset, {partition: offset}, a datetime or a token.
@@ -337,7 +370,9 @@ class Topic:
         """
         self.log.check_open()
         self.open_partitions()
-        return _follow_read(self, start, stop, partitions, columns, follow=follow, timeout=timeout, rows_max=rows_max)
+        return topic_reader.read(
+            self, start, stop, partitions, columns, follow=follow, timeout=timeout, rows_max=rows_max
+        )
 
     def rows(self, start: Place = "earliest", **arguments: Any) -> Iterator[dict[str, Any]]:
         """The same as ``read``, row by row as dicts.
@@ -352,16 +387,21 @@ class Topic:
             yield from batch.to_pylist()
 
     def read_partition(
-        self, partition: int, start: int, *, stop: int | None = None, columns: Sequence[str] | None = None,
+        self,
+        partition: int,
+        start: int,
+        *,
+        stop: int | None = None,
+        columns: Sequence[str] | None = None,
         rows_max: int | None = None,
-    ) -> Iterator[Batch]:  # fmt: skip
+    ) -> Iterator[Batch]:
         """Batches of one partition up to ``stop`` or the end; never waits.
 
         A batch may be empty, where compaction left a gap: go on at its ``next_offset``.
         """
         self.open_partitions()
-        reader = self.new_reader(follow.check_partitions(self, [partition])[0])
-        wanted = follow.check_columns(self, columns)
+        reader = self.new_reader(topic_reader.check_partitions(self, [partition])[0])
+        wanted = topic_reader.check_columns(self, columns)
         end = reader.end_offset()
         reader.check_bounds(start, end)
         arguments = {} if rows_max is None else {"rows_max": rows_max}
@@ -408,7 +448,7 @@ class Topic:
             self.refresh()
         return self._row
 
-    def partition(self, number: int) -> Partition:
+    def partition(self, number: int) -> PartitionWriter:
         """The writing side of one partition."""
         return self._partitions[number]
 
@@ -440,25 +480,25 @@ class Topic:
 
     def consumer(self, group: str, **options: Any) -> Consumer:
         """A member of a consumer group: whole partitions, in order. See ``Consumer``."""
-        from headwater.log.consumers import Consumer
+        from headwater.log.groups.consumer import Consumer
 
         return Consumer(self, group, **options)
 
     def worker(self, group: str, **options: Any) -> Worker:
         """A member of a work group: single messages, each acknowledged. See ``Worker``."""
-        from headwater.log.workers import Worker
+        from headwater.log.groups.worker import Worker
 
         return Worker(self, group, **options)
 
     def groups(self) -> list[Group]:
         """All groups of this topic."""
-        from headwater.log.groups import groups_of
+        from headwater.log.groups.groups import groups_of
 
         return groups_of(self)
 
     def group(self, name: str) -> Group:
         """One group of this topic."""
-        from headwater.log.groups import Group
+        from headwater.log.groups.groups import Group
 
         return Group(self, name)
 
@@ -494,6 +534,3 @@ def _same_columns(one: pa.Schema, other: pa.Schema) -> bool:
 
 def _nullable(schema: pa.Schema) -> pa.Schema:
     return pa.schema([field.with_nullable(True) for field in schema])
-
-
-_follow_read = follow.read

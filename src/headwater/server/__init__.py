@@ -4,8 +4,8 @@ What it is: one HTTP process without a JVM. It answers from the log, the serving
 watches over one child, the engine, which runs the app.
 Invariants: importing this imports neither FastAPI nor uvicorn; they come with ``headwater[server]`` and are imported
 when a server is made.
-Not here: running an app (``app.py``), the command ``headwater serve`` (``cli/serve.py``).
-Read next: ``application.py``, then ``state.py``; ``docs/server.md``.
+Not here: running an app (``app.py``), the command ``headwater serve`` (``cli/server/serve_command.py``).
+Read next: ``application.py``, then ``server/server_state.py``; ``docs/server.md``.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The application: every route of the server, put together.
 
-What it is: ``create``, which makes a FastAPI application of a ``State``.
+What it is: ``create``, which makes a FastAPI application of a ``ServerState``.
 Invariants: every error has one shape; every route under ``/v1`` asks for a scope; names in paths are names of the log,
 never of files. Nothing is loaded from other sites: the dashboard and ``/docs`` are files of this package.
-Not here: what routes do (``*_routes.py``), who may call (``guard.py``), HTTP itself (``running.py``).
-Read next: ``guard.py``, ``status_routes.py``.
+Not here: what routes do (``*_routes.py``), who may call (``server/http/guard.py``), HTTP itself (``running.py``).
+Read next: ``server/http/guard.py``, ``server/routes/status_routes.py``.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from headwater import __version__
 from headwater.errors import HeadwaterError, Misuse, UnknownPath
-from headwater.log.descriptors import EXHAUSTED, too_many_files
+from headwater.log.storage.file_descriptors import EXHAUSTED, too_many_files
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from headwater.server.state import State
+    from headwater.server.server_state import ServerState
 
 
-def create(state: State) -> FastAPI:
+def create(state: ServerState) -> FastAPI:
     """The server of one app, as an ASGI application."""
     from fastapi import FastAPI, Request
     from fastapi.exceptions import RequestValidationError
@@ -30,10 +30,11 @@ def create(state: State) -> FastAPI:
     from starlette.requests import ClientDisconnect
     from starlette.responses import Response
 
-    from headwater.server import (
+    from headwater.server.http.answers import error_answer
+    from headwater.server.http.guard import Guard
+    from headwater.server.routes import (
         group_routes,
         page_routes,
-        past,
         query_routes,
         session_routes,
         status_routes,
@@ -42,8 +43,7 @@ def create(state: State) -> FastAPI:
         view_routes,
         work_routes,
     )
-    from headwater.server.answers import error_answer
-    from headwater.server.guard import Guard
+    from headwater.server.status import lag_history
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> Any:
@@ -52,13 +52,24 @@ def create(state: State) -> FastAPI:
         await state.stop()
 
     api = FastAPI(
-        title=f"Headwater: {state.app.name}", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None,
+        title=f"Headwater: {state.app.name}",
+        version=__version__,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
         description="One ordered log, and views kept in step with it.",
-    )  # fmt: skip
+    )
     for routes in (
-        status_routes, topic_routes, group_routes, work_routes, view_routes, subscribe_routes, query_routes,
-        session_routes, past,
-    ):  # fmt: skip
+        status_routes,
+        topic_routes,
+        group_routes,
+        work_routes,
+        view_routes,
+        subscribe_routes,
+        query_routes,
+        session_routes,
+        lag_history,
+    ):
         api.include_router(routes.router(state))
 
     describe = api.openapi

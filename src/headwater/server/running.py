@@ -4,7 +4,7 @@ What it is: ``serve``, which listens until SIGTERM or Ctrl-C.
 Invariants: at the end it stops accepting, tells those who follow where to go on, stops the engine after its tick, and
 returns. A second signal does not wait.
 Not here: routes (``application.py``).
-Read next: ``application.py``, ``cli/serve.py``.
+Read next: ``application.py``, ``cli/server/serve_command.py``.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from headwater.errors import Unavailable
-from headwater.server.connections import ACCEPTED_AT_ONCE, HEAD_BYTES_MAX, bounded
+from headwater.server.http.connections import ACCEPTED_AT_ONCE, HEAD_BYTES_MAX, bounded
 
 if TYPE_CHECKING:
-    from headwater.server.state import State
+    from headwater.server.server_state import ServerState
 
 ENDING_S = 10  # for requests that are under way
 WAITING_MAX = 2048  # connections that wait to be accepted
 
 
-def serve(state: State, *, on_listening: Callable[[str], None] | None = None) -> None:
+def serve(state: ServerState, *, on_listening: Callable[[str], None] | None = None) -> None:
     """Serve until a signal. ``on_listening`` is told the address."""
     listener = listening(state.settings.host, state.settings.port)
     try:
@@ -59,12 +59,12 @@ def address_of(listener: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-async def _serve(state: State, listener: socket.socket, on_listening: Callable[[str], None] | None) -> None:
+async def _serve(state: ServerState, listener: socket.socket, on_listening: Callable[[str], None] | None) -> None:
     import uvicorn
 
     from headwater.server.application import create
 
-    class Server(uvicorn.Server):
+    class HttpServer(uvicorn.Server):
         """Leaves signals to us: uvicorn would wait for subscribers, who never end by themselves."""
 
         @contextmanager
@@ -76,14 +76,22 @@ async def _serve(state: State, listener: socket.socket, on_listening: Callable[[
             listener.listen(WAITING_MAX)  # uvicorn has set it to what it takes at once
 
     config = uvicorn.Config(
-        create(state), log_config=None, access_log=False, lifespan="on", timeout_graceful_shutdown=ENDING_S,
-        ws_max_size=64 << 10, ws_per_message_deflate=False, server_header=False,
-        proxy_headers=False, timeout_keep_alive=math.ceil(state.settings.idle_seconds_max), backlog=ACCEPTED_AT_ONCE,
+        create(state),
+        log_config=None,
+        access_log=False,
+        lifespan="on",
+        timeout_graceful_shutdown=ENDING_S,
+        ws_max_size=64 << 10,
+        ws_per_message_deflate=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=math.ceil(state.settings.idle_seconds_max),
+        backlog=ACCEPTED_AT_ONCE,
         h11_max_incomplete_event_size=HEAD_BYTES_MAX,
-    )  # fmt: skip
+    )
     config.load()
     config.http_protocol_class = bounded(config.http_protocol_class, state.settings, state.connections)
-    server = Server(config)
+    server = HttpServer(config)
     loop = asyncio.get_running_loop()
 
     def end() -> None:

@@ -2,8 +2,8 @@
 
     views  →  committed ticks  →  follower  →  SQLite, PostgreSQL, Redis, …
 
-What it is: the folder OUT. Each sink is a module of its own that keeps one contract (``sink.py``); ``follower.py``
-leads one along the ticks, ``convoy.py`` all of an app.
+What it is: the folder OUT. Each sink is a module of its own that keeps one contract (``sink.py``);
+``sinks/runner/sink_task.py`` leads one along the ticks, ``sinks/runner/sink_runner.py`` all of an app.
 Invariants: importing this imports no client library; the first use of a sink does, and says what to install. No Spark.
 Not here: declaring (``app.sink``).
 Read next: ``sink.py``, ``docs/sinks.md``.
@@ -15,32 +15,41 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headwater.sinks.alert import Alert
-    from headwater.sinks.delta import Delta
-    from headwater.sinks.mail import Email
-    from headwater.sinks.parquet import Parquet
-    from headwater.sinks.postgres import Postgres
-    from headwater.sinks.redis import Redis
-    from headwater.sinks.search import Search
+    from headwater.sinks.alert_sink import AlertSink as Alert
+    from headwater.sinks.delta_sink import DeltaSink as Delta
+    from headwater.sinks.email import Email
+    from headwater.sinks.parquet_sink import ParquetSink as Parquet
+    from headwater.sinks.postgres.postgres_sink import PostgresSink as Postgres
+    from headwater.sinks.redis_sink import RedisSink as Redis
+    from headwater.sinks.search_sink import SearchSink as Search
     from headwater.sinks.sink import Sink
-    from headwater.sinks.sqlite import SQLite
-    from headwater.sinks.topic import Topic
-    from headwater.sinks.webhook import Webhook
+    from headwater.sinks.sqlite_sink import SQLiteSink as SQLite
+    from headwater.sinks.topic_sink import TopicSink as Topic
+    from headwater.sinks.webhook_sink import WebhookSink as Webhook
 
-__all__ = [
-    "Alert", "Delta", "Email", "Parquet", "Postgres", "Redis", "SQLite", "Search", "Sink", "Topic", "Webhook",
-]  # fmt: skip
+__all__ = ["Alert", "Delta", "Email", "Parquet", "Postgres", "Redis", "SQLite", "Search", "Sink", "Topic", "Webhook"]
 
-_HOMES = {
-    "Alert": "alert", "Delta": "delta", "Email": "mail", "Parquet": "parquet", "Postgres": "postgres",
-    "Redis": "redis", "SQLite": "sqlite", "Search": "search", "Sink": "sink", "Topic": "topic", "Webhook": "webhook",
-}  # fmt: skip
+# hw.sinks.Postgres, beside hw.capture.Postgres: the short name for users, the whole one where the class is defined.
+_DEFINED_IN = {
+    "Alert": "alert_sink.AlertSink",
+    "Delta": "delta_sink.DeltaSink",
+    "Email": "email.Email",
+    "Parquet": "parquet_sink.ParquetSink",
+    "Postgres": "postgres.postgres_sink.PostgresSink",
+    "Redis": "redis_sink.RedisSink",
+    "SQLite": "sqlite_sink.SQLiteSink",
+    "Search": "search_sink.SearchSink",
+    "Sink": "sink.Sink",
+    "Topic": "topic_sink.TopicSink",
+    "Webhook": "webhook_sink.WebhookSink",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _DEFINED_IN:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(f"headwater.sinks.{_HOMES[name]}"), name)
+    module, _, defined = _DEFINED_IN[name].rpartition(".")
+    found = globals()[name] = getattr(import_module(f"headwater.sinks.{module}"), defined)
     return found
 
 

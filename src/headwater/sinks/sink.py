@@ -4,8 +4,9 @@ What it is: ``Sink`` is what a user declares; opening it for a view gives a ``Ta
 as this view goes: it tells how far it is, takes a full copy, and takes the changes of ticks.
 Invariants: a target keeps its progress (tick, epoch, version) in the other system, in the same transaction as the rows,
 so that a repeated tick is passed over and an older epoch is refused. What cannot be transactional says so in its docs.
-Not here: who calls it and when (``follower.py``); where the rows come from (``upstream.py``).
-Read next: ``deliveries.py``, ``follower.py``, ``sqlite.py`` as the shortest example.
+Not here: who calls it and when (``sinks/runner/sink_task.py``); where the rows come from
+(``views/serving/view_reader.py``).
+Read next: ``views/serving/deliveries.py``, ``sinks/runner/sink_task.py``, ``sqlite_sink.py`` as the shortest example.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from headwater.errors import Fenced, MissingExtra
 
 if TYPE_CHECKING:
     from headwater.log.home import Log
-    from headwater.sinks.deliveries import Delivery
+    from headwater.views.serving.deliveries import Delivery
 
 PROGRESS_TABLE = "_headwater_progress"
 ROW_NAME = "_hw_row"  # what finds a row of a view without a key
 
 
 @dataclass(frozen=True)
-class Carried:
+class SinkContext:
     """What a sink carries: one view, by one query, with its columns and its key.
 
-    >>> carried = Carried("shop", "revenue", "revenue.sqlite", pa.schema([("country", pa.string())]), (), "7f/1/ab")
+    >>> carried = SinkContext("shop", "revenue", "revenue.sqlite", pa.schema([("country", pa.string())]), (), "7f/1/ab")
     >>> carried.identity, carried.lineage
     ('shop/revenue/revenue.sqlite', '7f')
     """
@@ -55,7 +56,7 @@ class Carried:
 
 
 @dataclass(frozen=True)
-class Progress:
+class StoredProgress:
     """How far a target is, as it has stored it itself."""
 
     tick: int
@@ -78,7 +79,7 @@ class Sink(ABC):
         return ""
 
     @abstractmethod
-    def open(self, carried: Carried, log: Log) -> Target:
+    def open(self, carried: SinkContext, log: Log) -> Target:
         """Make ready to carry this view. Called before the first delivery, and again after an error.
 
         It may connect, and may raise ``Unavailable``. It changes nothing that a reader of the other system sees.
@@ -88,18 +89,18 @@ class Sink(ABC):
 class Target(ABC):
     """A sink that was opened for one view. Used by one thread at a time."""
 
-    def __init__(self, carried: Carried) -> None:
+    def __init__(self, carried: SinkContext) -> None:
         self.carried = carried
 
     @abstractmethod
-    def progress(self) -> Progress | None:
+    def progress(self) -> StoredProgress | None:
         """How far the other system is; None when it has nothing of this sink, or somebody removed what it had.
 
         Called after opening, and again after an error. Not called before each delivery: ``apply`` looks by itself.
         """
 
     @abstractmethod
-    def fill(self, rows: Iterable[pa.RecordBatch], tick: int, epoch: int) -> Progress:
+    def fill(self, rows: Iterable[pa.RecordBatch], tick: int, epoch: int) -> StoredProgress:
         """Let these rows replace all there was, and remember tick, epoch and version, all of it or nothing.
 
         Called when the other system has nothing yet, has another version, is too far behind for the changes that are
@@ -108,7 +109,7 @@ class Target(ABC):
         """
 
     @abstractmethod
-    def apply(self, delivery: Delivery) -> Progress:
+    def apply(self, delivery: Delivery) -> StoredProgress:
         """Take the changes between two ticks in one transaction with the progress; returns how far it is then.
 
         Called for each tick, or for several ticks in one, in order; also when nothing changed, but seldom. Called
@@ -128,14 +129,14 @@ def lineage_of(version: str) -> str:
     return version.partition("/")[0]
 
 
-def is_next(progress: Progress | None, carried: Carried, delivery: Delivery) -> bool:
+def is_next(progress: StoredProgress | None, carried: SinkContext, delivery: Delivery) -> bool:
     """Whether a delivery is to be applied to what is there; ``Fenced`` when it must not be.
 
-    >>> from headwater.sinks.deliveries import Delivery
-    >>> carried = Carried("shop", "revenue", "copy", pa.schema([("country", pa.string())]), (), "7f/1/ab")
+    >>> from headwater.views.serving.deliveries import Delivery
+    >>> carried = SinkContext("shop", "revenue", "copy", pa.schema([("country", pa.string())]), (), "7f/1/ab")
     >>> delivery = Delivery(pa.table({"country": ["DE"], "_weight": [1]}), after=4, tick=5, epoch=2)
-    >>> is_next(Progress(4, 2, "7f/1/ab"), carried, delivery), is_next(Progress(5, 2, "7f/1/ab"), carried, delivery)
-    (True, False)
+    >>> [is_next(StoredProgress(tick, 2, "7f/1/ab"), carried, delivery) for tick in (4, 5)]
+    [True, False]
     """
     check_fence(progress, carried, delivery.epoch)
     if progress is None or progress.version != carried.version:
@@ -143,7 +144,7 @@ def is_next(progress: Progress | None, carried: Carried, delivery: Delivery) -> 
     return progress.tick == delivery.after
 
 
-def check_fence(progress: Progress | None, carried: Carried, epoch: int, *, filling: bool = False) -> None:
+def check_fence(progress: StoredProgress | None, carried: SinkContext, epoch: int, *, filling: bool = False) -> None:
     """Raise ``Fenced`` when a newer process, or another home, has written.
 
     A full copy may come from another home: whoever starts last has the sink.
@@ -170,9 +171,9 @@ def check_fence(progress: Progress | None, carried: Carried, epoch: int, *, fill
         )
 
 
-def reached(progress: Progress | None, carried: Carried) -> Progress:
+def reached(progress: StoredProgress | None, carried: SinkContext) -> StoredProgress:
     """What ``apply`` returns when it did not apply: where the target is, or that it has nothing."""
-    return progress if progress is not None else Progress(-1, 0, f"{carried.lineage}/nothing")
+    return progress if progress is not None else StoredProgress(-1, 0, f"{carried.lineage}/nothing")
 
 
 def missing_extra(package: str, extra: str, sink: str) -> MissingExtra:

@@ -14,11 +14,11 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.log.home import Log
-from headwater.log.rows import to_rows
-from headwater.log.schema import WEIGHT
-from headwater.sinks.deliveries import Delivery, repeated
-from headwater.sinks.sink import Carried, Progress, Sink, Target, check_fence, is_next, reached
-from headwater.views.netting import net
+from headwater.log.schema.normalization import WEIGHT
+from headwater.log.schema.row_conversion import to_rows
+from headwater.sinks.sink import Sink, SinkContext, StoredProgress, Target, check_fence, is_next, reached
+from headwater.views.serving.deliveries import Delivery, repeated
+from headwater.views.state.consolidate import net
 
 
 class ListSink(Sink):
@@ -38,7 +38,7 @@ class ListSink(Sink):
     kind = "list"
 
     def __init__(self) -> None:
-        self.progress: Progress | None = None
+        self.progress: StoredProgress | None = None
         self.fills = 0
         self.deliveries: list[Delivery] = []
         self._content: pa.Table | None = None
@@ -60,7 +60,7 @@ class ListSink(Sink):
         """Raise these errors, one in each of the next deliveries and full copies, in place of taking them."""
         self._errors += errors
 
-    def open(self, carried: Carried, log: Log) -> Target:
+    def open(self, carried: SinkContext, log: Log) -> Target:
         """See ``Sink.open``."""
         del log
         return ListTarget(carried, self)
@@ -68,7 +68,7 @@ class ListSink(Sink):
     def __str__(self) -> str:
         return "a list"
 
-    def _take(self, content: pa.Table, progress: Progress) -> Progress:
+    def _take(self, content: pa.Table, progress: StoredProgress) -> StoredProgress:
         self._content, self.progress = content, progress
         return progress
 
@@ -80,24 +80,26 @@ class ListSink(Sink):
 class ListTarget(Target):
     """The list."""
 
-    def __init__(self, carried: Carried, sink: ListSink) -> None:
+    def __init__(self, carried: SinkContext, sink: ListSink) -> None:
         super().__init__(carried)
         self.sink = sink
 
-    def progress(self) -> Progress | None:
+    def progress(self) -> StoredProgress | None:
         """See ``Target.progress``."""
         return self.sink.progress
 
-    def fill(self, rows: Iterable[pa.RecordBatch], tick: int, epoch: int) -> Progress:
+    def fill(self, rows: Iterable[pa.RecordBatch], tick: int, epoch: int) -> StoredProgress:
         """See ``Target.fill``."""
         self.sink._maybe_fail()
         check_fence(self.sink.progress, self.carried, epoch, filling=True)
         table = pa.Table.from_batches(list(rows), schema=self.carried.schema)
         self.sink.fills += 1
         ones = pa.array([1] * table.num_rows, pa.int64())
-        return self.sink._take(net(table.append_column(WEIGHT, ones)), Progress(tick, epoch, self.carried.version))
+        return self.sink._take(
+            net(table.append_column(WEIGHT, ones)), StoredProgress(tick, epoch, self.carried.version)
+        )
 
-    def apply(self, delivery: Delivery) -> Progress:
+    def apply(self, delivery: Delivery) -> StoredProgress:
         """See ``Target.apply``."""
         self.sink._maybe_fail()
         if not is_next(self.sink.progress, self.carried, delivery):
@@ -105,7 +107,7 @@ class ListTarget(Target):
         assert self.sink._content is not None
         self.sink.deliveries.append(delivery)
         content = net(pa.concat_tables([self.sink._content, delivery.changes.cast(self.sink._content.schema)]))
-        return self.sink._take(content, Progress(delivery.tick, delivery.epoch, self.carried.version))
+        return self.sink._take(content, StoredProgress(delivery.tick, delivery.epoch, self.carried.version))
 
     def close(self) -> None:
         """See ``Target.close``."""

@@ -4,8 +4,8 @@ What it is: the only folder that imports pyspark. It holds the data source, the 
 views, their state and the tick.
 Invariants: importing this package imports no pyspark; the first call that needs it does, and says what to install.
 Not here: the log (``headwater.log``), which works without Spark.
-Read next: ``source.py`` for ``spark.read.format("headwater")``, ``tick.py`` for how views
-follow the log.
+Read next: ``views/source/data_source.py`` for ``spark.read.format("headwater")``, ``views/tick/engine.py`` for how
+views follow the log.
 """
 
 from __future__ import annotations
@@ -32,6 +32,6 @@ def register(spark: SparkSession) -> None:
     >>> frame.selectExpr("sum(amount) AS revenue").collect()
     [Row(revenue=12.5)]
     """
-    from headwater.views.session import register_source
+    from headwater.views.spark.spark_session import register_source
 
     register_source(spark)

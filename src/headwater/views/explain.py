@@ -2,7 +2,7 @@
 
 What it is: a plan as lines for people, and as plain data for programs.
 Invariants: every stage is shown with its kind; what makes a stage dear is said.
-Not here: figures of real ticks (``tick.py`` reports those).
+Not here: figures of real ticks (``views/tick/engine.py`` reports those).
 Read next: ``compiler/plan.py``.
 """
 
@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from headwater.views.compiler.plan import Kind, ViewPlan
+from headwater.views.compiler.plan import StageKind, ViewPlan
 
 COSTS = {
-    Kind.LINEAR: "the changes",
-    Kind.BILINEAR: "the changes and their matches",
-    Kind.ACCUMULATING: "the groups touched",
-    Kind.KEYED: "the rows of the touched keys",
-    Kind.WHOLE: "everything",
+    StageKind.LINEAR: "the changes",
+    StageKind.BILINEAR: "the changes and their matches",
+    StageKind.ACCUMULATING: "the groups touched",
+    StageKind.KEYED: "the rows of the touched keys",
+    StageKind.WHOLE: "everything",
 }
 
 

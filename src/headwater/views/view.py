@@ -2,8 +2,8 @@
 
 What it is: what a declared view can be asked: its plan, its rows, its changes, its history.
 Invariants: asking changes nothing and takes no app over.
-Not here: declaring (``app.py``), maintaining (``tick.py``).
-Read next: ``feed.py``, ``verify.py``.
+Not here: declaring (``app.py``), maintaining (``views/tick/engine.py``).
+Read next: ``views/serving/change_feed.py``, ``views/lifecycle/verification.py``.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from headwater.log.token import Token
 
 if TYPE_CHECKING:
     from headwater.views.compiler.plan import ViewPlan
-    from headwater.views.diagnosis import Findings
-    from headwater.views.rebuild import RebuildReport
-    from headwater.views.rebuild_progress import RebuildProgress
+    from headwater.views.lifecycle.diagnosis import Findings
+    from headwater.views.lifecycle.rebuild import RebuildReport
+    from headwater.views.lifecycle.rebuild_progress import RebuildProgress
 
 
 class View:
@@ -100,13 +100,13 @@ class View:
         >>> app.tick().tick, minutes.watermark()
         (1, '2026-01-01T12:00:00.000Z')
         """
-        from headwater.views.stragglers import shown_watermark
+        from headwater.views.event_time.late_rows import shown_watermark
 
         return shown_watermark(self.app.operation.manifests.current(), self.name)
 
     def stragglers(self) -> list[dict[str, Any]]:
         """How many rows came too late for it, by topic and producer. The rows are in the topic ``VIEW.late``."""
-        from headwater.views.stragglers import describe
+        from headwater.views.event_time.late_rows import describe
 
         manifest = self.app.operation.manifests.current()
         names = {topic.name: self.app.log.registry.producer_names(topic.id) for topic in self.app.log.topics()}
@@ -122,7 +122,7 @@ class View:
         >>> app.view("countries", "SELECT DISTINCT country FROM users").paused is None
         True
         """
-        from headwater.views.pausing import paused_in
+        from headwater.views.tick.pausing import paused_in
 
         found = paused_in(self.app.operation.manifests.current()).get(self.name)
         return None if found is None else found.told(self.name)

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import headwater as hw
-from headwater.testing.mariadb import MariadbServer
-from headwater.testing.postgres import PostgresServer
+from headwater.testing.mariadb_server import MariadbServer
+from headwater.testing.postgres_server import PostgresServer
 from tests.services.captures.databases import FileDatabase, MariadbDatabase, PostgresDatabase
 
 KINDS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {

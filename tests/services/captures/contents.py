@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from headwater.log.captured import Marker, Markers
-from headwater.log.schema import WEIGHT
+from headwater.log.event_time.capture_markers import Marker, Markers
+from headwater.log.schema.normalization import WEIGHT
 from headwater.log.topic import Topic
 
 

@@ -17,8 +17,8 @@ import pymysql.cursors
 from psycopg.rows import dict_row
 
 import headwater as hw
-from headwater.testing.mariadb import MariadbServer
-from headwater.testing.postgres import PostgresServer
+from headwater.testing.mariadb_server import MariadbServer
+from headwater.testing.postgres_server import PostgresServer
 
 
 class PostgresDatabase:
@@ -51,8 +51,9 @@ class PostgresDatabase:
         return hw.capture.Postgres(self.dsn, table=table, **options)
 
     def slots(self) -> int:
-        return int(self.server.execute(
-            "SELECT count(*) FROM pg_replication_slots WHERE database = %s", (self.name,))[0][0])  # fmt: skip
+        return int(
+            self.server.execute("SELECT count(*) FROM pg_replication_slots WHERE database = %s", (self.name,))[0][0]
+        )
 
     def left_behind(self) -> int:
         with self.connect() as connection:

@@ -13,10 +13,10 @@ import pytest
 from typer.testing import CliRunner
 
 import headwater as hw
-from headwater.capture.changes import Changes
+from headwater.capture.change_writer import ChangeWriter
 from headwater.cli.main import app as command_line
 from headwater.errors import CaptureLost
-from headwater.views.serving import ServingStore
+from headwater.views.serving.serving_store import ServingStore
 from tests.spark.conftest import SHORT_LIVED
 
 on_postgres = pytest.mark.parametrize("server", ["postgres"], indirect=True)
@@ -65,8 +65,10 @@ def test_run_once_takes_what_the_database_has(database: Any, tmp_path: Path) -> 
     for value in (3, 4):
         run = subprocess.run(
             [sys.executable, "-c", program, f"run {file} --once --json"],
-            capture_output=True, text=True, env={**os.environ, **SHORT_LIVED, "PYSPARK_PYTHON": sys.executable},
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            env={**os.environ, **SHORT_LIVED, "PYSPARK_PYTHON": sys.executable},
+        )
         assert run.returncode == 0, run.stderr
         said += [json.loads(line) for line in run.stdout.splitlines()]
         database.execute(f"INSERT INTO users VALUES ({value})")
@@ -165,15 +167,15 @@ def test_a_capture_that_runs_beside_an_app_begins_again_after_an_error_that_nobo
     markers = app.log.topic(f"_captured.{capture}")
     before = markers.end_offsets()
     errors = [OSError("too many open files"), RuntimeError("who knows")]
-    mark = Changes.mark
+    mark = ChangeWriter.mark
 
-    def failing(changes: Changes) -> bool:
+    def failing(changes: ChangeWriter) -> bool:
         if errors:
             raise errors.pop()
         return mark(changes)
 
-    monkeypatch.setattr(Changes, "mark", failing)
-    monkeypatch.setattr("headwater.capture.captures.AGAIN_SECONDS_MIN", 0.05)
+    monkeypatch.setattr(ChangeWriter, "mark", failing)
+    monkeypatch.setattr("headwater.capture.app_captures.AGAIN_SECONDS_MIN", 0.05)
     app.captures.start(app.log)
     try:
         database.execute("INSERT INTO users VALUES (1)")

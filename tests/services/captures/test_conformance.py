@@ -18,9 +18,10 @@ from typing import Any
 import pytest
 
 import headwater as hw
-from headwater.capture import mysql, postgres
 from headwater.capture.backfill import Backfill
 from headwater.capture.capture import Capture
+from headwater.capture.mysql import mysql_database
+from headwater.capture.postgres import postgres_database
 from tests.services.captures.contents import every_marker, markers_of, records, same, shown, state
 
 
@@ -236,7 +237,7 @@ TEXT_KEYS = [
 
 
 def test_a_text_key_is_read_in_chunks_by_its_bytes(database: Any, app: hw.App, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (postgres, mysql):
+    for module in (postgres_database, mysql_database):
         monkeypatch.setattr(module, "TEXT_CHUNK_ROWS", 3)
     binary = " COLLATE utf8mb4_bin" if database.kind != "postgres" else ""
     database.execute(f"CREATE TABLE t (id VARCHAR(20){binary} PRIMARY KEY, n INT)")
@@ -449,9 +450,11 @@ def test_changes_from_before_a_new_column_do_not_have_the_table_read_again_and_a
 
     for number in range(3):  # nobody reads now: all of it is streamed together, each with the columns of its time
         database.execute(
-            f"UPDATE users SET age = {number} WHERE id = 1", f"ALTER TABLE users ADD COLUMN c{number} INT DEFAULT 1",
-            f"UPDATE users SET c{number} = 2 WHERE id = 2", f"INSERT INTO other VALUES ({number})",
-        )  # fmt: skip
+            f"UPDATE users SET age = {number} WHERE id = 1",
+            f"ALTER TABLE users ADD COLUMN c{number} INT DEFAULT 1",
+            f"UPDATE users SET c{number} = 2 WHERE id = 2",
+            f"INSERT INTO other VALUES ({number})",
+        )
     follow(app)
     once = users.topic.end_offsets()[0]
     database.execute("UPDATE users SET age = 50 WHERE id = 3")

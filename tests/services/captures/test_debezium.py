@@ -18,7 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 import headwater as hw
-from headwater.capture.debezium_envelope import envelopes
+from headwater.capture.debezium.envelope import envelopes
 from headwater.cli.main import app as command_line
 from tests.services.captures.contents import records, shown
 
@@ -30,8 +30,13 @@ def follow(app: hw.App) -> None:
 
 
 def message(op: str, before: Any = None, after: Any = None, schema: Any = None) -> dict[str, str]:
-    plain = {"before": before, "after": after, "op": op, "ts_ms": 1_700_000_000_000,
-             "source": {"connector": "postgresql", "table": "users", "lsn": 24023128}}  # fmt: skip
+    plain = {
+        "before": before,
+        "after": after,
+        "op": op,
+        "ts_ms": 1_700_000_000_000,
+        "source": {"connector": "postgresql", "table": "users", "lsn": 24023128},
+    }
     return {"value": json.dumps(plain if schema is None else {"schema": schema, "payload": plain})}
 
 
@@ -49,20 +54,27 @@ def plain(table: Any) -> list[tuple[Any, ...]]:
 
 def test_every_operation(app: hw.App) -> None:
     topic, users = declared(app)
-    topic.append([
-        message("r", None, {"id": 1, "name": "Ada"}),
-        message("c", None, {"id": 2, "name": "Bob"}),
-        message("u", {"id": 2, "name": "Bob"}, {"id": 2, "name": "Rob"}),
-        message("d", {"id": 1, "name": None}),
-        {"value": None},  # the tombstone behind a delete
-        message("m"),
-        message("u", {"id": 2, "name": "Rob"}, {"id": 3, "name": "Rob"}),
-    ])  # fmt: skip
+    topic.append(
+        [
+            message("r", None, {"id": 1, "name": "Ada"}),
+            message("c", None, {"id": 2, "name": "Bob"}),
+            message("u", {"id": 2, "name": "Bob"}, {"id": 2, "name": "Rob"}),
+            message("d", {"id": 1, "name": None}),
+            {"value": None},  # the tombstone behind a delete
+            message("m"),
+            message("u", {"id": 2, "name": "Rob"}, {"id": 3, "name": "Rob"}),
+        ]
+    )
     follow(app)
 
     assert plain(users) == [
-        (1, "Ada", False), (2, "Bob", False), (2, "Rob", False), (1, None, True), (2, None, True), (3, "Rob", False)
-    ]  # fmt: skip
+        (1, "Ada", False),
+        (2, "Bob", False),
+        (2, "Rob", False),
+        (1, None, True),
+        (2, None, True),
+        (3, "Rob", False),
+    ]
     topic.append([message("t"), message("c", None, {"id": 9, "name": "new"})])
     follow(app)
     assert shown(users.topic) == [{"id": 9, "name": "new"}]
@@ -97,8 +109,15 @@ def test_after_a_restart_from_scratch_the_table_is_the_same(app: hw.App) -> None
 
 def test_values_without_a_schema(app: hw.App) -> None:
     topic, users = declared(app, schema=SCHEMA)
-    after = {"id": 1, "name": "ö", "price": "BTk=", "born": 20000, "seen": "2024-10-04T12:00:00.5+02:00",
-             "local": 1_728_043_200_123_456, "raw": "aGk="}  # fmt: skip
+    after = {
+        "id": 1,
+        "name": "ö",
+        "price": "BTk=",
+        "born": 20000,
+        "seen": "2024-10-04T12:00:00.5+02:00",
+        "local": 1_728_043_200_123_456,
+        "raw": "aGk=",
+    }
     topic.append([message("c", None, after), message("c", None, {**after, "id": 2, "price": "13.37"})])
     follow(app)
 
@@ -143,9 +162,15 @@ def test_what_is_no_envelope_ends_the_capture(app: hw.App, text: str) -> None:
 
 def test_what_goes_out_comes_in_again(app: hw.App) -> None:
     first = app.table("first", SCHEMA, key="id")
-    row = {"id": 1, "name": "ö", "price": Decimal("13.37"), "born": dt.date(2024, 10, 4),
-           "seen": dt.datetime(2024, 10, 4, 10, tzinfo=dt.UTC), "local": dt.datetime(2024, 10, 4),
-           "raw": b"hi"}  # fmt: skip
+    row = {
+        "id": 1,
+        "name": "ö",
+        "price": Decimal("13.37"),
+        "born": dt.date(2024, 10, 4),
+        "seen": dt.datetime(2024, 10, 4, 10, tzinfo=dt.UTC),
+        "local": dt.datetime(2024, 10, 4),
+        "raw": b"hi",
+    }
     first.upsert([row, {**row, "id": 2}])
     first.delete([{"id": 2}])
 

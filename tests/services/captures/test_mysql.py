@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 import headwater as hw
-from headwater.capture import mysql
-from headwater.capture.mysql_position import Binlog
-from headwater.testing.mariadb import MariadbServer
+from headwater.capture.mysql import mysql_database
+from headwater.capture.mysql.binlog_position import Binlog
+from headwater.testing.mariadb_server import MariadbServer
 from tests.services.captures.contents import markers_of, records, same, shown
 from tests.services.captures.databases import MariadbDatabase
 
@@ -67,7 +67,10 @@ TYPES = {
     "DATETIME(6)": ("TIMESTAMP_NTZ", "'2026-01-02 03:04:05.123456'", dt.datetime(2026, 1, 2, 3, 4, 5, 123456)),
     "DATETIME(3)": ("TIMESTAMP_NTZ", "'2026-01-02 03:04:05.120'", dt.datetime(2026, 1, 2, 3, 4, 5, 120000)),
     "TIMESTAMP(2) NULL": (
-        "TIMESTAMP", "'2026-03-29 02:30:00.05'", dt.datetime(2026, 3, 29, 2, 30, 0, 50000, tzinfo=dt.UTC)),
+        "TIMESTAMP",
+        "'2026-03-29 02:30:00.05'",
+        dt.datetime(2026, 3, 29, 2, 30, 0, 50000, tzinfo=dt.UTC),
+    ),
     "TIME": ("STRING", "'-838:59:59'", "-838:59:59"),
     "TIME(1)": ("STRING", "'-00:00:00.5'", "-00:00:00.5"),
     "TIME(4)": ("STRING", "'-12:34:56.7891'", "-12:34:56.7891"),
@@ -86,9 +89,12 @@ TYPES = {
     "SET('x','y','z')": ("STRING", "'z,x'", "x,z"),
     "JSON": ("STRING", "'{\"a\": [1, null]}'", '{"a": [1, null]}'),
     "INT UNSIGNED ZEROFILL": ("BIGINT", "7", 7),  # behind all others: each sign is where it belongs
-    "POINT": ("BINARY", "ST_GeomFromText('POINT(1 2)')",
-              bytes.fromhex("00000000" "0101000000" "000000000000F03F" "0000000000000040")),
-}  # fmt: skip
+    "POINT": (
+        "BINARY",
+        "ST_GeomFromText('POINT(1 2)')",
+        bytes.fromhex("000000000101000000000000000000F03F0000000000000040"),
+    ),
+}
 
 
 def test_a_value_is_the_same_by_backfill_and_by_stream(database: MariadbDatabase, app: hw.App) -> None:
@@ -131,8 +137,10 @@ def test_dates_that_are_none_become_null_and_are_counted(database: MariadbDataba
 
 
 def test_generated_columns_are_left_out(database: MariadbDatabase, app: hw.App) -> None:
-    database.execute("CREATE TABLE sums (id INT PRIMARY KEY, a INT, twice INT AS (a * 2) VIRTUAL, b INT,"
-                     " more INT AS (a + b) STORED, z VARCHAR(9))")  # fmt: skip
+    database.execute(
+        "CREATE TABLE sums (id INT PRIMARY KEY, a INT, twice INT AS (a * 2) VIRTUAL, b INT,"
+        " more INT AS (a + b) STORED, z VARCHAR(9))"
+    )
     database.execute("INSERT INTO sums (id, a, b, z) VALUES (1, 2, 3, 'x')")
     sums = app.table("sums", source=database.source("sums"))
     follow(app)
@@ -221,7 +229,12 @@ def test_a_dropped_table_is_empty_and_may_come_again(database: MariadbDatabase, 
     follow(app)
 
     assert [(row["id"], row["_deleted"]) for row in records(users.topic)] == [
-        (1, False), (2, False), (1, True), (2, True), (7, False)]  # fmt: skip
+        (1, False),
+        (2, False),
+        (1, True),
+        (2, True),
+        (7, False),
+    ]
 
 
 # What is refused
@@ -254,9 +267,12 @@ def test_an_xa_transaction_ends_the_capture(database: MariadbDatabase, app: hw.A
 
 @pytest.mark.parametrize(
     ("name", "wrong", "right"),
-    [("binlog_row_metadata", "MINIMAL", "FULL"), ("binlog_row_image", "MINIMAL", "FULL"),
-     ("binlog_format", "MIXED", "ROW")],
-)  # fmt: skip
+    [
+        ("binlog_row_metadata", "MINIMAL", "FULL"),
+        ("binlog_row_image", "MINIMAL", "FULL"),
+        ("binlog_format", "MIXED", "ROW"),
+    ],
+)
 def test_settings_that_capture_needs(database: MariadbDatabase, app: hw.App, name: str, wrong: str, right: str) -> None:
     database.execute("CREATE TABLE users (id INT PRIMARY KEY)")
     app.table("users", source=database.source("users"))
@@ -340,7 +356,7 @@ def test_a_position_is_found_without_what_the_marker_notes(
 def test_a_snapshot_sees_exactly_what_is_before_its_position(database: MariadbDatabase) -> None:
     database.execute("CREATE TABLE users (id INT PRIMARY KEY)", "INSERT INTO users VALUES (1)")
     for positions in ("gtid", "file"):
-        server = mysql.MySQLServer(database.dsn, "x", positions)
+        server = mysql_database.MySQLDatabase(database.dsn, "x", positions)
         shape = server.describe(f"{database.name}.users")
         (chunk,) = server.chunks(shape)
 
@@ -362,8 +378,11 @@ def test_a_replica_that_took_over_is_followed_on(tmp_path: Path, app: hw.App) ->
         first.execute("CREATE TABLE shop.users (id INT PRIMARY KEY)")
         first.execute("INSERT INTO shop.users VALUES (1)")
         second.execute("RESET MASTER")
-        second.execute("CHANGE MASTER TO master_host = '127.0.0.1', master_port = %s, master_user = 'root',"
-                       " master_use_gtid = slave_pos", (first.port,))  # fmt: skip
+        second.execute(
+            "CHANGE MASTER TO master_host = '127.0.0.1', master_port = %s, master_user = 'root',"
+            " master_use_gtid = slave_pos",
+            (first.port,),
+        )
         second.execute("START SLAVE")
         app.table("users", source=_at(first))
         follow(app)

@@ -16,8 +16,10 @@ import pytest
 import headwater as hw
 from headwater.capture.outbox import Router
 
-TABLE = ("CREATE TABLE outbox (id INT PRIMARY KEY, aggregate_type VARCHAR(20), aggregate_id VARCHAR(20),"
-         " type VARCHAR(20), payload TEXT)")  # fmt: skip
+TABLE = (
+    "CREATE TABLE outbox (id INT PRIMARY KEY, aggregate_type VARCHAR(20), aggregate_id VARCHAR(20),"
+    " type VARCHAR(20), payload TEXT)"
+)
 
 
 def follow(app: hw.App) -> None:

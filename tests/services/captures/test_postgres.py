@@ -3,7 +3,7 @@
 What it is: each type as it is backfilled and as it is streamed; REPLICA IDENTITY; errors in whole sentences.
 Invariants: backfill and stream give the identical value.
 Not here: what every database must give (``test_conformance.py``); slots (``test_postgres_slots.py``).
-Read next: ``capture/postgres_types.py``.
+Read next: ``capture/postgres/postgres_types.py``.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ import psycopg
 import pytest
 
 import headwater as hw
-from headwater.capture import follower, postgres
-from headwater.log.ddl import spark_type
-from headwater.testing.postgres import PostgresServer
+from headwater.capture import table_follower
+from headwater.capture.postgres import postgres_database
+from headwater.log.schema.ddl import spark_type
+from headwater.testing.postgres_server import PostgresServer
 from tests.services.captures.contents import every_marker, markers_of, records, same, shown
 from tests.services.captures.databases import PostgresDatabase
 
@@ -75,9 +76,13 @@ TYPES: list[tuple[str, str, str, Any]] = [
     ("integer[]", "ARRAY[ARRAY[1, 2], ARRAY[3, 4]]", "ARRAY<INT>", None),
     ("text[]", """ARRAY['a"b', NULL, 'NULL', 'c,d', '']""", "ARRAY<STRING>", ['a"b', None, "NULL", "c,d", ""]),
     ("numeric(5,2)[]", "ARRAY[1.5]", "ARRAY<DECIMAL(5,2)>", [Decimal("1.50")]),
-    ("timestamptz[]", "ARRAY['2026-01-01 00:00:00+00'::timestamptz]", "ARRAY<TIMESTAMP>",
-     [dt.datetime(2026, 1, 1, tzinfo=UTC)]),
-]  # fmt: skip
+    (
+        "timestamptz[]",
+        "ARRAY['2026-01-01 00:00:00+00'::timestamptz]",
+        "ARRAY<TIMESTAMP>",
+        [dt.datetime(2026, 1, 1, tzinfo=UTC)],
+    ),
+]
 
 
 @pytest.fixture
@@ -159,8 +164,14 @@ def test_replica_identity_full_with_a_key_stays_keyed(database: PostgresDatabase
     follow(app)
 
     rows = [(row["id"], row["body"] == body, row["n"], row["_deleted"]) for row in records(table.topic)]
-    assert rows == [(1, True, 0, False), (1, True, 1, False), (1, False, None, True), (2, True, 1, False),
-                    (2, True, 2, False), (2, False, None, True)]  # fmt: skip
+    assert rows == [
+        (1, True, 0, False),
+        (1, True, 1, False),
+        (1, False, None, True),
+        (2, True, 1, False),
+        (2, True, 2, False),
+        (2, False, None, True),
+    ]
 
 
 def test_a_large_value_that_was_forgotten_is_found_in_the_topic(database: PostgresDatabase, app: hw.App) -> None:
@@ -181,7 +192,7 @@ def test_a_large_value_that_was_forgotten_is_found_in_the_topic(database: Postgr
 def test_a_transaction_that_is_too_large_is_appended_in_parts(
     database: PostgresDatabase, app: hw.App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follower, "PART_ROWS", 100)
+    monkeypatch.setattr(table_follower, "PART_ROWS", 100)
     database.execute("CREATE TABLE t (id int PRIMARY KEY, n int)", "CREATE TABLE u (id int PRIMARY KEY, n int)")
     t, u = (app.table(name, source=database.source(name)) for name in ("t", "u"))
     follow(app)
@@ -218,7 +229,7 @@ def test_a_quiet_table_does_not_keep_the_log_of_a_busy_one(database: PostgresDat
 def test_chunks_are_read_at_snapshots_of_their_own(
     database: PostgresDatabase, app: hw.App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres, "CHUNK_ROWS", 10)
+    monkeypatch.setattr(postgres_database, "CHUNK_ROWS", 10)
     database.execute("CREATE TABLE t (id uuid PRIMARY KEY, n int)")
     database.execute("INSERT INTO t SELECT gen_random_uuid(), g FROM generate_series(1, 95) g")
     table = app.table("t", source=database.source("t"))
@@ -236,13 +247,21 @@ def test_chunks_are_read_at_snapshots_of_their_own(
     [
         ("SELECT 1", "nothere", "the database has no table public.nothere", "Known: none yet."),
         ("CREATE TABLE users (i int)", "user", "the database has no table public.user", 'Did you mean "public.users"?'),
-        ("CREATE TABLE t (id int)", "t", "public.t has no primary key",
-         "ALTER TABLE public.t ADD PRIMARY KEY (…); or, to capture it as rows without a key: "
-         "ALTER TABLE public.t REPLICA IDENTITY FULL;"),
-        ("CREATE VIEW v AS SELECT 1 AS id", "v", "public.v is not an ordinary table",
-         "Capture the tables that it is made of, each by its name."),
+        (
+            "CREATE TABLE t (id int)",
+            "t",
+            "public.t has no primary key",
+            "ALTER TABLE public.t ADD PRIMARY KEY (…); or, to capture it as rows without a key: "
+            "ALTER TABLE public.t REPLICA IDENTITY FULL;",
+        ),
+        (
+            "CREATE VIEW v AS SELECT 1 AS id",
+            "v",
+            "public.v is not an ordinary table",
+            "Capture the tables that it is made of, each by its name.",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_table_that_cannot_be_captured_is_refused(
     database: PostgresDatabase, app: hw.App, prepare: str, table: str, message: str, hint: str
 ) -> None:
@@ -276,10 +295,13 @@ def test_a_wrong_password_and_a_wrong_database_are_told_and_not_tried_again(
 
 def test_a_user_with_just_the_rights_that_the_docs_name_can_capture(database: PostgresDatabase, app: hw.App) -> None:
     database.execute(
-        "DROP ROLE IF EXISTS modest", "CREATE ROLE modest LOGIN REPLICATION", "CREATE TABLE t (id int PRIMARY KEY)",
-        "ALTER TABLE t OWNER TO modest", f"GRANT CREATE ON DATABASE {database.name} TO modest",
+        "DROP ROLE IF EXISTS modest",
+        "CREATE ROLE modest LOGIN REPLICATION",
+        "CREATE TABLE t (id int PRIMARY KEY)",
+        "ALTER TABLE t OWNER TO modest",
+        f"GRANT CREATE ON DATABASE {database.name} TO modest",
         "INSERT INTO t VALUES (1)",
-    )  # fmt: skip
+    )
     table = app.table("t", source=hw.capture.Postgres(database.dsn.replace("postgres@", "modest@"), table="t"))
 
     follow(app)

@@ -3,7 +3,7 @@
 What it is: a slot as it is made, found, lost and given back, with a real server.
 Invariants: a slot of others is never touched; changes that a slot no longer has are an error with the way out.
 Not here: types and tables (``test_postgres.py``).
-Read next: ``capture/postgres.py``.
+Read next: ``capture/postgres/postgres_database.py``.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 import headwater as hw
-from headwater.capture import postgres as implementation
-from headwater.capture.state import CaptureState
-from headwater.testing.postgres import PostgresServer
+from headwater.capture.capture_state import CaptureState
+from headwater.capture.postgres import postgres_database as implementation
+from headwater.testing.postgres_server import PostgresServer
 from tests.services.captures.contents import same, shown
 from tests.services.captures.databases import PostgresDatabase
 
@@ -78,7 +78,7 @@ def test_a_slot_that_somebody_reads_is_never_taken(
     database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
     app.table("t", source=database.source("t", slot="theirs"))
     with monkeypatch.context() as patched:  # an attempt of ours that was cut before it had made the slot
-        patched.setattr(implementation.PostgresServer, "create", lambda *_: 1 / 0)
+        patched.setattr(implementation.PostgresDatabase, "create", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             follow(app)
     with hw.App("other", home=tmp_path / "other") as other:

@@ -3,7 +3,7 @@
 What it is: an app with a join over two captured tables, ticked by hand and by Structured Streaming.
 Invariants: the views' total is zero after every tick; a tick takes at least one batch, and ends at a marker.
 Not here: the markers themselves (``test_conformance.py``).
-Read next: ``views/tick.py``.
+Read next: ``views/tick/engine.py``.
 """
 
 from __future__ import annotations
@@ -45,8 +45,12 @@ def make(database: Any) -> None:
 
 
 def transfer(database: Any, number: int) -> None:
-    database.execute("BEGIN", f"INSERT INTO credits VALUES ({number}, {number})",
-                     f"INSERT INTO debits VALUES ({number}, -{number})", "COMMIT")  # fmt: skip
+    database.execute(
+        "BEGIN",
+        f"INSERT INTO credits VALUES ({number}, {number})",
+        f"INSERT INTO debits VALUES ({number}, -{number})",
+        "COMMIT",
+    )
 
 
 def total(app: hw.App) -> tuple[Any, Any]:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import headwater as hw
-from headwater.testing.mariadb import MariadbServer
-from headwater.testing.postgres import PostgresServer
+from headwater.testing.mariadb_server import MariadbServer
+from headwater.testing.postgres_server import PostgresServer
 from tests.services.federation import odd_rows
 from tests.spark.conftest import spark  # noqa: F401
 

@@ -21,11 +21,55 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 NAMES = [
-    None, "", " ", "a", "A", "a ", "ab", "aB", "AB", "abc", "ä", "Ä", "a\u0308", "ae", "ß", "ss", "SS", "Z", "z", "é",
-    "e\u0301", "E", "İ", "i", "I", "ı", "10", "9", "%", "_", "a%", "a_b", "o'clock", '"quoted"', "line\nbreak",
-    "tab\there", "back\\slash",
-    "\U0001f600", "\ufffd", "naïve", "\u200b", "\u200ba", "null", "NULL", "Ａ", "１", "ﬁ", "fi",
-]  # fmt: skip
+    None,
+    "",
+    " ",
+    "a",
+    "A",
+    "a ",
+    "ab",
+    "aB",
+    "AB",
+    "abc",
+    "ä",
+    "Ä",
+    "a\u0308",
+    "ae",
+    "ß",
+    "ss",
+    "SS",
+    "Z",
+    "z",
+    "é",
+    "e\u0301",
+    "E",
+    "İ",
+    "i",
+    "I",
+    "ı",
+    "10",
+    "9",
+    "%",
+    "_",
+    "a%",
+    "a_b",
+    "o'clock",
+    '"quoted"',
+    "line\nbreak",
+    "tab\there",
+    "back\\slash",
+    "\U0001f600",
+    "\ufffd",
+    "naïve",
+    "\u200b",
+    "\u200ba",
+    "null",
+    "NULL",
+    "Ａ",
+    "１",
+    "ﬁ",
+    "fi",
+]
 WHOLE = [None, 0, 1, -1, 2, 7, 10, 100, 32767, -32768]
 LARGE = [None, 0, 1, -1, 2**53, 2**53 + 1, 2**62, -(2**62), 2**63 - 1, -(2**63)]
 PRICES = [
@@ -33,28 +77,65 @@ PRICES = [
     *map(Decimal, ["0.00", "0.01", "-0.01", "1.00", "7.50", "9.99", "10.00", "-99999999.99", "99999999.99"]),
 ]
 SCORES = [
-    None, 0.0, -0.0, 0.1, 0.2, 0.30000000000000004, 0.3, 1.0, -1.5, 1e308, 5e-324, float(2**53), 9.99, math.inf,
-    -math.inf, math.nan,
-]  # fmt: skip
+    None,
+    0.0,
+    -0.0,
+    0.1,
+    0.2,
+    0.30000000000000004,
+    0.3,
+    1.0,
+    -1.5,
+    1e308,
+    5e-324,
+    float(2**53),
+    9.99,
+    math.inf,
+    -math.inf,
+    math.nan,
+]
 DAYS = [
     None,
     *map(dt.date.fromisoformat, ["1000-01-01", "1969-12-31", "1970-01-01", "2024-02-29", "2024-03-01", "9999-12-31"]),
 ]
 MOMENTS = [
-    None, dt.datetime(1970, 1, 2), dt.datetime(2024, 2, 29, 23, 59, 59, 999_999), dt.datetime(2024, 3, 1),
-    dt.datetime(2024, 3, 31, 1, 30), dt.datetime(2024, 3, 31, 2, 30), dt.datetime(2024, 10, 27, 2, 30, 0, 500_000),
+    None,
+    dt.datetime(1970, 1, 2),
+    dt.datetime(2024, 2, 29, 23, 59, 59, 999_999),
+    dt.datetime(2024, 3, 1),
+    dt.datetime(2024, 3, 31, 1, 30),
+    dt.datetime(2024, 3, 31, 2, 30),
+    dt.datetime(2024, 10, 27, 2, 30, 0, 500_000),
     dt.datetime(2037, 12, 31, 23, 59, 59),
-]  # fmt: skip
+]
 TRUTHS = [None, True, False]
 POOLS: dict[str, list[Any]] = {
-    "small": WHOLE, "large": LARGE, "price": PRICES, "score": SCORES, "name": NAMES, "code": NAMES, "born": DAYS,
-    "at": MOMENTS, "seen": MOMENTS, "active": TRUTHS,
-}  # fmt: skip
-SCHEMA = pa.schema([
-    ("id", pa.int64()), ("small", pa.int16()), ("large", pa.int64()), ("price", pa.decimal128(12, 2)),
-    ("score", pa.float64()), ("name", pa.string()), ("code", pa.string()), ("born", pa.date32()),
-    ("at", pa.timestamp("us", tz="UTC")), ("seen", pa.timestamp("us")), ("active", pa.bool_()),
-])  # fmt: skip
+    "small": WHOLE,
+    "large": LARGE,
+    "price": PRICES,
+    "score": SCORES,
+    "name": NAMES,
+    "code": NAMES,
+    "born": DAYS,
+    "at": MOMENTS,
+    "seen": MOMENTS,
+    "active": TRUTHS,
+}
+SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("small", pa.int16()),
+        ("large", pa.int64()),
+        ("price", pa.decimal128(12, 2)),
+        ("score", pa.float64()),
+        ("name", pa.string()),
+        ("code", pa.string()),
+        ("born", pa.date32()),
+        ("at", pa.timestamp("us", tz="UTC")),
+        ("seen", pa.timestamp("us")),
+        ("active", pa.bool_()),
+    ]
+)
 COLUMNS = ", ".join(f'"{name}"' for name in SCHEMA.names)
 
 

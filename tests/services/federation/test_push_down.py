@@ -3,7 +3,7 @@
 What it is: random predicates and joins over odd rows, answered both ways by one Spark.
 Invariants: a store returns at least the rows that Spark lets pass (most predicates are tried on this, for it needs one
 query of Spark for many of them). Each kind of store is asked something and leaves rows out.
-Not here: what is pushed in detail (``tests/unit/test_federation_mentions.py``).
+Not here: what is pushed in detail (``tests/unit/federation/test_table_references.py``).
 Read next: ``odd_rows.py``, ``predicates.py``.
 """
 
@@ -17,27 +17,33 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import headwater as hw
-from headwater.federation.mentions import needs, separate
 from headwater.federation.stores import Stores, described
-from headwater.views.compiler.dialect import text
-from headwater.views.compiler.parse import trees
-from headwater.views.reading import Reply
+from headwater.federation.table_references import needs, separate
+from headwater.views.compiler.frontend.parse import trees
+from headwater.views.compiler.sql.dialect import text
+from headwater.views.serving.snapshot import QueryReply
 from tests.services.federation.odd_rows import POOLS
 from tests.services.federation.predicates import predicates
 
 THOROUGH = int(os.environ.get("HEADWATER_THOROUGH", "1"))
 TABLES = {
-    "postgres": "pg.public.odd", "mysql": "maria.odd", "sqlite": "lite.odd", "parquet": "odd_parquet",
-    "csv": "odd_csv", "delta": "odd_delta",
-}  # fmt: skip
+    "postgres": "pg.public.odd",
+    "mysql": "maria.odd",
+    "sqlite": "lite.odd",
+    "parquet": "odd_parquet",
+    "csv": "odd_csv",
+    "delta": "odd_delta",
+}
 COLUMNS = ["id", *POOLS]
 # What a store has otherwise than the others: a truth is a number in MariaDB, SQLite has no types for some.
 MISSING = {"mysql": {"active"}, "sqlite": {"small", "price"}, "csv": {"at"}}
 # No shrinking: each try is two queries of Spark, and a failing predicate names itself.
 QUICK = settings(
-    deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.explicit, Phase.reuse, Phase.generate],
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
     database=None,
-)  # fmt: skip
+)
 
 
 def columns_of(kind: str) -> list[str]:
@@ -101,7 +107,7 @@ def test_a_filter_gives_the_same_rows_where_it_is_pushed_down(shop: hw.App, foun
     assert wrong == [], [branches[number] for number, *_ in wrong][:1]
 
 
-def differences(one: Reply, other: Reply) -> list[tuple[Any, ...]]:
+def differences(one: QueryReply, other: QueryReply) -> list[tuple[Any, ...]]:
     found, expected = (Counter(tuple(row.values()) for row in each.table.to_pylist()) for each in (one, other))
     return sorted((expected - found) + (found - expected), key=str)
 

@@ -3,7 +3,7 @@
 What it is: real servers and files, each asked through the app or by itself.
 Invariants: no error shows a password; each names the store and what to do.
 Not here: that push-down changes nothing (``test_push_down.py``).
-Read next: ``headwater/federation/stores.py``.
+Read next: ``federation/stores.py``.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import pytest
 import headwater as hw
 from headwater.errors import InvalidQuery, StoreRefused, StoreUnavailable, TooManyRows
 from headwater.federation.attachments import Attachment
-from headwater.federation.store import Request
+from headwater.federation.store import StoreRequest
 from headwater.federation.stores import opened
-from headwater.testing.mariadb import MariadbServer
-from headwater.testing.postgres import PostgresServer
+from headwater.testing.mariadb_server import MariadbServer
+from headwater.testing.postgres_server import PostgresServer
 from tests.services.federation.test_push_down import TABLES
 from tests.unit.command_line import CommandLine
 
@@ -37,7 +37,7 @@ def rows(app: hw.App, sql: str) -> list[dict[str, Any]]:
 def fetched(attachment: Attachment, *parts: str) -> pa.Table:
     with opened(attachment) as store:
         shape = store.describe(parts)
-        return store.fetch(Request(shape, shape.columns, None, 1000)).table
+        return store.fetch(StoreRequest(shape, shape.columns, None, 1000)).table
 
 
 def test_one_query_reads_our_table_and_every_kind_of_store(shop: hw.App) -> None:
@@ -110,9 +110,15 @@ def test_values_come_as_a_capture_would_bring_them(postgres: PostgresServer, mar
     (other,) = fetched(Attachment.declared("m", mariadb.dsn), "shop", "kinds").to_pylist()
 
     assert row == {
-        "price": Decimal("1.50"), "loose": "1.5", "list": [1, None], "never": None,
-        "at": dt.datetime(2024, 1, 1, 10, tzinfo=dt.UTC), "bytes": b"\x01\xff", "doc": '{"a": 1}', "padded": "x  ",
-    }  # fmt: skip
+        "price": Decimal("1.50"),
+        "loose": "1.5",
+        "list": [1, None],
+        "never": None,
+        "at": dt.datetime(2024, 1, 1, 10, tzinfo=dt.UTC),
+        "bytes": b"\x01\xff",
+        "doc": '{"a": 1}',
+        "padded": "x  ",
+    }
     assert (other["large"], other["clock"], json.loads(other["doc"])) == (Decimal(2**64 - 1), "12:30:00", {"a": 1})
     assert len(other["own"]) == 36
 

@@ -42,9 +42,12 @@ class ServerProcess:
         """Start it (again, on the same port), and wait until it listens."""
         command = [sys.executable, "-m", "headwater.cli.main", "serve", str(APP), "--json", "--port", str(self._port)]
         environment = {
-            **os.environ, **SHORT_LIVED, "SERVED_SHOP_HOME": str(self.home), "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
+            **os.environ,
+            **SHORT_LIVED,
+            "SERVED_SHOP_HOME": str(self.home),
+            "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
             "PYSPARK_PYTHON": sys.executable,
-        }  # fmt: skip
+        }
         self.errors = open(self.home.parent / "server.err", "ab")  # noqa: SIM115
         self.process = subprocess.Popen(
             [*command, *self.arguments], env=environment, stdout=subprocess.PIPE, stderr=self.errors, text=True

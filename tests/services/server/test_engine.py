@@ -70,12 +70,15 @@ def test_what_is_appended_over_http_is_in_the_next_answer(server: ServerProcess)
     assert (len(capped["rows"]), capped["truncated"]) == (3, True)
 
 
-# The rest is in tests/unit/test_admission.py.
+# The rest is in tests/unit/views/serving/test_query_admission.py.
 NOT_READS = [
-    "DROP TABLE orders", "SELECT reflect('java.lang.System', 'exit', 0)", "SELECT no_such FROM orders",
-    "SELECT * FROM parquet.`/etc/passwd`", "SELECT * FROM text.`/etc/passwd`",
+    "DROP TABLE orders",
+    "SELECT reflect('java.lang.System', 'exit', 0)",
+    "SELECT no_such FROM orders",
+    "SELECT * FROM parquet.`/etc/passwd`",
+    "SELECT * FROM text.`/etc/passwd`",
     "FROM orders SELECT TRANSFORM(country) USING 'cat'",
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("sql", NOT_READS, ids=[str(place) for place in range(len(NOT_READS))])

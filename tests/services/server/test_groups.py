@@ -136,9 +136,12 @@ def test_a_lease_that_ends_gives_the_message_to_another_and_the_old_handle_is_wo
     answer(server, jobs, "extend", kept, lease=600)
 
     again = eventually(
-        lambda: [each for each in take(server, jobs, count=20, lease=600, wait=1) if each["offset"] == old["offset"]
-                 and each["partition"] == old["partition"]]
-    )[0]  # fmt: skip
+        lambda: [
+            each
+            for each in take(server, jobs, count=20, lease=600, wait=1)
+            if each["offset"] == old["offset"] and each["partition"] == old["partition"]
+        ]
+    )[0]
 
     assert again["deliveries"] >= 2
     assert answer(server, jobs, "ack", old, status=409)["error"]["code"] == "lease_lost"

@@ -17,8 +17,8 @@ from websockets.sync.client import connect
 from headwater.cli.main import app
 from headwater.errors import InvalidDeclaration
 from headwater.log.home import Log
-from headwater.server.keys import SCOPES, Keys
-from headwater.server.settings import ServerSettings
+from headwater.server.http.keys import SCOPES, Keys
+from headwater.server.server_settings import ServerSettings
 from tests.services.server.conftest import declared
 from tests.services.server.processes import ServerProcess
 from tests.services.server.ticks_by_hand import HandTicks
@@ -39,9 +39,11 @@ ALLOWED = [
     ("admin", "POST", "/v1/views/revenue/verify"),
 ]
 BODIES = {
-    "/v1/topics/orders/records": {"order_id": 1}, "/v1/tables/basket/rows": {"fruit": "fig"},
-    "/v1/query": {"sql": "SELECT 1"}, "/v1/topics/orders/groups/g/reset": {"to": "latest", "force": True},
-}  # fmt: skip
+    "/v1/topics/orders/records": {"order_id": 1},
+    "/v1/tables/basket/rows": {"fruit": "fig"},
+    "/v1/query": {"sql": "SELECT 1"},
+    "/v1/topics/orders/groups/g/reset": {"to": "latest", "force": True},
+}
 
 
 @pytest.fixture(scope="module")

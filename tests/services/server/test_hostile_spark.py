@@ -86,7 +86,7 @@ def test_a_query_that_spark_cannot_cancel_is_ended(server: ServerProcess, log: L
 
 def test_an_engine_whose_java_ended_for_want_of_memory_is_started_again(server: ServerProcess, log: Log) -> None:
     before = server.get("/v1/status")["engine"]
-    (java,) = javas(server, "headwater.server.engine")
+    (java,) = javas(server, "headwater.server.engine.engine_process")
     assert "-XX:+ExitOnOutOfMemoryError" in java.cmdline()
 
     java.send_signal(signal.SIGKILL)
@@ -100,7 +100,7 @@ def test_no_java_outlives_its_server_not_even_one_that_is_stuck(server: ServerPr
     ask(server, "SELECT 1")
     left = javas(server, "headwater.server")
     assert len(left) == 2
-    stuck = javas(server, "headwater.server.engine")[0]
+    stuck = javas(server, "headwater.server.engine.engine_process")[0]
     stuck.send_signal(signal.SIGSTOP)  # as with a full heap: it does not notice that its parent has gone
 
     server.process.send_signal(signal.SIGTERM)

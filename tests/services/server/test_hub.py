@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from headwater.app_file import app_of
-from headwater.server.hub import Broadcast, Message
-from headwater.server.settings import ServerSettings
-from headwater.server.state import State
+from headwater.server.realtime.broker import Broadcast, SubscriberMessage
+from headwater.server.server_settings import ServerSettings
+from headwater.server.server_state import ServerState
 from tests.services.server.processes import APP
 from tests.services.server.ticks_by_hand import HandTicks
 
@@ -22,14 +22,14 @@ QUEUE = 5
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> Iterator[State]:
+def state(tmp_path: Path) -> Iterator[ServerState]:
     os.environ["SERVED_SHOP_HOME"] = str(tmp_path / "home")
     with app_of(APP) as app:
-        yield State(app, ServerSettings(subscription_queue_max=QUEUE))
+        yield ServerState(app, ServerSettings(subscription_queue_max=QUEUE))
 
 
 @pytest.fixture
-def hand(state: State) -> Iterator[HandTicks]:
+def hand(state: ServerState) -> Iterator[HandTicks]:
     ticks = HandTicks(state.log)
     yield ticks
     ticks.close()
@@ -39,13 +39,13 @@ def in_loop(work: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(asyncio.wait_for(work(), 60))  # type: ignore[arg-type]
 
 
-async def next_of(messages: AsyncGenerator[Message]) -> dict[str, Any]:
+async def next_of(messages: AsyncGenerator[SubscriberMessage]) -> dict[str, Any]:
     message = await anext(messages)
     assert message.data is not None
     return json.loads(message.data)
 
 
-def reader_that_stands_still(state: State) -> Broadcast:
+def reader_that_stands_still(state: ServerState) -> Broadcast:
     """The view's reader, moved by the test alone."""
     broadcast = state.hub._broadcasts["revenue"] = Broadcast(state, "revenue")
     broadcast.task = asyncio.ensure_future(asyncio.sleep(0))
@@ -58,7 +58,7 @@ def step(broadcast: Broadcast) -> None:
         broadcast._tell(telling)
 
 
-def test_a_reader_that_is_behind_a_subscriber_tells_it_nothing_twice(state: State, hand: HandTicks) -> None:
+def test_a_reader_that_is_behind_a_subscriber_tells_it_nothing_twice(state: ServerState, hand: HandTicks) -> None:
     async def work() -> None:
         hand.commit({"DE": 1})
         broadcast = reader_that_stands_still(state)
@@ -80,7 +80,7 @@ def test_a_reader_that_is_behind_a_subscriber_tells_it_nothing_twice(state: Stat
     in_loop(work)
 
 
-def test_a_subscriber_whose_queue_is_full_is_told_where_to_go_on(state: State, hand: HandTicks) -> None:
+def test_a_subscriber_whose_queue_is_full_is_told_where_to_go_on(state: ServerState, hand: HandTicks) -> None:
     async def work() -> None:
         hand.commit({"DE": 0})
         broadcast = reader_that_stands_still(state)
@@ -106,7 +106,7 @@ def test_a_subscriber_whose_queue_is_full_is_told_where_to_go_on(state: State, h
     in_loop(work)
 
 
-def test_what_waits_for_a_subscriber_is_bounded_in_bytes_too(state: State, hand: HandTicks) -> None:
+def test_what_waits_for_a_subscriber_is_bounded_in_bytes_too(state: ServerState, hand: HandTicks) -> None:
     async def work() -> None:
         hand.commit({"DE": 0})
         broadcast = reader_that_stands_still(state)
@@ -127,7 +127,7 @@ def test_what_waits_for_a_subscriber_is_bounded_in_bytes_too(state: State, hand:
     in_loop(work)
 
 
-def test_a_server_that_stops_says_so_with_the_token(state: State, hand: HandTicks) -> None:
+def test_a_server_that_stops_says_so_with_the_token(state: ServerState, hand: HandTicks) -> None:
     async def work() -> None:
         hand.commit({"DE": 0})
         step(reader_that_stands_still(state))

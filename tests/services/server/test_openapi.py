@@ -40,11 +40,27 @@ def schemathesis(address: str, folder: Path, consumer: str) -> subprocess.Comple
     assert program is not None
     (folder / "schemathesis.toml").write_text(SETTINGS.replace("CONSUMER", consumer))
     command = [
-        program, "--config-file", str(folder / "schemathesis.toml"), "run", f"{address}/openapi.json",
-        "--checks", "not_a_server_error", "--phases", "examples,coverage,fuzzing", "--max-examples", str(EXAMPLES),
-        "--exclude-path-regex", "subscribe|/v1/events", "--seed", "7", "--no-color", "--workers", "2",
-        "--suppress-health-check", "all",
-    ]  # fmt: skip
+        program,
+        "--config-file",
+        str(folder / "schemathesis.toml"),
+        "run",
+        f"{address}/openapi.json",
+        "--checks",
+        "not_a_server_error",
+        "--phases",
+        "examples,coverage,fuzzing",
+        "--max-examples",
+        str(EXAMPLES),
+        "--exclude-path-regex",
+        "subscribe|/v1/events",
+        "--seed",
+        "7",
+        "--no-color",
+        "--workers",
+        "2",
+        "--suppress-health-check",
+        "all",
+    ]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280)
 
 

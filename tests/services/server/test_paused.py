@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.views.pausing import Pause
+from headwater.views.tick.pausing import Pause
 from tests.services.server.conftest import declared
 from tests.services.server.processes import ServerProcess
 from tests.services.server.ticks_by_hand import HandTicks

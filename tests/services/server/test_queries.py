@@ -56,13 +56,36 @@ def test_a_query_that_takes_too_long_is_ended_and_others_do_not_wait_for_it(serv
 
 
 NOT_READS = [
-    "DELETE FROM revenue", "UPDATE revenue SET total = 0", "INSERT INTO revenue VALUES ('X', 1)", "DROP VIEW revenue",
-    "CREATE TABLE x (y)", "PRAGMA journal_mode = DELETE", "ATTACH '/etc/passwd' AS p", "VACUUM", "BEGIN", "COMMIT",
-    "SELECT 1; DROP VIEW revenue", "DELETE FROM revenue RETURNING *", "WITH x AS (SELECT 1) DELETE FROM revenue",
-    "EXPLAIN SELECT 1", "SELECT load_extension('x')", "", "   ", "--", "/*", "SELECT", "\x00", "SELECT 1 \x00",
-    "SELECT '\ud800'", "SELECT * FROM no_such", "SELECT " + "(" * 5000, "SELECT ?",
-    "SELECT writefile('x', 'y')", "REINDEX", "SELECT CAST(x'ff' AS TEXT)",
-]  # fmt: skip
+    "DELETE FROM revenue",
+    "UPDATE revenue SET total = 0",
+    "INSERT INTO revenue VALUES ('X', 1)",
+    "DROP VIEW revenue",
+    "CREATE TABLE x (y)",
+    "PRAGMA journal_mode = DELETE",
+    "ATTACH '/etc/passwd' AS p",
+    "VACUUM",
+    "BEGIN",
+    "COMMIT",
+    "SELECT 1; DROP VIEW revenue",
+    "DELETE FROM revenue RETURNING *",
+    "WITH x AS (SELECT 1) DELETE FROM revenue",
+    "EXPLAIN SELECT 1",
+    "SELECT load_extension('x')",
+    "",
+    "   ",
+    "--",
+    "/*",
+    "SELECT",
+    "\x00",
+    "SELECT 1 \x00",
+    "SELECT '\ud800'",
+    "SELECT * FROM no_such",
+    "SELECT " + "(" * 5000,
+    "SELECT ?",
+    "SELECT writefile('x', 'y')",
+    "REINDEX",
+    "SELECT CAST(x'ff' AS TEXT)",
+]
 
 
 @pytest.mark.parametrize("sql", NOT_READS, ids=[str(place) for place in range(len(NOT_READS))])
@@ -80,11 +103,17 @@ def test_what_is_not_one_select_is_refused_and_changes_nothing(
 
 @pytest.mark.parametrize(
     "body",
-    [{}, {"sql": 7},  {"sql": "SELECT 1", "timeout": -1}, {"sql": "SELECT 1", "engine": "duck"},
-     {"sql": "SELECT ?", "params": [[1]]}, {"sql": "SELECT ?", "params": [2**70]},
-     {"sql": "SELECT :x", "params": {"y": 1}},
-     {"sql": "SELECT 1", "at_least": "nonsense"}],
-)  # fmt: skip
+    [
+        {},
+        {"sql": 7},
+        {"sql": "SELECT 1", "timeout": -1},
+        {"sql": "SELECT 1", "engine": "duck"},
+        {"sql": "SELECT ?", "params": [[1]]},
+        {"sql": "SELECT ?", "params": [2**70]},
+        {"sql": "SELECT :x", "params": {"y": 1}},
+        {"sql": "SELECT 1", "at_least": "nonsense"},
+    ],
+)
 def test_a_question_that_makes_no_sense_is_refused(server: ServerProcess, body: dict[str, Any]) -> None:
     answer = server.post("/v1/query", body, status=400)
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from headwater.log.home import Log
-from headwater.server.topic_routes import BRIEF_BYTES
+from headwater.server.routes.topic_routes import BRIEF_BYTES
 from tests.services.server.processes import ServerProcess
 
 

@@ -14,10 +14,10 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.log.home import Log
-from headwater.views.changes import Changes
-from headwater.views.manifest import Manifest, Manifests
-from headwater.views.piles import Pile
-from headwater.views.serving import ServingStore
+from headwater.views.serving.serving_store import ServingStore
+from headwater.views.state.delta import Delta
+from headwater.views.state.manifest import Manifest, Manifests
+from headwater.views.state.trace import Trace
 
 DDL = "country STRING, total BIGINT"
 SCHEMA = pa.schema([("country", pa.string()), ("total", pa.int64()), ("_weight", pa.int64())])
@@ -40,15 +40,18 @@ class HandTicks:
         """Another query: the next tick fills the view from nothing."""
         self.born = self.manifests.tick() + 1
         self.identity = f"query-{self.born}"
-        self.pile = Pile(self.folder / f"revenue-{self.identity}", SCHEMA, files=self.files)
+        self.pile = Trace(self.folder / f"revenue-{self.identity}", SCHEMA, files=self.files)
         self.store.declare("revenue", [("country", "STRING"), ("total", "BIGINT")], ["country"], self.identity)
         self.store.swap("revenue")
         self.rows = {}
 
     def commit(
-        self, changes: Mapping[str, int | None] | None = None, *, first_kept: int = 0,
+        self,
+        changes: Mapping[str, int | None] | None = None,
+        *,
+        first_kept: int = 0,
         paused: Mapping[str, Any] | None = None,
-    ) -> int:  # fmt: skip
+    ) -> int:
         """One tick: these countries have these totals now; None takes one away."""
         tick = self.manifests.tick() + 1
         weighted = []
@@ -60,14 +63,19 @@ class HandTicks:
                 self.rows[country] = total
         table = pa.Table.from_pylist(weighted, SCHEMA)
         if weighted:
-            moved = Changes.local(table)
+            moved = Delta.local(table)
             self.pile = self.pile.with_run(self.pile.write(moved, tick=tick, epoch=self.epoch), moved)
         about = {"columns": DDL, "key": ["country"], "born": self.born, "fingerprint": self.identity}
         entry = {"identity": self.identity, "schema": DDL, "runs": [run.to_json() for run in self.pile.runs]}
         manifest = Manifest(
-            tick, self.epoch, {"orders": {0: tick, 1: 0}}, committed_us=tick * 1_000_000,
-            relations={"revenue": entry}, views={"revenue": about}, paused=paused or {},
-        )  # fmt: skip
+            tick,
+            self.epoch,
+            {"orders": {0: tick, 1: 0}},
+            committed_us=tick * 1_000_000,
+            relations={"revenue": entry},
+            views={"revenue": about},
+            paused=paused or {},
+        )
         self.manifests.commit(manifest, first_kept=first_kept)
         self.past[tick] = dict(self.rows)
         self.store.apply(tick, self.epoch, manifest.frontier, {"revenue": table})

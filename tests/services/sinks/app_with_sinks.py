@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 
 import headwater as hw
-from headwater.testing.servers import free_port
-from headwater.views.tick import TickReport
+from headwater.testing.local_server import free_port
+from headwater.views.tick.engine import TickReport
 from tests.crash import view_shop
 
 

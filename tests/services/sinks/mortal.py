@@ -25,10 +25,10 @@ import pandas  # noqa: F401
 import psycopg  # noqa: F401
 import redis  # noqa: F401
 
-import headwater.log.workers
+import headwater.log.groups.worker
 import headwater.sinks
 from headwater.log.home import Log
-from headwater.sinks.follower import Follower
+from headwater.sinks.runner.sink_task import SinkTask
 from headwater.sinks.sink import Sink
 from tests.services.sinks.synthetic import SyntheticView
 
@@ -60,7 +60,7 @@ def deliver(home: Path, sink: Sink, view: SyntheticView, die_at: int | None, lat
     # So that a sink which comes apart and is put right by a new copy does not pass for one that never did.
     logging.getLogger("headwater.sinks").addHandler(logging.FileHandler(home.parent / WARNINGS, delay=True))
     with Log(home, upkeep_interval=None) as log:
-        follower = Follower("copy", "the view", "app", sink, view, log)
+        follower = SinkTask("copy", "the view", "app", sink, view, log)
         sys.setprofile(watch)
         status = follower.catch_up()
         sys.setprofile(None)

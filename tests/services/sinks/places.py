@@ -24,13 +24,13 @@ import pyarrow.parquet as pq
 import pyarrow.types as kinds
 
 from headwater.log.home import Log
-from headwater.log.json_lines import json_lines
-from headwater.log.rows import to_batches
+from headwater.log.schema.json_lines import json_lines
+from headwater.log.schema.row_conversion import to_batches
 from headwater.sinks import SQLite
-from headwater.sinks.deliveries import repeated
 from headwater.sinks.sink import Sink
-from headwater.views.netting import net
-from headwater.views.serving_columns import column_of_declaration, quoted
+from headwater.views.serving.deliveries import repeated
+from headwater.views.serving.serving_columns import column_of_declaration, quoted
+from headwater.views.state.consolidate import net
 from tests.services.sinks.receiver import Receiver
 from tests.services.sinks.servers import PostgresServer, RedisServer, Server
 from tests.services.sinks.synthetic import SyntheticView
@@ -105,9 +105,11 @@ def postgres_place(_: Path, servers: Servers) -> Place:
         return typed([dict(zip(view.schema.names, row, strict=True)) for row in rows], view.schema)
 
     return Place(
-        Postgres(servers.postgres.dsn, schema=schema, table="The View", nul="\N{SYMBOL FOR NULL}"), read,
-        server=servers.postgres, nul=False,
-    )  # fmt: skip
+        Postgres(servers.postgres.dsn, schema=schema, table="The View", nul="\N{SYMBOL FOR NULL}"),
+        read,
+        server=servers.postgres,
+        nul=False,
+    )
 
 
 def redis_place(form: str) -> Callable[[Path, Servers], Place]:

@@ -3,7 +3,7 @@
 What it is: ``Receiver``, an HTTP server in a thread, which keeps the rows that the changes so far make.
 Invariants: a request without the right signature, or with an Idempotency-Key that was seen, changes nothing. It keeps
 the order of requests.
-Not here: the sink (``headwater/sinks/webhook.py``).
+Not here: the sink (``sinks/webhook_sink.py``).
 Read next: ``test_webhook.py``.
 """
 
@@ -18,7 +18,7 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from headwater.testing.servers import free_port
+from headwater.testing.local_server import free_port
 
 
 class Receiver:

@@ -18,7 +18,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from headwater.bench.servers import die_with_parent, free_port
+from bench.peer_servers import die_with_parent, free_port
 
 START_SECONDS_MAX = 60.0
 
@@ -48,9 +48,14 @@ class Server:
         """Start, and wait until it answers."""
         with (self.directory / "output").open("ab") as output:
             self._process = subprocess.Popen(
-                self.command(), stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                cwd=self.directory, preexec_fn=self.settle, start_new_session=True,
-            )  # fmt: skip
+                self.command(),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=self.directory,
+                preexec_fn=self.settle,
+                start_new_session=True,
+            )
         deadline = time.monotonic() + START_SECONDS_MAX
         while not self.answers():
             assert self._process.poll() is None, (self.directory / "output").read_text()
@@ -111,8 +116,11 @@ class PostgresServer(Server):
         self.data = self.directory / "data"
         subprocess.run(
             [postgres_programs() / "initdb", "-D", self.data, "-U", "postgres", "-A", "trust", "-N", "-E", "UTF8"],
-            check=True, stdout=subprocess.DEVNULL, preexec_fn=self.settle, cwd=self.directory,
-        )  # fmt: skip
+            check=True,
+            stdout=subprocess.DEVNULL,
+            preexec_fn=self.settle,
+            cwd=self.directory,
+        )
 
     def settle(self) -> None:
         if self._account is not None:
@@ -122,9 +130,12 @@ class PostgresServer(Server):
 
     def command(self) -> list[str]:
         settings = {
-            "port": self.port, "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "fsync": "off",
+            "port": self.port,
+            "listen_addresses": "127.0.0.1",
+            "unix_socket_directories": "",
+            "fsync": "off",
             "max_wal_size": "4GB",
-        }  # fmt: skip
+        }
         program = str(postgres_programs() / "postgres")
         return [program, "-D", str(self.data), *(f"-c{name}={value}" for name, value in settings.items())]
 

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headwater.log.identity import row_identities
-from headwater.log.rows import to_batches, to_rows
-from headwater.log.schema import WEIGHT, normalize_schema
-from headwater.sinks.deliveries import Delivery, batches, repeated
-from headwater.sinks.upstream import Head, Lag
-from headwater.views.netting import net
+from headwater.log.schema.normalization import WEIGHT, normalize_schema
+from headwater.log.schema.row_conversion import to_batches, to_rows
+from headwater.log.schema.row_identity import row_identities
+from headwater.views.serving.deliveries import Delivery, batches, repeated
+from headwater.views.serving.view_reader import ViewHead, ViewLag
+from headwater.views.state.consolidate import net
 
 Row = dict[str, Any]
 
@@ -86,10 +86,10 @@ class SyntheticView:
     def epoch(self) -> int:
         return self.number
 
-    def head(self) -> Head | None:
-        return Head(self.tick, f"{self.lineage}/{self.born}/t", self.schema, self.key)
+    def head(self) -> ViewHead | None:
+        return ViewHead(self.tick, f"{self.lineage}/{self.born}/t", self.schema, self.key)
 
-    def changes(self, after: int, head: Head, *, rows_max: int, ticks_max: int) -> Delivery | None:
+    def changes(self, after: int, head: ViewHead, *, rows_max: int, ticks_max: int) -> Delivery | None:
         if after + 1 < max(self.first_kept, self.born + 1):
             return None
         tables, tick, rows = [self._weighted([], 1)], after, 0
@@ -100,14 +100,14 @@ class SyntheticView:
         return Delivery(net(pa.concat_tables(tables)), after, tick, self.number)
 
     @contextmanager
-    def rows(self) -> Iterator[tuple[Head, Iterator[pa.RecordBatch]]]:
+    def rows(self) -> Iterator[tuple[ViewHead, Iterator[pa.RecordBatch]]]:
         head = self.head()
         assert head is not None
         yield head, batches(repeated(self.state))
 
-    def lag(self, after: int) -> Lag:
+    def lag(self, after: int) -> ViewLag:
         waiting = [changes.num_rows for tick, changes in self.deliveries if tick > after]
-        return Lag(self.tick - after, 0.0, sum(waiting))
+        return ViewLag(self.tick - after, 0.0, sum(waiting))
 
 
 def bag_of(table: pa.Table) -> Counter[bytes]:

@@ -12,9 +12,9 @@ from aiosmtpd.controller import Controller
 
 from headwater.log.home import Log
 from headwater.sinks import Alert, Email, Webhook
-from headwater.sinks.follower import Follower
-from headwater.sinks.status import State
-from headwater.testing.servers import free_port
+from headwater.sinks.runner.sink_status import SinkState
+from headwater.sinks.runner.sink_task import SinkTask
+from headwater.testing.local_server import free_port
 from tests.services.sinks.receiver import Receiver
 from tests.services.sinks.synthetic import SyntheticView
 
@@ -58,7 +58,7 @@ def row(country: str, rate: float | None) -> dict[str, Any]:
 def test_a_key_is_told_of_once_until_it_stops_to_satisfy_the_rule(rates: SyntheticView, log: Log) -> None:
     told: list[tuple[str, int]] = []
     alert = Alert("rate > 0.05", to=lambda alert: told.append((alert["key"], alert["tick"])))
-    follower = Follower("alert", "rates", "app", alert, rates, log)
+    follower = SinkTask("alert", "rates", "app", alert, rates, log)
     follower.catch_up()
 
     for add in ([row("DE", 0.06)], [row("DE", 0.07)], [row("DE", None)], [row("DE", 0.08)], [row("IT", 0.5)]):
@@ -75,18 +75,18 @@ def test_a_key_is_told_of_once_until_it_stops_to_satisfy_the_rule(rates: Synthet
 def test_a_full_copy_tells_only_what_is_new(rates: SyntheticView, log: Log) -> None:
     told: list[str] = []
     alert = Alert("rate > 0.05", to=lambda alert: told.append(alert["key"]))
-    Follower("alert", "rates", "app", alert, rates, log).catch_up()
+    SinkTask("alert", "rates", "app", alert, rates, log).catch_up()
     rates.change([row("IT", 0.5)])
     rates.forget()
 
-    Follower("alert", "rates", "app", alert, rates, log).catch_up()
+    SinkTask("alert", "rates", "app", alert, rates, log).catch_up()
 
     assert told == ["FR", "IT"]
 
 
 def test_somebody_gets_a_mail(rates: SyntheticView, log: Log, post: tuple[Post, Email]) -> None:
     server, email = post
-    follower = Follower("alert", "rates", "app", Alert("rate > 0.05", to=email), rates, log)
+    follower = SinkTask("alert", "rates", "app", Alert("rate > 0.05", to=email), rates, log)
 
     follower.catch_up()
     rates.change([row("DE", 0.5), row("IT", 0.6)])
@@ -94,8 +94,10 @@ def test_somebody_gets_a_mail(rates: SyntheticView, log: Log, post: tuple[Post, 
 
     one, two = server.mails
     assert (one["Subject"], one["From"], one["To"]) == (
-        "app: rates: rate > 0.05 (FR)", "app@example.com", "ops@example.com"
-    )  # fmt: skip
+        "app: rates: rate > 0.05 (FR)",
+        "app@example.com",
+        "ops@example.com",
+    )
     assert (
         one.get_content().replace("\r", "") == 'FR: {"country": "FR", "rate": 0.09, "price": null}\n\nSince tick 2.\n'
     )
@@ -105,13 +107,13 @@ def test_somebody_gets_a_mail(rates: SyntheticView, log: Log, post: tuple[Post, 
 def test_a_mail_that_is_not_taken_is_tried_again(rates: SyntheticView, log: Log, post: tuple[Post, Email]) -> None:
     server, email = post
     server.refuse = "451 try again later"
-    follower = Follower("alert", "rates", "app", Alert("rate > 0.05", to=email), rates, log)
+    follower = SinkTask("alert", "rates", "app", Alert("rate > 0.05", to=email), rates, log)
 
     away = follower.catch_up()
     server.refuse = ""
     back = follower.catch_up()
 
-    assert (away.state, back.state, len(server.mails)) == (State.RETRYING, State.FOLLOWING, 1)
+    assert (away.state, back.state, len(server.mails)) == (SinkState.RETRYING, SinkState.FOLLOWING, 1)
 
 
 def test_a_webhook_is_told_too(rates: SyntheticView, log: Log) -> None:
@@ -120,7 +122,7 @@ def test_a_webhook_is_told_too(rates: SyntheticView, log: Log) -> None:
     receiver.take = lambda body, _: bodies.append(body) or 204  # type: ignore[method-assign, assignment, func-returns-value]
     alert = Alert("rate > 0.05", to=Webhook(receiver.url, secret="s"))
 
-    Follower("alert", "rates", "app", alert, rates, log).catch_up()
+    SinkTask("alert", "rates", "app", alert, rates, log).catch_up()
     receiver.stop()
 
     assert len(bodies) == 1
@@ -128,8 +130,8 @@ def test_a_webhook_is_told_too(rates: SyntheticView, log: Log) -> None:
 
 
 def test_a_rule_that_cannot_be_read_stops_the_sink(rates: SyntheticView, log: Log) -> None:
-    status = Follower("alert", "rates", "app", Alert("speed > 1", to=print), rates, log).catch_up()
+    status = SinkTask("alert", "rates", "app", Alert("speed > 1", to=print), rates, log).catch_up()
 
-    assert status.state is State.STOPPED
+    assert status.state is SinkState.STOPPED
     assert status.error is not None
     assert status.error["message"] == "the rule 'speed > 1' cannot be read: no such column: speed"

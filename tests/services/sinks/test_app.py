@@ -26,7 +26,7 @@ import pytest
 import redis
 
 import headwater as hw
-from headwater.sinks.status import State
+from headwater.sinks.runner.sink_status import SinkState
 from tests.crash.ledger import many
 from tests.crash.view_shop import Shop, bag
 from tests.services.sinks.app_with_sinks import declare
@@ -44,8 +44,13 @@ def running(home: Path, servers: Servers) -> Iterator[subprocess.Popen[str]]:
     arguments = [str(home), servers.postgres.dsn, servers.redis.url]
     child = subprocess.Popen(
         [sys.executable, "-m", "tests.services.sinks.app_with_sinks", *arguments],
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment, cwd=ROOT, start_new_session=True,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=environment,
+        cwd=ROOT,
+        start_new_session=True,
+    )
     try:
         yield child
     finally:
@@ -72,7 +77,7 @@ def judge(app: hw.App, shop: Shop, home: Path, servers: Servers) -> None:
     assert contents(home, servers) == {name: expected[name.split(".")[0]] for name in LIVING}
     statuses = {name: app.sink(name).status() for name in LIVING}
     assert {name: (status.state, status.lag.ticks) for name, status in statuses.items()} == dict.fromkeys(
-        LIVING, (State.FOLLOWING, 0)
+        LIVING, (SinkState.FOLLOWING, 0)
     )
 
 
@@ -99,7 +104,11 @@ def test_sinks_are_right_after_the_process_that_led_them_was_killed(tmp_path: Pa
 
         assert [status.tick > 0 for status in before] == [True] * len(LIVING), "the killed process brought nothing"
         dead = app.sink("pages.webhook").status()
-        assert (dead.state, dead.tick, dead.lag.ticks) == (State.RETRYING, 0, app.sink("revenue.sqlite").status().tick)
+        assert (dead.state, dead.tick, dead.lag.ticks) == (
+            SinkState.RETRYING,
+            0,
+            app.sink("revenue.sqlite").status().tick,
+        )
         assert dead.lag.changes is None or dead.lag.changes > 0
 
         ticked = app.tick(sinks=False).tick

@@ -20,11 +20,11 @@ import pytest
 
 from headwater.errors import Fenced
 from headwater.log.home import Log
-from headwater.log.schema import WEIGHT
-from headwater.sinks.deliveries import Delivery
-from headwater.sinks.follower import Follower
-from headwater.sinks.sink import Carried, Target
-from headwater.sinks.status import State
+from headwater.log.schema.normalization import WEIGHT
+from headwater.sinks.runner.sink_status import SinkState
+from headwater.sinks.runner.sink_task import SinkTask
+from headwater.sinks.sink import SinkContext, Target
+from headwater.views.serving.deliveries import Delivery
 from tests.services.sinks.places import Place
 from tests.services.sinks.synthetic import SyntheticView, bag_of
 
@@ -60,11 +60,11 @@ def never_put_right(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     assert [message for message in called if "filled anew" in message] == []
 
 
-def follow(view: SyntheticView, place: Place, log: Log, name: str = "copy") -> Follower:
+def follow(view: SyntheticView, place: Place, log: Log, name: str = "copy") -> SinkTask:
     """A follower that has brought the sink along."""
-    follower = Follower(name, "the view", "app", place.sink, view, log)
+    follower = SinkTask(name, "the view", "app", place.sink, view, log)
     status = follower.catch_up()
-    assert status.state is State.FOLLOWING, status.error
+    assert status.state is SinkState.FOLLOWING, status.error
     return follower
 
 
@@ -73,7 +73,7 @@ def opened(view: SyntheticView, place: Place, log: Log) -> Target:
     head = view.head()
     assert head is not None
     version = f"{head.version}/{place.sink.layout}" if place.sink.layout else head.version
-    return place.sink.open(Carried("app", "the view", "copy", view.schema, view.key, version), log)
+    return place.sink.open(SinkContext("app", "the view", "copy", view.schema, view.key, version), log)
 
 
 def check(view: SyntheticView, place: Place) -> None:
@@ -199,7 +199,7 @@ def test_a_home_that_was_made_anew_takes_the_sink_over_and_shuts_the_old_one_out
     old.change(users(3))
     status = before.catch_up()
 
-    assert status.state is State.STOPPED
+    assert status.state is SinkState.STOPPED
     check(new, place)
     before.close()
 
@@ -208,18 +208,36 @@ def test_awkward_values_arrive_as_they_were(place: Place, log: Log) -> None:
     view = SyntheticView(AWKWARD)
     quoted = 'it\'s "quoted", \\N \\. ; % {} \n\r\t ü 😀'
     full = {
-        "id": 1, "yes": True, "tiny": -128, "price": Decimal("-1234567890.12"),
-        "long": Decimal("1234567890123456789012345678.0123456789"), "ratio": 0.1 + 0.2, "small": 0.5,
-        "day": dt.date(1, 1, 1), "at": dt.datetime(2026, 3, 1, 12, 0, 0, 123456, dt.UTC),
-        "local": dt.datetime(1969, 12, 31, 23, 59, 59, 999999), "raw": b"\x00\xff'\"\\", 'a "name"': quoted,
-        "tags": ["a", None, "", quoted], "place": {"x": 1.5, "y": None}, "counts": {"a": 1, "b": None},
-    }  # fmt: skip
+        "id": 1,
+        "yes": True,
+        "tiny": -128,
+        "price": Decimal("-1234567890.12"),
+        "long": Decimal("1234567890123456789012345678.0123456789"),
+        "ratio": 0.1 + 0.2,
+        "small": 0.5,
+        "day": dt.date(1, 1, 1),
+        "at": dt.datetime(2026, 3, 1, 12, 0, 0, 123456, dt.UTC),
+        "local": dt.datetime(1969, 12, 31, 23, 59, 59, 999999),
+        "raw": b"\x00\xff'\"\\",
+        'a "name"': quoted,
+        "tags": ["a", None, "", quoted],
+        "place": {"x": 1.5, "y": None},
+        "counts": {"a": 1, "b": None},
+    }
     nothing = dict.fromkeys(full)
     odd = {
-        "ratio": math.nan, "small": -math.inf, 'a "name"': "", "tags": [], "raw": b"", "counts": {},
-        "day": dt.date(9999, 12, 31), "at": dt.datetime(1583, 1, 1, tzinfo=dt.UTC), "yes": False,
-        "long": Decimal("0"), "place": {"x": None, "y": None},
-    }  # fmt: skip
+        "ratio": math.nan,
+        "small": -math.inf,
+        'a "name"': "",
+        "tags": [],
+        "raw": b"",
+        "counts": {},
+        "day": dt.date(9999, 12, 31),
+        "at": dt.datetime(1583, 1, 1, tzinfo=dt.UTC),
+        "yes": False,
+        "long": Decimal("0"),
+        "place": {"x": None, "y": None},
+    }
     view.change([full, {**nothing, "id": 2}])
     follower = follow(view, place, log)
     check(view, place)
@@ -259,11 +277,11 @@ def test_a_key_may_be_of_any_type(place: Place, log: Log) -> None:
         view.begin_anew(f"k {kind}, n INT" if place.migrates else f"{SMALL}, k {kind}", key=("k",))
         view.change([{"k": one, "n": 1}, {"k": other, "n": 2}])
         status = follower.catch_up()
-        assert status.state is State.FOLLOWING, (kind, status.error)
+        assert status.state is SinkState.FOLLOWING, (kind, status.error)
         view.change(add=[{"k": other, "n": 3}], remove=[{"k": one}])
         status = follower.catch_up()
 
-        assert status.state is State.FOLLOWING, (kind, status.error)
+        assert status.state is SinkState.FOLLOWING, (kind, status.error)
         assert bag_of(place.read(view)) == view.bag(), kind
     follower.close()
 
@@ -319,8 +337,8 @@ def test_a_server_that_was_away_is_caught_up_with(place: Place, log: Log) -> Non
         place.server.start()
     back = follower.catch_up()
 
-    assert [(status.state, status.failures) for status in away] == [(State.RETRYING, n) for n in (1, 2, 3)]
-    assert (back.state, back.failures, back.error) == (State.FOLLOWING, 0, None)
+    assert [(status.state, status.failures) for status in away] == [(SinkState.RETRYING, n) for n in (1, 2, 3)]
+    assert (back.state, back.failures, back.error) == (SinkState.FOLLOWING, 0, None)
     alerts = [row["kind"] for row in log.topic("_alerts").rows()]
     assert alerts == ["sink"], "told once"
     check(view, place)
@@ -344,11 +362,14 @@ def test_when_the_changes_are_no_longer_kept_it_is_filled_anew(place: Place, log
 @pytest.mark.parametrize(
     ("schema", "key"),
     [
-        (f"{SMALL}, more STRING", ("id",)), ("id BIGINT, name STRING", ("id",)), ("id STRING, n DOUBLE", ("id",)),
-        (SMALL, ("id", "n")), (SMALL, ()),
+        (f"{SMALL}, more STRING", ("id",)),
+        ("id BIGINT, name STRING", ("id",)),
+        ("id STRING, n DOUBLE", ("id",)),
+        (SMALL, ("id", "n")),
+        (SMALL, ()),
     ],
     ids=["added", "removed", "other types", "other key", "no key"],
-)  # fmt: skip
+)
 def test_another_query_is_filled_anew_with_its_own_columns(
     place: Place, log: Log, schema: str, key: tuple[str, ...]
 ) -> None:
@@ -363,12 +384,12 @@ def test_another_query_is_filled_anew_with_its_own_columns(
     view.change([{name: row[name] for name in view.schema.names}])
     status = follower.catch_up()
     if not place.migrates and len(view.schema) <= 3 and schema != SMALL:
-        assert status.state is State.STOPPED
+        assert status.state is SinkState.STOPPED
         assert status.error is not None
         assert status.error["code"] == "schema_conflict"
         follower.close()
         return
-    assert status.state is State.FOLLOWING, status.error
+    assert status.state is SinkState.FOLLOWING, status.error
     check(view, place)
     view.change([{name: row[name] for name in view.schema.names} | {"id": "2" if "id STRING" in schema else 2}])
     follower.catch_up()

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from headwater.sinks.status import State
+from headwater.sinks.runner.sink_status import SinkState
 from tests.crash.ledger import many
 from tests.services.sinks.mortal import WARNINGS, deliver
 from tests.services.sinks.places import Place
@@ -40,7 +40,7 @@ def run(home: Path, place: Place, view: SyntheticView, die_at: int | None, later
         return None
     assert process.exitcode == 0
     passed, state, error = told.get()
-    assert state == State.FOLLOWING, error
+    assert state == SinkState.FOLLOWING, error
     return int(passed)
 
 

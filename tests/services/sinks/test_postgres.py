@@ -10,8 +10,8 @@ import pytest
 
 from headwater.log.home import Log
 from headwater.sinks import Postgres
-from headwater.sinks.follower import Follower
-from headwater.sinks.status import State, Status
+from headwater.sinks.runner.sink_status import SinkState, SinkStatus
+from headwater.sinks.runner.sink_task import SinkTask
 from tests.services.sinks.places import Servers
 from tests.services.sinks.synthetic import SyntheticView
 
@@ -30,12 +30,12 @@ def ask(servers: Servers, sql: str) -> list[Any]:
         return cursor.fetchall() if cursor.description else []
 
 
-def follower_of(view: SyntheticView, servers: Servers, schema: str, log: Log, **settings: Any) -> Follower:
-    return Follower("copy", "users", "app", Postgres(servers.postgres.dsn, schema=schema, **settings), view, log)
+def follower_of(view: SyntheticView, servers: Servers, schema: str, log: Log, **settings: Any) -> SinkTask:
+    return SinkTask("copy", "users", "app", Postgres(servers.postgres.dsn, schema=schema, **settings), view, log)
 
 
-def refusal(status: Status) -> str:
-    assert status.state is State.STOPPED
+def refusal(status: SinkStatus) -> str:
+    assert status.state is SinkState.STOPPED
     assert status.error is not None
     return str(status.error["message"])
 
@@ -92,7 +92,7 @@ def test_a_table_that_somebody_else_made_is_never_touched(servers: Servers, sche
 def test_two_sinks_cannot_have_one_table(servers: Servers, schema: str, log: Log) -> None:
     follower_of(users(), servers, schema, log).catch_up()
 
-    other = Follower("other", "users", "app", Postgres(servers.postgres.dsn, schema=schema), users(), log)
+    other = SinkTask("other", "users", "app", Postgres(servers.postgres.dsn, schema=schema), users(), log)
 
     assert refusal(other.catch_up()).endswith("and it is that of sink app/users/copy")
 
@@ -118,7 +118,7 @@ def test_a_table_that_was_dropped_is_filled_anew(servers: Servers, schema: str, 
     status = follower.catch_up()
     follower.close()
 
-    assert status.state is State.FOLLOWING
+    assert status.state is SinkState.FOLLOWING
     assert ask(servers, f"SELECT count(*) FROM {schema}.users") == [(3,)]
 
 
@@ -133,7 +133,7 @@ def test_a_bag_whose_rows_somebody_deleted_is_filled_anew(servers: Servers, sche
     status = follower.catch_up()
     follower.close()
 
-    assert status.state is State.FOLLOWING
+    assert status.state is SinkState.FOLLOWING
     assert ask(servers, f"SELECT name FROM {schema}.users") == [("Ada",)]
 
 
@@ -141,6 +141,6 @@ def test_missing_rights_stop_the_sink_with_what_the_server_said(servers: Servers
     ask(servers, f"CREATE ROLE r_{schema} LOGIN")
     dsn = servers.postgres.dsn.replace("postgres@", f"r_{schema}@")
 
-    status = Follower("copy", "users", "app", Postgres(dsn, schema=schema), users(), log).catch_up()
+    status = SinkTask("copy", "users", "app", Postgres(dsn, schema=schema), users(), log).catch_up()
 
     assert "permission denied" in refusal(status)

@@ -13,8 +13,8 @@ from headwater.cli.main import app
 from headwater.errors import InvalidQuery, Unavailable
 from headwater.log.home import Log
 from headwater.sinks import Search
-from headwater.sinks.follower import Follower
-from headwater.sinks.status import State
+from headwater.sinks.runner.sink_status import SinkState
+from headwater.sinks.runner.sink_task import SinkTask
 from tests.services.sinks.synthetic import SyntheticView
 
 ARTICLES = [
@@ -43,7 +43,7 @@ def test_words_are_found_in_all_text_columns_and_terms_as_they_are(
     articles: SyntheticView, tmp_path: Path, log: Log
 ) -> None:
     index = index_of(tmp_path)
-    follower = Follower("copy", "articles", "app", index, articles, log)
+    follower = SinkTask("copy", "articles", "app", index, articles, log)
     follower.catch_up()
 
     assert sorted(map(str, ids(index.search("breakfast")))) == ["1", "2"]
@@ -66,28 +66,28 @@ def test_words_are_found_in_all_text_columns_and_terms_as_they_are(
 
 
 def test_other_columns_to_search_in_ask_for_a_new_index(articles: SyntheticView, tmp_path: Path, log: Log) -> None:
-    Follower("copy", "articles", "app", index_of(tmp_path), articles, log).catch_up()
+    SinkTask("copy", "articles", "app", index_of(tmp_path), articles, log).catch_up()
     narrow = Search(tmp_path / "index", text=["title"])
 
-    status = Follower("copy", "articles", "app", narrow, articles, log).catch_up()
+    status = SinkTask("copy", "articles", "app", narrow, articles, log).catch_up()
 
-    assert status.state is State.FOLLOWING
+    assert status.state is SinkState.FOLLOWING
     assert ids(narrow.search("breakfast")) == [1]
 
 
 def test_what_cannot_be_searched_is_told(articles: SyntheticView, tmp_path: Path, log: Log) -> None:
     with pytest.raises(Unavailable, match="no index"):
         index_of(tmp_path).search("breakfast")
-    Follower("copy", "articles", "app", index_of(tmp_path), articles, log).catch_up()
+    SinkTask("copy", "articles", "app", index_of(tmp_path), articles, log).catch_up()
     with pytest.raises(InvalidQuery):
         index_of(tmp_path).search("nothing:here")
-    status = Follower("b", "articles", "app", Search(tmp_path / "b", text=["summary"]), articles, log).catch_up()
+    status = SinkTask("b", "articles", "app", Search(tmp_path / "b", text=["summary"]), articles, log).catch_up()
     assert status.error is not None
     assert status.error["message"] == 'view "articles" has no column "summary" to search in'
 
 
 def test_the_command_line_searches_too(articles: SyntheticView, tmp_path: Path, log: Log) -> None:
-    Follower("copy", "articles", "app", index_of(tmp_path), articles, log).catch_up()
+    SinkTask("copy", "articles", "app", index_of(tmp_path), articles, log).catch_up()
 
     found = CliRunner().invoke(app, ["search", str(tmp_path / "index"), "breakfast", "--json"])
     nothing = CliRunner().invoke(app, ["search", str(tmp_path / "index"), "dinner"])
@@ -98,10 +98,10 @@ def test_the_command_line_searches_too(articles: SyntheticView, tmp_path: Path, 
 
 def test_what_a_commit_left_that_was_cut_is_not_in_the_way(articles: SyntheticView, tmp_path: Path, log: Log) -> None:
     index, before = index_of(tmp_path), tmp_path / "before"
-    Follower("copy", "articles", "app", index, articles, log).catch_up()
+    SinkTask("copy", "articles", "app", index, articles, log).catch_up()
     shutil.copytree(tmp_path / "index", before)
     articles.change(remove=[ARTICLES[1]])
-    assert Follower("copy", "articles", "app", index, articles, log).catch_up().state is State.FOLLOWING
+    assert SinkTask("copy", "articles", "app", index, articles, log).catch_up().state is SinkState.FOLLOWING
     # All files of the commit are there, and the last step, which makes them count, has not been made.
     cut = [path for path in (tmp_path / "index").glob("index-*/*") if path.name != "meta.json"]
     assert any(path.suffix == ".del" for path in cut)
@@ -110,7 +110,7 @@ def test_what_a_commit_left_that_was_cut_is_not_in_the_way(articles: SyntheticVi
     shutil.rmtree(tmp_path / "index")
     before.rename(tmp_path / "index")
 
-    status = Follower("copy", "articles", "app", index, articles, log).catch_up()
+    status = SinkTask("copy", "articles", "app", index, articles, log).catch_up()
 
-    assert status.state is State.FOLLOWING, status.error
+    assert status.state is SinkState.FOLLOWING, status.error
     assert sorted(map(str, ids(index.search("*")))) == ["1", "3"]

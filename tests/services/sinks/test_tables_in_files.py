@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from headwater.errors import OffsetOutOfRange
 from headwater.log.home import Log
 from headwater.sinks import Delta, Parquet
-from headwater.sinks.follower import Follower
+from headwater.sinks.runner.sink_task import SinkTask
 from tests.services.sinks.synthetic import SyntheticView, bag_of
 
 
@@ -22,7 +22,7 @@ def sales() -> SyntheticView:
     return view
 
 
-def history(view: SyntheticView, follower: Follower) -> dict[int, pa.Table]:
+def history(view: SyntheticView, follower: SinkTask) -> dict[int, pa.Table]:
     """Three ticks, each delivered by itself, with what the view held after them."""
     follower.catch_up()
     held = {view.tick: view.bag()}
@@ -38,7 +38,7 @@ def test_parquet_keeps_the_last_ticks_and_rewrites_touched_partitions_only(
     sales: SyntheticView, tmp_path: Path, log: Log
 ) -> None:
     sink = Parquet(tmp_path / "sales", partition_by=["country"], kept=3)
-    follower = Follower("copy", "sales", "app", sink, sales, log)
+    follower = SinkTask("copy", "sales", "app", sink, sales, log)
     follower.catch_up()
     first = sink.files()
 
@@ -49,9 +49,7 @@ def test_parquet_keeps_the_last_ticks_and_rewrites_touched_partitions_only(
     assert bag_of(sink.read().cast(sales.schema)) == held[ticks[-1]]
     with pytest.raises(OffsetOutOfRange, match="not kept"):
         sink.read(ticks[0])
-    assert {path.parent.name for path in first} == {
-        "country=DE", "country=F%2FR", "country=__HIVE_DEFAULT_PARTITION__"
-    }  # fmt: skip
+    assert {path.parent.name for path in first} == {"country=DE", "country=F%2FR", "country=__HIVE_DEFAULT_PARTITION__"}
     assert len(set(sink.files()) & set(first)) == 0  # each of the three was touched: a row left it
     listed = {path for tick in ticks[1:] for path in sink.files(tick)}
     assert set((tmp_path / "sales" / "data").rglob("*.parquet")) == listed
@@ -59,7 +57,7 @@ def test_parquet_keeps_the_last_ticks_and_rewrites_touched_partitions_only(
 
 def test_a_partition_that_no_change_touches_keeps_its_file(sales: SyntheticView, tmp_path: Path, log: Log) -> None:
     sink = Parquet(tmp_path / "sales", partition_by=["country"])
-    follower = Follower("copy", "sales", "app", sink, sales, log)
+    follower = SinkTask("copy", "sales", "app", sink, sales, log)
     follower.catch_up()
     before = set(sink.files())
 
@@ -74,7 +72,7 @@ def test_delta_travels_to_the_version_of_a_tick(sales: SyntheticView, tmp_path: 
     path = str(tmp_path / "sales")
     sink = Delta(path, partition_by=["country"])
 
-    held = history(sales, Follower("copy", "sales", "app", sink, sales, log))
+    held = history(sales, SinkTask("copy", "sales", "app", sink, sales, log))
 
     for tick, bag in held.items():
         table = DeltaTable(path, version=sink.version_at(tick)).to_pyarrow_table()
@@ -85,12 +83,12 @@ def test_delta_travels_to_the_version_of_a_tick(sales: SyntheticView, tmp_path: 
 
 def test_delta_goes_on_after_somebody_optimized_the_table(sales: SyntheticView, tmp_path: Path, log: Log) -> None:
     path = str(tmp_path / "sales")
-    follower = Follower("copy", "sales", "app", Delta(path), sales, log)
+    follower = SinkTask("copy", "sales", "app", Delta(path), sales, log)
     history(sales, follower)
     DeltaTable(path).optimize.compact()
 
     sales.change([{"id": 50, "country": "IT", "amount": 1}])
-    later = Follower("copy", "sales", "app", Delta(path), sales, log)
+    later = SinkTask("copy", "sales", "app", Delta(path), sales, log)
     status = later.catch_up()
 
     assert status.rows == 1, "it was filled again"

@@ -8,8 +8,8 @@ import pytest
 
 from headwater.log.home import Log
 from headwater.sinks import Webhook
-from headwater.sinks.follower import Follower
-from headwater.sinks.status import State
+from headwater.sinks.runner.sink_status import SinkState
+from headwater.sinks.runner.sink_task import SinkTask
 from tests.services.sinks.receiver import Receiver
 from tests.services.sinks.synthetic import SyntheticView
 
@@ -28,9 +28,9 @@ def view() -> SyntheticView:
     return view
 
 
-def follower_of(view: SyntheticView, receiver: Receiver, log: Log, **settings: object) -> Follower:
+def follower_of(view: SyntheticView, receiver: Receiver, log: Log, **settings: object) -> SinkTask:
     hook = Webhook(receiver.url, **{"secret": "s3cret", "tries": 2, **settings})  # type: ignore[arg-type]
-    return Follower("hook", "counts", "app", hook, view, log)
+    return SinkTask("hook", "counts", "app", hook, view, log)
 
 
 def test_each_change_is_a_request_with_the_row_before_and_after(
@@ -74,7 +74,7 @@ def test_the_changes_of_a_key_come_in_order_however_often_the_receiver_fails(
         follower.catch_up()
 
     assert [change["after"]["n"] for change in receiver.requests[3:] if change["after"]["id"] == 1] == [*range(2, 8)]
-    assert follower.status.state is State.FOLLOWING
+    assert follower.status.state is SinkState.FOLLOWING
 
 
 def test_a_change_that_is_refused_is_kept_and_holds_nobody_up(
@@ -86,7 +86,7 @@ def test_a_change_that_is_refused_is_kept_and_holds_nobody_up(
     status = follower.catch_up()
 
     (dead,) = log.topic("hook.dead").rows()
-    assert status.state is State.FOLLOWING
+    assert status.state is SinkState.FOLLOWING
     assert list(receiver.rows) == ['{"id":2,"n":1}']
     assert (dead["status"], dead["tick"]) == (422, view.tick)
     assert '"after":{"id":1,"n":1}' in dead["body"]

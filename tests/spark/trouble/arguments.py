@@ -4,8 +4,8 @@ What it is: ``Search.calls`` finds argument lists by asking Spark's analyser; wh
 says which one and what it wants, and that is tried next.
 Invariants: an expression stands over the columns of ``rows.py``, each written ``§name``: ``over`` puts a table's alias
 there. The same seed finds the same calls. Nothing is run here, only analysed.
-Not here: what is made of a call (``calls.py``); the calls of Spark's own documentation (``registry.py``).
-Read next: ``registry.py``, ``calls.py``.
+Not here: what is made of a call (``calls.py``); the calls of Spark's own documentation (``log/catalog/registry.py``).
+Read next: ``log/catalog/registry.py``, ``calls.py``.
 """
 
 from __future__ import annotations
@@ -45,9 +45,15 @@ TIMES = (
 )
 ARRAYS = ("§ai", "§aw", "§ad", "§af", "array(1, 2, NULL)", "array('a', 'O''Brien')", "§ast")
 LAMBDAS = (
-    "v -> v IS NULL", "v -> v", "(v, w) -> v", "(v, w) -> v IS NULL", "(v, w) -> CAST(concat(v, w) AS STRING)",
-    "(v, w, y) -> coalesce(w, y)", "v -> v > 1", "(v, w) -> concat('O''k', v)",
-)  # fmt: skip
+    "v -> v IS NULL",
+    "v -> v",
+    "(v, w) -> v",
+    "(v, w) -> v IS NULL",
+    "(v, w) -> CAST(concat(v, w) AS STRING)",
+    "(v, w, y) -> coalesce(w, y)",
+    "v -> v > 1",
+    "(v, w) -> concat('O''k', v)",
+)
 BY_TYPE: dict[str, tuple[str, ...]] = {
     "STRING": TEXTS,
     "CHAR": TEXTS,
@@ -109,7 +115,7 @@ SENSIBLE: dict[str, tuple[tuple[str, ...], ...]] = {
     "from_json": (("§j",), ("'a INT, b STRING'", "'A INT'", "'a STRUCT<b: ARRAY<INT>>'")),
     "get_json_object": (("§j",), ("'$.a'", "'$.a.b[0]'", "\"$['O''k']\"")),
     "json_tuple": (("§j",), ("'a'",), ("'b'",)),
-    "schema_of_json": (("'{\"a\":1,\"B\":[1.5]}'",),),
+    "schema_of_json": (('\'{"a":1,"B":[1.5]}\'',),),
     "from_csv": (("§s", "'1,x'"), ("'a STRING, b STRING'",)),
     "from_xml": (("'<p><a>1</a><B>x</B></p>'",), ("'a INT, B STRING'",)),
     "schema_of_csv": (("'1,abc'",),),
@@ -117,7 +123,7 @@ SENSIBLE: dict[str, tuple[tuple[str, ...], ...]] = {
     "regexp_extract": (("§s", "'100-200'"), ("'([a-zA-Z]+)(.*)'", "r'(\\d+)-(\\d+)'"), ("1", "2")),
     "regexp_replace": (("§s",), ("'[aeiou]'", "r'(\\w)'"), ("'_'", "'$1$1'")),
     "regexp_like": (("§s",), ("'^a'", "r'\\d'")),
-    "parse_url": (("'https://localhost/c?q=1#r'", "§s"), ("'HOST'", "'QUERY'"),),
+    "parse_url": (("'https://localhost/c?q=1#r'", "§s"), ("'HOST'", "'QUERY'")),
     "try_parse_url": (("'https://localhost/c?q=1#r'", "§s"), ("'HOST'", "'QUERY'")),
     "to_char": (("§c", "§i"), ("'999999999.99'", "'$00,000,000.0'")),
     "to_varchar": (("§c",), ("'999999999.99'",)),
@@ -130,8 +136,12 @@ SENSIBLE: dict[str, tuple[tuple[str, ...], ...]] = {
     "xpath_string": (("'<a><b>x</b></a>'",), ("'a/b'",)),
     "xpath_int": (("'<a><b>1</b></a>'",), ("'sum(a/b)'",)),
     "aes_encrypt": (("§s", "§x"), ("'abcdefghijklmnop'",), ("'ECB'",), ("'PKCS'",)),
-    "aes_decrypt": (("aes_encrypt(§s, 'abcdefghijklmnop', 'CBC', 'PKCS', X'00000000000000000000000000000000')",),
-                    ("'abcdefghijklmnop'",), ("'CBC'",), ("'PKCS'",)),
+    "aes_decrypt": (
+        ("aes_encrypt(§s, 'abcdefghijklmnop', 'CBC', 'PKCS', X'00000000000000000000000000000000')",),
+        ("'abcdefghijklmnop'",),
+        ("'CBC'",),
+        ("'PKCS'",),
+    ),
     "variant_get": (("try_parse_json(§j)",), ("'$.a'",), ("'string'",)),
     "try_variant_get": (("try_parse_json(§j)",), ("'$.a'",), ("'int'", "'string'")),
     "collate": (("§s",), ("'UTF8_LCASE'", "'UNICODE_CI'")),
@@ -153,8 +163,10 @@ SENSIBLE: dict[str, tuple[tuple[str, ...], ...]] = {
     "sha2": (("§s", "§x"), ("256", "0", "512")),
     "split_part": (("§s", "'a.b.c'"), ("','", "'.'"), ("1", "-1", "§k + 1")),
     "window": (("§ts",), ("'1 day'", "'10 minutes'")),
-    "to_json": (("§st", "§m", "§ast", "named_struct('Mixed Case', §s, 'b', §ts)"),
-                ("map('ignoreNullFields', 'false')",)),
+    "to_json": (
+        ("§st", "§m", "§ast", "named_struct('Mixed Case', §s, 'b', §ts)"),
+        ("map('ignoreNullFields', 'false')",),
+    ),
     **dict.fromkeys(("collect_list", "array_agg", "collect_set"), (("§i", "§s", "§c", "§dt"),)),
     **dict.fromkeys(("vector_avg", "vector_sum"), (("§af",),)),
     **dict.fromkeys(("bitmap_construct_agg",), (("bitmap_bit_position(§k)",),)),
@@ -166,7 +178,7 @@ SENSIBLE: dict[str, tuple[tuple[str, ...], ...]] = {
     "approx_percentile": (("§d", "§i"), ("0.5",), ("100",)),
     "percentile": (("§d", "§i"), ("0.5", "array(0.25, 0.75)")),
     "lead": (("§s", "§i"), ("1", "2"), ("NULL",)),
-    "lag": (("§s", "§i"), ("1", "2"),),
+    "lag": (("§s", "§i"), ("1", "2")),
     "nth_value": (("§s",), ("2",)),
     "ntile": (("3",),),
     "listagg": (("§s",), ("', '", "''''")),
@@ -181,7 +193,7 @@ SENSIBLE: dict[str, tuple[tuple[str, ...], ...]] = {
     "zip_with": (("§ai",), ("§aw",), ("(v, w) -> concat(v, w)",)),
     "transform": (("§ai", "§aw", "§ast"), ("v -> concat('O''k', v)", "(v, at) -> at", "v -> v.Key")),
     "array_sort": (("§ai", "§aw"), ("(v, w) -> CASE WHEN v < w THEN -1 WHEN v > w THEN 1 ELSE 0 END",)),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ and in PARTITION BY; from a call of an aggregate the queries that aggregate with
 Invariants: a call that raises on some contents is asked only about the others (CASE WHEN r IN (…) is lazy); a result
 that no view can hold is made a text; an answer that SQL leaves open is made one that it does not (a sorted list, an
 estimate), so that there is one right answer.
-Not here: finding calls (``arguments.py``, ``registry.py``).
+Not here: finding calls (``arguments.py``, ``log/catalog/registry.py``).
 Read next: ``trial.py``.
 """
 
@@ -50,26 +50,68 @@ DEFINITE = {
 SMALL = "(§i % 100)"
 # Where almost every choice of arguments leaves the answer open, overflows or loses digits.
 ONLY: dict[str, tuple[str, ...]] = {
-    **{name: (f"{name}(§k)", f"{name}(§k % 2)")
-       for name in ("first", "last", "first_value", "last_value", "any_value")},
+    **{
+        name: (f"{name}(§k)", f"{name}(§k % 2)") for name in ("first", "last", "first_value", "last_value", "any_value")
+    },
     **{name: (f"{name}(§s, §id)", f"{name}(§c, struct(§dt, §id))") for name in ("max_by", "min_by")},
-    **{name: (f"{name}(§s, ', ') WITHIN GROUP (ORDER BY §s)", f"{name}(DISTINCT §w) WITHIN GROUP (ORDER BY §w DESC)")
-       for name in ("listagg", "string_agg")},
-    **{name: (f"{name}(0.5) WITHIN GROUP (ORDER BY §i)", f"{name}(0.25) WITHIN GROUP (ORDER BY §c DESC)")
-       for name in ("percentile_cont", "percentile_disc")},
-    **{name: (f"{name}({SMALL})", f"{name}(§c)", f"{name}(§b)", f"{name}(§d)", f"{name}(DISTINCT §k)",
-              f"{name}({SMALL}) FILTER (WHERE §o)", f"{name}(§f)", f"{name}(§w)", f"{name}(§e)")
-       for name in ("sum", "avg", "mean", "try_sum", "try_avg")},
-    **{name: (f"{name}({SMALL}, §k)", f"{name}(§c, {SMALL})") for name in (
-        "corr", "covar_pop", "covar_samp", "regr_avgx", "regr_avgy", "regr_count", "regr_intercept", "regr_r2",
-        "regr_slope", "regr_sxx", "regr_sxy", "regr_syy")},
-    **{name: (f"{name}({SMALL})", f"{name}(§c)", f"{name}(DISTINCT §k)") for name in (
-        "std", "stddev", "stddev_pop", "stddev_samp", "var_pop", "var_samp", "variance", "skewness", "kurtosis")},
+    **{
+        name: (f"{name}(§s, ', ') WITHIN GROUP (ORDER BY §s)", f"{name}(DISTINCT §w) WITHIN GROUP (ORDER BY §w DESC)")
+        for name in ("listagg", "string_agg")
+    },
+    **{
+        name: (f"{name}(0.5) WITHIN GROUP (ORDER BY §i)", f"{name}(0.25) WITHIN GROUP (ORDER BY §c DESC)")
+        for name in ("percentile_cont", "percentile_disc")
+    },
+    **{
+        name: (
+            f"{name}({SMALL})",
+            f"{name}(§c)",
+            f"{name}(§b)",
+            f"{name}(§d)",
+            f"{name}(DISTINCT §k)",
+            f"{name}({SMALL}) FILTER (WHERE §o)",
+            f"{name}(§f)",
+            f"{name}(§w)",
+            f"{name}(§e)",
+        )
+        for name in ("sum", "avg", "mean", "try_sum", "try_avg")
+    },
+    **{
+        name: (f"{name}({SMALL}, §k)", f"{name}(§c, {SMALL})")
+        for name in (
+            "corr",
+            "covar_pop",
+            "covar_samp",
+            "regr_avgx",
+            "regr_avgy",
+            "regr_count",
+            "regr_intercept",
+            "regr_r2",
+            "regr_slope",
+            "regr_sxx",
+            "regr_sxy",
+            "regr_syy",
+        )
+    },
+    **{
+        name: (f"{name}({SMALL})", f"{name}(§c)", f"{name}(DISTINCT §k)")
+        for name in (
+            "std",
+            "stddev",
+            "stddev_pop",
+            "stddev_samp",
+            "var_pop",
+            "var_samp",
+            "variance",
+            "skewness",
+            "kurtosis",
+        )
+    },
     "mode": ("mode(§i, true)", "mode() WITHIN GROUP (ORDER BY §s)"),
     "count": ("count(§i)", "count(*)", "count(DISTINCT §w, §k)", "count(§i, §s)", "count(§s) FILTER (WHERE §i > 0)"),
     "grouping": ("grouping(§k)",),
     "grouping_id": ("grouping_id()",),
-}  # fmt: skip
+}
 
 
 class Guard:

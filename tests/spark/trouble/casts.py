@@ -42,15 +42,18 @@ SIDES: dict[str, tuple[str, Sequence[Any], Sequence[Any]]] = {
     "o": ("BOOLEAN", [True, None], [False]),
     "x": ("BINARY", [b"1", b"", None], [b"01", b"true"]),
     "dt": ("DATE", [dt.date(2016, 12, 31), None], [dt.date(2017, 1, 1)]),
-    "ts": ("TIMESTAMP", [dt.datetime(2016, 12, 31, tzinfo=UTC), None],
-           [NOON.replace(tzinfo=UTC), dt.datetime(2017, 1, 1, tzinfo=UTC)]),
+    "ts": (
+        "TIMESTAMP",
+        [dt.datetime(2016, 12, 31, tzinfo=UTC), None],
+        [NOON.replace(tzinfo=UTC), dt.datetime(2017, 1, 1, tzinfo=UTC)],
+    ),
     "nt": ("TIMESTAMP_NTZ", [dt.datetime(2016, 12, 31), None], [NOON, dt.datetime(2017, 1, 1)]),
     "ai": ("ARRAY<INT>", [[1], [1, None], None], [[], [2]]),
     "an": ("ARRAY<BIGINT>", [[1], [1, None], None], [[], [2]]),
     "as": ("ARRAY<STRING>", [["1"], None], [["01"], ["1 "]]),
     "si": ("STRUCT<v: INT>", [{"v": 1}, {"v": None}, None], [{"v": 2}]),
     "sl": ("STRUCT<v: BIGINT>", [{"v": 1}, None], [{"v": 2}, {"v": None}]),
-}  # fmt: skip
+}
 # What the texts of each role can be cast to. Others raise on the first row, and that is all there is to compare.
 TEXTS = {
     "sn": {"b", "h", "i", "n", "f", "d", "c", "e", "x"},
@@ -130,10 +133,19 @@ ONCE_WRONG = (
     "SELECT v, count(*) AS n FROM p_e x LEFT JOIN p_n y USING (v) GROUP BY v",
 )
 # A key that equals a literal of another type is not one row.
-LITERALS = {"sn": ("1", "1L", "1.0D", "1BD"), "sf": ("1.0D", "1.0"), "sd": ("DATE'2016-12-31'",), "sb": ("true",),
-            "st": ("TIMESTAMP'2016-12-31 00:00:00'", "DATE'2016-12-31'"), "n": ("9007199254740992D", "'1'"),
-            "dt": ("'2016-12-31'", "TIMESTAMP'2016-12-31 00:00:00'"), "i": ("'1'", "' 1'", "1.0", "1D"),
-            "c": ("'1'", "1", "1.0D"), "o": ("'true'",), "x": ("'1'",)}  # fmt: skip
+LITERALS = {
+    "sn": ("1", "1L", "1.0D", "1BD"),
+    "sf": ("1.0D", "1.0"),
+    "sd": ("DATE'2016-12-31'",),
+    "sb": ("true",),
+    "st": ("TIMESTAMP'2016-12-31 00:00:00'", "DATE'2016-12-31'"),
+    "n": ("9007199254740992D", "'1'"),
+    "dt": ("'2016-12-31'", "TIMESTAMP'2016-12-31 00:00:00'"),
+    "i": ("'1'", "' 1'", "1.0", "1D"),
+    "c": ("'1'", "1", "1.0D"),
+    "o": ("'true'",),
+    "x": ("'1'",),
+}
 OVER_LITERALS = (
     "SELECT v, m FROM {p} WHERE v = {literal}",
     "SELECT m FROM {p} WHERE v = {literal}",

@@ -47,12 +47,13 @@ def scenario() -> Scenario:
             Tick({"a": first[4:], "b": others[:1], "c": bag[3:4]}, {"a": changed, "b": [b(2, 1, 3, "1")]}),
             Tick(
                 {
-                    "a": [*changed, first[2], *more], "b": [b(2, 1, 3, "1"), *others[2:], *left],
+                    "a": [*changed, first[2], *more],
+                    "b": [b(2, 1, 3, "1"), *others[2:], *left],
                     "c": [bag[0], bag[2], bag[2], bag[4], bag[5], late],
                 }
             ),
         ],
-    )  # fmt: skip
+    )
 
 
 def cases() -> Iterator[Case]:

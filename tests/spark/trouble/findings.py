@@ -80,10 +80,16 @@ class Findings:
         for family in {outcome.case.family for outcome in self.outcomes}:
             mine = [outcome for outcome in self.outcomes if outcome.case.family == family]
             found = [
-                {"verdict": outcome.verdict, "subject": outcome.case.subject, "place": outcome.case.place,
-                 "sql": outcome.case.sql, "detail": outcome.detail}
-                for outcome in mine if outcome.verdict != "same"
-            ]  # fmt: skip
+                {
+                    "verdict": outcome.verdict,
+                    "subject": outcome.case.subject,
+                    "place": outcome.case.place,
+                    "sql": outcome.case.sql,
+                    "detail": outcome.detail,
+                }
+                for outcome in mine
+                if outcome.verdict != "same"
+            ]
             about = {"seed": SEED, "whole": WHOLE, "views": len(mine), "figures": self.table(family), "found": found}
             (WRITTEN / f"{family}.json").write_text(json.dumps(about, indent=1, ensure_ascii=False))
 

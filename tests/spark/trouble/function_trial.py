@@ -12,7 +12,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from headwater.views.compiler.functions import AGGREGATES, GENERATORS, REASONS, TABLE_FUNCTIONS, WINDOWS
+from headwater.views.compiler.sql.builtin_functions import AGGREGATES, GENERATORS, REASONS, TABLE_FUNCTIONS, WINDOWS
 from tests.spark.trouble import calls, registry
 from tests.spark.trouble.arguments import Call, Search
 from tests.spark.trouble.registry import Function

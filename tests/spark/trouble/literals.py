@@ -3,7 +3,7 @@
 What it is: the expressions of ``literals.sql``, each with a spelling that a parser may read or write otherwise than
 Spark; in SELECT together, and those whose binding matters in WHERE too.
 Invariants: Spark accepts every expression (``test_literals.py`` fails on one that it does not); columns stand bare.
-Not here: calls of functions by the dozen (``calls.py``); names (``names.py``).
+Not here: calls of functions by the dozen (``calls.py``); names (``views/compiler/frontend/name_resolution.py``).
 Read next: ``nesting.py``, which puts these into each other.
 """
 
@@ -18,10 +18,7 @@ from tests.spark.trouble.trial import Case, Part
 
 COLUMNS_MAX = 8
 
-MORE = (
-    "'line\nbreak'",
-    "--1\n1",
-)  # over several lines
+MORE = ("'line\nbreak'", "--1\n1")  # over several lines
 BINDING = 110  # the first of the operators are those whose binding matters
 
 

@@ -22,10 +22,7 @@ ODD = """
     `a-b` INT, `x_` INT, `st` STRUCT<`Inner`: INT, `odd name`: STRING, b: STRUCT<c: INT>>, `end` INT, `interval` INT,
     `left` STRING, `values` INT, `quote'd` INT
 """
-MORE = (
-    "SELECT id, v FROM u -- a comment; with 'quotes'\nWHERE v > 0 /* and ` another */",
-    "select\n\tID\nfrom\n\tU",
-)
+MORE = ("SELECT id, v FROM u -- a comment; with 'quotes'\nWHERE v > 0 /* and ` another */", "select\n\tID\nfrom\n\tU")
 
 
 def scenario() -> Scenario:
@@ -33,14 +30,29 @@ def scenario() -> Scenario:
 
     def odd(number: int) -> Row:
         return {
-            "id": number, "Mixed": number % 3, "with space": f"a {number}", "dotted.name": number,
-            "back`tick": number % 2, "größe": number % 4, "order": -number, "date": dt.date(2016, 1, 1 + number),
+            "id": number,
+            "Mixed": number % 3,
+            "with space": f"a {number}",
+            "dotted.name": number,
+            "back`tick": number % 2,
+            "größe": number % 4,
+            "order": -number,
+            "date": dt.date(2016, 1, 1 + number),
             "timestamp": "x",
-            "user": f"u{number % 2}", "current_date": "today", "select": number, "Group": "g", "1st": 1,
-            "a-b": number % 2, "x_": None, "end": 9, "interval": number,
+            "user": f"u{number % 2}",
+            "current_date": "today",
+            "select": number,
+            "Group": "g",
+            "1st": 1,
+            "a-b": number % 2,
+            "x_": None,
+            "end": 9,
+            "interval": number,
             "st": {"Inner": number, "odd name": "n", "b": {"c": number % 3}},
-            "left": "links", "values": 3, "quote'd": number,
-        }  # fmt: skip
+            "left": "links",
+            "values": 3,
+            "quote'd": number,
+        }
 
     u = [{"id": number, "v": number % 3 or None} for number in range(6)]
     return Scenario(

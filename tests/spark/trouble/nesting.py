@@ -21,8 +21,17 @@ from tests.spark.trouble.registry import TOKEN
 from tests.spark.trouble.rows import COLUMNS
 from tests.spark.trouble.trial import Case
 
-TYPES = {"int": ("i", "k"), "string": ("s", "w"), "date": ("dt",), "timestamp_ntz": ("nt",), "boolean": ("o",),
-         "double": ("d",), "array<int>": ("ai",), "timestamp": ("ts",), "bigint": ("n",)}  # fmt: skip
+TYPES = {
+    "int": ("i", "k"),
+    "string": ("s", "w"),
+    "date": ("dt",),
+    "timestamp_ntz": ("nt",),
+    "boolean": ("o",),
+    "double": ("d",),
+    "array<int>": ("ai",),
+    "timestamp": ("ts",),
+    "bigint": ("n",),
+}
 ATTEMPTS = 40  # for each expression that is wanted
 
 

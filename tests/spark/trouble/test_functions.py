@@ -16,7 +16,7 @@ import pytest
 
 import headwater as hw
 from headwater.errors import InvalidView, ViewFailed
-from headwater.views.compiler.functions import TABLE_FUNCTIONS
+from headwater.views.compiler.sql.builtin_functions import TABLE_FUNCTIONS
 from tests.spark.trouble import calls, registry
 from tests.spark.trouble.arguments import Search
 from tests.spark.trouble.findings import SEED, THOROUGH, WHOLE, Findings, report
@@ -50,9 +50,13 @@ def test_functions_in_views_give_what_spark_gives(spark: SparkSession, findings:
     search = Search(bench.sessions[-1], choice)
 
     made = function_cases(
-        search, calls.Guard(bench.sessions[-1]), functions, choice,
-        each=2 if WHOLE else 1, placed=len(functions) if WHOLE else PLACED * THOROUGH,
-    )  # fmt: skip
+        search,
+        calls.Guard(bench.sessions[-1]),
+        functions,
+        choice,
+        each=2 if WHOLE else 1,
+        placed=len(functions) if WHOLE else PLACED * THOROUGH,
+    )
     findings.tried.update(functions=len(made.functions), calls=made.calls)
     findings.tried["functions without a call"] = len(made.uncalled)
     wrong = findings.add(bench.run(made.cases), answered=False)

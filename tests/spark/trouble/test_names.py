@@ -1,9 +1,9 @@
 """Names of all spellings are Spark's in views.
 
-What it is: the queries of ``names.py`` as views.
+What it is: the queries of ``views/compiler/frontend/name_resolution.py`` as views.
 Invariants: see ``trial.py``. Sampled by ``HEADWATER_SEED``; whole in ``make test-functions``.
 Not here: the other families of trouble.
-Read next: ``names.py``.
+Read next: ``views/compiler/frontend/name_resolution.py``.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 What it is: the ``.sql`` files of this folder, which hold SQL as users write it, with no quotes of Python around.
 Invariants: a line that begins with ``-- `` names the section of those that follow.
-Not here: what the texts are about (``names.py``, ``literals.py``, ``constructs.py``).
+Not here: what the texts are about (``views/compiler/frontend/name_resolution.py``, ``literals.py``, ``constructs.py``).
 Read next: ``trial.py``.
 """
 

@@ -6,7 +6,7 @@ Invariants: a query is here as a view, or in ``REFUSED`` with the reason. Adapte
 highest within the auction's time, and all auctions count as closed: a view has no clock), q10 (rows as they would be
 laid out in files; carrying them there is a sink's work), q11 (sessions by window functions), q13 (the side input is
 a table), q14 (the user's function is written as an expression), q21 (Spark's regexp_extract gives '' for no match).
-Not here: the events (``events.py``).
+Not here: the events (``server/realtime/status_events.py``).
 Read next: ``tests/spark/test_nexmark.py``.
 """
 

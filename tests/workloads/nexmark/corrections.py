@@ -4,7 +4,7 @@ What it is: ``Stream``, which gives tick after tick: the next events and, beside
 are changed or withdrawn, side inputs that change or go.
 Invariants: the same seed gives the same ticks. Bids are never corrected: they are events. The oracle is told each
 tick before it is returned.
-Not here: the events (``events.py``).
+Not here: the events (``server/realtime/status_events.py``).
 Read next: ``tests/spark/test_nexmark.py``.
 """
 

@@ -31,8 +31,7 @@ AUCTION = Table(
     ("id",),
 )
 BID = Table(
-    "bid",
-    "auction BIGINT, bidder BIGINT, price BIGINT, channel STRING, url STRING, at TIMESTAMP, extra STRING",
+    "bid", "auction BIGINT, bidder BIGINT, price BIGINT, channel STRING, url STRING, at TIMESTAMP, extra STRING"
 )
 SIDE_INPUT = Table("side_input", "key BIGINT, value STRING", ("key",))
 TABLES = (PERSON, AUCTION, BID, SIDE_INPUT)

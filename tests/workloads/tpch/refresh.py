@@ -5,7 +5,7 @@ specification's own streams only add and remove orders; views must also bear upd
 Invariants: the same data and seed give the same ticks. Foreign keys are mostly valid: now and then one dangles,
 when a parent is deleted and its children are not, or a row names a parent that never was. Values are drawn so that
 rows cross the queries' filters in both directions.
-Not here: the tables (``schema.py``).
+Not here: the tables (``log/schema/normalization.py``).
 Read next: ``tests/spark/test_tpch.py``.
 """
 

@@ -8,5 +8,5 @@ aggregates and windows are replaced one by one by stages, until what is left is 
 Invariants: nothing here imports pyspark; the same SQL over the same relations gives the same plan; what has no cheaper
 kind is computed whole, so that only what is no function of its inputs is refused.
 Not here: running plans.
-Read next: ``plan.py``, then ``compile.py``, ``query.py``, ``flow.py``.
+Read next: ``plan.py``, then ``compile.py``, ``views/compiler/query_compiler.py``, ``views/compiler/algebra/flow.py``.
 """

@@ -3,8 +3,8 @@
 What it is: ``compile_view``, the one thing that the rest of Headwater calls of this package.
 Invariants: pure. The same SQL over the same relations gives the same plan; what is refused raises ``InvalidView`` and
 underlines the clause.
-Not here: running plans (``views/tick.py``).
-Read next: ``plan.py`` for what comes out, ``query.py`` for how.
+Not here: running plans (``views/tick/engine.py``).
+Read next: ``plan.py`` for what comes out, ``query_compiler.py`` for how.
 """
 
 from __future__ import annotations
@@ -16,42 +16,51 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from headwater.errors import HeadwaterError
-from headwater.views.compiler.as_of import check_as_of, with_versions
-from headwater.views.compiler.dialect import text
-from headwater.views.compiler.drafts import (
+from headwater.views.compiler.algebra.flow import Flow, Product, TableRef, leaves
+from headwater.views.compiler.algebra.plan_nodes import (
+    CompileContext,
     Describe,
-    Draft,
-    FlowDraft,
-    KeyedDraft,
+    FlowNode,
+    KeyedNode,
+    PlanNode,
     Unsupported,
-    Workshop,
     describe_flow,
     inferred,
 )
-from headwater.views.compiler.expressions import bare, column, parenthesised
-from headwater.views.compiler.flow import Flow, Mention, Product, leaves
-from headwater.views.compiler.functions import check_bare_calls, check_functions
-from headwater.views.compiler.keyed import is_orderable
-from headwater.views.compiler.names import check_output_names, check_tables, settle
-from headwater.views.compiler.parse import Parsed, parse
-from headwater.views.compiler.plan import Column, Content, Kind, Leaf, Relation, Stage, ViewPlan, WholeStage
-from headwater.views.compiler.query import absorbed, compile_query
-from headwater.views.compiler.render import Renderer
-from headwater.views.compiler.time_windows import OnePiece, check_regrouping
-from headwater.views.compiler.uniqueness import unique_outputs
+from headwater.views.compiler.algebra.uniqueness import unique_outputs
+from headwater.views.compiler.frontend.as_of import check_as_of, with_versions
+from headwater.views.compiler.frontend.name_resolution import check_output_names, check_tables, settle
+from headwater.views.compiler.frontend.parse import Parsed, parse
+from headwater.views.compiler.frontend.time_windows import OnePiece, check_regrouping
+from headwater.views.compiler.operators.keyed_stages import is_orderable
+from headwater.views.compiler.plan import (
+    Leaf,
+    LeafContent,
+    PlanColumn,
+    Relation,
+    Stage,
+    StageKind,
+    ViewPlan,
+    WholeStage,
+)
+from headwater.views.compiler.query_compiler import absorbed, compile_query
+from headwater.views.compiler.render import StageRenderer
+from headwater.views.compiler.sql.builtin_functions import check_bare_calls, check_functions
+from headwater.views.compiler.sql.dialect import text
+from headwater.views.compiler.sql.expressions import bare, column, parenthesised
 
 STRICT = False  # the tests' setting: what the compiler trips over is an error there
 
 
 @dataclass(frozen=True)
-class Confirmed:
+class SparkAnalysis:
     """What Spark says of a user's text: its columns, and where another text means something else ("" for nowhere)."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[PlanColumn, ...]
     difference: str
 
 
-Confirm = Callable[[str, str, Mapping[str, tuple[Column, ...]]], Confirmed]
+Confirm = Callable[[str, str, Mapping[str, tuple[PlanColumn, ...]]], SparkAnalysis]
 
 
 def compile_view(
@@ -74,7 +83,8 @@ def compile_view(
     two; where they differ, the view is computed whole from the user's text. ``like`` is the plan of the same text
     without ``rewrite``, which was confirmed.
 
-    >>> orders = Relation("orders", (Column("id", "BIGINT"), Column("country", "STRING"), Column("amount", "INT")))
+    >>> columns = (PlanColumn("id", "BIGINT"), PlanColumn("country", "STRING"), PlanColumn("amount", "INT"))
+    >>> orders = Relation("orders", columns)
     >>> sql = "SELECT country, sum(amount) AS revenue FROM orders GROUP BY country"
     >>> plan = compile_view("revenue", sql, {"orders": orders})
     >>> [(stage.name, stage.kind.value, stage.what) for stage in plan.stages]
@@ -89,7 +99,7 @@ def compile_view(
     reads = check_tables(parsed.tree, relations, sql, view=name, waiting=waiting or {})
     check_as_of(parsed.tree, relations, sql, parsed.opaque)
     every = with_versions(relations)
-    workshop = Workshop(every, describe, sql)
+    workshop = CompileContext(every, describe, sql)
     workshop.compile = lambda query: compile_query(workshop, query)
     if parsed.opaque is None and like is not None and like.opaque:
         parsed.opaque = like.opaque
@@ -149,16 +159,16 @@ def _named(flow: Flow, names: tuple[str, ...]) -> Flow:
     return replace(flow, parts=tuple(_named(part, names) for part in flow.parts))
 
 
-def _last(workshop: Workshop, flow: Flow) -> Draft:
+def _last(workshop: CompileContext, flow: Flow) -> PlanNode:
     """The draft that is the view: the stage that the flow merely reads, or a stage for the flow."""
     if isinstance(flow, Product):
         flow = absorbed(workshop, flow)
         ((alias, item), *others) = flow.items.items() or [("", None)]
         plain = all(output == column(alias, name) for name, output in flow.outputs.items())
         alone = not others and not flow.conditions and not flow.laterals
-        if isinstance(item, Mention) and item.relation in workshop.drafts and alone and plain:
+        if isinstance(item, TableRef) and item.relation in workshop.drafts and alone and plain:
             return workshop.drafts[item.relation]
-    draft = FlowDraft(
+    draft = FlowNode(
         name=workshop.new_name(),
         what=describe_flow(flow, workshop),
         columns=workshop.types_of(flow),
@@ -169,13 +179,13 @@ def _last(workshop: Workshop, flow: Flow) -> Draft:
     return draft
 
 
-def _reads(draft: Draft) -> list[str]:
-    if isinstance(draft, KeyedDraft):
+def _reads(draft: PlanNode) -> list[str]:
+    if isinstance(draft, KeyedNode):
         return [mention.name for mention in draft.query.find_all(exp.Table)]
     return [relation for _, relation in leaves(draft.flow)]  # type: ignore[attr-defined]
 
 
-def _assemble(view: str, workshop: Workshop, last: Draft) -> tuple[Stage, ...]:
+def _assemble(view: str, workshop: CompileContext, last: PlanNode) -> tuple[Stage, ...]:
     """The stages that the view needs, each once: two drafts that say the same become one stage."""
     needed: set[str] = set()
     waiting = [last.name]
@@ -186,7 +196,7 @@ def _assemble(view: str, workshop: Workshop, last: Draft) -> tuple[Stage, ...]:
             waiting += _reads(workshop.drafts[name])
     names: dict[str, str] = {}
     stages: dict[Stage, Stage] = {}
-    renderer = Renderer(workshop, names)
+    renderer = StageRenderer(workshop, names)
     for draft in workshop.drafts.values():
         if draft.name not in needed or draft is last:
             continue
@@ -203,7 +213,7 @@ def _fingerprint(canonical: str, reads: tuple[str, ...], relations: Mapping[str,
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
 
 
-def _in_order(query: exp.Query, columns: tuple[Column, ...]) -> str:
+def _in_order(query: exp.Query, columns: tuple[PlanColumn, ...]) -> str:
     """The query as text. ORDER BY … LIMIT gets the view's own rule for rows that the order does not tell apart."""
     order = query.args.get("order")
     if order is not None:
@@ -215,20 +225,23 @@ def _in_order(query: exp.Query, columns: tuple[Column, ...]) -> str:
 
 
 def _opaque(
-    name: str, sql: str, parsed: Parsed, reads: tuple[str, ...], workshop: Workshop, *, rewritten: bool = False
+    name: str, sql: str, parsed: Parsed, reads: tuple[str, ...], workshop: CompileContext, *, rewritten: bool = False
 ) -> ViewPlan:
     """A view that is one whole stage over its relations, in the user's own words."""
     check_bare_calls(
         parsed.tree, {each.name.lower() for found in reads for each in workshop.relations[found.lower()].columns}, sql
     )
     inputs = [
-        Leaf(f"_l{place}", found, Content.BAG, tuple(each.name for each in workshop.relations[found.lower()].columns))
+        Leaf(
+            f"_l{place}", found, LeafContent.BAG, tuple(each.name for each in workshop.relations[found.lower()].columns)
+        )
         for place, found in enumerate(reads)
     ]
     tables = {leaf.name: workshop.relations[leaf.relation.lower()].columns for leaf in inputs}
     # Named by WITH, the relations may be hidden by a WITH of the user's own, as in the text alone.
-    named_leaves = ", ".join(f"{text(exp.to_identifier(leaf.relation, quoted=True))} AS (SELECT * FROM {leaf.name})"
-                             for leaf in inputs)  # fmt: skip
+    named_leaves = ", ".join(
+        f"{text(exp.to_identifier(leaf.relation, quoted=True))} AS (SELECT * FROM {leaf.name})" for leaf in inputs
+    )
     own = text(parsed.tree) if rewritten else sql.strip().rstrip("; \t\n")
     written = f"WITH {named_leaves} SELECT * FROM (\n{own}\n)" if inputs else own
     # Without anybody to ask, what a star of such a query stands for is not known yet.
@@ -238,7 +251,7 @@ def _opaque(
     check_output_names([found.name for found in columns], sql)
     reason = parsed.opaque or ""
     stage = WholeStage(
-        name=name, kind=Kind.WHOLE, columns=columns, hidden=(), what=reason, inputs=tuple(inputs), sql=written
+        name=name, kind=StageKind.WHOLE, columns=columns, hidden=(), what=reason, inputs=tuple(inputs), sql=written
     )
     return ViewPlan(
         name=name,

@@ -4,8 +4,8 @@ What it is: frozen descriptions of a view as *stages*. A stage reads relations (
 is given what changed in them, and yields what changes in its own rows. All SQL here is text in Spark's dialect.
 Invariants: stages stand in dependency order and the last one carries the view's name; every table that a stage's SQL
 mentions is one of its leaves; columns that begin with an underscore are hidden from users.
-Not here: how a stage is run (``views/tick.py`` on Spark, ``tests/compiler/duck.py`` on DuckDB); how a plan is made
-(``compile.py``).
+Not here: how a stage is run (``views/tick/engine.py`` on Spark, ``tests/compiler/duck.py`` on DuckDB); how a plan is
+made (``compile.py``).
 Read next: ``compile.py``.
 
 The algebra. A relation's content is a bag of rows. A *weighted* table holds rows with ``_weight BIGINT``: the content
@@ -20,7 +20,7 @@ from enum import StrEnum
 WEIGHT = "_weight"
 
 
-class Kind(StrEnum):
+class StageKind(StrEnum):
     """What a stage's tick costs; see the table in ``docs/views.md``."""
 
     LINEAR = "linear"  # the changes
@@ -30,7 +30,7 @@ class Kind(StrEnum):
     WHOLE = "whole"  # everything
 
 
-class Content(StrEnum):
+class LeafContent(StrEnum):
     """What a leaf must be bound to."""
 
     CHANGES = "changes"  # weighted: what this tick changed in the relation
@@ -40,7 +40,7 @@ class Content(StrEnum):
 
 
 @dataclass(frozen=True)
-class Column:
+class PlanColumn:
     """A column and its type as Spark writes it in DDL; None when nobody knows it yet."""
 
     name: str
@@ -52,7 +52,7 @@ class Relation:
     """What the compiler is told about a table, a topic or another view."""
 
     name: str
-    columns: tuple[Column, ...]
+    columns: tuple[PlanColumn, ...]
     key: tuple[str, ...] = ()  # unique, when not empty
     append_only: bool = False  # rows never leave: no negative weights, ever
     not_null: tuple[str, ...] = ()  # columns that never hold a null: saves NOT IN a stage
@@ -79,12 +79,12 @@ class Leaf:
 
     name: str  # the table name in the SQL text, unique in the stage: "_l0", "_l1", …
     relation: str  # a base relation, another view, or an earlier stage of this view
-    content: Content
+    content: LeafContent
     columns: tuple[str, ...]  # all that the SQL uses of it (without _weight)
     lookup: Lookup | None = None
 
 
-NOTHING = Leaf("", "", Content.CHANGES, ())
+NOTHING = Leaf("", "", LeafContent.CHANGES, ())
 
 
 @dataclass(frozen=True)
@@ -104,9 +104,9 @@ class Stage:
     """What every stage has. ``columns`` are visible to whoever reads it; ``hidden`` are for the stage itself."""
 
     name: str  # "revenue" for the last stage of view revenue, "revenue$1", … for the others
-    kind: Kind
-    columns: tuple[Column, ...]
-    hidden: tuple[Column, ...]
+    kind: StageKind
+    columns: tuple[PlanColumn, ...]
+    hidden: tuple[PlanColumn, ...]
     what: str  # for people: "orders ⋈ users", "group by country: sum(amount)"
 
     @property
@@ -154,11 +154,12 @@ class AccumulateStage(Stage):
 
     terms: tuple[Term, ...] = ()
     constant: str | None = None
-    groups: tuple[Column, ...] = ()  # _g0, _g1, …
+    groups: tuple[PlanColumn, ...] = ()  # _g0, _g1, …
     partial: str = ""
     combine: str = ""
     # Cheaper forms of the two, when not empty. ``tame_combine`` yields one column more, ``_wild``: where it is true for
-    # some row, the answer does not hold and the other two must be run (sums of doubles: see ``doubles.py``).
+    # some row, the answer does not hold and the other two must be run (sums of doubles:
+    # ``algebra/exact_sums.py``).
     tame_partial: str = ""
     tame_combine: str = ""
     one_row: bool = False  # no GROUP BY: exactly one row always, and so the first tick must run it without changes
@@ -186,12 +187,13 @@ class KeyedStage(Stage):
     2. ``sql`` over the inputs, each restricted to the rows after the tick whose keys are touched (compared with <=>);
     The stage's changes: the rows of ``sql`` with +1, the old state rows of the touched keys with -1, netted.
 
-    With ``leading`` columns the stage keeps the first rows of each key (``leading.py``): for a touched key of which no
-    row of the state left the input, the old state rows and the rows that came may be bound in step 2 instead.
+    With ``leading`` columns the stage keeps the first rows of each key (``views/compiler/operators/top_k.py``): for a
+    touched key of which no row of the state left the input, the old state rows and the rows that came may be bound in
+    step 2 instead.
     """
 
     inputs: tuple[KeyedInput, ...] = ()
-    keys: tuple[Column, ...] = ()  # _k0, _k1, …
+    keys: tuple[PlanColumn, ...] = ()  # _k0, _k1, …
     sql: str = ""
     leading: tuple[str, ...] = ()  # for each column of the one leaf the state column that holds it
 
@@ -251,7 +253,7 @@ class TimedStage(Stage):
 
 
 @dataclass(frozen=True)
-class ClosingStage(Stage):
+class FinalStage(Stage):
     """The rows of a timed view: those of its query that may change, and those that are final and stay as they are.
 
     With ``final`` only the latter: a row appears when the watermark reaches the moment at which it closes.
@@ -272,7 +274,7 @@ class ViewPlan:
     name: str
     sql: str  # as the user wrote it
     stages: tuple[Stage, ...]
-    columns: tuple[Column, ...]
+    columns: tuple[PlanColumn, ...]
     reads: tuple[str, ...]  # the base relations and views, in order of mention
     fingerprint: str  # equal for equal meaning: formatting, comments and case of keywords do not matter
     key: tuple[str, ...] = ()  # visible columns known to be unique together (the columns of a GROUP BY)
@@ -290,9 +292,9 @@ class ViewPlan:
         return self.query if self.own_rule else self.sql
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> StageKind:
         """The dearest kind among the stages."""
-        order = list(Kind)
+        order = list(StageKind)
         return max((stage.kind for stage in self.stages), key=order.index)
 
 

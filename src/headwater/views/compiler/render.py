@@ -14,49 +14,49 @@ from typing import cast
 
 from sqlglot import exp
 
-from headwater.views.compiler.dialect import text
-from headwater.views.compiler.doubles import HEAVY_ROWS, spark_sql
-from headwater.views.compiler.drafts import AccumulateDraft, Draft, FlowDraft, KeyedDraft, Workshop
-from headwater.views.compiler.expressions import Node, bare, column, conjunction, named, table
-from headwater.views.compiler.flow import Flow, Link, constant, leaves, links, only, to_query, used
-from headwater.views.compiler.leading import leading_columns
+from headwater.views.compiler.algebra.exact_sums import HEAVY_ROWS, spark_sql
+from headwater.views.compiler.algebra.flow import Flow, LookupLink, constant, leaves, links, only, to_query, used
+from headwater.views.compiler.algebra.plan_nodes import AccumulateNode, CompileContext, FlowNode, KeyedNode, PlanNode
+from headwater.views.compiler.operators.top_k import leading_columns
 from headwater.views.compiler.plan import (
     AccumulateStage,
-    Column,
-    Content,
     FlowStage,
     KeyedInput,
     KeyedStage,
-    Kind,
     Leaf,
+    LeafContent,
     Lookup,
+    PlanColumn,
     Stage,
+    StageKind,
     Term,
     WholeStage,
 )
+from headwater.views.compiler.sql.dialect import text
+from headwater.views.compiler.sql.expressions import Node, bare, column, conjunction, named, table
 
 
-class Renderer:
+class StageRenderer:
     """Writes drafts. ``names`` are the final names of the drafts it may mention."""
 
-    def __init__(self, workshop: Workshop, names: Mapping[str, str]) -> None:
+    def __init__(self, workshop: CompileContext, names: Mapping[str, str]) -> None:
         self.workshop = workshop
         self.names = names
 
-    def stage(self, draft: Draft, name: str) -> Stage:
+    def stage(self, draft: PlanNode, name: str) -> Stage:
         """The stage of a draft."""
-        if isinstance(draft, FlowDraft):
+        if isinstance(draft, FlowNode):
             return self._flow(draft, name)
-        if isinstance(draft, AccumulateDraft):
+        if isinstance(draft, AccumulateNode):
             return self._accumulate(draft, name)
-        return self._keyed(cast(KeyedDraft, draft), name)
+        return self._keyed(cast(KeyedNode, draft), name)
 
-    def _flow(self, draft: FlowDraft, name: str) -> FlowStage:
+    def _flow(self, draft: FlowNode, name: str) -> FlowStage:
         terms = self._terms(draft.flow)
         linear = all(len(term.leaves) == 1 for term in terms)
         return FlowStage(
             name=name,
-            kind=Kind.LINEAR if linear else Kind.BILINEAR,
+            kind=StageKind.LINEAR if linear else StageKind.BILINEAR,
             columns=draft.columns,
             hidden=(),
             what=draft.what,
@@ -81,7 +81,9 @@ class Renderer:
         for place, (alias, relation) in enumerate(mentions):
             if alias not in present:
                 continue
-            content = Content.CHANGES if place == number else Content.AFTER if place < number else Content.BEFORE
+            content = (
+                LeafContent.CHANGES if place == number else LeafContent.AFTER if place < number else LeafContent.BEFORE
+            )
             leaf_list.append(
                 Leaf(
                     name=label[alias],
@@ -94,7 +96,7 @@ class Renderer:
         return Term(sql=_labelled(query, label), leaves=tuple(leaf_list), changes=label[changed])
 
     def _lookup(
-        self, relation: str, link: Link | None, relations: Mapping[str, str], label: Mapping[str, str]
+        self, relation: str, link: LookupLink | None, relations: Mapping[str, str], label: Mapping[str, str]
     ) -> Lookup | None:
         if link is None:
             return None
@@ -104,10 +106,10 @@ class Renderer:
             source_columns=self._spelled(relations[link.source], link.source_columns),
         )
 
-    def _accumulate(self, draft: AccumulateDraft, name: str) -> AccumulateStage:
+    def _accumulate(self, draft: AccumulateNode, name: str) -> AccumulateStage:
         groups = [group.name for group in draft.groups]
         kept = [
-            Column(f"_a{number}", kind)
+            PlanColumn(f"_a{number}", kind)
             for number, kind in enumerate(kind for each in draft.accumulators for kind in each.types)
         ]
         partial, combine = _two_queries(draft, groups, tame=False)
@@ -115,9 +117,9 @@ class Renderer:
         tame_partial, tame_combine = _two_queries(draft, groups, tame=True) if quick else ("", "")
         return AccumulateStage(
             name=name,
-            kind=Kind.ACCUMULATING,
+            kind=StageKind.ACCUMULATING,
             columns=draft.columns,
-            hidden=(*draft.groups, Column("_n", "BIGINT"), *kept, Column("_shown", "BOOLEAN")),
+            hidden=(*draft.groups, PlanColumn("_n", "BIGINT"), *kept, PlanColumn("_shown", "BOOLEAN")),
             what=draft.what,
             terms=self._terms(draft.flow),
             constant=_constant(draft.flow),
@@ -129,7 +131,7 @@ class Renderer:
             one_row=draft.one_row,
         )
 
-    def _keyed(self, draft: KeyedDraft, name: str) -> KeyedStage | WholeStage:
+    def _keyed(self, draft: KeyedNode, name: str) -> KeyedStage | WholeStage:
         query = draft.query.copy()
         wanted = used(query)
         label: dict[str, str] = {}
@@ -140,7 +142,7 @@ class Renderer:
             keys = draft.inputs.get(alias, ())
             names = [*wanted.get(alias, []), *(found.name for key in keys for found in key.find_all(exp.Column))]
             columns = self._spelled(relation, dict.fromkeys(names)) or (self.workshop.columns_of(relation)[0].name,)
-            leaf = Leaf(name=label[alias], relation=self._relation(relation), content=Content.BAG, columns=columns)
+            leaf = Leaf(name=label[alias], relation=self._relation(relation), content=LeafContent.BAG, columns=columns)
             plain = all(isinstance(key, exp.Column) for key in keys)
             inputs.append(
                 KeyedInput(
@@ -153,7 +155,7 @@ class Renderer:
         if not draft.keys:
             return WholeStage(
                 name=name,
-                kind=Kind.WHOLE,
+                kind=StageKind.WHOLE,
                 columns=draft.columns,
                 hidden=(),
                 what=draft.what,
@@ -162,7 +164,7 @@ class Renderer:
             )
         return KeyedStage(
             name=name,
-            kind=Kind.KEYED,
+            kind=StageKind.KEYED,
             columns=draft.columns,
             hidden=draft.keys,
             what=draft.what,
@@ -172,7 +174,7 @@ class Renderer:
             leading=self._leading(draft, inputs),
         )
 
-    def _leading(self, draft: KeyedDraft, inputs: list[KeyedInput]) -> tuple[str, ...]:
+    def _leading(self, draft: KeyedNode, inputs: list[KeyedInput]) -> tuple[str, ...]:
         if len(inputs) != 1 or inputs[0].plain is None:
             return ()
         (mention,) = _tables(draft.query)
@@ -226,7 +228,7 @@ def _partial(groups: list[str], partials: list[Node]) -> str:
     return text(select)
 
 
-def _two_queries(draft: AccumulateDraft, groups: list[str], *, tame: bool) -> tuple[str, str]:
+def _two_queries(draft: AccumulateNode, groups: list[str], *, tame: bool) -> tuple[str, str]:
     """``partial`` and ``combine`` of a stage, or their tame forms."""
     partials: list[Node] = []
     merges: list[Node] = []
@@ -264,7 +266,7 @@ def _two_queries(draft: AccumulateDraft, groups: list[str], *, tame: bool) -> tu
 
 
 def _combine(
-    draft: AccumulateDraft, groups: list[str], merges: list[Node], kept: list[str], lightened: Callable[[Node], Node]
+    draft: AccumulateNode, groups: list[str], merges: list[Node], kept: list[str], lightened: Callable[[Node], Node]
 ) -> str:
     before = exp.Coalesce(this=column("b", "_n"), expressions=[exp.Literal.number(0)])
     merged = exp.Select(expressions=[named(column("p", group), group) for group in groups])
@@ -274,17 +276,20 @@ def _combine(
     merged.set("from_", exp.From(this=table("_partial", "p")))
     same: list[Node] = [exp.NullSafeEQ(this=column("p", group), expression=column("b", group)) for group in groups]
     if not same:  # an equality all the same, of 1 and 1: Spark joins in place on equalities only
-        ones = [exp.Sign(this=exp.Add(this=exp.Abs(this=column(side, "_n")), expression=exp.Literal.number(1)))
-                for side in ("p", "b")]  # fmt: skip
+        ones = [
+            exp.Sign(this=exp.Add(this=exp.Abs(this=column(side, "_n")), expression=exp.Literal.number(1)))
+            for side in ("p", "b")
+        ]
         same = [exp.EQ(this=ones[0], expression=ones[1])]
     merged.append("joins", exp.Join(this=table("_before", "b"), side="LEFT", on=conjunction(same)))
 
     # A group that has no rows left is told too, so that its old row can be taken away; it has no values any more.
     alive = exp.GT(this=bare("_n"), expression=exp.Literal.number(0))
-    select = exp.Select(expressions=[
-        named(_guarded(lightened(output), alive, draft.one_row), name)
-        for name, output in draft.outputs.items()
-    ])  # fmt: skip
+    select = exp.Select(
+        expressions=[
+            named(_guarded(lightened(output), alive, draft.one_row), name) for name, output in draft.outputs.items()
+        ]
+    )
     for name in (*groups, "_n", *kept):
         select.append("expressions", bare(name))
     shown = conjunction(draft.shown)

@@ -1,0 +1,134 @@
+"""Companions: what runs beside the ticks of an app.
+
+What it is: ``AppServices`` holds an app's captures and inlets, which bring rows in, its sinks, which carry changes out,
+and the stores that its queries may read; each is made when first asked for, and all that runs is started and stopped
+together.
+Invariants: an app that declares none of them imports nothing of theirs. What brings rows in stops before the ticks do,
+what carries them out stops after: so what a stop finds under way still gets out. One that fails to start or to stop
+does not keep the others from stopping.
+Not here: what each of them does (``capture/``, ``inlets/``, ``sinks/``).
+Read next: ``app.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headwater.app import App
+    from headwater.capture.app_captures import Captures
+    from headwater.federation.attachments import Attachments
+    from headwater.inlets.declared_inlets import DeclaredInlets
+    from headwater.sinks.runner.declared_sinks import DeclaredSinks
+
+OnTick = Callable[[Any], None]
+
+
+class AppServices:
+    """The captures, inlets, sinks and attached stores of one app."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._captures: Captures | None = None
+        self._inlets: DeclaredInlets | None = None
+        self._sinks: DeclaredSinks | None = None
+        self._attachments: Attachments | None = None
+
+    @property
+    def captures(self) -> Captures:
+        """The databases that tables of the app follow."""
+        from headwater.capture.app_captures import Captures
+
+        if self._captures is None:
+            self._captures = Captures(self._app.name)
+        return self._captures
+
+    @property
+    def inlets(self) -> DeclaredInlets:
+        """The declared inlets."""
+        from headwater.inlets.declared_inlets import DeclaredInlets
+
+        if self._inlets is None:
+            self._inlets = DeclaredInlets(self._app.name, self._app.log)
+        return self._inlets
+
+    @property
+    def sinks(self) -> DeclaredSinks:
+        """The declared sinks."""
+        from headwater.sinks.runner.declared_sinks import DeclaredSinks
+
+        if self._sinks is None:
+            self._sinks = DeclaredSinks(self._app)
+        return self._sinks
+
+    @property
+    def attachments(self) -> Attachments:
+        """The stores that queries of the app may read."""
+        from headwater.federation.attachments import Attachments
+
+        if self._attachments is None:
+            self._attachments = Attachments(self._app.log)
+        return self._attachments
+
+    # Running
+
+    def start(self, on_tick: OnTick | None) -> OnTick | None:
+        """Start all of them; returns what is to be called after each tick."""
+        try:
+            if self._captures:
+                self._captures.start(self._app.log)
+            if self._inlets is not None:
+                self._inlets.start()
+            return on_tick if self._sinks is None else self._sinks.follow(on_tick)
+        except BaseException:
+            self.stop()
+            raise
+
+    @contextmanager
+    def running(self, on_tick: OnTick | None) -> Iterator[OnTick | None]:
+        """The same, until the end of the block."""
+        told = self.start(on_tick)
+        try:
+            yield told
+        finally:
+            self.stop()
+
+    def stop_inflow(self) -> None:
+        """Stop what brings rows in."""
+        with ExitStack() as ending:
+            if self._captures:
+                ending.callback(self._captures.stop)
+            if self._inlets is not None:
+                ending.callback(self._inlets.stop)
+
+    def stop(self) -> None:
+        """Stop all of them."""
+        with ExitStack() as ending:
+            if self._sinks is not None:
+                ending.callback(self._sinks.stop)
+            ending.callback(self.stop_inflow)  # the last one is called first
+
+    # Telling
+
+    def ticked(self, *, sync: bool) -> None:
+        """``app.tick()`` has committed a tick."""
+        if self._sinks is not None:
+            self._sinks.ticked(sync=sync)
+
+    def refuse_drop(self, view: str) -> None:
+        """A view that a sink carries cannot go."""
+        if self._sinks is not None:
+            self._sinks.refuse_drop(view)
+
+    def declared_anew(self) -> None:
+        """The app's views have changed: what follows them begins again."""
+        if self._sinks is not None:
+            self._sinks.close()
+
+    def close(self) -> None:
+        """Stop all of them, and give back what they hold."""
+        self.stop_inflow()
+        self.declared_anew()
+        self._inlets = None

@@ -1,0 +1,256 @@
+"""The captures of an app: which tables follow which databases, and who runs that.
+
+What it is: ``Captures`` declares tables with a source, groups them by slot, and runs one ``Capture`` for each.
+Invariants: a table takes its columns and its key from its database when it is declared; when that does not answer and
+the table is known already, it is taken as it is known. Nothing is streamed before ``run`` or ``start``. One that ends
+with an error that may pass begins again, more and more seldom, unless somebody waits for its end.
+Not here: what a capture does (``capture.py``).
+Read next: ``capture.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+
+from headwater.capture.backfill import BackfillProgress
+from headwater.capture.capture import LAG_BYTES_ALERT, Capture, CapturedTable, Watched
+from headwater.capture.database import CaptureSource, SourceTable
+from headwater.capture.outbox import Outbox, Router
+from headwater.capture.table_follower import grown
+from headwater.errors import (
+    Conflict,
+    Corruption,
+    DeclarationConflict,
+    HeadwaterError,
+    InvalidDeclaration,
+    Misuse,
+    SourceUnavailable,
+)
+from headwater.log.home import Log
+from headwater.log.schema.normalization import WEIGHT
+from headwater.log.table import Table, declare_table
+
+logger = logging.getLogger("headwater.capture")
+
+AGAIN_SECONDS_MIN, AGAIN_SECONDS_MAX = 1.0, 60.0  # from the end of a capture to its next start
+SOUND_SECONDS = 60.0  # one that ran so long begins with the shortest pause again
+
+
+class Captures:
+    """What an app captures."""
+
+    def __init__(self, app: str) -> None:
+        self.app = app
+        self._tables: dict[str, dict[str, CaptureSource]] = {}  # by capture, by table
+        self._running: list[tuple[Capture, threading.Thread]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._tables)
+
+    # Declaring
+
+    def declare(self, log: Log, name: str, source: CaptureSource, key: Any, settings: dict[str, Any]) -> Table:
+        """A table that follows ``source``."""
+        capture = source.capture_name(self.app)
+        if settings.get("partitions", 1) != 1:
+            raise InvalidDeclaration(
+                f'table "{name}" is captured, so it has one partition',
+                hint="Leave partitions out: commits have an order.",
+            )
+        for other, known in self._tables.get(capture, {}).items():
+            if known.table == source.table and other != name:
+                raise DeclarationConflict(
+                    f'{source.table} is captured as "{other}" already',
+                    hint="Give one of the two another slot (PostgreSQL) or name (MySQL).",
+                )
+        table = self._declared(log, name, source, key, {**settings, "captured_by": capture})
+        self._tables.setdefault(capture, {})[name] = source
+        return table
+
+    def _declared(self, log: Log, name: str, source: CaptureSource, key: Any, settings: dict[str, Any]) -> Table:
+        known = log.registry.find(name)
+        server = source.server(self.app, log)
+        try:
+            shape = server.describe(source.table)
+        except SourceUnavailable:
+            if known is None or known.settings.captured_by is None:
+                raise
+            return Table(log.opened(known))
+        finally:
+            server.close()
+        wanted = (key,) if isinstance(key, str) else tuple(key or shape.key)
+        if wanted != shape.key:
+            raise InvalidDeclaration(
+                f'table "{name}" cannot have the key {", ".join(wanted)}: {source.table} has {", ".join(shape.key)}',
+                hint="Leave key out: it is taken from the database.",
+            )
+        return declare_table(log, name, self._schema(shape, known), key=shape.key or None, **settings)
+
+    def _schema(self, shape: SourceTable, known: Any) -> pa.Schema:
+        if known is None:
+            return shape.schema
+        stored = pa.schema([field for field in known.schema if field.name != WEIGHT])
+        return grown(stored, shape)
+
+    # Running
+
+    def made(self, log: Log, on_progress: Callable[[BackfillProgress], None] | None = None) -> list[Capture]:
+        """A ``Capture`` for each slot."""
+        return [
+            Capture(
+                log,
+                next(iter(tables.values())).server(self.app, log),
+                {name: source.table for name, source in tables.items()},
+                on_progress=on_progress,
+                routers=[Router(log, each, name, capture) for name, each in tables.items() if isinstance(each, Outbox)],
+            )
+            for capture, tables in self._tables.items()
+        ]
+
+    def run(
+        self,
+        log: Log,
+        *,
+        until: str | None = None,
+        timeout: float | None = None,
+        on_progress: Callable[[BackfillProgress], None] | None = None,
+    ) -> None:
+        """Run all of them until interrupted, for ``timeout`` seconds, or ``until="caught up"``."""
+        if until not in (None, "caught up"):
+            raise InvalidDeclaration(f"until cannot be {until!r}", hint='Use until="caught up", or leave it out.')
+        self.start(log, until=until, timeout=timeout, on_progress=on_progress)
+        try:
+            for _, thread in self._running:
+                while thread.is_alive():
+                    thread.join(0.2)  # so that Ctrl-C is heard
+                    self.check()
+        finally:
+            self.stop()
+
+    def start(
+        self,
+        log: Log,
+        *,
+        until: str | None = None,
+        timeout: float | None = None,
+        on_progress: Callable[[BackfillProgress], None] | None = None,
+    ) -> None:
+        """Run all of them in threads of this process."""
+        for capture in self.made(log, on_progress):
+            thread = threading.Thread(
+                target=_run, args=(capture, until, timeout), name=f"headwater-capture-{capture.name}", daemon=True
+            )
+            self._running.append((capture, thread))
+            thread.start()
+
+    @property
+    def running(self) -> bool:
+        """Whether a thread of ``start`` is still at work."""
+        return any(thread.is_alive() for _, thread in self._running)
+
+    def check(self) -> None:
+        """Raise what ended one of them."""
+        for capture, _ in self._running:
+            if capture.error is not None:
+                raise capture.error
+
+    def stop(self) -> None:
+        """End what ``start`` began."""
+        for capture, _ in self._running:
+            capture.stop()
+        running, self._running = self._running, []
+        for capture, thread in running:
+            thread.join()
+            capture.close()
+        for capture, _ in running:
+            if capture.error is not None:
+                raise capture.error
+
+    # Looking
+
+    def declared(self) -> dict[str, list[str]]:
+        """The tables of each capture, by its name."""
+        return {capture: list(tables) for capture, tables in self._tables.items()}
+
+    def describe(self, log: Log) -> list[CapturedTable]:
+        """How far each table is."""
+        found = []
+        for capture in self.made(log):
+            try:
+                found += capture.describe()
+            finally:
+                capture.close()
+        return found
+
+    def watch(self, log: Log, *, lag_bytes_alert: int = LAG_BYTES_ALERT) -> list[Watched]:
+        """Look at what each database keeps for us, and note an alert where that is too much."""
+        found = []
+        for capture in self.made(log):
+            capture.lag_bytes_alert = lag_bytes_alert
+            try:
+                found.append(capture.watch())
+            finally:
+                capture.close()
+        return found
+
+    def drop(self, log: Log) -> list[str]:
+        """Leave nothing behind in the databases; the names of the slots that were dropped."""
+        names = []
+        for capture in self.made(log):
+            try:
+                capture.drop()
+                names.append(capture.name)
+                for name in capture.tables:
+                    row = log.topic(name).row()
+                    log.registry.change_settings(row.id, row.settings.with_changes({"captured_by": None}))
+                    log.topic(name)
+            finally:
+                capture.close()
+        return names
+
+    def restart(self, log: Log) -> list[str]:
+        """Let every table be read anew when its capture runs next."""
+        names = []
+        for capture in self.made(log):
+            try:
+                capture.restart()
+                names.append(capture.name)
+            finally:
+                capture.close()
+        return names
+
+
+def _run(capture: Capture, until: str | None, timeout: float | None) -> None:
+    """Run it; without an end to wait for, again after an error that may pass."""
+    pause = AGAIN_SECONDS_MIN
+    while True:
+        began = time.monotonic()
+        try:
+            capture.run(until=until, timeout=timeout)
+            return
+        except BaseException as error:
+            again = until is None and timeout is None and _may_pass(error)
+            capture.error = None if again else error
+            logger.error('capture "%s" ended%s: %s', capture.name, ", and is started again" * again, error)
+            if not isinstance(error, HeadwaterError):
+                logger.debug("its trace", exc_info=error)
+            with suppress(HeadwaterError):  # a full disk, say, which the log has told already
+                capture.note_failure(error)
+            pause = AGAIN_SECONDS_MIN if time.monotonic() - began > SOUND_SECONDS else pause
+            if not again or capture.stopped(pause):
+                return
+            pause = min(2 * pause, AGAIN_SECONDS_MAX)
+
+
+def _may_pass(error: BaseException) -> bool:
+    """Not what somebody has to decide or mend first: a right that is missing, a slot that is gone, damaged data."""
+    if isinstance(error, HeadwaterError):
+        return not isinstance(error, Misuse | Conflict | Corruption)
+    return isinstance(error, Exception)

@@ -1,0 +1,214 @@
+"""What a capture remembers beside the log.
+
+What it is: one small SQLite file a capture, ``captures/NAME.sqlite`` in the home: which database it follows, in which
+phase each table is, which chunks of a backfill are done and at which snapshot, and large values by key.
+Invariants: nothing here is needed to know which changes are in the log: the topics' sequences say that. A chunk's
+snapshot is written before its rows are appended, and a chunk is done when the topic has its sequence.
+Not here: positions that were passed (the markers, ``log/event_time/capture_markers.py``).
+Read next: ``backfill.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headwater.capture.database import BackfillChunk
+from headwater.log.catalog.sqlite_file import immediate
+
+TABLES = """
+CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS tables (
+    name TEXT PRIMARY KEY,              -- the topic's
+    source TEXT NOT NULL,               -- the table's, in its database
+    phase TEXT NOT NULL,                -- waiting, backfill, catching up, following
+    reach INTEGER NOT NULL DEFAULT 0,   -- shown to ticks when the stream has passed this position
+    hold INTEGER NOT NULL DEFAULT 0,    -- until then the database keeps its log from here on
+    rows_done INTEGER NOT NULL DEFAULT 0,
+    rows_estimated INTEGER NOT NULL DEFAULT 0,
+    appends INTEGER NOT NULL DEFAULT 0, -- of its backfill: the last sequence that was given out
+    again_from INTEGER,                 -- a repeated backfill: where the rows before it end
+    losses INTEGER NOT NULL DEFAULT 0
+);
+CREATE TABLE IF NOT EXISTS chunks (
+    name TEXT NOT NULL, number INTEGER NOT NULL, low TEXT, high TEXT,
+    sequence INTEGER, snapshot TEXT, reach INTEGER,
+    PRIMARY KEY (name, number)
+);
+CREATE TABLE IF NOT EXISTS large (
+    name TEXT NOT NULL, key BLOB NOT NULL, column_name TEXT NOT NULL, value TEXT,
+    PRIMARY KEY (name, key, column_name)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS emptied (name TEXT PRIMARY KEY, place INTEGER NOT NULL, stop INTEGER NOT NULL);
+"""
+
+WAITING, BACKFILL, CATCHING_UP, FOLLOWING = "waiting", "backfill", "catching up", "following"
+
+
+@dataclass(frozen=True)
+class TableState:
+    """How far one table is."""
+
+    name: str
+    source: str
+    phase: str
+    reach: int
+    hold: int
+    rows_done: int
+    rows_estimated: int
+    appends: int
+    again_from: int | None
+    losses: int
+
+
+@dataclass(frozen=True)
+class ChunkState:
+    """A chunk of a backfill, and what it was read at, when it was."""
+
+    chunk: BackfillChunk
+    sequence: int | None
+    snapshot: str | None
+    reach: int | None
+
+
+class CaptureState:
+    """The file of one capture. Threads may share one."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self._lock = threading.RLock()
+        self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=30)
+        self._db.row_factory = sqlite3.Row
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = FULL")
+        self._db.executescript(TABLES)
+
+    def _all(self, sql: str, values: Iterable[Any] = ()) -> list[sqlite3.Row]:
+        with self._lock:
+            return self._db.execute(sql, tuple(values)).fetchall()
+
+    def _do(self, *steps: tuple[str, Iterable[Any]]) -> None:
+        with self._lock, immediate(self._db) as db:
+            for sql, values in steps:
+                db.execute(sql, tuple(values))
+
+    # Facts
+
+    def fact(self, name: str) -> str | None:
+        """Something remembered of the capture as a whole."""
+        rows = self._all("SELECT value FROM facts WHERE name = ?", (name,))
+        return rows[0]["value"] if rows else None
+
+    def remember(self, **facts: str) -> None:
+        """Remember some, in one transaction."""
+        self._do(*(("INSERT OR REPLACE INTO facts VALUES (?, ?)", item) for item in facts.items()))
+
+    def forget_facts(self) -> None:
+        """As if it had never run."""
+        self._do(("DELETE FROM facts", ()))
+
+    # Tables
+
+    def tables(self) -> dict[str, TableState]:
+        """All tables, by their topics' names."""
+        return {row["name"]: TableState(**dict(row)) for row in self._all("SELECT * FROM tables ORDER BY name")}
+
+    def add_table(self, name: str, source: str, *, hold: int) -> None:
+        """A table that waits for its backfill."""
+        self._do(("INSERT INTO tables (name, source, phase, hold) VALUES (?, ?, ?, ?)", (name, source, WAITING, hold)))
+
+    def change_table(self, name: str, **values: Any) -> None:
+        """Move a table on."""
+        names = ", ".join(f"{column} = ?" for column in values)
+        self._do((f"UPDATE tables SET {names} WHERE name = ?", (*values.values(), name)))
+
+    def add_losses(self, name: str, values: int) -> None:
+        """Count values that became null."""
+        self._do(("UPDATE tables SET losses = losses + ? WHERE name = ?", (values, name)))
+
+    def remove_table(self, name: str) -> None:
+        """Forget a table."""
+        self._do(
+            *((f"DELETE FROM {table} WHERE name = ?", (name,)) for table in ("tables", "chunks", "large")),
+            ("DELETE FROM facts WHERE name = ?", (f"columns {name}",)),
+        )
+
+    def columns(self, name: str) -> set[str] | None:
+        """The columns that the table's rows were last known with."""
+        known = self.fact(f"columns {name}")
+        return None if known is None else set(json.loads(known))
+
+    def know_columns(self, name: str, columns: Iterable[str]) -> None:
+        """Remember them."""
+        self.remember(**{f"columns {name}": json.dumps(list(columns))})
+
+    # Chunks
+
+    def plan_chunks(self, name: str, chunks: Iterable[BackfillChunk], rows_estimated: int) -> None:
+        """Begin a backfill."""
+        insert = "INSERT INTO chunks (name, number, low, high) VALUES (?, ?, ?, ?)"
+        self._do(
+            ("DELETE FROM chunks WHERE name = ?", (name,)),
+            *((insert, (name, chunk.number, chunk.low, chunk.high)) for chunk in chunks),
+            (
+                "UPDATE tables SET phase = ?, rows_done = 0, rows_estimated = ? WHERE name = ?",
+                (BACKFILL, rows_estimated, name),
+            ),
+        )
+
+    def chunks(self, name: str) -> list[ChunkState]:
+        """The chunks of a table's backfill."""
+        rows = self._all("SELECT * FROM chunks WHERE name = ? ORDER BY number", (name,))
+        return [
+            ChunkState(
+                BackfillChunk(row["number"], row["low"], row["high"]), row["sequence"], row["snapshot"], row["reach"]
+            )
+            for row in rows
+        ]
+
+    def intend_chunk(self, name: str, number: int, sequence: int, snapshot: str, reach: int) -> None:
+        """A chunk's rows will be appended under this sequence."""
+        self._do(
+            (
+                "UPDATE chunks SET sequence = ?, snapshot = ?, reach = ? WHERE name = ? AND number = ?",
+                (sequence, snapshot, reach, name, number),
+            ),
+            ("UPDATE tables SET appends = ? WHERE name = ?", (sequence, name)),
+        )
+
+    def forget_chunks(self, name: str) -> None:
+        """The stream has passed them all."""
+        self._do(("DELETE FROM chunks WHERE name = ?", (name,)))
+
+    # Large values
+
+    def large_value(self, name: str, key: bytes, column: str) -> str | None:
+        """One value."""
+        rows = self._all("SELECT value FROM large WHERE name = ? AND key = ? AND column_name = ?", (name, key, column))
+        return rows[0]["value"] if rows else None
+
+    def save_large_values(self, name: str, values: Mapping[tuple[bytes, str], str | None]) -> None:
+        """Store values."""
+        insert = "INSERT OR REPLACE INTO large VALUES (?, ?, ?, ?)"
+        self._do(*((insert, (name, key, column, value)) for (key, column), value in values.items()))
+
+    # Truncates
+
+    def emptied(self, name: str, place: int, stop: int) -> int:
+        """The end of a table when the transaction at ``place`` emptied it: what was noted first, also after a crash."""
+        rows = self._all("SELECT stop FROM emptied WHERE name = ? AND place = ?", (name, place))
+        if rows:
+            return int(rows[0]["stop"])
+        self._do(("INSERT OR REPLACE INTO emptied VALUES (?, ?, ?)", (name, place, stop)))
+        return stop
+
+    def close(self) -> None:
+        """Give the file back."""
+        with self._lock:
+            self._db.close()

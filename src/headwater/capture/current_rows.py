@@ -1,0 +1,101 @@
+"""What a captured table holds now, read from its topic.
+
+What it is: the live keys of a keyed table, the live rows of a bag, as the rows that would take them all away.
+Invariants: the topic is read up to a given offset and no further, so that the answer is the same after a crash.
+Not here: when that is needed (TRUNCATE, and a backfill that is repeated: ``table_follower.py``, ``backfill.py``).
+Read next: ``table_follower.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+
+from headwater.log.schema.normalization import WEIGHT
+from headwater.log.schema.row_identity import row_identities
+from headwater.log.topic import Topic
+
+
+def nullable(schema: pa.Schema) -> pa.Schema:
+    """The same columns, each of which may be null, as in a tombstone."""
+    return pa.schema([field.with_nullable(True) for field in schema])
+
+
+def taken_away(topic: Topic, stop: int, more: Iterable[tuple[pa.RecordBatch, Any]] = ()) -> pa.RecordBatch:
+    """Rows that take away all that the topic holds up to ``stop``, with ``more`` (rows, which of them are gone) after.
+
+    >>> import headwater as hw, tempfile
+    >>> users = hw.Log(tempfile.mkdtemp()).topic("users", "id BIGINT, name STRING", key="id")
+    >>> _ = users.append([{"id": 1, "name": "Ada"}, {"id": 2, "name": "Bob"}])
+    >>> _ = users.delete([{"id": 1}])
+    >>> taken_away(users, 3).to_pylist()
+    [{'id': 2, 'name': None}]
+    """
+    return _rows(topic, stop, more) if topic.row().is_bag else _keys(topic, stop, more)
+
+
+def live_keys(
+    topic: Topic, stop: int, more: Iterable[tuple[pa.RecordBatch, Any]] = (), start: int = 0
+) -> dict[Any, bool]:
+    """Each key that was ever there, and whether it is there now."""
+    key = list(topic.settings.key)
+    found: dict[Any, bool] = {}
+    for batch in topic.read_partition(0, max(start, topic.start_offsets()[0]), stop=stop, columns=[*key, "_deleted"]):
+        if batch.num_rows:
+            columns = [batch.data.column(name).to_pylist() for name in key]
+            for each, gone in zip(zip(*columns, strict=True), batch.data.column("_deleted").to_pylist(), strict=True):
+                found[each] = not gone
+    for rows, gone_of in more:
+        columns = [rows.column(name).to_pylist() for name in key]
+        for each, gone in zip(zip(*columns, strict=True), list(gone_of), strict=True):
+            found[each] = not gone
+    return found
+
+
+def tombstones(topic: Topic, keys: list[Any]) -> pa.RecordBatch:
+    """A row for each key, with nothing but the key."""
+    names, schema = list(topic.settings.key), nullable(topic.schema)
+    arrays = []
+    for field in schema:
+        if field.name in names:
+            place = names.index(field.name)
+            arrays.append(pa.array([key[place] for key in keys], field.type))
+        else:
+            arrays.append(pa.nulls(len(keys), field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _keys(topic: Topic, stop: int, more: Iterable[tuple[pa.RecordBatch, Any]]) -> pa.RecordBatch:
+    return tombstones(topic, [key for key, there in live_keys(topic, stop, more).items() if there])
+
+
+def _rows(topic: Topic, stop: int, more: Iterable[tuple[pa.RecordBatch, Any]]) -> pa.RecordBatch:
+    schema = nullable(topic.schema)
+    names = [name for name in schema.names if name != WEIGHT]
+    counts: dict[bytes, int] = {}
+    rows: dict[bytes, pa.RecordBatch] = {}
+
+    def add(batch: pa.RecordBatch) -> None:
+        shown = batch.select(names)
+        weights = batch.column(WEIGHT).to_pylist()
+        for place, (identity, weight) in enumerate(zip(row_identities(shown), weights, strict=True)):
+            counts[identity] = counts.get(identity, 0) + weight
+            rows.setdefault(identity, shown.slice(place, 1))
+
+    for batch in topic.read_partition(0, topic.start_offsets()[0], stop=stop, columns=schema.names):
+        if batch.num_rows:
+            add(batch.data)
+    for each, _ in more:
+        add(each)
+    there = [rows[identity] for identity, count in counts.items() for _ in range(count)]
+    if not there:
+        return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+    joined = pa.Table.from_batches([pa.RecordBatch.from_arrays(row.columns, names=names) for row in there])
+    joined = joined.combine_chunks()
+    arrays = [
+        pa.array([-1] * len(there), pa.int64()) if name == WEIGHT else joined.column(name).combine_chunks()
+        for name in schema.names
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

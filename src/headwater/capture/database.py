@@ -1,0 +1,190 @@
+"""The contract of a captured database: what each one must know how to do.
+
+What it is: ``SourceTable`` and ``SourceColumn`` (a table as its database has it), ``BackfillChunk`` and ``ChunkRead``
+(a backfill in pieces), and three protocols: ``CaptureSource``, what a user declares, ``CapturedDatabase``, the
+questions that are asked of a database, and ``Stream``, its replication log.
+Invariants: a stream hands over committed transactions, whole and in the order of their commits, and the same ones again
+after a restart from an older position. A chunk is read at one snapshot, and the stream can tell of each transaction
+whether that snapshot saw it.
+Not here: what becomes of the rows (``change_writer.py``, ``capture.py``); the databases
+(``capture/postgres/postgres_database.py``, ``capture/mysql/mysql_database.py``).
+Read next: ``capture.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from headwater.capture.change_writer import ChangeWriter
+    from headwater.capture.text_rows import TextRows
+    from headwater.log.home import Log
+
+
+@dataclass
+class Losses:
+    """How many values became null because the log's type cannot hold them."""
+
+    values: int = 0
+
+
+@dataclass(frozen=True)
+class SourceColumn:
+    """A column of a captured table."""
+
+    name: str
+    arrow: pa.DataType
+    read: Callable[[pa.Array, pa.DataType, Losses], pa.Array]  # the database's values, in the log's type
+    weight: int = 0  # how many bytes a byte of text may have in the database's row; 0: never moved out of its row
+    padded: bool = False  # a cast to text would drop its blanks
+    plain: bool = False  # the backfill reads it as it is, not as text
+
+
+@dataclass(frozen=True)
+class SourceTable:
+    """A table as its database has it now."""
+
+    table: str  # with its schema: public.users
+    columns: tuple[SourceColumn, ...]
+    key: tuple[str, ...]  # none: a bag
+    rows_estimated: int = 0
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns in the log's types."""
+        return pa.schema([pa.field(column.name, column.arrow, column.name not in self.key) for column in self.columns])
+
+    @cached_property
+    def key_places(self) -> tuple[int, ...]:
+        """Which columns the key has."""
+        return tuple(self.schema.names.index(name) for name in self.key)
+
+    @cached_property
+    def has_large(self) -> bool:
+        """Whether a row may have values that an update does not send again."""
+        return any(column.weight for column in self.columns)
+
+
+@dataclass(frozen=True)
+class BackfillChunk:
+    """A range of a table's first key column, from ``low`` (not included) to ``high`` (included); None: no bound."""
+
+    number: int
+    low: str | None
+    high: str | None
+
+
+@dataclass(frozen=True)
+class ChunkRead:
+    """One chunk, read at one snapshot."""
+
+    snapshot: str
+    reach: int  # the stream has passed all that the snapshot saw when it has passed this position
+    batches: Iterator[TextRows]
+
+
+@dataclass(frozen=True)
+class CaptureLag:
+    """How far a capture is behind its database, as the database sees it."""
+
+    bytes: int | None  # of its log that it keeps for us; None: there is nothing kept
+    active: bool
+    state: str
+
+
+class CaptureSource(Protocol):
+    """What a user declares as a table's source."""
+
+    @property
+    def table(self) -> str:
+        """The table, as its database names it."""
+
+    def capture_name(self, app: str) -> str:
+        """Tables whose captures have one name are captured together."""
+
+    def server(self, app: str, log: Log | None = None) -> CapturedDatabase:
+        """The database, not connected yet."""
+
+
+class Stream(Protocol):
+    """A database's replication log from some position on."""
+
+    position: int  # everything before it was handed over
+
+    def read(self, seconds: float) -> bool:
+        """Hand over what comes, waiting so long for the first of it; whether anything came."""
+
+    def confirm(self, position: int) -> None:
+        """The database may forget what is before this position. Called when it is durable in our log."""
+
+    def ask(self) -> None:
+        """Ask how far the log has got: an idle database says nothing by itself."""
+
+    def close(self) -> None:
+        """Give the connection back."""
+
+
+class CapturedDatabase(Protocol):
+    """One database, and one place in its replication log that is ours."""
+
+    name: str  # of the capture: the slot
+    base: int  # what ``create`` gave: places are counted from here. Set by the capture, also after a restart
+
+    def describe(self, table: str) -> SourceTable:
+        """A table's columns and key. Called when the table is declared, and when the stream says that it changed."""
+
+    def identity(self) -> str:
+        """What tells this database from all others, also from a restored copy."""
+
+    def make_way(self, *, ours: bool) -> None:
+        """Before ``create``: a place of our name is removed when an attempt of ours left it, and refused otherwise."""
+
+    def create(self, tables: Sequence[str]) -> int:
+        """Make our place in the log, from which on changes of these tables are kept; its position."""
+
+    def check(self, told: Callable[[], int | None]) -> None:
+        """Raise ``CaptureLost`` when our place in the log is gone, or is beyond what it was ``told``."""
+
+    def claim(self) -> None:
+        """Raise ``SourceUnavailable`` while another process follows from our place in the log."""
+
+    def include(self, tables: Sequence[str], stopping: Callable[[], bool]) -> None:
+        """Let the stream send these tables, and wait until every running transaction does."""
+
+    def chunks(self, shape: SourceTable) -> list[BackfillChunk]:
+        """Cut a table into chunks for its backfill."""
+
+    def read(self, shape: SourceTable, chunk: BackfillChunk) -> ChunkRead:
+        """Read one chunk. Called by several threads at once."""
+
+    def reach(self) -> int:
+        """A position at or behind everything committed so far, which the stream is sure to pass."""
+
+    def stream(self, changes: ChangeWriter, position: int) -> Stream:
+        """Begin to stream at a position."""
+
+    def lag(self) -> CaptureLag:
+        """How much of its log the database keeps for us."""
+
+    def drop(self) -> None:
+        """Leave nothing of ours behind. No error when there is nothing."""
+
+    def text(self, position: int) -> str:
+        """A position as the database writes it."""
+
+    def place(self, position: int) -> int:
+        """A position as a number for sequences: see ``position.py``."""
+
+    def filled(self, table: str, columns: Sequence[str]) -> bool:
+        """Whether rows that were there before these columns were added may have values in them: a DEFAULT, say."""
+
+    def in_chunk(self, shape: SourceTable, chunk: BackfillChunk, key: str) -> bool:
+        """Whether a row belongs to this chunk, by the text of its first key column."""
+
+    def close(self) -> None:
+        """Give connections back."""

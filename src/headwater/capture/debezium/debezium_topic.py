@@ -1,0 +1,316 @@
+"""A topic with Debezium's messages as a captured database.
+
+What it is: ``Debezium``, what a user declares as a table's source, and the contract of ``capture/database.py`` for it:
+the topic is the replication log, and a position is an offset of it.
+Invariants: each message is taken once, in the topic's order. The table is shown when everything that the topic held at
+its first run has been read; there is nothing else to backfill.
+Not here: what a message says (``envelope.py``).
+Read next: ``envelope.py``, ``docs/debezium.md``.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as kinds
+
+from headwater.capture.change_writer import ChangeWriter
+from headwater.capture.database import BackfillChunk, CaptureLag, ChunkRead, Losses, SourceColumn, SourceTable
+from headwater.capture.debezium.envelope import EMPTIED, GONE, NOTHING, PUT, UNAVAILABLE, Change, change_of, text_of
+from headwater.capture.mysql.mysql_types import to_arrow
+from headwater.capture.position import Prefix
+from headwater.capture.table_follower import TableFollower
+from headwater.capture.text_rows import TextRows
+from headwater.errors import CaptureLost, InvalidDeclaration, OffsetOutOfRange, SourceRefused, SourceUnavailable
+from headwater.log.home import Log
+from headwater.log.schema.normalization import normalize_schema
+from headwater.log.topic import Topic
+
+PLACES_PER_OFFSET = 8
+ROWS_AT_ONCE = 4096
+
+
+@dataclass(frozen=True)
+class Debezium:
+    """A topic of JSON messages of Debezium as the source of a table.
+
+    ``schema`` and ``key`` say what the rows are: messages do not need to tell it. ``value`` is the topic's column with
+    the message. ``time_unit`` is how a TIMESTAMP is counted where the message has no schema that says it.
+
+    >>> import headwater as hw
+    >>> hw.capture.Debezium("dbz.users", schema="id BIGINT, name STRING", key="id")
+    Debezium(topic='dbz.users', schema='id BIGINT, name STRING', key='id', value='value', time_unit='us')
+    """
+
+    topic: str
+    schema: str
+    key: str | tuple[str, ...]
+    value: str = "value"
+    time_unit: str = "us"
+
+    def __post_init__(self) -> None:
+        names = normalize_schema(self.schema).names
+        missing = [name for name in self.keys if name not in names]
+        if missing:
+            raise InvalidDeclaration(f"the key {missing[0]!r} is no column of the schema", hint=f"Columns: {names}")
+        if self.time_unit not in ("ms", "us", "ns"):
+            raise InvalidDeclaration(f"time_unit cannot be {self.time_unit!r}", hint="Use ms, us or ns.")
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The columns of the key."""
+        return (self.key,) if isinstance(self.key, str) else tuple(self.key)
+
+    @property
+    def table(self) -> str:
+        """The topic is the table."""
+        return self.topic
+
+    def capture_name(self, app: str) -> str:
+        """Each topic is captured by itself."""
+        plain = re.sub("[^a-z0-9_]", "_", f"{app}_{self.topic}".lower())
+        return f"debezium_{plain[:50]}"
+
+    def server(self, app: str, log: Log | None = None) -> DebeziumDatabase:
+        """The topic, not opened yet."""
+        assert log is not None
+        return DebeziumDatabase(self, self.capture_name(app), log)
+
+
+class DebeziumDatabase:
+    """One topic of messages."""
+
+    def __init__(self, source: Debezium, name: str, log: Log) -> None:
+        self.source = source
+        self.name = name
+        self.log = log
+        self.base = 0
+
+    def topic(self) -> Topic:
+        """The topic, when it is there."""
+        row = self.log.registry.find(self.source.topic)
+        if row is None:
+            raise SourceUnavailable(
+                f'there is no topic "{self.source.topic}" yet', hint="Declare it, and let the messages come."
+            )
+        topic = self.log.opened(row)
+        if len(topic.end_offsets()) != 1:
+            raise SourceRefused(
+                f'topic "{self.source.topic}" has several partitions, and a table follows one order',
+                hint="Copy the messages into a topic with one partition.",
+            )
+        if self.source.value not in topic.schema.names or not kinds.is_string(
+            topic.schema.field(self.source.value).type
+        ):
+            raise SourceRefused(
+                f'topic "{self.source.topic}" has no column "{self.source.value}" of STRING',
+                hint="Name the column with the messages: Debezium(…, value=…).",
+            )
+        return topic
+
+    def describe(self, table: str) -> SourceTable:
+        """As it was declared."""
+        fields = normalize_schema(self.source.schema)
+        # Texts and bytes may be left out of an update, so they have to be remembered (``large_values.py``).
+        columns = tuple(
+            SourceColumn(
+                field.name, field.type, _read, 8 if kinds.is_string(field.type) or kinds.is_binary(field.type) else 0
+            )
+            for field in fields
+        )
+        return SourceTable(table, columns, self.source.keys)
+
+    def identity(self) -> str:
+        """The topic's name and number."""
+        return f"{self.source.topic}#{self.topic().id}"
+
+    def make_way(self, *, ours: bool) -> None:
+        """There is nothing of ours."""
+
+    def create(self, tables: Sequence[str]) -> int:  # noqa: ARG002
+        """From the topic's beginning."""
+        return self.topic().start_offsets()[0]
+
+    def check(self, told: Callable[[], int | None]) -> None:
+        """The stream finds out."""
+
+    def claim(self) -> None:
+        """Nothing: whoever is given the producers follows, and the other one is told."""
+
+    def include(self, tables: Sequence[str], stopping: Callable[[], bool]) -> None:
+        """The topic has everything."""
+
+    def chunks(self, shape: SourceTable) -> list[BackfillChunk]:  # noqa: ARG002
+        """Nothing, so that the table is shown when the topic was read up to its present end."""
+        return [BackfillChunk(0, None, None)]
+
+    def read(self, shape: SourceTable, chunk: BackfillChunk) -> ChunkRead:  # noqa: ARG002
+        """Nothing: all rows are in the topic."""
+        return ChunkRead(str(Prefix(self.base)), self.reach(), iter(()))
+
+    def filled(self, table: str, columns: Sequence[str]) -> bool:  # noqa: ARG002
+        """Messages have all that there is."""
+        return False
+
+    def in_chunk(self, shape: SourceTable, chunk: BackfillChunk, key: str) -> bool:  # noqa: ARG002
+        """Everything is in the one chunk."""
+        return True
+
+    def reach(self) -> int:
+        """The topic's end."""
+        return self.topic().end_offsets()[0]
+
+    def stream(self, changes: ChangeWriter, position: int) -> DebeziumStream:
+        """Begin to read."""
+        return DebeziumStream(self, changes, position)
+
+    def lag(self) -> CaptureLag:
+        """The topic keeps nothing for us."""
+        return CaptureLag(None, False, "topic")
+
+    def drop(self) -> None:
+        """There is nothing of ours."""
+
+    def text(self, position: int) -> str:
+        """An offset of the topic."""
+        return f"{self.source.topic}@{position}"
+
+    def place(self, position: int) -> int:
+        """An offset as a number for sequences."""
+        return max(0, position - self.base) * PLACES_PER_OFFSET
+
+    def close(self) -> None:
+        """The log is not ours."""
+
+
+class DebeziumRows:
+    """Rows of one shape, as texts."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self.rows: list[list[str | None]] = []
+        self.gone: list[bool] = []
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self.gone)
+
+    def sizes(self) -> list[int]:
+        """The size of each."""
+        return [_size(row) for row in self.rows]
+
+    def add(self, row: list[str | None], gone: bool) -> None:
+        """One more."""
+        self.rows.append(row)
+        self.gone.append(gone)
+        self.bytes += _size(row)
+
+    def take(self, count: int) -> TextRows:
+        """The first ``count`` rows, which then are not here any more."""
+        rows, self.rows = self.rows[:count], self.rows[count:]
+        gone, self.gone = np.array(self.gone[:count], np.bool_), self.gone[count:]
+        self.bytes = sum(map(_size, self.rows))
+        columns, unchanged = [], {}
+        for place in range(self.width):
+            values = [row[place] for row in rows]
+            absent = np.array([value == UNAVAILABLE for value in values], np.bool_) & ~gone
+            if absent.any():
+                unchanged[place] = absent
+                values = [None if value == UNAVAILABLE else value for value in values]
+            columns.append(pa.array(values, pa.string()))
+        return TextRows(columns, gone, unchanged)
+
+
+class DebeziumStream:
+    """The topic from one offset on. Each message is a transaction."""
+
+    def __init__(self, server: DebeziumDatabase, changes: ChangeWriter, position: int) -> None:
+        self.server = server
+        self.changes = changes
+        self.position = position
+        self._topic = server.topic()
+        (self._follower,) = changes.followers.values()
+        changes.passed(position)
+
+    def read(self, seconds: float) -> bool:
+        """Hand over what comes, waiting so long for the first of it; whether anything came."""
+        topic, column = self._topic, self.server.source.value
+        if topic.end_offsets()[0] <= self.position and not topic.wait({0: self.position}, timeout=seconds):
+            return False
+        try:
+            for batch in topic.read_partition(0, self.position, columns=[column], rows_max=ROWS_AT_ONCE):
+                texts = batch.data.column(column).to_pylist()
+                for offset, text in zip(batch.offsets.tolist(), texts, strict=True):
+                    self._message(offset, change_of(text, f"{topic.name}@{offset}"))
+                self.position = batch.next_offset
+                self.changes.passed(self.position)
+                if self.changes.full or batch.num_rows:
+                    break
+        except OffsetOutOfRange as error:
+            raise CaptureLost(
+                f'topic "{topic.name}" has let go of messages that the table has not seen',
+                detail=str(error),
+                hint="Let the topic keep them longer; then: headwater capture restart APP.py",
+            ) from error
+        return True
+
+    def _message(self, offset: int, change: Change) -> None:
+        if change.kind == NOTHING:
+            self.changes.passed(offset + 1)
+            return
+        self.changes.begin(offset, offset)
+        if self.changes.verdict(self._follower) is not False:
+            self._take(self._follower, change)
+        self.changes.commit(offset + 1, change.at_ms * 1000)
+
+    def _take(self, follower: TableFollower, change: Change) -> None:
+        if change.kind == EMPTIED:
+            self.changes.empty(follower)
+            return
+        shape = follower.shape
+        if not follower.segments or not isinstance(follower.segments[-1][1], DebeziumRows):
+            follower.segments.append((shape, DebeziumRows(len(shape.columns))))
+        rows: DebeziumRows = follower.segments[-1][1]
+        before = self._texts(change.before, change, shape) if change.before is not None else None
+        if change.kind == GONE and before is not None:
+            rows.add(before, True)
+        elif change.kind == PUT:
+            after = self._texts(change.after, change, shape)
+            places = shape.key_places
+            if before is not None and any(before[place] not in (None, after[place]) for place in places):
+                rows.add(before, True)
+            rows.add(after, False)
+
+    def _texts(self, row: dict[str, Any] | None, change: Change, shape: SourceTable) -> list[str | None]:
+        units, unit, values = change.units or {}, self.server.source.time_unit, row or {}
+        return [
+            UNAVAILABLE
+            if values.get(column.name) == UNAVAILABLE
+            else text_of(values.get(column.name), column.arrow, units.get(column.name, unit))
+            for column in shape.columns
+        ]
+
+    def confirm(self, position: int) -> None:
+        """The topic has its own retention."""
+
+    def ask(self) -> None:
+        """The end of a topic is known."""
+
+    def close(self) -> None:
+        """The log is not ours."""
+
+
+def _size(row: list[str | None]) -> int:
+    return sum(len(text) for text in row if text is not None)
+
+
+def _read(texts: pa.Array, arrow: pa.DataType, losses: Losses) -> pa.Array:
+    if kinds.is_binary(arrow):
+        return pa.array([None if text is None else base64.b64decode(text) for text in texts.to_pylist()], arrow)
+    return to_arrow(texts, arrow, losses)

@@ -1,0 +1,289 @@
+"""A follower: one captured table as the stream meets it.
+
+What it is: the rows of a table that have come and are not in its topic yet, and how they are appended.
+Invariants: an append holds whole transactions, or a part of one that is too large; the sequence of an append says
+which, so that after a crash each row is known to be in the topic or not (``position.py``). Parts are cut by counting
+from the transaction's beginning, hence at the same rows each time it is streamed.
+Not here: which transactions there are (``change_writer.py``).
+Read next: ``change_writer.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from headwater.capture import current_rows
+from headwater.capture.capture_state import CATCHING_UP, FOLLOWING, CaptureState, TableState
+from headwater.capture.database import BackfillChunk, Losses, SourceTable
+from headwater.capture.large_values import LargeValues
+from headwater.capture.position import LAST, PLACES_APART, Prefix, Snapshot, seen
+from headwater.capture.text_rows import Mask, TextRows, batch_of
+from headwater.errors import CaptureBlocked
+from headwater.log.schema.evolution import widens
+from headwater.log.schema.normalization import WEIGHT
+from headwater.log.storage.framing import CHUNKS_PER_SEQUENCE
+from headwater.log.topic import Topic
+from headwater.log.topic_declaration import open_or_declare
+
+PART_ROWS = 65_536
+PART_BYTES = 64 << 20
+CHUNKS_PER_PART = 16
+PARTS_PER_PLACE = CHUNKS_PER_SEQUENCE // CHUNKS_PER_PART
+
+
+class RowBuffer(Protocol):
+    """Rows of one shape, as a database's stream collects them."""
+
+    bytes: int
+
+    def __len__(self) -> int: ...
+
+    def sizes(self) -> list[int]:
+        """The bytes of each row, as they came."""
+
+    def take(self, count: int) -> TextRows:
+        """The first ``count`` rows, which then are not here any more."""
+
+
+@dataclass
+class Ready:
+    """Rows that are made by us, not by the stream: the tombstones of a TRUNCATE."""
+
+    batch: pa.RecordBatch
+    gone: Mask
+    bytes: int = 0
+
+    def __len__(self) -> int:
+        return int(self.batch.num_rows)
+
+    def sizes(self) -> list[int]:
+        """They are not counted by bytes: they have a key at most."""
+        return [0] * len(self)
+
+
+class TableFollower:
+    """One table. Made anew for each connection of the stream."""
+
+    def __init__(
+        self, topic: Topic, shape: SourceTable, table: TableState, state: CaptureState, generation: str
+    ) -> None:
+        self.topic = topic
+        self.shape = shape
+        self.state = state
+        self.name = table.name
+        self.source = table.source
+        self.reach = table.reach
+        self.streams = table.phase in (CATCHING_UP, FOLLOWING)
+        self.following = table.phase == FOLLOWING  # ticks see it
+        self.losses = Losses()
+        self.large = LargeValues(table.name, state)
+        self.producer = generation
+        self.producer_id, self.epoch = topic.log.registry.open_producer(topic.id, generation)
+        self.last = topic.partition(0).last_sequence(self.producer_id)
+        self.passed = 0  # up to this position every change is in the topic: the last marker says so
+        self.chunks = [
+            (each.chunk, seen(each.snapshot)) for each in state.chunks(table.name) if each.snapshot is not None
+        ]
+        self.segments: list[tuple[SourceTable, Any]] = []
+        self.whole = 0  # of their rows, those of transactions that are whole
+        self.parts = 0  # of the transaction that is coming: appended already
+
+    # Collecting
+
+    def count(self) -> int:
+        """How many rows have come and are not appended."""
+        return sum(len(segment) for _, segment in self.segments)
+
+    def bytes(self) -> int:
+        """How many bytes they had on their way."""
+        return sum(segment.bytes for _, segment in self.segments)
+
+    def part(self) -> int | None:
+        """How many rows the next part of the transaction that is coming has; None while it is small.
+
+        It depends on the transaction's rows alone, and not on when it is asked.
+        """
+        own = self.count() - self.whole
+        if own < PART_ROWS and (own <= 0 or self.bytes() < PART_BYTES):
+            return None
+        sizes = np.array([size for _, segment in self.segments for size in segment.sizes()][self.whole :], np.int64)
+        cut = min(PART_ROWS, int(np.searchsorted(np.cumsum(sizes), PART_BYTES)) + 1)
+        return cut if cut <= own else None
+
+    def take(self, count: int) -> list[tuple[pa.RecordBatch, Any]]:
+        """The first rows as batches of the topic's schema, with the mark of each row."""
+        taken: list[tuple[pa.RecordBatch, Any]] = []
+        while count > 0 and self.segments:
+            shape, segment = self.segments[0]
+            some = min(count, len(segment))
+            if isinstance(segment, Ready):
+                taken.append((segment.batch.slice(0, some), segment.gone[:some]))
+                segment.batch, segment.gone = segment.batch.slice(some), segment.gone[some:]
+            elif some:
+                texts = segment.take(some)
+                taken.append((self._batch(texts, shape, taken), texts.gone))
+            count -= some
+            self.whole -= min(some, self.whole)
+            if not len(segment) and len(self.segments) > 1:
+                self.segments.pop(0)
+            elif not len(segment):
+                break
+        return taken
+
+    def _batch(self, texts: TextRows, shape: SourceTable, before: list[tuple[pa.RecordBatch, Any]]) -> pa.RecordBatch:
+        texts, missing = self.large.fill(texts, shape)
+        batch = batch_of(texts, shape, self.topic.schema, self.losses)
+        return self._looked_up(batch, shape, missing, before) if missing else batch
+
+    def _looked_up(
+        self,
+        batch: pa.RecordBatch,
+        shape: SourceTable,
+        missing: list[tuple[int, int, int]],
+        before: list[tuple[pa.RecordBatch, Any]],
+    ) -> pa.RecordBatch:
+        """Values that nobody remembers: the topic has them, in the latest row of the key."""
+        wanted = {tuple(batch.column(name)[row].as_py() for name in shape.key) for _, _, row in missing}
+        columns = sorted({shape.columns[column].name for _, column, _ in missing})
+        found: dict[Any, dict[str, Any]] = {}
+        stored = self.topic.read_partition(0, self.topic.start_offsets()[0], columns=[*shape.key, *columns])
+        for rows in [*(each.data for each in stored if each.num_rows), *(rows for rows, _ in before)]:
+            keys = zip(*(rows.column(name).to_pylist() for name in shape.key), strict=True)
+            for place, key in enumerate(keys):
+                if key in wanted:
+                    found[key] = {name: rows.column(name)[place].as_py() for name in columns}
+        lists = {name: batch.column(name).to_pylist() for name in columns}
+        for row, column, of in sorted(missing):
+            name = shape.columns[column].name
+            key = tuple(batch.column(each)[of].as_py() for each in shape.key)
+            earlier = next(
+                (
+                    lists[name][at]
+                    for at in range(row - 1, -1, -1)
+                    if tuple(batch.column(each)[at].as_py() for each in shape.key) == key
+                    and lists[name][at] is not None
+                ),
+                None,
+            )
+            lists[name][row] = earlier if earlier is not None else found.get(key, {}).get(name)
+        arrays = [
+            pa.array(lists[field.name], field.type) if field.name in lists else batch.column(field.name)
+            for field in batch.schema
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
+
+    # Appending
+
+    def append(self, count: int, place: int, *, part: bool = False) -> None:
+        """Append the first rows under the number of the transaction at ``place``."""
+        batches = self.take(count)
+        if not batches:
+            return
+        conformed = [
+            rows.cast(current_rows.nullable(self.topic.schema)) if rows.schema != batches[-1][0].schema else rows
+            for rows, _ in batches
+        ]
+        batch = pa.concat_batches(conformed) if len(conformed) > 1 else conformed[0]
+        gone = np.concatenate([mask for _, mask in batches])
+        deleted = pa.array(gone) if self.topic.settings.key and gone.any() else False
+        sequence, chunk = place + LAST, 0
+        if part:
+            if self.parts >= PARTS_PER_PLACE * LAST:
+                raise self._too_large()
+            sequence, chunk = place + self.parts // PARTS_PER_PLACE, self.parts % PARTS_PER_PLACE * CHUNKS_PER_PART
+            self.parts += 1
+        self.topic.append_batch(
+            batch,
+            producer=self.producer,
+            sequence=sequence,
+            producer_id=self.producer_id,
+            epoch=self.epoch,
+            deleted=deleted,
+            first_chunk=chunk,
+        )
+        if not part:
+            self.last = max(self.last, sequence * CHUNKS_PER_SEQUENCE)
+
+    def has(self, place: int) -> bool:
+        """Whether the whole transaction at this place is in the topic."""
+        return self.last >= (place + LAST) * CHUNKS_PER_SEQUENCE
+
+    def sync(self) -> None:
+        """Bring what was appended to disk."""
+        self.topic.partition(0).sync()
+
+    def end(self) -> int:
+        """The topic's end."""
+        return self.topic.end_offsets()[0]
+
+    # Changes of the table itself
+
+    def empty(self, place: int) -> None:
+        """TRUNCATE: behind what the transaction at ``place`` did before, rows that take everything away."""
+        stop = self.state.emptied(self.name, place, self.end())
+        schema = current_rows.nullable(self.topic.schema)
+        more = [(rows.cast(schema), gone) for rows, gone in self.take(self.count())]
+        removed = current_rows.taken_away(self.topic, stop, more)
+        joined = pa.concat_batches([*(rows for rows, _ in more), removed])
+        gone = np.concatenate([*(gone for _, gone in more), np.ones(removed.num_rows, np.bool_)])
+        self.segments = [(self.shape, Ready(joined, gone))]
+
+    def reshape(self, shape: SourceTable) -> None:
+        """The table has other columns from here on: let the topic's schema grow."""
+        grow(self.topic, shape)
+        self.shape = shape
+
+    def _too_large(self) -> CaptureBlocked:
+        rows = PARTS_PER_PLACE * LAST * PART_ROWS
+        return CaptureBlocked(
+            f"one transaction changed more than {rows:,} rows of {self.source}",
+            hint="Read the tables anew: headwater capture restart APP.py",
+            table=self.name,
+        )
+
+
+def grow(topic: Topic, shape: SourceTable) -> None:
+    """Let a topic's schema follow its table."""
+    key = topic.settings.key
+    if shape.key != key:
+        raise CaptureBlocked(
+            f"the key of {shape.table} was {_listed(key)} and is now {_listed(shape.key)}",
+            hint=f'Capture it under another name, and drop "{topic.name}" when nobody reads it any more.',
+            table=topic.name,
+        )
+    wanted = grown(topic.schema, shape)
+    if wanted.equals(topic.schema):
+        return
+    declared = pa.schema([field for field in wanted if field.name != WEIGHT])
+    open_or_declare(topic.log.registry, topic.name, declared, {}, topic.clock.now_us(), bag=topic.row().is_bag)
+    topic.refresh()
+
+
+def grown(stored: pa.Schema, shape: SourceTable) -> pa.Schema:
+    """A topic's schema when its table has this shape: columns only come, and only become wider."""
+    fields = []
+    for field in stored:
+        now = next((column.arrow for column in shape.columns if column.name == field.name), field.type)
+        # A type that became narrower still fits what is stored; one of another kind is refused by the log.
+        fields.append(field if widens(now, field.type) else field.with_type(now))
+    added = [pa.field(column.name, column.arrow) for column in shape.columns if column.name not in stored.names]
+    return pa.schema([*fields, *added])
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(names) or "none"
+
+
+def belongs(chunks: list[tuple[BackfillChunk, Snapshot | Prefix]], number: int) -> bool | None:
+    """Whether the snapshots of all chunks saw a transaction (True), none of them did (False), or some (None)."""
+    if not chunks:
+        return False
+    saw = {snapshot.saw(number) for _, snapshot in chunks}
+    return saw.pop() if len(saw) == 1 else None
+
+
+assert PLACES_APART > LAST

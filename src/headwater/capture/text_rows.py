@@ -1,0 +1,63 @@
+"""Rows of a captured table on their way to its topic.
+
+What it is: ``TextRows``, some rows as columns of text with a mark for each (put, or taken away), and ``batch_of``,
+which makes the topic's record batch of them.
+Invariants: the order of the rows is the order of their changes; columns that the topic has and the database has not any
+more are null; a bag's rows carry a weight instead of a mark.
+Not here: the wire (``capture/postgres/pgoutput.py``), values that were not sent (``large_values.py``).
+Read next: ``change_writer.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.capture.database import Losses, SourceTable
+from headwater.log.schema.normalization import WEIGHT
+
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+@dataclass(frozen=True)
+class TextRows:
+    """Rows as the database wrote them, column by column."""
+
+    columns: list[pa.Array]
+    gone: Mask  # of each row: it was taken away
+    unchanged: dict[int, Mask] = field(default_factory=dict)  # by column: values that were left alone and not sent
+    moved: frozenset[int] = frozenset()  # rows that stand for the row before them, under another key
+
+    def __len__(self) -> int:
+        return len(self.gone)
+
+    def with_columns(self, columns: list[pa.Array]) -> TextRows:
+        """The same rows, with every value there."""
+        return replace(self, columns=columns, unchanged={})
+
+
+def batch_of(rows: TextRows, shape: SourceTable, schema: pa.Schema, losses: Losses) -> pa.RecordBatch:
+    """The rows in a topic's schema; those that are gone, when there is a key, with nothing but it."""
+    given = {
+        column.name: column.read(texts, column.arrow, losses)
+        for column, texts in zip(shape.columns, rows.columns, strict=True)
+    }
+    tombs = pa.array(rows.gone) if shape.key and rows.gone.any() else None
+    arrays = []
+    for each in schema:
+        if each.name == WEIGHT:
+            arrays.append(pa.array(np.where(rows.gone, -1, 1), pa.int64()))
+        elif each.name not in given:
+            arrays.append(pa.nulls(len(rows), each.type))
+        else:
+            array = given[each.name]
+            array = array if array.type == each.type else array.cast(each.type)
+            if tombs is not None and each.name not in shape.key:  # REPLICA IDENTITY FULL sends the whole old row
+                array = pc.if_else(tombs, pa.scalar(None, each.type), array)
+            arrays.append(array)
+    nullable = pa.schema([each.with_nullable(True) for each in schema])
+    return pa.RecordBatch.from_arrays(arrays, schema=nullable)

@@ -1,0 +1,92 @@
+"""``headwater check`` and ``headwater maintain``: the care of a home.
+
+What it is: the two verbs that look after everything at once: verify, and tidy up.
+Invariants: ``check`` changes no data and may run on a live home, also on one too damaged to open; it leaves with 0 when
+there is no error and with 5 (the status of corruption) when there is, and names each. ``maintain`` leaves with 1 when a
+step failed.
+Not here: what is checked (``log/maintenance/home_check.py``) and done (``log/maintenance/maintenance.py``).
+Read next: ``docs/cli.md``.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import typer
+
+from headwater.cli.command_options import HomeOption, JsonOption, home_of, opened, require_home
+from headwater.cli.output import console, say, show_table, write_json
+from headwater.cli.quantities import show_bytes
+from headwater.errors import Corruption
+
+
+def check(home: HomeOption = None, as_json: JsonOption = False) -> None:
+    """Verify every checksum, index, offset and catalog row; safe on a live home.
+
+    Leaves with status 0 when all is well, with 5 when something is damaged.
+
+    [cyan]headwater check[/cyan]
+    [cyan]headwater check --json | jq .problems[/cyan]
+    """
+    from headwater.log.maintenance.home_check import check_home
+
+    path = require_home(home_of(home))
+    with _progress(path, quiet=as_json) as progress:
+        report = check_home(path, progress=progress)
+    if as_json:
+        write_json(report.to_dict())
+    else:
+        for problem in report.problems:
+            console().print(str(problem), markup=False, style="red" if problem.severity == "error" else "yellow")
+        verdict = "[bold green]all is well[/bold green]" if report.ok else "[bold red]damaged[/bold red]"
+        say(
+            f"{verdict}: {report.topics} topics, {report.partitions} partitions, {report.segments} segments, "
+            f"{report.rows:,} rows, {show_bytes(report.bytes)} in {report.seconds:.2f} s"
+        )
+    if not report.ok:
+        raise typer.Exit(Corruption.exit_status)
+
+
+def maintain(home: HomeOption = None, as_json: JsonOption = False) -> None:
+    """Seal, compact, retain and watch lag now; for cron, where no process runs for long.
+
+    [cyan]headwater maintain[/cyan]
+    """
+    with opened(home) as log:
+        report = log.maintain()
+    if as_json:
+        write_json(report.to_dict())
+    elif not report.steps and not report.alerts:
+        say(f"nothing to do in {report.topics} topics ({report.seconds:.2f} s)")
+    else:
+        rows = [
+            (
+                step.topic,
+                "" if step.partition is None else step.partition,
+                step.action,
+                f"failed: {step.message}" if step.failed else step.message,
+            )
+            for step in report.steps
+        ]
+        show_table(["topic", ">partition", "action", "what was done"], rows)
+        for alert in report.alerts:
+            console().print(f"alert: {alert}", style="yellow", markup=False)
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _progress(path: Path, *, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar over all bytes on stderr, where somebody looks."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.progress import BarColumn, DownloadColumn, Progress, TaskProgressColumn, TextColumn
+
+    columns = (TextColumn("checking {task.description}"), BarColumn(), TaskProgressColumn(), DownloadColumn())
+    with Progress(*columns, console=console(stderr=True), transient=True) as progress:
+        task = progress.add_task(str(path), total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -1,0 +1,201 @@
+"""``headwater topic create``: every setting of a topic, in human units.
+
+What it is: the verb, with one option for each field of ``TopicSettings`` (``SETTING_OPTIONS`` pairs them, and a test
+compares).
+Invariants: an option that is not given is not declared, so on a topic that exists only what is said changes; a limit is
+taken away with ``forever``, ``unlimited`` or ``none``.
+Not here: what may change and what may not (``log/topic_declaration.py``).
+Read next: ``topic_commands.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from headwater.cli.command_options import HomeOption, JsonOption, TopicArgument, opened
+from headwater.cli.output import say, write_json
+from headwater.cli.quantities import is_never, parse_duration_ms, parse_size
+from headwater.errors import Misuse
+
+# Which option of `topic create` declares which field of TopicSettings.
+SETTING_OPTIONS = {
+    "key": "--key",
+    "event_time": "--event-time",
+    "lateness_ms": "--lateness",
+    "idle_ms": "--idle",
+    "clock": "--clock",
+    "partitions": "--partitions",
+    "fsync": "--fsync",
+    "fsync_interval_ms": "--fsync-interval",
+    "segment_bytes_max": "--segment-bytes-max",
+    "segment_ms_max": "--segment-age-max",
+    "retention_ms": "--retention",
+    "retention_bytes": "--retention-bytes",
+    "archive": "--archive",
+    "compact": "--compact",
+    "tombstone_grace_ms": "--tombstone-grace",
+    "overflow": "--overflow",
+    "overflow_rows_max": "--overflow-rows-max",
+    "block_timeout_ms": "--block-timeout",
+}
+KEEPING = "What is kept"
+WRITING = "How it is written"
+
+
+def _option(field: str, text: str, *, panel: str | None = None, metavar: str | None = None) -> Any:
+    return typer.Option(SETTING_OPTIONS[field], help=text, rich_help_panel=panel, metavar=metavar, show_default=False)
+
+
+def create(
+    name: TopicArgument,
+    schema: Annotated[
+        str,
+        typer.Option("--schema", metavar="DDL", help='The columns, as Spark writes them: "id BIGINT, at TIMESTAMP".'),
+    ],
+    key: Annotated[
+        str | None, _option("key", "Key columns: the same key always goes to the same partition.", metavar="A,B")
+    ] = None,
+    event_time: Annotated[
+        str | None, _option("event_time", "The column that says when it happened.", metavar="COLUMN")
+    ] = None,
+    lateness: Annotated[
+        str | None, _option("lateness_ms", "How far rows may be out of order, e.g. 30s.", metavar="TIME")
+    ] = None,
+    idle: Annotated[
+        str | None, _option("idle_ms", "A producer silent for so long is not waited for, e.g. 1m.", metavar="TIME")
+    ] = None,
+    clock: Annotated[
+        str | None, _option("clock", "The device's columns: when it happened, when it was sent.", metavar="A,B")
+    ] = None,
+    partitions: Annotated[
+        int | None, _option("partitions", "Independently ordered parts; never changes. 1 if not given.")
+    ] = None,
+    fsync: Annotated[
+        str | None, _option("fsync", "When an append is durable.", panel=WRITING, metavar="always|interval|never")
+    ] = None,
+    fsync_interval: Annotated[
+        str | None,
+        _option(
+            "fsync_interval_ms",
+            "Under fsync=interval: at most so long unsynced, e.g. 50ms.",
+            panel=WRITING,
+            metavar="TIME",
+        ),
+    ] = None,
+    segment_bytes_max: Annotated[
+        str | None,
+        _option("segment_bytes_max", "A segment is sealed at this size, e.g. 128MiB.", panel=WRITING, metavar="SIZE"),
+    ] = None,
+    segment_age_max: Annotated[
+        str | None, _option("segment_ms_max", "… or at this age, e.g. 24h.", panel=WRITING, metavar="TIME")
+    ] = None,
+    overflow: Annotated[
+        str | None, _option("overflow", "When consumers are too far behind.", panel=WRITING, metavar="keep|drop|block")
+    ] = None,
+    overflow_rows_max: Annotated[
+        str | None, _option("overflow_rows_max", "How far is too far.", panel=WRITING, metavar="ROWS")
+    ] = None,
+    block_timeout: Annotated[
+        str | None,
+        _option(
+            "block_timeout_ms",
+            "Under overflow=block: how long an append waits, e.g. 30s.",
+            panel=WRITING,
+            metavar="TIME",
+        ),
+    ] = None,
+    retention: Annotated[
+        str | None, _option("retention_ms", "Drop what is older, e.g. 7d; or forever.", panel=KEEPING, metavar="TIME")
+    ] = None,
+    retention_bytes: Annotated[
+        str | None,
+        _option(
+            "retention_bytes",
+            "Drop the oldest beyond this size, e.g. 10GiB; or unlimited.",
+            panel=KEEPING,
+            metavar="SIZE",
+        ),
+    ] = None,
+    archive: Annotated[
+        str | None,
+        _option("archive", "Move what is dropped to this directory instead; or none.", panel=KEEPING, metavar="DIR"),
+    ] = None,
+    compact: Annotated[
+        bool | None,
+        typer.Option(
+            "--compact/--no-compact",
+            help="Keep only the latest row of each key.",
+            rich_help_panel=KEEPING,
+            show_default=False,
+        ),
+    ] = None,
+    tombstone_grace: Annotated[
+        str | None,
+        _option("tombstone_grace_ms", "A delete stays visible for so long, e.g. 24h.", panel=KEEPING, metavar="TIME"),
+    ] = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Declare a topic; on one that exists, add columns or change settings.
+
+    [cyan]headwater topic create orders --schema "order_id BIGINT, amount DOUBLE" --key order_id --retention 7d[/cyan]
+    """
+    declared = {
+        "key": _columns(key),
+        "event_time": event_time,
+        "lateness_ms": lateness and parse_duration_ms(lateness),
+        "clock": _columns(clock),
+        "partitions": partitions,
+        "fsync": fsync,
+        "fsync_interval_ms": fsync_interval and parse_duration_ms(fsync_interval),
+        "segment_bytes_max": segment_bytes_max and parse_size(segment_bytes_max),
+        "segment_ms_max": segment_age_max and parse_duration_ms(segment_age_max),
+        "overflow": overflow,
+        "block_timeout_ms": block_timeout and parse_duration_ms(block_timeout),
+        "compact": compact,
+        "tombstone_grace_ms": tombstone_grace and parse_duration_ms(tombstone_grace),
+    }
+    settings: dict[str, Any] = {field: value for field, value in declared.items() if value is not None}
+    # These can be taken away again, and are then declared as None.
+    for field, text, parse in (
+        ("idle_ms", idle, parse_duration_ms),
+        ("retention_ms", retention, parse_duration_ms),
+        ("retention_bytes", retention_bytes, parse_size),
+        ("overflow_rows_max", overflow_rows_max, _whole_number),
+        ("archive", archive, str),
+    ):
+        if text is not None:
+            settings[field] = None if is_never(text) else parse(text)
+    with opened(home, create=True) as log:
+        before = next((found.describe() for found in log.topics() if found.name == name), None)
+        topic = log.topic(name, schema, **settings)
+        after = topic.describe()
+    outcome = _outcome(before, after)
+    if as_json:
+        write_json({"outcome": outcome, **after})
+    else:
+        say(f'topic [bold]"{name}"[/bold]: {outcome}')
+        from headwater.cli.log.topic_commands import show_description
+
+        show_description(after, [])
+
+
+def _columns(text: str | None) -> list[str] | None:
+    return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _whole_number(text: str) -> int:
+    try:
+        return int(text.replace("_", ""))
+    except ValueError:
+        raise Misuse(f"{text!r} is not a whole number of rows", hint="Write it as 100000.") from None
+
+
+def _outcome(before: dict[str, Any] | None, after: dict[str, Any]) -> str:
+    if before is None:
+        return "created"
+    if before["schema_version"] != after["schema_version"]:
+        return f"changed to schema version {after['schema_version']}"
+    return "changed its settings" if before["settings"] != after["settings"] else "was there already, unchanged"

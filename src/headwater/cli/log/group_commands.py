@@ -1,0 +1,147 @@
+"""``headwater group``: ls, describe, reset.
+
+What it is: the verbs on groups, for looking at lag and for moving a group to another place.
+Invariants: nothing here joins a group; a reset under the feet of active members needs ``--force``.
+Not here: deleting a topic's groups (they go with the topic).
+Read next: ``log/groups/groups.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headwater.cli import completions
+from headwater.cli.command_options import HomeOption, JsonOption, opened
+from headwater.cli.output import say, show_facts, show_table, write_json
+from headwater.cli.quantities import parse_place
+
+if TYPE_CHECKING:
+    from headwater.log.groups.groups import GroupDescription
+    from headwater.log.topic import Topic
+    from headwater.log.topic_reader import Place
+
+app = typer.Typer(help="Groups: consumers and workers that share a topic.", no_args_is_help=True)
+
+GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="The group's name.", show_default=False)]
+TopicOption = Annotated[
+    str, typer.Option("--topic", "-t", metavar="NAME", help="The group's topic.", autocompletion=completions.topics)
+]
+
+
+@app.command("ls")
+def ls(
+    topic: Annotated[
+        str | None, typer.Option("--topic", "-t", metavar="NAME", help="Only of this topic.", show_default=False)
+    ] = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List groups with their lag.
+
+    [cyan]headwater group ls --topic orders[/cyan]
+    """
+    with opened(home) as log:
+        topics = [log.topic(topic)] if topic is not None else log.topics()
+        found = [group.describe() for each in topics for group in each.groups()]
+    if as_json:
+        write_json([each.to_dict() for each in found])
+    elif not found:
+        say("no groups yet; a group begins with its first consumer or worker")
+    else:
+        rows = [
+            (
+                each.topic,
+                each.group,
+                each.kind,
+                sum(member.alive for member in each.members),
+                f"{each.lag_total:,}",
+                each.in_flight or "",
+                each.dead_letters or "",
+            )
+            for each in found
+        ]
+        show_table(["topic", "group", "kind", ">members", ">lag", ">in flight", ">dead letters"], rows)
+
+
+@app.command("describe")
+def describe(group: GroupArgument, topic: TopicOption, home: HomeOption = None, as_json: JsonOption = False) -> None:
+    """Show a group's members, and position, lag and owner of each partition.
+
+    [cyan]headwater group describe billing --topic orders[/cyan]
+    """
+    with opened(home) as log:
+        found = log.topic(topic)
+        description = found.group(group).describe()
+        ends = found.end_offsets()
+    if as_json:
+        write_json(description.to_dict())
+        return
+    work = description.kind == "work"
+    show_facts(
+        [
+            ("group", description.group),
+            ("topic", description.topic),
+            ("kind", description.kind),
+            ("generation", description.generation),
+            ("lag", f"{description.lag_total:,} rows"),
+            ("in flight", description.in_flight if work else None),
+            ("dead letters", description.dead_letters if work else None),
+            ("missed", f"{description.missed} (retention removed them first)" if description.missed else None),
+        ]
+    )
+    owners = {partition: member.id for member in description.members for partition in member.partitions}
+    rows = [
+        (partition, offset, ends[partition], f"{description.lag[partition]:,}", owners.get(partition, ""))
+        for partition, offset in description.positions.items()
+    ]
+    show_table([">partition", ">position", ">end", ">lag", "owner"], rows)
+    _show_members(description)
+
+
+def _show_members(description: GroupDescription) -> None:
+    if description.members:
+        rows = [(each.id, each.heartbeat, "yes" if each.alive else "no") for each in description.members]
+        show_table(["member", "last heartbeat", "alive"], rows)
+    else:
+        say("no members now")
+
+
+@app.command("reset")
+def reset(
+    group: GroupArgument,
+    topic: TopicOption,
+    to: Annotated[
+        str, typer.Option("--to", metavar="PLACE", help="earliest, latest, an offset, a time, or how long ago (15m).")
+    ],
+    partition: Annotated[
+        list[int] | None,
+        typer.Option("--partition", "-p", help="Only this partition; may be given again.", show_default=False),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Even if members are active: they are shut out.")] = False,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Move a group to another place, to read again or to skip.
+
+    [cyan]headwater group reset billing --topic orders --to earliest[/cyan]
+    [cyan]headwater group reset billing --topic orders --to 2026-01-31T10:00Z --partition 2[/cyan]
+    """
+    with opened(home) as log:
+        found = log.topic(topic)
+        before = found.group(group).positions()
+        place = parse_place(to)
+        after = found.group(group).reset(_of_partitions(found, place, partition) if partition else place, force=force)
+    if as_json:
+        write_json({"topic": topic, "group": group, "before": before, "positions": after})
+        return
+    rows = [(number, before[number], offset, f"{offset - before[number]:+,}") for number, offset in after.items()]
+    show_table([">partition", ">was", ">is", ">moved"], rows, title=f'group "{group}" of topic "{topic}"')
+
+
+def _of_partitions(topic: Topic, place: Place, partitions: list[int]) -> dict[int, int]:
+    from headwater.log.topic_reader import check_partitions, offsets_for
+
+    topic.open_partitions()
+    return offsets_for(topic, place, check_partitions(topic, partitions))

@@ -1,0 +1,277 @@
+"""``headwater topic``: create, ls, describe, append, tail, delete.
+
+What it is: the verbs on topics. Each opens the home, calls the log, and shows what came of it.
+Invariants: reading verbs make no home; ``delete`` asks first, or needs ``--yes`` where nobody can be asked.
+Not here: the settings (``create_topic.py``), reading files (``input_files.py``, ``append_rows.py``), showing rows
+(``tail.py``).
+Read next: ``append_rows.py``.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headwater.cli.command_options import HomeOption, JsonOption, TopicArgument, opened
+from headwater.cli.log.create_topic import create
+from headwater.cli.output import console, say, show_facts, show_table, write_json
+from headwater.cli.quantities import show_bytes, show_count, show_duration_ms
+from headwater.errors import Misuse
+
+if TYPE_CHECKING:
+    from headwater.log.topic import Topic
+
+app = typer.Typer(help="Topics: named, typed, partitioned logs of events.", no_args_is_help=True)
+
+
+app.command("create")(create)
+
+
+@app.command("ls")
+def ls(home: HomeOption = None, as_json: JsonOption = False) -> None:
+    """List all topics with their rows and sizes.
+
+    [cyan]headwater topic ls[/cyan]
+    [cyan]headwater topic ls --json | jq '.[].name'[/cyan]
+    """
+    from headwater.log.topic_description import describe_topic
+
+    with opened(home) as log:
+        topics = [describe_topic(topic, times=False) for topic in log.topics()]
+    if as_json:
+        write_json(topics)
+        return
+    if not topics:
+        say('no topics yet; make one: headwater topic create NAME --schema "…"')
+        return
+    rows = [
+        (
+            each["name"],
+            len(each["partitions"]),
+            f"{_rows(each):,}",
+            show_bytes(_bytes(each)),
+            ", ".join(each["settings"]["key"]),
+            each["schema"],
+        )
+        for each in topics
+    ]
+    show_table(["topic", ">partitions", ">rows", ">size", "key", "schema"], rows)
+
+
+def _rows(description: dict[str, Any]) -> int:
+    return sum(partition["rows"] for partition in description["partitions"])
+
+
+def _bytes(description: dict[str, Any]) -> int:
+    return sum(partition["sealed_bytes"] + partition["arrow_bytes"] for partition in description["partitions"])
+
+
+@app.command("describe")
+def describe(name: TopicArgument, home: HomeOption = None, as_json: JsonOption = False) -> None:
+    """Show a topic's schema, settings, partitions and groups.
+
+    [cyan]headwater topic describe orders[/cyan]
+    """
+    with opened(home) as log:
+        topic = log.topic(name)
+        description = topic.describe()
+        groups = [group.describe().to_dict() for group in topic.groups()]
+    if as_json:
+        write_json({**description, "groups": groups})
+    else:
+        show_description(description, groups)
+
+
+def show_description(description: dict[str, Any], groups: list[dict[str, Any]]) -> None:
+    """Print what ``Topic.describe`` says, and the topic's groups."""
+    settings = description["settings"]
+    retention = [show_duration_ms(settings["retention_ms"])]
+    if settings["retention_bytes"] is not None:
+        retention.append(show_bytes(settings["retention_bytes"]))
+    if settings["archive"]:
+        retention.append(f"then to {settings['archive']}")
+    fsync = settings["fsync"]
+    segments = f"up to {show_bytes(settings['segment_bytes_max'])} or {show_duration_ms(settings['segment_ms_max'])}"
+    grace = show_duration_ms(settings["tombstone_grace_ms"])
+    overflow, times = settings["overflow"], description.get("event_time")
+    show_facts(
+        [
+            ("topic", description["name"]),
+            ("schema", f"{description['schema']}   (version {description['schema_version']})"),
+            ("key", ", ".join(settings["key"]) or None),
+            ("event time", settings["event_time"]),
+            ("watermark", times and f"{times['watermark']}{' (idle)' if times['idle'] else ''}"),
+            ("created", description["created_at"]),
+            ("fsync", f"{fsync}, {show_duration_ms(settings['fsync_interval_ms'])}" if fsync == "interval" else fsync),
+            ("retention", ", ".join(retention)),
+            ("segments", segments),
+            ("compaction", f"yes; deletes stay {grace}" if settings["compact"] else None),
+            (
+                "overflow",
+                overflow if overflow == "keep" else f"{overflow} beyond {settings['overflow_rows_max']:,} rows",
+            ),
+            ("dropped rows", description["dropped_rows"] or None),
+        ]
+    )
+    rows = [
+        (
+            each["partition"],
+            each["start_offset"],
+            each["end_offset"],
+            f"{each['rows']:,}",
+            each["sealed_segments"],
+            show_bytes(each["sealed_bytes"]),
+            show_bytes(each["arrow_bytes"]),
+        )
+        for each in description["partitions"]
+    ]
+    show_table([">partition", ">start", ">end", ">rows", ">sealed", ">sealed size", ">active size"], rows)
+    if times and times["producers"]:
+        columns = ("newest", "watermark", "heartbeat", "seen")
+        paces = [
+            (each["producer"], *(each[name] or "" for name in columns), "idle" if each["idle"] else "")
+            for each in times["producers"]
+        ]
+        show_table(["producer", *columns, ""], paces)
+    if groups:
+        lines = [(each["group"], each["kind"], len(each["members"]), f"{each['lag_total']:,}") for each in groups]
+        show_table(["group", "kind", ">members", ">lag"], lines)
+
+
+@app.command("append")
+def append(
+    name: TopicArgument,
+    file: Annotated[
+        str, typer.Argument(metavar="[FILE|-]", help="What to read; - or nothing is stdin.", show_default=False)
+    ] = "-",
+    file_format: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="jsonl|csv|parquet",
+            help="Guessed from the file's name; jsonl for stdin.",
+            show_default=False,
+        ),
+    ] = None,
+    batch_rows: Annotated[
+        int, typer.Option("--batch-rows", min=1, help="Rows that are written together, or not at all.")
+    ] = 10_000,
+    producer: Annotated[
+        str | None,
+        typer.Option(
+            "--producer",
+            metavar="NAME",
+            help="Makes a second run of the same input skip what the first has written.",
+            show_default=False,
+        ),
+    ] = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Append rows from a file or stdin: JSON lines, CSV or Parquet, also gzipped.
+
+    A row that does not fit stops it: the message names the line, and how many rows were written before.
+
+    [cyan]headwater topic append orders orders.csv --producer import-2026-01[/cyan]
+    [cyan]echo '{"order_id": 1, "amount": 9.5}' | headwater topic append orders[/cyan]
+    """
+    from headwater.cli.log.append_rows import append_input
+    from headwater.cli.log.input_files import InputFile
+
+    source = InputFile.named(file, file_format)
+    with opened(home) as log:
+        result = append_input(log.topic(name), source, batch_rows=batch_rows, producer=producer, quiet=as_json)
+    if as_json:
+        write_json(result.to_dict())
+        return
+    say(
+        f'appended {result.rows:,} rows to [bold]"{name}"[/bold] in {result.seconds:.2f} s '
+        f"({show_count(result.rows / max(result.seconds, 1e-9))} rows/s)"
+    )
+    if result.skipped_rows:
+        say(f'skipped {result.skipped_rows:,} rows that producer "{producer}" had written before')
+    if result.dropped_rows:
+        say(f"[yellow]dropped {result.dropped_rows:,} rows: the topic's overflow policy is drop[/yellow]")
+
+
+@app.command("tail")
+def tail(
+    name: TopicArgument,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is appended, until Ctrl-C.")] = False,
+    count: Annotated[
+        int | None,
+        typer.Option(
+            "--rows",
+            "-n",
+            min=0,
+            help="The last so many rows (10); with --from, the first so many (all).",
+            show_default=False,
+        ),
+    ] = None,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="PLACE",
+            help="earliest, latest, an offset, a time, or how long ago (15m).",
+            show_default=False,
+        ),
+    ] = None,
+    partition: Annotated[
+        list[int] | None,
+        typer.Option("--partition", "-p", help="Only this partition; may be given again.", show_default=False),
+    ] = None,
+    columns: Annotated[
+        str | None, typer.Option("--columns", metavar="A,B", help="Only these columns.", show_default=False)
+    ] = None,
+    meta: Annotated[bool, typer.Option("--meta", help="Show partition, offset and time of append too.")] = False,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the last rows of a topic, or those from a place on; with -f, go on.
+
+    [cyan]headwater topic tail orders -f[/cyan]
+    [cyan]headwater topic tail orders --from 2026-01-31T10:00Z --json | jq .amount[/cyan]
+    """
+    from headwater.cli.log.tail import Tail
+
+    wanted = [part.strip() for part in columns.split(",")] if columns else None
+    with opened(home) as log:
+        Tail(log.topic(name), partitions=partition or None, columns=wanted, meta=meta, as_json=as_json).run(
+            start=start, count=count, follow=follow
+        )
+
+
+@app.command("delete")
+def delete(
+    name: TopicArgument,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove a topic with its rows and groups, for good.
+
+    [cyan]headwater topic delete orders --yes[/cyan]
+    """
+    with opened(home) as log:
+        topic = log.topic(name)
+        rows = _rows(topic.describe())
+        if not yes:
+            _ask(topic, rows)
+        log.delete_topic(name)
+    if as_json:
+        write_json({"topic": name, "deleted_rows": rows})
+    else:
+        say(f'topic [bold]"{name}"[/bold] and its {rows:,} rows are gone')
+
+
+def _ask(topic: Topic, rows: int) -> None:
+    groups = len(topic.groups())
+    if not sys.stdin.isatty():
+        raise Misuse(f'deleting topic "{topic.name}" needs a yes, and nobody can be asked here', hint="Add --yes.")
+    question = f'Delete topic "{topic.name}" with {rows:,} rows and {groups} groups, for good?'
+    if not typer.confirm(question, err=True):
+        console(stderr=True).print("nothing was deleted")
+        raise typer.Exit(1)

@@ -1,0 +1,140 @@
+"""``headwater serve APP.py``: an app over HTTP, with its dashboard.
+
+What it is: the verb that starts the server, and the engine beside it.
+Invariants: it ends with Ctrl-C or SIGTERM and status 0, after subscribers were told where to go on and the engine has
+finished its tick. With ``--json`` one line says where it listens.
+Not here: the server (``server/``).
+Read next: ``server/running.py``, ``docs/server.md``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headwater.cli.app_argument import AppFileArgument, app_of
+from headwater.cli.command_options import JsonOption
+from headwater.cli.output import console
+
+KeyFileOption = Annotated[
+    Path | None,
+    typer.Option("--key-file", metavar="FILE", help="Ask for keys, of this file: headwater key.", show_default=False),
+]
+
+
+def serve(
+    file: AppFileArgument,
+    host: Annotated[str, typer.Option("--host", help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", "-p", help="The port; 0 is any that is free.")] = 8080,
+    engine: Annotated[
+        bool, typer.Option("--engine/--no-engine", help="Run the app too; without, somebody else does.")
+    ] = True,
+    key_file: KeyFileOption = None,
+    origin: Annotated[
+        list[str] | None,
+        typer.Option("--origin", metavar="URL", help="A site whose pages may call; may be given again."),
+    ] = None,
+    requests_per_second: Annotated[
+        float, typer.Option("--rate", min=0.1, help="Requests a second of one key, or address.")
+    ] = 1000.0,
+    body_mib_max: Annotated[int, typer.Option("--body-mib", min=1, help="The largest body, in MiB.")] = 16,
+    query_seconds_max: Annotated[
+        float, typer.Option("--query-seconds", min=0.1, help="The longest query, in seconds.")
+    ] = 30.0,
+    query_rows_max: Annotated[int, typer.Option("--query-rows", min=1, help="The most rows of an answer.")] = 10_000,
+    query_mib_max: Annotated[int, typer.Option("--query-mib", min=1, help="The largest answer, in MiB.")] = 16,
+    query_memory_mib: Annotated[
+        int, typer.Option("--query-memory-mib", min=32, help="Memory for a query of the store, in MiB.")
+    ] = 256,
+    queries_at_once_max: Annotated[
+        int, typer.Option("--queries", min=1, help="Queries at once, of the store and of Spark each.")
+    ] = 4,
+    spark_query_memory_mib: Annotated[
+        int, typer.Option("--spark-query-memory-mib", min=512, help="Memory for all queries of Spark, in MiB.")
+    ] = 1024,
+    wait_seconds_max: Annotated[
+        float, typer.Option("--wait-seconds", min=0.0, help="The longest that a request waits for rows to come.")
+    ] = 30.0,
+    subscriptions_max: Annotated[
+        int, typer.Option("--subscriptions", min=1, help="Open subscriptions at once.")
+    ] = 2000,
+    send_seconds_max: Annotated[
+        float, typer.Option("--send-seconds", min=0.1, help="The longest that a subscriber may take for a message.")
+    ] = 30.0,
+    connections_max: Annotated[
+        int | None,
+        typer.Option(
+            "--connections", min=1, help="Open connections; default: a quarter of ulimit -n.", show_default=False
+        ),
+    ] = None,
+    head_seconds_max: Annotated[
+        float, typer.Option("--head-seconds", min=0.1, help="The longest that the head of a request may take.")
+    ] = 10.0,
+    body_seconds_max: Annotated[
+        float, typer.Option("--body-seconds", min=0.1, help="And its body; longer only while it keeps coming.")
+    ] = 30.0,
+    idle_seconds_max: Annotated[
+        float, typer.Option("--idle-seconds", min=1, help="The longest that a connection waits for its next request.")
+    ] = 30.0,
+    stalled_seconds_max: Annotated[
+        float,
+        typer.Option(
+            "--stalled-seconds", min=1, help="Rows wait, and no tick comes for so long: the engine is started anew."
+        ),
+    ] = 60.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Serve an app over HTTP, with a dashboard, until Ctrl-C; and run it, in a process beside.
+
+    [cyan]headwater serve shop.py[/cyan]
+    [cyan]headwater serve shop.py --host 0.0.0.0 --port 443 --key-file keys.json[/cyan]
+    """
+    from headwater.server import required
+
+    required()
+    from headwater.server.engine.supervisor import Supervisor
+    from headwater.server.http.log_lines import log_to_stderr
+    from headwater.server.running import serve as listen
+    from headwater.server.server_settings import ServerSettings
+    from headwater.server.server_state import ServerState
+
+    settings = ServerSettings(
+        host=host,
+        port=port,
+        key_file=key_file,
+        origins=tuple(origin or ()),
+        body_bytes_max=body_mib_max << 20,
+        requests_per_second=requests_per_second,
+        request_burst=max(1, round(2 * requests_per_second)),
+        query_seconds_max=query_seconds_max,
+        query_rows_max=query_rows_max,
+        query_bytes_max=query_mib_max << 20,
+        query_memory_bytes=query_memory_mib << 20,
+        queries_at_once_max=queries_at_once_max,
+        spark_query_memory_bytes=spark_query_memory_mib << 20,
+        wait_seconds_max=max(0.001, wait_seconds_max),
+        subscriptions_max=subscriptions_max,
+        send_seconds_max=send_seconds_max,
+        connections_max=connections_max,
+        head_seconds_max=head_seconds_max,
+        body_seconds_max=body_seconds_max,
+        idle_seconds_max=idle_seconds_max,
+        stalled_seconds_max=stalled_seconds_max,
+    )
+    log_to_stderr()
+    with app_of(file) as app:
+        folder = app.log.home / "views" / app.name
+        supervisor = Supervisor(file.resolve(), folder, app.log.clock) if engine and app.views else None
+
+        def tell(address: str) -> None:
+            if as_json:
+                sys.stdout.write(json.dumps({"app": app.name, "address": address, "home": str(app.log.home)}) + "\n")
+                sys.stdout.flush()
+            else:
+                console(stderr=True).print(f'app "{app.name}" in {app.home}: {address}', markup=False)
+
+        listen(ServerState(app, settings, supervisor=supervisor), on_listening=tell)

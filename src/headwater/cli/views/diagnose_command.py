@@ -1,0 +1,85 @@
+"""``headwater view diagnose APP.py VIEW``: the record that a view cannot be computed over.
+
+What it is: halves the records of the tick that failed until the smallest set is left that fails, shows it, and on
+request sets it aside.
+Invariants: without ``--set-aside`` nothing is changed and no app is taken over. Status 0 when nothing fails, 1 when
+records were found and are still there.
+Not here: finding (``views/lifecycle/diagnosis.py``), setting aside (``views/lifecycle/set_aside.py``).
+Read next: ``docs/failures.md``.
+"""
+
+from __future__ import annotations
+
+import getpass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headwater.cli.app_argument import AppFileArgument, app_of
+from headwater.cli.command_options import JsonOption
+from headwater.cli.output import console, say, write_json
+
+if TYPE_CHECKING:
+    from headwater.views.lifecycle.diagnosis import Findings
+
+FOUND = 1
+LIMIT = 10
+
+
+def diagnose(
+    file: AppFileArgument,
+    view: Annotated[str, typer.Argument(metavar="VIEW", help="The view's name.", show_default=False)],
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Find at most so many.")] = LIMIT,
+    set_aside: Annotated[
+        bool, typer.Option("--set-aside", help="Let the app's views leave them out; they go to a dead-letter topic.")
+    ] = False,
+    reason: Annotated[
+        str | None, typer.Option("--reason", help="Why, for the dead letter; else the error.", show_default=False)
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find the records that a view cannot be computed over, of the tick that failed.
+
+    With --set-aside, of each set that fails together the last record is left out by all views of the app from now on;
+    this takes the app over. Then: headwater view resume.
+
+    [cyan]headwater view diagnose shop.py revenue[/cyan]
+    [cyan]headwater view diagnose shop.py revenue --set-aside --reason "divisor 0, see ticket 12"[/cyan]
+    """
+    with app_of(file) as app:
+        app.view(view)  # an unknown one is told before Spark is started
+        found = app.view(view).diagnose(limit=limit)
+        tick = None
+        if set_aside and found.culprits:
+            places = [culprit.records[-1][0] for culprit in found.culprits]
+            first = found.culprits[0].error
+            tick = app.operation.set_aside(places, reason=reason or first.detail or first.message, by=_who()).tick
+    if as_json:
+        write_json({**found.to_dict(), "set_aside_with_tick": tick})
+    else:
+        _show(found)
+        if tick is not None:
+            say(f"set aside with tick {tick}; now: headwater view resume {file} {view}")
+    if found.culprits and tick is None:
+        raise typer.Exit(FOUND)
+
+
+def _who() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container without users
+        return ""
+
+
+def _show(found: Findings) -> None:
+    out = console()
+    if not found.culprits:
+        say(f"{found.view}: its query runs over all {found.tried:,} records; resume it")
+        return
+    say(f"{found.view}: {found.tried:,} records, {found.runs} runs of its query")
+    for culprit in found.culprits:
+        for place, row in culprit.records:
+            out.print(f"{place}: {row}", markup=False, soft_wrap=True)
+        out.print(f"  {culprit.error.detail or culprit.error.message}", markup=False, soft_wrap=True)
+    if found.others_fail:
+        say("others fail too; find more of them with --limit")

@@ -1,0 +1,175 @@
+"""``headwater plan APP.py`` and ``headwater explain APP.py VIEW``: an app looked at before it runs.
+
+What it is: the graph of an app's views with kinds, columns and where each was declared; and one view's stages, with
+what a tick of each costs and why.
+Invariants: no query is started and nothing of the views is written. Types are Spark's, so Spark is started for them,
+unless ``--no-types`` is given.
+Not here: compiling (``views/compiler``), typing (``views/tick/prepare.py``).
+Read next: ``views/compiler/plan.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headwater.cli.app_argument import AppFileArgument, app_of
+from headwater.cli.command_options import JsonOption
+from headwater.cli.output import console, say, show_facts, show_table, write_json
+from headwater.errors import UnknownView
+
+if TYPE_CHECKING:
+    from headwater.app import App
+
+NoTypes = Annotated[bool, typer.Option("--no-types", help="Do not start Spark: quicker, but columns have no types.")]
+
+
+def plan(file: AppFileArgument, no_types: NoTypes = False, as_json: JsonOption = False) -> None:
+    """Show an app's views: what each reads, what its ticks cost, its columns, and where it was declared.
+
+    [cyan]headwater plan shop.py[/cyan]
+    [cyan]headwater plan shop.py --json | jq '.views[].kind'[/cyan]
+    """
+    from headwater.views.compiler.frontend.as_of import VERSIONS
+
+    with app_of(file) as app:
+        views = described(app, types=not no_types)
+        read = {name.removesuffix(VERSIONS) for view in views for name in view["reads"]}
+        inputs = sorted(read - {view["name"] for view in views})
+        sources = [
+            {"name": name, "key": list(topic.settings.key), "schema": _ddl(topic)}
+            for name in inputs
+            for topic in [app.log.topic(name)]
+        ]
+        paused = {view.name: view.paused for view in app.views}
+        for each in views:
+            each["paused"] = paused[each["name"]]
+        document = {"app": app.name, "home": str(app.home), "inputs": sources, "views": views}
+    if as_json:
+        write_json(document)
+        return
+    say(f"[bold]{document['app']}[/bold] in {document['home']}")
+    if not views:
+        say('no views yet; declare one: app.view("name", "SELECT …")')
+        return
+    given = [(each["name"], ", ".join(each["key"]), each["schema"]) for each in sources]
+    show_table(["input", "key", "columns"], given)
+    rows = [
+        (
+            each["name"],
+            each["kind"],
+            ", ".join(each["reads"]),
+            ", ".join(each["key"]),
+            _columns(each),
+            each["declared_at"],
+        )
+        for each in views
+    ]
+    show_table(["view", "kind", "reads", "key", "columns", "declared at"], rows)
+    for each in views:
+        if each["paused"]:
+            reason = f"{each['name']} is paused since {each['paused']['since']}: {each['paused']['reason']}"
+            console(stderr=True).print(reason, markup=False, soft_wrap=True)
+        for note in each["notes"]:
+            console(stderr=True).print(f"{each['name']}: {note}", markup=False)
+
+
+def explain(
+    file: AppFileArgument,
+    view: Annotated[str, typer.Argument(metavar="VIEW", help="The view's name.", show_default=False)],
+    sql: Annotated[bool, typer.Option("--sql", help="Show the queries that each stage runs too.")] = False,
+    no_types: NoTypes = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show how a view is kept up to date: its stages, and what a tick of each costs.
+
+    [cyan]headwater explain shop.py revenue[/cyan]
+    """
+    with app_of(file) as app:
+        found = [each for each in described(app, types=not no_types) if each["name"] == view]
+        if not found:
+            names = ", ".join(each.name for each in app.views) or "none"
+            raise UnknownView(f'no view "{view}" was declared', hint=f"Declared are: {names}.", view=view)
+    if as_json:
+        write_json(found[0])
+    else:
+        _show_stages(found[0], sql=sql)
+
+
+def _show_stages(view: dict[str, Any], *, sql: bool) -> None:
+    show_facts(
+        [
+            ("view", view["name"]),
+            ("declared at", view["declared_at"]),
+            ("kind", view["kind"]),
+            ("reads", ", ".join(view["reads"])),
+            ("key", ", ".join(view["key"]) or None),
+            ("columns", _columns(view)),
+        ]
+    )
+    from headwater.views.compiler.plan import StageKind
+    from headwater.views.explain import COSTS
+
+    rows = [
+        (each["name"], each["kind"], each["what"], ", ".join(each["reads"]), COSTS[StageKind(each["kind"])])
+        for each in view["stages"]
+    ]
+    show_table(["stage", "kind", "does", "reads", "a tick costs"], rows)
+    for note in view["notes"]:
+        say(f"note: {note}")
+    if sql:
+        for stage in view["stages"]:
+            for name, text in stage["sql"]:
+                say(f"\n[dim]{stage['name']}: {name}[/dim]")
+                console().print(text, markup=False, soft_wrap=True)
+
+
+def described(app: App, *, types: bool) -> list[dict[str, Any]]:
+    """Every view of the app as plain values."""
+    prepared = app.operation.prepared.views if types else {}
+    described = []
+    for view in app.views:
+        declared = view.declared
+        plan = prepared[view.name].plan if types else view.plan
+        columns = [] if plan is None else [(column.name, column.type) for column in plan.columns]
+        if types:
+            from headwater.views.stages.stage_schemas import columns_of
+
+            columns = [(column.name, column.type) for column in columns_of(prepared[view.name].schema)]
+        described.append(
+            {
+                "name": view.name,
+                "declared_at": declared.location,
+                "kind": None if plan is None else str(plan.kind),
+                "reads": list(declared.inputs if plan is None else plan.reads),
+                "key": [] if plan is None else list(plan.key),
+                "columns": [{"name": name, "type": type} for name, type in columns],
+                "notes": [] if plan is None else list(plan.notes),
+                "stages": [] if plan is None else [_stage(stage) for stage in plan.stages],
+            }
+        )
+    return described
+
+
+def _stage(stage: Any) -> dict[str, Any]:
+    sql: list[tuple[str, str]] = []
+    for number, term in enumerate(getattr(stage, "terms", ()), start=1):
+        sql.append((f"changes of {term.changes}, term {number}", term.sql))
+    for name in ("constant", "partial", "combine", "sql"):
+        if getattr(stage, name, None):
+            sql.append((name, getattr(stage, name)))
+    return {"name": stage.name, "kind": str(stage.kind), "what": stage.what, "reads": sorted(stage.reads), "sql": sql}
+
+
+def _columns(view: dict[str, Any]) -> str:
+    return ", ".join(f"{each['name']} {each['type'] or ''}".rstrip() for each in view["columns"])
+
+
+def _ddl(topic: Any) -> str:
+    import pyarrow as pa
+
+    from headwater.log.schema.ddl import to_ddl
+    from headwater.log.schema.normalization import WEIGHT
+
+    return to_ddl(pa.schema([field for field in topic.schema if field.name != WEIGHT]))

@@ -1,0 +1,132 @@
+"""``headwater run APP.py``: keep an app's views up to date.
+
+What it is: runs the app in this process until Ctrl-C, and tells of each tick.
+Invariants: one line a tick on stdout, a JSON object a line with ``--json``; with ``--once`` it ends when everything
+that databases had committed at its start, and everything in the log, is in the views and the sinks.
+Not here: a tick (``views/tick/engine.py``), the file (``cli/app_argument.py``).
+Read next: ``cli/app_argument.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headwater.cli.app_argument import AppFileArgument, app_of
+from headwater.cli.command_options import JsonOption
+from headwater.cli.connectors.capture_commands import backfill_bars
+from headwater.cli.output import console, say
+from headwater.errors import HeadwaterError
+
+if TYPE_CHECKING:
+    from headwater.app import App
+    from headwater.views.tick.engine import TickReport
+
+STALLED_SECONDS_MAX = 60.0
+LOOK_S = 1.0
+
+
+def run(
+    file: AppFileArgument,
+    once: Annotated[
+        bool, typer.Option("--once", help="Take what waits in databases and in the log, then end.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Keep the views of an app up to date, until Ctrl-C.
+
+    A second process that runs the same app takes over, and this one ends with status 3.
+
+    [cyan]headwater run shop.py[/cyan]
+    [cyan]headwater run shop.py --once --json[/cyan]
+    """
+
+    def tell(report: TickReport) -> None:
+        sys.stdout.write(json.dumps(report_of(report)) + "\n" if as_json else f"{sentence_of(report)}\n")
+        sys.stdout.flush()
+
+    with app_of(file) as app:
+        if not as_json:
+            many = len(app.views)
+            console(stderr=True).print(f'app "{app.name}" in {app.home}, {many} view{"s" * (many != 1)}', markup=False)
+        if not once:
+            with stalls_told(app):
+                app.run(on_tick=tell)
+            return
+        if app.captures:
+            with backfill_bars(shown=not as_json) as tell_backfill:
+                app.capture(until="caught up", on_progress=tell_backfill)
+        report = app.tick()
+        while report.moved:
+            tell(report)
+            if not report.behind:
+                break
+            report = app.tick()
+        if not as_json:
+            say(f"all views are at tick {report.tick}")
+
+
+@contextmanager
+def stalls_told(app: App) -> Iterator[None]:
+    """Say it on stderr and as an alert when rows wait and no tick comes. A process that hangs cannot mend itself."""
+    from headwater.log.maintenance.alerts import note_engine
+    from headwater.views.lifecycle.stalls import StallWatch, topics_read
+
+    folder = app.log.home / "views" / app.name
+    watch = StallWatch(app.log, app.name, lambda: topics_read(app.views), folder, limit_seconds=STALLED_SECONDS_MAX)
+    ended = threading.Event()
+
+    def look() -> None:
+        told = True  # perhaps, by a process before this one
+        while not ended.wait(LOOK_S):
+            with suppress(HeadwaterError):  # a busy catalog, a topic that is just deleted
+                found = watch.look()
+                if found.stalled and not told:
+                    told = True
+                    console(stderr=True).print(f'app "{app.name}": {found.sentence}', markup=False)
+                    note_engine(app.log, app.name, f'app "{app.name}": {found.sentence}', {"tick": found.tick})
+                elif told and not found.stalled:
+                    note_engine(app.log, app.name, None, {})
+                    told = False
+
+    threading.Thread(target=look, name="headwater-stalls", daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
+
+
+def report_of(report: TickReport) -> dict[str, Any]:
+    """A tick's report for programs."""
+    frontier = {topic: {str(part): offset for part, offset in of.items()} for topic, of in report.frontier.items()}
+    return {
+        "tick": report.tick,
+        "rows_in": report.rows_in,
+        "seconds": round(report.seconds, 4),
+        "behind": report.behind,
+        "frontier": frontier,
+        "views": [
+            {
+                "view": each.view,
+                "changes": each.changes,
+                "rows_read": each.rows_read,
+                "actions": each.actions,
+                "seconds": round(each.seconds, 4),
+            }
+            for each in report.views
+        ],
+    }
+
+
+def sentence_of(report: TickReport) -> str:
+    """A tick's report for people."""
+    moved = [f"{each.view} {each.changes:,}" for each in report.views if each.changes]
+    changes = f"changes: {', '.join(moved)}" if moved else "no view changed"
+    behind = f"; {report.behind:,} rows behind" if report.behind else ""
+    return f"tick {report.tick}: {report.rows_in:,} rows in {report.seconds:.2f} s; {changes}{behind}"

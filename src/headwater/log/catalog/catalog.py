@@ -1,0 +1,199 @@
+"""The catalog: what must change together, in one SQLite database.
+
+What it is: topics, schema versions, sealed segments, producers, groups, positions and leases of one
+home, in WAL mode, shared by every process that opens the home.
+Invariants: every change is one ``write()`` transaction (BEGIN IMMEDIATE); what allows a file to be
+deleted is committed with ``durable=True`` before the file goes; no transaction stays open while waiting.
+Not here: the rows of topics (segments hold them); the meaning of each table (the module that owns it:
+``registry.py`` topics and segments, ``log/groups/consumer.py`` and ``log/groups/worker.py`` groups).
+Read next: ``registry.py``; ``docs/internals/files.md``.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from headwater.errors import ClosedError, CorruptCatalog, ReadOnlyHome
+from headwater.log.catalog.sqlite_file import BUSY_TIMEOUT_S, DatabaseFile, immediate
+
+# One statement per table, all "IF NOT EXISTS": opening is also creating. A change of a table's meaning
+# raises FORMAT in home.py and gets a migration there.
+TABLES = """
+CREATE TABLE IF NOT EXISTS topics (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    name TEXT NOT NULL UNIQUE,
+    settings TEXT NOT NULL,              -- JSON of TopicSettings
+    dropped_rows INTEGER NOT NULL DEFAULT 0,
+    created_us INTEGER NOT NULL
+);
+CREATE TABLE IF NOT EXISTS schemas (
+    topic_id INTEGER NOT NULL REFERENCES topics(id) ON DELETE CASCADE,
+    version INTEGER NOT NULL,
+    arrow BLOB NOT NULL,                 -- serialized Arrow schema of the user's columns
+    created_us INTEGER NOT NULL,
+    PRIMARY KEY (topic_id, version)
+);
+CREATE TABLE IF NOT EXISTS partitions (
+    topic_id INTEGER NOT NULL REFERENCES topics(id) ON DELETE CASCADE,
+    partition INTEGER NOT NULL,
+    start_offset INTEGER NOT NULL DEFAULT 0,
+    start_moved_us INTEGER,              -- when retention last moved the start
+    PRIMARY KEY (topic_id, partition)
+);
+CREATE TABLE IF NOT EXISTS segments (   -- sealed segments only; the others are found on disk
+    topic_id INTEGER NOT NULL REFERENCES topics(id) ON DELETE CASCADE,
+    partition INTEGER NOT NULL,
+    base_offset INTEGER NOT NULL,
+    next_offset INTEGER NOT NULL,
+    file TEXT NOT NULL,
+    rows INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,
+    checksum INTEGER NOT NULL,           -- xxh3_64 of the whole file, as a signed 64-bit number
+    schema_version INTEGER NOT NULL,
+    time_min INTEGER, time_max INTEGER,  -- event time, microseconds
+    appended_min INTEGER NOT NULL, appended_max INTEGER NOT NULL,
+    compacted INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (topic_id, partition, base_offset)
+);
+CREATE TABLE IF NOT EXISTS producers (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    topic_id INTEGER NOT NULL REFERENCES topics(id) ON DELETE CASCADE,
+    name TEXT NOT NULL,
+    epoch INTEGER NOT NULL,
+    UNIQUE (topic_id, name)
+);
+CREATE TABLE IF NOT EXISTS producer_sequences (  -- what sealed segments held; newer ones are in the active index
+    producer_id INTEGER NOT NULL REFERENCES producers(id) ON DELETE CASCADE,
+    partition INTEGER NOT NULL,
+    sequence INTEGER NOT NULL,
+    PRIMARY KEY (producer_id, partition)
+);
+CREATE TABLE IF NOT EXISTS groups (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    topic_id INTEGER NOT NULL REFERENCES topics(id) ON DELETE CASCADE,
+    name TEXT NOT NULL,
+    kind TEXT NOT NULL CHECK (kind IN ('consumer', 'work')),
+    generation INTEGER NOT NULL DEFAULT 0,
+    settings TEXT NOT NULL DEFAULT '{}',
+    created_us INTEGER NOT NULL,
+    UNIQUE (topic_id, name)
+);
+CREATE TABLE IF NOT EXISTS positions (  -- consumer group: committed; work group: everything below is settled
+    group_id INTEGER NOT NULL REFERENCES groups(id) ON DELETE CASCADE,
+    partition INTEGER NOT NULL,
+    offset INTEGER NOT NULL,
+    committed_us INTEGER NOT NULL,
+    PRIMARY KEY (group_id, partition)
+);
+"""
+
+
+class Catalog:
+    """One home's SQLite database. Safe to share between threads; each process opens its own.
+
+    >>> import tempfile
+    >>> catalog = Catalog(Path(tempfile.mkdtemp()) / "catalog.sqlite")
+    >>> with catalog.write() as db:
+    ...     _ = db.execute("INSERT INTO topics (name, settings, created_us) VALUES ('a', '{}', 0)")
+    >>> catalog.read("SELECT name FROM topics")[0]["name"]
+    'a'
+    """
+
+    def __init__(self, path: Path, *, read_only: bool = False, tables: Sequence[str] = ()) -> None:
+        self.path = path
+        self.read_only = read_only
+        self._tables = (TABLES, *tables)
+        self._file = DatabaseFile(
+            f"the catalog {path}",
+            damage=CorruptCatalog,
+            damage_detail="Topics, schemas and group positions are in it; the segments beside it are untouched.",
+            damage_hint="Stop all processes on this home and restore catalog.sqlite from a backup; do not delete it.",
+        )
+        self._lock = threading.RLock()
+        self._pid = os.getpid()
+        self._db = self._connect()
+
+    def _connect(self) -> sqlite3.Connection:
+        with self._translated():
+            uri = self.path.resolve().as_uri()
+            if self.read_only:
+                # A read-only disk cannot hold SQLite's -shm file: "immutable" reads without. But it would overlook
+                # what a writer that died left in the -wal file; then SQLite's own way of reading it is needed.
+                wal = self.path.with_name(self.path.name + "-wal")
+                uri += "?mode=ro" + ("" if wal.exists() and wal.stat().st_size else "&immutable=1")
+            db = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+            db.row_factory = sqlite3.Row
+            if not self.read_only:
+                db.execute("PRAGMA journal_mode = WAL")
+                db.execute("PRAGMA synchronous = NORMAL")
+                db.execute("PRAGMA foreign_keys = ON")
+                have = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+                if not self._names() <= have:
+                    db.executescript("BEGIN IMMEDIATE;" + "".join(self._tables) + "COMMIT;")
+            return db
+
+    def _names(self) -> set[str]:
+        words = "".join(self._tables).split("CREATE TABLE IF NOT EXISTS ")[1:]
+        return {word.split()[0] for word in words}
+
+    def _live(self) -> sqlite3.Connection:
+        # SQLite connections must not cross a fork: a child gets its own.
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            self._lock = threading.RLock()
+            self._db = self._connect()
+        return self._db
+
+    def read(self, sql: str, parameters: Sequence[Any] = ()) -> list[sqlite3.Row]:
+        """All rows of one SELECT."""
+        db = self._live()
+        with self._lock, self._translated():
+            return db.execute(sql, parameters).fetchall()
+
+    @contextmanager
+    def write(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
+        """One transaction. ``durable``: it survives a power cut once the block has ended."""
+        db = self._live()
+        if self.read_only:
+            raise ReadOnlyHome(f"the home cannot be written: catalog {self.path}")
+        with self._lock, self._translated():
+            if db.in_transaction:  # a nested write joins the outer one
+                yield db
+                return
+            if durable:
+                db.execute("PRAGMA synchronous = FULL")
+            try:
+                with immediate(db):
+                    yield db
+            finally:
+                if durable:
+                    db.execute("PRAGMA synchronous = NORMAL")
+
+    def integrity_problems(self) -> list[str]:
+        """What SQLite's own check finds wrong; empty when all is well."""
+        rows = self.read("PRAGMA integrity_check(20)")
+        problems = [str(row[0]) for row in rows if row[0] != "ok"]
+        problems += [f"foreign key: {tuple(row)}" for row in self.read("PRAGMA foreign_key_check")]
+        return problems
+
+    def close(self) -> None:
+        """Close this process's connection."""
+        if self._pid == os.getpid():
+            with self._lock:
+                self._db.close()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        with self._file.translated():
+            try:
+                yield
+            except sqlite3.ProgrammingError as error:
+                if "closed database" not in str(error):
+                    raise
+                raise ClosedError(f"the log {self.path.parent} was closed", hint="Open it again: Log(home).") from error

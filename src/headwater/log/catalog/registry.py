@@ -1,0 +1,275 @@
+"""The registry: topics, their schema versions, sealed segments and producers, as rows of the catalog.
+
+What it is: the SQL behind ``Topic`` and the segments, and nothing else.
+Invariants: a topic's number (id) is never used again, so a directory belongs to one topic for ever; schema versions
+count from 1; a sealed segment's row appears in the same transaction that makes its Arrow twin deletable.
+Not here: groups (``log/groups/groups.py``), files (``log/storage/partition_writer.py``), which schema may follow which
+(``log/schema/evolution.py``).
+Read next: ``topic.py``.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import pyarrow as pa
+
+from headwater.log.catalog.catalog import Catalog
+from headwater.log.schema.normalization import WEIGHT
+from headwater.log.storage.sealed_segment import SealedSegment
+from headwater.log.topic_settings import TopicSettings
+
+
+@dataclass(frozen=True)
+class TopicRow:
+    """A topic as the catalog knows it."""
+
+    id: int
+    name: str
+    settings: TopicSettings
+    schemas: dict[int, pa.Schema]  # by version
+    dropped_rows: int
+    created_us: int
+
+    @property
+    def version(self) -> int:
+        """The latest schema version."""
+        return max(self.schemas)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The latest schema."""
+        return self.schemas[self.version]
+
+    @cached_property
+    def is_bag(self) -> bool:
+        """Whether it is a table without a key: its rows have weights, and only ``log/table.py`` writes them."""
+        return WEIGHT in self.schema.names
+
+    @property
+    def directory_name(self) -> str:
+        """Where its partitions are, under ``topics/``."""
+        return f"{self.id:06d}-{self.name}"
+
+
+class _Moved(Exception):
+    """A segment that was to be replaced is not there any more."""
+
+
+class Registry:
+    """Reads and writes the catalog's tables of topics."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self.catalog = catalog
+        self._known: dict[str, tuple[tuple[object, ...], TopicRow]] = {}  # by name: what was read, and what it says
+
+    def names(self) -> list[str]:
+        """All topics' names, sorted."""
+        return [row["name"] for row in self.catalog.read("SELECT name FROM topics ORDER BY name")]
+
+    def find(self, name: str) -> TopicRow | None:
+        """The topic of this name; the same object each time, as long as nothing about it changes."""
+        rows = self.catalog.read("SELECT * FROM topics WHERE name = ?", (name,))
+        if not rows:
+            self._known.pop(name, None)
+            return None
+        return self._row(rows[0])
+
+    def _row(self, row: sqlite3.Row) -> TopicRow:
+        versions = self.catalog.read("SELECT version, arrow FROM schemas WHERE topic_id = ?", (row["id"],))
+        written = (*row, *map(tuple, versions))
+        known = self._known.get(row["name"])
+        if known is not None and known[0] == written:
+            return known[1]
+        schemas = {v["version"]: pa.ipc.read_schema(pa.py_buffer(v["arrow"])) for v in versions}
+        settings = TopicSettings.from_json(row["settings"])
+        found = TopicRow(row["id"], row["name"], settings, schemas, row["dropped_rows"], row["created_us"])
+        self._known[found.name] = written, found
+        return found
+
+    def create(self, name: str, schema: pa.Schema, settings: TopicSettings, now_us: int) -> TopicRow:
+        """A new topic with its first schema version."""
+        with self.catalog.write(durable=True) as db:
+            topic_id = db.execute(
+                "INSERT INTO topics (name, settings, created_us) VALUES (?, ?, ?)", (name, settings.to_json(), now_us)
+            ).lastrowid
+            assert topic_id is not None
+            db.execute("INSERT INTO schemas VALUES (?, 1, ?, ?)", (topic_id, schema.serialize().to_pybytes(), now_us))
+            db.executemany(
+                "INSERT INTO partitions (topic_id, partition) VALUES (?, ?)",
+                [(topic_id, number) for number in range(settings.partitions)],
+            )
+        return TopicRow(topic_id, name, settings, {1: schema}, 0, now_us)
+
+    def add_schema(self, topic_id: int, schema: pa.Schema, now_us: int) -> int:
+        """A further schema version; returns its number."""
+        with self.catalog.write(durable=True) as db:
+            (latest,) = db.execute("SELECT max(version) FROM schemas WHERE topic_id = ?", (topic_id,)).fetchone()
+            db.execute(
+                "INSERT INTO schemas VALUES (?, ?, ?, ?)",
+                (topic_id, latest + 1, schema.serialize().to_pybytes(), now_us),
+            )
+        return int(latest) + 1
+
+    def change_settings(self, topic_id: int, settings: TopicSettings) -> None:
+        """Store settings that were declared anew."""
+        with self.catalog.write(durable=True) as db:
+            db.execute("UPDATE topics SET settings = ? WHERE id = ?", (settings.to_json(), topic_id))
+
+    def delete(self, topic_id: int) -> None:
+        """Forget the topic; its directory can then be removed."""
+        with self.catalog.write(durable=True) as db:
+            db.execute("DELETE FROM topics WHERE id = ?", (topic_id,))
+
+    def count_dropped(self, topic_id: int, rows: int) -> None:
+        """Add to the number of rows that the overflow policy dropped."""
+        with self.catalog.write() as db:
+            db.execute("UPDATE topics SET dropped_rows = dropped_rows + ? WHERE id = ?", (rows, topic_id))
+
+    # Partitions and sealed segments
+
+    def start(self, topic_id: int, partition: int) -> tuple[int, int | None]:
+        """The first offset that is kept, and when retention last moved it."""
+        rows = self.catalog.read(
+            "SELECT start_offset, start_moved_us FROM partitions WHERE topic_id = ? AND partition = ?",
+            (topic_id, partition),
+        )
+        return (rows[0]["start_offset"], rows[0]["start_moved_us"]) if rows else (0, None)
+
+    def sealed(
+        self,
+        topic_id: int,
+        partition: int,
+        directory: Path,
+        *,
+        start: int = 0,
+        stop: int | None = None,
+        limit: int = -1,
+    ) -> list[SealedSegment]:
+        """The sealed segments that overlap ``start`` to ``stop``, in order."""
+        rows = self.catalog.read(
+            "SELECT * FROM segments WHERE topic_id = ? AND partition = ? AND next_offset > ? AND base_offset < ? "
+            "ORDER BY base_offset LIMIT ?",
+            (topic_id, partition, start, 2**62 if stop is None else stop, limit),
+        )
+        return [SealedSegment.of(row, directory) for row in rows]
+
+    def sealed_at(self, topic_id: int, partition: int, directory: Path, offset: int) -> SealedSegment | None:
+        """The sealed segment whose range holds this offset."""
+        rows = self.catalog.read(
+            "SELECT * FROM segments WHERE topic_id = ? AND partition = ? AND base_offset <= ? "
+            "ORDER BY base_offset DESC LIMIT 1",
+            (topic_id, partition, offset),
+        )
+        found = [SealedSegment.of(row, directory) for row in rows if row["next_offset"] > offset]
+        return found[0] if found else None
+
+    def sealed_end(self, topic_id: int, partition: int) -> int:
+        """The offset after the last sealed row, 0 when there is none."""
+        rows = self.catalog.read(
+            "SELECT max(next_offset) AS m FROM segments WHERE topic_id = ? AND partition = ?", (topic_id, partition)
+        )
+        return rows[0]["m"] or 0
+
+    def replace_segments(
+        self,
+        topic_id: int,
+        old: Sequence[SealedSegment],
+        new: Sequence[SealedSegment],
+        sequences: Mapping[int, int] | None = None,
+    ) -> bool:
+        """Put ``new`` in the place of ``old`` in one durable transaction; False when ``old`` changed meanwhile."""
+        try:
+            with self.catalog.write(durable=True) as db:
+                for segment in old:
+                    gone = db.execute(
+                        "DELETE FROM segments WHERE topic_id = ? AND partition = ? AND base_offset = ? AND file = ?",
+                        (topic_id, segment.partition, segment.base_offset, segment.path.name),
+                    ).rowcount
+                    if gone != 1:
+                        raise _Moved
+                for s in new:
+                    db.execute(
+                        "INSERT INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                        (
+                            topic_id,
+                            s.partition,
+                            s.base_offset,
+                            s.next_offset,
+                            s.path.name,
+                            s.rows,
+                            s.bytes,
+                            s.checksum,
+                            s.schema_version,
+                            s.time_min,
+                            s.time_max,
+                            s.appended_min,
+                            s.appended_max,
+                            int(s.compacted),
+                        ),
+                    )
+                    for producer, sequence in (sequences or {}).items():
+                        db.execute(
+                            "INSERT INTO producer_sequences SELECT id, ?, ? FROM producers WHERE id = ? "
+                            "ON CONFLICT DO UPDATE SET sequence = max(sequence, excluded.sequence)",
+                            (s.partition, sequence, producer),
+                        )
+        except _Moved:
+            return False
+        return True
+
+    def move_start(self, topic_id: int, partition: int, start: int, gone: Sequence[SealedSegment], now_us: int) -> None:
+        """Retention: forget these segments and begin the partition at ``start``."""
+        with self.catalog.write(durable=True) as db:
+            db.executemany(
+                "DELETE FROM segments WHERE topic_id = ? AND partition = ? AND base_offset = ?",
+                [(topic_id, partition, segment.base_offset) for segment in gone],
+            )
+            db.execute(
+                "UPDATE partitions SET start_offset = max(start_offset, ?), start_moved_us = ? "
+                "WHERE topic_id = ? AND partition = ?",
+                (start, now_us, topic_id, partition),
+            )
+
+    # Producers
+
+    def open_producer(self, topic_id: int, name: str) -> tuple[int, int]:
+        """The producer's number and a new epoch, which shuts out whoever held the name before."""
+        with self.catalog.write(durable=True) as db:
+            db.execute(
+                "INSERT INTO producers (topic_id, name, epoch) VALUES (?, ?, 1) "
+                "ON CONFLICT (topic_id, name) DO UPDATE SET epoch = epoch + 1",
+                (topic_id, name),
+            )
+            row = db.execute(
+                "SELECT id, epoch FROM producers WHERE topic_id = ? AND name = ?", (topic_id, name)
+            ).fetchone()
+        return row["id"], row["epoch"]
+
+    def producer_epoch(self, producer_id: int) -> int:
+        """The epoch that may write."""
+        rows = self.catalog.read("SELECT epoch FROM producers WHERE id = ?", (producer_id,))
+        return rows[0]["epoch"] if rows else 0
+
+    def producer_id(self, topic_id: int, name: str) -> int:
+        """The producer's number, made when new, without a new epoch."""
+        rows = self.catalog.read("SELECT id FROM producers WHERE topic_id = ? AND name = ?", (topic_id, name))
+        return rows[0]["id"] if rows else self.open_producer(topic_id, name)[0]
+
+    def producer_names(self, topic_id: int) -> dict[int, str]:
+        """The names of a topic's producers, by their numbers."""
+        rows = self.catalog.read("SELECT id, name FROM producers WHERE topic_id = ?", (topic_id,))
+        return {row["id"]: row["name"] for row in rows}
+
+    def sequences(self, topic_id: int, partition: int) -> dict[int, int]:
+        """The last sequence of each producer in the sealed part of a partition."""
+        rows = self.catalog.read(
+            "SELECT producer_id, sequence FROM producer_sequences JOIN producers ON producers.id = producer_id "
+            "WHERE topic_id = ? AND partition = ?",
+            (topic_id, partition),
+        )
+        return {row["producer_id"]: row["sequence"] for row in rows}

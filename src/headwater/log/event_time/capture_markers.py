@@ -1,0 +1,181 @@
+"""Captured tables: up to where a tick may read them.
+
+What it is: the markers that a capture writes after each batch, one system topic ``_captured.NAME`` a capture: how far
+it is in the other database's log, and up to which offset each of its tables holds whole transactions.
+Invariants: a marker is durable after the rows that it names, and before the other database is told that they are; the
+offsets in markers only grow; a table that no marker names yet is shown to nobody. All tables of one capture are read up
+to one and the same marker, so that a tick never shows half a transaction. A home without captures pays nothing.
+Not here: who writes markers (``capture/capture.py``); the tick (``views/tick/engine.py``).
+Read next: ``views/tick/engine.py``, ``docs/capture.md``.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headwater.log.token import Token
+
+if TYPE_CHECKING:
+    from headwater.log.home import Log
+    from headwater.log.topic import Topic
+
+MARKERS = "_captured."
+SCHEMA = "`position` STRING, number BIGINT, committed_at TIMESTAMP, ends STRING"
+SETTINGS = {"fsync": "always", "retention_bytes": 16 << 20, "segment_bytes_max": 1 << 20}
+
+Ends = Mapping[str, int]
+Stops = dict[str, dict[int, int]]
+
+
+@dataclass(frozen=True)
+class Marker:
+    """One place at which a capture's tables are whole."""
+
+    offset: int
+    position: str
+    number: int  # the position as a number that rises
+    committed_at: dt.datetime | None
+    ends: Ends  # of each table
+
+    def reaches(self, offsets: Ends) -> bool:
+        """Whether every one of these tables is there, and so far."""
+        return all(self.ends.get(name, 0) >= offset for name, offset in offsets.items())
+
+    def within(self, offsets: Ends) -> bool:
+        """Whether none of these tables is further."""
+        return all(self.ends.get(name, 0) <= offset for name, offset in offsets.items())
+
+
+class Markers:
+    """The markers of one capture.
+
+    >>> import headwater as hw, tempfile
+    >>> markers = Markers.declared(hw.Log(tempfile.mkdtemp()), "shop")
+    >>> markers.append("0/16B3748", 23803720, None, {"users": 4})
+    >>> markers.append("0/16B3800", 23803904, None, {"users": 9})
+    >>> markers.last().ends, markers.last_within({"users": 8}).position
+    ({'users': 9}, '0/16B3748')
+    """
+
+    def __init__(self, topic: Topic) -> None:
+        self.topic = topic
+
+    @staticmethod
+    def declared(log: Log, capture: str) -> Markers:
+        """The markers of a capture, made when they are not there."""
+        return Markers(log.topic(MARKERS + capture, SCHEMA, **SETTINGS))
+
+    @staticmethod
+    def find(log: Log, capture: str) -> Markers | None:
+        """The markers of a capture, if it ever wrote any."""
+        row = log.registry.find(MARKERS + capture)
+        return None if row is None else Markers(log.opened(row))
+
+    def append(self, position: str, number: int, committed_at: dt.datetime | None, ends: Ends) -> None:
+        """Write one, durably."""
+        text = str(Token({name: {0: end} for name, end in ends.items()}))
+        row = {"position": position, "number": number, "committed_at": committed_at, "ends": text}
+        self.topic.append([row])
+
+    def last(self) -> Marker | None:
+        """The latest one."""
+        return self.at(self.topic.end_offsets()[0] - 1)
+
+    def last_within(self, offsets: Ends) -> Marker | None:
+        """The latest one that goes beyond none of these offsets."""
+        place = self._first(lambda marker: not marker.within(offsets))
+        return self.at(place - 1)
+
+    def first_beyond(self, offsets: Ends) -> Marker | None:
+        """The first one that has all of these offsets, and more of some table."""
+        return self.at(self._first(lambda marker: marker.reaches(offsets) and not marker.within(offsets)))
+
+    def _first(self, wanted: Callable[[Marker], bool]) -> int:
+        """Halving: what is wanted holds from some marker on, because offsets only grow."""
+        low, high = self.topic.start_offsets()[0], self.topic.end_offsets()[0]
+        while low < high:
+            middle = (low + high) // 2
+            marker = self.at(middle)
+            if marker is not None and wanted(marker):
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def at(self, offset: int) -> Marker | None:
+        """The one at an offset, if it is still kept."""
+        if not self.topic.start_offsets()[0] <= offset < self.topic.end_offsets()[0]:
+            return None
+        for batch in self.topic.read_partition(0, offset, stop=offset + 1):
+            for row in batch.to_pylist():
+                frontier = Token.parse(row["ends"]).frontier
+                ends = {name: of[0] for name, of in frontier.items()}
+                return Marker(offset, row["position"], row["number"], row["committed_at"], ends)
+        return None
+
+
+def bound(topics: Iterable[Topic], ends: Stops) -> Stops:
+    """The ends, of captured tables no further than the last marker says."""
+    held = dict(ends)
+    for capture, tables in _captures(topics).items():
+        last = _last(tables[0].log, capture)
+        for topic in tables:
+            whole = 0 if last is None else last.ends.get(topic.name, 0)
+            held[topic.name] = {0: max(min(whole, ends[topic.name][0]), topic.start_offsets()[0])}
+    return held
+
+
+def cut(
+    topics: Iterable[Topic], begin: Mapping[str, Mapping[int, int]], stop: Stops, ends: Mapping[str, Mapping[int, int]]
+) -> Stops:
+    """Where a tick ends that should go to ``stop`` and may go to ``ends``: each capture's tables at one marker.
+
+    A single batch that is larger than what ``stop`` allows is taken whole.
+    """
+    held = dict(stop)
+    for capture, tables in _captures(topics).items():
+        names = [topic.name for topic in tables]
+        old, allowed, most = ({name: of[name].get(0, 0) for name in names} for of in (begin, stop, ends))
+        markers = Markers.find(tables[0].log, capture)
+        marker = None if markers is None else _chosen(markers, old, allowed, most)
+        for name in names:
+            held[name] = {0: max(old[name], marker.ends.get(name, 0) if marker else 0)}
+    return held
+
+
+def _chosen(markers: Markers, old: Ends, allowed: Ends, most: Ends) -> Marker | None:
+    last = markers.last()
+    if last is None or last.within(old) or last.within(allowed):
+        return last
+    within = markers.last_within(allowed)
+    # Never back: a table that is further already would be ahead of the others.
+    if within is not None and within.reaches(old) and not within.within(old):
+        return within
+    whole = markers.first_beyond(old)
+    return whole if whole is not None and whole.within(most) else None
+
+
+def _captures(topics: Iterable[Topic]) -> dict[str, list[Topic]]:
+    found: dict[str, list[Topic]] = {}
+    for topic in topics:
+        if topic.settings.captured_by is not None:
+            found.setdefault(topic.settings.captured_by, []).append(topic)
+    return found
+
+
+def _last(log: Log, capture: str) -> Marker | None:
+    markers = Markers.find(log, capture)
+    return None if markers is None else markers.last()
+
+
+def watched(topics: Iterable[Topic]) -> list[Topic]:
+    """The topics of markers that bound these topics: whoever waits for new rows waits for them."""
+    found = []
+    for capture, tables in _captures(topics).items():
+        markers = Markers.find(tables[0].log, capture)
+        if markers is not None:
+            found.append(markers.topic)
+    return found

@@ -1,0 +1,185 @@
+"""Paces: how far each producer has come in event time.
+
+What it is: for a range of offsets of a topic, the largest event time of each producer and the moment of its last
+append; and ``ProducerProgress``, which is that for one producer.
+Invariants: exact for any range, whatever form the segments have by now; rows without an event time (tombstones) count
+for the moment only. A row group of a sealed segment that one producer wrote is not read: its statistics say it all.
+Not here: what follows from it (``watermarks.py``).
+Read next: ``watermarks.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from headwater.clock import to_us
+from headwater.log.storage.active_segment import ArrowSegment, FrameRange
+from headwater.log.storage.frame_index import NO_TIME_MAX
+from headwater.log.storage.sealed_segment import SealedSegment, time_range
+
+if TYPE_CHECKING:
+    from headwater.log.topic import Topic
+
+NEVER = NO_TIME_MAX  # neutral for max: no event time was seen
+
+
+@dataclass(frozen=True)
+class ProducerProgress:
+    """One producer: its largest event time, what it promised by a heartbeat, and when something last came from it.
+
+    >>> ProducerProgress(newest_us=5, seen_us=9).and_also(ProducerProgress(nothing_before_us=7, seen_us=8))
+    ProducerProgress(newest_us=5, nothing_before_us=7, seen_us=9)
+    """
+
+    newest_us: int = NEVER
+    nothing_before_us: int = NEVER
+    seen_us: int = NEVER
+
+    def and_also(self, other: ProducerProgress) -> ProducerProgress:
+        """Both together."""
+        return ProducerProgress(
+            max(self.newest_us, other.newest_us),
+            max(self.nothing_before_us, other.nothing_before_us),
+            max(self.seen_us, other.seen_us),
+        )
+
+
+def together(one: Mapping[int, ProducerProgress], other: Mapping[int, ProducerProgress]) -> dict[int, ProducerProgress]:
+    """The paces of two ranges as those of one.
+
+    >>> together({1: ProducerProgress(5)}, {1: ProducerProgress(7), 2: ProducerProgress(3)})[1].newest_us
+    7
+    """
+    return {
+        producer: one.get(producer, ProducerProgress()).and_also(other.get(producer, ProducerProgress()))
+        for producer in {**one, **other}
+    }
+
+
+def paces_of(topic: Topic, start: Mapping[int, int], stop: Mapping[int, int]) -> dict[int, ProducerProgress]:
+    """The pace of each producer (0: those without a name) between two places of a topic with an event time.
+
+    >>> import datetime as dt, headwater as hw, tempfile
+    >>> topic = hw.Log(tempfile.mkdtemp()).topic("clicks", "at TIMESTAMP", event_time="at")
+    >>> _ = topic.append([{"at": dt.datetime(1970, 1, 1, second=7)}])
+    >>> paces_of(topic, {0: 0}, {0: 1})[0].newest_us
+    7000000
+    """
+    column = topic.settings.event_time
+    assert column is not None, "ask only for topics with an event time"
+    found: dict[int, ProducerProgress] = {}
+    for number in sorted(stop):
+        for producer, pace in _in_partition(topic, number, start.get(number, 0), stop[number], column):
+            found[producer] = found.get(producer, ProducerProgress()).and_also(pace)
+    return found
+
+
+def _in_partition(
+    topic: Topic, number: int, start: int, stop: int, column: str
+) -> Iterator[tuple[int, ProducerProgress]]:
+    reader = topic.reader(number)
+    position = max(start, reader.start_offset())
+    while position < stop:
+        arrow, sealed = reader.locate(position)
+        until = stop
+        if arrow is not None:
+            whole, rest = _entries(arrow, position, stop)
+            yield from whole
+            for first, following in rest:
+                for chunk in reader.chunks(first, following):
+                    yield from _in_chunk(chunk, column)
+            position = max(position, min(stop, arrow.next_offset))
+            continue
+        if sealed is not None:
+            until = min(stop, sealed.next_offset)
+            rest = []
+            for first, following, known in _row_groups(sealed, position, until, column):
+                if known is None:
+                    rest.append((first, following))
+                else:
+                    yield known
+            for first, following in rest:
+                for chunk in reader.chunks(first, following, [column, "_appended_at", "_producer"]):
+                    yield from _in_chunk(chunk, column)
+            position = until
+            continue
+        for chunk in reader.chunks(position, until):
+            yield from _in_chunk(chunk, column)
+        position = until
+
+
+def _entries(
+    arrow: ArrowSegment, start: int, stop: int
+) -> tuple[list[tuple[int, ProducerProgress]], list[tuple[int, int]]]:
+    """What a segment's index tells of the frames that lie in a range, and what of the range other frames hold."""
+    entries = arrow.entries
+    first = entries["base_offset"]
+    following = first + entries["rows"]
+    inside = (first >= start) & (following <= stop)
+    found = []
+    for producer in np.unique(entries["producer"][inside]).tolist():
+        mine = entries[inside & (entries["producer"] == producer)]
+        found.append((producer, ProducerProgress(int(mine["time_max"].max()), seen_us=int(mine["appended_us"].max()))))
+    cut = ~inside & (following > start) & (first < stop)
+    ranges = zip(first[cut].tolist(), following[cut].tolist(), strict=True)
+    return found, [(max(low, start), min(high, stop)) for low, high in ranges]
+
+
+def _row_groups(
+    sealed: SealedSegment, start: int, stop: int, column: str
+) -> Iterator[tuple[int, int, tuple[int, ProducerProgress] | None]]:
+    """The row groups that reach into a range: what of it they hold and, where statistics tell it, the pace."""
+    metadata = pq.read_metadata(sealed.path)
+    for place in range(metadata.num_row_groups):
+        group = metadata.row_group(place)
+        columns: dict[str, Any] = {
+            group.column(at).path_in_schema: group.column(at).statistics for at in range(group.num_columns)
+        }
+        offsets = columns.get("_offset")
+        if offsets is None or not offsets.has_min_max:
+            yield start, stop, None
+            return
+        first, following = offsets.min, offsets.max + 1
+        if following <= start or first >= stop:
+            continue
+        inside = start <= first and following <= stop
+        wanted: list[Any] = [columns.get(name) for name in ("_producer", "_appended_at", column)]
+        told = all(known is not None and known.has_min_max for known in wanted)
+        producer, appended, times = wanted
+        if inside and told and producer.min == producer.max and not producer.null_count:
+            yield first, following, (producer.max, ProducerProgress(_us(times.max), seen_us=_us(appended.max)))
+        else:
+            yield max(first, start), min(following, stop), None
+
+
+def _us(value: Any) -> int:
+    """A statistic of a time column in microseconds."""
+    if isinstance(value, int):
+        return value
+    return to_us(value) if hasattr(value, "hour") else int(pa.scalar(value, pa.date32()).value) * 86_400_000_000
+
+
+def _in_chunk(chunk: FrameRange, column: str) -> Iterator[tuple[int, ProducerProgress]]:
+    times = chunk.batch.column(column)
+    if not len(times):
+        return
+    appended, producer = chunk.appended_us, chunk.producer
+    if isinstance(producer, int) and isinstance(appended, int):
+        yield producer, ProducerProgress(_newest(times), seen_us=appended)
+        return
+    producers = pa.array(np.full(len(times), producer)) if isinstance(producer, int) else producer.fill_null(0)
+    moments = pa.array(np.full(len(times), appended)) if isinstance(appended, int) else appended.cast(pa.int64())
+    for each in pc.unique(producers).to_pylist():
+        mine = pc.equal(producers, each)
+        yield each, ProducerProgress(_newest(times.filter(mine)), seen_us=pc.max(moments.filter(mine)).as_py())
+
+
+def _newest(times: pa.Array) -> int:
+    return time_range(times)[1]

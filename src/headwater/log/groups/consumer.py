@@ -1,0 +1,388 @@
+"""Consumers: members of a consumer group, which read whole partitions in order.
+
+What it is: joining, heartbeats, polling, committing and handing partitions over; the semantics of Kafka's groups
+with no coordinator: every step is a transaction on the catalog.
+Invariants: a partition has one owner at a time, and only the owner commits (others are ``Fenced``, and nothing
+changes); a new owner starts at the committed offset, so after a crash nothing is skipped and at most the
+uncommitted tail is seen twice; a commit never goes back, except after ``seek`` by the owner or a group's reset.
+Not here: membership (``members.py``); who gets what (``assignment.py``); reset by others (``groups.py``); single
+messages (``worker.py``).
+Read next: ``members.py``, then ``assignment.py``.
+
+A living owner keeps a partition that another member is to have until all that it handed out of it is committed
+(with ``auto_commit``: until its next poll), hands out no more of it meanwhile, and at a poll ``session_timeout``
+later gives it up even so. A handler that hangs keeps its partitions as long as its process lives, since heartbeats
+come from a thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from headwater.errors import ClosedError, Fenced, HeadwaterError, Misuse, OffsetOutOfRange
+from headwater.log.catalog.catalog import Catalog
+from headwater.log.groups.assignment import TABLES_ASSIGNMENTS
+from headwater.log.groups.groups import open_group, resolve_place
+from headwater.log.groups.members import TABLES_MEMBERS, Member
+from headwater.log.topic_reader import Place
+from headwater.log.topic_settings import check_name
+
+if TYPE_CHECKING:
+    from headwater.log.batch import Batch
+    from headwater.log.topic import Topic
+
+TABLES_CONSUMERS = TABLES_MEMBERS + TABLES_ASSIGNMENTS
+
+# Waiting is cut into slices, after each of which a rebalance would be noticed.
+SLICE_S = 1.0
+SLICE_WHILE_PENDING_S = 0.05
+
+
+class Consumer:
+    """One member of a consumer group; made by ``topic.consumer(group)``.
+
+    ``start`` counts only for a group that does not exist yet. ``member`` is a name of your own: a second consumer
+    of the same name takes the first one's place and partitions at once, and the first is fenced. ``background=False``
+    leaves heartbeats to ``poll``, ``commit`` and ``heartbeat``.
+
+    >>> import tempfile
+    >>> from headwater.log.home import Log
+    >>> log = Log(tempfile.mkdtemp())
+    >>> orders = log.topic("orders", "order_id BIGINT", partitions=1)
+    >>> _ = orders.append([{"order_id": 1}, {"order_id": 2}])
+    >>> with orders.consumer("billing") as consumer:
+    ...     batch = consumer.poll(timeout=5)
+    ...     consumer.commit(batch)
+    >>> batch.to_pylist()
+    [{'order_id': 1}, {'order_id': 2}]
+    >>> orders.group("billing").lag()
+    {0: 0}
+    """
+
+    def __init__(
+        self,
+        topic: Topic,
+        group: str,
+        *,
+        member: str | None = None,
+        start: Place = "earliest",
+        session_timeout: float = 10.0,
+        auto_commit: bool = False,
+        columns: Iterable[str] | None = None,
+        rows_max: int | None = None,
+        background: bool = True,
+    ) -> None:
+        if session_timeout <= 0:
+            raise Misuse(f"session_timeout must be more than 0 seconds, not {session_timeout}")
+        if rows_max is not None and rows_max < 1:
+            raise Misuse(f"rows_max must be at least 1, not {rows_max}")
+        if member is not None:
+            check_name("member", member)
+        self.topic = topic
+        self.group = group
+        self.session_timeout = session_timeout
+        self.auto_commit = auto_commit
+        self._columns = list(columns) if columns is not None else None
+        self._rows_max = rows_max
+        self._catalog: Catalog = topic.log.catalog
+        self._clock = topic.clock
+        self._group_id = open_group(topic, group, kind="consumer", start=start)
+        self._member = Member(topic, group, self._group_id, name=member, session_timeout=session_timeout)
+        self._lock = threading.RLock()
+        self._closed = threading.Event()
+        self._turn = 0
+        self._forget()
+        self._member.join()
+        self._look()
+        if background:
+            arguments = (weakref.ref(self), self._closed, session_timeout / 3)
+            threading.Thread(target=_beat, args=arguments, name=f"headwater-{self.member}", daemon=True).start()
+
+    # What the member knows of itself. "handed out" is position > committed.
+    def _forget(self) -> None:
+        self._position: dict[int, int] = {}
+        self._committed: dict[int, int] = {}
+        self._sought: set[int] = set()
+        self._leaving: dict[int, float] = {}  # partition -> when we give it up at the latest
+        self._pending = False  # a partition is to be ours, and its owner has not let go yet
+        self._readers: dict[int, Iterator[Batch]] = {}
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def poll(self, timeout: float | None = None) -> Batch | None:
+        """The next batch of one of the owned partitions, or None after ``timeout`` seconds (None: wait for ever).
+
+        A member that finds itself evicted joins again here, as a new member, and forgets what it had not committed.
+        """
+        self._require_open()
+        if self.auto_commit:
+            # An evicted member's rows will be seen again by the new owner; there is nothing to undo here.
+            with contextlib.suppress(Fenced):
+                self.commit()
+        deadline = None if timeout is None else self._clock.monotonic() + timeout
+        while True:
+            with self._lock:
+                self._keep_up()
+                batch = self._next_batch()
+                if batch is not None:
+                    return batch
+                seen = {p: offset for p, offset in self._position.items() if p not in self._leaving}
+                pending = self._pending or bool(self._leaving)
+            slice_s = min(SLICE_WHILE_PENDING_S if pending else SLICE_S, self.session_timeout / 3)
+            if deadline is not None:
+                slice_s = min(slice_s, deadline - self._clock.monotonic())
+            if slice_s <= 0 or self._closed.is_set():
+                return None
+            if seen:
+                self.topic.wait(seen, timeout=slice_s)
+            else:
+                self._closed.wait(slice_s)
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Batches for ever, until the consumer is closed."""
+        while not self._closed.is_set():
+            batch = self.poll(timeout=SLICE_S)
+            if batch is not None:
+                yield batch
+
+    def _next_batch(self) -> Batch | None:
+        ends = self.topic.end_offsets()
+        order = sorted(p for p in self._position if p not in self._leaving)
+        for step in range(len(order)):
+            partition = order[(self._turn + step) % len(order)]
+            batch = self._read(partition, ends[partition])
+            if batch is not None:
+                self._turn = (self._turn + step + 1) % len(order)
+                return batch
+        return None
+
+    def _read(self, partition: int, end: int) -> Batch | None:
+        position = self._position[partition]
+        if position > end:
+            raise self._out_of_range(partition, position)
+        if position == end:
+            return None
+        reader = self._readers.pop(partition, None)
+        try:
+            batch = next(reader, None) if reader is not None else None
+            if batch is None:
+                reader = self.topic.read_partition(partition, position, columns=self._columns, rows_max=self._rows_max)
+                batch = next(reader, None)
+        except OffsetOutOfRange as error:
+            raise self._out_of_range(partition, position) from error
+        if batch is None:
+            # Compaction removed everything from here to the end as it was before we looked.
+            self._position[partition] = end
+            return None
+        assert reader is not None
+        self._readers[partition] = reader
+        self._position[partition] = batch.next_offset
+        # Where everything was compacted away, a batch is only a word on where to go on.
+        return batch if batch.num_rows else self._read(partition, end)
+
+    def _out_of_range(self, partition: int, position: int) -> OffsetOutOfRange:
+        start, end = self.topic.start_offsets()[partition], self.topic.end_offsets()[partition]
+        where = f'the end of topic "{self.topic.name}"' if position > end else f'the start of topic "{self.topic.name}"'
+        return OffsetOutOfRange(
+            f"offset {position} of group {self.group} is {'after' if position > end else 'before'} {where}"
+            f" partition {partition}",
+            detail=f"The partition holds {start} up to, not including, {end}.",
+            hint=f"Reset with: headwater group reset {self.group} --topic {self.topic.name} --to earliest",
+            topic=self.topic.name,
+            group=self.group,
+            partition=partition,
+            offset=position,
+            start=start,
+            end=end,
+        )
+
+    @property
+    def member(self) -> str:
+        """This member's id; another one after each join."""
+        return self._member.id
+
+    @property
+    def generation(self) -> int:
+        """The group's generation, as of the last poll or heartbeat."""
+        return self._member.generation
+
+    # -- positions -------------------------------------------------------------------------------------------------
+
+    @property
+    def assignment(self) -> tuple[int, ...]:
+        """The partitions this member owns, as of its last poll or heartbeat."""
+        return tuple(sorted(self._position))
+
+    def position(self) -> dict[int, int]:
+        """The next offset to be handed out of each owned partition."""
+        return dict(sorted(self._position.items()))
+
+    def lag(self) -> dict[int, int]:
+        """How many offsets each owned partition's end is ahead of what was handed out."""
+        ends = self.topic.end_offsets()
+        return {partition: max(0, ends[partition] - offset) for partition, offset in self.position().items()}
+
+    def commit(self, what: Batch | Mapping[int, int] | None = None) -> None:
+        """Remember what is done: all that was handed out, one batch and all before it, or ``{partition: offset}``.
+
+        All of it or, when one partition is no longer owned, nothing (``Fenced``). An offset below the committed one
+        is covered already and changes nothing, unless the owner has sought back.
+        """
+        self._require_open()
+        with self._lock:
+            offsets = self._commit_offsets(what)
+            if not offsets:
+                return
+            now_us = self._clock.now_us()
+            with self._catalog.write() as db:
+                self._member.require_ownership(db, offsets)
+                for partition, offset in offsets.items():
+                    back = partition in self._sought
+                    db.execute(
+                        "UPDATE positions SET offset = ?, committed_us = ?"
+                        " WHERE group_id = ? AND partition = ? AND (offset < ? OR ?)",
+                        (offset, now_us, self._group_id, partition, offset, back),
+                    )
+                self._member.refresh(db, now_us)
+            for partition, offset in offsets.items():
+                back = partition in self._sought
+                self._committed[partition] = offset if back else max(offset, self._committed.get(partition, offset))
+                self._sought.discard(partition)
+            self._let_go()
+
+    def _commit_offsets(self, what: Batch | Mapping[int, int] | None) -> dict[int, int]:
+        if what is None:
+            return {p: at for p, at in self._position.items() if at > self._committed[p] or p in self._sought}
+        if isinstance(what, Mapping):
+            return resolve_place(self.topic, what)
+        return {what.partition: what.next_offset}
+
+    def seek(self, to: Place) -> None:
+        """Read owned partitions from another place: "earliest", "latest", an offset, offsets by partition, a time.
+
+        It is the group's position only once it is committed; then it may also be lower than before.
+        """
+        self._require_open()
+        with self._lock:
+            self._keep_up()
+            offsets = resolve_place(self.topic, to)
+            foreign = [p for p in offsets if p not in self._position]
+            if foreign and isinstance(to, Mapping):
+                raise Misuse(
+                    f"this consumer cannot seek in partitions {foreign}: it does not own them",
+                    detail=f"It owns {list(self.assignment)}.",
+                )
+            for partition in self._position:
+                if partition in offsets:
+                    self._position[partition] = offsets[partition]
+                    self._readers.pop(partition, None)
+                    self._sought.add(partition)
+
+    # -- membership ------------------------------------------------------------------------------------------------
+
+    def heartbeat(self) -> bool:
+        """Say that this member lives, and notice those that do not; False when it was itself evicted."""
+        with self._lock:
+            if self._closed.is_set() or not self._member.beat():
+                return False
+            self._look()
+            return True
+
+    def close(self, *, commit: bool | None = None) -> None:
+        """Leave the group; the others take over at once. Commits first if ``auto_commit`` (or ``commit``) says so."""
+        with self._lock:
+            if self._closed.is_set():
+                return
+            try:
+                if self.auto_commit if commit is None else commit:
+                    with contextlib.suppress(Fenced):
+                        self.commit()
+            finally:
+                self._closed.set()
+                self._readers.clear()
+                self._member.leave()
+
+    def __enter__(self) -> Consumer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        # A handler that failed has not finished its batch: auto_commit must not commit that one.
+        self.close(commit=False if kind is not None else None)
+
+    def __repr__(self) -> str:
+        places = " ".join(f"{self.topic.name}[{p}]@{offset}" for p, offset in self.position().items())
+        return f"<Consumer {self.member} of {self.group}, generation {self.generation}: {places or 'no partitions'}>"
+
+    def _keep_up(self) -> None:
+        """What every poll does first: one SELECT when nothing has changed."""
+        present, rebalanced = self._member.look()
+        if not present:
+            self._member.rejoin()
+            self._forget()
+            self._look()
+        elif self._member.beat_is_due():
+            self.heartbeat()
+        elif rebalanced or self._pending:
+            self._look()
+        if self._leaving:
+            self._let_go(waited=True)
+
+    def _look(self) -> None:
+        """Learn our shares; take up new partitions at the committed offset."""
+        shares = self._member.shares()
+        owned = {share.partition for share in shares if share.owned}
+        for share in shares:
+            if not share.owned:
+                continue
+            if share.partition not in self._position:
+                self._position[share.partition] = self._committed[share.partition] = share.committed
+            if share.wanted:
+                self._leaving.pop(share.partition, None)
+            else:
+                self._leaving.setdefault(share.partition, self._clock.monotonic() + self.session_timeout)
+        for partition in [p for p in self._position if p not in owned]:
+            self._drop(partition)
+        self._pending = any(not share.owned for share in shares)
+        self._let_go()
+
+    def _let_go(self, *, waited: bool = False) -> None:
+        """Hand over what others are to have, once nothing of it is uncommitted.
+
+        ``waited``: or once its time is up; asked by poll only, since a handler at work is not to be robbed.
+        """
+        for partition, latest in list(self._leaving.items()):
+            settled = self._position[partition] <= self._committed[partition] and partition not in self._sought
+            if settled or (waited and self._clock.monotonic() >= latest):
+                self._member.hand_over(partition)
+                self._drop(partition)
+
+    def _drop(self, partition: int) -> None:
+        self._position.pop(partition, None)
+        self._committed.pop(partition, None)
+        self._leaving.pop(partition, None)
+        self._readers.pop(partition, None)
+        self._sought.discard(partition)
+
+    def _require_open(self) -> None:
+        if self._closed.is_set():
+            raise ClosedError(f'this consumer of group "{self.group}" was closed', hint="Make a new one.")
+
+
+def _beat(reference: weakref.ref[Consumer], closed: threading.Event, interval: float) -> None:
+    """Heartbeats while the user's code is busy. A forgotten consumer is not kept alive by its own heartbeats."""
+    while not closed.wait(interval):
+        consumer = reference()
+        if consumer is None:
+            return
+        # What goes wrong here (a busy catalog, a closed log) meets the user at the next poll, with its reason.
+        with contextlib.suppress(HeadwaterError, sqlite3.Error):
+            consumer.heartbeat()
+        del consumer

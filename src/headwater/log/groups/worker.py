@@ -1,0 +1,333 @@
+"""Workers: members of a work group, which take single messages and answer for each.
+
+What it is: taking messages on a lease, and accept, release, reject and renew; the semantics of Kafka's share groups
+(KIP-932). Any number of workers, also more than partitions.
+Invariants: a message is with one worker at a time, and settled once: accepted, or given up. Deliveries are counted
+when they begin, so that a message that kills its workers is given up after ``deliveries_max`` too.
+Not here: whole partitions in order (``consumer.py``); the tables (``leases.py``).
+Read next: ``messages.py``, ``leases.py``, then ``dead_letters.py``.
+
+Order: messages that came back go first (those that wait longest before the others), then new ones in offset order in
+each partition, partitions in turn. Among several workers, and after any redelivery, nothing is said about the order
+in which messages are *finished*: whoever needs order uses a consumer group. Offsets that compaction removed are
+skipped; tombstones are delivered (``message.deleted``). What retention removed before it was taken cannot be
+delivered: it is skipped, and counted as ``missed`` in the group's description.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from headwater.errors import ClosedError, Fenced, InvalidDeclaration, LeaseLost, Misuse
+from headwater.log.catalog.catalog import Catalog
+from headwater.log.groups.dead_letters import TABLE_DEAD_LETTERS, DeadLetter, bury, dead_letter_topic, post
+from headwater.log.groups.groups import open_group
+from headwater.log.groups.leases import NEVER_US, TABLES_LEASES, Lease, Leases, given_up_reason
+from headwater.log.groups.members import new_id
+from headwater.log.groups.messages import Message, MessageReader
+from headwater.log.topic_reader import Place
+from headwater.log.topic_settings import check_name
+
+if TYPE_CHECKING:
+    from headwater.log.topic import Topic
+
+TABLES_WORKERS = TABLES_LEASES + TABLE_DEAD_LETTERS
+
+# A worker counts as active for so long after its last take.
+SESSION_S = 10.0
+# Given-up messages handled by one take, so that it stays short.
+BURIALS_MAX = 1000
+# How long a waiting worker sleeps; what another process releases is seen after one slice.
+SLICE_S = 1.0
+SLICE_WHILE_IN_FLIGHT_S = 0.1
+ENDS_AGE_MAX_S = 0.02
+
+
+class Worker:
+    """One member of a work group; made by ``topic.worker(group)``.
+
+    ``lease``: seconds until an unsettled message may be given to another. ``deliveries_max``: deliveries (also those
+    that ended by time-out or release) before it is given up. ``max_in_flight``: unsettled messages of the whole group
+    beyond which no new ones are taken. ``dead_letter=False``: what is given up is only counted. ``start`` counts only
+    for a group that does not exist yet.
+
+    >>> import tempfile
+    >>> from headwater.log.home import Log
+    >>> log = Log(tempfile.mkdtemp())
+    >>> mails = log.topic("mails", "address STRING", partitions=1)
+    >>> _ = mails.append([{"address": "a@example.org"}, {"address": "nobody"}])
+    >>> with mails.worker("senders") as worker:
+    ...     for message in worker.take(2):
+    ...         if "@" in message.row["address"]:
+    ...             message.accept()
+    ...         else:
+    ...             message.reject("no address")
+    >>> [(row["offset"], row["reason"], row["row"]) for row in log.topic("mails.senders.dead").rows()]
+    [(1, 'no address', '{"address": "nobody"}')]
+    """
+
+    def __init__(
+        self,
+        topic: Topic,
+        group: str,
+        *,
+        lease: float = 30.0,
+        deliveries_max: int = 5,
+        max_in_flight: int = 1000,
+        dead_letter: bool = True,
+        name: str | None = None,
+        start: Place = "earliest",
+    ) -> None:
+        if lease <= 0 or deliveries_max < 1 or max_in_flight < 1:
+            raise Misuse(
+                f"lease ({lease}), deliveries_max ({deliveries_max}) and max_in_flight ({max_in_flight})"
+                " must be more than 0"
+            )
+        if name is not None:
+            check_name("worker", name)
+        if dead_letter and len(dead_letter_topic(topic.name, group)) > 200:
+            raise InvalidDeclaration(
+                f'the dead-letter topic "{dead_letter_topic(topic.name, group)}" would have too long a name',
+                hint="Choose a shorter name for the group, or dead_letter=False.",
+            )
+        self.topic = topic
+        self.group = group
+        self.name = name
+        self.id = new_id(name)
+        self.lease = lease
+        self.deliveries_max = deliveries_max
+        self.max_in_flight = max_in_flight
+        self.dead_letter = dead_letter
+        self._catalog: Catalog = topic.log.catalog
+        self._clock = topic.clock
+        self._reader = MessageReader(topic)
+        self._closed = threading.Event()
+        self._turn = 0
+        self._ends: dict[int, int] = {}
+        self._ends_seen = 0.0
+        self._group_id = open_group(topic, group, kind="work", start=start)
+        self._leases = Leases(self._group_id)
+        with self._catalog.write() as db:
+            self._leases.prepare(db)
+            self._beat(db, self._clock.now_us())
+
+    # -- taking ----------------------------------------------------------------------------------------------------
+
+    def take(self, count: int = 1, timeout: float | None = None) -> list[Message]:
+        """Up to ``count`` messages, as soon as there is one; none after ``timeout`` seconds (None: wait for ever)."""
+        if count < 1:
+            raise Misuse(f"count must be at least 1, not {count}")
+        deadline = None if timeout is None else self._clock.monotonic() + timeout
+        while True:
+            if self._closed.is_set():
+                raise ClosedError(f'this worker of group "{self.group}" was closed', hint="Make a new one.")
+            messages, progress = self._take_now(count)
+            if messages:
+                return messages
+            if progress:
+                continue
+            slice_s = self._slice_s()
+            if deadline is not None:
+                slice_s = min(slice_s, deadline - self._clock.monotonic())
+            if slice_s <= 0:
+                return []
+            self.topic.wait(self._ends, timeout=slice_s)
+
+    def __iter__(self) -> Iterator[Message]:
+        """Messages for ever, one at a time, until the worker is closed."""
+        while not self._closed.is_set():
+            yield from self.take(1, timeout=SLICE_S)
+
+    def _slice_s(self) -> float:
+        due_us = self._catalog.read("SELECT due_us FROM work_groups WHERE group_id = ?", (self._group_id,))
+        if not due_us or due_us[0][0] == NEVER_US:
+            return SLICE_S
+        until_due_s = (int(due_us[0][0]) - self._clock.now_us()) / 1e6
+        return max(0.001, min(SLICE_WHILE_IN_FLIGHT_S, until_due_s))
+
+    def _take_now(self, count: int) -> tuple[list[Message], bool]:
+        """Messages that are to be had now, and whether it makes sense to look again at once."""
+        now_us = self._clock.now_us()
+        if not self._worth_a_transaction(count, now_us):
+            return [], False
+        given_up: list[tuple[Lease, str]] = []
+        leases: list[Lease] = []
+        with self._catalog.write() as db:
+            number, due_us = self._leases.begin(db)
+            until_us = now_us + round(self.lease * 1e6)
+            if due_us <= now_us:
+                limits = {"now_us": now_us, "deliveries_max": self.deliveries_max}
+                given_up = self._leases.back_too_often(db, **limits, limit=BURIALS_MAX)
+                # Leased, but not delivered, to read their rows; should we die before the burial, another does it.
+                given_up = [(lease._replace(number=number), reason) for lease, reason in given_up]
+                leases = self._leases.back(db, **limits, number=number, worker=self.id, limit=count)
+            again = [lease for lease, _ in given_up] + leases
+            room = min(count - len(leases), self.max_in_flight - self._leases.unsettled(db))
+            self._turn += 1
+            fresh = self._leases.fresh(db, number=number, worker=self.id, ends=self._ends, limit=room, turn=self._turn)
+            self._leases.write(db, fresh=fresh, again=again, until_us=until_us)
+            leases += fresh
+            if due_us <= now_us:
+                self._leases.find_due(db)
+            self._beat(db, now_us)
+        if given_up:
+            rows = self._read([lease for lease, _ in given_up])
+            self._give_up(
+                [
+                    (lease, *rows[lease.partition, lease.offset], reason)
+                    for lease, reason in given_up
+                    if lease[:2] in rows
+                ]
+            )
+        rows = self._read(leases)
+        messages = [Message(self, lease, *rows[lease[:2]]) for lease in leases if lease[:2] in rows]
+        return messages, bool(leases or given_up)
+
+    def _worth_a_transaction(self, count: int, now_us: int) -> bool:
+        """A look that costs one SELECT; also posts dead letters that a crash, or a full disk, left behind."""
+        rows = self._catalog.read(
+            "SELECT p.partition, p.next, w.due_us,"
+            " EXISTS (SELECT 1 FROM dead_letters d WHERE d.group_id = w.group_id) AS buried"
+            " FROM work_groups w JOIN work_partitions p ON p.group_id = w.group_id WHERE w.group_id = ?",
+            (self._group_id,),
+        )
+        if not rows:
+            raise Fenced(f'group "{self.group}" of topic "{self.topic.name}" was deleted', group=self.group)
+        if rows[0]["buried"]:
+            post(self.topic, self.group, self._group_id)
+        known = sum(max(0, self._ends.get(row["partition"], 0) - row["next"]) for row in rows)
+        # Also in the midst of plenty: a long partition must not keep us from seeing that others have grown.
+        if known < count or self._clock.monotonic() - self._ends_seen > ENDS_AGE_MAX_S:
+            self._ends = self.topic.end_offsets()
+            self._ends_seen = self._clock.monotonic()
+        if rows[0]["due_us"] <= now_us or any(self._ends[row["partition"]] > row["next"] for row in rows):
+            return True
+        if now_us - self._beaten_us > SESSION_S / 3 * 1e6:
+            with self._catalog.write() as db:
+                self._beat(db, now_us)
+        return False
+
+    def _read(self, leases: Sequence[Lease]) -> dict[tuple[int, ...], tuple[dict[str, Any], bool]]:
+        """The rows of leased messages; leases on what is not there (compacted, or gone by retention) are dropped."""
+        if not leases:
+            return {}
+        found, gaps = self._reader.read(leases, self._ends)
+        if gaps:
+            with self._catalog.write() as db:
+                for gap in gaps:
+                    self._leases.close_gap(db, gap)
+        return dict(found)
+
+    # -- answering -------------------------------------------------------------------------------------------------
+
+    def accept(self, messages: Iterable[Message]) -> None:
+        """Settle messages as done, in one transaction.
+
+        Those that are with another worker by now raise ``LeaseLost`` together, after the others were accepted.
+        Accepting what this worker has accepted already is harmless.
+        """
+        todo = [message for message in messages if message.unanswered("accepted")]
+        with self._catalog.write() as db:
+            lost = self._leases.settle(db, [message.lease for message in todo])
+        self._answered(todo, "accepted", lost)
+
+    def release(self, messages: Iterable[Message]) -> None:
+        """Give messages back to the queue at once; those delivered ``deliveries_max`` times are given up."""
+        todo = [message for message in messages if message.unanswered("released")]
+        last = [message for message in todo if message.deliveries >= self.deliveries_max]
+        others = [message.lease for message in todo if message.deliveries < self.deliveries_max]
+        lost = self._give_up([(m.lease, m.row, m.deleted, given_up_reason(m.deliveries, released=True)) for m in last])
+        if others:
+            with self._catalog.write() as db:
+                lost += self._leases.release(db, others, now_us=self._clock.now_us())
+        self._answered(todo, "released", lost)
+
+    def reject(self, messages: Iterable[Message], reason: str) -> None:
+        """Give messages up: they go to the dead letters with ``reason``, whatever their delivery count."""
+        todo = [message for message in messages if message.unanswered("rejected")]
+        lost = self._give_up([(message.lease, message.row, message.deleted, reason) for message in todo])
+        self._answered(todo, "rejected", lost)
+
+    def renew(self, messages: Iterable[Message], lease: float | None = None) -> None:
+        """Keep messages for another ``lease`` seconds (the worker's own lease, if not given) from now."""
+        todo = [message for message in messages if message.unanswered("renewed")]
+        until_us = self._clock.now_us() + round((self.lease if lease is None else lease) * 1e6)
+        with self._catalog.write() as db:
+            lost = self._leases.renew(db, [message.lease for message in todo], until_us=until_us)
+        self._answered(todo, None, lost)
+
+    def _give_up(self, messages: Sequence[tuple[Lease, dict[str, Any], bool, str]]) -> list[Lease]:
+        """Settle messages and bury them, in one transaction; then post them. Returns the leases that were lost."""
+        if not messages:
+            return []
+        now_us = self._clock.now_us()
+        with self._catalog.write() as db:
+            lost = self._leases.settle(db, [lease for lease, *_ in messages])
+            letters = [
+                DeadLetter(
+                    partition=lease.partition,
+                    offset=lease.offset,
+                    deliveries=lease.deliveries,
+                    reason=reason,
+                    worker=lease.worker,
+                    row=row | {"_deleted": True} if deleted else row,
+                )
+                for lease, row, deleted, reason in messages
+                if lease not in lost
+            ]
+            bury(db, self._group_id, letters, now_us=now_us, keep=self.dead_letter)
+        if self.dead_letter:
+            post(self.topic, self.group, self._group_id)
+        return lost
+
+    def _answered(self, messages: Sequence[Message], answer: str | None, lost: Sequence[Lease]) -> None:
+        gone = set(lost)
+        for message in messages:
+            if message.lease not in gone:
+                message.answer = answer
+        if gone:
+            places = [f"{self.topic.name}[{lease.partition}]@{lease.offset}" for lease in lost]
+            raise LeaseLost(
+                f'{len(places)} of {len(messages)} messages of group "{self.group}" are no longer this worker\'s:'
+                f" {', '.join(places[:5])}{', …' if len(places) > 5 else ''}",
+                detail=f"The lease ran out ({self.lease:g} s) and another worker took them, or the group was reset.",
+                hint="Take a longer lease, or renew() while working; what was done may be done again by the other.",
+                group=self.group,
+                worker=self.id,
+                lost=[(lease.partition, lease.offset) for lease in lost],
+            )
+
+    # -- membership ------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Give back what this worker still holds, at once, and leave the group."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        with self._catalog.write() as db:
+            self._leases.release_all(db, worker=self.id, now_us=self._clock.now_us())
+            db.execute("DELETE FROM members WHERE group_id = ? AND id = ?", (self._group_id, self.id))
+
+    def _beat(self, db: sqlite3.Connection, now_us: int) -> None:
+        """Be listed as active; those that died are struck off."""
+        db.execute(
+            "INSERT OR REPLACE INTO members (group_id, id, name, session_us, heartbeat_us) VALUES (?, ?, ?, ?, ?)",
+            (self._group_id, self.id, self.name, round(SESSION_S * 1e6), now_us),
+        )
+        db.execute("DELETE FROM members WHERE group_id = ? AND heartbeat_us + session_us < ?", (self._group_id, now_us))
+        self._beaten_us = now_us
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Worker {self.id} of {self.group} on {self.topic.name}>"

@@ -1,0 +1,299 @@
+"""Compaction: of each key, only the latest record stays.
+
+What it is: ``compact_partition`` rewrites the sealed segments of a keyed topic without the records that a later one of
+the same key has replaced, and merges small segments into larger ones.
+Invariants: records keep their offsets and their order; the ranges of the segments stay without holes, so every offset
+from the start on is found; a tombstone leaves only when its grace is over, and never before the older records of its
+key: segments are replaced from the oldest on, each group in one transaction. A new file has a name that was never used;
+the old files go when the catalog has forgotten them. Readers that are in the middle of an old file go on in it.
+In memory are the keys, offsets, marks and append times of one partition; rows are streamed.
+Not here: Arrow segments (sealing comes first), which partitions (``maintenance.py``).
+Read next: ``maintenance.py``.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.errors import CorruptSegment, Misuse
+from headwater.log.catalog.registry import TopicRow
+from headwater.log.maintenance.sealing import seal_partition
+from headwater.log.schema.evolution import conform
+from headwater.log.storage.active_segment import ArrowSegment, FrameRange
+from headwater.log.storage.partition_layout import alone, layout_of, partition_directory
+from headwater.log.storage.partition_writer import stored_schema
+from headwater.log.storage.sealed_segment import SealedSegment, appended_of, producer_of, write_sealed
+
+if TYPE_CHECKING:
+    from headwater.log.topic import Topic
+
+Offsets = np.ndarray[Any, np.dtype[np.int64]]
+
+DIRTY_RATIO = 0.5  # rows since the last compaction, of all sealed rows, from which on it is worth while
+SAVED_FILES_MIN = 8  # and so many files fewer are worth it too
+SEALING_TRIES_MAX = 100
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """What a compaction did to one partition."""
+
+    segments_before: int
+    segments_after: int
+    rows_before: int
+    rows_after: int
+    bytes_before: int
+    bytes_after: int
+
+    def __str__(self) -> str:
+        return (
+            f"compacted {self.segments_before} segments to {self.segments_after}, "
+            f"{self.rows_before} rows to {self.rows_after}, {self.bytes_before} bytes to {self.bytes_after}"
+        )
+
+
+class _Stopped(Exception):
+    """The log is being closed or the topic was deleted; what is half written is swept up later."""
+
+
+def never() -> bool:
+    """Nobody asks us to stop."""
+    return False
+
+
+def compact_partition(
+    topic: Topic, number: int, *, force: bool = False, wait: bool = False, stopping: Callable[[], bool] = never
+) -> Compacted | None:
+    """Compact what is sealed, when it is worth while; None when it is not, or another process is at it.
+
+    ``force``: end and seal the active segment first, and compact whatever there is. ``wait``: for the other process.
+    """
+    topic.refresh()
+    if not topic.settings.compact:
+        raise Misuse(
+            f'topic "{topic.name}" is not declared to be compacted',
+            hint="Declare it with a key and compact=True.",
+            topic=topic.name,
+        )
+    if force:
+        topic.partition(number).roll()
+        seal_closed(topic, number, wait=True, stopping=stopping)
+    directory = partition_directory(topic, number)
+    with alone(directory, wait=wait or force) as got:
+        segments = layout_of(topic, number).sealed if got else ()
+        oldest_tombstone_us = topic.clock.now_us() - topic.settings.tombstone_grace_ms * 1000
+        if not segments or not (force or worthwhile(segments, topic.settings.segment_bytes_max, oldest_tombstone_us)):
+            return None
+        try:
+            return _Compaction(topic, number, directory, oldest_tombstone_us, stopping).run(segments)
+        except _Stopped:
+            return None
+
+
+def seal_closed(topic: Topic, number: int, *, wait: bool, stopping: Callable[[], bool] = never) -> int:
+    """Seal every closed segment; returns how many. ``wait``: until those that another process is sealing are, too."""
+    sealed = 0
+    directory = partition_directory(topic, number)
+    for _ in range(SEALING_TRIES_MAX):
+        while not stopping() and seal_partition(topic, number, at_most=1):
+            sealed += 1
+        if stopping() or len(layout_of(topic, number).arrow) <= 1:
+            break
+        # Either another process was sealing, or something is wrong with the segment.
+        with alone(directory, wait=wait) as got:
+            if not got:
+                break
+            _check_closed(directory, layout_of(topic, number).arrow)
+    return sealed
+
+
+def _check_closed(directory: Path, arrow: Sequence[int]) -> None:
+    """A segment with a younger one after it has an end in its index; without, sealing would wait for it for ever."""
+    if len(arrow) < 2:
+        return
+    segment = ArrowSegment(directory, arrow[0])
+    try:
+        if segment.next_base is None:
+            raise CorruptSegment(
+                f"the index of {segment.data_path} is damaged",
+                detail=f"It lists rows up to offset {segment.next_offset - 1} and has no end.",
+                hint="Restore the file from a backup; `headwater check` tells what else is damaged.",
+                file=str(segment.data_path),
+                offset=segment.next_offset,
+            )
+    finally:
+        segment.close()
+
+
+def worthwhile(segments: Sequence[SealedSegment], segment_bytes_max: int, oldest_tombstone_us: int) -> bool:
+    """Whether compaction would change enough to pay for itself."""
+    dirty = sum(segment.rows for segment in segments if not segment.compacted)
+    if dirty and dirty >= DIRTY_RATIO * sum(segment.rows for segment in segments):
+        return True
+    sizes = [segment.bytes for segment in segments]
+    if len(sizes) - len(_grouped(sizes, segment_bytes_max)) >= SAVED_FILES_MIN:
+        return True
+    return any(
+        segment.appended_min <= oldest_tombstone_us and _first_tombstone_us(segment) <= oldest_tombstone_us
+        for segment in segments
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def _first_tombstone_us(segment: SealedSegment) -> int:
+    """The append time of a segment's oldest tombstone, far in the future without one. Its file never changes."""
+    oldest = 2**62
+    for chunk in segment.read(segment.base_offset, segment.next_offset, ["_deleted", "_appended_at"]):
+        marked = appended_of(chunk).cast(pa.int64()).filter(chunk.batch.column("_deleted"))
+        if len(marked):
+            oldest = min(oldest, pc.min(marked).as_py())
+    return oldest
+
+
+def _grouped(sizes: Sequence[float], bytes_max: int) -> list[range]:
+    """Neighbours that become one file: runs of segments whose sizes add up to at most the maximum.
+
+    >>> _grouped([10, 10, 90, 5, 200, 0], 100)
+    [range(0, 2), range(2, 4), range(4, 6)]
+    """
+    groups: list[range] = []
+    first, total = 0, 0.0
+    for number, size in enumerate(sizes):
+        if number > first and size and total + size > bytes_max:
+            groups.append(range(first, number))
+            first, total = number, 0.0
+        total += size
+    return [*groups, range(first, len(sizes))] if sizes else []
+
+
+class _Compaction:
+    """One run over one partition. The caller is alone with it."""
+
+    def __init__(
+        self, topic: Topic, number: int, directory: Path, oldest_tombstone_us: int, stopping: Callable[[], bool]
+    ) -> None:
+        self.topic = topic
+        self.number = number
+        self.directory = directory
+        self.row: TopicRow = topic.row()
+        self.oldest_tombstone_us = oldest_tombstone_us
+        self.stopping = stopping
+
+    def run(self, segments: Sequence[SealedSegment]) -> Compacted:
+        survivors = self._survivors(segments)
+        kept = [_count_in(survivors, s.base_offset, s.next_offset) for s in segments]
+        sizes = [s.bytes * rows / max(1, s.rows) for s, rows in zip(segments, kept, strict=True)]
+        after: list[SealedSegment] = []
+        for group in _grouped(sizes, self.topic.settings.segment_bytes_max):
+            if self.stopping():
+                after += segments[group.start :]
+                break
+            after += self._replace(segments[group.start : group.stop], sum(kept[group.start : group.stop]), survivors)
+        return Compacted(
+            len(segments),
+            len(after),
+            sum(s.rows for s in segments),
+            sum(s.rows for s in after),
+            sum(s.bytes for s in segments),
+            sum(s.bytes for s in after),
+        )
+
+    def _survivors(self, segments: Sequence[SealedSegment]) -> Offsets:
+        """The offsets that stay, in order: the last of each key, less the tombstones whose grace is over."""
+        key = list(self.row.settings.key)
+        key_schema = pa.schema([self.row.schema.field(name) for name in key])
+        keys: list[pa.RecordBatch] = []
+        offsets, deleted, appended = [], [], []
+        for segment in segments:
+            for chunk in segment.read(segment.base_offset, segment.next_offset, [*key, "_deleted", "_appended_at"]):
+                if self.stopping():
+                    raise _Stopped
+                keys.append(conform(chunk.batch.select(key), key_schema))
+                offsets.append(_offsets(chunk))
+                deleted.append(chunk.batch.column("_deleted").to_numpy(zero_copy_only=False))
+                appended.append(appended_of(chunk).cast(pa.int64()).to_numpy())
+        every = np.concatenate(offsets)
+        table = pa.Table.from_batches(keys, schema=key_schema).append_column("_offset", pa.array(every))
+        last = np.sort(table.group_by(key).aggregate([("_offset", "max")]).column("_offset_max").to_numpy())
+        at = np.searchsorted(every, last)
+        over = np.concatenate(deleted)[at] & (np.concatenate(appended)[at] <= self.oldest_tombstone_us)
+        return np.asarray(last[~over], dtype=np.int64)
+
+    def _replace(self, old: Sequence[SealedSegment], kept: int, survivors: Offsets) -> Sequence[SealedSegment]:
+        log = self.topic.log
+        if len(old) == 1 and kept == old[0].rows:
+            # Nothing to leave out: the file stays, and the catalog remembers that it was looked at.
+            same = replace(old[0], compacted=True)
+            if not old[0].compacted:
+                log.registry.replace_segments(self.topic.id, old, [same])
+            return [same]
+        new = write_sealed(
+            self.directory,
+            self._rows(old, survivors),
+            stored_schema(self.row.schema, self.row),
+            base_offset=old[0].base_offset,
+            next_offset=old[-1].next_offset,
+            partition=self.number,
+            schema_version=self.row.version,
+            event_time=self.row.settings.event_time,
+            files=log.files,
+            suffix=_next_suffix(old),
+            compacted=True,
+        )
+        if not log.registry.replace_segments(self.topic.id, old, [new]):
+            # The topic was deleted meanwhile. Going on could drop a tombstone before the older records of its key.
+            log.files.unlink(new.path, label="compact.remove_new")
+            raise _Stopped
+        for segment in old:
+            log.files.unlink(segment.path, label="compact.remove_old")
+        return [new]
+
+    def _rows(self, old: Sequence[SealedSegment], survivors: Offsets) -> Iterator[FrameRange]:
+        target = stored_schema(self.row.schema, self.row)
+        for segment in old:
+            for chunk in segment.read(segment.base_offset, segment.next_offset, None):
+                if self.stopping():
+                    raise _Stopped
+                offsets = _offsets(chunk)
+                low, high = np.searchsorted(survivors, [chunk.first_offset, chunk.next_offset])
+                keep = np.isin(offsets, survivors[low:high], assume_unique=True)
+                if not keep.any():
+                    continue
+                mask = pa.array(keep)
+                batch = chunk.batch.filter(mask)
+                if chunk.schema_version != self.row.version:
+                    batch = conform(batch, target)
+                yield FrameRange(
+                    chunk.first_offset,
+                    chunk.next_offset,
+                    batch,
+                    self.row.version,
+                    offsets[keep],
+                    appended_of(chunk).filter(mask),
+                    producer_of(chunk).filter(mask),
+                )
+
+
+def _offsets(chunk: FrameRange) -> Offsets:
+    if chunk.offsets is not None:
+        return chunk.offsets
+    return np.arange(chunk.first_offset, chunk.first_offset + chunk.batch.num_rows, dtype=np.int64)
+
+
+def _count_in(survivors: Offsets, start: int, stop: int) -> int:
+    low, high = np.searchsorted(survivors, [start, stop])
+    return int(high - low)
+
+
+def _next_suffix(old: Sequence[SealedSegment]) -> str:
+    """A name never used before: segments are only ever merged, so a base's count only rises."""
+    counts = [int(s.path.stem.partition("-c")[2] or 0) for s in old]
+    return f"-c{max(counts) + 1}"

@@ -1,0 +1,175 @@
+"""Care: everything that keeps a home in good shape, in one round.
+
+What it is: ``maintain`` goes over all topics and ends old segments, seals, compacts, watches groups and drops what
+retention does not keep; it returns what it did.
+Invariants: running it again changes nothing more; several processes may run it at once (each partition is worked on by
+one at a time); a step that fails is in the report and does not keep the others from being done.
+Groups are warned before retention drops anything in the same round.
+Not here: the steps themselves (``sealing.py``, ``compaction.py``, ``retention.py``, ``alerts.py``), the thread that
+calls it now and then (``background.py``).
+Read next: ``compaction.py``, ``retention.py``, ``alerts.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from headwater.errors import CorruptSegment, HeadwaterError, ReadOnlyHome, UnknownTopic
+from headwater.log.maintenance.alerts import ALERTS_TOPIC, Alert, note_corruption, tell, watch_groups
+from headwater.log.maintenance.compaction import compact_partition, never, seal_closed
+from headwater.log.maintenance.retention import retain_partition
+from headwater.log.storage.partition_layout import spans_of
+
+if TYPE_CHECKING:
+    from headwater.log.home import Log
+    from headwater.log.topic import Topic
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing that was done, or that failed."""
+
+    topic: str
+    partition: int | None
+    action: str  # roll, seal, compact, retain, watch, tell
+    message: str
+    numbers: dict[str, int] = field(default_factory=dict)
+    failed: bool = False
+
+    def __str__(self) -> str:
+        where = self.topic if self.partition is None else f"{self.topic}[{self.partition}]"
+        return f"{where}: {self.action} failed: {self.message}" if self.failed else f"{where}: {self.message}"
+
+
+@dataclass(frozen=True)
+class MaintenanceReport:
+    """What one round of ``Log.maintain`` did.
+
+    >>> import headwater as hw, tempfile
+    >>> log = hw.Log(tempfile.mkdtemp())
+    >>> clicks = log.topic("clicks", "url STRING")
+    >>> report = log.maintain()
+    >>> report.ok, report.steps
+    (True, ())
+    """
+
+    topics: int
+    partitions: int
+    steps: tuple[Step, ...]
+    alerts: tuple[Alert, ...]
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether no step failed."""
+        return not any(step.failed for step in self.steps)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The shape programs get."""
+        return {**asdict(self), "ok": self.ok, "alerts": [alert.to_dict() for alert in self.alerts]}
+
+    def __str__(self) -> str:
+        head = f"{self.topics} topics, {self.partitions} partitions in {self.seconds:.2f} s"
+        told = [*map(str, self.steps), *(f"alert {alert}" for alert in self.alerts)]
+        return "\n  ".join([f"Maintained {head}:", *told]) if told else f"Nothing to do: {head}"
+
+
+def maintain(log: Log, *, wait: bool = True, stopping: Callable[[], bool] = never) -> MaintenanceReport:
+    """One round over all topics.
+
+    ``wait``: also for a partition that another process works on; without it such a partition is left to that process.
+    ``stopping`` is asked now and then and ends the round early.
+    """
+    if log.read_only:
+        raise ReadOnlyHome(f"the home {log.home} cannot be written", hint="Maintain it where it may be written.")
+    return _Round(log, wait, stopping).run()
+
+
+class _Round:
+    def __init__(self, log: Log, wait: bool, stopping: Callable[[], bool]) -> None:
+        self.log = log
+        self.wait = wait
+        self.stopping = stopping
+        self.steps: list[Step] = []
+        self.alerts: list[Alert] = []
+        self.topics = self.partitions = 0
+
+    def run(self) -> MaintenanceReport:
+        began = self.log.clock.monotonic()
+        for name in self.log.registry.names():
+            if self.stopping():
+                break
+            try:
+                topic = self.log.topic(name)
+            except UnknownTopic:
+                continue  # deleted since the list was made
+            self.topics += 1
+            self._care_for(topic)
+        seconds = self.log.clock.monotonic() - began
+        return MaintenanceReport(self.topics, self.partitions, tuple(self.steps), tuple(self.alerts), seconds)
+
+    def _care_for(self, topic: Topic) -> None:
+        numbers = range(topic.settings.partitions)
+        for number in numbers:
+            if self.stopping():
+                return
+            self.partitions += 1
+            self._shape(topic, number)
+        self._watch(topic)
+        for number in numbers:
+            with self._step(topic, number, "retain"):
+                retained = retain_partition(topic, number, wait=self.wait)
+                if retained is not None:
+                    self._did(topic, number, "retain", str(retained), asdict(retained))
+        if any(step.action == "retain" and step.topic == topic.name for step in self.steps):
+            self._watch(topic)
+
+    def _shape(self, topic: Topic, number: int) -> None:
+        with self._step(topic, number, "roll"):
+            if end_if_old(topic, number):
+                self._did(topic, number, "roll", "ended the active segment")
+        with self._step(topic, number, "seal"):
+            sealed = seal_closed(topic, number, wait=self.wait, stopping=self.stopping)
+            if sealed:
+                self._did(topic, number, "seal", f"sealed {sealed} segments", {"segments": sealed})
+        if topic.settings.compact:
+            with self._step(topic, number, "compact"):
+                compacted = compact_partition(topic, number, wait=self.wait, stopping=self.stopping)
+                if compacted is not None:
+                    self._did(topic, number, "compact", str(compacted), asdict(compacted))
+
+    def _watch(self, topic: Topic) -> None:
+        if topic.name == ALERTS_TOPIC:
+            return  # an alert about the alerts would never end
+        with self._step(topic, None, "watch"):
+            watch_groups(topic)
+        with self._step(topic, None, "tell"):
+            self.alerts += tell(self.log)
+
+    def _did(self, topic: Topic, number: int, action: str, message: str, numbers: dict[str, int] | None = None) -> None:
+        self.steps.append(Step(topic.name, number, action, message, numbers or {}))
+
+    @contextmanager
+    def _step(self, topic: Topic, number: int | None, action: str) -> Iterator[None]:
+        try:
+            yield
+        except (HeadwaterError, OSError) as error:
+            row = self.log.registry.find(topic.name)
+            if row is None or row.id != topic.id:
+                return  # deleted meanwhile
+            if isinstance(error, CorruptSegment) and number is not None:
+                note_corruption(topic, number, str(error.data.get("file", "")), error.message)
+            self.steps.append(Step(topic.name, number, action, str(error), failed=True))
+
+
+def end_if_old(topic: Topic, number: int) -> bool:
+    """Roll the active segment when its first row is older than ``segment_ms_max``; True when it did."""
+    limit_us = topic.clock.now_us() - topic.settings.segment_ms_max * 1000
+    spans = spans_of(topic, number)
+    # A look before the lock: a round over many quiet partitions should not open each of them for writing.
+    if not spans or not spans[-1].active or spans[-1].oldest_us > limit_us:
+        return False
+    return topic.partition(number).roll(older_than_us=limit_us)

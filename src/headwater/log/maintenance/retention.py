@@ -1,0 +1,172 @@
+"""Retention: the oldest segments leave, by age and by size.
+
+What it is: ``retain_partition`` drops whole sealed segments from the front of a partition, after copying them to the
+archive when the topic has one, and moves the partition's start.
+Invariants: a segment leaves by age when its newest row was appended ``retention_ms`` ago, and by size while the
+partition has more than ``retention_bytes`` on disk; always the oldest first, never the active one (one that is too old
+as a whole is ended and sealed first). A file is whole in the archive before the catalog forgets it, and the catalog
+has forgotten it, durably, before it is deleted: a crash in between leaves a stray that sealing sweeps up. Groups that
+had not read what leaves are noted in the same transaction.
+Not here: warnings before it happens (``alerts.py``), what a reader before the start gets
+(``log/storage/partition_reader.py``).
+Read next: ``alerts.py``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headwater.log.maintenance.alerts import note_lost
+from headwater.log.maintenance.compaction import seal_closed
+from headwater.log.storage.active_segment import segment_name
+from headwater.log.storage.files import Files, translated
+from headwater.log.storage.partition_layout import SegmentSpan, alone, layout_of, partition_directory, spans_of
+from headwater.log.storage.partition_writer import arrow_bases
+from headwater.log.storage.sealed_segment import SealedSegment, checksum_of, damaged
+from headwater.log.topic_settings import TopicSettings
+
+if TYPE_CHECKING:
+    from headwater.log.topic import Topic
+
+COPY_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class Retained:
+    """What left a partition."""
+
+    segments: int
+    rows: int
+    bytes: int
+    start_offset: int
+    archived: int
+
+    def __str__(self) -> str:
+        archived = f", {self.archived} archived" if self.archived else ""
+        return (
+            f"dropped {self.segments} segments ({self.rows} rows, {self.bytes} bytes{archived}); "
+            f"begins at offset {self.start_offset} now"
+        )
+
+
+def retain_partition(topic: Topic, number: int, *, wait: bool = False) -> Retained | None:
+    """Drop what is too old or too much; None when nothing is, or (without ``wait``) another process is at it."""
+    settings = topic.settings
+    if settings.retention_ms is None and settings.retention_bytes is None:
+        return None
+    directory = partition_directory(topic, number)
+    now_us = topic.clock.now_us()
+    _end_if_old(topic, number, now_us, wait=wait)
+    if not expired(spans_of(topic, number), settings, now_us):
+        return None
+    with alone(directory, wait=wait) as got:
+        if not got:
+            return None
+        count = expired(spans_of(topic, number), settings, now_us)
+        gone = layout_of(topic, number).sealed[:count]
+        return _drop(topic, number, gone, now_us) if gone else None
+
+
+def expired(spans: Sequence[SegmentSpan], settings: TopicSettings, now_us: int) -> int:
+    """How many segments must leave, counted from the oldest.
+
+    >>> spans = [SegmentSpan(0, 10, 400, newest_us=0), SegmentSpan(10, 20, 400, newest_us=5_000)]
+    >>> spans.append(SegmentSpan(20, 21, 400, 9_000, True))
+    >>> expired(spans, TopicSettings(retention_ms=6), now_us=10_000)
+    1
+    >>> expired(spans, TopicSettings(retention_bytes=500), now_us=10_000)
+    2
+    """
+    left = sum(span.bytes for span in spans)
+    count = 0
+    for span in spans:
+        old = settings.retention_ms is not None and now_us - span.newest_us >= settings.retention_ms * 1000
+        much = settings.retention_bytes is not None and left > settings.retention_bytes
+        if span.active or not (old or much):
+            break
+        left -= span.bytes
+        count += 1
+    return count
+
+
+def _end_if_old(topic: Topic, number: int, now_us: int, *, wait: bool) -> None:
+    """A partition that nobody appends to any more has an active segment that would stay for ever."""
+    retention_ms = topic.settings.retention_ms
+    spans = spans_of(topic, number)
+    if retention_ms is None or not spans or not spans[-1].active:
+        return
+    if now_us - spans[-1].newest_us >= retention_ms * 1000:
+        # An append that comes in between is no harm: the segment is judged again when it is sealed.
+        topic.partition(number).roll()
+        seal_closed(topic, number, wait=wait)
+
+
+def _drop(topic: Topic, number: int, gone: Sequence[SealedSegment], now_us: int) -> Retained:
+    log = topic.log
+    archived = 0
+    if topic.settings.archive is not None:
+        for segment in gone:
+            archive_segment(segment, archive_directory(topic, number), log.files)
+            archived += 1
+    start = gone[-1].next_offset
+    for base in arrow_bases(partition_directory(topic, number)):
+        if base < start:
+            # The Arrow twin that an interrupted sealing left: without its sealed form it would be sealed once more.
+            path = partition_directory(topic, number) / f"{segment_name(base)}.arrow"
+            log.files.unlink(path, label="retain.remove_twin")
+            log.files.sync_dir(path.parent, label="retain.sync_removal")
+            log.files.unlink(path.with_suffix(".index"), label="retain.remove_twin_index")
+    with log.catalog.write(durable=True) as db:
+        log.registry.move_start(topic.id, number, start, gone, now_us)
+        note_lost(db, topic.row(), number, now_us)
+    for segment in gone:
+        log.files.unlink(segment.path, label="retain.remove")
+    return Retained(len(gone), sum(s.rows for s in gone), sum(s.bytes for s in gone), start, archived)
+
+
+# The archive
+
+
+def archive_directory(topic: Topic, number: int) -> Path:
+    """Where this partition's segments go; a relative archive is in the home."""
+    assert topic.settings.archive is not None
+    return topic.log.home / Path(topic.settings.archive).expanduser() / topic.name / str(number)
+
+
+def archive_segment(segment: SealedSegment, directory: Path, files: Files) -> Path:
+    """A whole, synced copy of the segment in the archive. Again is harmless."""
+    if checksum_of(segment.path) != segment.checksum:
+        raise damaged(segment, "It was to be archived, and its bytes do not match the checksum in the catalog.")
+    files.make_dir(directory, label="archive.make_directory")
+    target = directory / segment.path.name
+    if target.exists() and checksum_of(target) != segment.checksum:
+        # A topic of the same name that was deleted and made anew: what was archived of the old one stays.
+        target = directory / f"{segment.path.stem}-{segment.checksum & (1 << 64) - 1:016x}.parquet"
+    if not target.exists():
+        try:
+            # The same file under a second name costs nothing; deleting the first name completes the move.
+            os.link(segment.path, target)
+        except OSError:
+            _copy(segment.path, target, files)
+    for folder in (directory, *directory.parents[:3]):  # up to the entry of the archive itself
+        files.sync_dir(folder, label="archive.sync_directory")
+    return target
+
+
+def _copy(source: Path, target: Path, files: Files) -> None:
+    """Another filesystem: copy, sync, and only then the final name."""
+    temporary = target.with_name(target.name + ".tmp")
+    with translated(f"archive {source.name}"), source.open("rb", buffering=0) as data:
+        fd = files.create(temporary, label="archive.create")
+        try:
+            files.truncate(fd, 0, label="archive.truncate")
+            while block := data.read(COPY_BYTES):
+                files.write(fd, [block], label="archive.write")
+            files.sync(fd, label="archive.sync")
+        finally:
+            os.close(fd)
+    files.rename(temporary, target, label="archive.rename")

@@ -1,0 +1,94 @@
+"""Sealing: a rolled Arrow segment becomes Parquet.
+
+What it is: ``seal_partition`` turns every closed Arrow segment of a partition into a sealed one, oldest first.
+Invariants: the Parquet file is complete, synced and under its name before the catalog knows it; the catalog knows it,
+durably, before the Arrow twin is deleted; a crash anywhere in between is repeated harmlessly. One process seals a
+partition at a time; appends and reads go on meanwhile.
+Not here: when (``background.py``), the file itself (``log/storage/sealed_segment.py``).
+Read next: ``background.py``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headwater.log.storage.active_segment import ArrowSegment
+from headwater.log.storage.locks import FileLock
+from headwater.log.storage.partition_writer import arrow_bases, stored_schema
+from headwater.log.storage.sealed_segment import write_sealed
+
+if TYPE_CHECKING:
+    from headwater.log.topic import Topic
+
+
+def seal_partition(topic: Topic, number: int, *, at_most: int | None = None) -> int:
+    """Seal the closed segments of a partition; returns how many. 0 as well when another process is at it."""
+    directory = topic.directory / str(number)
+    if not directory.exists():
+        return 0
+    sealed = 0
+    lock = FileLock(directory / "seal.lock")
+    try:
+        if not lock.acquire(blocking=False):
+            return 0
+        try:
+            _sweep(topic, number, directory)
+            for base in arrow_bases(directory):
+                if at_most is not None and sealed >= at_most:
+                    break
+                segment = ArrowSegment(directory, base)
+                try:
+                    if segment.next_base is None:
+                        break  # the active one
+                    _seal(topic, number, directory, segment)
+                    sealed += 1
+                finally:
+                    segment.close()
+        finally:
+            lock.release()
+    finally:
+        lock.close()
+    return sealed
+
+
+def _seal(topic: Topic, number: int, directory: Path, segment: ArrowSegment) -> None:
+    registry, files = topic.log.registry, topic.log.files
+    known = registry.sealed_at(topic.id, number, directory, segment.base_offset)
+    if known is None and segment.next_offset > segment.base_offset:
+        row = topic.row_for_reading(segment.schema_version)
+        sealed = write_sealed(
+            directory,
+            segment.read(segment.base_offset, segment.next_offset),
+            stored_schema(row.schemas[segment.schema_version], row),
+            base_offset=segment.base_offset,
+            next_offset=segment.next_offset,
+            partition=number,
+            schema_version=segment.schema_version,
+            event_time=row.settings.event_time,
+            files=files,
+        )
+        named = segment.entries[segment.entries["producer"] > 0]
+        sequences: dict[int, int] = {}
+        for producer, sequence in zip(named["producer"].tolist(), named["sequence"].tolist(), strict=True):
+            sequences[producer] = max(sequence, sequences.get(producer, -1))
+        registry.replace_segments(topic.id, [], [sealed], sequences)
+    # The data goes first: an index without data is swept up, data without an index would be opened.
+    files.unlink(segment.data_path, label="seal.remove_data")
+    files.sync_dir(directory, label="seal.sync_removal")
+    files.unlink(segment.index_path, label="seal.remove_index")
+
+
+def _sweep(topic: Topic, number: int, directory: Path) -> None:
+    """Remove what an interrupted sealing, compaction or retention left behind. The caller holds the seal lock.
+
+    Appends go on meanwhile and may begin a segment: its data file comes before its index, so an index whose data
+    file is not there *now* is a leftover.
+    """
+    files = topic.log.files
+    listed = {segment.path.name for segment in topic.log.registry.sealed(topic.id, number, directory)}
+    for path in sorted(directory.iterdir()):
+        stray_index = path.suffix == ".index" and not path.with_suffix(".arrow").exists()
+        stray_parquet = path.suffix == ".parquet" and path.name not in listed
+        if path.name.endswith(".tmp") or stray_index or stray_parquet:
+            files.unlink(path, label="sweep.remove")

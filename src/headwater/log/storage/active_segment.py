@@ -1,0 +1,403 @@
+"""A segment that is still Arrow: the active one, or a rolled one that waits to be sealed.
+
+What it is: ``ArrowSegment`` reads the pair of files (``N.arrow`` data, ``N.index``); ``SegmentWriter`` creates
+the pair and appends frames to it.
+Invariants: the data file is a HEADER frame whose payload is the Arrow schema, then frames of one record batch each;
+one segment has one schema version. Readers take no lock and trust only what the index lists; every payload is
+checked against its checksum before it is decoded. Only the holder of the partition's lock writes. The files are open
+while they are used, and else as long as there are descriptors to spare (``file_descriptors.py``).
+Not here: what to do about damage (``recovery.py``), Parquet (``sealed_segment.py``), choosing the segment
+(``partition_writer.py``).
+Read next: ``partition_writer.py``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+
+from headwater.errors import CorruptSegment
+from headwater.log.storage import frame_index
+from headwater.log.storage.file_descriptors import HeldFiles
+from headwater.log.storage.files import Files
+from headwater.log.storage.frame_index import CONTINUES, DATA, DURABLE, ENTRY_BYTES, HEADER, ROLL, Entries, Entry
+
+READ_BYTES_MAX = 8 << 20  # consecutive frames are fetched in one read of at most about this size
+
+
+def segment_name(base_offset: int) -> str:
+    """File names sort as their offsets do."""
+    return f"{base_offset:020d}"
+
+
+@dataclass(frozen=True, slots=True)
+class FrameRange:
+    """Some consecutive rows of one segment as they are stored, with what the system knows of each.
+
+    ``offsets`` is None when they rise by one from ``first_offset``; compaction leaves gaps. ``appended_us`` and
+    ``producer`` are one number for all rows, or an Arrow array with one for each.
+    """
+
+    first_offset: int
+    next_offset: int
+    batch: pa.RecordBatch
+    schema_version: int
+    offsets: np.ndarray[Any, np.dtype[np.int64]] | None
+    appended_us: int | pa.Array
+    producer: int | pa.Array
+
+    def clip(self, start: int, stop: int) -> FrameRange:
+        """The same rows without those before ``start`` or from ``stop`` on."""
+        if start <= self.first_offset and stop >= self.next_offset:
+            return self
+        if self.offsets is None:
+            skip = max(0, start - self.first_offset)
+            keep = max(0, min(self.next_offset, stop) - self.first_offset - skip)
+            offsets = None
+        else:
+            skip = int(np.searchsorted(self.offsets, start))
+            keep = max(0, int(np.searchsorted(self.offsets, stop)) - skip)
+            offsets = self.offsets[skip : skip + keep]
+        cut = [v.slice(skip, keep) if isinstance(v, pa.Array) else v for v in (self.appended_us, self.producer)]
+        return FrameRange(
+            max(self.first_offset, start),
+            min(self.next_offset, stop),
+            self.batch.slice(skip, keep),
+            self.schema_version,
+            offsets,
+            cut[0],
+            cut[1],
+        )
+
+
+def joined(chunks: Sequence[FrameRange]) -> FrameRange:
+    """Consecutive chunks of one schema version as one: many small appends should not be many small batches."""
+    if len(chunks) == 1:
+        return chunks[0]
+    first, last = chunks[0], chunks[-1]
+    counts = [chunk.batch.num_rows for chunk in chunks]
+    offsets = None
+    if any(chunk.offsets is not None for chunk in chunks) or last.next_offset - first.first_offset != sum(counts):
+        offsets = np.concatenate(
+            [
+                np.arange(chunk.first_offset, chunk.first_offset + count) if chunk.offsets is None else chunk.offsets
+                for chunk, count in zip(chunks, counts, strict=True)
+            ]
+        )
+    return FrameRange(
+        first.first_offset,
+        last.next_offset,
+        pa.concat_batches([chunk.batch for chunk in chunks]),
+        first.schema_version,
+        offsets,
+        _spread([chunk.appended_us for chunk in chunks], counts),
+        _spread([chunk.producer for chunk in chunks], counts),
+    )
+
+
+def _spread(values: Sequence[int | pa.Array], counts: Sequence[int]) -> int | pa.Array:
+    """One number for each row, from one number (or array) for each chunk."""
+    if all(isinstance(value, int) for value in values):
+        if all(value == values[0] for value in values):
+            return values[0]
+        return pa.array(np.repeat(np.array(values, dtype=np.int64), counts))
+    return pa.concat_arrays(
+        [
+            pa.array(np.full(count, value, dtype=np.int64)) if isinstance(value, int) else value.cast(pa.int64())
+            for value, count in zip(values, counts, strict=True)
+        ]
+    )
+
+
+class ArrowSegment:
+    """The reading side of one Arrow segment."""
+
+    def __init__(self, directory: Path, base_offset: int) -> None:
+        self.base_offset = base_offset
+        self.data_path = directory / f"{segment_name(base_offset)}.arrow"
+        self.index_path = directory / f"{segment_name(base_offset)}.index"
+        self._held = HeldFiles((self.data_path, self.index_path), os.O_RDONLY)
+        self.schema, self.schema_version = self._read_header()
+        self._index_bytes = ENTRY_BYTES
+        self._room: Entries = np.empty(64, dtype=frame_index.ENTRY)
+        self.entries: Entries = self._room[:0]
+        self.next_base: int | None = None  # set once a ROLL entry was read
+        self.refresh()
+
+    def _read_header(self) -> tuple[pa.Schema, int]:
+        with self._held as (data_fd, _):
+            header = Entry.unpack(os.pread(data_fd, ENTRY_BYTES, 0))
+            payload = os.pread(data_fd, header.length, ENTRY_BYTES) if header else b""
+        if header is None or header.kind != HEADER or xxhash.xxh3_64_intdigest(payload) != header.payload_checksum:
+            raise CorruptSegment(
+                f"the header of {self.data_path} is damaged",
+                hint="Restore the file from a backup; `headwater check` tells what else is damaged.",
+                file=str(self.data_path),
+            )
+        return pa.ipc.read_schema(pa.py_buffer(payload)), header.schema_version
+
+    def refresh(self) -> bool:
+        """Read the entries that were added since the last call; True when there were some.
+
+        FileNotFoundError when it was sealed away since, and its descriptors had been given back.
+        """
+        size = self._held.stat(1).st_size
+        if size < self._index_bytes + ENTRY_BYTES or self.next_base is not None:
+            return False
+        with self._held as (_, index_fd):
+            data = os.pread(index_fd, os.fstat(index_fd).st_size - self._index_bytes, self._index_bytes)
+        fresh = frame_index.read_entries(data)
+        if not len(fresh):
+            return False
+        self._index_bytes += len(fresh) * ENTRY_BYTES
+        if fresh["kind"][-1] == ROLL:
+            self.next_base = int(fresh["base_offset"][-1])
+            fresh = fresh[:-1]
+        if len(fresh):
+            if not len(self.entries) and fresh["schema_version"][0] != self.schema_version:
+                # An empty segment is replaced where it stands when its topic gets a newer schema.
+                self.schema, self.schema_version = self._read_header()
+            self._keep(fresh)
+        return True
+
+    def _keep(self, fresh: Entries) -> None:
+        have = len(self.entries)
+        if have + len(fresh) > len(self._room):
+            # Doubling, so that a follower of many small appends does not copy its list for each of them.
+            room: Entries = np.empty(max(2 * len(self._room), have + len(fresh)), dtype=frame_index.ENTRY)
+            room[:have] = self.entries
+            self._room = room
+        self._room[have : have + len(fresh)] = fresh
+        self.entries = self._room[: have + len(fresh)]
+
+    @property
+    def removed(self) -> bool:
+        """Whether it was sealed away. Its open file still has what was compacted since: look for the rows anew."""
+        try:
+            return self._held.stat(0).st_nlink == 0
+        except FileNotFoundError:
+            return True
+
+    @property
+    def next_offset(self) -> int:
+        """The offset after the last row that this segment lists."""
+        if not len(self.entries):
+            return self.base_offset
+        last = self.entries[-1]
+        return int(last["base_offset"]) + int(last["rows"])
+
+    @property
+    def data_bytes(self) -> int:
+        """The size of the data file as the index knows it."""
+        return Entry.of(self.entries[-1]).end if len(self.entries) else ENTRY_BYTES
+
+    def read(self, start: int, stop: int) -> Iterator[FrameRange]:
+        """The rows from ``start`` up to ``stop`` (not included), frame by frame, checksums verified."""
+        if not len(self.entries):
+            return
+        entries = self.entries
+        number = int(np.searchsorted(entries["base_offset"], start, side="right")) - 1
+        number = max(number, 0)
+        last = int(np.searchsorted(entries["base_offset"], stop, side="left"))
+        positions, lengths = entries["position"], entries["length"]
+        while number < last:
+            # Take as many frames as fit one read: many small frames should not cost a system call each.
+            first_byte = int(positions[number])
+            until = int(np.searchsorted(positions, first_byte + READ_BYTES_MAX, side="right"))
+            until = max(number + 1, min(until - 1, last))
+            end_byte = int(positions[until - 1]) + ENTRY_BYTES + int(lengths[until - 1])
+            with self._held as (data_fd, _):
+                buffer = pa.py_buffer(os.pread(data_fd, end_byte - first_byte, first_byte))
+            for at in range(number, until):
+                chunk = self._decode(at, buffer, int(positions[at]) - first_byte + ENTRY_BYTES)
+                yield chunk.clip(start, stop)
+            number = until
+
+    def _decode(self, number: int, buffer: pa.Buffer, at: int) -> FrameRange:
+        entry = self.entries[number]
+        payload = buffer.slice(at, int(entry["length"])) if at + int(entry["length"]) <= buffer.size else None
+        if payload is None or xxhash.xxh3_64_intdigest(payload) != int(entry["payload_checksum"]):
+            first = int(entry["base_offset"])
+            raise CorruptSegment(
+                f"offsets {first} to {first + int(entry['rows']) - 1} of {self.data_path} are damaged",
+                detail="Their bytes do not match the checksum that was stored when they were written.",
+                hint="Restore the file from a backup; `headwater check` tells what else is damaged.",
+                file=str(self.data_path),
+                offset=first,
+            )
+        batch = pa.ipc.read_record_batch(payload, self.schema)
+        first = int(entry["base_offset"])
+        return FrameRange(
+            first,
+            first + batch.num_rows,
+            batch,
+            self.schema_version,
+            None,
+            int(entry["appended_us"]),
+            int(entry["producer"]),
+        )
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        self._held.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A record batch ready to be written: its bytes and what its entry will say, except for its place."""
+
+    payload: pa.Buffer
+    rows: int
+    producer: int
+    sequence: int
+    time_min: int
+    time_max: int
+    continues: bool = False  # more frames of the same append follow
+
+
+class SegmentWriter:
+    """The writing side of the active segment. Every method needs the partition's lock."""
+
+    def __init__(self, directory: Path, base_offset: int, files: Files) -> None:
+        self.directory = directory
+        self.base_offset = base_offset
+        self.files = files
+        name = segment_name(base_offset)
+        paths = (directory / f"{name}.arrow", directory / f"{name}.index")
+        data_fd = files.create(paths[0], label="segment.open_data")
+        try:
+            index_fd = files.create(paths[1], label="segment.open_index")
+        except BaseException:
+            os.close(data_fd)
+            raise
+        # Opened again without creating: a pair that is gone by then was sealed, and the partition has moved on.
+        self.held = HeldFiles(paths, os.O_RDWR, opened=(data_fd, index_fd))
+        self.synced_bytes = 0
+
+    @staticmethod
+    def create(
+        directory: Path, base_offset: int, schema: pa.Schema, schema_version: int, files: Files, *, durable: bool
+    ) -> SegmentWriter:
+        """A new, empty segment. A crash inside leaves a pair that recovery recognises as empty and replaces."""
+        writer = SegmentWriter(directory, base_offset, files)
+        try:
+            with writer.held as (data_fd, index_fd):
+                writer._write_headers(data_fd, index_fd, schema.serialize(), schema_version, durable=durable)
+        except BaseException:
+            writer.close()
+            raise
+        return writer
+
+    def _write_headers(
+        self, data_fd: int, index_fd: int, payload: pa.Buffer, schema_version: int, *, durable: bool
+    ) -> None:
+        files = self.files
+        # What an interrupted creation left, or an empty segment of an older schema. The index goes first, and for
+        # good: an index that knows of a header means, where the header is missing, that somebody damaged the file.
+        if os.fstat(index_fd).st_size:
+            files.truncate(index_fd, 0, label="segment.empty_index")
+            files.sync(index_fd, label="segment.sync_empty_index")
+        if os.fstat(data_fd).st_size:
+            files.truncate(data_fd, 0, label="segment.empty_data")
+        header = Entry(
+            kind=HEADER,
+            base_offset=self.base_offset,
+            position=0,
+            length=payload.size,
+            schema_version=schema_version,
+            payload_checksum=xxhash.xxh3_64_intdigest(payload),
+        )
+        parts = [header.pack(), payload, frame_index.padding(payload.size)]
+        written = files.write(data_fd, parts, label="segment.write_header")
+        if durable:
+            files.sync(data_fd, label="segment.sync_header")
+            self.synced_bytes = written
+        files.write(index_fd, [self._index_header(self.synced_bytes)], label="segment.write_index_header")
+        if durable:
+            files.sync(index_fd, label="segment.sync_index_header")
+            files.sync_dir(self.directory, label="segment.sync_directory")
+
+    def _index_header(self, synced_bytes: int) -> bytes:
+        # The header of the index remembers how much of the data file a sync has covered: damage below that
+        # is corruption, damage above it is what a power cut leaves.
+        return Entry(kind=HEADER, base_offset=self.base_offset, position=synced_bytes, length=0).pack()
+
+    def append(
+        self, frames: Sequence[Frame], *, position: int, base_offset: int, version: int, now_us: int, sync: bool
+    ) -> list[Entry]:
+        """Write the frames in one go: data, then (``sync``) to disk, then the index entries."""
+        entries: list[Entry] = []
+        parts: list[Any] = []
+        for frame in frames:
+            length = frame.payload.size
+            entry = Entry(
+                kind=DATA,
+                base_offset=base_offset,
+                position=position,
+                length=length,
+                rows=frame.rows,
+                schema_version=version,
+                producer=frame.producer,
+                sequence=frame.sequence,
+                appended_us=now_us,
+                time_min=frame.time_min,
+                time_max=frame.time_max,
+                flags=DURABLE * sync | CONTINUES * frame.continues,
+                payload_checksum=xxhash.xxh3_64_intdigest(frame.payload),
+            )
+            entries.append(entry)
+            parts += [entry.pack(), frame.payload, frame_index.padding(length)]
+            position, base_offset = entry.end, entry.next_offset
+        with self.held as (data_fd, index_fd):
+            self.files.write(data_fd, parts, label="append.write_data")
+            try:
+                if sync:
+                    self.files.sync(data_fd, label="append.sync_data")
+                # The entries come last: what the index lists is whole (and, with sync, on disk) in the data file.
+                self.files.write(index_fd, [entry.pack() for entry in entries], label="append.write_index")
+            except Exception:
+                # A full disk, say. Rows that were refused must not be adopted by the next opening.
+                self.files.truncate(data_fd, entries[0].position, label="append.take_back")
+                raise
+        if sync:
+            self.synced_bytes = position
+        return entries
+
+    def header_version(self) -> int:
+        """The schema version in the data file's header, 0 when there is none yet."""
+        with self.held as (data_fd, _):
+            header = Entry.unpack(os.pread(data_fd, ENTRY_BYTES, 0))
+        return header.schema_version if header else 0
+
+    def note_synced(self, data_bytes: int) -> None:
+        """Remember that everything up to ``data_bytes`` is on disk."""
+        self.synced_bytes = max(self.synced_bytes, data_bytes)
+        with self.held as (_, index_fd):
+            self.files.write_at(index_fd, self._index_header(self.synced_bytes), 0, label="segment.note_synced")
+
+    def roll(self, next_base: int) -> None:
+        """Close the segment: the entry tells readers and other writers where the next one begins.
+
+        Synced whatever the topic's policy: damage by a power cut is confined to the active segment, and the
+        next segment never exists without this entry.
+        """
+        with self.held as (data_fd, index_fd):
+            self.files.sync(data_fd, label="roll.sync_data")
+            entry = Entry(kind=ROLL, base_offset=next_base, position=0, length=0)
+            self.files.write(index_fd, [entry.pack()], label="roll.write_index")
+            self.files.sync(index_fd, label="roll.sync_index")
+        self.files.sync_dir(self.directory, label="roll.sync_directory")
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        self.held.close()

@@ -1,0 +1,186 @@
+"""The entry: 128 bytes that describe one frame, and the index that lists them.
+
+What it is: an entry stands in front of each frame in a segment's data file (so the file explains itself)
+and again in the ``.index`` file beside it (so that a reader finds its place without walking the data).
+Invariants: an entry ends with a checksum over its first 120 bytes; an entry in the index file means that
+the frame is complete in the data file, and, under ``fsync="always"``, that it is on disk. Entries are
+ordered: each begins at the offset and byte where the one before ended. The index can always be rebuilt
+from the data file. The first entry of both files is a HEADER; the last of a closed segment's index is a ROLL.
+Not here: reading or writing files (``active_segment.py``), deciding what a bad entry means (``recovery.py``).
+Read next: ``active_segment.py``; ``docs/internals/files.md``.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import xxhash
+
+ENTRY_BYTES = 128
+MAGIC = 0x31305748  # "HW01" in little-endian order
+HEADER, DATA, ROLL = 1, 2, 3
+DURABLE = 1  # flag: the frame was synced before its entry was listed
+CONTINUES = 2  # flag: the next frame belongs to the same append (a large one); alone they are not a whole batch
+NO_TIME_MIN, NO_TIME_MAX = 2**63 - 1, -(2**63)  # neutral for min and max: "no event time here"
+
+_STRUCT = struct.Struct("<IHHqqqiiqqqqqQ32xQ")
+assert _STRUCT.size == ENTRY_BYTES
+
+# The same layout for numpy: a whole index is read as one array and searched without a Python loop.
+ENTRY = np.dtype(
+    {
+        "names": [
+            "magic",
+            "kind",
+            "flags",
+            "base_offset",
+            "position",
+            "length",
+            "rows",
+            "schema_version",
+            "producer",
+            "sequence",
+            "appended_us",
+            "time_min",
+            "time_max",
+            "payload_checksum",
+            "entry_checksum",
+        ],
+        "formats": [
+            "<u4",
+            "<u2",
+            "<u2",
+            "<i8",
+            "<i8",
+            "<i8",
+            "<i4",
+            "<i4",
+            "<i8",
+            "<i8",
+            "<i8",
+            "<i8",
+            "<i8",
+            "<u8",
+            "<u8",
+        ],
+        "offsets": [0, 4, 6, 8, 16, 24, 32, 36, 40, 48, 56, 64, 72, 80, 120],
+        "itemsize": ENTRY_BYTES,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One frame's description. ``position`` is where the entry stands in the data file; its payload follows.
+
+    >>> entry = Entry(kind=DATA, base_offset=0, position=128, length=10, rows=1)
+    >>> Entry.unpack(entry.pack()) == entry
+    True
+    """
+
+    kind: int
+    base_offset: int
+    position: int
+    length: int
+    rows: int = 0
+    schema_version: int = 0
+    producer: int = 0  # 0: none
+    sequence: int = 0
+    appended_us: int = 0
+    time_min: int = NO_TIME_MIN
+    time_max: int = NO_TIME_MAX
+    payload_checksum: int = 0
+    flags: int = 0
+
+    @property
+    def next_offset(self) -> int:
+        """The offset after this frame's last row."""
+        return self.base_offset + self.rows
+
+    @property
+    def end(self) -> int:
+        """The byte after this frame, padding included."""
+        return self.position + ENTRY_BYTES + padded(self.length)
+
+    def pack(self) -> bytes:
+        """The entry's 128 bytes."""
+        body = _STRUCT.pack(
+            MAGIC,
+            self.kind,
+            self.flags,
+            self.base_offset,
+            self.position,
+            self.length,
+            self.rows,
+            self.schema_version,
+            self.producer,
+            self.sequence,
+            self.appended_us,
+            self.time_min,
+            self.time_max,
+            self.payload_checksum,
+            0,
+        )
+        return body[:120] + xxhash.xxh3_64_digest(body[:120])[::-1]
+
+    @staticmethod
+    def unpack(data: bytes) -> Entry | None:
+        """The entry in these bytes, or None when they are not a whole, undamaged entry."""
+        if len(data) < ENTRY_BYTES:
+            return None
+        fields = _STRUCT.unpack_from(data)
+        if fields[0] != MAGIC or fields[-1] != xxhash.xxh3_64_intdigest(data[:120]):
+            return None
+        _, kind, flags, base_offset, position, length, rows, schema_version, *rest = fields
+        producer, sequence, appended_us, time_min, time_max, payload_checksum, _ = rest
+        return Entry(
+            kind=kind,
+            base_offset=base_offset,
+            position=position,
+            length=length,
+            rows=rows,
+            schema_version=schema_version,
+            producer=producer,
+            sequence=sequence,
+            appended_us=appended_us,
+            time_min=time_min,
+            time_max=time_max,
+            payload_checksum=payload_checksum,
+            flags=flags,
+        )
+
+    @staticmethod
+    def of(values: np.void) -> Entry:
+        """The entry that one element of an ``Entries`` array describes."""
+        return Entry(**{name: int(values[name]) for name in _FIELDS})
+
+
+_FIELDS = tuple(field.name for field in fields(Entry))
+Entries = np.ndarray[Any, np.dtype[np.void]]
+
+
+def padded(length: int) -> int:
+    """Frames begin at multiples of 64 bytes, so that Arrow buffers stay aligned."""
+    return (length + 63) & ~63
+
+
+def padding(length: int) -> bytes:
+    """The zero bytes after a payload of this length."""
+    return bytes(padded(length) - length)
+
+
+def read_entries(data: bytes) -> Entries:
+    """The undamaged, consecutive entries at the start of ``data``; what follows the first bad one is left out."""
+    whole = len(data) // ENTRY_BYTES
+    entries = np.frombuffer(data, dtype=ENTRY, count=whole)
+    good = 0
+    view = memoryview(data)
+    for number in range(whole):
+        at = number * ENTRY_BYTES
+        if entries["entry_checksum"][number] != xxhash.xxh3_64_intdigest(view[at : at + 120]):
+            break
+        good += 1
+    return entries[:good]

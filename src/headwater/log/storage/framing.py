@@ -1,0 +1,64 @@
+"""Framing: a batch of rows cut into the frames that a segment stores.
+
+What it is: ``frames_of``, which adds the mark of tombstones, cuts what is large, and notes each frame's event times.
+Invariants: the rows of one append stay together (each frame but the last says that the next one continues it); a
+stored sequence is the caller's times ``CHUNKS_PER_SEQUENCE``, plus the frame's number.
+Not here: writing frames (``active_segment.py``), where they go (``topic.py``).
+Read next: ``active_segment.py``.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import pyarrow as pa
+
+from headwater.log.catalog.registry import TopicRow
+from headwater.log.storage.active_segment import Frame
+from headwater.log.storage.frame_index import NO_TIME_MAX, NO_TIME_MIN
+from headwater.log.storage.partition_writer import stored_schema
+from headwater.log.storage.sealed_segment import time_range
+
+FRAME_ROWS_MAX = 65_536
+FRAME_BYTES_MAX = 16 << 20
+CHUNKS_PER_SEQUENCE = 1 << 16
+
+
+def frames_of(
+    batch: pa.RecordBatch,
+    row: TopicRow,
+    *,
+    producer: int,
+    sequence: int | None,
+    deleted: bool | pa.Array,
+    first_chunk: int = 0,
+) -> list[Frame]:
+    """The frames of one append to one partition. ``deleted`` marks all rows alike, or each by its own mark.
+
+    ``first_chunk`` tells appends apart that share a sequence: the parts of one large transaction.
+    """
+    settings = row.settings
+    stored = batch
+    if settings.key:
+        # Tombstones have nulls in NOT NULL columns: the stored schema cannot forbid them.
+        marks = _marks(batch.num_rows, deleted) if isinstance(deleted, bool) else deleted
+        stored = pa.RecordBatch.from_arrays([*batch.columns, marks], schema=stored_schema(batch.schema, row))
+    rows = batch.num_rows
+    per_frame = FRAME_ROWS_MAX
+    if rows > 1 and stored.nbytes > FRAME_BYTES_MAX:
+        per_frame = max(1, min(FRAME_ROWS_MAX, rows * FRAME_BYTES_MAX // stored.nbytes))
+    frames = []
+    for chunk, at in enumerate(range(0, rows, per_frame)):
+        part = stored.slice(at, per_frame) if rows > per_frame else stored
+        low, high = (NO_TIME_MIN, NO_TIME_MAX)
+        if settings.event_time is not None:
+            low, high = time_range(part.column(settings.event_time))
+        number = 0 if sequence is None else sequence * CHUNKS_PER_SEQUENCE + first_chunk + chunk
+        continues = at + per_frame < rows
+        frames.append(Frame(part.serialize(), part.num_rows, producer, number, low, high, continues))
+    return frames
+
+
+@functools.lru_cache(maxsize=64)
+def _marks(rows: int, deleted: bool) -> pa.Array:
+    return pa.array([deleted] * rows)

@@ -1,0 +1,130 @@
+"""The layout of a partition: which segments hold it right now.
+
+What it is: ``layout_of`` looks once at the directory and the catalog and says where the partition begins, which
+segments are sealed and which are still Arrow; ``spans_of`` says of each segment how large and how old it is.
+Invariants: a layout is one consistent moment, although appends, sealing, compaction and retention go on meanwhile: the
+directory is listed before the catalog is asked, so a segment that is sealed in between is seen sealed, never missed.
+``alone`` is what sealing, compaction and retention of one partition hold, one at a time over all processes.
+Not here: reading rows (``partition_reader.py``), what should happen to a segment (``log/maintenance/retention.py``,
+``log/maintenance/compaction.py``).
+Read next: ``log/maintenance/retention.py``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headwater.log.storage.active_segment import segment_name
+from headwater.log.storage.file_descriptors import with_room
+from headwater.log.storage.frame_index import DATA, ENTRY_BYTES, ROLL, Entry
+from headwater.log.storage.locks import FileLock
+from headwater.log.storage.partition_writer import arrow_bases
+from headwater.log.storage.sealed_segment import SealedSegment
+
+if TYPE_CHECKING:
+    from headwater.log.topic import Topic
+
+LOOKS_MAX = 20  # a layout that changes this often while it is looked at is given up
+
+
+@dataclass(frozen=True)
+class PartitionLayout:
+    """A partition's segments at one moment. The last Arrow one is active."""
+
+    start_offset: int
+    sealed: tuple[SealedSegment, ...]
+    arrow: tuple[int, ...]  # base offsets
+
+    @property
+    def sealed_end(self) -> int:
+        """Where the sealed part ends and the Arrow part begins."""
+        return self.sealed[-1].next_offset if self.sealed else self.start_offset
+
+
+@dataclass(frozen=True)
+class SegmentSpan:
+    """One segment as retention sees it: its offsets, size, and the append times of its newest and oldest row."""
+
+    base_offset: int
+    next_offset: int
+    bytes: int
+    newest_us: int
+    active: bool = False
+    oldest_us: int = 0
+
+
+def partition_directory(topic: Topic, number: int) -> Path:
+    """Where a partition's files are."""
+    return topic.directory / str(number)
+
+
+def layout_of(topic: Topic, number: int) -> PartitionLayout:
+    """The partition's segments as they are now."""
+    registry, directory = topic.log.registry, partition_directory(topic, number)
+    for _ in range(LOOKS_MAX):
+        bases = arrow_bases(directory)
+        start, _ = registry.start(topic.id, number)
+        sealed = tuple(registry.sealed(topic.id, number, directory))
+        # Compaction changes the list in one step, but retention also moves the start: both must be of one moment.
+        if registry.start(topic.id, number)[0] == start:
+            break
+    end = sealed[-1].next_offset if sealed else start
+    # What lies below the end is the twin of a sealed segment, about to be deleted.
+    return PartitionLayout(start, sealed, tuple(base for base in bases if base >= end))
+
+
+def spans_of(topic: Topic, number: int) -> list[SegmentSpan]:
+    """Every segment that has rows, in order."""
+    directory = partition_directory(topic, number)
+    for _ in range(LOOKS_MAX):
+        layout = layout_of(topic, number)
+        spans = [
+            SegmentSpan(s.base_offset, s.next_offset, s.bytes, s.appended_max, oldest_us=s.appended_min)
+            for s in layout.sealed
+        ]
+        try:
+            for base in layout.arrow:
+                spans += _arrow_span(directory, base, active=base == layout.arrow[-1])
+        except FileNotFoundError:
+            continue  # sealed or dropped since
+        return spans
+    return [span for span in spans if not span.active]
+
+
+def _arrow_span(directory: Path, base: int, *, active: bool) -> list[SegmentSpan]:
+    """From the first and the last entry of the index: an active one may be long, and is looked at again and again.
+
+    Nothing when it has no rows, or when its index cannot be read: sealing, reading and check say so.
+    """
+    with with_room(lambda: (directory / f"{segment_name(base)}.index").open("rb", buffering=0)) as file:
+        count = os.fstat(file.fileno()).st_size // ENTRY_BYTES
+        first = Entry.unpack(os.pread(file.fileno(), ENTRY_BYTES, ENTRY_BYTES))
+        rolled = False
+        # The last one may be the mark of the end, or still be on its way to the file.
+        for number in range(count - 1, max(0, count - 4), -1):
+            last = Entry.unpack(os.pread(file.fileno(), ENTRY_BYTES, number * ENTRY_BYTES))
+            rolled = rolled or (last is not None and last.kind == ROLL)
+            if first is not None and last is not None and first.kind == last.kind == DATA:
+                growing = active and not rolled
+                return [SegmentSpan(base, last.next_offset, last.end, last.appended_us, growing, first.appended_us)]
+    return []
+
+
+@contextmanager
+def alone(directory: Path, *, wait: bool = False) -> Iterator[bool]:
+    """Be the only one that seals, compacts or retains this partition; False when another one is at it."""
+    lock = FileLock(directory / "seal.lock")
+    try:
+        got = lock.acquire(blocking=wait)
+        try:
+            yield got
+        finally:
+            if got:
+                lock.release()
+    finally:
+        lock.close()

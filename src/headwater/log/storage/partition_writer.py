@@ -1,0 +1,480 @@
+"""One partition's writing side: order, offsets, and when a segment ends.
+
+What it is: ``PartitionWriter`` opens a partition (recovering it first), appends frames to its active segment, rolls to
+the next, and syncs.
+Invariants: appends happen under the partition's file lock, so offsets rise by one over all processes; before each
+append the process looks whether another one has written or rolled since; a producer's sequence is checked under the
+same lock, so a retried append is recognised. Threads that append at the same time share one write and one sync
+(group commit). The state here is a cache of what the files say.
+Not here: rows and schemas (``topic.py``), reading (``partition_reader.py``), Parquet (``log/maintenance/sealing.py``).
+Read next: ``recovery.py``, ``active_segment.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+
+from headwater.clock import Clock
+from headwater.errors import CorruptSegment, DiskFull, Fenced, Misuse
+from headwater.log.catalog.registry import Registry, TopicRow
+from headwater.log.storage import frame_index
+from headwater.log.storage.active_segment import ArrowSegment, Frame, SegmentWriter, segment_name
+from headwater.log.storage.file_descriptors import open_file, with_room
+from headwater.log.storage.files import Files
+from headwater.log.storage.frame_index import DATA, ENTRY_BYTES, Entries, Entry
+from headwater.log.storage.locks import FileLock
+from headwater.log.storage.recovery import Recovery, recover_tail
+
+logger = logging.getLogger("headwater.log")
+
+OPEN_ATTEMPTS_MAX = 100  # how often a segment may be sealed away while a partition is being opened
+
+
+class StaleSchema(Exception):
+    """The frames were made under an older schema than the active segment's: make them anew."""
+
+
+@dataclass
+class _Append:
+    """One caller's frames on their way to disk."""
+
+    frames: Sequence[Frame]
+    version: int
+    producer_name: str
+    epoch: int
+    next_offset: int = 0
+    written_rows: int = 0
+    error: BaseException | None = None
+    done: bool = False
+
+
+@dataclass
+class _Active:
+    """What this process knows of the active segment."""
+
+    writer: SegmentWriter
+    version: int
+    next_offset: int
+    data_bytes: int
+    index_bytes: int
+    opened_us: int  # append time of its first frame, 0 while empty
+    last_us: int = 0
+
+
+def arrow_bases(directory: Path) -> list[int]:
+    """The base offsets of the segments that are still Arrow, in order."""
+    try:
+        names = with_room(lambda: os.listdir(directory))
+    except FileNotFoundError:
+        return []
+    return sorted(int(name[:20]) for name in names if name.endswith(".arrow"))
+
+
+@dataclass(eq=False)
+class PartitionWriter:
+    """The writing side of one partition, for all threads of one process."""
+
+    directory: Path
+    number: int
+    topic: Callable[[], TopicRow]  # the topic as it is known now; schemas may be added
+    registry: Registry
+    files: Files
+    clock: Clock
+    on_dirty: Callable[[PartitionWriter], None]
+    on_roll: Callable[[], None]
+    on_recovery: Callable[[PartitionWriter, Recovery], None]
+    lock: FileLock = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.lock = FileLock(self.directory / "lock")
+        self._turn = threading.Lock()  # held by the thread that writes for all that wait
+        self._queue: list[_Append] = []
+        self._queue_lock = threading.Lock()
+        self._active: _Active | None = None
+        self._sequences: dict[int, int] = {}
+        self._opened = False
+
+    # Opening
+
+    def open(self) -> None:
+        """Recover once per process, before the first read or append."""
+        if not self._opened:
+            # Readers need no active segment: where there is no room to begin one, they read what there is.
+            with suppress(DiskFull), self._alone():
+                self._open_locked()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """The file lock; where its directory is gone, the topic was deleted."""
+        try:
+            self.lock.acquire()
+        except FileNotFoundError as error:
+            raise deleted(self.topic().name) from error
+        try:
+            yield
+        finally:
+            self.lock.release()
+
+    def _open_locked(self) -> None:
+        for attempt in range(OPEN_ATTEMPTS_MAX):
+            if self._opened:
+                return
+            # Sealing goes on without this lock and may remove a segment between the look and the opening: look again.
+            try:
+                self._recover_and_load()
+                self._opened = True
+            except FileNotFoundError as error:
+                if not self.directory.exists():
+                    raise deleted(self.topic().name) from error
+                if attempt == OPEN_ATTEMPTS_MAX - 1:
+                    raise CorruptSegment(
+                        f"the file {error.filename} is missing",
+                        hint="Restore it from a backup; `headwater check` tells what else is damaged.",
+                        file=str(error.filename),
+                    ) from error
+
+    def _recover_and_load(self) -> None:
+        bases = arrow_bases(self.directory)
+        while bases:
+            recovery = recover_tail(self.directory, bases[-1], self.files)
+            if recovery.changed:
+                logger.warning("%s", recovery)
+                self.on_recovery(self, recovery)
+            if not recovery.empty:
+                break
+            bases.pop()
+        self._load(bases)
+
+    def _load(self, bases: list[int]) -> None:
+        """Take the last segment as the active one, or begin one where the last ended."""
+        topic = self.topic()
+        self._sequences = {}
+        segment: ArrowSegment | None = None
+        for base in bases:
+            segment = ArrowSegment(self.directory, base)
+            self._note_sequences(segment.entries)
+            if base != bases[-1]:
+                segment.close()
+        # After the segments: one that was sealed meanwhile is in the catalog now, with its sequences.
+        for producer, sequence in self.registry.sequences(topic.id, self.number).items():
+            self._sequences[producer] = max(sequence, self._sequences.get(producer, -1))
+        self._drop_active()
+        if segment is None:
+            sealed_end, start = (
+                self.registry.sealed_end(topic.id, self.number),
+                self.registry.start(topic.id, self.number),
+            )
+            self._begin(max(sealed_end, start[0]))
+            return
+        if segment.next_base is not None:
+            self._begin(segment.next_base)
+        else:
+            self._adopt(segment)
+        segment.close()
+
+    def _adopt(self, segment: ArrowSegment) -> None:
+        writer = SegmentWriter(self.directory, segment.base_offset, self.files)
+        entries = segment.entries
+        data_bytes, index_bytes = (writer.held.stat(number).st_size for number in (0, 1))
+        self._active = _Active(
+            writer,
+            segment.schema_version,
+            segment.next_offset,
+            data_bytes,
+            index_bytes,
+            int(entries["appended_us"][0]) if len(entries) else 0,
+            int(entries["appended_us"][-1]) if len(entries) else 0,
+        )
+
+    def _begin(self, base_offset: int, last_us: int = 0) -> None:
+        topic = self.topic()
+        writer = SegmentWriter.create(
+            self.directory,
+            base_offset,
+            stored_schema(topic.schema, topic),
+            topic.version,
+            self.files,
+            durable=topic.settings.fsync != "never",
+        )
+        self._active = _Active(writer, topic.version, base_offset, writer.held.stat(0).st_size, ENTRY_BYTES, 0, last_us)
+
+    def _note_sequences(self, entries: Entries) -> None:
+        named = entries[entries["producer"] > 0]
+        for producer, sequence in zip(named["producer"].tolist(), named["sequence"].tolist(), strict=True):
+            if sequence > self._sequences.get(producer, -1):
+                self._sequences[producer] = sequence
+
+    # Appending
+
+    def append(
+        self, frames: Sequence[Frame], *, version: int, producer_name: str = "", epoch: int = 0
+    ) -> tuple[int, int]:
+        """Write the frames; returns the offset after them and how many rows were new (a repeated one is not)."""
+        mine = _Append(frames, version, producer_name, epoch)
+        with self._queue_lock:
+            self._queue.append(mine)
+        with self._turn:
+            if not mine.done:
+                self._write_waiting()
+        if mine.error is not None:
+            raise mine.error
+        return mine.next_offset, mine.written_rows
+
+    def _write_waiting(self) -> None:
+        with self._queue_lock:
+            waiting, self._queue = self._queue, []
+        try:
+            with self.lock:
+                self._open_locked()
+                self._catch_up()
+                self._write(waiting)
+        except BaseException as error:
+            if isinstance(error, FileNotFoundError) and not self.directory.exists():
+                error = deleted(self.topic().name)
+            for one in waiting:
+                if not one.done:
+                    one.error, one.done = error, True
+            # After a failed or interrupted write the cache may not match the files, nor the sequences what was
+            # written of them: look again before the next one.
+            self._forget()
+            if not isinstance(error, Exception):
+                raise
+
+    def _forget(self) -> None:
+        self._drop_active()
+        self._opened = False
+
+    def _catch_up(self) -> None:
+        """See what other processes did since this one last held the lock."""
+        active = self._active
+        assert active is not None
+        try:
+            with active.writer.held as (data_fd, index_fd):
+                index_stat, data_bytes = os.fstat(index_fd), os.fstat(data_fd).st_size
+                index_bytes = index_stat.st_size
+                more = index_bytes - active.index_bytes
+                added = os.pread(index_fd, more, active.index_bytes) if more > 0 else b""
+        except FileNotFoundError:  # the descriptors had been given back, and the pair was sealed away since
+            self._forget()
+            self._open_locked()
+            return
+        if index_stat.st_nlink == 0 and not self.directory.exists():
+            raise deleted(self.topic().name)
+        if index_bytes == active.index_bytes and data_bytes == active.data_bytes:
+            # An empty segment may have been replaced where it stands, for a newer schema.
+            if active.next_offset > active.writer.base_offset or active.writer.header_version() == active.version:
+                return
+            self._forget()
+            self._open_locked()
+            return
+        fresh = frame_index.read_entries(added)
+        if len(fresh) and index_bytes == active.index_bytes + len(fresh) * ENTRY_BYTES:
+            last = Entry.of(fresh[-1])
+            # Another version means that the segment was still empty and was replaced for a newer schema.
+            if last.kind == DATA and last.end == data_bytes and last.schema_version == active.version:
+                self._note_sequences(fresh)
+                active.index_bytes, active.data_bytes, active.next_offset = index_bytes, data_bytes, last.next_offset
+                active.opened_us = active.opened_us or int(fresh["appended_us"][0])
+                active.last_us = last.appended_us
+                return
+        # Rolled by another process, or another process died in the middle of a write: open anew.
+        self._forget()
+        self._open_locked()
+
+    def _write(self, waiting: list[_Append]) -> None:
+        settings = self.topic().settings
+        # Before anything is compared with the active segment: rolling may raise the schema version.
+        self._roll_if_due()
+        ready: list[tuple[_Append, list[Frame]]] = []
+        for one in waiting:
+            assert self._active is not None
+            if one.version > self._active.version:
+                self._flush(ready, sync=settings.fsync == "always")
+                ready = []
+                self._roll_locked()
+            if one.version != self._active.version:
+                one.error, one.done = StaleSchema(), True
+                continue
+            fresh = self._unseen(one)
+            if fresh is not None:
+                ready.append((one, fresh))
+        self._flush(ready, sync=settings.fsync == "always")
+        if ready and settings.fsync == "interval":
+            self.on_dirty(self)
+
+    def _unseen(self, one: _Append) -> list[Frame] | None:
+        """The frames of an append that are not in the log yet; None when its producer was shut out."""
+        if not one.frames or one.frames[0].producer == 0:
+            return list(one.frames)
+        producer = one.frames[0].producer
+        if one.epoch:
+            epoch = self.registry.producer_epoch(producer)
+            if epoch != one.epoch:
+                one.error = Fenced(
+                    f'producer "{one.producer_name}" was taken over by a newer one of the same name',
+                    detail=f"This one has epoch {one.epoch}, the newer one {epoch}.",
+                    hint="Give each running producer its own name, or stop this one.",
+                    producer=one.producer_name,
+                )
+                one.done = True
+                return None
+        last = self._sequences.get(producer, -1)
+        fresh = [frame for frame in one.frames if frame.sequence > last]
+        if fresh:  # at once: the next in this turn may be the same append, tried by another thread
+            self._sequences[producer] = fresh[-1].sequence
+        return fresh
+
+    def _flush(self, ready: list[tuple[_Append, list[Frame]]], *, sync: bool) -> None:
+        if not ready:
+            return
+        active = self._active
+        assert active is not None
+        now_us = max(self.clock.now_us(), active.last_us)
+        frames = [frame for _, fresh in ready for frame in fresh]
+        if frames:
+            entries = active.writer.append(
+                frames,
+                position=active.data_bytes,
+                base_offset=active.next_offset,
+                version=active.version,
+                now_us=now_us,
+                sync=sync,
+            )
+            active.data_bytes = entries[-1].end
+            active.index_bytes += ENTRY_BYTES * len(entries)
+            active.next_offset = entries[-1].next_offset
+            active.opened_us = active.opened_us or now_us
+            active.last_us = now_us
+        offset = active.next_offset - sum(frame.rows for frame in frames)
+        for one, fresh in ready:
+            one.written_rows = sum(frame.rows for frame in fresh)
+            offset += one.written_rows
+            one.next_offset = offset if fresh else active.next_offset
+            one.done = True
+
+    # Rolling and syncing
+
+    def _roll_if_due(self) -> None:
+        active, settings = self._active, self.topic().settings
+        assert active is not None
+        age_us = self.clock.now_us() - active.opened_us if active.opened_us else 0
+        due = active.data_bytes >= settings.segment_bytes_max or age_us >= settings.segment_ms_max * 1000
+        if due and active.next_offset > active.writer.base_offset:
+            self._roll_locked()
+
+    def _roll_locked(self) -> None:
+        active = self._active
+        assert active is not None
+        if active.next_offset == active.writer.base_offset:
+            # Nothing in it: replace it where it stands (its schema version is outdated).
+            self._drop_active()
+            self._begin(active.writer.base_offset)
+            return
+        active.writer.roll(active.next_offset)
+        self._drop_active()
+        self._begin(active.next_offset, active.last_us)
+        self.on_roll()
+
+    def roll(self, *, older_than_us: int | None = None) -> bool:
+        """End the active segment (if it has rows, and its first is older); True when it did."""
+        with self._turn, self._alone():
+            self._open_locked()
+            self._catch_up()
+            active = self._active
+            assert active is not None
+            if active.next_offset == active.writer.base_offset:
+                return False
+            if older_than_us is not None and active.opened_us > older_than_us:
+                return False
+            self._roll_locked()
+            return True
+
+    def sync(self) -> None:
+        """Bring what was appended so far to disk, without holding up appends meanwhile."""
+        with ExitStack() as using:
+            with self._turn:
+                active = self._active
+                if active is not None:
+                    if active.writer.synced_bytes >= active.data_bytes:
+                        return
+                    data_bytes = active.data_bytes
+                    try:
+                        # Also where they were closed since: a sync is of the file, whoever wrote to it.
+                        data_fd, _ = using.enter_context(active.writer.held)
+                    except FileNotFoundError:
+                        return  # rolled and sealed by another process, and so on disk; or the topic was deleted
+            if active is None:  # a failed append dropped it; what came before may still need the sync
+                self._sync_last()
+                return
+            self.files.sync(data_fd, label="interval.sync_data")
+        # Under the file lock: another process that opens the partition reads the mark and may write it too.
+        with self._turn, suppress(FileNotFoundError), self.lock:
+            if self._active is active:
+                active.writer.note_synced(data_bytes)
+
+    def _sync_last(self) -> None:
+        """Bring the last segment to disk without opening the partition, which on a full disk has no room to begin one.
+
+        The last is enough: the one before it was synced when it was rolled.
+        """
+        try:
+            name = segment_name(arrow_bases(self.directory)[-1])
+            descriptor = open_file(self.directory / f"{name}.arrow", os.O_RDONLY)
+        except (IndexError, FileNotFoundError):
+            return  # sealed meanwhile, and so on disk; or the topic was deleted
+        try:
+            self.files.sync(descriptor, label="interval.sync_data")
+        finally:
+            os.close(descriptor)
+
+    def last_sequence(self, producer: int) -> int:
+        """The last sequence that this partition holds of a producer, -1 for none."""
+        with self._turn, self._alone():
+            self._open_locked()
+            self._catch_up()
+            return self._sequences.get(producer, -1)
+
+    def _drop_active(self) -> None:
+        if self._active is not None:
+            self._active.writer.close()
+            self._active = None
+
+    def abandon(self) -> None:
+        """Close the descriptors without taking any lock: after a fork, or a crash that a test makes."""
+        if self._active is not None:
+            self._active.writer.held.abandon()
+            self._active = None
+        self._opened = False
+        self.lock.abandon()
+
+    def close(self) -> None:
+        """Give descriptors back; what was acknowledged stays as durable as the policy made it."""
+        with self._turn:
+            self._forget()
+            self.lock.close()
+
+
+def deleted(name: str) -> Misuse:
+    """The error for a topic that somebody deleted while this process had it open."""
+    return Misuse(
+        f'topic "{name}" was deleted',
+        hint="Open it again with log.topic(name, schema) if it was made anew.",
+        topic=name,
+    )
+
+
+def stored_schema(schema: pa.Schema, topic: TopicRow) -> pa.Schema:
+    """The user's columns, and for a keyed topic the mark of a tombstone (which has nothing but its key)."""
+    key = topic.settings.key
+    if not key:
+        return schema
+    columns = [field if field.name in key else field.with_nullable(True) for field in schema]
+    return pa.schema([*columns, pa.field("_deleted", pa.bool_(), nullable=False)])

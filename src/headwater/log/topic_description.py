@@ -1,0 +1,88 @@
+"""A topic described: what ``topic.describe()`` and ``headwater topic describe`` show.
+
+What it is: the declaration, the offsets and the sizes of one topic, as plain values ready for a table or JSON.
+Invariants: it takes no lock and changes nothing; a file that is sealed or dropped while it looks is not counted.
+Not here: groups (``log/groups/groups.py``), whether the files are sound (``log/maintenance/home_check.py``).
+Read next: ``topic.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headwater.clock import format_us
+from headwater.errors import Misuse
+from headwater.log.event_time import heartbeats
+from headwater.log.event_time.producer_progress import paces_of, together
+from headwater.log.event_time.watermarks import Watermark
+from headwater.log.schema.ddl import to_ddl
+
+if TYPE_CHECKING:
+    from headwater.log.topic import Topic
+
+
+def describe_topic(topic: Topic, *, times: bool = True) -> dict[str, Any]:
+    """Everything a person may want to know of a topic; without ``times`` nothing that needs a look into segments."""
+    row = topic.log.registry.find(topic.name) or topic.row()
+    starts, ends = topic.start_offsets(), topic.end_offsets()
+    sealed = topic.log.catalog.read(
+        "SELECT partition, count(*) AS n, sum(bytes) AS bytes FROM segments WHERE topic_id = ? GROUP BY partition",
+        (topic.id,),
+    )
+    by_partition = {r["partition"]: r for r in sealed}
+    partitions = []
+    for number in range(row.settings.partitions):
+        arrow = _sizes(topic.directory / str(number), ".arrow")
+        known = by_partition.get(number)
+        partitions.append(
+            {
+                "partition": number,
+                "start_offset": starts[number],
+                "end_offset": ends[number],
+                "rows": ends[number] - starts[number],
+                "sealed_segments": known["n"] if known else 0,
+                "sealed_bytes": known["bytes"] if known else 0,
+                "arrow_segments": len(arrow),
+                "arrow_bytes": sum(arrow),
+            }
+        )
+    return {
+        "name": topic.name,
+        "schema": to_ddl(row.schema),
+        "schema_version": row.version,
+        "settings": asdict(row.settings),
+        "created_at": format_us(row.created_us),
+        "dropped_rows": row.dropped_rows,
+        "partitions": partitions,
+        **({"event_time": describe_watermark(topic)} if times and row.settings.event_time else {}),
+    }
+
+
+def describe_watermark(topic: Topic) -> dict[str, Any]:
+    """How far a topic is in event time, by all that the log holds of it."""
+    if topic.settings.event_time is None:
+        raise Misuse(
+            f'topic "{topic.name}" has no event time, so it has no watermark',
+            hint='Declare it with event_time="…", the column that says when a row happened.',
+            topic=topic.name,
+        )
+    stop = topic.end_offsets()
+    came = paces_of(topic, topic.start_offsets(), stop)
+    sent = heartbeats.find(topic.log)
+    if sent is not None:
+        _, paces = heartbeats.taken(sent, 0, sent.end_offsets()[0], {topic.name: stop})
+        came = together(came, paces.get(topic.name, {}))
+    now_us = max((pace.seen_us for pace in came.values()), default=0)
+    found = Watermark().moved(came, now_us=now_us, settings=topic.settings)
+    return found.describe(topic.log.registry.producer_names(topic.id), topic.settings, now_us)
+
+
+def _sizes(directory: Path, suffix: str) -> list[int]:
+    sizes = []
+    for path in directory.glob(f"*{suffix}"):
+        with contextlib.suppress(FileNotFoundError):
+            sizes.append(path.stat().st_size)
+    return sizes

@@ -1,0 +1,157 @@
+"""Reading a whole topic: from anywhere, up to somewhere or for ever.
+
+What it is: turning what a caller says ("earliest", an offset, a time, a token) into an offset per partition, and
+walking the partitions by turns, waiting to be woken at the end.
+Invariants: within a partition rows come in offset order, each once; over partitions there is no order, but no
+partition is kept waiting for another; without ``follow`` the end is where it was when reading began.
+Not here: one partition (``log/storage/partition_reader.py``), sharing the work (``log/groups/consumer.py``,
+``log/groups/worker.py``).
+Read next: ``log/storage/wake.py``.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from headwater.clock import to_us
+from headwater.errors import InvalidDeclaration
+from headwater.log.batch import Batch
+from headwater.log.storage.partition_reader import BATCH_ROWS
+from headwater.log.token import Token
+
+if TYPE_CHECKING:
+    from headwater.log.topic import Topic
+
+Place = str | int | dt.datetime | Mapping[int, int] | Token
+WAIT_S = 60.0  # a follower without a time-out looks up this often even if nobody wakes it
+
+
+def offsets_for(topic: Topic, place: Place, partitions: Sequence[int]) -> dict[int, int]:
+    """An offset for each partition. A token speaks of what it contains: reading from it goes on after it."""
+    if isinstance(place, Token):
+        place = place.frontier.get(topic.name, {})
+        starts = topic.start_offsets()
+        return {p: place.get(p, starts[p]) for p in partitions}
+    if isinstance(place, Mapping):
+        starts = topic.start_offsets()
+        unknown = sorted(p for p in place if p not in starts)
+        if unknown:
+            raise InvalidDeclaration(
+                f'topic "{topic.name}" has no partition {unknown[0]}', hint=f"It has 0 to {len(starts) - 1}."
+            )
+        return {p: place.get(p, starts[p]) for p in partitions}
+    if isinstance(place, bool):
+        raise InvalidDeclaration(f"cannot read from {place!r}")
+    if isinstance(place, int):
+        return dict.fromkeys(partitions, place)
+    if isinstance(place, dt.datetime):
+        moment_us = to_us(place)
+        return {p: topic.reader(p).offset_at(moment_us) for p in partitions}
+    if place == "earliest":
+        return {p: topic.reader(p).start_offset() for p in partitions}
+    if place == "latest":
+        return {p: topic.reader(p).end_offset() for p in partitions}
+    raise InvalidDeclaration(
+        f"cannot read from {place!r}",
+        hint='Use "earliest", "latest", an offset, {partition: offset}, a datetime, or a token.',
+    )
+
+
+def check_partitions(topic: Topic, partitions: Sequence[int] | None) -> list[int]:
+    """The partitions to read; all when None."""
+    everything = list(range(topic.settings.partitions))
+    if partitions is None:
+        return everything
+    for number in partitions:
+        if number not in everything:
+            raise InvalidDeclaration(
+                f'topic "{topic.name}" has no partition {number}', hint=f"It has 0 to {everything[-1]}."
+            )
+    return list(partitions)
+
+
+def check_columns(topic: Topic, columns: Sequence[str] | None) -> list[str] | None:
+    """The columns to read, known ones only."""
+    if columns is None:
+        return None
+    system = ["_offset", "_partition", "_appended_at", "_producer"] + (["_deleted"] if topic.settings.key else [])
+    known = [*topic.schema.names, *system]
+    for name in columns:
+        if name not in known:
+            raise InvalidDeclaration(
+                f'topic "{topic.name}" has no column "{name}"', hint="It has " + ", ".join(known) + "."
+            )
+    return list(columns)
+
+
+def read(
+    topic: Topic,
+    start: Place,
+    stop: Place | None,
+    partitions: Sequence[int] | None,
+    columns: Sequence[str] | None,
+    *,
+    follow: bool,
+    timeout: float | None,
+    rows_max: int | None,
+) -> Iterator[Batch]:
+    """See ``Topic.read``. Everything is checked before the first batch is asked for."""
+    numbers = check_partitions(topic, partitions)
+    wanted = check_columns(topic, columns)
+    positions = offsets_for(topic, start, numbers)
+    ends = topic.end_offsets()
+    stops = offsets_for(topic, stop, numbers) if stop is not None else None
+    for number in numbers:
+        topic.reader(number).check_bounds(positions[number], ends[number])
+    if stops is None and not follow:
+        stops = {number: ends[number] for number in numbers}
+    elif stops is not None and not follow:
+        stops = {number: min(stops[number], ends[number]) for number in numbers}
+    return _walk(topic, positions, stops, wanted, timeout, rows_max or BATCH_ROWS)
+
+
+def _walk(
+    topic: Topic,
+    positions: dict[int, int],
+    stops: dict[int, int] | None,
+    columns: list[str] | None,
+    timeout: float | None,
+    rows_max: int,
+) -> Iterator[Batch]:
+    readers = {number: topic.new_reader(number) for number in positions}
+    clock = topic.clock
+    deadline = None if timeout is None else clock.monotonic() + timeout
+    try:
+        while True:
+            moved = False
+            for number, reader in readers.items():
+                end = reader.end_offset()
+                if stops is not None:
+                    end = min(end, stops[number])
+                while positions[number] < end:
+                    # One turn is at most a few batches, so that a long partition does not starve the others.
+                    until = min(end, positions[number] + 4 * BATCH_ROWS)
+                    for batch in reader.read(positions[number], until, columns, rows_max):
+                        positions[number] = batch.next_offset
+                        if batch.num_rows:
+                            yield batch
+                    positions[number] = until
+                    moved = True
+                    if len(readers) > 1:
+                        break
+            if stops is not None and all(positions[number] >= stops[number] for number in positions):
+                return
+            if moved:
+                deadline = None if timeout is None else clock.monotonic() + timeout
+                continue
+            left = WAIT_S if deadline is None else deadline - clock.monotonic()
+            if left <= 0:
+                return
+            topic.wait(positions, timeout=min(left, WAIT_S))
+            if topic.log.closed:
+                return
+    finally:
+        for reader in readers.values():
+            reader.close()

@@ -1,0 +1,107 @@
+"""The watchdog: an engine that does not tick though rows wait is started anew; and whether the app is run at all.
+
+What it is: ``Watchdog``, one task of the server that looks every second; what it found is what ``/health/ready`` says.
+Invariants: it concludes from what is committed and from signs of life (``views/lifecycle/stalls.py``), never from
+asking the engine, which may hang. A stall is an alert, a count and a line of log; it ends with the next tick. An engine
+is killed with its Java, and then has a full measure of time again; after ``KILLS_MAX`` in a row without a tick between
+them it is left alone, since killing does not help.
+Not here: starting it again (``supervisor.py``).
+Read next: ``views/lifecycle/stalls.py``, ``supervisor.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from headwater.log.maintenance.alerts import note_engine
+from headwater.server.engine.supervisor import NONE, RUNNING, STARTING
+from headwater.views.lifecycle.stalls import PATIENCE, StallFinding, StallWatch
+
+if TYPE_CHECKING:
+    from headwater.server.server_state import ServerState
+
+logger = logging.getLogger("headwater.server")
+
+LOOK_S = 1.0
+KILLS_MAX = 5
+
+
+class Watchdog:
+    """Looks whether the app gets on, and does something when it does not."""
+
+    def __init__(self, state: ServerState) -> None:
+        self._state = state
+        self._watch = StallWatch(
+            state.log, state.app.name, state.topics_read, state.folder, limit_seconds=state.settings.stalled_seconds_max
+        )
+        self.found = StallFinding()
+        self.looked_s = 0.0  # when, by the monotonic clock; 0: not yet
+        self._alerted_at: int | None = -1  # the tick; before the first look perhaps by a server before this one
+        self._killed_at: tuple[int, int] = (-1, 0)  # the tick, and how often without another one
+
+    async def run(self) -> None:
+        """Look until the server ends."""
+        while True:
+            try:
+                await self._look()
+            except Exception as error:  # a busy catalog, a topic that is just deleted: the next second will do
+                logger.warning("the watchdog could not look: %s", error)
+            await asyncio.sleep(LOOK_S)
+
+    async def _look(self) -> None:
+        state = self._state
+        engine = state.engine
+        found = await state.read(lambda: self._watch.look(about=(engine.state, engine.pid)))
+        self.found, self.looked_s = found, time.monotonic()
+        if found.stalled and engine.state in (RUNNING, NONE) and not state.closing:
+            if self._alerted_at is None:
+                await state.write(self._alert, found)
+            await self._start_anew(found)
+        elif engine.state == STARTING and found.stalled_seconds > PATIENCE * state.settings.stalled_seconds_max:
+            await self._start_anew(found)
+        elif self._alerted_at is not None and (found.tick > self._alerted_at or not found.waiting_rows):
+            await state.write(self._end_alert)
+
+    async def _start_anew(self, found: StallFinding) -> None:
+        state = self._state
+        if state.supervisor is None:
+            return
+        tick, kills = self._killed_at
+        kills = kills + 1 if tick == found.tick else 1
+        if kills <= KILLS_MAX:
+            self._killed_at = (found.tick, kills)
+            await asyncio.get_running_loop().run_in_executor(None, state.supervisor.start_anew, found.sentence)
+            self._watch.begin_anew()
+
+    def _alert(self, found: StallFinding) -> None:
+        name = self._state.app.name
+        detail = {"tick": found.tick, "waiting_rows": found.waiting_rows, "seconds": round(found.stalled_seconds)}
+        logger.error('app "%s": %s', name, found.sentence)
+        note_engine(self._state.log, name, f'app "{name}": {found.sentence}', detail)
+        self._alerted_at = found.tick
+
+    def _end_alert(self) -> None:
+        note_engine(self._state.log, self._state.app.name, None, {})
+        self._alerted_at = None
+
+    def reasons(self) -> list[str]:
+        """Why the app is not ready; nothing when it is."""
+        state, engine, found = self._state, self._state.engine, self.found
+        said = []
+        if state.closing:
+            said.append("the server stops")
+        if not state.app.views:
+            return said
+        if engine.state == NONE and self.looked_s and not found.alive:
+            said.append("nobody runs the app: this server has no engine, and no other process has taken it over")
+        elif engine.state not in (RUNNING, NONE):
+            told = f": {engine.error['message']}" if engine.error else ""
+            said.append(f"the engine is {engine.state}{told}")
+        if not self.looked_s:
+            said.append("the server has just started and has not looked at the app yet")
+        if found.stalled:
+            said.append(found.sentence)
+        return said

@@ -1,0 +1,278 @@
+"""The guard: what every request meets before a route does.
+
+What it is: an ASGI middleware: where the request comes from (host and origin), whose key it brings, how many it sends,
+how large its body is. What it finds is in ``scope["state"]`` for the routes, which ask for scopes with ``needs``.
+Invariants: a request that is refused here has changed nothing and was not read further than its limit. A page of
+another site can neither read nor write through its visitor's browser, with or without keys. What it remembers of
+callers is bounded.
+Not here: the keys (``keys.py``), limits of single routes (``server/queries``, ``server/realtime/broker.py``).
+Read next: ``keys.py``, ``docs/server.md``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from http.cookies import CookieError, SimpleCookie
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from starlette.requests import HTTPConnection
+from starlette.types import Receive, Scope, Send
+
+from headwater.errors import Forbidden, HeadwaterError, TooLarge, TooMany, Unauthenticated
+from headwater.server.http.answers import error_answer
+from headwater.server.http.keys import Holder
+from headwater.server.server_settings import ServerSettings, is_loopback
+
+if TYPE_CHECKING:
+    from headwater.server.server_state import ServerState
+
+COOKIE = "headwater_key"
+# What shows nothing of anybody's data.
+OPEN_PATHS = frozenset({"/health/live", "/v1/session", "/openapi.json", "/docs", "/favicon.ico"})
+CALLERS_MAX = 10_000
+NOBODY = Holder("nobody", frozenset())
+EVERYBODY = Holder("everybody", frozenset({"admin"}))  # of a server without keys
+WEBSOCKET_REFUSED = 4000  # and the HTTP status: 4401, 4403, 4429
+
+ASGI = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class Guard:
+    """Refuses what should not reach a route."""
+
+    def __init__(self, inner: ASGI, state: ServerState) -> None:
+        self._inner = inner
+        self._state = state
+        self._settings = state.settings
+        self._hosts = _hosts(state.settings)
+        self._buckets = Buckets(state.settings.requests_per_second, state.settings.request_burst)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request through, or answer it."""
+        if scope["type"] not in ("http", "websocket"):
+            await self._inner(scope, receive, send)
+            return
+        request = HTTPConnection(scope)
+        origin = request.headers.get("origin")
+        allowed = origin in self._settings.origins
+        if allowed and scope["type"] == "http":
+            assert origin is not None
+            if scope["method"] == "OPTIONS":
+                await _preflight(send, origin)
+                return
+            send = _with_origin(send, origin)
+        try:
+            self._check_site(request, origin, allowed=allowed)
+            scope.setdefault("state", {})["holder"] = await self._holder(request)
+            self._check_length(request)
+        except HeadwaterError as error:
+            await _refuse(error, scope, receive, send)
+            return
+        await self._inner(scope, self._bounded(receive), _safe(send))
+
+    # Where from
+
+    def _check_site(self, request: HTTPConnection, origin: str | None, *, allowed: bool) -> None:
+        host = request.headers.get("host", "")
+        if self._hosts is not None and _name(host) not in self._hosts:
+            # A page whose name was pointed at 127.0.0.1 (DNS rebinding) comes with its own name.
+            raise Forbidden(f"this server is not {host!r}", hint="Call it by the address that it listens on.")
+        if origin is not None and not allowed and urlsplit(origin).netloc.lower() != host.lower():
+            raise Forbidden(
+                f"pages of {origin} may not call this server",
+                hint="Start it with --origin to allow a site.",
+                origin=origin,
+            )
+
+    # Who
+
+    async def _holder(self, request: HTTPConnection) -> Holder:
+        keys = self._state.keys
+        address = request.client.host if request.client is not None else ""
+        if keys is None:
+            self._buckets.take(address)
+            return EVERYBODY
+        given = key_of(request)
+        if given is None:
+            self._buckets.take(address)
+            return NOBODY
+        holder = keys.holder(given)
+        # A wrong key counts for its address, so that guessing is slow.
+        self._buckets.take(address if holder is None else f"key:{holder.name}")
+        if holder is None:
+            raise Unauthenticated(
+                "this key is not known here", hint="Was it removed? headwater key ls shows the names."
+            )
+        return holder
+
+    # How much
+
+    def _check_length(self, request: HTTPConnection) -> None:
+        length = request.headers.get("content-length", "")
+        if length.isdigit() and int(length) > self._settings.body_bytes_max:
+            raise self._too_large()
+
+    def _too_large(self) -> TooLarge:
+        limit = self._settings.body_bytes_max
+        return TooLarge(f"a body may have {limit:,} bytes", hint="Send it in parts.", bytes_max=limit)
+
+    def _bounded(self, receive: Receive) -> Receive:
+        """For bodies that come in chunks and do not say their length."""
+        taken = 0
+
+        async def bounded() -> Any:
+            nonlocal taken
+            message = await receive()
+            if message["type"] == "http.request":
+                taken += len(message.get("body", b""))
+                if taken > self._settings.body_bytes_max:
+                    raise self._too_large()
+            return message
+
+        return bounded
+
+
+class Buckets:
+    """How many requests each caller may still send: so many at once, and so many more a second.
+
+    >>> buckets = Buckets(rate=1.0, burst=2)
+    >>> buckets.take("a"); buckets.take("a")
+    >>> buckets.take("a")
+    Traceback (most recent call last):
+        ...
+    headwater.errors.TooMany: too many requests: 1 a second are allowed
+      Hint: Wait a moment; send more rows in one request.
+    """
+
+    def __init__(self, rate: float, burst: int) -> None:
+        self._rate = rate
+        self._burst = float(burst)
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, caller: str) -> None:
+        """Count one request of a caller; refused when it has none left."""
+        now = time.monotonic()
+        left, at = self._left.pop(caller, (self._burst, now))
+        left = min(self._burst, left + (now - at) * self._rate)
+        self._left[caller] = (left - 1 if left >= 1 else left, now)
+        if len(self._left) > CALLERS_MAX:
+            self._left.popitem(last=False)
+        if left < 1:
+            raise TooMany(
+                f"too many requests: {self._rate:g} a second are allowed",
+                hint="Wait a moment; send more rows in one request.",
+                requests_per_second=self._rate,
+            )
+
+
+def needs(scope: str) -> Callable[[HTTPConnection], Awaitable[None]]:
+    """What a route depends on: that the caller's key has a scope."""
+
+    # async, though it waits for nothing: FastAPI takes any other dependency to a thread and back.
+    async def check(request: HTTPConnection) -> None:
+        holder: Holder = request.scope["state"]["holder"]
+        if holder.may(scope):
+            return
+        if holder is NOBODY:
+            raise Unauthenticated(
+                "this server asks for a key", hint="Send it: Authorization: Bearer hw_…, or X-API-Key: hw_…"
+            )
+        raise Forbidden(
+            f'the key "{holder.name}" has not the scope {scope}',
+            detail=f"It has: {', '.join(sorted(holder.scopes))}.",
+            hint=f"Make another: headwater key add NAME --scope {scope} --key-file FILE",
+            scope=scope,
+        )
+
+    return check
+
+
+def key_of(request: HTTPConnection) -> str | None:
+    """The key that a request brings: in a header, or in the dashboard's cookie."""
+    kind, _, given = request.headers.get("authorization", "").partition(" ")
+    if kind.lower() == "bearer" and given.strip():
+        return given.strip()
+    header = request.headers.get("x-api-key")
+    if header:
+        return header
+    try:
+        cookie = SimpleCookie(request.headers.get("cookie", "")).get(COOKIE)
+    except CookieError:
+        return None
+    return cookie.value if cookie is not None else None
+
+
+def _hosts(settings: ServerSettings) -> frozenset[str] | None:
+    """The names by which a server on loopback is called; None: any, for it has keys."""
+    if not is_loopback(settings.host):
+        return None
+    return frozenset({"localhost", "127.0.0.1", "::1", settings.host.strip("[]").lower()})
+
+
+def _name(host: str) -> str:
+    """The host without its port.
+
+    >>> _name("127.0.0.1:8080"), _name("[::1]:8080"), _name("localhost")
+    ('127.0.0.1', '::1', 'localhost')
+    """
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return host.partition(":")[0].lower()
+
+
+async def _refuse(error: HeadwaterError, scope: Scope, receive: Receive, send: Send) -> None:
+    answer = error_answer(error)
+    if scope["type"] == "http":
+        await answer(scope, receive, send)
+        return
+    await receive()  # websocket.connect
+    await send(
+        {"type": "websocket.close", "code": WEBSOCKET_REFUSED + answer.status_code, "reason": error.message[:120]}
+    )
+
+
+async def _preflight(send: Send, origin: str) -> None:
+    headers = {
+        "access-control-allow-origin": origin,
+        "vary": "origin",
+        "access-control-max-age": "600",
+        "access-control-allow-methods": "GET, POST, DELETE",
+        "access-control-allow-headers": "authorization, content-type, x-api-key, last-event-id, "
+        "headwater-producer, headwater-sequence",
+    }
+    listed = [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": 204, "headers": listed})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def _with_origin(send: Send, origin: str) -> Send:
+    async def sent(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            own = [(b"access-control-allow-origin", origin.encode("latin-1", "replace")), (b"vary", b"origin")]
+            message = {**message, "headers": [*message.get("headers", ()), *own]}
+        await send(message)
+
+    return sent
+
+
+SAFE_HEADERS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-frame-options", b"DENY"),
+    (
+        b"content-security-policy",
+        b"default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    ),
+]
+
+
+def _safe(send: Send) -> Send:
+    async def sent(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), *SAFE_HEADERS]}
+        await send(message)
+
+    return sent

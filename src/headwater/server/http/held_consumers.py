@@ -1,0 +1,116 @@
+"""Held consumers: members of consumer groups that the server holds for clients in other languages.
+
+What it is: ``HeldConsumers``; each is a ``Consumer`` of the log whose heartbeats are its client's requests.
+Invariants: nothing is skipped when an answer is lost: a batch is given again until the client says that it has received
+it, and a commit names its offsets. A client that is silent for its session's time is out of its group, as any member
+is. Whoever joined with one key cannot be spoken for with another. There are so many, and no more.
+Not here: what a group guarantees (``log/groups/consumer.py``); single messages (``server/routes/work_routes.py``).
+Read next: ``log/groups/consumer.py``, ``server/routes/group_routes.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from headwater.errors import Fenced, HeadwaterError, TooMany
+from headwater.log.batch import Batch
+from headwater.log.groups.consumer import Consumer
+from headwater.log.topic import Topic
+
+
+@dataclass
+class Held:
+    """One consumer, and the batch that its client has not confirmed yet."""
+
+    id: str
+    owner: str  # the name of the key
+    consumer: Consumer
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    number: int = 0  # of the last batch that was given
+    given: Batch | None = None
+    member: str = ""  # who was given it: after an eviction the log gives it again
+    used_at: float = 0.0
+
+
+class HeldConsumers:
+    """All of them. Its methods but ``find`` block: call them in a thread."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._held: dict[str, Held] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def join(self, topic: Topic, group: str, owner: str, **options: Any) -> Held:
+        """Join a group for a client."""
+        self.let_go_of_the_silent()
+        if len(self._held) >= self._limit:
+            raise TooMany(f"{self._limit} consumers are held already", hint="Let others leave, or wait for their time.")
+        consumer = Consumer(topic, group, background=False, **options)
+        held = Held(secrets.token_urlsafe(16), owner, consumer, used_at=time.monotonic())
+        with self._lock:
+            self._held[held.id] = held
+        return held
+
+    def find(self, id: str, owner: str) -> Held:
+        """The consumer of this id, if it is this owner's."""
+        with self._lock:
+            held = self._held.get(id)
+        if held is None or held.owner != owner:
+            raise Fenced(
+                "this consumer is not known here",
+                detail="It was silent for too long, it left, or the server was started again.",
+                hint="Join again; the group goes on at its committed offsets.",
+            )
+        held.used_at = time.monotonic()
+        return held
+
+    def poll(self, held: Held, received: int | None) -> Batch | None:
+        """The next batch, if one is there; the last one again, if the client has not received it. Never waits."""
+        with held.lock:
+            again = held.given
+            if again is not None and received != held.number:
+                if held.consumer.heartbeat() and held.member == held.consumer.member and self._owns(held, again):
+                    return again
+                held.given = None  # it is another's now, or comes again from the log
+            batch = held.consumer.poll(timeout=0)
+            held.given, held.member = batch, held.consumer.member
+            held.number += batch is not None
+            return batch
+
+    def _owns(self, held: Held, batch: Batch) -> bool:
+        return batch.partition in held.consumer.assignment
+
+    def commit(self, held: Held, offsets: dict[int, int]) -> None:
+        """Remember what is done."""
+        with held.lock:
+            held.consumer.commit(offsets)
+
+    def leave(self, held: Held) -> None:
+        """Leave the group."""
+        with self._lock:
+            self._held.pop(held.id, None)
+        with held.lock:
+            held.consumer.close(commit=False)
+
+    def let_go_of_the_silent(self) -> None:
+        """Forget those whose session is over; the catalog has struck them off, or will at the next heartbeat."""
+        now = time.monotonic()
+        with self._lock:
+            silent = [held for held in self._held.values() if now - held.used_at > held.consumer.session_timeout]
+        for held in silent:
+            with contextlib.suppress(HeadwaterError):
+                self.leave(held)
+
+    def close(self) -> None:
+        """Leave all groups: the server stops."""
+        for held in list(self._held.values()):
+            with contextlib.suppress(HeadwaterError):
+                self.leave(held)

@@ -1,0 +1,185 @@
+"""The query engine: the child process that runs strangers' queries in Spark, with a Java of its own.
+
+What it is: ``python -m headwater.server.queries.query_engine SOCKET PIPE``, started by ``spark_queries.py`` when the
+first such query comes; on stdin a line with the secret and what it needs to know.
+Invariants: it only reads what is committed, and never takes the app over. It can be lost at any moment: when its Java
+runs out of memory or of temporary disk, or a query does not end though it was cancelled, all of it ends, and the next
+query gets a new one. It gives way to the engine: it runs at a lower priority.
+Not here: which SQL is let through (``views/serving/query_admission.py``), the engine that ticks
+(``server/engine/engine_process.py``).
+Read next: ``spark_queries.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import resource
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from headwater.errors import AnswerTooLarge, HeadwaterError, InvalidQuery, OutOfMemory, SparkEnded
+from headwater.log.home import Log
+from headwater.log.token import Token
+from headwater.server.engine.engine_channel import Answer, EngineChannel
+from headwater.server.http.renderings import rendered
+from headwater.server.queries.store_worker import facts_of
+from headwater.views.runtime import AppRuntime
+from headwater.views.serving.serving_queries import answer_too_large, out_of_time
+from headwater.views.spark.collect import collected
+from headwater.views.spark.jvm import OUT_OF_MEMORY
+
+logger = logging.getLogger("headwater.server")
+
+NICENESS = 5
+LOOK_S = 0.5
+LAST_WORDS_S = 1.0  # for answers that say why it ends
+PYTHON_BYTES_MAX = 2 << 30  # of this process itself, for what attached stores send and for answers
+RESULTS_PART = 4  # of Java's heap, that tasks may send to the driver
+TOO_LARGE = "spark.driver.maxResultSize"  # named by Spark's error
+
+
+class QueryEngine:
+    """Spark, for queries."""
+
+    def __init__(self, operation: AppRuntime, local: Path, disk_bytes_max: int, memory_bytes: int) -> None:
+        self.operation = operation
+        self.local = local
+        self.disk_bytes_max = disk_bytes_max
+        self.memory_bytes = memory_bytes
+        self._full = False
+
+    def answer(self, request: dict[str, Any]) -> Answer:
+        """The answer to one query, ready to be sent."""
+        began = time.monotonic()
+        seconds, bytes_max, rows_max = request["seconds_max"], request["bytes_max"], request["rows_max"]
+        try:
+            with self.operation.told(), self._in_time(seconds):
+                tick, table = self._asked(request["sql"], request["at_least"], rows_max, bytes_max, began + seconds)
+        except SparkEnded as error:
+            raise self._out_of_memory() if error.data["status"] == OUT_OF_MEMORY else error from error
+        except MemoryError as error:
+            raise self._out_of_memory() from error
+        except Exception as error:
+            if self._full:
+                raise OutOfMemory(
+                    f"the query needs more than {self.disk_bytes_max >> 20:,} MiB of temporary disk",
+                    hint="Ask for less, or sort and join less at once.",
+                ) from error
+            if TOO_LARGE in str(error):
+                raise answer_too_large(bytes_max) from error
+            if "OutOfMemoryError" in str(error):  # one that Java's own classes raise, not Java itself
+                raise self._out_of_memory() from error
+            if isinstance(error, HeadwaterError):
+                raise
+            logger.exception("a query failed: %s", request["sql"][:1000])
+            raise InvalidQuery("Spark cannot run the query", hint="Write it in another way.") from error
+        truncated, table = table.num_rows > rows_max, table.slice(0, rows_max)
+        facts = facts_of(table, tick, "spark", truncated, time.monotonic() - began)
+        made = rendered(table, facts, request["kind"], bytes_max)
+        return {"kind": made.kind, "headers": dict(made.headers)}, made.body
+
+    def _asked(self, sql: str, at_least: str | None, rows_max: int, bytes_max: int, deadline: float) -> Any:
+        from headwater.views.serving.query_admission import admit
+
+        admit(sql)
+        limited = f"SELECT * FROM (\n{sql.strip().rstrip(';')}\n) LIMIT {rows_max + 1}"
+        admit(limited)
+        token = Token.parse(at_least) if at_least else None
+        left = max(0.0, deadline - time.monotonic())
+        return self.operation.bounded(limited, at_least=token, timeout=left, bytes_max=bytes_max)
+
+    @contextmanager
+    def _in_time(self, seconds: float) -> Iterator[None]:
+        """Cancel the Spark jobs of this thread when the time is up."""
+        context = self.operation.spark.sparkContext
+        group, over = uuid.uuid4().hex, threading.Event()
+        context.setJobGroup(group, "a query", True)
+
+        def end() -> None:
+            over.set()
+            context.cancelJobGroup(group)
+
+        timer = threading.Timer(seconds, end)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        except (AnswerTooLarge, SparkEnded):
+            raise
+        except Exception as error:
+            if over.is_set():
+                raise out_of_time(seconds) from error
+            raise
+        finally:
+            timer.cancel()
+
+    def _out_of_memory(self) -> OutOfMemory:
+        return OutOfMemory(
+            f"Spark had not enough memory for this query, or for one beside it: {self.memory_bytes >> 20:,} MiB",
+            hint="Ask for less. The server's limit is --spark-query-memory-mib.",
+            bytes_max=self.memory_bytes,
+        )
+
+    def watch(self) -> None:
+        """Until Java ends, or the temporary files are too many; then end."""
+        java = self.operation.spark.sparkContext._gateway.proc  # type: ignore[union-attr]
+        while java.poll() is None:
+            time.sleep(LOOK_S)
+            if _bytes_in(self.local) > self.disk_bytes_max:
+                self._full = True
+                self.operation.spark.sparkContext.cancelAllJobs()
+                break
+        time.sleep(LAST_WORDS_S)
+        os._exit(SparkEnded.exit_status)
+
+
+def _bytes_in(folder: Path) -> int:
+    count = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            try:
+                count += os.lstat(os.path.join(place, name)).st_blocks * 512
+            except OSError:  # gone meanwhile
+                continue
+    return count
+
+
+def main(arguments: list[str]) -> None:
+    """Answer until the lifeline ends."""
+    socket, pipe = Path(arguments[0]), int(arguments[1])
+    told = json.loads(sys.stdin.readline())
+    os.nice(NICENESS)
+    memory, local = told["memory_bytes"], Path(told["local"])
+    settings = {
+        **told["settings"],
+        "spark.driver.memory": f"{memory >> 20}m",
+        "spark.driver.maxResultSize": str(memory // RESULTS_PART),
+        "spark.local.dir": str(local),
+        "spark.scheduler.mode": "FAIR",
+        "spark.sql.broadcastTimeout": str(int(told["seconds_max"]) + 1),
+    }
+    from headwater.federation.attachments import Attachments
+
+    with Log(told["home"], upkeep_interval=None) as log:
+        operation = AppRuntime(told["app"], log, (), settings, Attachments(log))
+        operation.java_log = local / "spark.log"
+        collected(operation.spark.sql("SELECT 1 AS one"), 1 << 20)  # what Java loads for its first query takes seconds
+        resource.setrlimit(resource.RLIMIT_DATA, (PYTHON_BYTES_MAX, PYTHON_BYTES_MAX))  # not of Java, which runs by now
+        engine = QueryEngine(operation, local, told["disk_bytes_max"], memory)
+        EngineChannel(socket, bytes.fromhex(told["secret"]), engine.answer)
+        threading.Thread(target=engine.watch, name="headwater-watch", daemon=True).start()
+        os.write(pipe, b"ready\n")
+        sys.stdin.read()  # until the server closes it, or is gone
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

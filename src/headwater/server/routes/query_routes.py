@@ -1,0 +1,90 @@
+"""Routes: queries and searches.
+
+What it is: ``POST /v1/query`` over the serving store (SQLite, at once) or over Spark (by the engine), and
+``GET /v1/search/{sink}`` over a full-text index that a sink keeps.
+Invariants: nothing can be changed by any of them. A query is ended when its time is up, gives so many rows and says
+when there were more, and is answered as of one tick, which it names. No query is run in this process.
+Not here: which SQL is let through (``views/serving/sql_authorizer.py``, ``views/serving/query_admission.py``), running
+it (``server/queries/store_queries.py``, ``server/queries/spark_queries.py``).
+Read next: ``server/queries/store_queries.py``.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Header, Query
+from pydantic import BaseModel, Field
+
+from headwater.errors import InvalidQuery, UnknownSink
+from headwater.log.token import Token
+from headwater.log.topic_declaration import suggestion
+from headwater.server.http.answers import plain_answer
+from headwater.server.http.guard import needs
+from headwater.server.http.renderings import Rendered, accepted
+
+if TYPE_CHECKING:
+    from headwater.server.server_state import ServerState
+
+Scalar = str | int | float | bool | None
+
+
+class QueryRequest(BaseModel):
+    """What ``POST /v1/query`` takes."""
+
+    sql: str = Field(min_length=1, max_length=100_000, examples=["SELECT 1 AS one"])
+    params: list[Scalar] | dict[str, Scalar] = Field(default_factory=list)
+    engine: Literal["store", "spark"] = "store"
+    at_least: str | None = Field(default=None, max_length=10_000)
+    timeout: float | None = Field(default=None, gt=0, le=3600, allow_inf_nan=False)
+    limit: int | None = Field(default=None, ge=1, le=1_000_000)
+
+
+def router(state: ServerState) -> APIRouter:
+    """The routes."""
+    routes = APIRouter(tags=["queries"], dependencies=[Depends(needs("query"))])
+    settings = state.settings
+
+    @routes.post("/v1/query")
+    async def query(asked: QueryRequest, accept: Annotated[str | None, Header()] = None) -> Any:
+        """One SELECT, as of one tick: in SQLite's dialect over views, or in Spark's over views, tables and topics."""
+        seconds = min(asked.timeout or settings.query_seconds_max, settings.query_seconds_max)
+        limit = min(asked.limit or settings.query_rows_max, settings.query_rows_max)
+        question: dict[str, Any] = {
+            "sql": asked.sql,
+            "rows_max": limit,
+            "bytes_max": settings.query_bytes_max,
+            "kind": accepted(accept),
+        }
+        began = time.monotonic()
+        token = Token.parse(asked.at_least) if asked.at_least else None
+        if asked.engine == "spark":
+            if asked.params:
+                raise InvalidQuery("a query of Spark takes no params", hint="Ask the store, or write the values.")
+            answer, body = await state.ask_spark({**question, "at_least": asked.at_least, "seconds_max": seconds})
+            assert isinstance(body, bytes)
+            return state.sending.answer(Rendered(body, answer["kind"], answer["headers"]))
+        if token is not None:
+            await state.covered(token, seconds, state.mentioned(asked.sql))
+        waited = time.monotonic() - began
+        left = max(0.001, seconds - waited)
+        return state.sending.answer(
+            await state.store_queries.ask({**question, "params": asked.params, "seconds_max": left, "waited": waited})
+        )
+
+    @routes.get("/v1/search/{sink}")
+    async def search(
+        sink: str,
+        q: Annotated[str, Query(min_length=1, max_length=4000)],
+        limit: Annotated[int, Query(ge=1, le=1000)] = 10,
+    ) -> Any:
+        """The best rows for some words, in the full-text index that a sink keeps."""
+        found = {each.name: each for each in state.app.sinks if each.sink.kind == "search"}
+        if sink not in found:
+            raise UnknownSink(f'no search sink "{sink}" was declared', hint=suggestion(sink, list(found)), sink=sink)
+        index: Any = found[sink].sink
+        rows = await state.question(lambda: index.search(q, limit=limit))
+        return plain_answer({"sink": sink, "view": found[sink].view, "rows": rows})
+
+    return routes

@@ -1,0 +1,60 @@
+"""Routes: a browser's session: a key that is sent once and then kept in a cookie.
+
+What it is: ``POST`` and ``DELETE /v1/session``, for the dashboard: a page cannot add headers to a stream of events.
+Invariants: the cookie cannot be read by scripts and is sent by pages of this server alone; only a key that is right
+becomes one.
+Not here: checking keys (``server/http/guard.py``, ``server/http/keys.py``).
+Read next: ``server/http/guard.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+from starlette.requests import Request
+
+from headwater.errors import Unauthenticated
+from headwater.server.http.answers import plain_answer
+from headwater.server.http.guard import COOKIE
+
+if TYPE_CHECKING:
+    from headwater.server.server_state import ServerState
+
+
+class SessionRequest(BaseModel):
+    """What opening a session takes."""
+
+    key: str = Field(min_length=1, max_length=200)
+
+
+def router(state: ServerState) -> APIRouter:
+    """The routes."""
+    routes = APIRouter(tags=["session"])
+
+    @routes.get("/v1/session")
+    async def look(request: Request) -> Any:
+        """Whose the request's key is, and what it is good for."""
+        holder = request.scope["state"]["holder"]
+        return plain_answer({"keys": state.keys is not None, "name": holder.name, "scopes": sorted(holder.scopes)})
+
+    @routes.post("/v1/session")
+    async def open(given: SessionRequest, request: Request) -> Any:
+        """Keep a key in a cookie of this browser."""
+        holder = state.keys.holder(given.key) if state.keys is not None else None
+        if holder is None:
+            raise Unauthenticated("this key is not known here", hint="headwater key ls shows the names.")
+        answer = plain_answer({"name": holder.name, "scopes": sorted(holder.scopes)})
+        secure = request.url.scheme == "https"
+        answer.set_cookie(COOKIE, given.key, httponly=True, samesite="strict", secure=secure, path="/")
+        return answer
+
+    @routes.delete("/v1/session")
+    async def close() -> Any:
+        """Forget the cookie."""
+        answer = plain_answer({"closed": True})
+        answer.delete_cookie(COOKIE, path="/")
+        return answer
+
+    return routes

@@ -1,0 +1,250 @@
+"""Routes: topics and tables: look at them, append to them, read them.
+
+What it is: ``/v1/topics`` and ``/v1/tables``.
+Invariants: an append is answered when it is as durable as the topic's policy says, with the token that contains it; one
+that is tried again with the same producer and sequence is not written twice. Headwater's own topics can be read, not
+written. A read goes on with the token that the one before gave, and no partition waits for another.
+Not here: sharing the work (``group_routes.py``); rows of views (``view_routes.py``).
+Read next: ``server/http/request_bodies.py``, ``log/topic.py``.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import pyarrow as pa
+from fastapi import APIRouter, Depends, Header, Query, Request
+
+from headwater.errors import Forbidden, InvalidDeclaration, Misuse
+from headwater.log.schema import clock_correction
+from headwater.log.schema.normalization import WEIGHT
+from headwater.log.table import Table
+from headwater.log.token import Token
+from headwater.log.topic_reader import Place, offsets_for
+from headwater.server.http.answers import plain_answer, table_answer
+from headwater.server.http.guard import needs
+from headwater.server.http.request_bodies import rows_of
+from headwater.server.status.app_graph import is_system
+
+if TYPE_CHECKING:
+    from headwater.log.topic import Topic
+    from headwater.server.server_state import ServerState
+
+ROWS_MAX = 10_000
+LAST = re.compile(r"-[0-9]{1,9}")  # so many rows before the end of each partition
+BYTES_MAX = 16 << 20  # an answer has about so many at most, and at least one row
+Wait = Annotated[float, Query(ge=0, le=30, allow_inf_nan=False, description="Seconds to wait for rows to come.")]
+BRIEF_BYTES = 64 << 10  # of a body; to read a larger one takes longer than a change of threads
+Ready = tuple["Topic", Callable[[], Token]]  # a topic, and what writes to it
+ROW_BODY = {
+    "requestBody": {
+        "required": True,
+        "description": "An object or an array of objects; or lines of JSON; or an Arrow IPC stream.",
+        "content": {
+            "application/json": {
+                "schema": {"anyOf": [{"type": "object"}, {"type": "array", "items": {"type": "object"}}]}
+            },
+            "application/x-ndjson": {"schema": {"type": "string"}},
+            "application/vnd.apache.arrow.stream": {"schema": {"type": "string", "format": "binary"}},
+        },
+    }
+}
+
+
+def router(state: ServerState) -> APIRouter:
+    """The routes."""
+    routes = APIRouter(tags=["topics"])
+    produces, consumes = [Depends(needs("produce"))], [Depends(needs("consume"))]
+
+    @routes.get("/v1/topics", dependencies=consumes)
+    async def topics() -> Any:
+        """All topics and tables of the home."""
+        return plain_answer({"topics": await state.read(_all, state)})
+
+    @routes.get("/v1/topics/{topic}", dependencies=consumes)
+    async def describe(topic: str) -> Any:
+        """A topic's schema, settings, partitions, sizes and groups."""
+        return plain_answer(await state.read(_described, state, topic))
+
+    @routes.post("/v1/topics/{topic}/records", dependencies=produces, openapi_extra=ROW_BODY)
+    async def append(
+        topic: str,
+        request: Request,
+        headwater_producer: Annotated[str | None, Header(max_length=200)] = None,
+        headwater_sequence: Annotated[int | None, Header(ge=0, lt=1 << 46)] = None,
+    ) -> Any:
+        """Append rows, all or none; answers the token that contains them."""
+        body, kind = await request.body(), request.headers.get("content-type", "")
+
+        def ready() -> Ready:
+            found = _writable(state, topic)
+            rows = rows_of(body, kind, clock_correction.given(found.schema, found.settings), not_null=not_null(found))
+            return found, lambda: found.append(rows, producer=headwater_producer, sequence=headwater_sequence)
+
+        return await _appended(state, body, ready)
+
+    @routes.get("/v1/topics/{topic}/records", dependencies=consumes)
+    async def read(
+        topic: str,
+        start: Annotated[str, Query(alias="from", max_length=4000)] = "earliest",
+        limit: Annotated[int, Query(ge=1, le=ROWS_MAX)] = 100,
+        wait: Wait = 0.0,
+        partition: Annotated[int | None, Query(ge=0, le=1023)] = None,
+        accept: Annotated[str | None, Header()] = None,
+    ) -> Any:
+        """Rows from a place on: earliest, latest, an offset, a time, or the token that the last answer had as next.
+
+        ``from=-20`` are the last 20 offsets of each partition.
+        """
+        found = await state.read_briefly(state.log.topic, topic)
+        begin = await state.read_briefly(_positions, found, start, partition)
+        for number in begin:
+            state.pulse.watch(found.directory / str(number))
+
+        async def look() -> tuple[dict[int, int], pa.Table] | None:
+            following, table = await state.read(read_rows, found, begin, limit)
+            return (following, table) if table.num_rows else None
+
+        came = await state.until(look, wait)
+        following, table = came if came is not None else await state.read(read_rows, found, begin, limit)
+        facts = {"topic": topic, "next": str(Token({topic: following})), "count": table.num_rows}
+        return table_answer(table, facts, accept)
+
+    @routes.post("/v1/tables/{table}/rows", dependencies=produces, openapi_extra=ROW_BODY)
+    async def upsert(table: str, request: Request) -> Any:
+        """Put rows into a table: one whose key is there takes the old one's place. Without a key they are added."""
+        body, kind = await request.body(), request.headers.get("content-type", "")
+
+        def ready() -> Ready:
+            found = Table(_writable(state, table))
+            topic = found.topic
+            if found.is_bag:
+                return topic, lambda: found.insert(rows_of(body, kind, found.schema))
+            rows = rows_of(body, kind, clock_correction.given(topic.schema, topic.settings), not_null=not_null(topic))
+            return topic, lambda: found.upsert(rows)
+
+        return await _appended(state, body, ready)
+
+    @routes.post("/v1/tables/{table}/delete", dependencies=produces, openapi_extra=ROW_BODY)
+    async def delete(table: str, request: Request) -> Any:
+        """Take rows away: rows with at least the key; without a key whole rows."""
+        body, kind = await request.body(), request.headers.get("content-type", "")
+
+        def ready() -> Ready:
+            found = Table(_writable(state, table))
+            fields = [field.with_nullable(True) for field in found.schema]
+            rows = rows_of(body, kind, pa.schema(fields), not_null=frozenset(found.key))
+            return found.topic, lambda: found.delete(rows)
+
+        return await _appended(state, body, ready)
+
+    return routes
+
+
+def not_null(topic: Topic) -> frozenset[str]:
+    """The columns that a row must have."""
+    settings = topic.settings
+    told = settings.event_time if settings.clock is None else None
+    return frozenset({*settings.key, *([told] if told else [])})
+
+
+def _writable(state: ServerState, name: str) -> Topic:
+    topic = state.log.topic(name)
+    if is_system(name):
+        raise Forbidden(f'"{name}" is written by Headwater itself', hint="Append to a topic of yours.", topic=name)
+    if topic.settings.captured_by is not None:
+        raise Misuse(f'table "{name}" follows another database', hint="Write to that database.", table=name)
+    return topic
+
+
+async def _appended(state: ServerState, body: bytes, ready: Callable[[], Ready]) -> Any:
+    def brief() -> Token | Callable[[], Token]:
+        topic, write = ready()
+        # Whoever waits for the disk, or for room, waits in a thread of its own, where appends of others join.
+        waits = topic.settings.fsync == "always" or topic.settings.overflow == "block" or topic.row().is_bag
+        return write if waits else write()
+
+    done = await (state.write_briefly(brief) if len(body) <= BRIEF_BYTES else state.write(brief))
+    token = done if isinstance(done, Token) else await state.write(done)
+    return plain_answer({"token": str(token), "dropped_rows": token.dropped_rows})
+
+
+def _all(state: ServerState) -> list[dict[str, Any]]:
+    from headwater.log.topic_description import describe_topic
+
+    return [{**describe_topic(topic, times=False), "system": is_system(topic.name)} for topic in state.log.topics()]
+
+
+def _described(state: ServerState, name: str) -> dict[str, Any]:
+    topic = state.log.topic(name)
+    groups = [group.describe().to_dict() for group in topic.groups()]
+    return {**topic.describe(), "system": is_system(name), "groups": groups}
+
+
+# Reading
+
+
+def _positions(topic: Topic, start: str, partition: int | None) -> dict[int, int]:
+    count = topic.settings.partitions
+    if partition is not None and partition >= count:
+        raise InvalidDeclaration(f'topic "{topic.name}" has no partition {partition}', hint=f"It has {count}.")
+    topic.open_partitions()
+    numbers = range(count) if partition is None else [partition]
+    ends = topic.end_offsets()
+    if LAST.fullmatch(start):
+        starts = topic.start_offsets()
+        return {number: max(starts[number], ends[number] + int(start)) for number in numbers}
+    found = offsets_for(topic, place_of(start), numbers)
+    for number, offset in found.items():
+        topic.reader(number).check_bounds(offset, ends[number])
+    return found
+
+
+def place_of(text: str) -> Place:
+    """A place as the query string has it.
+
+    >>> place_of("120"), place_of("latest"), place_of("orders:0=5")
+    (120, 'latest', Token(frontier={'orders': {0: 5}}, dropped_rows=0))
+    """
+    if text in ("earliest", "latest"):
+        return text
+    if text.isascii() and text.isdigit() and len(text) < 19:
+        return int(text)
+    if "=" in text:
+        return Token.parse(text)
+    try:
+        return dt.datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InvalidDeclaration(
+            f"{text[:60]!r} is no place in a topic", hint="Use earliest, latest, an offset, a time, or a token."
+        ) from error
+
+
+def read_rows(topic: Topic, positions: dict[int, int], limit: int) -> tuple[dict[int, int], pa.Table]:
+    """Up to ``limit`` rows, of each partition its share, and the positions after them."""
+    names = [name for name in topic.schema.names if name != WEIGHT]
+    weight = [WEIGHT] if topic.row().is_bag else []
+    columns = ["_partition", "_offset", "_appended_at", *names, *weight, *(["_deleted"] if topic.settings.key else [])]
+    following, tables, left, unsent = dict(positions), list[pa.Table](), limit, 0
+    for place, number in enumerate(positions):
+        share = -(-left // (len(positions) - place))
+        taken = 0
+        for batch in topic.read_partition(number, positions[number], columns=columns, rows_max=share):
+            rows = batch.data.slice(0, share - taken)
+            taken += rows.num_rows
+            whole = rows.num_rows == batch.num_rows
+            following[number] = batch.next_offset if whole else rows.column("_offset")[-1].as_py() + 1
+            if rows.num_rows:
+                tables.append(pa.Table.from_batches([rows]))
+            unsent += rows.nbytes
+            if taken >= share or unsent > BYTES_MAX:
+                break
+        left -= taken
+        if unsent > BYTES_MAX:
+            break
+    if not tables:
+        return following, pa.table({name: pa.array([], pa.null()) for name in columns})
+    return following, pa.concat_tables(tables, promote_options="default")

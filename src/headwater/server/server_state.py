@@ -1,0 +1,268 @@
+"""What all requests of a server share.
+
+What it is: ``ServerState``: the app as declared, its log, the serving store and the change feed on disk, the supervisor
+of the engine, and the threads in which blocking work is done.
+Invariants: nothing here starts Spark. The event loop never waits for a disk: that is done in one of three pools, so
+that appends that are held back by a topic's policy do not keep readers waiting, nor long queries either.
+Not here: routes (``application.py``), HTTP itself (``running.py``).
+Read next: ``application.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import time
+from collections.abc import Awaitable, Callable, Collection, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from headwater.errors import EngineUnavailable, NotYetCovered, TooMany, UnknownView
+from headwater.log.token import Token
+from headwater.log.topic_declaration import suggestion
+from headwater.server.engine.engine_channel import Answer
+from headwater.server.engine.supervisor import NONE, EngineState, Supervisor
+from headwater.server.engine.watchdog import Watchdog
+from headwater.server.http.answers import Sending
+from headwater.server.http.coalescing_executor import CoalescingExecutor
+from headwater.server.http.connections import Counts
+from headwater.server.http.held_consumers import HeldConsumers
+from headwater.server.http.keys import Keys
+from headwater.server.queries.spark_queries import SparkQueries
+from headwater.server.queries.store_queries import StoreQueries
+from headwater.server.realtime.broker import SubscriptionBroker
+from headwater.server.realtime.change_notifier import ChangeNotifier
+from headwater.server.realtime.status_events import Events
+from headwater.server.server_settings import ServerSettings
+from headwater.server.status.lag_history import LagHistory
+from headwater.server.status.status_reader import StatusReader
+from headwater.server.status.topic_rates import TopicRates
+from headwater.sinks.runner.sink_status import lineage
+from headwater.views.lifecycle.stalls import topics_read
+from headwater.views.serving.committed_changes import CommittedChanges
+from headwater.views.serving.serving_store import ServingStore, store_path
+from headwater.views.state.manifest import Manifests
+from headwater.views.tick.pausing import check_covered
+
+if TYPE_CHECKING:
+    from headwater.app import App
+
+READERS, WRITERS, ASKS = 8, 16, 8
+WAITING_MAX = 64
+SAMPLE_S = 1.0
+
+Found = TypeVar("Found")
+
+
+class ServerState:
+    """One app as a server sees it. Made anywhere; ``start`` and ``stop`` belong to the event loop."""
+
+    def __init__(
+        self, app: App, settings: ServerSettings | None = None, *, supervisor: Supervisor | None = None
+    ) -> None:
+        self.app = app
+        self.log = app.log
+        self.settings = settings or ServerSettings()
+        self.supervisor = supervisor
+        self.keys = Keys(self.settings.key_file) if self.settings.key_file is not None else None
+        path = store_path(self.log.home, app.name)
+        self.folder: Path = path.parent
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.store = ServingStore(path)
+        self.manifests = Manifests(self.log.catalog, app.name)
+        self.committed = CommittedChanges(self.manifests, self.folder, self.log.files)
+        self.rates = TopicRates()
+        self._counting = ServingStore(path)  # so that counting rows keeps no point read waiting
+        self.status = StatusReader(app, self._counting, self.rates)
+        self.past = LagHistory()
+        self.pulse = ChangeNotifier()
+        self.lineage = lineage(self.log)
+        self.hub = SubscriptionBroker(self)
+        self.consumers = HeldConsumers(self.settings.members_max)
+        self.connections = Counts(self.settings)
+        self.events = Events(self)
+        self.watchdog = Watchdog(self)
+        self.closing = False
+        self.started = time.monotonic()
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="headwater-read")
+        self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="headwater-write")
+        self._queries = ThreadPoolExecutor(self.settings.queries_at_once_max, thread_name_prefix="headwater-query")
+        self._brief_reads = CoalescingExecutor(READERS, "headwater-brief-read")
+        self._brief_writes = CoalescingExecutor(WRITERS, "headwater-brief-write")
+        self._asks = ThreadPoolExecutor(ASKS, thread_name_prefix="headwater-ask")
+        self._sparks = ThreadPoolExecutor(WAITING_MAX, thread_name_prefix="headwater-spark")
+        limits = self.settings
+        self.sending = Sending(limits.answers_bytes_max, limits.send_seconds_max)
+        self.store_queries = StoreQueries(
+            path, at_once_max=limits.queries_at_once_max, memory_bytes=limits.query_memory_bytes
+        )
+        self.spark_queries = SparkQueries(app.name, self.log.home, app.spark_settings, limits)
+        self._waiting = 0  # questions that are asked, or wait for their turn
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # Its life
+
+    async def start(self) -> None:
+        """Begin to watch, and start the engine."""
+        loop = asyncio.get_running_loop()
+        self.pulse.start(loop)
+        self.pulse.watch(self.folder)
+        self.begin(self.store_queries.start())
+        self.begin(self._sample())
+        self.begin(self.events.run())
+        self.begin(self.past.run(self))
+        self.begin(self.watchdog.run())
+        if self.supervisor is not None:
+            self.supervisor.on_change = lambda: _call(loop, self.events.wake)
+            self.supervisor.start()
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """A task that ends with the server."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.append(task)
+        task.add_done_callback(self._tasks.remove)
+        return task
+
+    def close_soon(self) -> None:
+        """The server is about to stop: let everybody go who waits or follows."""
+        self.closing = True
+        self.pulse.end()
+        self.hub.end()
+        self.events.wake()
+
+    async def stop(self) -> None:
+        """Stop everything, the engine last."""
+        self.close_soon()
+        for task in list(self._tasks):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        self.store_queries.close()
+        await asyncio.get_running_loop().run_in_executor(None, self.spark_queries.close)
+        if self.supervisor is not None:
+            await asyncio.get_running_loop().run_in_executor(None, self.supervisor.stop)
+        await self.write(self.consumers.close)
+        self._brief_reads.close()
+        self._brief_writes.close()
+        for pool in (self._readers, self._writers, self._queries, self._asks, self._sparks):
+            pool.shutdown(wait=True, cancel_futures=True)
+        self.pulse.close()
+        self.store.close()
+        self._counting.close()
+
+    async def _sample(self) -> None:
+        while True:
+            with contextlib.suppress(
+                Exception
+            ):  # a topic that is just deleted, a busy catalog: the next second will do
+                ends = await self.read(self._ends)
+                self.rates.sample(time.monotonic(), ends)
+                await self.read(self.consumers.let_go_of_the_silent)
+            await asyncio.sleep(SAMPLE_S)
+
+    def _ends(self) -> dict[str, int]:
+        return {topic.name: sum(topic.end_offsets().values()) for topic in self.log.topics()}
+
+    # Work in threads
+
+    async def read(self, work: Callable[..., Found], *arguments: Any) -> Found:
+        """Do something that reads the disk."""
+        return await asyncio.get_running_loop().run_in_executor(self._readers, work, *arguments)
+
+    async def write(self, work: Callable[..., Found], *arguments: Any) -> Found:
+        """Do something that appends or commits."""
+        return await asyncio.get_running_loop().run_in_executor(self._writers, work, *arguments)
+
+    async def read_briefly(self, work: Callable[..., Found], *arguments: Any) -> Found:
+        """Do something that reads a page or two, together with those of other requests."""
+        return await self._brief_reads.do(work, *arguments)
+
+    async def write_briefly(self, work: Callable[..., Found], *arguments: Any) -> Found:
+        """Do something that appends without waiting for the disk, together with those of other requests."""
+        return await self._brief_writes.do(work, *arguments)
+
+    async def question(self, work: Callable[..., Found], *arguments: Any) -> Found:
+        """Do something that may take as long as a query may; refused when too many wait already."""
+        return await self._asked(self._queries, work, *arguments)
+
+    async def _asked(self, pool: ThreadPoolExecutor, work: Callable[..., Found], *arguments: Any) -> Found:
+        if self._waiting >= WAITING_MAX:
+            raise TooMany(f"{WAITING_MAX} queries are asked already", hint="Ask again in a moment.")
+        self._waiting += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(pool, work, *arguments)
+        finally:
+            self._waiting -= 1
+
+    # What requests ask for
+
+    @property
+    def engine(self) -> EngineState:
+        """How the engine is."""
+        return EngineState(NONE) if self.supervisor is None else self.supervisor.state
+
+    async def ask_engine(self, request: dict[str, Any], *, timeout: float) -> Answer:
+        """Ask the engine something that only the process can do which runs the app."""
+        supervisor = self._supervisor()
+        return await self._asked(self._asks, lambda: supervisor.ask(request, timeout=timeout))
+
+    async def ask_spark(self, request: dict[str, Any]) -> Answer:
+        """Ask the Spark that is there for queries."""
+        self._supervisor()
+        return await self._asked(self._sparks, self.spark_queries.ask, request)
+
+    def _supervisor(self) -> Supervisor:
+        if self.supervisor is None:
+            raise EngineUnavailable(
+                "this server has no engine", hint="Start it without --no-engine, or ask the serving store."
+            )
+        return self.supervisor
+
+    def require_view(self, name: str) -> None:
+        """Refuse a view that the app does not declare."""
+        names = [view.name for view in self.app.views]
+        if name not in names:
+            raise UnknownView(f'no view "{name}" was declared', hint=suggestion(name, names), view=name)
+
+    async def until(self, look: Callable[[], Awaitable[Found | None]], wait: float, again: float = 1.0) -> Found | None:
+        """What ``look`` finds, or None after ``wait`` seconds, or as many as a request may wait."""
+        return await self.pulse.until(look, min(wait, self.settings.wait_seconds_max), again)
+
+    async def covered(self, token: Token, timeout: float, views: Collection[str] = ()) -> None:
+        """Wait until the serving store covers a token, as far as it is about topics that views read.
+
+        One of ``views`` that is paused and does not cover it is an error at once.
+        """
+
+        async def look() -> bool | None:
+            return await self.read(self._covers, token, views)
+
+        if not await self.until(look, timeout):
+            raise NotYetCovered(
+                f'the views of app "{self.app.name}" have not reached {token} after {timeout:g} s',
+                detail=f"The engine is {self.engine.state}.",
+                hint="Is the app running? See /health/ready.",
+                app=self.app.name,
+            )
+
+    def mentioned(self, sql: str) -> list[str]:
+        """The views whose names stand in a query."""
+        words = {word.lower() for word in re.findall(r"[\w.-]+", sql)}
+        return [view.name for view in self.app.views if view.name.lower() in words]
+
+    def _covers(self, token: Token, views: Collection[str]) -> bool | None:
+        check_covered(self.manifests.current(), views, token)
+        read = self.topics_read()
+        known = Token({topic: of for topic, of in token.frontier.items() if topic.lower() in read})
+        return True if self.store.frontier.covers(known) else None
+
+    def topics_read(self) -> set[str]:
+        """The topics that the app's views read, in lower case."""
+        return topics_read(self.app.views)
+
+
+def _call(loop: asyncio.AbstractEventLoop, work: Callable[[], None]) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop has ended
+        loop.call_soon_threadsafe(work)

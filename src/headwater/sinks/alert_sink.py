@@ -1,0 +1,178 @@
+"""Alert: somebody is told when a row of a view begins to satisfy a rule.
+
+What it is: ``AlertSink``, a sink that remembers which keys satisfy the rule, and tells of each once, until it stops to.
+Invariants: at least once: somebody is told before the home remembers it. A full copy tells only of keys that were not
+known to satisfy the rule. The rule is SQL over the view's columns, as SQLite understands it.
+Not here: mails (``email.py``), requests (``webhook_sink.py``).
+Read next: ``email.py``; ``docs/sinks.md``.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from headwater.errors import SinkRefused, Unavailable
+from headwater.log.schema.ddl import spark_type
+from headwater.log.schema.row_conversion import to_rows
+from headwater.sinks.email import Email
+from headwater.sinks.runner.sink_status import KeptProgress
+from headwater.sinks.sink import Sink, SinkContext, StoredProgress, Target, check_fence, is_next, reached
+from headwater.sinks.text_values import json_text, key_texts
+from headwater.sinks.webhook_sink import Poster, WebhookSink
+from headwater.views.serving.deliveries import Delivery, deletes, row_names, upserts
+from headwater.views.serving.serving_columns import DECIMAL_COLLATION, ServedColumn, compare_decimals, quoted
+
+if TYPE_CHECKING:
+    from headwater.log.home import Log
+
+Alerted = Mapping[str, Any]  # app, view, sink, rule, key, row, tick
+
+
+@dataclass(frozen=True)
+class AlertSink(Sink):
+    """Tell ``to`` (an ``Email``, a ``WebhookSink`` or a function) when a row begins to satisfy ``when``.
+
+    >>> AlertSink("error_rate > 0.05", to=print).when
+    'error_rate > 0.05'
+    """
+
+    when: str
+    to: Email | WebhookSink | Callable[[Alerted], Any]
+
+    kind = "alert"
+
+    @property
+    def layout(self) -> str:
+        """See ``Sink.layout``."""
+        return self.when
+
+    def open(self, carried: SinkContext, log: Log) -> Target:
+        """See ``Sink.open``."""
+        return AlertTarget(carried, log, self)
+
+    def __str__(self) -> str:
+        told = str(self.to) if isinstance(self.to, Email | WebhookSink) else getattr(self.to, "__name__", "a function")
+        return f"alert: {self.when}, to {told}"
+
+
+class Rule:
+    """A condition over a view's columns.
+
+    >>> rule = Rule("n > 2", pa.schema([("n", pa.int64())]))
+    >>> rule.satisfied(pa.table({"n": [1, 3, None]}))
+    [False, True, False]
+    """
+
+    def __init__(self, condition: str, schema: pa.Schema) -> None:
+        self.condition = condition
+        self.columns = [ServedColumn.of(field.name, spark_type(field.type)) for field in schema]
+        self._db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        self._db.create_collation(DECIMAL_COLLATION, compare_decimals)
+        self._db.execute(f"CREATE TABLE row ({', '.join(column.declaration for column in self.columns)})")
+        try:
+            self._db.execute(f"SELECT rowid FROM row WHERE ({condition})").fetchall()
+        except sqlite3.Error as error:
+            raise SinkRefused(
+                f"the rule {condition!r} cannot be read: {error}",
+                hint=f"It is SQL over the columns {', '.join(column.name for column in self.columns)}.",
+            ) from error
+
+    def satisfied(self, rows: pa.Table) -> list[bool]:
+        """Whether each row satisfies the rule; a null does not."""
+        if not rows.num_rows:
+            return []
+        values = [column.stored(rows.column(column.name))[1] for column in self.columns]
+        marks = ", ".join("?" * len(self.columns))
+        self._db.execute("DELETE FROM row")
+        names = ", ".join(quoted(column.name) for column in self.columns)
+        self._db.executemany(f"INSERT INTO row ({names}) VALUES ({marks})", zip(*values, strict=True))
+        found = {place for (place,) in self._db.execute(f"SELECT rowid FROM row WHERE ({self.condition})")}
+        return [place + 1 in found for place in range(rows.num_rows)]
+
+    def close(self) -> None:
+        """Forget it."""
+        self._db.close()
+
+
+class AlertTarget(Target):
+    """Whoever is told. Which keys satisfy the rule is remembered in the home."""
+
+    def __init__(self, carried: SinkContext, log: Log, sink: AlertSink) -> None:
+        super().__init__(carried)
+        self.sink = sink
+        self.memory = KeptProgress(log, carried)
+        self.rule = Rule(sink.when, carried.schema)
+        self._poster = Poster(sink.to, log.clock) if isinstance(sink.to, WebhookSink) else None
+
+    def progress(self) -> StoredProgress | None:
+        """See ``Target.progress``."""
+        return self.memory.recall()[0]
+
+    def fill(self, rows: Iterable[pa.RecordBatch], tick: int, epoch: int) -> StoredProgress:
+        """See ``Target.fill``."""
+        progress, known = self.memory.recall()
+        check_fence(progress, self.carried, epoch, filling=True)
+        firing: dict[str, Any] = {}
+        for batch in rows:
+            firing |= self._firing(pa.Table.from_batches([batch]))
+        self._tell({name: row for name, row in firing.items() if name not in set(known or ())}, tick)
+        return self.memory.remember(tick, epoch, sorted(firing))
+
+    def apply(self, delivery: Delivery) -> StoredProgress:
+        """See ``Target.apply``."""
+        progress, known = self.memory.recall()
+        if not is_next(progress, self.carried, delivery):
+            return reached(progress, self.carried)
+        come, before = upserts(delivery.changes), set(known or ())
+        firing = self._firing(come)
+        gone = deletes(delivery.changes, self.carried.key or self.carried.schema.names)
+        left = {*self._names(gone), *self._names(come)}
+        self._tell({name: row for name, row in firing.items() if name not in before}, delivery.tick)
+        return self.memory.remember(delivery.tick, delivery.epoch, sorted((before - left) | set(firing)))
+
+    def close(self) -> None:
+        """See ``Target.close``."""
+        self.rule.close()
+        if self._poster is not None:
+            self._poster.close()
+
+    def _names(self, rows: pa.Table) -> list[str]:
+        if self.carried.key:
+            return key_texts(rows, self.carried.key)
+        return [name.hex() for name in row_names(rows)]
+
+    def _firing(self, rows: pa.Table) -> dict[str, Any]:
+        """The rows that satisfy the rule, by their keys."""
+        found = rows.filter(pa.array(self.rule.satisfied(rows), pa.bool_()))
+        listed = [row for batch in found.to_batches() for row in to_rows(batch)]
+        return dict(zip(self._names(found), listed, strict=True))
+
+    def _tell(self, firing: Mapping[str, Any], tick: int) -> None:
+        carried, to = self.carried, self.sink.to
+        about = {"app": carried.app, "view": carried.view, "sink": carried.sink, "rule": self.sink.when, "tick": tick}
+        alerts = [{**about, "key": name, "row": row} for name, row in firing.items()]
+        if not alerts:
+            return
+        if isinstance(to, Email):
+            to.send(alerts)
+        elif self._poster is not None:
+            for alert in alerts:
+                name = f"{carried.identity}/{tick}/{alert['key'].encode().hex()}"
+                status, said = self._poster.post((json_text(alert) or "").encode(), name)
+                if status >= 300:
+                    raise SinkRefused(f"{to} refuses the alert: {status} {said[:200]}", hint="Change the receiver.")
+        else:
+            assert callable(to)
+            for alert in alerts:
+                try:
+                    to(alert)
+                except Exception as error:
+                    raise Unavailable(
+                        f"the function that alerts go to failed: {type(error).__name__}: {error}",
+                        hint="It is called again, with the same alerts.",
+                    ) from error

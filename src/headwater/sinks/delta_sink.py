@@ -1,0 +1,266 @@
+"""Delta: a view as a Delta table, each tick a version of it.
+
+What it is: ``DeltaSink``, a sink that merges a tick's changes by the view's key, through the package ``deltalake``.
+Invariants: a tick is one commit of the table, which also says tick, epoch and version; Delta's own transaction number
+of this sink keeps a tick from being committed twice. A view without a key has the columns ``_hw_row`` and
+``_hw_count``: each row once, with how often it is there.
+Not here: Delta's log; vacuuming and compaction, which are the table's owner's.
+Read next: ``parquet_sink.py``; ``docs/sinks.md``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from headwater.errors import OffsetOutOfRange, SinkRefused, Unavailable
+from headwater.log.schema.normalization import WEIGHT
+from headwater.sinks.sink import (
+    ROW_NAME,
+    Sink,
+    SinkContext,
+    StoredProgress,
+    Target,
+    check_fence,
+    is_next,
+    missing_extra,
+    reached,
+)
+from headwater.views.serving.deliveries import Delivery, counted, deletes, row_names, upserts
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+    from headwater.log.home import Log
+
+COUNT = "_hw_count"
+ABOUT = "headwater"  # under this name a commit tells what it is
+LOOK_BACK = 100  # so many commits of others (OPTIMIZE, …) may follow one of ours
+
+
+@dataclass(frozen=True)
+class DeltaSink(Sink):
+    """A Delta table at a path or address, partitioned by some of the view's columns.
+
+    >>> DeltaSink("revenue.delta", partition_by=["country"]).partition_by
+    ('country',)
+    """
+
+    path: str
+    partition_by: Sequence[str] = ()
+    storage_options: Mapping[str, str] | None = None
+
+    kind = "delta"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", str(self.path))
+        object.__setattr__(self, "partition_by", tuple(self.partition_by))
+
+    @property
+    def layout(self) -> str:
+        """See ``Sink.layout``."""
+        return ",".join(self.partition_by)
+
+    def open(self, carried: SinkContext, log: Log) -> Target:
+        """See ``Sink.open``."""
+        del log
+        try:
+            import deltalake  # noqa: F401
+        except ImportError as error:
+            raise missing_extra("deltalake", "delta", "hw.sinks.Delta") from error
+        return DeltaTarget(carried, self)
+
+    def version_at(self, tick: int) -> int:
+        """The table's version that is the view at a tick: for time travel."""
+        from deltalake import DeltaTable
+
+        table = DeltaTable(self.path, storage_options=_options(self))
+        for commit in table.history():
+            about = json.loads(commit.get(ABOUT, "null"))
+            if about is not None and about["tick"] <= tick:
+                return int(commit["version"])
+        raise OffsetOutOfRange(f"no commit of {self.path} is of tick {tick} or before", hint="See its history.")
+
+    def __str__(self) -> str:
+        return f"delta:{self.path}"
+
+
+def _options(sink: DeltaSink) -> dict[str, str] | None:
+    return dict(sink.storage_options) if sink.storage_options else None
+
+
+class DeltaTarget(Target):
+    """The table."""
+
+    def __init__(self, carried: SinkContext, sink: DeltaSink) -> None:
+        super().__init__(carried)
+        self.sink = sink
+        for name in sink.partition_by:
+            if name not in carried.schema.names:
+                raise SinkRefused(
+                    f'view "{carried.view}" has no column "{name}" to partition by',
+                    hint=f"It has: {', '.join(carried.schema.names)}.",
+                )
+
+    # The contract
+
+    def progress(self) -> StoredProgress | None:
+        """See ``Target.progress``."""
+        with self._translated():
+            table = self._table()
+            return None if table is None else self._progress(table)
+
+    def fill(self, rows: Iterable[pa.RecordBatch], tick: int, epoch: int) -> StoredProgress:
+        """See ``Target.fill``."""
+        from deltalake import write_deltalake
+
+        with self._translated():
+            table = self._table()
+            if table is not None:
+                self._refuse_foreign(table)
+                check_fence(self._progress(table), self.carried, epoch, filling=True)
+            if self.carried.key:
+                content: Any = pa.RecordBatchReader.from_batches(self.carried.schema, _of(self.carried.schema, rows))
+            else:
+                content = self._counted(*counted(rows, self.carried.schema))
+            write_deltalake(
+                self.sink.path,
+                content,
+                mode="overwrite",
+                schema_mode="overwrite",
+                partition_by=list(self.sink.partition_by) or None,
+                storage_options=_options(self.sink),
+                commit_properties=self._properties(tick, epoch),
+            )
+            return StoredProgress(tick, epoch, self.carried.version)
+
+    def apply(self, delivery: Delivery) -> StoredProgress:
+        """See ``Target.apply``."""
+        with self._translated():
+            table = self._table()
+            progress = None if table is None else self._progress(table)
+            if table is None or not is_next(progress, self.carried, delivery):
+                return reached(progress, self.carried)
+            properties = self._properties(delivery.tick, delivery.epoch)
+            if self.carried.key:
+                self._merge(table, delivery.changes, properties)
+            else:
+                self._merge_bag(table, delivery.changes, properties)
+            return StoredProgress(delivery.tick, delivery.epoch, self.carried.version)
+
+    def close(self) -> None:
+        """See ``Target.close``."""
+
+    # Rows
+
+    def _merge(self, table: DeltaTable, changes: pa.Table, properties: Any) -> None:
+        gone, come = deletes(changes, self.carried.key), upserts(changes)
+        weights = np.repeat([-1, 1], [gone.num_rows, come.num_rows])
+        source = pa.concat_tables([gone, come]).append_column(WEIGHT, pa.array(weights, pa.int64()))
+        same = " AND ".join(_same(name, source.column(name).null_count > 0) for name in self.carried.key)
+        columns = {_name(name): f"s.{_name(name)}" for name in self.carried.schema.names}
+        merge = table.merge(source, same, source_alias="s", target_alias="t", commit_properties=properties)
+        merge.when_matched_delete(f"s.{WEIGHT} < 0").when_matched_update(columns).when_not_matched_insert(
+            columns, f"s.{WEIGHT} > 0"
+        ).execute()
+
+    def _merge_bag(self, table: DeltaTable, changes: pa.Table, properties: Any) -> None:
+        rows = changes.drop_columns([WEIGHT])
+        source = self._counted(rows, row_names(rows), changes.column(WEIGHT).to_pylist())
+        columns = {_name(name): f"s.{_name(name)}" for name in source.schema.names}
+        merge = table.merge(
+            source, f"t.{ROW_NAME} = s.{ROW_NAME}", source_alias="s", target_alias="t", commit_properties=properties
+        )
+        merge.when_matched_delete(f"t.{COUNT} + s.{COUNT} <= 0").when_matched_update(
+            {COUNT: f"t.{COUNT} + s.{COUNT}"}
+        ).when_not_matched_insert(columns, f"s.{COUNT} > 0").execute()
+
+    def _counted(self, rows: pa.Table, names: Sequence[bytes], counts: Sequence[int]) -> pa.Table:
+        texts = pa.array([name.hex() for name in names], pa.string())
+        return rows.append_column(ROW_NAME, texts).append_column(COUNT, pa.array(counts, pa.int64()))
+
+    # Commits and progress
+
+    def _table(self) -> DeltaTable | None:
+        from deltalake import DeltaTable
+
+        options = _options(self.sink)
+        if not DeltaTable.is_deltatable(self.sink.path, options):
+            return None
+        return DeltaTable(self.sink.path, storage_options=options)
+
+    def _properties(self, tick: int, epoch: int) -> Any:
+        from deltalake import CommitProperties, Transaction
+
+        about = {"sink": self.carried.identity, "tick": tick, "epoch": epoch, "version": self.carried.version}
+        return CommitProperties(
+            custom_metadata={ABOUT: json.dumps(about)},
+            app_transactions=[Transaction(self.carried.identity, tick)],
+            max_commit_retries=0,  # a commit between is perhaps another process's: look again first
+        )
+
+    def _about(self, table: DeltaTable) -> Any:
+        """What the last commit says that is a sink's."""
+        for commit in table.history(LOOK_BACK):
+            if ABOUT in commit:
+                return json.loads(commit[ABOUT])
+        return None
+
+    def _progress(self, table: DeltaTable) -> StoredProgress | None:
+        about = self._about(table)
+        if about is None or about["sink"] != self.carried.identity:
+            return None
+        if table.transaction_version(self.carried.identity) != about["tick"]:
+            return None  # the table was restored to a version before
+        return StoredProgress(about["tick"], about["epoch"], about["version"])
+
+    def _refuse_foreign(self, table: DeltaTable) -> None:
+        about = self._about(table)
+        if about is None or about["sink"] != self.carried.identity:
+            whose = f"it is that of sink {about['sink']}" if about else "Headwater did not make it"
+            raise SinkRefused(
+                f"there is a Delta table at {self.sink.path} already, and {whose}", hint="Give the sink another path."
+            )
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        from deltalake.exceptions import CommitFailedError, DeltaError
+
+        try:
+            yield
+        except (CommitFailedError, OSError) as error:
+            raise Unavailable(
+                f"the Delta table {self.sink.path} could not be changed: {str(error).splitlines()[0]}",
+                hint="It is tried again.",
+            ) from error
+        except DeltaError as error:
+            said = str(error).splitlines()[0]
+            raise SinkRefused(
+                f'Delta refused what sink "{self.carried.sink}" brings to {self.sink.path}: {said}',
+                hint="Change the view's SQL, or give the sink another path.",
+            ) from error
+
+
+def _name(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _same(name: str, nulls: bool) -> str:
+    """Whether a key's column is equal on both sides.
+
+    Not by IS NOT DISTINCT FROM: with two of them deltalake 1.6 inserts nothing. Only where a null is, because what is
+    no plain equality is compared row by row.
+    """
+    target, source = f"t.{_name(name)}", f"s.{_name(name)}"
+    return f"({target} = {source} OR ({target} IS NULL AND {source} IS NULL))" if nulls else f"{target} = {source}"
+
+
+def _of(schema: pa.Schema, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in rows:
+        yield batch.cast(schema)

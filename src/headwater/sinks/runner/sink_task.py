@@ -1,0 +1,252 @@
+"""The follower: one sink, led along the committed ticks of its view.
+
+What it is: ``SinkTask`` opens the sink's target, decides between a full copy and changes, and tells how it went.
+Invariants: the other system gets each committed change once and in order, or a full copy of one tick; it never gets
+ahead. A sink that does not answer is tried again, more and more seldom, told of once and then counted; one that refuses
+for good is stopped and told of, and so is one with an error that nobody knows, after some tries; neither delays a tick
+or another sink.
+Not here: threads (``sink_runner.py``); what targets do (``sink.py``).
+Read next: ``sink_runner.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from headwater.errors import Corruption, Fenced, HeadwaterError, SinkRefused, Unavailable
+from headwater.log.maintenance.alerts import note_sink
+from headwater.sinks.runner.captured_table_reader import CapturedTableReader
+from headwater.sinks.runner.sink_status import SinkState, SinkStatus, SinkStatuses
+from headwater.sinks.sink import Sink, SinkContext, StoredProgress, Target
+from headwater.views.serving.view_reader import ViewHead, ViewReader
+
+if TYPE_CHECKING:
+    from headwater.log.home import Log
+
+logger = logging.getLogger("headwater.sinks")
+
+MERGED_ROWS_MAX = 200_000  # ticks that wait are merged up to about so many changes
+MERGED_TICKS_MAX = 1000
+RETRY_FIRST_S, RETRY_MAX_S = 0.1, 30.0
+STEPS_IN_VAIN_MAX = 10  # a target that says another tick each time, and never the one it was given
+UNKNOWN_MAX = 5  # tries in a row that end in an error which nobody mapped
+REFILLS_MAX = 2  # of a sink that comes apart again and again at the same place
+
+
+class SinkTask:
+    """One sink of an app at work. Threads may share it; one works at a time."""
+
+    def __init__(
+        self, name: str, view: str, app: str, sink: Sink, upstream: ViewReader | CapturedTableReader, log: Log
+    ) -> None:
+        self.name = name
+        self.view = view
+        self.app = app
+        self.sink = sink
+        self.upstream = upstream
+        self.log = log
+        self.identity = f"{app}/{view}/{name}"
+        self._statuses = SinkStatuses(log, app)
+        self._fresh = SinkStatus(name, view, sink.kind, str(sink))
+        self._status = replace(self._fresh)
+        self._target: Target | None = None
+        self._progress: StoredProgress | None = None
+        self.copied = 0  # rows of the full copy that is under way, or of the last one
+        self._refills = self._unknown = 0  # in a row
+        self._retry_at = 0.0
+        self._advanced = False
+        self._turn = threading.RLock()
+        self._random = random.Random()
+
+    # Asking
+
+    @property
+    def status(self) -> SinkStatus:
+        """How the sink is, with how far it is behind now. From any process."""
+        known = (
+            self._status
+            if self._status.state is not SinkState.IDLE
+            else self._statuses.load(self.identity, self._fresh)
+        )
+        return replace(known, lag=self.upstream.lag(known.tick))
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it was refused for good."""
+        return self._status.state is SinkState.STOPPED
+
+    @property
+    def retry_in(self) -> float:
+        """How many seconds to wait before the next try, after failures."""
+        if not self._status.failures:
+            return 0.0
+        bound: float = min(RETRY_MAX_S, RETRY_FIRST_S * 2.0 ** min(self._status.failures - 1, 16))
+        return bound * (0.5 + self._random.random() / 2)  # so that many sinks do not knock at the same moment
+
+    # Working
+
+    def catch_up(self, *, stopping: Callable[[], bool] = lambda: False, patient: bool = False) -> SinkStatus:
+        """Bring the other system to the last committed tick, as far as it lets us. Never raises a sink's error.
+
+        With ``patient``, one that did not answer a moment ago is not asked again yet.
+        """
+        with self._turn:
+            if patient and self.log.clock.monotonic() < self._retry_at:
+                return self._status
+            try:
+                in_vain = 0
+                while not self.stopped and not stopping() and self._step():
+                    in_vain = 0 if self._advanced else in_vain + 1
+                    if in_vain > STEPS_IN_VAIN_MAX:
+                        raise SinkRefused(
+                            f"sink {self.identity} does not go on from tick {self._status.tick}",
+                            hint="Does something else write its progress?",
+                        )
+            except Unavailable as error:
+                self._failed(error)
+            except Fenced as error:
+                # The newer process has the sink now, and tells how it is.
+                self._close()
+                self._status = replace(self._status, state=SinkState.STOPPED, error=error.to_dict())
+                logger.warning("sink %s: %s", self.identity, error.message)
+            except HeadwaterError as error:
+                self._stop(error)
+            except Exception as error:  # a client's error that nobody mapped: this sink only
+                logger.exception("sink %s failed", self.identity)
+                self._unknown += 1
+                unknown = HeadwaterError(f"unexpected {type(error).__name__}: {error}")
+                self._failed(unknown) if self._unknown < UNKNOWN_MAX else self._stop(unknown)
+            return self._status
+
+    def _step(self) -> bool:
+        """One full copy or one delivery; False when there was nothing to do."""
+        self._advanced = False
+        head = self.upstream.head()
+        if head is None:
+            return False
+        target = self._opened(head)
+        progress = self._progress
+        version = target.carried.version
+        if progress is not None and progress.version == version and progress.tick == head.tick:
+            self._went_well(progress, 0)
+            return False
+        if progress is None or progress.version != version:
+            return self._fill(target)
+        if progress.tick > head.tick:
+            later = self.upstream.head()  # another process may have gone on since
+            if later is None or progress.tick > later.tick:
+                return self._fill(target)  # the home went back, to a backup perhaps
+            return True
+        ticks_max = MERGED_TICKS_MAX if self.sink.merges else 1
+        delivery = self.upstream.changes(progress.tick, head, rows_max=MERGED_ROWS_MAX, ticks_max=ticks_max)
+        if delivery is None:
+            return self._fill(target)
+        try:
+            self._progress = target.apply(delivery)
+        except Corruption as error:
+            self._refills += 1
+            if self._refills > REFILLS_MAX:
+                raise
+            logger.warning("sink %s is filled anew: %s", self.identity, error.message)
+            return self._fill(target)
+        if self._progress.tick >= delivery.tick > delivery.after:
+            self._refills, self._advanced = 0, True
+            self._went_well(self._progress, delivery.changes.num_rows)
+        return True
+
+    def _opened(self, head: ViewHead) -> Target:
+        carried = SinkContext(self.app, self.view, self.name, head.schema, head.key, self._version(head))
+        if self._target is not None and self._target.carried != carried:
+            self._close()
+        if self._target is None:
+            self._target = self.sink.open(carried, self.log)
+            self._progress = self._target.progress()
+        return self._target
+
+    def _version(self, head: ViewHead) -> str:
+        return f"{head.version}/{self.sink.layout}" if self.sink.layout else head.version
+
+    def _fill(self, target: Target) -> bool:
+        with self.upstream.rows() as (head, batches):
+            if self._version(head) != target.carried.version:
+                self._close()  # it began anew meanwhile, with other columns perhaps
+                return True
+            self._save(state=SinkState.FILLING)
+            self.copied = 0
+
+            def counted() -> Any:
+                try:
+                    for batch in batches:
+                        self.copied += batch.num_rows
+                        yield batch
+                except FileNotFoundError as error:
+                    raise Unavailable(
+                        f'a full copy of view "{self.view}" took longer than the rows of its tick are kept',
+                        detail=f"It began at tick {head.tick}; after {self.copied:,} rows the next ones were gone.",
+                        hint="It begins anew. Let ticks take more at once, or make the other system faster.",
+                    ) from error
+
+            self._progress = target.fill(counted(), head.tick, self.upstream.epoch())
+        self._advanced = True
+        self._went_well(self._progress, self.copied)
+        return True
+
+    # Telling
+
+    def _went_well(self, progress: StoredProgress, rows: int) -> None:
+        if self._status.failures:
+            logger.info("sink %s answers again after %d failures", self.identity, self._status.failures)
+        self._unknown = 0
+        if self._status.state is SinkState.FOLLOWING and not rows and self._status.tick == progress.tick:
+            return
+        before = self._status
+        self._save(state=SinkState.FOLLOWING, tick=progress.tick, failures=0, error=None, rows=before.rows + rows)
+        if before.state is not SinkState.FOLLOWING:
+            note_sink(self.log, self.identity, None, {})
+
+    def _failed(self, error: HeadwaterError) -> None:
+        self._close()
+        first = self._status.failures == 0
+        self._save(state=SinkState.RETRYING, failures=self._status.failures + 1, error=error.to_dict())
+        self._retry_at = self.log.clock.monotonic() + self.retry_in
+        if first:
+            how = "does not answer" if isinstance(error, Unavailable) else "fails"
+            note_sink(self.log, self.identity, f"sink {self.identity} {how}: {error.message}", {})
+            logger.warning("sink %s %s and is tried again: %s", self.identity, how, error.message)
+
+    def _stop(self, error: HeadwaterError) -> None:
+        self._close()
+        if self._status.failures:
+            note_sink(self.log, self.identity, None, {})  # that it was tried again is over
+        self._save(state=SinkState.STOPPED, error=error.to_dict())
+        note_sink(self.log, self.identity, f"sink {self.identity} has stopped: {error.message}", {"code": error.code})
+        logger.error("sink %s has stopped: %s", self.identity, error)
+
+    def _save(self, **changes: Any) -> None:
+        self._status = replace(self._status, changed_us=self.log.clock.now_us(), **changes)
+        self._statuses.save(self.identity, self._status)
+
+    def restart(self) -> None:
+        """Try again, though it was stopped."""
+        with self._turn:
+            if self.stopped:
+                self._status = replace(self._status, state=SinkState.IDLE, failures=0, error=None)
+                self._unknown = 0
+
+    def _close(self) -> None:
+        target, self._target, self._progress = self._target, None, None
+        if target is not None:
+            try:
+                target.close()
+            except Exception as error:  # the connection is gone anyway
+                logger.debug("closing sink %s: %s", self.identity, error)
+
+    def close(self) -> None:
+        """Give the other system's resources back."""
+        with self._turn:
+            self._close()

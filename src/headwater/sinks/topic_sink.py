@@ -1,0 +1,152 @@
+"""Topic: a view's changes as events of another topic.
+
+What it is: ``TopicSink``, a sink that appends a row for each change: its kind, its tick, and the view's columns.
+Invariants: exactly once: a tick is one append under a producer's sequence, which the topic recognises when it comes
+again. Ticks are never merged, so that a tick that is tried again is the same append; and since a committed tick never
+changes, an older process could only repeat what is there. A full copy begins with a row of kind "reset": what was there
+before no longer counts.
+Not here: appending itself (``log/topic.py``).
+Read next: ``log/producer.py``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.errors import SinkRefused
+from headwater.log.home import Log
+from headwater.log.schema.normalization import WEIGHT
+from headwater.sinks.runner.sink_status import KeptProgress
+from headwater.sinks.sink import Sink, SinkContext, StoredProgress, Target, check_fence, is_next, reached
+from headwater.views.serving.deliveries import Delivery
+
+CHANGE, TICK, EPOCH, VERSION = "change", "view_tick", "view_epoch", "view_version"
+INSERT, DELETE, RESET = "insert", "delete", "reset"
+OWN = (
+    pa.field(CHANGE, pa.string()),
+    pa.field(TICK, pa.int64()),
+    pa.field(EPOCH, pa.int64()),
+    pa.field(VERSION, pa.string()),
+)
+
+
+@dataclass(frozen=True)
+class TopicSink(Sink):
+    """A topic of this home, or of another one.
+
+    Its columns are ``change`` ("insert", "delete" or "reset"), ``view_tick``, ``view_epoch``, ``view_version``, and
+    those of the view. An update is a delete and an insert of the same tick.
+
+    >>> TopicSink("revenue_changes")
+    TopicSink(name='revenue_changes', home=None)
+    """
+
+    name: str
+    home: str | os.PathLike[str] | None = None
+
+    kind = "topic"
+    merges = False
+
+    def open(self, carried: SinkContext, log: Log) -> Target:
+        """See ``Sink.open``."""
+        return TopicTarget(carried, log if self.home is None else Log(self.home), self.name, own=self.home is not None)
+
+    def __str__(self) -> str:
+        return f"topic:{self.name}" if self.home is None else f"topic:{self.name} in {os.fspath(self.home)}"
+
+
+class TopicTarget(Target):
+    """The topic, as the sink's producer sees it."""
+
+    def __init__(self, carried: SinkContext, log: Log, name: str, *, own: bool) -> None:
+        super().__init__(carried)
+        self._log = log if own else None  # to be closed
+        taken = [field.name for field in carried.schema if field.name in [one.name for one in OWN]]
+        if taken:
+            raise SinkRefused(
+                f'a view that goes to a topic cannot have a column "{taken[0]}"',
+                detail="The topic has a column of that name that says what a row is.",
+                hint="Give it another name in the view's SQL: AS …",
+                column=taken[0],
+            )
+        self.schema = pa.schema([*OWN, *(field.with_nullable(True) for field in carried.schema)])
+        self.topic = log.topic(name, self.schema)
+        producers = log.registry.producer_names(self.topic.id).values()
+        others = [each for each in producers if each.startswith("sink ") and not each.startswith(self._producer)]
+        if others:
+            raise SinkRefused(
+                f'topic "{name}" is that of another sink: {others[0].split(" ")[1]}',
+                hint="Give each sink a topic of its own.",
+                topic=name,
+            )
+        self.memory = KeptProgress(log, carried)
+
+    def progress(self) -> StoredProgress | None:
+        """See ``Target.progress``. Ticks that changed nothing are only in the home's memory."""
+        remembered, _ = self.memory.recall()
+        last = self._last_row()
+        if last is None or (remembered is not None and remembered.version == last.version):
+            return remembered if last is None or remembered is None or remembered.tick >= last.tick else last
+        return last
+
+    def fill(self, rows: Iterable[pa.RecordBatch], tick: int, epoch: int) -> StoredProgress:
+        """See ``Target.fill``."""
+        check_fence(self.progress(), self.carried, epoch, filling=True)
+        table = pa.Table.from_batches(list(rows), schema=self.carried.schema)
+        reset = pa.Table.from_pylist([dict.fromkeys(self.carried.schema.names)], schema=self.carried.schema)
+        kinds = pa.array([RESET] + [INSERT] * table.num_rows, pa.string())
+        return self._append(pa.concat_tables([reset, table]), kinds, tick, epoch)
+
+    def apply(self, delivery: Delivery) -> StoredProgress:
+        """See ``Target.apply``."""
+        progress = self.progress()
+        if not is_next(progress, self.carried, delivery):
+            return reached(progress, self.carried)
+        changes = delivery.changes
+        weights = changes.column(WEIGHT).to_numpy()
+        order = np.argsort(weights > 0, kind="stable")  # what leaves comes first
+        places = np.repeat(order, np.abs(weights[order]))
+        kinds = pc.if_else(pa.array(weights[places] > 0), INSERT, DELETE).cast(pa.string())
+        return self._append(changes.drop_columns([WEIGHT]).take(pa.array(places)), kinds, delivery.tick, delivery.epoch)
+
+    def close(self) -> None:
+        """See ``Target.close``."""
+        if self._log is not None:
+            self._log.close()
+
+    def _append(self, rows: pa.Table, kinds: pa.Array, tick: int, epoch: int) -> StoredProgress:
+        count = rows.num_rows
+        if count:
+            own = [
+                kinds,
+                pa.array(np.full(count, tick)),
+                pa.array(np.full(count, epoch)),
+                pa.array([self.carried.version] * count, pa.string()),
+            ]
+            table = pa.Table.from_arrays([*own, *rows.columns], schema=self.schema)
+            # Another version counts its ticks anew, so it is another producer.
+            self.topic.append(table, producer=f"{self._producer} {self.carried.version}", sequence=tick)
+        return self.memory.remember(tick, epoch)
+
+    @property
+    def _producer(self) -> str:
+        return f"sink {self.carried.identity}"
+
+    def _last_row(self) -> StoredProgress | None:
+        """What the last row says that a sink of this name has appended, as far as the last rows tell."""
+        found = []
+        for number, end in self.topic.end_offsets().items():
+            start = max(self.topic.start_offsets()[number], end - 1)
+            for batch in self.topic.read_partition(number, start, stop=end, columns=[TICK, EPOCH, VERSION]):
+                found += batch.data.to_pylist()
+        rows = [row for row in found if row[VERSION] is not None]
+        if not rows:
+            return None
+        last = max(rows, key=lambda row: (row[EPOCH], row[TICK]))
+        return StoredProgress(last[TICK], last[EPOCH], last[VERSION])

@@ -1,0 +1,266 @@
+"""Webhook: a view's changes as HTTP requests.
+
+What it is: ``WebhookSink``, a sink that POSTs each change as JSON, signed, to an address.
+Invariants: at least once: a request that was answered is not sent again, one whose answer was lost is; its
+``Idempotency-Key`` tells the receiver. Changes are sent one after the other, so those of a key stay in order. A change
+that the receiver refuses for good (4xx) does not hold the others up: it goes to the topic ``SINK.dead``.
+Not here: trying again much later, which the follower does (``sinks/runner/sink_task.py``).
+Read next: ``email.py``; ``docs/sinks.md``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import http.client
+import json
+import random
+import ssl
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+
+from headwater.clock import Clock, format_us
+from headwater.errors import InvalidDeclaration, Unavailable
+from headwater.log.schema.normalization import WEIGHT
+from headwater.log.schema.row_conversion import to_rows
+from headwater.sinks.runner.sink_status import KeptProgress
+from headwater.sinks.sink import Sink, SinkContext, StoredProgress, Target, check_fence, is_next, reached
+from headwater.sinks.text_values import json_text, key_texts
+from headwater.views.serving.deliveries import Delivery, row_names
+
+if TYPE_CHECKING:
+    from headwater.log.home import Log
+
+ANSWER_SECONDS_MAX = 30.0
+PAUSE_FIRST_S, PAUSE_MAX_S = 0.05, 2.0
+LATER = {408, 425, 429}  # refusals that ask for another try
+NOTED = 100  # after so many changes the home remembers how many were sent
+DEAD_SCHEMA = "at TIMESTAMP, tick BIGINT, status INT, reason STRING, idempotency_key STRING, body STRING"
+
+
+@dataclass(frozen=True)
+class WebhookSink(Sink):
+    """An address that takes each change as a POST of JSON.
+
+    With a ``secret`` each request has ``Headwater-Signature: t=SECONDS,v1=HEX``, the HMAC-SHA256 of ``SECONDS.BODY``.
+    ``tries`` bounds how often a request is tried before the sink waits for longer.
+
+    >>> WebhookSink("https://example.com/hooks/revenue", secret="s3cret")
+    WebhookSink('https://example.com/hooks/revenue')
+    """
+
+    url: str
+    secret: str | None = field(default=None, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    tries: int = 4
+    timeout: float = ANSWER_SECONDS_MAX
+
+    kind = "webhook"
+    merges = False  # a tick that is tried again must be the same requests
+
+    def __post_init__(self) -> None:
+        if urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).hostname:
+            raise InvalidDeclaration(
+                f"{self.url!r} is no address", hint="An address begins with http or https, and names a host."
+            )
+
+    def open(self, carried: SinkContext, log: Log) -> Target:
+        """See ``Sink.open``."""
+        return WebhookTarget(carried, log, self)
+
+    def __str__(self) -> str:
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}{parts.path}"
+
+    def __repr__(self) -> str:
+        return f"Webhook({str(self)!r})"
+
+
+def signature(secret: str, seconds: int, body: bytes) -> str:
+    """The value of ``Headwater-Signature``: what a receiver computes and compares.
+
+    >>> signature("s3cret", 0, b"{}")[:16]
+    't=0,v1=4f08262fc'
+    """
+    digest = hmac.new(secret.encode(), f"{seconds}.".encode() + body, hashlib.sha256).hexdigest()
+    return f"t={seconds},v1={digest}"
+
+
+class Poster:
+    """One connection to an address, made anew when it breaks."""
+
+    def __init__(self, hook: WebhookSink, clock: Clock) -> None:
+        self.hook = hook
+        self.clock = clock
+        self._connection: http.client.HTTPConnection | None = None
+        self._random = random.Random()
+        self._pause = threading.Event()
+
+    def post(self, body: bytes, idempotency_key: str) -> tuple[int, str]:
+        """Send until it is answered for good; the status and what was said. ``Unavailable`` after some tries."""
+        said = ""
+        for number in range(self.hook.tries):
+            if number:
+                bound = min(PAUSE_MAX_S, PAUSE_FIRST_S * 2**number)
+                self._pause.wait(bound * (0.5 + self._random.random() / 2))
+            try:
+                status, said = self._once(body, idempotency_key)
+            except (OSError, http.client.HTTPException) as error:
+                self.close()
+                said = f"{type(error).__name__}: {error}"
+                continue
+            if status < 500 and status not in LATER:
+                return status, said
+            said = f"{status} {said}"
+        raise Unavailable(
+            f"{self.hook} did not take a change after {self.hook.tries} tries: {said[:200]}",
+            hint="Is the receiver running? It is tried again.",
+        )
+
+    def _once(self, body: bytes, idempotency_key: str) -> tuple[int, str]:
+        parts = urlsplit(self.hook.url)
+        if self._connection is None:
+            host, port = parts.hostname or "", parts.port
+            if parts.scheme == "https":
+                context = ssl.create_default_context()
+                self._connection = http.client.HTTPSConnection(host, port, timeout=self.hook.timeout, context=context)
+            else:
+                self._connection = http.client.HTTPConnection(host, port, timeout=self.hook.timeout)
+        headers = {"Content-Type": "application/json", "Idempotency-Key": idempotency_key, **self.hook.headers}
+        if self.hook.secret is not None:
+            seconds = self.clock.now_us() // 1_000_000
+            headers["Headwater-Signature"] = signature(self.hook.secret, seconds, body)
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        self._connection.request("POST", path, body, headers)
+        answer = self._connection.getresponse()
+        said = answer.read(4096).decode(errors="replace")
+        if answer.read(1):  # more than anybody wants to read: a new connection is cheaper
+            self.close()
+        return answer.status, said
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+class WebhookTarget(Target):
+    """The receiver. How far it is, is remembered in the home."""
+
+    def __init__(self, carried: SinkContext, log: Log, hook: WebhookSink) -> None:
+        super().__init__(carried)
+        self.log = log
+        self.memory = KeptProgress(log, carried)
+        self.poster = Poster(hook, log.clock)
+
+    def progress(self) -> StoredProgress | None:
+        """See ``Target.progress``."""
+        progress, _ = self.memory.recall()
+        return None if progress is None or progress.tick < 0 else progress
+
+    def fill(self, rows: Iterable[pa.RecordBatch], tick: int, epoch: int) -> StoredProgress:
+        """See ``Target.fill``. The receiver gets a "reset", then every row as an "insert"."""
+        progress, _ = self.memory.recall()
+        check_fence(progress, self.carried, epoch, filling=True)
+        self._send({"change": "reset", "tick": tick, "before": None, "after": None}, "", epoch)
+        for place, batch in enumerate(rows):
+            table = pa.Table.from_batches([batch])
+            for name, row in zip(self._names(table, place), _rows(table), strict=True):
+                self._send({"change": "insert", "tick": tick, "before": None, "after": row}, name, epoch)
+        return self.memory.remember(tick, epoch)
+
+    def apply(self, delivery: Delivery) -> StoredProgress:
+        """See ``Target.apply``."""
+        progress, memory = self.memory.recall()
+        if not is_next(progress, self.carried, delivery):
+            return reached(progress, self.carried)
+        assert progress is not None
+        sent = memory["sent"] if memory and memory.get("of") == delivery.tick else 0
+        done = sent
+        try:
+            for place, (name, change) in enumerate(self._changes(delivery)):
+                if place >= sent:
+                    self._send({**change, "tick": delivery.tick}, name, delivery.epoch)
+                    done = place + 1
+                    if done % NOTED == 0:
+                        self.memory.remember(progress.tick, delivery.epoch, {"of": delivery.tick, "sent": done})
+        except Unavailable:
+            self.memory.remember(progress.tick, delivery.epoch, {"of": delivery.tick, "sent": done})
+            raise
+        return self.memory.remember(delivery.tick, delivery.epoch)
+
+    def close(self) -> None:
+        """See ``Target.close``."""
+        self.poster.close()
+
+    # Requests
+
+    def _changes(self, delivery: Delivery) -> Iterator[tuple[str, dict[str, Any]]]:
+        """What is sent for each change, with the change's name in its tick. Always in the same order."""
+        changes = delivery.changes
+        rows = changes.drop_columns([WEIGHT])
+        names, weights, listed = self._names(rows, 0), changes.column(WEIGHT).to_pylist(), _rows(rows)
+        if not self.carried.key:
+            for name, weight, row in zip(names, weights, listed, strict=True):
+                for copy in range(abs(weight)):
+                    come = weight > 0
+                    change = {
+                        "change": "insert" if come else "delete",
+                        "before": None if come else row,
+                        "after": row if come else None,
+                    }
+                    yield f"{name}/{copy}", change
+            return
+        before = {name: row for name, weight, row in zip(names, weights, listed, strict=True) if weight < 0}
+        after = {name: row for name, weight, row in zip(names, weights, listed, strict=True) if weight > 0}
+        for name in dict.fromkeys(names):
+            kind = "update" if name in before and name in after else "insert" if name in after else "delete"
+            yield name, {"change": kind, "before": before.get(name), "after": after.get(name)}
+
+    def _names(self, rows: pa.Table, batch: int) -> list[str]:
+        if self.carried.key:
+            return key_texts(rows, self.carried.key)
+        return [f"{name.hex()}/{batch}.{place}" for place, name in enumerate(row_names(rows))]
+
+    def _send(self, change: Mapping[str, Any], name: str, epoch: int) -> None:
+        carried = self.carried
+        idempotency_key = f"{carried.app}/{carried.view}/{carried.version}/{change['tick']}/{change['change']}/{name}"
+        about = {"app": carried.app, "view": carried.view, "key": list(carried.key), "epoch": epoch, **change}
+        body = (json_text(about) or "").encode()
+        status, said = self.poster.post(body, _ascii(idempotency_key))
+        if status >= 300:
+            self._bury(change["tick"], status, said, idempotency_key, body)
+
+    def _bury(self, tick: int, status: int, said: str, idempotency_key: str, body: bytes) -> None:
+        dead = self.log.topic(f"{self.carried.sink}.dead", DEAD_SCHEMA)
+        at = format_us(self.log.clock.now_us())
+        row = {
+            "at": at,
+            "tick": tick,
+            "status": status,
+            "reason": said,
+            "idempotency_key": idempotency_key,
+            "body": body.decode(),
+        }
+        dead.append_json([json.dumps(row)])
+
+
+def _rows(table: pa.Table) -> list[dict[str, Any]]:
+    return [row for batch in table.to_batches() for row in to_rows(batch)]
+
+
+def _ascii(text: str) -> str:
+    """A text that may stand in a header.
+
+    >>> _ascii("shop/revenue/1/ü")
+    'shop/revenue/1/%C3%BC'
+    """
+    from urllib.parse import quote
+
+    return quote(text, safe="/:,.=_-")

@@ -1,0 +1,125 @@
+"""Keyed stages: what is computed anew for each key that was touched, or for everything when there is no key.
+
+What it is: how an input of such a stage is made (a relation read directly, or a flow that becomes a stage first), and
+the simplest of them: the first rows in an order.
+Invariants: a key's expressions give, for every row of an input, the key of the results that row can have a part in.
+Not here: which key (``aggregation.py``, ``joins.py``, ``window_functions.py``, ``set_operations.py``).
+Read next: ``joins.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from headwater.views.compiler.algebra.flow import Flow, Product, TableRef, single, to_query
+from headwater.views.compiler.algebra.plan_nodes import CompileContext, KeyedNode
+from headwater.views.compiler.sql.expressions import Node, bare, column, is_row_wise, named, sources, substitute, table
+
+
+@dataclass
+class KeyedSource:
+    """An input of a keyed stage: what stands in FROM, and the key of each relation that is read."""
+
+    source: Node
+    keys: dict[str, tuple[Node, ...]] = field(default_factory=dict)
+
+
+def keyed_input(workshop: CompileContext, flow: Flow, alias: str, keys: tuple[str, ...]) -> KeyedSource:
+    """The source ``alias`` with the flow's outputs, of which ``keys`` are the key."""
+    name = exp.TableAlias(this=exp.to_identifier(alias, quoted=True))
+    direct = _direct_keys(flow, keys)
+    if direct is not None:
+        leaf, expressions = direct
+        return KeyedSource(exp.Subquery(this=to_query(flow), alias=name), {leaf: expressions})
+    if not keys:
+        return KeyedSource(exp.Subquery(this=whole_query(workshop, flow), alias=name))
+    stage = workshop.materialized(flow)
+    ((_, mention),) = stage.items.items()
+    assert isinstance(mention, TableRef)
+    return KeyedSource(table(mention.relation, alias), {alias: tuple(bare(key) for key in keys)})
+
+
+def _direct_keys(flow: Flow, keys: tuple[str, ...]) -> tuple[str, tuple[Node, ...]] | None:
+    """The key over the columns of the one relation that a flow reads, when it can be told from them alone."""
+    leaf = single(flow)
+    if leaf is None or not isinstance(flow, Product) or not isinstance(flow.items.get(leaf[0]), TableRef):
+        return None
+    expressions = [flow.outputs[key] for key in keys]
+    if any(sources(part) != {leaf[0]} or not is_row_wise(part) for part in expressions):
+        return None
+    return leaf[0], tuple(substitute(part, lambda found: bare(found.name)) for part in expressions)
+
+
+def whole_query(workshop: CompileContext, flow: Flow) -> exp.Query:
+    """A flow as SQL to be computed from everything. A join becomes a stage first: its changes are cheaper."""
+    return to_query(flow if single(flow) else workshop.materialized(flow))
+
+
+def keyed(
+    workshop: CompileContext,
+    select: exp.Select,
+    keys: list[Node],
+    inputs: list[KeyedSource],
+    *,
+    what: str,
+    key: tuple[str, ...] | None,
+    spans: tuple[str, ...] = (),
+) -> Product:
+    """A keyed stage; ``select`` gives its columns, ``keys`` are the key in terms of its sources."""
+    names = [projection.alias for projection in select.expressions]
+    for place, part in enumerate(keys):
+        select.append("expressions", named(part, f"_k{place}"))
+    found = workshop.types(select)
+    draft = KeyedNode(
+        name=workshop.new_name(),
+        what=what,
+        columns=found[: len(names)],
+        key=key,
+        spans=spans,
+        query=select,
+        keys=found[len(names) :],
+        inputs={leaf: given for each in inputs for leaf, given in each.keys.items()} if keys else {},
+    )
+    return workshop.keep(draft)
+
+
+def first_rows(
+    workshop: CompileContext, flow: Flow, clauses: exp.Query, visible: tuple[str, ...] | None = None
+) -> Product:
+    """ORDER BY … LIMIT … OFFSET. Rows that the order does not tell apart are told apart by their other columns, so
+    that the answer is one and the same."""
+    alias = workshop.fresh("ordered")
+    names = visible or flow.names
+    select = exp.Select(expressions=[named(column(alias, name), name) for name in names])
+    inner = whole_query(workshop, flow)
+    select.set(
+        "from_",
+        exp.From(this=exp.Subquery(this=inner, alias=exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))),
+    )
+    orders: list[Node] = []
+    for ordered in clauses.args["order"].expressions if clauses.args.get("order") else []:
+        ordered = ordered.copy()
+        ordered.set("this", _over(ordered.this, alias))
+        orders.append(ordered)
+    mentioned = {order.this.name for order in orders if isinstance(order.this, exp.Column)}
+    for found in workshop.types_of(flow):
+        if found.name not in mentioned and is_orderable(found.type):
+            orders.append(exp.Ordered(this=column(alias, found.name), desc=False, nulls_first=True))
+    select.set("order", exp.Order(expressions=orders))
+    for clause in ("limit", "offset"):
+        if clauses.args.get(clause):
+            select.set(clause, clauses.args[clause].copy())
+    return workshop.keep_whole(select, what="the first rows in order")
+
+
+def _over(expression: Node, alias: str) -> Node:
+    return expression.transform(
+        lambda node: column(alias, node.name) if isinstance(node, exp.Column) and not node.table else node
+    )
+
+
+def is_orderable(kind: str | None) -> bool:
+    """Whether Spark can order by a type."""
+    return kind is not None and "map<" not in kind.lower() and kind.lower() != "variant"

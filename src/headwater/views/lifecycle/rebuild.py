@@ -1,0 +1,377 @@
+"""A rebuild: views computed anew beside the live ones, which then make room for them.
+
+What it is: ``Rebuild`` fills views from what their inputs hold at one tick, takes in the ticks that were committed
+meanwhile, and swaps the views in with a tick of its own. The live ones answer, and move, until then.
+Invariants: the new state lies in folders of its own, that no manifest lists before the swap, so that whatever happens
+until then changes nothing; the swap is one manifest. A view whose query is the same goes on in the change feed, with
+what the rebuild changed in it, and its readers are handed the same; another query, or one whose old state cannot be
+read, begins anew, with its readers. A paused view is rebuilt only when asked for, and then it runs again.
+Not here: the swap itself (``views/tick/engine.py``); which views, when, and in whose thread (``migration.py``).
+Read next: ``views/tick/evaluate.py``, ``views/tick/engine.py``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from headwater.errors import Conflict, Corruption
+from headwater.views import thresholds
+from headwater.views.compiler.plan import WEIGHT, FinalStage, TimedStage
+from headwater.views.event_time.progress import EventTimeProgress, ViewTime
+from headwater.views.lifecycle.rebuild_progress import RebuildMeter
+from headwater.views.serving.committed_changes import visible
+from headwater.views.serving.publish import as_table
+from headwater.views.spark.scans import scan
+from headwater.views.spark.topic_scan import quoted
+from headwater.views.stages.relation import SHOWN, BoundRows, LazyDelta, TickRelation
+from headwater.views.stages.view_sessions import ViewSessions, with_weight
+from headwater.views.state import multisets
+from headwater.views.state.consolidate import net
+from headwater.views.state.delta import Delta
+from headwater.views.state.manifest import Manifest
+from headwater.views.state.row_equality import negated
+from headwater.views.state.run import Run, verify_run
+from headwater.views.state.state_store import Piles, StateStore, pile_of
+from headwater.views.state.trace import Trace
+from headwater.views.tick.engine import BuiltViews, TickEngine, TickReport
+from headwater.views.tick.evaluate import Evaluation
+from headwater.views.tick.pausing import refused, with_readers
+from headwater.views.tick.prepare import Prepared, PreparedView
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# Behind by no more ticks than this, the rest is caught up with while the next tick waits.
+TICKS_LEFT = 1
+# Ticks may come as fast as they are caught up with: after so many rounds they wait, however many are left.
+ROUNDS_MAX = 10
+
+
+@dataclass(frozen=True)
+class RebuildReport:
+    """What a rebuild did."""
+
+    views: tuple[str, ...]  # all that were computed anew
+    tick: int  # with which they were swapped in
+    changes: Mapping[str, int]  # {view: weighted rows that differ}, for views that go on
+    born: tuple[str, ...]  # views that begin anew
+    ticks_meanwhile: int
+    seconds: float
+
+
+class Rebuild:
+    """Some views of an engine, once more, with every view that ticks do not maintain yet."""
+
+    def __init__(
+        self,
+        engine: TickEngine,
+        wanted: Prepared,
+        names: Collection[str],
+        spark: SparkSession,
+        scratch: Path,
+        on_tick: Callable[[TickReport], None] | None = None,
+    ) -> None:
+        self.engine = engine
+        self.wanted = wanted
+        self.asked = names
+        self.spark = spark
+        self.scratch = scratch
+        self.on_tick = on_tick  # told of the tick that swaps
+        self.progress = RebuildMeter(spark)
+        self.own = replace(wanted, views={}, bases={})  # what is computed anew
+        self.store = StateStore(engine.store.folder, engine.store.files, spark)
+        self.piles: Piles = {}
+        self.differences: dict[str, pa.Table] = {}
+        self._hold()
+
+    def _hold(self) -> None:
+        """Choose the tick to begin with. Nothing that was written since goes before this is done."""
+        with self.engine.alone():
+            if self.engine.held is not None:
+                raise Conflict(
+                    f"views of this app are being rebuilt already, since tick {self.engine.held}",
+                    hint="Wait until that is done, then ask again.",
+                )
+            self.at: Manifest = self.engine.manifest
+            self.given = self.engine.piles  # what the live relations hold at that tick
+            self.live = self.engine.prepared
+            self.engine.held = self.at.tick
+
+    # From beginning to end
+
+    def run(self) -> RebuildReport:
+        """Do everything, in this thread; once, as the engine is held from the making of a rebuild to its end."""
+        began = time.perf_counter()
+        first = self.at.tick
+        try:
+            self._choose()
+            with self.progress.watching():
+                self._fill()
+                self._follow()
+                with self.engine.alone():
+                    self._catch_up(self.engine.manifest, self.engine.piles)
+                    self._check_inputs()
+                    self.progress.swaps()
+                    report = self.engine.swap(self._built())
+        except Exception as error:
+            self._discard()
+            self.progress.check(error)
+            raise
+        finally:
+            self.engine.held = None
+            self.store.close()
+        if self.on_tick is not None:
+            self.on_tick(report)
+        changes = {name: table.num_rows for name, table in self.differences.items()}
+        seconds = time.perf_counter() - began
+        return RebuildReport(
+            tuple(self.own.views), report.tick, changes, tuple(sorted(self.born)), report.tick - 1 - first, seconds
+        )
+
+    def _choose(self) -> None:
+        """Which views are computed, and which of them begin anew."""
+        views = self.wanted.views
+        still = self._still_paused()
+        asked = {
+            name
+            for name, view in views.items()
+            if name not in still and (name in self.asked or not self._is_live(view))
+        }
+        born = {name for name in asked if not self._is_live(views[name]) or not _readable(self.given[name])}
+        self.born = with_readers(self.wanted, born)
+        build = f"{self.at.tick}.{self.engine.epoch}"
+        # Sessions of their own, which no tick uses.
+        beside = {
+            name: replace(view, build=build, bench=ViewSessions(self.spark, self.scratch / f"{name}.{build}"))
+            for name, view in views.items()
+            if name in asked | self.born
+        }
+        self.own = replace(self.wanted, views=beside, bases={})
+        for name in self._outside():
+            if not _readable(self.given.get(name)):
+                raise self._damaged(name)
+        self.piles = self.store.open(Manifest(), self.own, self.engine.epoch)
+        self.progress.expects(
+            # What a stage costs: the rows that it reads, where the live relations tell how many those are.
+            {
+                stage.name: 1.0 + sum(getattr(self.given.get(name), "rows", 0) for name in stage.reads)
+                for view in beside.values()
+                for stage in view.plan.stages
+            }
+        )
+
+    def _outside(self) -> list[str]:
+        """What the views read and is not computed anew."""
+        return sorted({read for view in self.own.views.values() for read in view.plan.reads} - set(self.own.views))
+
+    def _check_inputs(self) -> None:
+        """What is read must not have been paused meanwhile: it stands still, and other inputs do not."""
+        for name in self._outside():
+            if name in self.engine.paused:
+                raise refused(name, self.engine.paused[name])
+
+    def _damaged(self, name: str) -> Corruption:
+        is_view = name in self.live.views
+        return Corruption(
+            f'{"view" if is_view else "table"} "{name}", which is read for the rebuild, has damaged state itself',
+            hint=f"Rebuild {name} first: the views over it are then computed anew with it."
+            if is_view
+            else "Declare the app under another name: it then begins with the log, which has every row.",
+            relation=name,
+        )
+
+    def _is_live(self, view: PreparedView) -> bool:
+        """Whether ticks maintain this view, by this query; or it is paused, and what it holds is of this query."""
+        known = view.name in self.live.views and self.live.views[view.name].fingerprint == view.fingerprint
+        return known and (view.name not in self.engine.paused or self.engine.knows(view))
+
+    def _still_paused(self) -> set[str]:
+        """The paused views that nobody asked for and whose query is the same, with all that reads them."""
+        views = self.wanted.views
+        return with_readers(
+            self.wanted,
+            {
+                name
+                for name, pause in self.engine.paused.items()
+                if name not in self.asked and name in views and views[name].fingerprint == pause.fingerprint
+            },
+        )
+
+    def _follow(self) -> None:
+        """Take in what ticks commit meanwhile, until hardly any is left."""
+        for _ in range(ROUNDS_MAX):
+            with self.engine.alone():
+                now, piles = self.engine.manifest, self.engine.piles
+            if now.tick - self.at.tick <= TICKS_LEFT:
+                return
+            self._catch_up(now, piles)
+
+    def _discard(self) -> None:
+        """Remove what was written, unless it was committed all the same."""
+        for view in self.own.views.values():
+            view.bench.tidy()
+        self.store.remove(self.own, unless=self.engine.manifests.current())
+
+    def _fill(self) -> None:
+        self._pass(self._inputs(None), self.at.tick, fresh=self.own.views.keys())
+        for name in self.own.views:
+            if name not in self.born:
+                self.differences[name] = self._compared(name)
+
+    def _catch_up(self, now: Manifest, piles: Mapping[str, Any]) -> None:
+        """Take in the ticks up to ``now``, as one."""
+        if now.tick == self.at.tick:
+            return
+        self.progress.catches_up(now.tick - self.at.tick)
+        passage = self._pass(self._inputs(now), now.tick, until=now)
+        for name, known in self.differences.items():
+            came = as_table(passage.visible[name], self.spark)
+            live = as_table(self._since(name, self.live.views[name].schema, now), self.spark)
+            self.differences[name] = net(
+                pa.concat_tables([known, came.cast(known.schema), negated(live.cast(known.schema))])
+            )
+        self.at, self.given = now, dict(piles)
+
+    def _times(self, until: Manifest | None) -> dict[str, ViewTime]:
+        """How far the views were in event time, and are ``until`` then."""
+        before = EventTimeProgress.from_json(self.at.times)
+        after = before if until is None else EventTimeProgress.from_json(until.times)
+        return {
+            name: view.time(EventTimeProgress() if until is None and name in self.born else before, after)
+            for name, view in self.own.views.items()
+        }
+
+    def _live(self, until: Manifest | None) -> dict[str, TickRelation]:
+        """What the live views have decided about late rows, and hold of what is final."""
+        found: dict[str, TickRelation] = {}
+        for name, view in self.own.views.items():
+            for stage in view.plan.stages if name not in self.born else ():
+                if isinstance(stage, FinalStage) or (isinstance(stage, TimedStage) and stage.late):
+                    schema = view.shapes[stage.name].state
+                    nothing: Delta | LazyDelta = Delta.nothing(with_weight(schema))
+                    late = isinstance(stage, TimedStage) and until is not None
+                    came = self._since(stage.name, schema, until) if late and until is not None else nothing
+                    found[stage.name] = TickRelation(stage.name, schema, came, self.given.get(stage.name))
+        return found
+
+    def _pass(
+        self, sources: dict[str, TickRelation], tick: int, fresh: Collection[str] = (), until: Manifest | None = None
+    ) -> Evaluation:
+        engine = self.engine
+        engine.manifests.check(engine.epoch)
+        self.store.forget()
+        passage = Evaluation(
+            self.own.views,
+            self.piles,
+            self.store,
+            tick=tick,
+            epoch=engine.epoch,
+            fresh=fresh,
+            on_stage=self.progress.enters if fresh else None,
+            times=self._times(until),
+            live=self._live(until),
+        )
+        passage.run(sources)
+        self.piles = self.store.next(self.piles, self.own, {})
+        self.store.adopt(self.piles, self.own)
+        for view in self.own.views.values():
+            view.bench.tidy()
+        return passage
+
+    def _built(self) -> BuiltViews:
+        # Views that were not computed anew go on with the state that they have.
+        found = {name: self.own.views.get(name) or self.engine.prepared.views.get(name) for name in self.wanted.views}
+        # One that is new and reads a paused one waits for it.
+        views = {name: view for name, view in found.items() if view is not None}
+        differences = {name: Delta.local(table) for name, table in self.differences.items()}
+        return BuiltViews(replace(self.wanted, views=views), self.piles, frozenset(self.born), differences)
+
+    # What the views read
+
+    def _inputs(self, until: Manifest | None) -> dict[str, TickRelation]:
+        """The relations that the views read and that are not rebuilt, with what came since, up to ``until``."""
+        sources = {}
+        for name in sorted(
+            {read for view in self.own.views.values() for read in view.plan.reads} - set(self.own.views)
+        ):
+            base = self.wanted.bases.get(name)
+            schema = base.schema if base is not None else self.wanted.views[name].schema
+            pile = self.given.get(name)
+            if until is None:
+                changes: Delta | LazyDelta = Delta.nothing(with_weight(schema))
+            elif base is not None and base.keeps_itself:
+                start = base.topic.start_offsets()
+                topic = base.topic.name
+                changes = base.changes(self.at.frontier.get(topic, start), until.frontier.get(topic, start), pile)
+            else:
+                changes = self._since(name, schema, until)
+            sources[name] = TickRelation(name, schema, changes, pile)
+        return sources
+
+    def _since(self, name: str, schema: pa.Schema, until: Manifest) -> Delta | LazyDelta:
+        """What ticks have changed in a live relation, after ``self.at`` and up to ``until``."""
+        found: list[tuple[Trace, Run]] = []
+        for tick in range(self.at.tick + 1, until.tick + 1):
+            manifest = self.engine.manifests.at(tick)
+            assert manifest is not None, "the engine keeps them while it is held"
+            if name in manifest.relations:
+                pile = pile_of(self.store.folder, name, manifest.relations[name], self.store.files)
+                found += [(pile, run) for run in pile.runs if run.first_tick == tick]
+        if not found:
+            return Delta.nothing(with_weight(schema))
+        shape = with_weight(schema)
+        rows = sum(run.rows for _, run in found)
+        pile = found[0][0]
+        if rows <= thresholds.SETTLED_ROWS_MAX:
+            batches = [batch for each, run in found for batch in each.read([run])]
+            return Delta.local(net(visible(pa.Table.from_batches(batches, pile.schema), shape)))
+        paths = [path for each, run in found for path in run.paths(each.folder)]
+        if pile.schema.names == shape.names:
+            return Delta.written(paths, schema)
+        return LazyDelta(BoundRows(shape, rows, None, lambda spark: _shown(scan(spark, paths, pile.schema), shape)))
+
+    # What changed
+
+    def _compared(self, name: str) -> pa.Table:
+        """What the view holds now, less what the live one holds."""
+        new, old = self.piles[name], self.given[name]
+        shape = with_weight(self.own.views[name].schema)
+        if new.rows + old.rows <= thresholds.SETTLED_ROWS_MAX:
+            tables = [
+                visible(pa.Table.from_batches(pile.read(), pile.schema), shape).cast(shape) for pile in (new, old)
+            ]
+            return net(pa.concat_tables([tables[0], negated(tables[1])]))
+        spark = self.own.views[name].bench.large
+        both = _shown(new.frame(spark), shape).unionByName(
+            _shown(old.frame(spark), shape).withColumn(WEIGHT, -_weights())
+        )
+        return multisets.netted(both, shape.names).toArrow().select(shape.names).cast(shape)
+
+
+def _readable(pile: Any) -> bool:
+    """Whether a pile's files are there, and are what was written. Those of a topic without a key are the log's."""
+    try:
+        for run in pile.runs if isinstance(pile, Trace) else ():
+            verify_run(pile.folder, run)
+    except Corruption:
+        return False
+    return True
+
+
+def _shown(frame: DataFrame, shape: pa.Schema) -> DataFrame:
+    """What readers see of state rows."""
+    if SHOWN in frame.columns:
+        frame = frame.where(SHOWN)
+    return frame.select(*map(quoted, shape.names))
+
+
+def _weights() -> Any:
+    from pyspark.sql import functions
+
+    return functions.col(WEIGHT)

@@ -1,0 +1,164 @@
+"""Followers: what is told of each committed tick.
+
+What it is: fills the serving store with each tick's changes, after the commit, and catches up when it fell behind;
+tells of views that were paused.
+Invariants: the store never gets ahead of the manifest; it gets each tick once and in order, after a crash too. A view
+whose table is damaged is filled anew from its state, and holds up no other.
+Not here: the serving store itself (``serving_store.py``).
+Read next: ``serving_store.py``, ``committed_changes.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from headwater.errors import Corruption
+from headwater.log.home import Log
+from headwater.log.maintenance.alerts import note_paused
+from headwater.log.schema.ddl import parse_view_ddl
+from headwater.views.event_time.late_rows import LateTopic
+from headwater.views.serving.committed_changes import CommittedChanges
+from headwater.views.serving.serving_store import ServingStore
+from headwater.views.serving.snapshot import RelationSnapshot
+from headwater.views.stages.relation import LazyDelta
+from headwater.views.stages.stage_schemas import columns_of
+from headwater.views.state.delta import Delta
+from headwater.views.state.manifest import Manifest, Manifests
+from headwater.views.tick.pausing import paused_in
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from headwater.views.tick.prepare import Prepared
+
+logger = logging.getLogger("headwater.views")
+
+STORE = "serving.sqlite"
+# Behind by more ticks than this, the store is filled anew from the state.
+REPLAYED_TICKS_MAX = 1000
+
+
+class Publisher:
+    """The serving store of one app, led along by its engine."""
+
+    def __init__(self, folder: Path, manifests: Manifests, prepared: Prepared, log: Log, spark: SparkSession) -> None:
+        self.folder = folder
+        self.manifests = manifests
+        self.log = log
+        self.spark = spark
+        self.served = {name: view for name, view in prepared.views.items() if view.declared.serve}
+        folder.mkdir(parents=True, exist_ok=True)
+        self.store = ServingStore(folder / STORE, files=log.files)
+        self.committed = CommittedChanges(manifests, folder, log.files)
+        self.aside = LateTopic(manifests.app, log, prepared)
+        self.unserved: dict[str, Corruption] = {}  # views of which no table can be made
+        self._told: Mapping[str, Any] | None = None
+
+    def catch_up(self, manifest: Manifest, epoch: int) -> None:
+        """Bring the store to the manifest's tick: after a crash, or when it refused one (a full disk)."""
+        self.aside.follow(manifest)
+        for tick in range(max(self.store.tick, 0) + 1, manifest.tick + 1):
+            then = self.manifests.at(tick)
+            if then is None or manifest.tick - tick > REPLAYED_TICKS_MAX:
+                self._fill(manifest, epoch)
+                return
+            self._declare(then)
+            known = self._known(then)
+            changes = {name: self.committed.changes_in(then, name) for name in known}
+            self.store.apply(tick, epoch, then.frontier, changes, swap=known, on_broken=_warn)
+        self._mend(manifest)
+
+    def _mend(self, manifest: Manifest) -> None:
+        """Fill views anew whose tables are damaged."""
+        self.unserved = {}
+        broken = [name for name in self.store.broken() if name in self._known(manifest) and name not in manifest.paused]
+        if not broken:
+            return
+        contents = RelationSnapshot(self.log, self.folder, manifest, self.spark)
+        for name in broken:
+            try:
+                self._refill(name, contents, manifest)
+            except Corruption as error:
+                self.unserved[name] = error
+
+    def _known(self, manifest: Manifest) -> list[str]:
+        return [name for name in self.served if name in manifest.views]
+
+    def _fill(self, manifest: Manifest, epoch: int) -> None:
+        contents = RelationSnapshot(self.log, self.folder, manifest, self.spark)
+        self._declare(manifest)
+        for name in self._known(manifest):
+            self._refill(name, contents, manifest)
+            self.store.swap(name)
+        self.store.set_progress(manifest.tick, epoch, manifest.frontier)
+
+    def _refill(self, name: str, contents: RelationSnapshot, manifest: Manifest) -> None:
+        self.store.reset(name, contents.frame(name).toArrow().to_reader(), tick=manifest.tick)
+
+    def _declare(self, manifest: Manifest) -> None:
+        # As the manifest has them: a query that was changed since is no business of the ticks before it.
+        for name in self._known(manifest):
+            about = manifest.views[name]
+            columns = [(column.name, str(column.type)) for column in columns_of(parse_view_ddl(about["columns"]))]
+            self.store.declare(name, columns, about["key"], about.get("table", about["fingerprint"]))
+
+    def follow(self, manifest: Manifest, changes: Mapping[str, Delta | LazyDelta], fresh: Collection[str]) -> None:
+        """A tick was committed: take its changes."""
+        self.aside.follow(manifest)
+        if fresh:
+            self._declare(manifest)
+        tables = {
+            name: as_table(changes[name], self.spark) for name in self.served if name in changes and changes[name].rows
+        }
+        swap = [name for name in fresh if name in self.served]
+        self.store.apply(manifest.tick, manifest.epoch, manifest.frontier, tables, swap=swap, on_broken=_warn)
+        self._mend(manifest)
+        self.tell(manifest)
+        for name in set(self.store.views()) - set(self.served):
+            self.store.drop(name)
+
+    def follow_swap(
+        self, before: Manifest, manifest: Manifest, changes: Mapping[str, Delta | LazyDelta], born: Collection[str]
+    ) -> None:
+        """A tick was committed that put views right: also when the store could not follow them as they were."""
+        try:
+            self.catch_up(before, manifest.epoch)
+            self.follow(manifest, changes, born)
+        except Corruption:
+            self._fill(manifest, manifest.epoch)
+
+    def tell(self, manifest: Manifest) -> None:
+        """Raise an alert for each view that failed and stands still, and end those of views that go on."""
+        if manifest.paused == self._told:
+            return
+        paused = paused_in(manifest)
+        found = {}
+        for name, pause in paused.items():
+            if name in pause.because:
+                others = [other for other, each in paused.items() if name in each.because and other != name]
+                with_it = f"; with it: {', '.join(others)}" if others else ""
+                found[name] = (f'view "{name}" is paused: {pause.reason(name)}{with_it}', pause.told(name))
+        note_paused(self.log, self.manifests.app, found)
+        self._told = manifest.paused
+
+    def close(self) -> None:
+        """Close the store."""
+        self.store.close()
+
+
+def _warn(view: str, error: Exception) -> None:
+    logger.warning('view "%s" is filled anew in the serving store: %s', view, str(error).splitlines()[0])
+
+
+def as_table(changes: Delta | LazyDelta, spark: SparkSession) -> pa.Table:
+    """Changes as an Arrow table, wherever they are."""
+    if changes.table is not None:
+        return changes.table
+    if isinstance(changes, Delta):
+        return changes.read()
+    return changes.frame(spark).toArrow().cast(changes.schema)

@@ -1,0 +1,205 @@
+"""Reading: what topics, tables and views hold, as frames of one moment.
+
+What it is: ``RelationSnapshot`` gives each relation's rows at one manifest, and runs queries over them.
+Invariants: all relations of a query are read at the same tick; a topic that no view reads is read to its end.
+Not here: the serving store, which needs no Spark (``serving_store.py``); comparing
+(``views/lifecycle/verification.py``).
+Read next: ``views/state/manifest.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from sqlglot import exp
+from sqlglot.errors import ParseError
+
+from headwater.errors import InvalidQuery
+from headwater.log.event_time import capture_markers
+from headwater.log.home import Log
+from headwater.log.schema.ddl import parse_view_ddl
+from headwater.views.compiler.frontend.parse import trees
+from headwater.views.compiler.plan import WEIGHT
+from headwater.views.spark.collect import collected
+from headwater.views.spark.topic_scan import quoted
+from headwater.views.stages.relation import SHOWN, netted, repeated
+from headwater.views.stages.view_sessions import BOTH, LARGE
+from headwater.views.state.manifest import Manifest
+from headwater.views.state.omissions import frame_without, omitted_of
+from headwater.views.state.state_store import pile_of
+from headwater.views.tick.inputs import InputKind, InputRelation, bases_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headwater.federation.attachments import Attachment
+    from headwater.federation.stores import Fetched
+
+
+@dataclass(frozen=True)
+class QueryReply:
+    """What a query gave, and what was fetched for it from attached stores."""
+
+    table: pa.Table
+    fetched: tuple[Fetched, ...] = ()
+
+
+class RelationSnapshot:
+    """Every relation of a home as one app's manifest sees it."""
+
+    def __init__(
+        self,
+        log: Log,
+        folder: Path,
+        manifest: Manifest,
+        spark: SparkSession,
+        attached: Mapping[str, Attachment] | None = None,
+        bytes_max: int | None = None,
+    ) -> None:
+        self.log = log
+        self.bytes_max = bytes_max  # of an answer
+        self.attached = attached or {}
+        self.folder = folder
+        self.manifest = manifest
+        self.spark = spark.newSession()
+        for name, value in {**BOTH, **LARGE}.items():
+            self.spark.conf.set(name, value)
+        self.spark.conf.set("spark.sql.shuffle.partitions", str(spark.sparkContext.defaultParallelism))
+        self.bases = bases_of(log)
+        for base in self.bases.values():
+            base.omitted = omitted_of(manifest.aside, base.topic)
+
+    def names(self) -> list[str]:
+        """All relations that can be read."""
+        topics = {name for name, base in self.bases.items() if base.kind is not InputKind.VERSIONS}
+        return sorted(topics | set(self.manifest.views))
+
+    def frame(self, name: str, columns: list[str] | None = None) -> DataFrame:
+        """A relation's rows; of a view, also of ``columns`` that its users do not see."""
+        entry = self.manifest.relations.get(name)
+        if entry is not None:
+            shown = self.manifest.views[name]["columns"] if name in self.manifest.views else entry["schema"]
+            return self._state(name, entry, columns or parse_view_ddl(shown).names)
+        return self.from_log(name)
+
+    def weighted(self, name: str) -> DataFrame:
+        """The weighted rows of a relation that has a state."""
+        return pile_of(self.folder, name, self.manifest.relations[name], self.log.files).frame(self.spark)
+
+    def from_log(self, name: str) -> DataFrame:
+        """A topic's or table's rows, from the log alone, up to the manifest's frontier."""
+        base = self.bases[name]
+        start, end = base.topic.start_offsets(), base.topic.end_offsets()
+        known = self.manifest.frontier.get(base.topic.name)
+        stop = dict(known or capture_markers.bound([base.topic], {base.topic.name: end})[base.topic.name])
+        start = {number: min(start[number], stop[number]) for number in stop}
+        return self.understood(base, frame_without(self.spark, base.topic, start, stop, stored(base), base.omitted))
+
+    def understood(self, base: InputRelation, every: DataFrame) -> DataFrame:
+        """The rows of a topic or table that has these records."""
+        names = base.schema.names
+        if base.kind in (InputKind.LOG, InputKind.VERSIONS):
+            return every.select(*map(quoted, names))
+        if base.kind is InputKind.BAG:
+            return repeated(netted(every, names), names)
+        every.createOrReplaceTempView("_every")
+        key = ", ".join(map(quoted, base.key))
+        columns = ", ".join(map(quoted, names))
+        latest = f"row_number() OVER (PARTITION BY {key} ORDER BY _offset DESC)"
+        ranked = f"SELECT *, {latest} AS _latest FROM _every"
+        return self.spark.sql(f"SELECT {columns} FROM ({ranked}) WHERE _latest = 1 AND NOT coalesce(_deleted, false)")
+
+    def _state(self, name: str, entry: Mapping[str, Any], columns: list[str]) -> DataFrame:
+        pile = pile_of(self.folder, name, entry, self.log.files)
+        if [field for field in pile.schema.names if field != WEIGHT] == columns:
+            frame: DataFrame = pile.bag(self.spark)
+            return frame
+        frame = pile.frame(self.spark)
+        if SHOWN in pile.schema.names:
+            frame = frame.where(SHOWN)
+        return repeated(netted(frame.select(*map(quoted, [*columns, WEIGHT])), columns), columns)
+
+    def query(self, sql: str) -> pa.Table:
+        """Run a query over relations by their names."""
+        return self.reply(sql).table
+
+    def reply(self, sql: str, *, push_down: bool = True) -> QueryReply:
+        """Run a query over relations by their names, and tables of attached stores by theirs."""
+        read = _parsed(sql)
+        if any(table.args.get("version") for tree in read for table in tree.find_all(exp.Table)):
+            raise InvalidQuery(
+                "AS OF can be asked in a view, not in a query",
+                hint="Declare a view with this join, and query that; view.history tells a view as it was.",
+            )
+        if self.attached or any(table.db for tree in read for table in tree.find_all(exp.Table)):
+            from headwater.views.serving.federated_tables import foreign_reply
+
+            found = foreign_reply(self, sql, read, push_down=push_down)
+            if found is not None:
+                return found
+        self.show(tables_in(sql))
+        return QueryReply(self.run(sql))
+
+    def show(self, names: Iterable[str]) -> None:
+        """Let queries of this session find relations by their names."""
+        for name in names:
+            found = next((one for one in self.names() if one.lower() == name.lower()), None)
+            if found is None:
+                raise InvalidQuery(
+                    f'there is no topic, table or view "{name}"',
+                    hint="There are: " + (", ".join(self.names()) or "none yet") + ".",
+                    name=name,
+                )
+            self.frame(found).createOrReplaceTempView(quoted(found))
+
+    def run(self, sql: str) -> pa.Table:
+        """Run a query whose tables are shown."""
+        from pyspark.errors import PySparkException
+
+        try:
+            frame = self.spark.sql(sql)
+            return frame.toArrow() if self.bytes_max is None else collected(frame, self.bytes_max)
+        except PySparkException as error:
+            first = str(error).splitlines()[0]
+            raise InvalidQuery("the query cannot be run", detail=first, hint="Correct the query.") from error
+
+
+def stored(base: InputRelation) -> list[str]:
+    """The columns of a topic's records that tell what its rows are."""
+    more = {InputKind.BAG: [WEIGHT], InputKind.KEYED: ["_deleted", "_offset"]}
+    return [*base.schema.names, *more.get(base.kind, [])]
+
+
+def tables_in(sql: str) -> list[str]:
+    """The names of the tables that a query reads, without those it defines itself.
+
+    >>> tables_in("WITH a AS (SELECT * FROM orders) SELECT * FROM a JOIN users ON true")
+    ['orders', 'users']
+    >>> tables_in("SELECT count(*) FROM orders GROUP BY window(at, '1 hour')")
+    ['orders']
+    """
+    return tables_of(_parsed(sql))
+
+
+def tables_of(read: Sequence[exp.Expr]) -> list[str]:
+    """The same, of what the parser made of it."""
+    own = {cte.alias_or_name.lower() for tree in read for cte in tree.find_all(exp.CTE)}
+    names = dict.fromkeys(
+        table.name for tree in read for table in tree.find_all(exp.Table) if table.name.lower() not in own
+    )
+    return sorted(name for name in names if name)
+
+
+def _parsed(sql: str) -> list[exp.Expr]:
+    try:
+        return trees(sql)
+    except ParseError as error:
+        found = error.errors[0] if error.errors else {}
+        where = f"line {found.get('line', 1)}, column {found.get('col', 1)}"
+        raise InvalidQuery(
+            f"the query is not SQL that Spark understands, at {where}", detail=sql.strip(), hint="Correct the query."
+        ) from error

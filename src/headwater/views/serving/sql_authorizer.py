@@ -1,0 +1,253 @@
+"""The gate of the serving store: what a query of a stranger may name.
+
+What it is: ``SqlAuthorizer``, SQLite's authorizer over one connection: lists of what is allowed, and nothing else.
+Invariants: a query selects, from the views that are read and from ``json_each`` and ``json_tree``, with functions of
+``FUNCTIONS``. It sees no other table, not SQLite's own nor ours, attaches nothing, sets nothing, writes nothing. What
+SQLite was built with beyond that (``fts3_tokenizer``, ``load_extension``, tables of its inside) cannot be called.
+Not here: time, rows, bytes (``serving_queries.py``), memory (``server/queries/store_worker.py``).
+Read next: ``serving_file.py``; the list for users in ``docs/serving.md``.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from headwater.errors import InvalidQuery
+from headwater.views.serving.serving_tables import ServedTable
+
+# By what they do. None of them reaches out of the query, and what they make is bounded by SQLITE_LIMIT_LENGTH.
+FUNCTIONS = frozenset(
+    [
+        "->",
+        "->>",
+        "abs",
+        "acos",
+        "acosh",
+        "asin",
+        "asinh",
+        "atan",
+        "atan2",
+        "atanh",
+        "avg",
+        "ceil",
+        "ceiling",
+        "char",
+        "coalesce",
+        "concat",
+        "concat_ws",
+        "cos",
+        "cosh",
+        "count",
+        "cume_dist",
+        "current_date",
+        "current_time",
+        "current_timestamp",
+        "date",
+        "datetime",
+        "degrees",
+        "dense_rank",
+        "exp",
+        "first_value",
+        "floor",
+        "format",
+        "glob",
+        "group_concat",
+        "hex",
+        "if",
+        "ifnull",
+        "iif",
+        "instr",
+        "json",
+        "json_array",
+        "json_array_length",
+        "json_error_position",
+        "json_extract",
+        "json_group_array",
+        "json_group_object",
+        "json_insert",
+        "json_object",
+        "json_patch",
+        "json_pretty",
+        "json_quote",
+        "json_remove",
+        "json_replace",
+        "json_set",
+        "json_type",
+        "json_valid",
+        "julianday",
+        "lag",
+        "last_value",
+        "lead",
+        "length",
+        "like",
+        "likelihood",
+        "likely",
+        "ln",
+        "log",
+        "log10",
+        "log2",
+        "lower",
+        "ltrim",
+        "max",
+        "median",
+        "min",
+        "mod",
+        "nth_value",
+        "ntile",
+        "nullif",
+        "octet_length",
+        "percent_rank",
+        "percentile",
+        "percentile_cont",
+        "percentile_disc",
+        "pi",
+        "pow",
+        "power",
+        "printf",
+        "quote",
+        "radians",
+        "random",
+        "rank",
+        "replace",
+        "round",
+        "row_number",
+        "rtrim",
+        "sign",
+        "sin",
+        "sinh",
+        "soundex",
+        "sqrt",
+        "strftime",
+        "string_agg",
+        "substr",
+        "substring",
+        "subtype",
+        "sum",
+        "tan",
+        "tanh",
+        "time",
+        "timediff",
+        "total",
+        "trim",
+        "trunc",
+        "typeof",
+        "unhex",
+        "unicode",
+        "unistr",
+        "unistr_quote",
+        "unixepoch",
+        "unlikely",
+        "upper",
+        "zeroblob",
+    ]
+)
+TABLE_FUNCTIONS = frozenset({"json_each", "json_tree"})
+PROBE = "_headwater_probe"
+WRITES_REFUSED, WRITES_LET_THROUGH = "PRAGMA query_only = ON", "PRAGMA query_only = OFF"
+
+# Named here, because Python's module has not all of them in every version.
+SELECT, READ, FUNCTION, RECURSIVE = 21, 20, 31, 33
+# What making the probe, a view of this connection alone, takes; see serving_queries.py.
+PROBING = {
+    (sqlite3.SQLITE_CREATE_TEMP_VIEW, PROBE),
+    (sqlite3.SQLITE_INSERT, "sqlite_temp_master"),
+    (sqlite3.SQLITE_UPDATE, "sqlite_temp_master"),
+    (sqlite3.SQLITE_READ, "sqlite_temp_master"),
+    (sqlite3.SQLITE_PRAGMA, "table_info"),
+}
+
+
+class SqlAuthorizer:
+    """What may be asked over one connection. Closed, but for the blocks of ``trusting`` and ``probing``."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._trusts = False
+        self._probes = False
+        self._refused: str | None = None
+        self._columns: dict[str, frozenset[str]] = {}
+        for name in TABLE_FUNCTIONS:  # their first use writes down what they are, which nobody may do later
+            db.execute(f"SELECT 1 FROM {name}('[]')").fetchall()
+        db.set_authorizer(self._decide)
+        with self.trusting():
+            db.execute(WRITES_REFUSED)
+
+    def show(self, tables: Mapping[str, ServedTable]) -> None:
+        """Let queries read these views, and nothing else."""
+        self._columns = {
+            name: frozenset({"", *(column.name for column in table.columns)})
+            for table in tables.values()
+            for name in (table.view, table.name)
+        }
+
+    @contextmanager
+    def trusting(self) -> Iterator[None]:
+        """Let statements of our own pass. A connection with a gate keeps none: they could be asked for by others."""
+        self._trusts = True
+        try:
+            yield
+        finally:
+            self._trusts = False
+
+    @contextmanager
+    def probing(self) -> Iterator[None]:
+        """Let one temporary view be made of a query, and described."""
+        with self.trusting():
+            self._db.execute(WRITES_LET_THROUGH)
+        self._probes = True
+        try:
+            yield
+        finally:
+            self._probes = False
+            with self.trusting():
+                self._db.execute(WRITES_REFUSED)
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """What was refused in this block is an ``InvalidQuery`` that names it."""
+        self._refused = None
+        try:
+            yield
+        except sqlite3.Error as error:
+            if self._refused is None:
+                raise
+            raise InvalidQuery(
+                f"a query cannot {self._refused}", hint="It reads views, with functions of SQL; see docs/serving.md."
+            ) from error
+
+    def _decide(self, action: int, one: str | None, two: str | None, database: str | None, inside: str | None) -> int:
+        del database
+        if self._trusts or action in (SELECT, RECURSIVE):
+            return sqlite3.SQLITE_OK
+        if action == READ and one is not None and self._readable(one, two, inside):
+            return sqlite3.SQLITE_OK
+        if action == FUNCTION and two is not None and two.lower() in FUNCTIONS:
+            return sqlite3.SQLITE_OK
+        if self._probes and (action, one) in PROBING:
+            return sqlite3.SQLITE_OK
+        if self._refused is None:
+            self._refused = _said(action, one, two)
+        return sqlite3.SQLITE_DENY
+
+    def _readable(self, table: str, column: str | None, inside: str | None) -> bool:
+        if table in TABLE_FUNCTIONS:
+            return True
+        if column in self._columns.get(table, ()):
+            # The table behind a view is read in the view's name alone.
+            return not column or not _internal(table) or inside is not None
+        # No column is read, as by count(*): SQLite then asks for what a query names itself too (WITH).
+        return not column and not _internal(table)
+
+
+def _internal(table: str) -> bool:
+    return table.lower().startswith(("sqlite_", "pragma_", "_headwater_")) or "@" in table
+
+
+def _said(action: int, one: str | None, two: str | None) -> str:
+    if action == READ:
+        return f'read "{one}"'
+    if action == FUNCTION:
+        return f"call {two}"
+    return "do anything but read"

@@ -1,0 +1,195 @@
+"""Upstream: one view as a sink sees it, read from what was committed.
+
+What it is: ``ViewReader`` gives a follower the view's head, its netted changes and all its rows.
+Invariants: no Spark, and no app is taken over: everything comes from the manifests and the runs they list. What is no
+longer kept is None, never a gap. A full copy is of one tick, also of a view that is not served, and its memory is
+bounded: rows that may cancel out are added up in passes over parts of them.
+Not here: deciding and delivering (``sinks/runner/sink_task.py``); the feed that users see (``change_feed.py``).
+Read next: ``sinks/runner/sink_task.py``, ``committed_changes.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.clock import Clock
+from headwater.log.schema.ddl import parse_view_ddl
+from headwater.views.compiler.plan import WEIGHT
+from headwater.views.serving.committed_changes import CommittedChanges, visible_schema
+from headwater.views.serving.deliveries import Delivery
+from headwater.views.stages.relation import SHOWN
+from headwater.views.state.consolidate import net
+from headwater.views.state.manifest import Manifest
+from headwater.views.state.row_hash import comparisons, hash_rows
+from headwater.views.state.run import Run
+from headwater.views.state.state_store import pile_of
+from headwater.views.state.trace import Trace
+
+PASS_ROWS = 4_000_000  # so many weighted rows are added up at once
+BATCH_ROWS = 65_536
+
+
+@dataclass(frozen=True)
+class ViewHead:
+    """A view at its last committed tick."""
+
+    tick: int
+    version: str  # "lineage/born/table", see ``Carried``
+    schema: pa.Schema
+    key: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ViewLag:
+    """How far somebody is behind a view."""
+
+    ticks: int = 0
+    seconds: float = 0.0  # since the first tick was committed that is missing
+    changes: int | None = 0  # None: they are no longer kept, a full copy is to come
+
+
+class ViewReader:
+    """The committed rows and changes of one view.
+
+    ``lineage`` names the home, ``epoch`` tells that of this process.
+    """
+
+    def __init__(
+        self,
+        view: str,
+        committed: CommittedChanges,
+        *,
+        lineage: str,
+        epoch: Callable[[], int],
+        clock: Clock | None = None,
+    ) -> None:
+        self.view = view
+        self.epoch = epoch
+        self._committed = committed
+        self._manifests = committed.manifests
+        self._lineage = lineage
+        self._clock = clock or Clock()
+        self._known: ViewHead | None = None
+
+    def head(self) -> ViewHead | None:
+        """The view at its last committed tick; None when it has not run yet."""
+        if self._known is None or self._known.tick != self._manifests.tick():
+            manifest = self._manifests.current()
+            self._known = self._moment(manifest) if self.view in manifest.views else None
+        return self._known
+
+    def _moment(self, manifest: Manifest) -> ViewHead:
+        about = manifest.views[self.view]
+        paused = manifest.paused.get(self.view)  # it stands still, and whoever follows it too
+        tick = manifest.tick if paused is None else int(paused["tick"])
+        return ViewHead(tick, self._version(about), parse_view_ddl(about["columns"]), tuple(about["key"]))
+
+    def _version(self, about: Any) -> str:
+        return f"{self._lineage}/{about['born']}/{about.get('table', about['fingerprint'])}"
+
+    # Changes
+
+    def changes(self, after: int, head: ViewHead, *, rows_max: int, ticks_max: int) -> Delivery | None:
+        """The changes after a tick, of at most so many ticks and about so many rows, at least one tick.
+
+        None when they are no longer kept, or are of another query: then a full copy is the way.
+        """
+        tables: list[pa.Table] = []
+        rows, tick = 0, after
+        while tick < head.tick and tick - after < ticks_max and (rows < rows_max or tick == after):
+            manifest = self._manifests.at(tick + 1)
+            about = None if manifest is None else manifest.views.get(self.view)
+            if manifest is None or about is None or self._version(about) != head.version:
+                return None
+            try:
+                table = self._committed.changes_in(manifest, self.view)
+            except FileNotFoundError:  # it left the kept span between the look and the reading
+                return None
+            tick += 1
+            if table.num_rows:
+                tables.append(table)
+                rows += table.num_rows
+        if len(tables) > 1:
+            tables = [net(pa.concat_tables(tables))]
+        nothing = pa.schema([*head.schema, pa.field(WEIGHT, pa.int64())]).empty_table()
+        return Delivery(tables[0] if tables else nothing, after, tick, self.epoch())
+
+    def lag(self, after: int) -> ViewLag:
+        """How far whoever is at this tick is behind."""
+        head = self.head()
+        ticks = (self._manifests.tick() if head is None else head.tick) - after
+        if ticks <= 0:
+            return ViewLag()
+        kept = [(tick, committed_us) for tick, committed_us in self._manifests.kept() if tick > after]
+        since = max(0.0, (self._clock.now_us() - kept[0][1]) / 1_000_000) if kept else 0.0
+        if len(kept) < ticks:
+            return ViewLag(ticks, since, None)
+        changes = 0
+        for manifest in self._manifests.all_kept():
+            if manifest.tick > after and self.view in manifest.views:
+                entry = manifest.apart.get(self.view) or manifest.relations[self.view]
+                whole = manifest.views[self.view]["born"] == manifest.tick
+                runs = [run for run in entry["runs"] if whole or run["first_tick"] == manifest.tick]
+                changes += sum(run["rows"] for run in runs)
+        return ViewLag(ticks, since, changes)
+
+    # All rows
+
+    @contextmanager
+    def rows(self) -> Iterator[tuple[ViewHead, Iterator[pa.RecordBatch]]]:
+        """All rows at the last committed tick."""
+        with self.rows_at(self._manifests.current()) as found:
+            yield found
+
+    @contextmanager
+    def rows_at(self, manifest: Manifest) -> Iterator[tuple[ViewHead, Iterator[pa.RecordBatch]]]:
+        """All rows at the tick of a manifest, as long as its files are kept."""
+        yield self._moment(manifest), self._batches(manifest)
+
+    def _batches(self, manifest: Manifest) -> Iterator[pa.RecordBatch]:
+        schema = visible_schema(manifest, self.view)
+        entry = manifest.relations[self.view]
+        pile = pile_of(self._committed.folder, self.view, entry, self._committed.files)
+        runs = [Run.from_json(run) for run in entry["runs"]]
+        if all(run.positive for run in runs):  # nothing can cancel out
+            for batch in pile.read(runs):
+                yield from _repeated(_shown(pa.Table.from_batches([batch]), schema))
+            return
+        passes = -(-sum(run.rows for run in runs) // PASS_ROWS)
+        for number in range(passes):
+            yield from _repeated(net(self._part(pile, runs, schema, number, passes)))
+
+    def _part(self, pile: Trace, runs: list[Run], schema: pa.Schema, number: int, passes: int) -> pa.Table:
+        """The weighted rows whose hash falls into one of so many parts."""
+        names = [name for name in schema.names if name != WEIGHT]
+        how = comparisons(names, schema, pa.schema([schema.field(name) for name in names]))
+        found = [schema.empty_table()]
+        for batch in pile.read(runs):
+            table = _shown(pa.Table.from_batches([batch]), schema)
+            if passes > 1:
+                hashes = hash_rows([table.column(name) for name in names], how)
+                table = table.filter(pa.array(hashes % np.uint64(passes) == number))
+            found.append(table)
+        return pa.concat_tables(found)
+
+
+def _shown(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """What users see of state rows, with the weights."""
+    if SHOWN in table.column_names:
+        table = table.filter(pc.field(SHOWN))
+    return table.select(schema.names).cast(schema)
+
+
+def _repeated(table: pa.Table) -> Iterator[pa.RecordBatch]:
+    weights = table.column(WEIGHT).to_numpy()
+    rows = table.drop_columns([WEIGHT])
+    if not (weights == 1).all():
+        rows = rows.take(pa.array(np.repeat(np.arange(table.num_rows), weights)))
+    yield from rows.to_batches(max_chunksize=BATCH_ROWS)

@@ -1,0 +1,98 @@
+"""One task: a query rewritten so that Spark runs it without exchanging rows.
+
+What it is: Spark joins two inputs of one partition each in place, but moves the result of an inner join before it joins
+it again, and what was moved cannot be computed anew by running the plan again. A hint between the joins prevents that.
+Invariants: the rewritten query gives the same rows. What is not understood stays as it was.
+Not here: whether the plan came out as wished, which its reader checks (``plan_cache.py``).
+Read next: ``plan_cache.py``.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import sqlglot
+from sqlglot import exp
+
+from headwater.views.compiler.sql.dialect import SparkAsWritten, text
+from headwater.views.compiler.sql.expressions import column, named
+
+JOINED = "_joined"
+
+
+@functools.lru_cache(maxsize=1024)
+def in_one_task(sql: str, *, few: bool = False) -> str:
+    """The query with every join that is read by another operator held in one partition.
+
+    With ``few`` rows, joins go by hash instead of by sorting both sides, which is quicker and takes memory.
+
+    >>> in_one_task("SELECT a.x FROM a JOIN b ON a.x = b.x")
+    'SELECT /*+ COALESCE(1) */ a.x FROM a JOIN b ON a.x = b.x'
+    >>> in_one_task("SELECT a.x FROM a JOIN b ON a.x = b.x", few=True)
+    'SELECT /*+ COALESCE(1), SHUFFLE_HASH(`b`) */ a.x FROM a JOIN b ON a.x = b.x'
+    >>> print(in_one_task("SELECT c.z FROM a JOIN b ON a.x = b.x JOIN c ON b.y = c.y"))
+    SELECT /*+ COALESCE(1) */ c.z FROM (SELECT /*+ COALESCE(1) */ b.y AS `b.y` FROM a JOIN b ON a.x = b.x) \
+AS `_joined0_0` JOIN c ON `_joined0_0`.`b.y` = c.y
+    """
+    query = sqlglot.parse_one(sql, read=SparkAsWritten)
+    if query.args.get("with_"):  # a user's own text, which is left alone
+        return sql
+    for number, select in enumerate(list(query.find_all(exp.Select, bfs=False))):
+        if select.args.get("joins"):
+            _nest(select, f"{JOINED}{number}", few)
+            _hold(select, few)
+    return text(query)
+
+
+def _hold(select: exp.Select, few: bool) -> None:
+    if select.args.get("hint") is not None:
+        return
+    hints = [exp.Anonymous(this="COALESCE", expressions=[exp.Literal.number(1)])]
+    names = [join.this.alias_or_name for join in select.args["joins"]]
+    if few and all(names):
+        hints.append(exp.Anonymous(this="SHUFFLE_HASH", expressions=[exp.column(name, quoted=True) for name in names]))
+    select.set("hint", exp.Hint(expressions=hints))
+
+
+def _nest(select: exp.Select, prefix: str, few: bool) -> None:
+    """``a JOIN b JOIN c`` becomes ``(SELECT … FROM a JOIN b) JOIN c``, for as many joins as there are."""
+    joins: list[exp.Join] = select.args["joins"]
+    if len(joins) > 1 and _plain(select, joins):
+        for place in range(len(joins) - 1):
+            _wrap(select, f"{prefix}_{place}", few)
+
+
+def _wrap(select: exp.Select, alias: str, few: bool) -> None:
+    """Put the first join into a select of its own."""
+    joins: list[exp.Join] = select.args["joins"]
+    first, join = select.args["from_"].this, joins[0]
+    inside = {first.alias_or_name.lower(), join.this.alias_or_name.lower()}
+    select.set("joins", joins[1:])
+    select.set("from_", None)
+    outputs: dict[str, exp.Expression] = {}
+    for found in list(select.find_all(exp.Column)):
+        if found.table.lower() in inside:
+            name = found.name if found.table.startswith(JOINED) else f"{found.table}.{found.name}".lower()
+            outputs[name] = named(found.copy(), name)
+            output = found.parent is select and found.arg_key == "expressions"
+            found.replace(named(column(alias, name), found.name) if output else column(alias, name))
+    inner = exp.Select(expressions=list(outputs.values()) or [named(exp.Literal.number(1), "nothing")])
+    inner.set("from_", exp.From(this=first))
+    inner.set("joins", [join])
+    _hold(inner, few)
+    held = exp.Subquery(this=inner, alias=exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
+    select.set("from_", exp.From(this=held))
+
+
+def _plain(select: exp.Select, joins: list[exp.Join]) -> bool:
+    """Whether every column says which source it is of, and no inner query means another one by the same name."""
+    if any(join.args.get("using") or join.method or isinstance(join.this, exp.Lateral) for join in joins):
+        return False
+    names = [source.this.alias_or_name.lower() for source in (select.args["from_"], *joins)]
+    if len(set(names)) < len(names) or not all(names) or any(select.find_all(exp.Star)):
+        return False
+    for found in select.find_all(exp.Column):
+        own = found.find_ancestor(exp.Select) is select
+        if own != (found.table.lower() in names):
+            return False
+    return True

@@ -1,0 +1,156 @@
+"""The Spark session: what it needs to know before it can read a topic.
+
+What it is: starting Spark for an app, registering the data source, and what workers and messages need.
+Invariants: pyspark is imported here only when it is called for; a missing pyspark is one sentence with the install
+line; registering twice is harmless; a session that the user started is used, and never stopped.
+Not here: the source itself (``views/source/data_source.py``); the settings of a view's own sessions
+(``views/stages/view_sessions.py``).
+Read next: ``views/source/data_source.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headwater.errors import MissingExtra
+from headwater.views.spark import class_archive
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# PySpark logs every failed query as a page of JSON, before the exception that says the same.
+NOISY_LOGGER = "SQLQueryContextLogger"
+
+
+def register_source(spark: SparkSession) -> None:
+    """See ``headwater.views.register``."""
+    with MissingExtra.told("reading topics with Spark", "spark"):
+        from headwater.views.source.data_source import TopicSource
+    use_this_python(spark)
+    logging.getLogger(NOISY_LOGGER).setLevel(logging.CRITICAL + 1)
+    spark.dataSource.register(TopicSource)
+
+
+QUIET = Path(__file__).with_name("log4j2.properties")
+
+# A Java that ran out of memory may go on for ever without doing anything: it is to end, and be started again.
+ENDS_WITHOUT_MEMORY = "-XX:+ExitOnOutOfMemoryError"
+JAVA_OPTIONS, CLASS_PATH = "spark.driver.extraJavaOptions", "spark.driver.extraClassPath"
+DEFAULTS = {
+    "spark.master": "local[*]",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.memory": "2g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.codegen.cache.maxEntries": "2000",
+    # Each sort and each hash table begins with a page, and a small query has many: Spark would take 32 MB for each.
+    "spark.buffer.pageSize": "1m",
+    # Spark's own words on start-up and about each broadcast are not for our users.
+    JAVA_OPTIONS: f"-Dlog4j2.configurationFile={QUIET.as_uri()} -XX:+UseParallelGC",
+    "spark.sql.artifact.isolation.enabled": "false",
+}
+
+
+def start_session(name: str, settings: Mapping[str, str], java_log: Path | None = None) -> SparkSession:
+    """The session that runs now, or a new one: local unless ``settings`` say otherwise."""
+    with MissingExtra.told("keeping views", "spark"):
+        from pyspark.sql import SparkSession
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    logging.getLogger(NOISY_LOGGER).setLevel(logging.CRITICAL + 1)
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    builder = SparkSession.builder.appName(f"headwater-{name}")
+    wanted = {**DEFAULTS, **settings}
+    if JAVA_OPTIONS not in settings and CLASS_PATH not in settings:
+        wanted[JAVA_OPTIONS] += f" {class_archive.options()}"
+    if "OnOutOfMemory" not in wanted[JAVA_OPTIONS]:
+        wanted[JAVA_OPTIONS] += f" {ENDS_WITHOUT_MEMORY}"
+    for key, value in wanted.items():
+        builder = builder.config(key, value)
+    with interrupts_wait(), java_writes_to(java_log):
+        spark: SparkSession = builder.getOrCreate()
+    no_stack_traces(spark)
+    use_this_python(spark)
+    return spark
+
+
+@contextmanager
+def java_writes_to(path: Path | None) -> Iterator[None]:
+    """Whatever Java says on its way up, and later, goes to a file: a user's terminal is for our own words.
+
+    A process inherits its standard error when it starts, so it is enough to change ours for that moment.
+    """
+    if path is None:
+        yield
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kept = os.dup(2)
+    target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    try:
+        os.dup2(target, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(target)
+
+
+@contextmanager
+def interrupts_wait() -> Iterator[None]:
+    """Ctrl-C while Java starts counts when it has: else it would be left behind. The second one counts at once.
+
+    Afterwards Ctrl-C is what it was: PySpark's own way asks Java something in the middle of another question.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if not callable(before) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pressed: list[Any] = []
+
+    def press(number: int, frame: Any) -> None:
+        pressed.append(frame)
+        if len(pressed) > 1:
+            before(number, frame)
+
+    signal.signal(signal.SIGINT, press)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if pressed:
+        before(signal.SIGINT, pressed[0])
+
+
+def no_stack_traces(spark: SparkSession) -> None:
+    """What is raised anyway, when Java has ended or somebody pressed Ctrl-C, is not to be on the terminal too."""
+    # py4j logs that with the root logger.
+    logging.getLogger().addFilter(_is_not_of_py4j)
+    spark.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return record.module != "java_gateway"
+
+
+def use_this_python(spark: SparkSession) -> None:
+    """Local workers run the interpreter that runs the driver, unless the user chose one.
+
+    Spark's own default is whatever ``python3`` is on the PATH, which often has neither pyspark nor this package.
+    """
+    context = spark.sparkContext
+    chosen = os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")
+    if chosen is None and str(context.master).startswith("local"):
+        context.pythonExec = sys.executable

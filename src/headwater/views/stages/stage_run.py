@@ -1,0 +1,462 @@
+"""Running a stage: the changes of its inputs become its own changes, on Spark.
+
+What it is: one method for each kind of ``compiler/plan.py``. Small inputs go to a standing query, whose result
+comes back as Arrow; large ones are scanned by Spark, which writes the result as Parquet.
+Invariants: what a stage yields depends on its inputs and its own state alone, not on which way was taken; rows that
+leave are taken from the stage's own state, never computed again, so that float noise and arbitrary choices cancel.
+Not here: the order of stages, committing (``views/tick/engine.py``); the content of leaves (``relation.py``).
+Read next: ``views/tick/engine.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.views import thresholds
+from headwater.views.compiler.plan import (
+    WEIGHT,
+    AccumulateStage,
+    FlowStage,
+    KeyedStage,
+    Leaf,
+    LeafContent,
+    Stage,
+    Term,
+    WholeStage,
+)
+from headwater.views.spark.topic_scan import quoted
+from headwater.views.stages.python_views import RowFunctionStage
+from headwater.views.stages.relation import BoundRows, TickRelation, by_place, netted, repeated, signed, table_of
+from headwater.views.stages.stage_schemas import StageSchema
+from headwater.views.stages.top_k_rows import leading_rows
+from headwater.views.stages.view_sessions import ViewSessions
+from headwater.views.state.consolidate import distinct, net
+from headwater.views.state.delta import Delta
+from headwater.views.state.multisets import groups_compared, same_value
+from headwater.views.state.row_equality import expand, matching, negated, weighted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+WILD = "_wild"
+
+
+class StageRun:
+    """One stage in one tick."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        shape: StageSchema,
+        sources: Mapping[str, TickRelation],
+        own: Any,
+        bench: ViewSessions,
+        *,
+        fresh: bool,
+    ) -> None:
+        self.stage = stage
+        self.shape = shape
+        self.sources = {name: source.as_new() for name, source in sources.items()} if fresh else dict(sources)
+        self.own: Any = None if fresh else own
+        self.bench = bench
+        self.fresh = fresh
+
+    def run(self) -> Delta:
+        """The stage's changes: its state's columns and ``_weight``, netted."""
+        if not self.fresh and not any(source.touched for source in self.sources.values()):
+            return Delta.nothing(self._weighted_state())
+        if self._can_compare and self._many_changes():
+            return self._anew()
+        stage = self.stage
+        if isinstance(stage, FlowStage):
+            return self._flow(stage)
+        if isinstance(stage, AccumulateStage):
+            return self._accumulate(stage)
+        if isinstance(stage, KeyedStage):
+            return self._keyed(stage)
+        if isinstance(stage, RowFunctionStage):
+            return self._row_function(stage)
+        assert isinstance(stage, WholeStage)
+        return self._whole(stage.sql, [(leaf, self.sources[leaf.relation].bag(leaf.columns)) for leaf in stage.inputs])
+
+    def _weighted_state(self) -> pa.Schema:
+        return pa.schema([*self.shape.state, pa.field(WEIGHT, pa.int64())])
+
+    # The crossover
+
+    @property
+    def _can_compare(self) -> bool:
+        """Whether there is a state that could be compared with one that is computed anew from what the inputs hold."""
+        return self.own is not None and bool(self.own.rows) and all(source.known for source in self.sources.values())
+
+    def _many_changes(self) -> bool:
+        changed = sum(source.changes.rows for source in self.sources.values())
+        before = sum(source.rows_before for source in self.sources.values())
+        return changed > thresholds.TASK_ROWS_MAX and changed > thresholds.RECOMPUTE_PART * before
+
+    def _more_than_everything(self, bound: Mapping[str, BoundRows]) -> bool:
+        """Whether these leaves are more rows than all inputs and the stage itself: few changes may meet many rows.
+
+        A change of a nation's name meets every order of its customers, once in each term of a join of eight tables.
+        """
+        if not self._can_compare:
+            return False
+        everything = sum(source.rows_before + source.changes.rows for source in self.sources.values())
+        return sum(rows.count for rows in bound.values()) > everything + int(self.own.rows)
+
+    def _anew(self) -> Delta:
+        """Compute everything from the present contents, and compare with what there was."""
+        now = StageRun(self.stage, self.shape, self.sources, self.own, self.bench, fresh=True).run()
+        return self._difference(now)
+
+    def _difference(self, now: Delta) -> Delta:
+        """``now``, the whole new content, less the old state."""
+        if now.table is not None and self.own.rows <= thresholds.SETTLED_ROWS_MAX:
+            old = table_of(self.own, self.shape.state.names)
+            return Delta.local(net(pa.concat_tables([now.table, negated(old)])))
+        spark = self.bench.large
+        old_frame = self.own.frame(spark).withColumn(WEIGHT, -_column(WEIGHT))
+        names = self.shape.state.names
+        return self.bench.write(netted(now.frame(spark).unionByName(old_frame), names), self._weighted_state())
+
+    # Linear and bilinear
+
+    def _flow(self, stage: FlowStage) -> Delta:
+        sql, bound = self._terms(stage.terms, stage.constant)
+        if not sql:
+            return Delta.nothing(self._weighted_state())
+        if _small(bound):
+            return Delta.local(net(self.bench.collect(sql, bound, self._weighted_state())))
+        if self._more_than_everything(bound):
+            return self._anew()
+        frame = self.bench.frame(sql, bound, large=True)
+        return self.bench.write(netted(frame, self.shape.state.names), self._weighted_state())
+
+    def _terms(self, terms: Sequence[Term], constant: str | None) -> tuple[str, dict[str, BoundRows]]:
+        """The terms that are not zero, as one query, and what its leaves are."""
+        parts: list[str] = []
+        bound: dict[str, BoundRows] = {}
+        for term in terms:
+            leaves = self._bind(term)
+            if leaves is not None:
+                parts.append(term.sql)
+                bound.update(leaves)
+        if constant is not None and self.fresh:
+            parts.append(constant)
+        return "\nUNION ALL\n".join(f"({part})" for part in parts), bound
+
+    def _bind(self, term: Term) -> dict[str, BoundRows] | None:
+        """What the term's leaves are; None when one of them is empty, and so the term is zero."""
+        bound: dict[str, BoundRows] = {}
+        # The changes first: they are few, and their keys tell what is needed of the others.
+        changed = {
+            leaf.name: self.sources[leaf.relation] for leaf in term.leaves if leaf.content is LeafContent.CHANGES
+        }
+        for leaf in _sources_first(term.leaves, term.changes):
+            source = self.sources[leaf.relation]
+            if leaf.content is LeafContent.CHANGES:
+                rows = source.changed(leaf.columns)
+            else:
+                lookup, keys = self._keys(leaf, bound, changed)
+                read = source.after if leaf.content is LeafContent.AFTER else source.before
+                rows = read(leaf.columns, lookup, keys)
+            if rows.count == 0:
+                return None
+            bound[leaf.name] = rows
+        return bound
+
+    def _keys(
+        self, leaf: Leaf, bound: Mapping[str, BoundRows], changed: Mapping[str, TickRelation]
+    ) -> tuple[Sequence[str] | None, pa.Table | None]:
+        if leaf.lookup is None or leaf.lookup.source not in bound:
+            return None, None
+        given = bound[leaf.lookup.source].local
+        if given is None or given.num_rows > 4 * thresholds.LOOKUP_KEYS_MAX:
+            return None, None
+        columns = list(leaf.lookup.source_columns)
+        if leaf.lookup.source in changed:  # other views may ask for the same
+            return leaf.lookup.columns, changed[leaf.lookup.source].changed_keys(columns)
+        return leaf.lookup.columns, distinct(by_place(given.select(columns)))
+
+    def _row_function(self, stage: RowFunctionStage) -> Delta:
+        """The user's function over the rows that came, less the same over the rows that left."""
+        assert stage.function is not None
+        inputs = [self.sources[leaf.relation].changed(leaf.columns) for leaf in stage.inputs]
+        large = not _small({str(place): rows for place, rows in enumerate(inputs)})
+        spark = self.bench.large if large else self.bench.small
+        names = self._weighted_state().names
+        parts = []
+        for sign in (1, -1):
+            frames = [repeated(signed(rows.frame(spark), sign), rows.schema.names[:-1]) for rows in inputs]
+            parts.append(stage.function(*frames).selectExpr("*", f"{sign}L AS {WEIGHT}").select(*map(quoted, names)))
+        both = parts[0].unionByName(parts[1])
+        if large:
+            return self.bench.write(netted(both, self.shape.state.names), self._weighted_state())
+        self.bench.rows_read += sum(rows.count for rows in inputs)
+        return Delta.local(net(self.bench.taken(both, self._weighted_state())))
+
+    # Accumulating
+
+    def _accumulate(self, stage: AccumulateStage) -> Delta:
+        sql, bound = self._terms(stage.terms, stage.constant)
+        assert self.shape.flow is not None
+        assert self.shape.partial is not None
+        if not sql:
+            if not (self.fresh and stage.one_row):
+                return Delta.nothing(self._weighted_state())
+            flow = BoundRows.of(self.shape.flow.empty_table())
+            bound, sql = {"_nothing": flow}, "SELECT * FROM _nothing"
+        if not _small(bound) and self._more_than_everything(bound):
+            return self._anew()
+        if stage.tame_partial:
+            changes = self._added_up(stage, sql, bound, stage.tame_partial, stage.tame_combine)
+            if changes is not None:
+                return changes
+        changes = self._added_up(stage, sql, bound, stage.partial, stage.combine)
+        assert changes is not None
+        return changes
+
+    def _added_up(
+        self, stage: AccumulateStage, sql: str, bound: Mapping[str, BoundRows], partial_sql: str, combine_sql: str
+    ) -> Delta | None:
+        """The flow's rows added to the groups; None when a tame form met a value that it is not made for."""
+        groups = [column.name for column in stage.groups]
+        result = self._result(combine_sql is stage.tame_combine)
+        combine_sql = groups_compared(combine_sql, self.shape.flow)
+        if _small(bound) and (self.own is None or self.own.rows <= thresholds.LOCAL_ROWS_MAX):
+            # One action for everything, as all groups there are fit into the plan.
+            before = self._own_now()
+            steps = (("_flow", sql), ("_partial", partial_sql))
+            combined = self.bench.collect(combine_sql, {**bound, "_before": BoundRows.of(before)}, result, steps)
+            if _wild(combined):
+                return None
+            return self._accumulated(stage, combined, matching(before, groups, combined.select(groups)))
+        partial = self._partial(stage, sql, bound, partial_sql)
+        few = self.own is None or not groups or partial.count <= thresholds.LOOKUP_KEYS_MAX
+        if partial.local is not None and few:
+            touched = partial.local.select(groups)
+            before = self._own_of(groups, touched)
+            combined = self.bench.collect(combine_sql, {"_partial": partial, "_before": BoundRows.of(before)}, result)
+            return None if _wild(combined) else self._accumulated(stage, combined, before)
+        return self._accumulate_in_spark(stage, partial, combine_sql)
+
+    def _result(self, tame: bool) -> pa.Schema:
+        wild = [pa.field(WILD, pa.bool_())] if tame else []
+        return pa.schema([*self.shape.state, *wild])
+
+    def _partial(self, stage: AccumulateStage, sql: str, bound: Mapping[str, BoundRows], partial_sql: str) -> BoundRows:
+        """The differences of the touched groups."""
+        schema = self.shape.tame_partial if partial_sql is stage.tame_partial else self.shape.partial
+        assert schema is not None
+        if _small(bound):
+            return BoundRows.of(self.bench.collect(partial_sql, bound, schema, (("_flow", sql),)))
+        self.bench.frame(sql, bound, large=True).createOrReplaceTempView("_flow")
+        frame = self.bench.frame(partial_sql, {}, large=True)
+        # Without groups it is one row, however many flow.
+        return self.bench.settle(frame, schema) if stage.groups else BoundRows.of(self.bench.taken(frame, schema))
+
+    def _accumulated(self, stage: AccumulateStage, combined: pa.Table, before: pa.Table) -> Delta:
+        """New rows of the touched groups less their old ones."""
+        if not stage.one_row:
+            combined = combined.filter(pc.not_equal(combined.column("_n"), 0))
+        combined = combined.select(self.shape.state.names)
+        if not before.num_rows:  # a group has one row: nothing could cancel out
+            return Delta.local(weighted(combined, 1))
+        return Delta.local(net(pa.concat_tables([weighted(combined, 1), weighted(before, -1)])))
+
+    def _accumulate_in_spark(self, stage: AccumulateStage, partial: BoundRows, combine_sql: str) -> Delta | None:
+        spark = self.bench.large
+        partial.frame(spark).createOrReplaceTempView("_partial")
+        if self.own is None:
+            before = self.bench.empty(spark, self.shape.state)
+        else:
+            same = " AND ".join(f"p.{column.name} <=> b.{column.name}" for column in stage.groups)
+            on = groups_compared(same, self.shape.flow)
+            self.own.bag(spark).createOrReplaceTempView("_every")
+            before = spark.sql(f"SELECT b.* FROM _every b LEFT SEMI JOIN _partial p ON {on}")
+        before.createOrReplaceTempView("_before")
+        combined = spark.sql(combine_sql)
+        if WILD in combined.columns and not combined.where(WILD).isEmpty():
+            return None
+        new = combined.select(*map(quoted, self.shape.state.names)).where("_n <> 0").selectExpr("*", f"1L AS {WEIGHT}")
+        if self.own is None:
+            return self.bench.write(new, self._weighted_state())
+        both = new.unionByName(before.selectExpr("*", "-1L AS _weight"))
+        return self.bench.write(netted(both, self.shape.state.names), self._weighted_state())
+
+    # Keyed
+
+    def _keyed(self, stage: KeyedStage) -> Delta:
+        if self.fresh:
+            return self._whole(
+                stage.sql, [(i.leaf, self.sources[i.leaf.relation].bag(i.leaf.columns)) for i in stage.inputs]
+            )
+        touched = self._touched(stage)
+        if touched.count == 0:
+            return Delta.nothing(self._weighted_state())
+        keys = [column.name for column in stage.keys]
+        few = touched.local is not None and touched.count <= thresholds.LOOKUP_KEYS_MAX
+        old = self._own_of(keys, touched.local) if few else None
+        bound = {given.leaf.name: self._led(stage, old) or self._restricted(given, touched) for given in stage.inputs}
+        if old is not None:
+            if _small(bound):
+                new = self.bench.collect(stage.sql, bound, self.shape.state)
+                return Delta.local(net(pa.concat_tables([weighted(new, 1), weighted(old, -1)])))
+            new_rows = self.bench.settle(self.bench.frame(stage.sql, bound, large=True), self.shape.state)
+            if new_rows.local is not None:
+                return Delta.local(net(pa.concat_tables([weighted(new_rows.local, 1), weighted(old, -1)])))
+            old_frame = BoundRows.of(old).frame(self.bench.large)
+            return self._both(new_rows.frame(self.bench.large), old_frame)
+        on = " AND ".join(same_value(f"b.{name}", f"t.{name}", self.shape.state.field(name).type) for name in keys)
+        new_frame = self.bench.frame(stage.sql, bound, large=True)
+        spark = self.bench.large
+        touched.frame(spark).createOrReplaceTempView("_touched")
+        self.own.bag(spark).createOrReplaceTempView("_every")
+        return self._both(new_frame, spark.sql(f"SELECT b.* FROM _every b LEFT SEMI JOIN _touched t ON {on}"))
+
+    def _led(self, stage: KeyedStage, old: pa.Table | None) -> BoundRows | None:
+        """What a stage of leading rows needs of its input; None when that is all rows of the touched keys."""
+        given = stage.inputs[0]
+        source = self.sources[given.leaf.relation]
+        changes = source.changed(given.leaf.columns).local if stage.leading else None
+        if old is None or changes is None or given.plain is None or source.changes.table is None:
+            return None
+        rows, bare = leading_rows(old, changes, held=stage.leading, keys=given.plain)
+        kept = BoundRows.of(rows)
+        return self._restricted(given, BoundRows.of(bare)).and_also(kept) if bare.num_rows else kept
+
+    def _touched(self, stage: KeyedStage) -> BoundRows:
+        """The distinct keys of everything that changed."""
+        names = [column.name for column in stage.keys]
+        shape = pa.schema([self.shape.state.field(name) for name in names])
+        here: list[pa.Table] = []
+        elsewhere: dict[str, BoundRows] = {}
+        parts: list[str] = []
+        for place, given in enumerate(stage.inputs):
+            source = self.sources[given.leaf.relation]
+            if not source.touched:
+                continue
+            table = source.changes.table
+            if given.plain is not None and table is not None:
+                here.append(table.select(list(given.plain)).rename_columns(names).cast(shape))
+                continue
+            name = f"_changed{place}"
+            elsewhere[name] = source.changed(source.schema.names)
+            keys = ", ".join(f"{key} AS {column}" for key, column in zip(given.keys, names, strict=True))
+            parts.append(f"SELECT {keys} FROM {name}")
+        if parts:
+            sql = "SELECT DISTINCT * FROM (" + " UNION ALL ".join(parts) + ")"
+            if _small(elsewhere):
+                here.append(self.bench.collect(sql, elsewhere, shape))
+            else:
+                many = self.bench.settle(self.bench.frame(sql, elsewhere, large=True), shape)
+                if many.local is None:
+                    for table in here:
+                        many = many.and_also(BoundRows.of(table))
+                    return many
+                here.append(many.local)
+        return BoundRows.of(distinct(pa.concat_tables(here)) if here else shape.empty_table())
+
+    def _restricted(self, given: Any, touched: BoundRows) -> BoundRows:
+        """The bag of an input's rows whose keys are touched."""
+        source: TickRelation = self.sources[given.leaf.relation]
+        columns = given.leaf.columns
+        if given.plain is not None and touched.local is not None:
+            found = source.bag_of(columns, given.plain, touched.local)
+            if found is not None:
+                return found
+        names = touched.schema.names
+        every = source.bag(source.schema.names)
+
+        def build(spark: Any) -> DataFrame:
+            name = f"_every{given.leaf.name}"
+            every.frame(spark).createOrReplaceTempView(name)
+            touched.frame(spark).createOrReplaceTempView("_touched")
+            keys = ", ".join(f"({key}) AS _key{place}" for place, key in enumerate(given.keys))
+            on = " AND ".join(
+                same_value(f"e._key{place}", f"t.{column}", touched.schema.field(column).type)
+                for place, column in enumerate(names)
+            )
+            wanted = ", ".join(f"e.{quoted(column)}" for column in columns)
+            hint = "/*+ BROADCAST(t) */ " if touched.local is not None else ""
+            frame: DataFrame = spark.sql(
+                f"SELECT {hint}{wanted} FROM (SELECT *, {keys} FROM {name}) e LEFT SEMI JOIN _touched t ON {on}"
+            )
+            return frame
+
+        return BoundRows(pa.schema([source.schema.field(name) for name in columns]), every.count, None, build)
+
+    # Whole
+
+    def _whole(self, sql: str, inputs: Sequence[tuple[Leaf, BoundRows]]) -> Delta:
+        bound = {leaf.name: rows for leaf, rows in inputs}
+        if _small(bound):
+            new = BoundRows.of(self.bench.collect(sql, bound, self.shape.state))
+        else:
+            new = self.bench.settle(self.bench.frame(sql, bound, large=True), self.shape.state)
+        if new.local is not None:
+            now = Delta.local(net(weighted(new.local, 1)))
+        else:
+            frame = new.frame(self.bench.large).selectExpr("*", "1L AS _weight")
+            now = self.bench.write(netted(frame, self.shape.state.names), self._weighted_state())
+        return now if self.fresh or self.own is None or self.own.rows == 0 else self._difference(now)
+
+    # The stage's own state
+
+    def _own_now(self) -> pa.Table:
+        """All state rows, without weights."""
+        if self.own is None or self.own.rows == 0:
+            return self.shape.state.empty_table()
+        return table_of(self.own, self.shape.state.names).select(self.shape.state.names).cast(self.shape.state)
+
+    def _own_of(self, columns: Sequence[str], keys: pa.Table) -> pa.Table:
+        """The state rows of exactly these keys, without weights (each as often as it is there)."""
+        if self.own is None or self.own.rows == 0:
+            return self.shape.state.empty_table()
+        if columns:
+            found = self.own.lookup(list(columns), keys, self.shape.state.names)
+        else:
+            found = table_of(self.own, self.shape.state.names)
+        return expand(net(matching(found, columns, keys))).select(self.shape.state.names).cast(self.shape.state)
+
+    def _both(self, new: DataFrame, old: DataFrame) -> Delta:
+        names = self.shape.state.names
+        both = (
+            new.select(*map(quoted, names))
+            .selectExpr("*", "1L AS _weight")
+            .unionByName(old.selectExpr("*", "-1L AS _weight"))
+        )
+        return self.bench.write(netted(both, names), self._weighted_state())
+
+
+def _wild(combined: pa.Table) -> bool:
+    return WILD in combined.column_names and bool(pc.any(combined.column(WILD)).as_py())
+
+
+def _small(bound: Mapping[str, BoundRows]) -> bool:
+    return all(rows.local is not None for rows in bound.values()) and (
+        sum(rows.count for rows in bound.values()) <= thresholds.TASK_ROWS_MAX
+    )
+
+
+def _column(name: str) -> Any:
+    from pyspark.sql import functions
+
+    return functions.col(name)
+
+
+def _sources_first(leaves: Sequence[Leaf], changes: str) -> list[Leaf]:
+    """The leaves in an order in which each comes after the leaf that its lookup asks."""
+    done = {changes}
+    ordered = [leaf for leaf in leaves if leaf.name == changes]
+    rest = [leaf for leaf in leaves if leaf.name != changes]
+    while rest:
+        ready = [leaf for leaf in rest if leaf.lookup is not None and leaf.lookup.source in done] or [rest[0]]
+        ordered += ready
+        done |= {leaf.name for leaf in ready}
+        rest = [leaf for leaf in rest if leaf.name not in done]
+    return ordered

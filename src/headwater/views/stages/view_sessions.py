@@ -1,0 +1,164 @@
+"""A workbench: the two Spark sessions in which one view's stages run.
+
+What it is: ``small`` is set up for standing queries (one task, no exchanges), ``large`` for scans by all cores; both
+belong to one view, so that views run side by side without seeing each other's temporary tables.
+Invariants: results come back with exactly the schema asked for; files that Spark writes here lie in a scratch folder
+and are nobody's until a pile adopts them.
+Not here: what to run (``stage_run.py``).
+Read next: ``views/spark/spark_session.py`` for the settings.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headwater.views import thresholds
+from headwater.views.compiler.plan import WEIGHT
+from headwater.views.spark.plan_cache import SETTINGS as STANDING
+from headwater.views.spark.plan_cache import CachedQuery, PlanCache
+from headwater.views.spark.scans import SCRATCH, local_frame, scan
+from headwater.views.spark.topic_scan import quoted
+from headwater.views.stages.relation import BoundRows
+from headwater.views.state.delta import Delta
+from headwater.views.state.run import read_parquet
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SMALL = {
+    "spark.sql.leafNodeDefaultParallelism": "1",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.ui.explainMode": "simple",  # Spark describes each plan it runs; the longer description takes 2 ms
+    **STANDING,
+}
+LARGE = {
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.sources.commitProtocolClass": (
+        "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"
+    ),
+    "mapreduce.fileoutputcommitter.algorithm.version": "2",
+    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+}
+BOTH = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.mapKeyDedupPolicy": "EXCEPTION",
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000",  # listing files must not start a Spark job
+}
+
+Answer = str | Callable[..., Any]  # SQL, or a user's function from frames to a frame
+Steps = Sequence[tuple[str, str]]
+
+
+class ViewSessions:
+    """Where one view's stages run."""
+
+    def __init__(self, spark: SparkSession, scratch: Path) -> None:
+        self.small = spark.newSession()
+        self.large = spark.newSession()
+        cores = spark.sparkContext.defaultParallelism
+        for session, settings in ((self.small, SMALL), (self.large, LARGE)):
+            for name, value in {**BOTH, **settings}.items():
+                session.conf.set(name, value)
+        self.large.conf.set("spark.sql.shuffle.partitions", str(cores))
+        self.large.conf.set(SCRATCH, str(scratch))
+        self.scratch = scratch
+        self.standing = PlanCache(self.small, scratch.with_name(f"{scratch.name}-leaves"))
+        self.rows_read = 0
+        self.actions = 0
+        self._numbers = itertools.count()
+
+    def frame(self, sql: Answer, bound: Mapping[str, BoundRows], *, large: bool = False) -> DataFrame:
+        """The query's frame, its tables bound to these rows. A function gets the tables as frames, in their order."""
+        spark = self.large if large else self.small
+        held = _smallest(bound) if large else frozenset()
+        for name, rows in bound.items():
+            leaf = rows.frame(spark)
+            (leaf.hint("broadcast") if name in held else leaf).createOrReplaceTempView(name)
+            self.rows_read += rows.count
+        if isinstance(sql, str):
+            return spark.sql(sql)
+        result: DataFrame = sql(*(spark.table(name) for name in bound))
+        return result
+
+    def collect(self, sql: Answer, bound: Mapping[str, BoundRows], schema: pa.Schema, steps: Steps = ()) -> pa.Table:
+        """A small query's result, here. It may mention ``steps``, queries by name."""
+        if not isinstance(sql, str):  # a function may look at the rows while it makes its frame: it is asked each time
+            return self.taken(self.frame(sql, bound), schema)
+        tables = {name: rows.local for name, rows in bound.items()}
+        self.rows_read += sum(rows.count for rows in bound.values())
+        return self.taken(self.standing.frame(CachedQuery(sql, tuple(steps)), tables), schema)
+
+    def taken(self, frame: DataFrame, schema: pa.Schema) -> pa.Table:
+        """A small frame's rows, here."""
+        self.actions += 1
+        # What toArrow does, less the questions about settings that it asks the JVM each time.
+        batches = frame._collect_as_arrow(empty_list_if_zero_records=False)  # type: ignore[operator]
+        return pa.Table.from_batches(batches).select(schema.names).cast(schema)
+
+    def write(self, frame: DataFrame, schema: pa.Schema) -> Delta:
+        """A large query's result, written by Spark; here as well when it turns out to be little."""
+        files = self._written(frame.select(*map(quoted, schema.names)))
+        changes = Delta.written(files, schema)
+        if changes.rows <= thresholds.LOCAL_ROWS_MAX:
+            return Delta.local(changes.read())
+        return changes
+
+    def settle(self, frame: DataFrame, schema: pa.Schema) -> BoundRows:
+        """A large query's result, computed once: here when it is little, else in files."""
+        files = self._written(frame.select(*map(quoted, schema.names)))
+        rows = sum(pq.read_metadata(path).num_rows for path in files)
+        if rows <= thresholds.SETTLED_ROWS_MAX:
+            return BoundRows.of(
+                pa.Table.from_batches([b for path in files for b in read_parquet(path, schema)], schema)
+            )
+        return BoundRows(schema, rows, None, lambda spark: scan(spark, files, schema))
+
+    def empty(self, spark: SparkSession, schema: pa.Schema) -> DataFrame:
+        """A frame of no rows."""
+        return local_frame(spark, schema.empty_table())
+
+    def tidy(self) -> None:
+        """Remove what this tick left in the scratch folder."""
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def _written(self, frame: DataFrame) -> list[Path]:
+        self.actions += 1
+        folder = self.scratch / str(next(self._numbers))
+        frame.write.mode("overwrite").parquet(str(folder))
+        return sorted(folder.glob("*.parquet"))
+
+
+def _smallest(bound: Mapping[str, BoundRows]) -> frozenset[str]:
+    """The smallest leaves whose size is known, as far as they can be held in memory together.
+
+    Of others Spark guesses from the size of their files.
+    """
+    together, found = 0, []
+    known = {name: size for name, rows in bound.items() if (size := rows.bytes) is not None}
+    for name in sorted(known, key=known.__getitem__):
+        together += known[name]
+        if together > thresholds.BROADCAST_BYTES_MAX:
+            break
+        found.append(name)
+    return frozenset(found)
+
+
+def with_weight(schema: pa.Schema) -> pa.Schema:
+    """The schema of changes of rows of this schema."""
+    return pa.schema([*schema, pa.field(WEIGHT, pa.int64())])

@@ -1,0 +1,161 @@
+"""Merging: fewer and larger runs, and rows that cancel out are dropped.
+
+What it is: which runs of a pile to merge (``due``), and the merging, by Arrow on the driver or by Spark.
+Invariants: a merge changes the runs and never the content; it writes a new run beside the old ones, which stay until
+their owner prunes them. A merge that begins with the oldest run yields a positive run.
+Not here: the manifest's change from the old runs to the new one, which is the caller's.
+Read next: ``trace.py``.
+
+The policy. A run of r rows is of tier log8(r / 1000), rounded down.
+
+- Small: when the newest runs of tier t or less are eight, they become one, which is of a higher tier unless rows
+  cancelled out. So a row is rewritten about once for each tier, and there are at most seven runs of each. (Positive
+  runs of a million rows and more stay as they are: one file more costs nothing beside that. In tier 0, below 8 000
+  rows, rows are rewritten more often: there a merge costs what it costs to write a file.)
+- Large: when runs that are not positive hold half as many rows as those that are, all become one positive run. So each
+  of their rows pays for the rewriting of three, once, and what is to be read is at most half as much again as after a
+  merge.
+- A small merge whose rows come to half of the one run before them takes that one along.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from headwater.views import thresholds
+from headwater.views.state.run import STAGING, Run, adopt_run, weigh_files, write_run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from headwater.views.state.trace import Trace
+
+FAN = 8
+TIER_ROWS = 1000
+TAIL_FRACTION = 0.5
+POSITIVE_ROWS_MAX = 1_000_000
+FILE_ROWS = 2_000_000  # what Spark writes is cut into files of about this size
+DRIVER_ROWS_MAX = 30_000_000  # a million in 0.6 s on one core; Spark takes some 3 s on two
+DRIVER_BYTES_MAX = 256 << 20  # of Parquet; some ten times that in memory
+
+
+@dataclass(frozen=True)
+class RunMerge:
+    """Some neighbouring runs that are to become one."""
+
+    pile: Trace
+    runs: tuple[Run, ...]
+
+    @property
+    def rows(self) -> int:
+        """How many weighted rows it reads."""
+        return sum(run.rows for run in self.runs)
+
+    @property
+    def needs_spark(self) -> bool:
+        """Too much for the driver."""
+        return self.rows > DRIVER_ROWS_MAX or sum(run.bytes for run in self.runs) > DRIVER_BYTES_MAX
+
+    def run(self, spark: SparkSession | None = None) -> tuple[tuple[Run, ...], Run | None]:
+        """Merge: the runs that are replaced, and the new one; None when everything cancelled out.
+
+        Nothing is current yet: put it into the manifest, then use ``pile.with_merge``. Spark is needed only when
+        ``needs_spark`` says so.
+        """
+        return self.finish(self.write(spark))
+
+    def write(self, spark: SparkSession | None = None) -> Run | None:
+        """Write the new run."""
+        if self.needs_spark:
+            assert spark is not None, "ask needs_spark first"
+            return self._by_spark(spark)
+        return self._on_driver()
+
+    def finish(self, run: Run | None) -> tuple[tuple[Run, ...], Run | None]:
+        """Make it ready to be looked into."""
+        if run is not None:
+            self.pile.prepare(run)
+        return self.runs, run
+
+    def _on_driver(self) -> Run | None:
+        first, last = self.runs[0].first_tick, self.runs[-1].last_tick
+        return write_merged(self.pile, self.pile.added_up_here(self.runs), first_tick=first, last_tick=last)
+
+    def _by_spark(self, spark: SparkSession) -> Run | None:
+        pile, name = self.pile, _name(self.runs[0].first_tick, self.runs[-1].last_tick)
+        staging = pile.folder / f"{name}{STAGING}"
+        count = max(spark.sparkContext.defaultParallelism, self.rows // FILE_ROWS)
+        frame = pile.added_up(spark, self.runs).coalesce(count)
+        try:
+            frame.write.option("compression", "zstd").parquet(str(staging))
+            paths = [path for path in sorted(staging.glob("part-*.parquet")) if weigh_files([path]).rows]
+            if not paths:
+                return None
+            first, last = self.runs[0].first_tick, self.runs[-1].last_tick
+            return adopt_run(
+                pile.folder, name, paths, weigh_files(paths), first_tick=first, last_tick=last, files=pile.files
+            )
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+
+
+def write_merged(pile: Trace, table: pa.Table, *, first_tick: int, last_tick: int) -> Run | None:
+    """Write the content of some runs as one; None when there is none."""
+    if not table.num_rows:
+        return None
+    name = _name(first_tick, last_tick)
+    return write_run(pile.folder, name, table, first_tick=first_tick, last_tick=last_tick, files=pile.files)
+
+
+def _name(first_tick: int, last_tick: int) -> str:
+    # Never used before: a process that was shut out may be merging the same runs.
+    return f"{first_tick:012d}-{last_tick:012d}-{uuid.uuid4().hex[:8]}"
+
+
+def due(pile: Trace) -> RunMerge | None:
+    """The merge that the policy asks for."""
+    runs = pile.runs
+    if len(runs) < 2:
+        return None
+    positive_rows = sum(run.rows for run in runs if run.positive)
+    if pile.rows - positive_rows >= max(thresholds.TAIL_ROWS_MIN, TAIL_FRACTION * positive_rows):
+        return RunMerge(pile, runs)
+    start = _small_from(runs)
+    if start is None:
+        return None
+    rows = sum(run.rows for run in runs[start:])
+    if start == 1 and rows >= TAIL_FRACTION * runs[0].rows and not all(run.positive for run in runs):
+        start = 0
+    return RunMerge(pile, runs[start:])
+
+
+def tier(rows: int) -> int:
+    """How large a run is, by factors of eight.
+
+    >>> tier(10), tier(7999), tier(8000), tier(10_000_000)
+    (0, 0, 1, 4)
+    """
+    return max(0, math.floor(math.log(max(rows, 1) / TIER_ROWS, FAN)))
+
+
+def _small_from(runs: Sequence[Run]) -> int | None:
+    """Where the longest row of newest runs begins that are worth merging; None when none is."""
+    found = None
+    for highest in range(tier(max(run.rows for run in runs)) + 1):
+        start = len(runs)
+        while start and tier(runs[start - 1].rows) <= highest and not _settled(runs[start - 1]):
+            start -= 1
+        if len(runs) - start >= FAN:
+            found = start
+    return found
+
+
+def _settled(run: Run) -> bool:
+    return run.positive and run.rows >= POSITIVE_ROWS_MAX

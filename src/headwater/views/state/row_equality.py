@@ -1,0 +1,184 @@
+"""Equal rows: which rows of an Arrow table are the same, and which are among others.
+
+What it is: ``row_numbers`` gives equal rows equal numbers; ``matching`` stands on it. ``last_of_each`` finds
+the last row of each key. ``weighted`` and ``expand`` go between bags and weighted tables.
+Invariants: exact, never by hash alone.
+Not here: which values are equal (``log/schema/row_identity.py``); adding weights up (``consolidate.py``); rows in
+Parquet files (``trace.py``); SQL.
+Read next: ``views/stages/stage_run.py``, which uses it on small ticks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as kinds
+
+from headwater.log.schema.row_identity import comparable
+from headwater.views.compiler.plan import WEIGHT
+from headwater.views.state.row_hash import comparisons, hash_rows
+
+DENSE_PART = 4  # places in a table for each number
+
+
+def row_numbers(table: pa.Table, columns: Sequence[str] | None = None) -> np.ndarray:
+    """For each row a number; two rows have the same one exactly when they are equal in ``columns``.
+
+    >>> one, other, third, fourth = row_numbers(pa.table({"a": [1, None, 1, None], "b": [0.0, 1.0, -0.0, 1.0]}))
+    >>> bool(one == third), bool(other == fourth), bool(one == other)
+    (True, True, False)
+    """
+    names = table.column_names if columns is None else list(columns)
+    numbers: np.ndarray | None = None
+    for name in names:
+        codes = _codes(table.column(name))
+        if numbers is None:
+            numbers = codes
+        else:
+            # Two numbers become one: at most rows² combinations, which fit into 63 bits.
+            joined = numbers * (int(codes.max(initial=0)) + 1) + codes
+            _, numbers = np.unique(joined, return_inverse=True)
+    return np.zeros(table.num_rows, dtype=np.int64) if numbers is None else numbers
+
+
+def _codes(column: pa.ChunkedArray) -> np.ndarray:
+    """Numbers for the values of one column; 0 is NULL."""
+    values = comparable(column)
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if isinstance(values, pa.ChunkedArray):  # more than 2 GB of text stay in chunks
+        values = pa.concat_arrays([chunk.cast(pa.large_binary()) for chunk in values.chunks])
+    codes = values.dictionary_encode().indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    return np.asarray(codes.astype(np.int64) + 1)
+
+
+def last_of_each(table: pa.Table, columns: Sequence[str]) -> np.ndarray:
+    """For each row whether it is the last one of its key.
+
+    >>> last_of_each(pa.table({"id": [7, 8, 7], "country": ["DE", "FR", "IT"]}), ["id"]).tolist()
+    [False, True, True]
+    """
+    there = np.zeros(table.num_rows, dtype=bool)
+    if not table.num_rows:
+        return there
+    schema = table.select(list(columns)).schema
+    # A hash and a place in one number: sorting those takes a tenth of the time of numbering the keys.
+    bits = np.uint64(table.num_rows.bit_length())
+    packed = hash_rows([table.column(name) for name in columns], comparisons(columns, schema, schema)) >> bits << bits
+    packed |= np.arange(table.num_rows, dtype=np.uint64)
+    packed.sort()
+    hashes = packed >> bits
+    places = (packed & ((np.uint64(1) << bits) - np.uint64(1))).view(np.int64)
+    meets = hashes[1:] == hashes[:-1]  # the hash of the next row
+    there[places[:-1][~meets]] = there[places[-1]] = True
+    pairs = np.flatnonzero(meets)
+    unequal = hashes[pairs[~_equal_rows(table, columns, places[pairs], places[pairs + 1])]]
+    if len(unequal):  # of millions of rows a few meet by their hashes alone
+        spans = set(zip(hashes.searchsorted(unequal), hashes.searchsorted(unequal, side="right"), strict=True))
+        some = np.sort(np.concatenate([places[start:stop] for start, stop in spans]))
+        numbers = row_numbers(table.select(list(columns)).take(pa.array(some)))
+        last = np.full(int(numbers.max()) + 1, -1, dtype=np.int64)
+        last[numbers] = some  # of several the last assignment stays
+        there[some] = False
+        there[last[last >= 0]] = True
+    return there
+
+
+@dataclass(frozen=True)
+class DenseIntegers:
+    """Whole numbers as places of a table that is not much longer than they are many."""
+
+    places: tuple[np.ndarray, ...]
+    size: int
+
+
+def _dense(*columns: pa.ChunkedArray) -> DenseIntegers | None:
+    """The columns as places in one table; None unless they hold whole numbers that lie close together, as ids do."""
+    if not all(kinds.is_signed_integer(column.type) and column.null_count == 0 for column in columns):
+        return None
+    values = [column.to_numpy().astype(np.int64, copy=False) for column in columns]
+    filled = [some for some in values if len(some)]
+    low = min((int(some.min()) for some in filled), default=0)
+    size = max((int(some.max()) for some in filled), default=-1) - low + 1
+    if size > DENSE_PART * sum(map(len, values)):
+        return None
+    return DenseIntegers(tuple(some - low for some in values), size)
+
+
+def _equal_rows(table: pa.Table, columns: Sequence[str], some: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Whether rows are equal to others, pair by pair."""
+    equal = np.ones(len(some), dtype=bool)
+    for name in columns if len(some) else ():
+        column = comparable(table.column(name))
+        one, other = column.take(pa.array(some)), column.take(pa.array(others))
+        same = pc.or_(pc.equal(one, other).fill_null(False), pc.and_(pc.is_null(one), pc.is_null(other)))
+        equal &= same.to_numpy(zero_copy_only=False) if isinstance(same, pa.Array) else same.to_numpy()
+    return equal
+
+
+def weights(table: pa.Table) -> np.ndarray:
+    """The column ``_weight``."""
+    return np.asarray(table.column(WEIGHT).to_numpy(zero_copy_only=False))
+
+
+def weighted(table: pa.Table, weight: int | np.ndarray) -> pa.Table:
+    """The table with this ``_weight``, which comes last."""
+    values = np.full(table.num_rows, weight, dtype=np.int64) if isinstance(weight, int) else weight
+    return table.append_column(pa.field(WEIGHT, pa.int64(), nullable=False), pa.array(values, pa.int64()))
+
+
+def negated(table: pa.Table) -> pa.Table:
+    """The table with each weight's sign turned: what it adds is taken away.
+
+    >>> negated(pa.table({"id": [1], "_weight": [2]})).to_pylist()
+    [{'id': 1, '_weight': -2}]
+    """
+    place = table.schema.get_field_index(WEIGHT)
+    return table.set_column(place, table.schema.field(place), pc.negate(table.column(place)))
+
+
+def expand(table: pa.Table) -> pa.Table:
+    """A netted table as a bag: each row as often as its weight says, and no ``_weight``."""
+    counts = weights(table)
+    names = [name for name in table.column_names if name != WEIGHT]
+    if (counts == 1).all():
+        return table.select(names)
+    return table.select(names).take(pa.array(np.repeat(np.arange(table.num_rows), np.maximum(counts, 0))))
+
+
+def matching(table: pa.Table, columns: Sequence[str], keys: pa.Table) -> pa.Table:
+    """The rows whose ``columns`` equal some row of ``keys`` (whose columns stand in the same order)."""
+    if table.num_rows == 0 or keys.num_rows == 0:
+        return table.slice(0, 0)
+    return table.filter(matches(table, columns, keys)) if columns else table
+
+
+def lacking(table: pa.Table, columns: Sequence[str], keys: pa.Table) -> pa.Table:
+    """The other rows: those whose ``columns`` equal no row of ``keys``."""
+    if table.num_rows == 0 or keys.num_rows == 0:
+        return table
+    return table.filter(pc.invert(matches(table, columns, keys))) if columns else table.slice(0, 0)
+
+
+def matches(table: pa.Table, columns: Sequence[str], keys: pa.Table) -> pa.Array | pa.ChunkedArray:
+    """For each row whether it is one of those.
+
+    >>> matches(pa.table({"id": [7, 8, 7]}), ["id"], pa.table({"key": [7]})).to_pylist()
+    [True, False, True]
+    """
+    names = [f"_{place}" for place in range(len(columns))]
+    wanted = keys.rename_columns(names)
+    mine = table.select(list(columns)).rename_columns(names).cast(wanted.schema)
+    if len(names) == 1:
+        numbered = _dense(wanted.column(0), mine.column(0))
+        if numbered is not None:
+            asked = np.zeros(numbered.size, dtype=bool)
+            asked[numbered.places[0]] = True
+            return pa.array(asked[numbered.places[1]])
+        return pc.is_in(comparable(mine.column(0)), value_set=comparable(wanted.column(0)))
+    numbers = row_numbers(pa.concat_tables([wanted, mine]))
+    return pa.array(np.isin(numbers[keys.num_rows :], numbers[: keys.num_rows]))

@@ -1,0 +1,234 @@
+"""A run: some Parquet files of weighted rows, written once and never changed.
+
+What it is: the description of a run, which the manifest keeps, and its files: writing, adopting, verifying, reading.
+Invariants: a run's files are on disk and synced before anybody is told its name; what the description says (size,
+checksum) is compared with the bytes before a process reads a file for the first time, so damage is an error and never
+data. A run is *positive* when no weight is below 1, and *plain* when each weight is 1.
+Not here: which runs make up a relation (``trace.py``); which of them are current, which the manifest knows.
+Read next: ``trace.py``.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyarrow.types as kinds
+import xxhash
+
+from headwater.errors import Corruption
+from headwater.log.storage.files import Files, translated
+from headwater.log.storage.sealed_segment import checksum_of
+from headwater.views.compiler.plan import WEIGHT
+from headwater.views.spark.scans import fitted
+
+READ_ROWS = 131_072
+STAGING = ".parquet.tmp"  # the ending of what is not yet a run's file: a file, or a folder that Spark writes into
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """How many weighted rows there are, and the least and the greatest weight (both 1 when there is no row)."""
+
+    rows: int
+    weight_min: int = 1
+    weight_max: int = 1
+
+
+@dataclass(frozen=True)
+class RunFile:
+    """One file of a run, by its name in the pile's folder."""
+
+    name: str
+    bytes: int
+    checksum: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """What the manifest keeps of a run.
+
+    >>> run = Run("7-1", (RunFile("7-1.parquet", 812, 99),), rows=3, first_tick=7, last_tick=7)
+    >>> run.positive, run.plain, Run.from_json(run.to_json()) == run
+    (True, True, True)
+    """
+
+    name: str
+    files: tuple[RunFile, ...]
+    rows: int
+    first_tick: int
+    last_tick: int
+    weight_min: int = 1
+    weight_max: int = 1
+
+    @property
+    def positive(self) -> bool:
+        """No weight is below 1."""
+        return self.weight_min >= 1
+
+    @property
+    def plain(self) -> bool:
+        """Each weight is 1."""
+        return self.weight_min == 1 and self.weight_max == 1
+
+    @property
+    def bytes(self) -> int:
+        """The size of its files."""
+        return sum(file.bytes for file in self.files)
+
+    @property
+    def identity(self) -> str:
+        """A name for exactly these bytes: a tick that is repeated may write others under the same name."""
+        return f"{self.name}-{xxhash.xxh3_64_hexdigest(repr(self.files).encode())}"
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON can hold it."""
+        # Not dataclasses.asdict, which takes a millisecond for a handful of runs: a manifest lists all of them.
+        return {**vars(self), "files": [[file.name, file.bytes, file.checksum] for file in self.files]}
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Run:
+        """The run that ``to_json`` described."""
+        return Run(**{**data, "files": tuple(RunFile(*file) for file in data["files"])})
+
+    def paths(self, folder: Path) -> list[Path]:
+        """Where its files are."""
+        return [folder / file.name for file in self.files]
+
+
+def weigh(table: pa.Table) -> Weighed:
+    """Count a table's rows and find its least and greatest weight.
+
+    >>> weigh(pa.table({"id": [1, 1], "_weight": [-1, 1]}))
+    Weighed(rows=2, weight_min=-1, weight_max=1)
+    """
+    if table.num_rows == 0:
+        return Weighed(0)
+    weights = table.column(WEIGHT).to_numpy()
+    return Weighed(table.num_rows, int(weights.min()), int(weights.max()))
+
+
+def weigh_files(paths: Sequence[Path]) -> Weighed:
+    """The same for Parquet files, from their footers."""
+    rows, low, high = 0, [], []
+    for path in paths:
+        metadata = pq.read_metadata(path)
+        rows += metadata.num_rows
+        for number in range(metadata.num_row_groups):
+            group = metadata.row_group(number)
+            for place in range(group.num_columns):
+                column = group.column(place)
+                if column.path_in_schema == WEIGHT and group.num_rows:
+                    statistics = column.statistics
+                    known = statistics is not None and statistics.has_min_max
+                    # A writer may leave statistics out: then anything is possible.
+                    low.append(statistics.min if known else -1)
+                    high.append(statistics.max if known else 2)
+    return Weighed(rows, min(low), max(high)) if rows else Weighed(0)
+
+
+def write_run(folder: Path, name: str, table: pa.Table, *, first_tick: int, last_tick: int, files: Files) -> Run:
+    """Write a table that is here on the driver as a run; a file of that name that a crash left is replaced."""
+    files.make_dir(folder, label="run.make_directory")
+    path = folder / f"{name}.parquet"
+    temporary = folder / f"{name}{STAGING}"
+    with translated(f"run {path}"):
+        pq.write_table(
+            table,
+            temporary,
+            compression="zstd",
+            compression_level=1,
+            write_page_checksum=True,
+            use_dictionary=_repeating(table.schema),
+        )
+    described = _settle(temporary, path, files)
+    files.sync_dir(folder, label="run.sync_directory")
+    return _describe(name, [described], weigh(table), first_tick, last_tick)
+
+
+def _repeating(schema: pa.Schema) -> list[str]:
+    """The columns to be written with a dictionary: plain texts.
+
+    Never a part of a nested column: when all its values are null Arrow writes an empty dictionary, and Spark's reader
+    looks into it (seen with 4.3: ArrayIndexOutOfBoundsException).
+    """
+    return [field.name for field in schema if kinds.is_string(field.type) or kinds.is_binary(field.type)]
+
+
+def adopt_run(
+    folder: Path, name: str, paths: Sequence[Path], weighed: Weighed, *, first_tick: int, last_tick: int, files: Files
+) -> Run:
+    """Make files that Spark wrote a run, by moving them into the folder."""
+    files.make_dir(folder, label="run.make_directory")
+    described = [_settle(path, folder / f"{name}.{number}.parquet", files) for number, path in enumerate(paths)]
+    files.sync_dir(folder, label="run.sync_directory")
+    return _describe(name, described, weighed, first_tick, last_tick)
+
+
+def _settle(source: Path, target: Path, files: Files) -> RunFile:
+    """Sync a file, then give it its name."""
+    fd = os.open(source, os.O_RDONLY)
+    try:
+        files.sync(fd, label="run.sync_parquet")
+        size = os.fstat(fd).st_size
+    finally:
+        os.close(fd)
+    described = RunFile(target.name, size, checksum_of(source))
+    files.rename(source, target, label="run.rename_parquet")
+    return described
+
+
+def _describe(name: str, files: list[RunFile], weighed: Weighed, first_tick: int, last_tick: int) -> Run:
+    return Run(name, tuple(files), weighed.rows, first_tick, last_tick, weighed.weight_min, weighed.weight_max)
+
+
+def read_run(folder: Path, run: Run, fields: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """These columns of a run, batch by batch."""
+    verify_run(folder, run)
+    for path in run.paths(folder):
+        yield from read_parquet(path, fields)
+
+
+def read_parquet(path: Path, fields: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """These columns of a Parquet file, whoever wrote it, in exactly these types."""
+    # Spark writes a TIMESTAMP as INT96, as sessions are set by default; Arrow would make nanoseconds of it.
+    file = pq.ParquetFile(
+        pa.memory_map(str(path)), coerce_int96_timestamp_unit="us", page_checksum_verification=True, pre_buffer=False
+    )
+    for batch in file.iter_batches(batch_size=READ_ROWS, columns=fields.names):
+        yield from fitted(pa.Table.from_batches([batch]), fields).to_batches()
+
+
+class _Different(Exception):
+    """The bytes are not those that were written. Not remembered, so that a restored file is looked at again."""
+
+
+def verify_run(folder: Path, run: Run) -> None:
+    """Compare each file with its size and checksum, once per process."""
+    for file in run.files:
+        path = folder / file.name
+        try:
+            stat = path.stat()
+            _compare(path, stat.st_mtime_ns, stat.st_size, file)
+        except (FileNotFoundError, _Different) as error:
+            gone = isinstance(error, FileNotFoundError)
+            raise Corruption(
+                f"the state file {path} is {'missing' if gone else 'damaged'}",
+                detail=f"It belongs to ticks {run.first_tick} to {run.last_tick} and was written once, "
+                f"with {file.bytes} bytes and checksum {file.checksum}.",
+                hint="State is derived from the log: rebuild the view.",
+                file=str(path),
+            ) from None
+
+
+@functools.lru_cache(maxsize=65_536)
+def _compare(path: Path, _mtime_ns: int, size: int, file: RunFile) -> None:
+    """Remembered by time and size too: a file that was changed is another one."""
+    if size != file.bytes or checksum_of(path) != file.checksum:
+        raise _Different

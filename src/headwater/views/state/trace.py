@@ -1,0 +1,281 @@
+"""A pile: the content of one relation or stage, as runs of weighted rows.
+
+What it is: an immutable list of runs with ways to read them: all of it by Spark (``frame``, ``bag``), the rows of some
+keys on the driver (``lookup``); and the next pile, when a tick or a merge adds a run.
+Invariants: the content is the sum of the weights of equal rows over all runs, whatever their order; every pile that
+begins with the oldest run has no row with a negative sum. Piles of successive ticks share their caches, and an older
+one stays readable until its owner prunes the files.
+Not here: which runs are current, which the manifest knows; when to merge (``merge.py``); relations whose state is a
+topic's own log (``log_trace.py``).
+Read next: ``run.py`` for the files, ``multisets.py`` and ``arrangements.py`` for the reading, ``merge.py``.
+"""
+
+from __future__ import annotations
+
+import functools
+import shutil
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from headwater.errors import Misuse
+from headwater.log.storage.files import Files
+from headwater.views.compiler.plan import WEIGHT
+from headwater.views.spark.scans import FrameCache, fitted, local_frame, scan
+from headwater.views.spark.topic_scan import quoted
+from headwater.views.state.arrangements import Arrangements
+from headwater.views.state.consolidate import latest, net
+from headwater.views.state.delta import Delta, weighted
+from headwater.views.state.multisets import WeightedPart, consolidated, expanded, netted
+from headwater.views.state.run import Run, adopt_run, read_run, verify_run, write_run
+from headwater.views.state.sorted_blocks import StatePiece
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headwater.views.state.merge import RunMerge
+
+# A content that nobody asked for during so many ticks, or that grew by so much at once, is forgotten.
+REMEMBERED_TICKS_MAX = 16
+REMEMBERED_ROWS_MAX = 20_000
+
+Restriction = Callable[["DataFrame"], "DataFrame"]
+
+
+class Trace:
+    """The content of a relation.
+
+    >>> import tempfile
+    >>> users = Trace(Path(tempfile.mkdtemp()), pa.schema([("id", pa.int64()), ("country", pa.string())]), key=["id"])
+    >>> changes = Delta.local(pa.table({"id": [1, 2], "country": ["DE", "FR"], "_weight": [1, 1]}))
+    >>> users = users.with_run(users.write(changes, tick=1, epoch=1), changes)
+    >>> users
+    Trace(1 run, 2 rows)
+    >>> users.lookup(["id"], pa.table({"id": [2, 3]}), ["country"]).to_pylist()
+    [{'country': 'FR', '_weight': 1}]
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        schema: pa.Schema,
+        runs: Sequence[Run] = (),
+        *,
+        key: Sequence[str] = (),
+        files: Files | None = None,
+    ) -> None:
+        self.folder = folder
+        self.schema = weighted(schema)
+        self.runs = tuple(runs)
+        self.key = tuple(key)
+        self.files = files or Files()
+        self._arrangements = Arrangements(folder / "arrangements", self.files)
+        self._frames = FrameCache()
+        self._content: pa.Table | None = None
+        self._since: tuple[pa.Table, ...] = ()  # what came to the content since it was added up
+
+    @property
+    def rows(self) -> int:
+        """The number of weighted rows over all runs; at least the number of rows of the content's distinct rows."""
+        return sum(run.rows for run in self.runs)
+
+    # Reading
+
+    def frame(self, spark: SparkSession, columns: Sequence[str] | None = None) -> DataFrame:
+        """Weighted rows of all runs, as they are: not added up. Without ``columns``: all of them."""
+        frame = self._scan(spark, self.runs)
+        return frame if columns is None else frame.select(*map(quoted, columns), WEIGHT)
+
+    def bag(
+        self,
+        spark: SparkSession,
+        columns: Sequence[str] | None = None,
+        changes: Delta | None = None,
+        restrict: Restriction | None = None,
+    ) -> DataFrame:
+        """The rows that are there, each as often as it is there; with ``changes``, after these were added.
+
+        ``restrict`` gets weighted rows and returns some of them; whether a row stays may depend on its values only.
+        """
+        parts = self._parts(spark, self.runs)
+        if changes is not None and changes.rows:
+            plain = changes.weighed.weight_max == 1 and not changes.has_negative
+            parts.append(WeightedPart(changes.frame(spark), changes.rows, not changes.has_negative, plain))
+        names = list(columns) if columns is not None else [name for name in self.schema.names if name != WEIGHT]
+        if not parts:
+            return self._scan(spark, ()).select(*map(quoted, names))
+        return expanded(self._consolidated(parts, names, restrict), names)
+
+    def added_up(self, spark: SparkSession, runs: Sequence[Run]) -> DataFrame:
+        """The weighted rows of some neighbouring runs with what cancels out left out, as far as it is worth while."""
+        names = [name for name in self.schema.names if name != WEIGHT]
+        if runs[0] == self.runs[0]:
+            parts = self._consolidated(self._parts(spark, runs), names, None)
+            frame = functools.reduce(lambda one, other: one.union(other), [part.frame for part in parts])
+        elif all(run.positive for run in runs):
+            frame = self._scan(spark, runs)
+        else:
+            frame = netted(self._scan(spark, runs), names)
+        return frame.select(*map(quoted, self.schema.names))
+
+    def added_up_here(self, runs: Sequence[Run] | None = None) -> pa.Table:
+        """The same on the driver, with everything that cancels out left out."""
+        runs = self.runs if runs is None else runs
+        tables = [pa.Table.from_batches(self.read([run]), schema=self.schema) for run in runs]
+        if self.key and tables and runs[0] == self.runs[0]:
+            return latest(tables, self.key) if len(tables) > 1 else tables[0]
+        return net(pa.concat_tables(tables or [self.schema.empty_table()]))
+
+    def _consolidated(
+        self, parts: Sequence[WeightedPart], names: Sequence[str], restrict: Restriction | None
+    ) -> list[WeightedPart]:
+        needed = {*names, *self.key, WEIGHT}
+        fields = pa.schema([field for field in self.schema if field.name in needed])
+        columns = [quoted(name) for name in fields.names]
+        restricted = [
+            replace(part, frame=(restrict(part.frame) if restrict else part.frame).select(*columns)) for part in parts
+        ]
+        return consolidated(restricted, fields, key=self.key)
+
+    def lookup(self, columns: Sequence[str], keys: pa.Table, wanted: Sequence[str]) -> pa.Table:
+        """The rows whose ``columns`` equal some row of ``keys``, column by column: ``wanted`` and ``_weight``.
+
+        On the driver, without Spark. Null equals null. Equal rows are added up. A row of another key may be among
+        them, very rarely; none is missing.
+        """
+        return self._arrangements.lookup(list(map(self._piece, self.runs)), self.schema, columns, keys, wanted)
+
+    def read(self, runs: Sequence[Run] | None = None) -> Iterator[pa.RecordBatch]:
+        """The weighted rows of some runs (all when None), on the driver."""
+        for run in self.runs if runs is None else runs:
+            yield from read_run(self.folder, run, self.schema)
+
+    def content(self) -> pa.Table:
+        """The rows that are there with their weights, added up, on the driver: for a small pile. It is remembered."""
+        if self._content is None:
+            self._content = self.added_up_here()
+        elif self._since:
+            self._content = net(pa.concat_tables([self._content, *self._since]))
+        self._since = ()
+        return self._content
+
+    def _scan(self, spark: SparkSession, runs: Sequence[Run]) -> DataFrame:
+        def make() -> DataFrame:
+            if not runs:
+                return local_frame(spark, self.schema.empty_table())
+            for run in runs:
+                verify_run(self.folder, run)
+            return scan(spark, [path for run in runs for path in run.paths(self.folder)], self.schema)
+
+        return self._frames.get(spark, tuple(run.identity for run in runs), make)
+
+    def _parts(self, spark: SparkSession, runs: Sequence[Run]) -> list[WeightedPart]:
+        """The largest positive run by itself, the other positive ones in one scan, and the rest in another."""
+        positive = sorted((run for run in runs if run.positive), key=lambda run: run.rows)
+        sets = [positive[-1:], positive[:-1], [run for run in runs if not run.positive]]
+        return [
+            WeightedPart(
+                self._scan(spark, some),
+                sum(run.rows for run in some),
+                all(run.positive for run in some),
+                all(run.plain for run in some),
+            )
+            for some in sets
+            if some
+        ]
+
+    def _piece(self, run: Run) -> StatePiece:
+        return StatePiece(run.identity, run.rows, lambda fields: read_run(self.folder, run, fields))
+
+    # The next pile
+
+    def write(self, changes: Delta, *, tick: int, epoch: int) -> Run:
+        """Make the changes a run on disk. It is not current: that is for the manifest to say.
+
+        A repeated tick writes the same names again; a process of another epoch writes others.
+        """
+        name = f"{tick:012d}-{epoch}"
+        if changes.table is not None:
+            table = fitted(changes.table, self.schema)
+            return write_run(self.folder, name, table, first_tick=tick, last_tick=tick, files=self.files)
+        run = adopt_run(
+            self.folder, name, changes.files, changes.weighed, first_tick=tick, last_tick=tick, files=self.files
+        )
+        changes.moved(run.paths(self.folder))
+        return run
+
+    def with_run(self, run: Run, changes: Delta | None = None) -> Trace:
+        """The pile with one more run. The rows of ``changes``, if they are here, go straight into the arrangements."""
+        if changes is not None and changes.table is not None:
+            table = fitted(changes.table, self.schema)
+            self._arrangements.add(self._piece(run), table)
+            following = self._next((*self.runs, run))
+            few = len(self._since) < REMEMBERED_TICKS_MAX and table.num_rows <= REMEMBERED_ROWS_MAX
+            if self._content is not None and few:
+                following._content, following._since = self._content, (*self._since, table)
+            return following
+        return self._next((*self.runs, run))
+
+    def with_merge(self, replaced: Sequence[Run], run: Run | None) -> Trace:
+        """The pile with ``run`` in the place of others (``RunMerge.run`` says of which); None: they came to nothing."""
+        gone = {one.name for one in replaced}
+        places = [place for place, one in enumerate(self.runs) if one.name in gone]
+        if len(places) != len(gone) or not gone:
+            raise Misuse("the runs to be replaced are not all in this pile", runs=sorted(gone))
+        runs = [one for one in self.runs if one.name not in gone]
+        runs[places[0] : places[0]] = [] if run is None else [run]
+        self._arrangements.forget([one.identity for one in replaced])
+        following = self._next(runs)
+        following._content, following._since = self._content, self._since
+        return following
+
+    def _next(self, runs: Sequence[Run]) -> Trace:
+        pile = Trace(self.folder, self.schema, runs, key=self.key, files=self.files)
+        pile._arrangements = self._arrangements
+        pile._frames = self._frames
+        return pile
+
+    # Housekeeping
+
+    def merge_due(self) -> RunMerge | None:
+        """The merge that housekeeping asks for, if any."""
+        from headwater.views.state.merge import due
+
+        return due(self)
+
+    def merge_of_all(self) -> RunMerge:
+        """A merge of all runs."""
+        from headwater.views.state.merge import RunMerge
+
+        return RunMerge(self, self.runs)
+
+    def write_content(self, content: pa.Table, *, last_tick: int) -> Run | None:
+        """Write what is there after a tick as one run, for ``merge_of_all``; None when nothing is left."""
+        from headwater.views.state.merge import write_merged
+
+        table = fitted(content, self.schema)
+        return write_merged(self, table, first_tick=self.runs[0].first_tick, last_tick=last_tick)
+
+    def prepare(self, run: Run) -> None:
+        """Sort a run for the lookups known so far, so that the first one after a merge does not wait."""
+        self._arrangements.prepare(self._piece(run), self.schema)
+
+    def prune(self, keep: Collection[Run]) -> None:
+        """Delete every file of this folder that belongs to none of these runs."""
+        names = {file.name for run in keep for file in run.files}
+        for path in self.folder.glob("*.parquet*"):
+            if path.is_dir():  # Spark was writing when the process ended
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name not in names:
+                self.files.unlink(path, label="run.unlink")
+        self.prune_caches(keep)
+
+    def prune_caches(self, keep: Iterable[Run]) -> None:
+        """Delete the sorted copies of runs that are none of these."""
+        self._arrangements.prune({run.identity for run in keep})
+
+    def __repr__(self) -> str:
+        return f"Pile({len(self.runs)} run{'s' if len(self.runs) != 1 else ''}, {self.rows} rows)"

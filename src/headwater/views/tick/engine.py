@@ -1,0 +1,527 @@
+"""The tick: one atomic advance of all views of an app.
+
+What it is: ``TickEngine.tick`` takes the log's new rows up to a frontier, pushes their changes through every view,
+writes the new runs and commits one manifest. Live ticks, catch-up and the first fill of a new view are the same code.
+``TickEngine.swap`` is a tick over no rows, with which views that were computed beside take the place of the live ones.
+Invariants: a committed tick leaves every running view equal to its query over the same prefix of the log, and a paused
+one as it was; nothing is current before the manifest says so, and after it nothing of the tick is repeated; a failed
+tick changes nothing. The tick in which a view fails is the one whose manifest says that it is paused.
+Not here: who calls it (``app.tick()``, ``driver.py``, ``views/lifecycle/rebuild.py``), the stages of a view
+(``evaluate.py``), planning (``prepare.py``).
+Read next: ``prepare.py``, ``evaluate.py``, ``views/state/manifest.py``.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from headwater.log.event_time import capture_markers, heartbeats
+from headwater.log.event_time.heartbeats import HEARTBEATS
+from headwater.log.event_time.producer_progress import paces_of, together
+from headwater.log.schema.ddl import to_ddl
+from headwater.log.topic import Topic
+from headwater.views import thresholds
+from headwater.views.event_time import late_rows
+from headwater.views.event_time.progress import EventTimeProgress
+from headwater.views.source.offset_ranges import distance, limited
+from headwater.views.stages.relation import LazyDelta, TickRelation
+from headwater.views.state.delta import Delta
+from headwater.views.state.manifest import Frontier, Manifest, Manifests
+from headwater.views.state.omissions import omitted_of
+from headwater.views.state.state_store import Piles, StateStore
+from headwater.views.tick import pausing
+from headwater.views.tick.evaluate import Evaluation, ViewProgress
+from headwater.views.tick.inputs import InputRelation
+from headwater.views.tick.pausing import Pause
+from headwater.views.tick.prepare import Prepared, PreparedView
+from headwater.views.tick.reports import TickReports
+
+if TYPE_CHECKING:
+    from headwater.views.serving.publish import Publisher
+
+TICKS_KEPT = 1000
+PRUNE_TICKS = 100  # looking for files that nobody lists any more
+
+Stops = dict[str, dict[int, int]]
+
+
+@dataclass(frozen=True)
+class TickReport:
+    """What one tick did."""
+
+    tick: int
+    rows_in: int
+    seconds: float
+    views: tuple[ViewProgress, ...] = ()
+    frontier: Frontier = field(default_factory=dict)
+    behind: int = 0  # rows in the log that this tick did not take
+    paused: tuple[str, ...] = ()  # views that failed in this tick, and those that read them
+
+    @property
+    def moved(self) -> bool:
+        """Whether there was anything to do."""
+        return bool(self.views) or self.rows_in > 0
+
+
+@dataclass(frozen=True)
+class BuiltViews:
+    """Views that were computed beside the live ones, up to the current tick."""
+
+    prepared: Prepared  # what ticks maintain from now on
+    piles: Piles  # the state of the views that were built
+    born: frozenset[str]  # those that begin anew
+    differences: Mapping[str, Delta]  # of the others: what they have and the live ones had not
+    inputs: Piles = field(default_factory=dict)  # the state of topics from which records were taken
+    aside: Mapping[str, Any] | None = None  # the records that are left out from now on; None: as before
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The views that were built."""
+        return self.born | frozenset(self.differences)
+
+
+class TickEngine:
+    """Runs the ticks of one app. One process at a time: a newer engine shuts out an older one."""
+
+    prepared: Prepared
+    manifest: Manifest
+    piles: Piles
+    times: EventTimeProgress
+    fresh: set[str]  # views that the next tick fills
+    paused: dict[str, Pause]  # views that stand still
+
+    def __init__(self, prepared: Prepared, manifests: Manifests, store: StateStore, followers: Publisher) -> None:
+        self.manifests = manifests
+        self.store = store
+        self.followers = followers  # the feed and the serving store: told of each committed tick
+        self.reports = TickReports(manifests.catalog, manifests.app)
+        self.epoch = manifests.take_over()
+        self.held: int | None = None  # a rebuild reads what was written since this tick: nothing of it may go
+        self._turn, self._one_at_a_time = threading.Lock(), threading.Lock()
+        self._pool = ThreadPoolExecutor(max_workers=prepared.threads, thread_name_prefix="headwater-view")
+        self.use(prepared)
+        store.remove_builds(manifests.all_kept, self.epoch)
+
+    def use(self, prepared: Prepared) -> None:
+        """Let ticks maintain these views from now on, those that the manifest knows from where it left them."""
+        with self.alone():
+            self.manifest = _of_these_topics(self.manifests.current(), prepared.topics)
+            self.times = EventTimeProgress.from_json(self.manifest.times)
+            for base in prepared.bases.values():
+                base.omitted = omitted_of(self.manifest.aside, base.topic)
+            self.paused = pausing.kept(self.manifest, prepared)
+            self.prepared = self._as_built(prepared)
+            self.piles = self.store.open(self.manifest, self.prepared, self.epoch)
+            self.fresh = {
+                name
+                for name, view in self.prepared.views.items()
+                if name not in self.paused and (not self.knows(view) or name in self.manifest.paused)
+            }
+            self.followers.tell(self.manifest)
+
+    def _as_built(self, prepared: Prepared) -> Prepared:
+        """Each view with the state that it has; one that goes on after a pause, by an older query, begins a new one."""
+        built, views = prepared.as_built(self.manifest.views), dict[str, PreparedView]()
+        for name, view in built.views.items():
+            stale = name in self.manifest.paused and name not in self.paused
+            views[name] = replace(view, build=f"{self.manifest.tick}.{self.epoch}") if stale else view
+        return replace(built, views=views)
+
+    @property
+    def running(self) -> dict[str, PreparedView]:
+        """The views that ticks advance."""
+        return {name: view for name, view in self.prepared.views.items() if name not in self.paused}
+
+    def knows(self, view: PreparedView) -> bool:
+        """Whether the manifest has this view, by this query."""
+        entry = self.manifest.views.get(view.name)
+        return entry is not None and entry["fingerprint"] == view.fingerprint
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """No tick and no swap but the caller's."""
+        # Whoever waits holds the turn: a backlog's ticks, one right after the other, would never let it in.
+        with self._turn:
+            self._one_at_a_time.acquire()
+        try:
+            yield
+        finally:
+            self._one_at_a_time.release()
+
+    # One advance
+
+    def tick(self, frontier: Frontier | None = None, *, rows_max: int | None = None) -> TickReport:
+        """Advance to ``frontier``, or as far as the log and ``rows_max`` allow."""
+        with self.alone():  # app.tick() beside app.start() is one process, and no case for an epoch
+            report = self._tick(frontier, rows_max)
+            if report.moved:
+                self.reports.save(report, self.manifest.committed_us)
+            return report
+
+    def _tick(self, frontier: Frontier | None, rows_max: int | None) -> TickReport:
+        began = time.perf_counter()
+        self.followers.catch_up(self.manifest, self.epoch)
+        self.piles = self.store.settle_merges(self.piles)
+        stop, behind = self._target(frontier, rows_max)
+        begin = {base.topic.name: self._begin(base) for base in self.prepared.bases.values()}
+        sent = self._heartbeats()
+        if distance(begin, stop) == 0 and not self.fresh and sent is None:
+            return TickReport(self.manifest.tick, 0, time.perf_counter() - began, frontier=stop, behind=behind)
+        times, reached = self._moved(begin, stop, sent)
+        begin, stop = {**begin, **self._beats()}, {**stop, **reached}
+        rows_in = distance(begin, stop)
+        if rows_in == 0 and not self.fresh:  # a heartbeat that speaks of rows which are not taken yet
+            return TickReport(self.manifest.tick, 0, time.perf_counter() - began, frontier=stop, behind=behind)
+        passage = self._passage(self.running, self.fresh, times)
+        progress = passage.run(self._bases(self.prepared, stop, passage.tick), self._pool)
+        paused = self._paused_by(passage.failed, passage.views, stop, self.paused)
+        fresh = self.fresh - set(paused)
+        late = late_rows.found(passage, begin)
+        times = self._counted(self._standing_still(times, paused), late, begin, stop, paused)
+        manifest = self._commit(
+            self.prepared, self.piles, stop, rows_in, born=fresh, times=times, late=late, paused=paused
+        )
+        # Before the followers: when these fail the tick is committed all the same, and its views are not new any more.
+        self.fresh = set()
+        self.followers.follow(manifest, {name: passage.visible[name] for name in self.running}, fresh)
+        unserved = self._pause_unserved()
+        self._keep_house(manifest.tick)
+        failed = (*passage.failed, *unserved)
+        return TickReport(manifest.tick, rows_in, time.perf_counter() - began, tuple(progress), stop, behind, failed)
+
+    # Views that fail
+
+    def _paused_by(
+        self,
+        failed: Mapping[str, Exception | None],
+        views: Mapping[str, PreparedView],
+        stop: Frontier,
+        before: Mapping[str, Pause],
+    ) -> dict[str, Pause]:
+        """The views that stand still after these have failed (None: with one that it reads)."""
+        paused = dict(before)
+        for name, error in failed.items():
+            view = views[name]
+            above = [paused[read] for read in view.plan.reads if read in paused]
+            because = (name,) if error is not None else tuple(dict.fromkeys(r for each in above for r in each.because))
+            known = self.manifest.paused.get(name)  # by another query, which is what it holds
+            has = name in self.manifest.views
+            held = Pause.from_json(known) if known is not None else None
+            paused[name] = Pause(
+                tick=held.tick if held is not None else self.manifest.tick if has else 0,
+                since_us=self.prepared.clock.now_us(),
+                frontier=held.frontier if held is not None else self.manifest.frontier if has else {},
+                until=stop,
+                fingerprint=view.fingerprint,
+                because=because,
+                error=above[0].error if error is None else pausing.as_data(error, view.declared),
+                aside=held.aside if held is not None else self.manifest.aside,
+            )
+        return paused
+
+    def give_up(self, prepared: Prepared, name: str, error: Exception) -> None:
+        """Let ticks maintain these views; a new one that could not be filled is paused, with its readers."""
+        self.use(prepared)
+        with self.alone():
+            readers = [other for other in pausing.with_readers(self.prepared, {name}) if other in self.fresh]
+            failed = {other: error if other == name else None for other in self.prepared.views if other in readers}
+            stop = self._standing()
+            self.paused = self._paused_by(failed, self.prepared.views, stop, self.paused)
+            self.fresh -= set(failed)
+            if not self.fresh:  # else the next tick, which fills the others, says so
+                manifest = self._commit(self.prepared, self.piles, stop, 0, born=(), paused=self.paused)
+                self.followers.follow(manifest, {}, ())
+
+    def _standing(self) -> Stops:
+        """Where ticks are."""
+        return {**{base.topic.name: dict(self._begin(base)) for base in self.prepared.bases.values()}, **self._beats()}
+
+    def _pause_unserved(self) -> tuple[str, ...]:
+        """Pause views of which the serving store can make no table, with a tick over no rows; returns them."""
+        errors, paused = self.followers.unserved, dict(self.paused)
+        if not errors:
+            return ()
+        for name, error in errors.items():
+            if not pausing.is_its_own(error, self.prepared.views[name].declared):
+                raise error
+        for name, view in self.running.items():
+            roots = dict.fromkeys(root for read in view.plan.reads if read in paused for root in paused[read].because)
+            if name in errors or roots:
+                error = errors.get(name) or errors[next(iter(roots))]
+                paused[name] = Pause(
+                    self.manifest.tick,
+                    self.prepared.clock.now_us(),
+                    self.manifest.frontier,
+                    self.manifest.frontier,
+                    view.fingerprint,
+                    (name,) if name in errors else tuple(roots),
+                    pausing.as_data(error, view.declared),
+                    self.manifest.aside,
+                )
+        before = set(self.paused)
+        manifest = self._commit(self.prepared, self.piles, self.manifest.frontier, 0, born=(), paused=paused)
+        self.followers.follow(manifest, {}, ())
+        return tuple(name for name in paused if name not in before)
+
+    def _standing_still(self, times: EventTimeProgress, paused: Collection[str]) -> EventTimeProgress:
+        """The times, those of paused views as they were."""
+        before = {name: self.times.views[name] for name in paused if name in self.times.views}
+        views = {name: at_us for name, at_us in times.views.items() if name not in paused}
+        return replace(times, views={**views, **before})
+
+    # Time
+
+    def _beats(self) -> Stops:
+        """Up to where heartbeats were taken, when some were."""
+        taken = self.manifest.frontier.get(HEARTBEATS)
+        return {} if taken is None else {HEARTBEATS: dict(taken)}
+
+    def _heartbeats(self) -> Topic | None:
+        """The heartbeats, when some of them were not taken yet."""
+        sent = heartbeats.find(self.prepared.log)
+        waits = sent is not None and sent.end_offsets()[0] > self._beats().get(HEARTBEATS, {}).get(0, 0)
+        return sent if waits else None
+
+    def _moved(self, begin: Frontier, stop: Frontier, sent: Topic | None) -> tuple[EventTimeProgress, Stops]:
+        """The times after a tick over these rows, and up to where it takes heartbeats."""
+        bases = self.prepared.bases.values()
+        topics = {base.topic.name: base.topic for base in bases if base.topic.settings.event_time}
+        came = {name: paces_of(topic, begin[name], stop[name]) for name, topic in topics.items()}
+        reached = self._beats()
+        if sent is not None:
+            start = reached.get(HEARTBEATS, {}).get(0, 0)
+            until, paces = heartbeats.taken(sent, start, sent.end_offsets()[0], {name: stop[name] for name in topics})
+            reached = {HEARTBEATS: {0: until}}
+            came = {name: together(came[name], paces.get(name, {})) for name in topics}
+        reads = {name: view.topics for name, view in self.running.items()}
+        settings = {name: topic.settings for name, topic in topics.items()}
+        return self.times.moved(came, settings, reads), reached
+
+    def _counted(
+        self,
+        times: EventTimeProgress,
+        late: Mapping[str, Any],
+        begin: Frontier,
+        stop: Frontier,
+        paused: Collection[str],
+    ) -> EventTimeProgress:
+        """The times, with the rows that came too late counted."""
+        for name, view in self.prepared.views.items():
+            if view.declared.timing.horizon_us is None or name in paused:
+                continue
+            for topic in (read for read in view.plan.reads if read in times.topics):
+                about = late.get(name, {}).get(topic)
+                counts = (
+                    {} if about is None else late_rows.counted(self.prepared.bases[topic].topic, stop[topic], about)
+                )
+                times = times.with_late(name, topic, distance({topic: begin[topic]}, {topic: stop[topic]}), counts)
+        return times
+
+    def swap(self, built: BuiltViews) -> TickReport:
+        """Let views take the place of the live ones. The caller has the engine alone.
+
+        Views that read them get the differences, as those of any tick.
+        """
+        began, before = time.perf_counter(), self.manifest
+        still = {name: p for name, p in self.paused.items() if name in built.prepared.views and name not in built.names}
+        rest = {
+            name: view for name, view in built.prepared.views.items() if name not in built.names and name not in still
+        }
+        passage = self._passage(rest)
+        stop = {**{base.topic.name: self._begin(base) for base in built.prepared.bases.values()}, **self._beats()}
+        sources = self._bases(built.prepared, stop, passage.tick)
+        for name, changes in built.differences.items():
+            sources[name] = TickRelation(name, built.prepared.views[name].schema, changes, self.piles[name])
+        progress = passage.run(sources, self._pool)
+        apart = {
+            name: self.store.write_apart(name, changes, passage.tick, self.epoch)
+            for name, changes in built.differences.items()
+            if changes.rows
+        }
+        paused = self._paused_by(passage.failed, rest, stop, still)
+        manifest = self._commit(
+            built.prepared,
+            {**self.piles, **built.inputs, **built.piles},
+            stop,
+            0,
+            born=built.born,
+            apart=apart,
+            paused=paused,
+            aside=built.aside,
+        )
+        self.fresh = set()
+        visible: dict[str, Delta | LazyDelta] = {name: passage.visible[name] for name in rest if name not in paused}
+        # As after a crash: what the manifest says of them, and not what this process remembers.
+        visible |= {name: Delta.local(self.followers.committed.changes_in(manifest, name)) for name in built.names}
+        progress += [ViewProgress(name, visible[name].rows, 0, 0, 0.0) for name in built.names]
+        self.followers.follow_swap(before, manifest, visible, built.born)
+        self._pause_unserved()
+        self._keep_house(manifest.tick)
+        failed = tuple(passage.failed)
+        report = TickReport(manifest.tick, 0, time.perf_counter() - began, tuple(progress), stop, paused=failed)
+        self.reports.save(report, manifest.committed_us)
+        return report
+
+    def _passage(
+        self, views: Mapping[str, PreparedView], fresh: Collection[str] = (), times: EventTimeProgress | None = None
+    ) -> Evaluation:
+        self.manifests.check(self.epoch)  # the commit checks again; this saves a process that was shut out the work
+        self.store.forget()
+        return Evaluation(
+            views,
+            self.piles,
+            self.store,
+            tick=self.manifest.tick + 1,
+            epoch=self.epoch,
+            fresh=fresh,
+            times={n: view.time(EventTimeProgress() if n in fresh else self.times, times) for n, view in views.items()},
+        )
+
+    def _target(self, frontier: Frontier | None, rows_max: int | None) -> tuple[dict[str, dict[int, int]], int]:
+        """Where this tick ends in each topic, and how many rows it leaves behind."""
+        stop: Stops = {}
+        begins, ends = dict[str, Mapping[int, int]](), Stops()
+        ways: dict[str, list[InputRelation]] = {}  # a table that is read as it is and as it was: both up to one place
+        for base in self.prepared.bases.values():
+            ways.setdefault(base.topic.name, []).append(base)
+        for name, (base, *others) in ways.items():
+            begin = self._begin(base)
+            end = base.topic.end_offsets()
+            if frontier is not None:
+                wanted = frontier.get(name, {})
+                # Never behind what was committed: Spark repeats a microbatch that the manifest may be ahead of.
+                end = {
+                    number: max(begin.get(number, 0), min(wanted.get(number, 0), offset))
+                    for number, offset in end.items()
+                }
+            limits = [rows_max, *(each.tick_rows_max(begin, end) for each in (base, *others))]
+            stop[name] = limited(begin, end, min((limit for limit in limits if limit is not None), default=None))
+            begins[name], ends[name] = begin, end
+        topics = [base.topic for base, *_ in ways.values()]
+        if any(topic.settings.captured_by for topic in topics):
+            ends = capture_markers.bound(topics, ends)
+            stop = capture_markers.cut(topics, begins, stop, ends)
+        behind = sum(max(0, ends[name][number] - stop[name][number]) for name in ends for number in ends[name])
+        return stop, behind
+
+    def _begin(self, base: InputRelation) -> Mapping[int, int]:
+        return self.manifest.frontier.get(base.topic.name) or base.topic.start_offsets()
+
+    # Base relations
+
+    def _bases(self, prepared: Prepared, stop: Mapping[str, Mapping[int, int]], number: int) -> dict[str, TickRelation]:
+        sources = {}
+        for name, base in prepared.bases.items():
+            pile = self.piles.get(name)
+            changes, merged = base.changes(self._begin(base), stop[base.topic.name], pile), None
+            if isinstance(changes, Delta) and changes.rows and not base.keeps_itself:
+                if changes.rows > thresholds.TASK_ROWS_MAX:
+                    merged = self.store.write_and_merge(name, changes, number, self.epoch)
+                else:
+                    self.store.write(name, changes, number, self.epoch)
+            sources[name] = TickRelation(name, base.schema, changes, pile, merged)
+        return sources
+
+    # Committing
+
+    def _commit(
+        self,
+        prepared: Prepared,
+        piles: Piles,
+        stop: Frontier,
+        rows_in: int,
+        *,
+        born: Collection[str],
+        apart: Mapping[str, Any] | None = None,
+        times: EventTimeProgress | None = None,
+        late: Mapping[str, Any] | None = None,
+        paused: Mapping[str, Pause],
+        aside: Mapping[str, Any] | None = None,
+    ) -> Manifest:
+        number = self.manifest.tick + 1
+        piles = self.store.next(piles, prepared, stop)
+        manifest = Manifest(
+            tick=number,
+            epoch=self.epoch,
+            frontier=stop,
+            committed_us=prepared.clock.now_us(),
+            rows_in=rows_in,
+            views={
+                name: self.manifest.views[name] if name in paused else self._about(view, number, name in born)
+                for name, view in prepared.views.items()
+                if name not in paused or name in self.manifest.views
+            },
+            relations=self._relations(piles, prepared, paused),
+            topics=prepared.topics,
+            apart=apart or {},
+            times=(times or self.times).to_json(),
+            late=late or {},
+            paused={name: pause.to_json() for name, pause in paused.items()},
+            aside=self.manifest.aside if aside is None else aside,
+        )
+        self.manifests.commit(manifest, first_kept=min(number - TICKS_KEPT, self.held or number))
+        self.manifest, self.piles, self.prepared, self.paused = manifest, piles, prepared, dict(paused)
+        self.times = times or self.times
+        self.store.adopt(piles, prepared)
+        return manifest
+
+    def _relations(self, piles: Piles, prepared: Prepared, paused: Collection[str]) -> dict[str, Any]:
+        """What the manifest says of the piles; what a paused view holds by an older query stays as it is."""
+        found = self.store.describe(piles, prepared)
+        older = {name for name in paused if not self.knows(prepared.views[name])}
+        kept = {name: entry for name, entry in self.manifest.relations.items() if _owner(name) in older}
+        return {name: entry for name, entry in found.items() if _owner(name) not in older} | kept
+
+    def _about(self, view: PreparedView, number: int, born: bool) -> dict[str, Any]:
+        """What the manifest says of a view."""
+        before = {} if born else self.manifest.views[view.name]
+        return {
+            "fingerprint": view.fingerprint,
+            "build": view.build,
+            "columns": to_ddl(view.schema),
+            "key": list(view.plan.key),
+            "kind": str(view.plan.kind),
+            # So that it can go on while another query takes its place.
+            "sql": view.declared.sql,
+            "timing": vars(view.declared.timing),
+            "born": before.get("born", number),
+            # The serving store's name for its table: another one when the view begins anew.
+            "table": view.identity if born else before.get("table", view.fingerprint),
+        }
+
+    def _keep_house(self, number: int) -> None:
+        for view in self.prepared.views.values():
+            view.bench.tidy()
+        self.store.begin_merges({name: pile for name, pile in self.piles.items() if _owner(name) not in self.paused})
+        if number % PRUNE_TICKS == 0 and self.held is None:
+            self.store.prune(self.manifests.all_kept(), self.piles)
+
+    def close(self) -> None:
+        """Stop the threads. What was committed stays."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        self.store.close()
+        self.followers.close()
+
+
+def _of_these_topics(manifest: Manifest, topics: Mapping[str, int]) -> Manifest:
+    """The manifest without the frontier of topics that were deleted and made again: those begin at their start."""
+    frontier = {
+        name: offsets
+        for name, offsets in manifest.frontier.items()
+        if name not in topics or manifest.topics.get(name, topics[name]) == topics[name]
+    }
+    return replace(manifest, frontier=frontier)
+
+
+def _owner(relation: str) -> str:
+    """The view whose stage a relation is."""
+    return relation.partition("$")[0]
+
+
+__all__ = ["BuiltViews", "TickEngine", "TickReport", "ViewProgress"]

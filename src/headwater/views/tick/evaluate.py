@@ -1,0 +1,176 @@
+"""A passage: the changes of one tick on their way through views.
+
+What it is: ``Evaluation`` runs the stages of some views, each view after those that it reads, and writes their changes.
+Ticks, the first fill of a view and a rebuild beside the live one all pass here.
+Invariants: what is written counts for nothing until somebody commits it. A view that fails lets the others finish;
+then the whole passage fails, unless the view is to be paused: it and its readers are in ``failed``, without changes.
+Not here: what the inputs are, and committing (``engine.py``, ``views/lifecycle/rebuild.py``); a single stage
+(``views/stages/stage_run.py``).
+Read next: ``views/stages/stage_run.py``, ``engine.py``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.views.compiler.algebra.finality import CLOSES
+from headwater.views.compiler.plan import WEIGHT, AccumulateStage, FinalStage, Stage, TimedStage
+from headwater.views.event_time.progress import ViewTime
+from headwater.views.event_time.timed_operators import TimedRun, trimmed
+from headwater.views.event_time.timing import IN_TIME, LATE
+from headwater.views.spark.spark_errors import in_view
+from headwater.views.spark.topic_scan import quoted
+from headwater.views.stages.relation import SHOWN, BoundRows, LazyDelta, TickRelation
+from headwater.views.stages.stage_run import StageRun
+from headwater.views.state.consolidate import net
+from headwater.views.state.delta import Delta
+from headwater.views.state.state_store import Piles, StateStore
+from headwater.views.tick.pausing import is_its_own
+from headwater.views.tick.prepare import PreparedView
+
+
+@dataclass(frozen=True)
+class ViewProgress:
+    """What one tick did to one view."""
+
+    view: str
+    changes: int
+    rows_read: int
+    actions: int  # Spark jobs asked for
+    seconds: float
+
+
+class InputFailed(Exception):
+    """A view that this one reads has failed."""
+
+
+class Evaluation:
+    """Some views in one tick. ``visible`` has, after ``run``, what each stage shows to its readers."""
+
+    def __init__(
+        self,
+        views: Mapping[str, PreparedView],
+        piles: Piles,
+        store: StateStore,
+        *,
+        tick: int,
+        epoch: int,
+        fresh: Collection[str] = (),
+        on_stage: Callable[[Stage], None] | None = None,
+        times: Mapping[str, ViewTime] | None = None,
+        live: Mapping[str, TickRelation] | None = None,
+    ) -> None:
+        self.views = views  # each behind those that it reads
+        self.piles = piles  # before the tick
+        self.store = store
+        self.tick = tick
+        self.epoch = epoch
+        self.fresh = fresh  # these have seen nothing yet: everything that is there has just come
+        self.on_stage = on_stage
+        self.times = times or {}
+        self.live = live or {}  # while views are computed anew: what the live ones have decided, and hold
+        self.visible: dict[str, Delta | LazyDelta] = {}
+        self.failed: dict[str, Exception | None] = {}  # None: a view that it reads has
+
+    def run(self, sources: dict[str, TickRelation], pool: ThreadPoolExecutor | None = None) -> list[ViewProgress]:
+        """Run them, in this thread or side by side in a pool. ``sources`` are their inputs; the views are added."""
+        if pool is None:
+            return [self._view(view, [], sources) for view in self.views.values()]
+        futures: dict[str, Future[ViewProgress]] = {}
+        for name, view in self.views.items():
+            needed = [futures[other] for other in view.plan.reads if other in futures]
+            futures[name] = pool.submit(self._view, view, needed, sources)
+        errors = {name: error for name, future in futures.items() if (error := future.exception()) is not None}
+        for name, error in errors.items():
+            if isinstance(error, InputFailed):
+                self.failed[name] = None
+            elif isinstance(error, Exception) and is_its_own(error, self.views[name].declared):
+                self.failed[name] = error
+            else:
+                raise error
+        for name in self.failed:
+            stages = [stage.name for stage in self.views[name].plan.stages]
+            self.store.discard(stages)
+            self.visible = {stage: shown for stage, shown in self.visible.items() if stage not in stages}
+        return [future.result() for name, future in futures.items() if name not in self.failed]
+
+    def _view(
+        self, view: PreparedView, needed: list[Future[ViewProgress]], sources: dict[str, TickRelation]
+    ) -> ViewProgress:
+        if any(future.exception() is not None for future in needed):
+            raise InputFailed
+        began = time.perf_counter()
+        bench = view.bench
+        bench.rows_read = bench.actions = 0
+        fresh = view.name in self.fresh
+        for stage in view.plan.stages:
+            if self.on_stage is not None:
+                self.on_stage(stage)
+            own = self.piles.get(stage.name)
+            shape = view.shapes[stage.name]
+            inputs = {name: sources[name] for name in stage.reads}
+            with in_view(view.declared):
+                changes = self._stage(view, stage, inputs, own)
+                if changes.rows and view.keeps[stage.name]:
+                    assert isinstance(changes, Delta)
+                    self.store.write(stage.name, changes, self.tick, self.epoch)
+                shown = _visible(changes, shape.visible)
+            self.visible[stage.name] = shown
+            known = fresh or view.keeps[stage.name]
+            sources[stage.name] = TickRelation(stage.name, shape.visible, shown, None if fresh else own, known=known)
+        changed = self.visible[view.name].rows
+        return ViewProgress(view.name, changed, bench.rows_read, bench.actions, time.perf_counter() - began)
+
+    def _stage(
+        self, view: PreparedView, stage: Stage, inputs: Mapping[str, TickRelation], own: Any
+    ) -> Delta | LazyDelta:
+        shape, bench, fresh = view.shapes[stage.name], view.bench, view.name in self.fresh
+        time = self.times.get(view.name, ViewTime())
+        if isinstance(stage, TimedStage | FinalStage):
+            decided = self.live.get(stage.name.replace(IN_TIME, LATE)) if isinstance(stage, TimedStage) else None
+            older = self.live.get(stage.name) if isinstance(stage, FinalStage) else None
+            return TimedRun(
+                stage,
+                shape,
+                inputs[stage.source.relation],
+                own,
+                bench,
+                time,
+                fresh=fresh,
+                kept=view.keeps[stage.name],
+                decided=decided,
+                older=older,
+            ).run()
+        changes = StageRun(stage, shape, inputs, own, bench, fresh=fresh).run()
+        if (
+            view.plan.lets_go_groups
+            and not fresh
+            and isinstance(stage, AccumulateStage)
+            and CLOSES in shape.state.names
+        ):
+            return trimmed(changes, own, time, bench)
+        return changes
+
+
+def _visible(changes: Delta | LazyDelta, schema: pa.Schema) -> Delta | LazyDelta:
+    """What readers see of a stage's changes: visible columns, shown rows."""
+    names = [*schema.names, WEIGHT]
+    if changes.schema.names == names or changes.rows == 0:
+        return changes if changes.rows else Delta.nothing(pa.schema([*schema, pa.field(WEIGHT, pa.int64())]))
+    hides = SHOWN in changes.schema.names
+    if changes.table is not None:
+        table = changes.table.filter(pc.field(SHOWN)) if hides else changes.table
+        return Delta.local(net(table.select(names)))
+
+    def build(spark: Any) -> Any:
+        frame = changes.frame(spark)
+        return (frame.where(SHOWN) if hides else frame).select(*map(quoted, names))
+
+    return LazyDelta(BoundRows(pa.schema([*schema, pa.field(WEIGHT, pa.int64())]), changes.rows, None, build))

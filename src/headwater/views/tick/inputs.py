@@ -1,0 +1,247 @@
+"""Base relations: topics and tables of the log, as the changes that views are fed with.
+
+What it is: ``InputRelation`` turns a range of offsets of one topic into changes. Four kinds: a *keyed* topic or table
+(the latest row by key is the state), a *bag* (rows carry their own ``_weight``), a *log* (every row was added), and the
+*versions* of a keyed topic (every record was added, tombstones too), which is a second relation over the same topic.
+Invariants: the changes of a range, added to the state at its start, are the state at its end; of several rows of one
+key in a range only the last counts; the same range and state give the same changes.
+Not here: reading of segments (``log/``, ``views/spark/topic_scan.py``); the state's files (``views/state/trace.py``).
+Read next: ``engine.py``.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.log.home import Log
+from headwater.log.topic import Topic
+from headwater.views import thresholds
+from headwater.views.compiler.frontend.as_of import APPENDED, DELETED, OFFSET, VERSIONS, versions_of
+from headwater.views.compiler.plan import WEIGHT, Relation
+from headwater.views.stages.relation import BoundRows, LazyDelta
+from headwater.views.stages.stage_schemas import columns_of
+from headwater.views.stages.view_sessions import with_weight
+from headwater.views.state.consolidate import distinct, net
+from headwater.views.state.delta import Delta
+from headwater.views.state.omissions import Omitted, frame_without, without
+from headwater.views.state.row_equality import last_of_each, matches, matching, negated, weighted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# Rows of a keyed or bag topic pass through the driver: so much of them in one tick.
+TICK_BYTES_MAX = 512 << 20
+TICK_ROWS_MAX = 10_000_000
+SAMPLE_ROWS = 10_000  # these tell how large a row is
+CHUNK_ROWS = 1 << 20
+# Netting looks at every column of every row; beyond so many rows it costs more than the rows it saves.
+NET_ROWS_MAX = 200_000
+
+# What a record has beside its topic's columns.
+MARKS = pa.schema([(DELETED, pa.bool_()), (OFFSET, pa.int64()), (APPENDED, pa.timestamp("us", tz="UTC"))])
+
+
+class InputKind(StrEnum):
+    """How a topic's rows are to be understood."""
+
+    KEYED = "keyed"
+    BAG = "bag"
+    LOG = "log"
+    VERSIONS = "versions"
+
+
+def bases_of(log: Log) -> dict[str, InputRelation]:
+    """Every topic and table of a home, and the versions of those that have some, by the relation's name."""
+    found = [InputRelation(topic) for topic in log.topics()]
+    found += [InputRelation(base.topic, versions=True) for base in found if base.has_versions]
+    return {base.name: base for base in found}
+
+
+class InputRelation:
+    """One topic as a relation."""
+
+    def __init__(self, topic: Topic, *, versions: bool = False) -> None:
+        self.topic = topic
+        self.name = f"{topic.name}{VERSIONS}" if versions else topic.name
+        self.key = tuple(topic.settings.key or ()) if not versions else ()
+        names = [name for name in topic.schema.names if name != WEIGHT]
+        self.schema = pa.schema([topic.schema.field(name).with_nullable(True) for name in names])
+        if versions:
+            self.kind = InputKind.VERSIONS
+            self.schema = pa.schema([*self.schema, *MARKS])
+        elif self.key:
+            self.kind = InputKind.KEYED
+        elif WEIGHT in topic.schema.names:
+            self.kind = InputKind.BAG
+        else:
+            self.kind = InputKind.LOG
+        self.omitted: Omitted = {}  # records that views leave out, as the manifest says
+        self.passes_by = False  # nobody looks at more than what comes: see ``prepare.py``
+
+    @property
+    def has_versions(self) -> bool:
+        """Whether it can be asked for as it was: its records have a key, and the time from which each counts."""
+        return self.kind is InputKind.KEYED and self.topic.settings.event_time is not None
+
+    @property
+    def forgets(self) -> bool:
+        """Whether the log may have lost rows that are in the state: they are asked for there, then."""
+        settings = self.topic.settings
+        bounded = settings.retention_ms is not None or settings.retention_bytes is not None
+        if bounded and any(self.topic.start_offsets().values()):
+            return True
+        # Compaction loses nothing of a table, but all of its past.
+        return self.kind is InputKind.VERSIONS and settings.compact
+
+    @property
+    def keeps_itself(self) -> bool:
+        """Whether the log is the state: nothing ever leaves it, or nobody minds, so nothing needs to be copied."""
+        settings = self.topic.settings
+        bounded = settings.retention_ms is not None or settings.retention_bytes is not None
+        if self.kind is InputKind.VERSIONS:
+            # Copied, unless views remember what they need: the log may be compacted one day.
+            return self.passes_by and not bounded and not settings.compact
+        return self.kind is InputKind.LOG and (self.passes_by or not bounded)
+
+    def tick_rows_max(self, start: Mapping[int, int], stop: Mapping[int, int]) -> int | None:
+        """How many rows from ``start`` on one tick may take; None: as many as there are."""
+        count = sum(stop[number] - start.get(number, 0) for number in stop)
+        if self.keeps_itself or count <= SAMPLE_ROWS:
+            return None
+        longest = max(stop, key=lambda number: stop[number] - start.get(number, 0))
+        begin = start.get(longest, 0)
+        end = min(stop[longest], begin + SAMPLE_ROWS)
+        sample = self.read({longest: begin}, {longest: end}, self.schema.names)
+        row_bytes: int = max(1, sample.nbytes // max(1, sample.num_rows))
+        return min(TICK_ROWS_MAX, max(1, TICK_BYTES_MAX // row_bytes))
+
+    @property
+    def relation(self) -> Relation:
+        """What the compiler is told."""
+        if self.kind is InputKind.VERSIONS:
+            return versions_of(InputRelation(self.topic).relation)
+        never_null = self.key or tuple(field.name for field in self.topic.schema if not field.nullable)
+        return Relation(
+            self.name,
+            columns_of(self.schema),
+            self.key,
+            append_only=self.kind is InputKind.LOG,
+            not_null=tuple(name for name in never_null if name != WEIGHT),
+            event_time=self.topic.settings.event_time if self.has_versions else None,
+        )
+
+    def changes(self, start: Mapping[int, int], stop: Mapping[int, int], pile: Any) -> Delta | LazyDelta:
+        """What the rows from ``start`` up to ``stop`` change in the state ``pile``."""
+        count = sum(stop[number] - start.get(number, 0) for number in stop)
+        if count == 0:
+            return Delta.nothing(with_weight(self.schema))
+        if self.kind in (InputKind.LOG, InputKind.VERSIONS):
+            return self._added(start, stop, count)
+        if self.kind is InputKind.BAG:
+            table = self.read(start, stop, [*self.schema.names, WEIGHT])
+            return Delta.local(net(table) if table.num_rows <= NET_ROWS_MAX else table)
+        return self._upserted(start, stop, pile)
+
+    def rows_up_to(self, stop: Mapping[int, int]) -> Iterator[pa.RecordBatch]:
+        """The state at ``stop`` as the log tells it, each row with weight 1. Not for a bag."""
+        start = self.topic.start_offsets()
+        for number in sorted(stop):
+            if start[number] >= stop[number]:
+                continue
+            chunks = self._chunks(number, start[number], stop[number])
+            if self.kind is InputKind.KEYED:  # a key has one partition
+                chunks = iter([self._without_deleted(functools.reduce(self._replaced, chunks))])
+            for chunk in chunks:
+                yield from weighted(chunk, 1).to_batches()
+
+    def _chunks(self, number: int, start: int, stop: int) -> Iterator[pa.Table]:
+        names = self.schema.names if self.kind is not InputKind.KEYED else [*self.schema.names, DELETED]
+        for begin in range(start, stop, CHUNK_ROWS):
+            yield self.read({number: begin}, {number: min(begin + CHUNK_ROWS, stop)}, names)
+
+    def _replaced(self, older: pa.Table, newer: pa.Table) -> pa.Table:
+        both = pa.concat_tables([older, newer])
+        return both.filter(pa.array(last_of_each(both, self.key)))
+
+    def _without_deleted(self, rows: pa.Table) -> pa.Table:
+        rows = rows.filter(pa.array(last_of_each(rows, self.key)))
+        return rows.filter(pc.invert(rows.column(DELETED).fill_null(False))).select(self.schema.names)
+
+    def read(self, start: Mapping[int, int], stop: Mapping[int, int], columns: list[str]) -> pa.Table:
+        """The records of a range, as they are: of the topic's columns and the marks."""
+        stored = {field.name: field.with_nullable(True) for field in self.topic.schema}
+        stored |= {field.name: field for field in MARKS}
+        shape = pa.schema([stored[name] for name in columns])
+        batches = [
+            without(batch, self.omitted).cast(shape)
+            for number in sorted(stop)
+            if stop[number] > start.get(number, 0)
+            for batch in self.topic.read_partition(number, start.get(number, 0), stop=stop[number], columns=columns)
+        ]
+        return pa.Table.from_batches(batches, schema=shape)
+
+    def taken_back(self, records: Omitted, before: Omitted, stop: Mapping[int, int], pile: Any) -> pa.Table:
+        """What leaving these records out, beside those of ``before``, changes in the state ``pile`` at ``stop``."""
+        names = self.schema.names if self.kind is not InputKind.BAG else [*self.schema.names, WEIGHT]
+        now, self.omitted = self.omitted, before
+        rows = [self.read({p: o}, {p: o + 1}, names) for p, offsets in records.items() for o in offsets]
+        self.omitted = now
+        if not rows:
+            return with_weight(self.schema).empty_table()
+        taken = pa.concat_tables(rows)
+        if self.kind is not InputKind.KEYED:
+            return negated(taken if self.kind is InputKind.BAG else weighted(taken, 1))
+        keys = distinct(taken.select(list(self.key)))
+        start = self.topic.start_offsets()
+        latest = []
+        for number in sorted(records):  # a key has one partition
+            chunks = (
+                chunk.filter(matches(chunk, self.key, keys))
+                for chunk in self._chunks(number, start[number], stop[number])
+            )
+            found = functools.reduce(self._replaced, chunks)
+            latest.append(weighted(self._without_deleted(found), 1))
+        held = matching(pile.lookup(list(self.key), keys, self.schema.names), self.key, keys)
+        old = net(held.select([*self.schema.names, WEIGHT]).cast(latest[0].schema))
+        return net(pa.concat_tables([*latest, negated(old)]))
+
+    def _added(self, start: Mapping[int, int], stop: Mapping[int, int], count: int) -> Delta | LazyDelta:
+        begin = {number: start.get(number, 0) for number in stop}
+        if count <= thresholds.TASK_ROWS_MAX or not self.keeps_itself:  # what is kept must be written down
+            return Delta.local(weighted(self.read(begin, stop, self.schema.names), 1))
+
+        def build(spark: SparkSession) -> DataFrame:
+            frame = frame_without(spark, self.topic, begin, stop, self.schema.names, self.omitted)
+            return frame.selectExpr("*", f"1L AS {WEIGHT}")
+
+        return LazyDelta(BoundRows(with_weight(self.schema), count, None, build))
+
+    def _upserted(self, start: Mapping[int, int], stop: Mapping[int, int], pile: Any) -> Delta:
+        """Old rows of the keys with -1, the last rows of the range with +1."""
+        rows = self.read(start, stop, [*self.schema.names, DELETED])
+        last = last_of_each(rows, self.key)
+        latest = rows if last.all() else rows.filter(pa.array(last))
+        new = latest.filter(pc.invert(latest.column(DELETED).fill_null(False))).select(self.schema.names)
+        if pile is None or pile.rows == 0:
+            return Delta.local(weighted(new, 1))
+        keys = latest.select(list(self.key))
+        if keys.num_rows > thresholds.LOOKUP_KEYS_MAX and keys.num_rows > thresholds.LOOKUP_PART * pile.rows:
+            return self._exchanged(pile, keys, weighted(new, 1))
+        found = matching(pile.lookup(list(self.key), keys, self.schema.names), self.key, keys)
+        both = pa.concat_tables([weighted(found.select(self.schema.names).cast(self.schema), -1), weighted(new, 1)])
+        return Delta.local(net(both) if both.num_rows <= NET_ROWS_MAX else both)
+
+    def _exchanged(self, pile: Any, keys: pa.Table, new: pa.Table) -> Delta:
+        """A good part of all keys: all rows are read, and then what is there afterwards is known too."""
+        every = pile.added_up_here().cast(new.schema)
+        leaving = matches(every, self.key, keys)
+        old = every.filter(leaving)
+        changes = Delta.local(pa.concat_tables([negated(old), new]))
+        changes.content = pa.concat_tables([every.filter(pc.invert(leaving)), new])
+        return changes

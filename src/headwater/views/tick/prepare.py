@@ -1,0 +1,213 @@
+"""Preparing: declarations become plans with types, before anything is touched.
+
+What it is: ``prepare`` compiles every declared view, asks Spark for the types, and tells what must be kept.
+Invariants: an app whose views do not all compile is refused as a whole, and nothing of it was run or written; a view's
+fingerprint changes when its query, its inputs' columns or a view that it reads changes, and when a topic that it reads
+was deleted and made again.
+Not here: running (``engine.py``).
+Read next: ``engine.py``; ``compiler/compile.py``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from headwater.clock import Clock
+from headwater.log.home import Log
+from headwater.views.compiler.plan import FlowStage, Leaf, LeafContent, Relation, Stage, TimedStage, ViewPlan
+from headwater.views.event_time.progress import EventTimeProgress, ViewTime
+from headwater.views.event_time.timing import timed_plan
+from headwater.views.spark.analysis_cache import AnalysisCache
+from headwater.views.spark.spark_errors import in_view
+from headwater.views.stages.python_views import RowFunctionStage, function_plan
+from headwater.views.stages.stage_schemas import Analyser, StageSchema, columns_of
+from headwater.views.stages.view_sessions import ViewSessions
+from headwater.views.tick.inputs import InputKind, InputRelation, bases_of
+from headwater.views.view_declaration import ViewDeclaration
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class PreparedView:
+    """A view ready to run."""
+
+    declared: ViewDeclaration
+    plan: ViewPlan
+    shapes: Mapping[str, StageSchema]
+    keeps: Mapping[str, bool]  # which stages keep a state
+    fingerprint: str
+    bench: ViewSessions
+    topics: tuple[str, ...] = ()  # those with an event time that it reads, itself or through others
+    build: str = ""  # of a state that was begun beside an older one: the tick and the epoch of that moment
+
+    @property
+    def name(self) -> str:
+        """The view's name."""
+        return self.declared.name
+
+    @property
+    def identity(self) -> str:
+        """What its state goes by. The state of another query, or of a rebuild, is another one."""
+        return f"{self.fingerprint}.{self.build}" if self.build else self.fingerprint
+
+    def time(self, before: EventTimeProgress, after: EventTimeProgress | None) -> ViewTime:
+        """What a tick that leads from these times to those needs to know."""
+        known = before.views.get(self.name)
+        later = known if after is None else after.views.get(self.name)
+        return ViewTime(known, later, self.declared.timing.horizon_us, self.plan.reach_us)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that users see."""
+        return self.shapes[self.plan.stages[-1].name].visible
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """An app ready to run."""
+
+    views: Mapping[str, PreparedView]  # each behind those that it reads
+    bases: Mapping[str, InputRelation]
+    clock: Clock
+    threads: int
+    log: Log
+
+    @property
+    def topics(self) -> dict[str, int]:
+        """The topics that are read, in whatever way, and their numbers."""
+        return {base.topic.name: base.topic.id for base in self.bases.values()}
+
+    def as_built(self, known: Mapping[str, Any]) -> Prepared:
+        """The same, each view with the state that a manifest's views say it has."""
+        views = {}
+        for name, view in self.views.items():
+            about = known.get(name, {})
+            same = about.get("fingerprint") == view.fingerprint
+            views[name] = replace(view, build=about.get("build", "") if same else "")
+        return replace(self, views=views)
+
+
+def relations_of(log: Log) -> dict[str, Relation]:
+    """Every topic and table of the home, as the compiler wants them."""
+    return _relations(bases_of(log))
+
+
+def _relations(bases: Mapping[str, InputRelation]) -> dict[str, Relation]:
+    # Versions are nobody's to name: the compiler knows them by their table.
+    return {name: base.relation for name, base in bases.items() if base.kind is not InputKind.VERSIONS}
+
+
+def event_times_of(log: Log) -> dict[str, str]:
+    """The same, of every topic and table of the home."""
+    return {topic.name: topic.settings.event_time for topic in log.topics() if topic.settings.event_time}
+
+
+def event_times(bases: Mapping[str, InputRelation]) -> dict[str, str]:
+    """The column of event time of each topic that has one."""
+    return {
+        name: base.topic.settings.event_time
+        for name, base in bases.items()
+        # A table as it was has a time too, and is not judged by it: an older version is what is asked for.
+        if base.topic.settings.event_time and base.kind is not InputKind.VERSIONS
+    }
+
+
+def prepare(
+    declared: Iterable[ViewDeclaration], log: Log, spark: SparkSession, scratch: Path, *, answers: Path | None = None
+) -> Prepared:
+    """Compile and type every view. ``answers``: the file that keeps what Spark's analyser said."""
+    bases = bases_of(log)
+    relations = _relations(bases)
+    schemas = {name: base.schema for name, base in bases.items()}
+    fingerprints: dict[str, str] = {}
+    analyser = Analyser(ViewSessions(spark, scratch / "analysis"), AnalysisCache(answers, spark.version))
+    plans: dict[str, tuple[ViewDeclaration, ViewPlan, dict[str, StageSchema]]] = {}
+    for view in declared:
+        with in_view(view):
+            if view.sql is not None:
+                plan = timed_plan(
+                    view.name,
+                    view.sql,
+                    relations,
+                    view.timing,
+                    event_times(bases),
+                    describe=analyser.describe,
+                    confirm=analyser.confirm,
+                )
+                shapes: dict[str, StageSchema] = {}
+                for stage in plan.stages:
+                    shapes[stage.name] = analyser.shape_of(stage, schemas)
+                    schemas[stage.name] = shapes[stage.name].visible
+            else:
+                plan, shapes = function_plan(view, schemas, analyser)
+                schemas[view.name] = shapes[view.name].visible
+        visible = shapes[plan.stages[-1].name].visible
+        relations[view.name] = Relation(view.name, columns_of(visible), plan.key, is_view=True)
+        above = "".join(fingerprints.get(name) or f"topic {bases[name].topic.id}" for name in plan.reads)
+        fingerprints[view.name] = hashlib.sha256((plan.fingerprint + above).encode()).hexdigest()[:16]
+        plans[view.name] = (view, plan, shapes)
+    analyser.cache.save()
+    read = {name for _, plan, _ in plans.values() for name in plan.reads}
+    # The relations of which some stage needs more than the changes.
+    looked_at = {
+        leaf.relation
+        for _, leaf in _leaves(plan for _, plan, _ in plans.values())
+        if leaf.content is not LeafContent.CHANGES
+    }
+    topics = _timed_topics({name: plan for name, (_, plan, _) in plans.items()}, bases)
+    views = {
+        name: PreparedView(
+            view,
+            plan,
+            shapes,
+            _keeps(plan, looked_at),
+            fingerprints[name],
+            ViewSessions(spark, scratch / name),
+            topics[name],
+        )
+        for name, (view, plan, shapes) in plans.items()
+    }
+    cores = spark.sparkContext.defaultParallelism
+    used = {name: base for name, base in bases.items() if name in read}
+    needed = {
+        leaf.relation
+        for stage, leaf in _leaves(plan for _, plan, _ in plans.values())
+        if not isinstance(stage, TimedStage)
+    }
+    for name, base in used.items():
+        base.passes_by = name not in needed  # whoever judges rows by their time keeps a copy of its own
+    # One more than there are cores: while some wait for Spark, another can go on.
+    return Prepared(views, used, log.clock, max(1, min(len(views), cores + 1)), log)
+
+
+def _timed_topics(plans: Mapping[str, ViewPlan], bases: Mapping[str, InputRelation]) -> dict[str, tuple[str, ...]]:
+    """The topics with an event time that each view reads, itself or through others."""
+    timed = {name: base.topic.name for name, base in bases.items() if base.topic.settings.event_time}
+    found: dict[str, tuple[str, ...]] = {}
+    for name, plan in plans.items():  # each behind those that it reads
+        through = {topic for read in plan.reads for topic in found.get(read, ())}
+        found[name] = tuple(sorted(through | {timed[read] for read in plan.reads if read in timed}))
+    return found
+
+
+def _leaves(plans: Iterable[ViewPlan]) -> Iterator[tuple[Stage, Leaf]]:
+    """All that the stages of some plans read."""
+    return ((stage, leaf) for plan in plans for stage in plan.stages for leaf in stage.leaves)
+
+
+def _keeps(plan: ViewPlan, looked_at: set[str]) -> dict[str, bool]:
+    last = plan.stages[-1]
+    return {
+        stage.name: stage is last or stage.name in looked_at or not isinstance(stage, FlowStage | RowFunctionStage)
+        if not isinstance(stage, TimedStage)
+        else stage.late or stage.lets_go or stage.name in looked_at
+        for stage in plan.stages
+    }

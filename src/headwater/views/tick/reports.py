@@ -1,0 +1,80 @@
+"""Tick reports: how long the last ticks took, for whoever looks from another process.
+
+What it is: ``TickReports`` keeps what each of the last ticks did and how long it took, as JSON in the catalog.
+Invariants: a report is written after its tick was committed, by the process that committed it, and is worth nothing to
+the tick: where it cannot be written the tick is as good as any. Only the last ``KEPT`` are there.
+Not here: what is true of a tick (``views/state/manifest.py``).
+Read next: ``engine.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+from headwater.clock import format_us
+from headwater.errors import HeadwaterError
+from headwater.log.catalog.catalog import Catalog
+
+if TYPE_CHECKING:
+    from headwater.views.tick.engine import TickReport
+
+logger = logging.getLogger("headwater.views")
+
+KEPT = 300
+
+
+class TickReports:
+    """The reports of one app in a home's catalog.
+
+    >>> import headwater as hw, tempfile
+    >>> from headwater.views.tick.engine.engine import TickReport
+    >>> reports = TickReports(hw.Log(tempfile.mkdtemp()).catalog, "shop")
+    >>> reports.save(TickReport(1, rows_in=7, seconds=0.25), 0)
+    >>> reports.last(10)
+    [{'tick': 1, 'at': '1970-01-01T00:00:00.000Z', 'rows_in': 7, 'seconds': 0.25, 'behind': 0, 'views': []}]
+    """
+
+    def __init__(self, catalog: Catalog, app: str) -> None:
+        self.catalog = catalog
+        self.app = app
+
+    def save(self, report: TickReport, committed_us: int) -> None:
+        """Keep a report; forget those that are too old."""
+        try:
+            with self.catalog.write() as db:
+                db.execute(
+                    "INSERT OR REPLACE INTO tick_reports (app, tick, report) VALUES (?, ?, ?)",
+                    (self.app, report.tick, json.dumps(_plain(report, committed_us), separators=(",", ":"))),
+                )
+                db.execute("DELETE FROM tick_reports WHERE app = ? AND tick <= ?", (self.app, report.tick - KEPT))
+        except HeadwaterError as error:  # the tick is committed, and that is what counts
+            logger.warning("the report of tick %d was not kept: %s", report.tick, error.message)
+
+    def last(self, count: int) -> list[dict[str, Any]]:
+        """The last reports, the latest at the end."""
+        rows = self.catalog.read(
+            "SELECT report FROM tick_reports WHERE app = ? ORDER BY tick DESC LIMIT ?", (self.app, count)
+        )
+        return [json.loads(row["report"]) for row in reversed(rows)]
+
+
+def _plain(report: TickReport, committed_us: int) -> dict[str, Any]:
+    return {
+        "tick": report.tick,
+        "at": format_us(committed_us),
+        "rows_in": report.rows_in,
+        "seconds": round(report.seconds, 4),
+        "behind": report.behind,
+        "views": [
+            {
+                "view": each.view,
+                "changes": each.changes,
+                "rows_read": each.rows_read,
+                "actions": each.actions,
+                "seconds": round(each.seconds, 4),
+            }
+            for each in report.views
+        ],
+    }

@@ -1,0 +1,59 @@
+"""Declarations of views: what a user said, and where.
+
+What it is: ``ViewDeclaration`` (SQL or a PySpark function) and ``caller``, the user's file and line.
+Invariants: a view is declared behind everything that it reads, so views cannot read each other in a circle.
+Not here: what the SQL means (``compiler/``).
+Read next: ``views/tick/engine.py``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headwater.views.event_time.timing import Timing
+
+PACKAGE = str(Path(__file__).resolve().parent.parent) + os.sep
+
+
+@dataclass(frozen=True)
+class ViewDeclaration:
+    """One view as declared."""
+
+    name: str
+    sql: str | None
+    location: str  # "shop.py:42"
+    function: Callable[..., Any] | None = None
+    inputs: tuple[str, ...] = ()
+    by: tuple[str, ...] = ()
+    serve: bool = True
+    timing: Timing = field(default_factory=Timing)
+    on_error: str = "stop"  # or "pause", see ``views/tick/pausing.py``
+
+    @property
+    def title(self) -> str:
+        """How messages name it.
+
+        >>> ViewDeclaration("revenue", "SELECT 1 AS one", "shop.py:42").title
+        'view "revenue" (shop.py:42)'
+        """
+        return f'view "{self.name}" ({self.location})'
+
+
+def caller() -> str:
+    """The first file and line outside this package, as messages show it."""
+    frame = sys._getframe(1)
+    while frame is not None and (frame.f_code.co_filename.startswith(PACKAGE)):
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    name = frame.f_code.co_filename
+    try:
+        short = os.path.relpath(name)
+    except ValueError:  # another drive
+        short = name
+    return f"{short if not short.startswith('..') else name}:{frame.f_lineno}"

@@ -1,0 +1,125 @@
+"""Standing queries: planned once, right over whatever the tables hold when they are asked again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from headwater.views.spark.plan_cache import CachedQuery, is_forgetful, plan_of
+from headwater.views.spark.plan_inputs import SMALLEST_BYTES
+from headwater.views.stages.view_sessions import ViewSessions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+REVENUE = CachedQuery(
+    "SELECT country, sum(amount) AS revenue FROM joined GROUP BY country",
+    (("joined", "SELECT u.country, o.amount FROM _orders o JOIN _users u ON o.user_id = u.id"),),
+)
+USERS = pa.table({"id": [1, 2, None], "country": ["DE", "FR", "XX"]})
+
+
+def orders(*rows: tuple[int | None, int]) -> pa.Table:
+    return pa.table(
+        {name: pa.array([row[at] for row in rows], pa.int64()) for at, name in enumerate(("user_id", "amount"))}
+    )
+
+
+@pytest.fixture(scope="module")
+def bench(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> ViewSessions:
+    return ViewSessions(spark, tmp_path_factory.mktemp("bench") / "revenue")
+
+
+def answer(bench: ViewSessions, question: CachedQuery, **tables: pa.Table) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = bench.standing.frame(question, tables).toArrow().to_pylist()
+    return sorted(rows, key=repr)
+
+
+def test_a_query_is_planned_once_and_answers_for_the_rows_of_each_time(bench: ViewSessions) -> None:
+    first = bench.standing.frame(REVENUE, {"_orders": orders((1, 5), (2, 7), (None, 9)), "_users": USERS})
+    assert first.toArrow().sort_by("country").to_pylist() == [
+        {"country": "DE", "revenue": 5},
+        {"country": "FR", "revenue": 7},
+    ]
+
+    again = bench.standing.frame(REVENUE, {"_orders": orders((1, 1), (1, 2)), "_users": USERS})
+
+    assert again is first
+    assert again.toArrow().to_pylist() == [{"country": "DE", "revenue": 3}]
+    assert answer(bench, REVENUE, _orders=orders(), _users=USERS) == []
+    assert answer(bench, REVENUE, _orders=orders((2, 4)), _users=USERS) == [{"country": "FR", "revenue": 4}]
+
+
+def test_tables_that_outgrow_their_files_get_longer_ones(bench: ViewSessions) -> None:
+    many = SMALLEST_BYTES // 8
+    large = orders(*((1, number) for number in range(many)))
+
+    assert answer(bench, REVENUE, _orders=large, _users=USERS) == [{"country": "DE", "revenue": sum(range(many))}]
+    assert answer(bench, REVENUE, _orders=orders((1, 3)), _users=USERS) == [{"country": "DE", "revenue": 3}]
+
+
+def test_a_column_of_another_type_is_another_query(bench: ViewSessions) -> None:
+    cents = pa.table({"user_id": [1], "amount": [0.5]})
+
+    assert answer(bench, REVENUE, _orders=cents, _users=USERS) == [{"country": "DE", "revenue": 0.5}]
+    assert answer(bench, REVENUE, _orders=orders((1, 3)), _users=USERS) == [{"country": "DE", "revenue": 3}]
+
+
+REMEMBERING = {
+    "cube": "SELECT a.x, count(*) AS n FROM _a a JOIN _b b ON a.x < b.x GROUP BY CUBE (a.x)",
+    "scalar subquery": "SELECT a.x FROM _a a WHERE a.x > (SELECT avg(b.x) FROM _b b)",
+    "outer join without equality": "SELECT a.x, b.x AS y FROM _a a LEFT JOIN _b b ON a.x < b.x",
+}
+
+
+@pytest.mark.parametrize("sql", REMEMBERING.values(), ids=list(REMEMBERING))
+def test_what_would_remember_rows_is_planned_each_time(bench: ViewSessions, sql: str) -> None:
+    tables = {"_a": pa.table({"x": [1, 5]}), "_b": pa.table({"x": [2, 4]})}
+    first = bench.standing.frame(CachedQuery(sql), tables)
+    assert not is_forgetful(plan_of(first))
+    before = first.toArrow()
+
+    after = bench.standing.frame(CachedQuery(sql), {**tables, "_b": pa.table({"x": [7, 8]})}).toArrow()
+
+    assert after.to_pylist() != before.to_pylist()
+
+
+FORGETTING = {
+    "six tables": "SELECT a.x FROM _a a JOIN _b b ON a.x = b.x JOIN _a c ON b.x = c.x LEFT JOIN _b d ON c.x = d.x "
+    "JOIN _a e ON e.x = a.x JOIN _b f ON f.x = e.x + 0",
+    "cross join": "SELECT a.x, b.x AS y FROM _a a CROSS JOIN _b b JOIN _a c ON c.x = a.x",
+    "semi and anti": "SELECT a.x FROM _a a LEFT SEMI JOIN _b b ON a.x = b.x LEFT ANTI JOIN _a c ON c.x = a.x + 1",
+    "full join, then another": "SELECT a.x, b.x AS y, c.x AS z FROM _a a FULL JOIN _b b ON a.x = b.x JOIN _a c "
+    "ON c.x = a.x",
+    "top": "SELECT a.x FROM _a a JOIN _b b ON a.x = b.x ORDER BY a.x DESC LIMIT 1",
+    "window": "SELECT a.x, sum(b.x) OVER (PARTITION BY a.x ORDER BY b.x) AS y FROM _a a JOIN _b b ON a.x = b.x",
+    "union of joins, joined": "SELECT t.x FROM (SELECT a.x FROM _a a JOIN _b b ON a.x = b.x UNION ALL SELECT x "
+    "FROM _a) t JOIN _b c ON c.x = t.x",
+    "distinct count": "SELECT count(DISTINCT a.x) AS n, count(*) AS m FROM _a a JOIN _b b ON a.x = b.x",
+}
+
+
+@pytest.mark.parametrize("sql", FORGETTING.values(), ids=list(FORGETTING))
+def test_joins_of_many_kinds_are_planned_once_and_right_each_time(
+    bench: ViewSessions, sql: str, spark: SparkSession
+) -> None:
+    plain = spark.newSession()
+    for ours, theirs in (([1, 2, 2, None], [2, 3]), ([4, 5, 6], [4, 5, 5, None]), ([], [1])):
+        tables = {name: pa.table({"x": pa.array(rows, pa.int64())}) for name, rows in (("_a", ours), ("_b", theirs))}
+        for name, table in tables.items():
+            plain.createDataFrame(table.to_pylist() or [], "x BIGINT").createOrReplaceTempView(name)
+
+        frame = bench.standing.frame(CachedQuery(sql), tables)
+
+        assert is_forgetful(plan_of(frame)), plan_of(frame)
+        assert sorted(frame.toArrow().to_pylist(), key=repr) == sorted(plain.sql(sql).toArrow().to_pylist(), key=repr)
+
+
+def test_the_files_lie_in_the_views_own_folder(bench: ViewSessions) -> None:
+    answer(bench, REVENUE, _orders=orders((1, 1)), _users=USERS)
+
+    folder: Path = bench.standing.folder
+    assert {path.stat().st_size for path in folder.glob(f"{SMALLEST_BYTES}/*.parquet")} == {SMALLEST_BYTES}

@@ -1,0 +1,183 @@
+"""``headwater view``, ``query``, ``plan`` and ``run``: what they show and how they refuse, without Spark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from headwater.cli.main import Root
+from headwater.cli.views.verify_command import show_differences
+from headwater.cli.views.view_commands import mount
+from headwater.log.home import Log
+from headwater.views.lifecycle.verification import Difference
+from headwater.views.serving.serving_store import ServingStore, store_path
+from headwater.views.state.delta import Delta
+from headwater.views.state.manifest import Manifest, Manifests
+from headwater.views.state.trace import Trace
+
+DDL = "country STRING, total BIGINT"
+
+root = typer.Typer(cls=Root, name="headwater")
+mount(root)
+
+
+def call(*words: str) -> Result:
+    return CliRunner().invoke(root, list(words))
+
+
+def error_of(*words: str) -> dict[str, Any]:
+    result = call(*words, "--json")
+    assert result.exit_code == 2, result.stdout
+    found: dict[str, Any] = json.loads(result.stderr)
+    return found
+
+
+def lines_of(*words: str) -> list[dict[str, Any]]:
+    result = call(*words, "--json")
+    assert result.exit_code == 0, result.stderr
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> str:
+    """A home in which app "shop" has done two ticks of view "revenue", one order ahead of them."""
+    with Log(tmp_path / "home") as log:
+        log.topic("orders", "country STRING, amount BIGINT").append([{"country": "DE", "amount": 1}] * 3)
+        run_app(log, "shop")
+    return str(tmp_path / "home")
+
+
+def run_app(log: Log, app: str) -> None:
+    manifests = Manifests(log.catalog, app)
+    epoch = manifests.take_over()
+    path = store_path(log.home, app)
+    schema = pa.schema([("country", pa.string()), ("total", pa.int64())])
+    pile = Trace(path.parent / "revenue-f1", schema, files=log.files)
+    with ServingStore(path) as store:
+        store.declare("revenue", [("country", "STRING"), ("total", "BIGINT")], ["country"], "f1")
+        for tick, rows in enumerate([[("DE", 1, 1)], [("DE", 1, -1), ("DE", 2, 1)]], start=1):
+            names = ["country", "total", "_weight"]
+            table = pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows])
+            pile = pile.with_run(pile.write(Delta.local(table), tick=tick, epoch=epoch))
+            about = {"columns": DDL, "key": ["country"], "kind": "accumulating", "born": 1, "fingerprint": "f1"}
+            entry = {"identity": "f1", "schema": DDL, "runs": [run.to_json() for run in pile.runs]}
+            frontier = {"orders": {0: tick}}
+            manifests.commit(Manifest(tick, epoch, frontier, 0, {"revenue": entry}, {"revenue": about}))
+            store.apply(tick, epoch, frontier, {"revenue": table})
+
+
+def test_ls_and_describe_say_how_far_a_view_is(home: str) -> None:
+    (listed,) = json.loads(call("view", "ls", "--home", home, "--json").stdout)
+    described = json.loads(call("view", "describe", "revenue", "--home", home, "--json").stdout)
+
+    assert listed == described
+    assert (listed["app"], listed["kind"], listed["tick"], listed["behind"]) == ("shop", "accumulating", 2, 1)
+    assert (listed["kept_ticks"], listed["runs"], listed["frontier"]) == ([1, 2], 2, "orders:0=2")
+    assert "ticks 1 to 2" in call("view", "describe", "revenue", "--home", home).stdout
+    assert "revenue" in call("view", "ls", "--home", home).stdout
+
+
+def test_changes_are_shown_from_a_tick_on(home: str) -> None:
+    everything = lines_of("view", "changes", "revenue", "--home", home)
+    later = lines_of("view", "changes", "revenue", "--from", "2", "--home", home)
+
+    assert [row["_change_type"] for row in everything] == ["insert", "update_preimage", "update_postimage"]
+    assert [(row["total"], row["_commit_version"]) for row in later] == [(1, 2), (2, 2)]
+    assert error_of("view", "changes", "revenue", "--from", "9", "--home", home)["code"] == "offset_out_of_range"
+
+
+def test_a_query_asks_the_serving_store(home: str) -> None:
+    assert lines_of("query", "SELECT * FROM revenue", "--home", home) == [{"country": "DE", "total": 2}]
+    assert call("query", "SELECT * FROM revenue", "--home", home).stdout == "country  total\nDE           2\n"
+    assert "no such table: revenu" in error_of("query", "SELECT * FROM revenu", "--home", home)["message"]
+
+
+def test_with_several_apps_one_must_be_named(home: str) -> None:
+    with Log(home) as log:
+        run_app(log, "other")
+
+    unnamed = error_of("query", "SELECT 1", "--home", home)
+    either = error_of("view", "describe", "revenue", "--home", home)
+
+    assert "other, shop" in unnamed["hint"]
+    assert "other, shop" in either["hint"]
+    assert lines_of("query", "SELECT total FROM revenue", "--app", "shop", "--home", home) == [{"total": 2}]
+    assert error_of("query", "SELECT 1", "--app", "shoe", "--home", home)["message"].startswith('no app "shoe"')
+
+
+def test_a_home_without_views_says_so(tmp_path: Path) -> None:
+    Log(tmp_path / "home").close()
+    home = str(tmp_path / "home")
+
+    assert "no views yet" in call("view", "ls", "--home", home).stdout
+    assert error_of("view", "describe", "revenue", "--home", home)["code"] == "unknown_view"
+    assert error_of("query", "SELECT 1", "--home", home)["message"] == "no app has run in this home yet"
+
+
+SHOP = """
+import headwater as hw
+
+app = hw.App("shop", home="{home}")
+app.topic("orders", "country STRING, amount BIGINT")
+app.view("revenue", "SELECT country, sum(amount) AS total FROM orders GROUP BY country")
+if __name__ == "__main__":
+    app.run()
+"""
+
+
+def test_a_plan_shows_kinds_inputs_and_lines_without_starting_spark(tmp_path: Path) -> None:
+    file = tmp_path / "shop.py"
+    file.write_text(SHOP.format(home=tmp_path / "home"))
+
+    plan = json.loads(call("plan", str(file), "--no-types", "--json").stdout)
+    stages = json.loads(call("explain", str(file), "revenue", "--no-types", "--json").stdout)["stages"]
+
+    (view,) = plan["views"]
+    assert (view["kind"], view["reads"], view["key"]) == ("accumulating", ["orders"], ["country"])
+    assert view["declared_at"].endswith("shop.py:6")
+    assert [column["name"] for column in view["columns"]] == ["country", "total"]
+    assert plan["inputs"] == [{"name": "orders", "key": [], "schema": "country STRING, amount BIGINT"}]
+    assert stages[-1]["name"] == "revenue"
+    assert "the groups touched" in call("explain", str(file), "revenue", "--no-types").stdout
+    assert error_of("explain", str(file), "revenu", "--no-types")["code"] == "unknown_view"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("x = (", "is not Python"),
+        ("import headwater\n\n1 / 0\n", "shop.py:3 failed: ZeroDivisionError"),
+        ("import headwater\n", "declares no App"),
+        ("import headwater as hw\na, b = hw.App('a'), hw.App('b')\n", "declares 2 Apps"),
+    ],
+)
+def test_a_wrong_app_file_is_told_with_its_line(tmp_path: Path, text: str, words: str) -> None:
+    file = tmp_path / "shop.py"
+    file.write_text(text)
+
+    error = error_of("run", str(file))
+
+    assert words in error["message"]
+    assert "there is no file" in error_of("run", str(tmp_path / "shoe.py"))["message"]
+
+
+def test_verify_shows_the_first_differences(capsys: pytest.CaptureFixture[str]) -> None:
+    equal = Difference("revenue", 7, 1200)
+    other = Difference("orders", 7, 3, [{"country": "DE"}], [], missing_count=4)
+    chosen = Difference("daily", 7, 30, open_columns=["latest", "users"], open_count=2)
+
+    show_differences([equal, other, chosen])
+
+    assert capsys.readouterr().out.splitlines() == [
+        "revenue: 1,200 rows at tick 7, as the log gives them",
+        "orders: at tick 7, 4 rows are missing and 0 are too many",
+        "  missing: {'country': 'DE'}",
+        "daily: 30 rows at tick 7, as the log gives them",
+        "  in 2 of them SQL leaves open what latest, users is",
+    ]
