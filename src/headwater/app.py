@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from headwater.views.lifecycle.rebuild import RebuildReport
     from headwater.views.lifecycle.rebuild_progress import RebuildProgress
     from headwater.views.runtime import AppRuntime
-    from headwater.views.tick.engine import TickReport
+    from headwater.views.tick.reports import TickReport
     from headwater.views.view import View
     from headwater.views.view_declaration import ViewDeclaration
 

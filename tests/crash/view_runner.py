@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 
 from headwater.errors import HeadwaterError
-from headwater.views.tick.engine import TickReport
+from headwater.views.tick.reports import TickReport
 from tests.crash.view_shop import declare
 
 

@@ -52,8 +52,12 @@ def test_ctrl_c_ends_a_run_without_a_trace_and_leaves_nothing_behind(tmp_path: P
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
-        sign = {"Java starts": "java", "it runs": "python_streaming_source_runner"}[when]
-        while not any(sign in each for each in of_session(process.pid)) and process.poll() is None:
+        served = tmp_path / "home" / "views" / "shop" / "serving.index"  # touched when a tick is served
+        signs = {
+            "Java starts": lambda: any("java" in each for each in of_session(process.pid)),
+            "it runs": served.exists,
+        }
+        while not signs[when]() and process.poll() is None:
             time.sleep(0.01)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: all of them
         _, said = process.communicate(timeout=120)

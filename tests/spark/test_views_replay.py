@@ -1,7 +1,7 @@
 """Ticks that are repeated, taken over, or fail.
 
-What it is: the checkpoint of Structured Streaming loses what it knew, a second process takes the app over, a row makes
-a view impossible to compute.
+What it is: an app that is started again, a second process that takes it over, a row that makes a view impossible to
+compute.
 Invariants: the manifest is the truth: nothing is done twice, nothing of a process that was shut out shows, a failed
 tick changes nothing.
 Not here: crashes (``tests/crash/test_views_survive_kill.py``).
@@ -11,9 +11,6 @@ Read next: ``views/tick/driver.py``.
 from __future__ import annotations
 
 import os
-import shutil
-import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +19,7 @@ import pytest
 import headwater as hw
 from headwater.errors import DiskFull, Fenced, ViewFailed
 from headwater.views.serving.serving_store import ServingStore
-from headwater.views.tick.driver import TickDriver
-from headwater.views.tick.engine import TickReport
+from headwater.views.tick.reports import TickReport
 
 pytestmark = pytest.mark.usefixtures("spark")
 COUNTS = "SELECT country, count(*) AS users FROM users GROUP BY country"
@@ -46,50 +42,23 @@ def counts(app: hw.App, **options: Any) -> dict[str, int]:
     return {row["country"]: row["users"] for row in rows}
 
 
-def streamed(home: Path, work: Callable[[hw.App], hw.Token]) -> int:
-    """Run the app in the background until it has seen what ``work`` appended; returns the last tick."""
-    with declare(home) as app:
+def test_an_app_that_is_started_again_goes_on_from_the_manifest(tmp_path: Path) -> None:
+    with declare(tmp_path) as app:
         app.start()
-        counts(app, at_least=work(app))
-        runner = app.operation._runner
-        assert runner is not None
-        runner.settle()  # the tick itself may have come before Spark's first call
+        counts(app, at_least=move(app, u1="DE", u2="FR"))
         app.stop()
-        return app.operation.manifests.tick()
-
-
-def newest(folder: Path) -> Path:
-    return max((path for path in folder.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
-
-
-@pytest.mark.parametrize("waiting", [0, 1], ids=["nothing new", "a new row waits"])
-def test_a_committed_tick_that_spark_repeats_changes_nothing(tmp_path: Path, waiting: int) -> None:
-    last = streamed(tmp_path, lambda app: move(app, u1="DE", u2="FR"))
-    newest(tmp_path / "views" / "shop" / "checkpoint" / "commits").unlink()
+        last = app.operation.manifests.tick()
 
     with declare(tmp_path) as app:
-        if waiting:  # the tick that the start begins with is then ahead of the microbatch that Spark repeats
-            move(app, u1="DE", u2="DE")
+        move(app, u2="DE")
         app.start()
         token = move(app, u3="IT")
-        seen = counts(app, at_least=token)
+        assert counts(app, at_least=token) == {"DE": 2, "IT": 1}
         app.stop()
 
-        assert seen == ({"DE": 2, "IT": 1} if waiting else {"DE": 1, "FR": 1, "IT": 1})
-        assert app.operation.manifests.tick() == last + waiting + 1
+        assert app.operation.manifests.tick() == last + 2
         assert app.operation.manifests.current().token == token
         assert all(difference.equal for difference in app.operation.verify())
-
-
-def test_without_its_checkpoint_an_app_goes_on_from_the_manifest(tmp_path: Path) -> None:
-    last = streamed(tmp_path, lambda app: move(app, u1="DE", u2="FR"))
-    shutil.rmtree(tmp_path / "views" / "shop" / "checkpoint")
-
-    again = streamed(tmp_path, lambda app: move(app, u2="DE"))
-
-    assert again == last + 1
-    with declare(tmp_path) as app:
-        assert counts(app) == {"DE": 2}
 
 
 def test_a_second_process_takes_over_and_the_first_is_shut_out(tmp_path: Path) -> None:
@@ -113,52 +82,31 @@ def test_a_second_process_takes_over_and_the_first_is_shut_out(tmp_path: Path) -
         assert second.view("countries").get("IT") == [{"country": "IT", "users": 1}]
 
 
-def test_rows_need_not_wait_for_sparks_first_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    batch, go_on, seen = TickDriver._batch, threading.Event(), []
-
-    def late(runner: TickDriver, frame: Any, number: int) -> None:
-        assert go_on.wait(240)
-        batch(runner, frame, number)
-
-    monkeypatch.setattr(TickDriver, "_batch", late)
+def test_every_tick_of_a_run_is_reported_once_and_in_order(tmp_path: Path) -> None:
+    seen = []
     with declare(tmp_path) as app:
         app.start(on_tick=lambda report: seen.append(report.tick))
-        try:
-            assert counts(app, at_least=move(app, u1="DE")) == {"DE": 1}
-            assert counts(app, at_least=move(app, u1="FR")) == {"FR": 1}
-            ticks = list(seen)
-        finally:
-            go_on.set()
-        assert counts(app, at_least=move(app, u1="IT")) == {"IT": 1}
-        assert app.operation._runner is not None
-        app.operation._runner.settle()
+        for country in ("DE", "FR", "IT"):
+            assert counts(app, at_least=move(app, u1=country)) == {country: 1}
         app.stop()
 
-        assert ticks == [1, 2, 3] or ticks == [1, 2]  # the last one may be told of a moment after it is seen
         assert seen == list(range(1, app.operation.manifests.tick() + 1))
-        assert all(difference.equal for difference in app.operation.verify())
 
 
-def test_an_error_before_sparks_first_call_ends_the_run_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    batch, failed = TickDriver._batch, threading.Event()
-
-    def late(runner: TickDriver, frame: Any, number: int) -> None:
-        assert failed.wait(240)
-        batch(runner, frame, number)
-
-    def tell(report: TickReport) -> None:
+def test_an_error_in_the_background_ends_the_run(tmp_path: Path) -> None:
+    def fail(report: TickReport) -> None:
         if report.tick > 1:
-            failed.set()
             raise ZeroDivisionError("who was told")
 
-    monkeypatch.setattr(TickDriver, "_batch", late)
     with declare(tmp_path) as app:
-        app.start(on_tick=tell)
+        app.start(on_tick=fail)
         move(app, u1="DE")
         runner = app.operation._runner
         assert runner is not None
         with pytest.raises(ZeroDivisionError, match="who was told"):
             runner.wait()
+        with pytest.raises(ZeroDivisionError, match="who was told"):
+            app.query("SELECT * FROM countries", at_least=move(app, u1="FR"), timeout=240)
 
 
 def state_files(home: Path) -> set[str]:

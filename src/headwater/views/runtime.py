@@ -34,8 +34,9 @@ from headwater.views.spark.jvm import told
 from headwater.views.spark.spark_session import start_session
 from headwater.views.state.manifest import Manifest, Manifests
 from headwater.views.state.state_store import StateStore
-from headwater.views.tick.engine import TickEngine, TickReport
+from headwater.views.tick.engine import TickEngine
 from headwater.views.tick.pausing import Pause, check_covered, is_its_own, paused_in, resumed_with
+from headwater.views.tick.reports import TickReport
 from headwater.views.view_declaration import ViewDeclaration
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ class AppRuntime:
             return self.engine.tick(rows_max=rows_max)
 
     def start(self, *, on_tick: Callable[[TickReport], None] | None = None) -> TickDriver:
-        """Let Structured Streaming tick, in the background."""
+        """Tick in the background, whenever something was appended."""
         from headwater.views.lifecycle.migration import BESIDE_ROWS_MIN, Migration, rows_to_read
         from headwater.views.tick.driver import TickDriver
 
@@ -155,7 +156,7 @@ class AppRuntime:
         engine = self.engine
         if engine.fresh and rows_to_read(self.prepared, engine.fresh) >= BESIDE_ROWS_MIN:
             self._use_as_they_ran()
-        runner = TickDriver(engine, self.spark, Path(self.log.home), self.folder / "checkpoint", on_tick)
+        runner = TickDriver(engine, on_tick)
         self._runner = runner  # before it starts: its first tick may stop it
         runner.start()
         if self._runner is runner and not self._declared_run():

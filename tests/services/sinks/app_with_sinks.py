@@ -14,7 +14,7 @@ from pathlib import Path
 
 import headwater as hw
 from headwater.testing.local_server import free_port
-from headwater.views.tick.engine import TickReport
+from headwater.views.tick.reports import TickReport
 from tests.crash import view_shop
 
 

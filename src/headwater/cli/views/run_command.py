@@ -26,7 +26,7 @@ from headwater.errors import HeadwaterError
 
 if TYPE_CHECKING:
     from headwater.app import App
-    from headwater.views.tick.engine import TickReport
+    from headwater.views.tick.reports import TickReport
 
 STALLED_SECONDS_MAX = 60.0
 LOOK_S = 1.0

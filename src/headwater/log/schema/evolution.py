@@ -32,7 +32,7 @@ def evolve(old: pa.Schema, new: pa.Schema, *, key: tuple[str, ...] = (), event_t
     A declaration equal to an *earlier* version (a process with yesterday's code) is not a change: look at the stored
     versions before. Here a missing column or a narrower type is refused, since nothing tells the two cases apart.
 
-    >>> from headwater.log.schema.normalization.normalization import normalize_schema
+    >>> from headwater.log.schema.normalization import normalize_schema
     >>> old, new = map(normalize_schema, ("id INT, name STRING", "id BIGINT, name STRING, note STRING"))
     >>> print(evolve(old, new, key=("id",)))
     id: int64
@@ -82,7 +82,7 @@ def widens(old: pa.DataType, new: pa.DataType) -> bool:
 def conform(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
     """A batch written under an older version, as the later version ``target`` shows it. Free when they are equal.
 
-    >>> from headwater.log.schema.normalization.normalization import normalize_schema
+    >>> from headwater.log.schema.normalization import normalize_schema
     >>> old = pa.record_batch({"id": pa.array([1], pa.int32())})
     >>> conform(old, normalize_schema("note STRING, id BIGINT")).to_pylist()
     [{'note': None, 'id': 1}]

@@ -48,7 +48,7 @@ def json_lines(
 ) -> pa.RecordBatch:
     """A record batch from JSON lines: a whole text, or its lines one by one. Empty lines are passed over.
 
-    >>> from headwater.log.schema.normalization.normalization import normalize_schema
+    >>> from headwater.log.schema.normalization import normalize_schema
     >>> schema = normalize_schema("id BIGINT, price DECIMAL(10,2), at TIMESTAMP")
     >>> json_lines('{"id": 1, "price": 9.90, "at": "2026-01-31T10:00:00Z"}', schema).to_pylist()[0]["price"]
     Decimal('9.90')

@@ -223,7 +223,7 @@ class FewRows:
 def to_batches(rows: Rows, schema: pa.Schema, *, not_null: frozenset[str] = frozenset()) -> pa.RecordBatch:
     """One record batch of these rows with exactly this (normalized) schema.
 
-    >>> from headwater.log.schema.normalization.normalization import normalize_schema
+    >>> from headwater.log.schema.normalization import normalize_schema
     >>> schema = normalize_schema("id BIGINT, at TIMESTAMP")
     >>> to_batches({"id": 1, "at": "2026-01-31T10:00:00Z"}, schema, not_null=frozenset({"id"})).num_rows
     1

@@ -101,7 +101,7 @@ class Waker:
             events = inotify.read(timeout=0)
             # The data file is written before the index: only the index makes rows visible.
             if any(event.name.endswith(".index") for event in events):
-                self._tell()
+                self.wake()
 
     def _look(self, stop: socket.socket) -> None:
         seen: dict[str, int] = {}
@@ -117,10 +117,11 @@ class Waker:
                     continue
             if now != seen:
                 seen = now
-                self._tell()
+                self.wake()
         stop.close()
 
-    def _tell(self) -> None:
+    def wake(self) -> None:
+        """Wake everyone who waits."""
         with self._condition:
             self._count += 1
             self._condition.notify_all()

@@ -39,10 +39,11 @@ from headwater.views.state.row_equality import negated
 from headwater.views.state.run import Run, verify_run
 from headwater.views.state.state_store import Piles, StateStore, pile_of
 from headwater.views.state.trace import Trace
-from headwater.views.tick.engine import BuiltViews, TickEngine, TickReport
+from headwater.views.tick.engine import BuiltViews, TickEngine
 from headwater.views.tick.evaluate import Evaluation
 from headwater.views.tick.pausing import refused, with_readers
 from headwater.views.tick.prepare import Prepared, PreparedView
+from headwater.views.tick.reports import TickReport
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

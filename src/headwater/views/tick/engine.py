@@ -40,7 +40,7 @@ from headwater.views.tick.evaluate import Evaluation, ViewProgress
 from headwater.views.tick.inputs import InputRelation
 from headwater.views.tick.pausing import Pause
 from headwater.views.tick.prepare import Prepared, PreparedView
-from headwater.views.tick.reports import TickReports
+from headwater.views.tick.reports import TickReport, TickReports
 
 if TYPE_CHECKING:
     from headwater.views.serving.publish import Publisher
@@ -49,24 +49,6 @@ TICKS_KEPT = 1000
 PRUNE_TICKS = 100  # looking for files that nobody lists any more
 
 Stops = dict[str, dict[int, int]]
-
-
-@dataclass(frozen=True)
-class TickReport:
-    """What one tick did."""
-
-    tick: int
-    rows_in: int
-    seconds: float
-    views: tuple[ViewProgress, ...] = ()
-    frontier: Frontier = field(default_factory=dict)
-    behind: int = 0  # rows in the log that this tick did not take
-    paused: tuple[str, ...] = ()  # views that failed in this tick, and those that read them
-
-    @property
-    def moved(self) -> bool:
-        """Whether there was anything to do."""
-        return bool(self.views) or self.rows_in > 0
 
 
 @dataclass(frozen=True)
@@ -156,19 +138,19 @@ class TickEngine:
 
     # One advance
 
-    def tick(self, frontier: Frontier | None = None, *, rows_max: int | None = None) -> TickReport:
-        """Advance to ``frontier``, or as far as the log and ``rows_max`` allow."""
+    def tick(self, *, rows_max: int | None = None) -> TickReport:
+        """Advance as far as the log and ``rows_max`` allow."""
         with self.alone():  # app.tick() beside app.start() is one process, and no case for an epoch
-            report = self._tick(frontier, rows_max)
+            report = self._tick(rows_max)
             if report.moved:
                 self.reports.save(report, self.manifest.committed_us)
             return report
 
-    def _tick(self, frontier: Frontier | None, rows_max: int | None) -> TickReport:
+    def _tick(self, rows_max: int | None) -> TickReport:
         began = time.perf_counter()
         self.followers.catch_up(self.manifest, self.epoch)
         self.piles = self.store.settle_merges(self.piles)
-        stop, behind = self._target(frontier, rows_max)
+        stop, behind = self._target(rows_max)
         begin = {base.topic.name: self._begin(base) for base in self.prepared.bases.values()}
         sent = self._heartbeats()
         if distance(begin, stop) == 0 and not self.fresh and sent is None:
@@ -383,7 +365,7 @@ class TickEngine:
             times={n: view.time(EventTimeProgress() if n in fresh else self.times, times) for n, view in views.items()},
         )
 
-    def _target(self, frontier: Frontier | None, rows_max: int | None) -> tuple[dict[str, dict[int, int]], int]:
+    def _target(self, rows_max: int | None) -> tuple[dict[str, dict[int, int]], int]:
         """Where this tick ends in each topic, and how many rows it leaves behind."""
         stop: Stops = {}
         begins, ends = dict[str, Mapping[int, int]](), Stops()
@@ -393,13 +375,6 @@ class TickEngine:
         for name, (base, *others) in ways.items():
             begin = self._begin(base)
             end = base.topic.end_offsets()
-            if frontier is not None:
-                wanted = frontier.get(name, {})
-                # Never behind what was committed: Spark repeats a microbatch that the manifest may be ahead of.
-                end = {
-                    number: max(begin.get(number, 0), min(wanted.get(number, 0), offset))
-                    for number, offset in end.items()
-                }
             limits = [rows_max, *(each.tick_rows_max(begin, end) for each in (base, *others))]
             stop[name] = limited(begin, end, min((limit for limit in limits if limit is not None), default=None))
             begins[name], ends[name] = begin, end
@@ -522,6 +497,3 @@ def _of_these_topics(manifest: Manifest, topics: Mapping[str, int]) -> Manifest:
 def _owner(relation: str) -> str:
     """The view whose stage a relation is."""
     return relation.partition("$")[0]
-
-
-__all__ = ["BuiltViews", "TickEngine", "TickReport", "ViewProgress"]

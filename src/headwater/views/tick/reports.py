@@ -1,6 +1,7 @@
-"""Tick reports: how long the last ticks took, for whoever looks from another process.
+"""Tick reports: what a tick did and how long it took.
 
-What it is: ``TickReports`` keeps what each of the last ticks did and how long it took, as JSON in the catalog.
+What it is: ``TickReport`` is what ``app.tick()`` returns; ``TickReports`` keeps the last ones as JSON in the catalog,
+for other processes.
 Invariants: a report is written after its tick was committed, by the process that committed it, and is worth nothing to
 the tick: where it cannot be written the tick is as good as any. Only the last ``KEPT`` are there.
 Not here: what is true of a tick (``views/state/manifest.py``).
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headwater.clock import format_us
@@ -18,18 +20,36 @@ from headwater.errors import HeadwaterError
 from headwater.log.catalog.catalog import Catalog
 
 if TYPE_CHECKING:
-    from headwater.views.tick.engine import TickReport
+    from headwater.views.state.manifest import Frontier
+    from headwater.views.tick.evaluate import ViewProgress
 
 logger = logging.getLogger("headwater.views")
 
 KEPT = 300
 
 
+@dataclass(frozen=True)
+class TickReport:
+    """What one tick did."""
+
+    tick: int
+    rows_in: int
+    seconds: float
+    views: tuple[ViewProgress, ...] = ()
+    frontier: Frontier = field(default_factory=dict)
+    behind: int = 0  # rows in the log that this tick did not take
+    paused: tuple[str, ...] = ()  # views that failed in this tick, and those that read them
+
+    @property
+    def moved(self) -> bool:
+        """Whether there was anything to do."""
+        return bool(self.views) or self.rows_in > 0
+
+
 class TickReports:
     """The reports of one app in a home's catalog.
 
     >>> import headwater as hw, tempfile
-    >>> from headwater.views.tick.engine.engine import TickReport
     >>> reports = TickReports(hw.Log(tempfile.mkdtemp()).catalog, "shop")
     >>> reports.save(TickReport(1, rows_in=7, seconds=0.25), 0)
     >>> reports.last(10)

@@ -394,7 +394,7 @@ def test_a_waiter_is_woken_by_a_tick_or_a_frontier(revenue: ServingStore, tmp_pa
 
 READER = """
 import sys
-from headwater.views.serving.serving_store.serving_store import ServingStore
+from headwater.views.serving.serving_store import ServingStore
 store = ServingStore(sys.argv[1])
 print(store.get("revenue", country="DE"), store.tick)
 assert store.wait(2, timeout=60)

@@ -6,9 +6,8 @@ import pytest
 
 from headwater.errors import CatalogBusy
 from headwater.log.home import Log
-from headwater.views.tick.engine import TickReport
 from headwater.views.tick.evaluate import ViewProgress
-from headwater.views.tick.reports import KEPT, TickReports
+from headwater.views.tick.reports import KEPT, TickReport, TickReports
 
 
 def report(tick: int) -> TickReport:
