@@ -1,6 +1,6 @@
 """Views over captured tables: a tick shows whole transactions only, also when it takes little at a time.
 
-What it is: an app with a join over two captured tables, ticked by hand and by Structured Streaming.
+What it is: an app with a join over two captured tables, ticked by hand and in the background.
 Invariants: the views' total is zero after every tick; a tick takes at least one batch, and ends at a marker.
 Not here: the markers themselves (``test_conformance.py``).
 Read next: ``views/tick/engine.py``.
