@@ -3,9 +3,9 @@
 What it is: ``STORE`` and ``SPARK``, queries that were made to end a server, hold it up or fill its memory; ``hostile``,
 which sends them from several threads for some minutes while rows are appended and ticked.
 Invariants: a real ``headwater serve`` with keys and its engine; the attacker's key has the scope query alone. Ticks,
-readiness and memory are looked at from outside, twice a second, with another key.
+readiness and memory are looked at from outside, twice a second, with another key, which asks a query of its own too.
 Not here: queries of honest clients (``demo/roles.py``).
-Read next: ``docs/server.md``, ``src/headwater/server/queries/store_queries.py``.
+Read next: ``docs/server.md``, ``src/headwater/server/queries/query_workers.py``.
 """
 
 from __future__ import annotations
@@ -82,6 +82,8 @@ class Seen:
     ticks: list[tuple[float, int]] = field(default_factory=list)  # when each number was seen first
     ready: Counter[int] = field(default_factory=Counter)
     answers: Counter[str] = field(default_factory=Counter)
+    honest: Counter[int] = field(default_factory=Counter)  # the other key's queries, by status
+    honest_s: float = 0.0  # the longest that one of them took
     server_mb: float = 0.0
     others_mb: float = 0.0
     queries_mb: float = 0.0
@@ -114,6 +116,10 @@ def hostile(siege: Siege, folder: Path) -> Lines:
     lines.at_most("starts of the engine", seen.engine_starts, 1, "at most")
     lines.at_most("readiness other than 200", sum(seen.ready.values()) - seen.ready[200], 0, "samples, at most")
     lines.figure("readiness 200", seen.ready[200], "samples")
+    refused = sum(seen.honest.values()) - seen.honest[200]
+    lines.at_most("queries of another key not answered", refused, 0, "at most")
+    lines.figure("queries of another key answered", seen.honest[200], "")
+    lines.figure("the longest of them", seen.honest_s, "s")
     lines.at_most("memory of the server, highest", seen.server_mb, SERVER_MB_MAX, "MB, at most")
     lines.at_most("memory of its children in all, highest", seen.others_mb, ENGINES_MB_MAX, "MB, at most")
     lines.figure("memory of the processes of queries, highest", seen.queries_mb, "MB")
@@ -171,6 +177,9 @@ def _look(server: ServerProcess, seen: Seen) -> None:
     if not seen.ticks or seen.ticks[-1][1] != tick:
         seen.ticks.append((time.monotonic(), tick))
     seen.ready[server.http.get("/health/ready").status_code] += 1
+    began = time.monotonic()
+    seen.honest[server.http.post("/v1/query", json={"sql": "SELECT count(*) AS n FROM revenue"}).status_code] += 1
+    seen.honest_s = max(seen.honest_s, time.monotonic() - began)
     seen.engine_starts = max(seen.engine_starts, status["engine"]["starts"])
     process = psutil.Process(server.process.pid)
     seen.server_mb = max(seen.server_mb, process.memory_info().rss / 1e6)

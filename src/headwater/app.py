@@ -261,7 +261,7 @@ class App:
         unknown = [name for name, plan in self._plans.items() if plan is None]
         if unknown:
             # The columns of views by function are known to Spark alone: the query is checked when it starts.
-            from headwater.views.serving.snapshot import tables_in
+            from headwater.views.compiler.frontend.query_tables import tables_in
 
             if set(tables_in(declared.sql)) & set(unknown):
                 return None

@@ -38,5 +38,8 @@ app.view(
 app.view("pages", "SELECT page, count(*) AS clicks FROM clicks GROUP BY page")
 app.view("every_order", "SELECT order_id, user_id, amount FROM orders")
 app.view("total", "SELECT sum(revenue) AS revenue, sum(orders) AS orders FROM revenue")
+stock = app.table("stock", "id BIGINT, pieces BIGINT, boxes BIGINT", key="id")
+app.view("per_box", "SELECT id, pieces DIV boxes AS pieces FROM stock", on_error="pause")
+app.view("largest_box", "SELECT max(pieces) AS pieces FROM per_box")
 app.sink("revenue", hw.sinks.SQLite(f"{HOME}/copy.db"))
 app.sink("total", hw.sinks.SQLite(f"{HOME}/total.db"))

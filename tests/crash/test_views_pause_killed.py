@@ -1,62 +1,35 @@
 """Views that are paused and resumed by processes that die at any moment.
 
 What it is: the tick in which a view fails, and the resuming after the row was corrected, that die at every commit and
-at moments between.
+at moments between, in a long-lived process because Spark takes seconds to start; and real processes that are killed
+with ``kill -9`` around both.
 Invariants: after each restart the view that failed and its reader are what the rows of the last good tick make of
 them, and the other one what all rows do; resumed, all three are what all rows make of them, and nothing is lost.
 Not here: pauses that live (``tests/spark/test_paused_views.py``).
-Read next: ``tick_points.py``.
+Read next: ``pause_shop.py``, ``tick_points.py``.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import random
-from collections import Counter
-from collections.abc import Mapping
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-import headwater as hw
-from headwater.views.serving.serving_store import ServingStore, store_path
 from tests.crash.ledger import many
+from tests.crash.pause_shop import VIEWS, counts, declare, expected, judge
 from tests.crash.tick_points import COMMITS, Mortal, Points
-from tests.crash.view_shop import Bag, Replay, bag
+from tests.crash.view_shop import Replay
+from tests.spark.conftest import SHORT_LIVED
 
-VIEWS = ("shares", "total", "parts")
 DEATHS = 8  # the commits by turns with moments at random
-
-
-def declare(home: Path) -> hw.App:
-    app = hw.App("shop", home=home, on_error="pause")
-    app.table("orders", "id BIGINT, amount BIGINT, parts BIGINT", key="id")
-    app.view("shares", "SELECT id, amount DIV parts AS share FROM orders")
-    app.view("total", "SELECT sum(share) AS share, count(*) AS orders FROM shares")
-    app.view("parts", "SELECT parts, count(*) AS orders FROM orders GROUP BY parts")
-    return app
-
-
-def expected(orders: Mapping[int, tuple[int, int]]) -> dict[str, Bag]:
-    """What the views should show of these orders, none of which has no parts."""
-    shares = {(number, amount // parts): 1 for number, (amount, parts) in orders.items()}
-    return {
-        "shares": Counter(shares),
-        "total": Counter([(sum(share for _, share in shares), len(shares))]),
-        "parts": counts(orders),
-    }
-
-
-def counts(orders: Mapping[int, tuple[int, int]]) -> Bag:
-    return Counter(Counter(parts for _, parts in orders.values()).items())
-
-
-def judge(app: hw.App, wanted: Mapping[str, Bag], replay: Replay) -> None:
-    """State, serving store and change feed are what is wanted."""
-    replay.go_on(app)
-    with ServingStore(store_path(app.log.home, app.name)) as store:
-        assert {view: bag(store.query(f"SELECT * FROM {view}")) for view in VIEWS} == wanted
-    assert replay.rows == wanted
-    assert all(found.equal for found in app.operation.verify())
 
 
 @pytest.mark.timeout(900)  # minutes where other work takes the cores
@@ -100,3 +73,59 @@ def test_a_pause_and_its_end_that_die_anywhere_lose_nothing(quick_path: Path, mo
 
     assert len(mortal.deaths) >= many(DEATHS)
     assert set(COMMITS) <= set(mortal.deaths)
+
+
+@contextlib.contextmanager
+def running(home: Path, what: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that runs the shop, or resumes its view; nothing of it is left in the end."""
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, **SHORT_LIVED, "PYTHONPATH": os.pathsep.join([str(root / "src"), str(root)])}
+    child = subprocess.Popen(
+        [sys.executable, "-m", "tests.crash.pause_shop", str(home), what],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+        cwd=root,
+        start_new_session=True,
+    )
+    try:
+        yield child
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.communicate()
+
+
+@pytest.mark.timeout(900)  # minutes where other work takes the cores
+@pytest.mark.usefixtures("spark")
+def test_processes_that_are_killed_around_a_pause_and_its_end_lose_nothing(quick_path: Path) -> None:
+    chance, home, replay = random.Random(14), quick_path / "home", Replay(VIEWS)
+    orders = {place: (10 * place, 1 + place % 3) for place in range(1, 6)}
+    for number in range(many(1)):
+        poison = 100 + number
+        with declare(home) as app:  # it ticks only when the other process is gone, and so is not shut out
+            for place, (amount, parts) in orders.items():
+                app.table("orders").upsert([{"id": place, "amount": amount, "parts": parts}])
+            with running(home, "run") as child:
+                assert child.stdout is not None
+                assert child.stdout.readline().startswith("tick"), "the app ended by itself"
+                app.table("orders").upsert([{"id": poison, "amount": 7, "parts": 0}])
+                time.sleep(chance.uniform(0, 1))  # the random moment itself, nothing waits for it
+                os.killpg(child.pid, signal.SIGKILL)
+            app.tick()
+            assert {view.name for view in app.views if view.paused is not None} == {"shares", "total"}
+            judge(app, {**expected(orders), "parts": counts({**orders, poison: (7, 0)})}, replay)
+
+        orders[poison] = (7, 2)
+        with declare(home) as app:
+            app.table("orders").upsert([{"id": poison, "amount": 7, "parts": 2}])
+            with running(home, "resume") as child:
+                assert child.stdout is not None
+                assert child.stdout.readline() == "resuming\n"
+                time.sleep(chance.uniform(0, 1.5))
+                os.killpg(child.pid, signal.SIGKILL)
+            app.tick()
+            if app.view("shares").paused is not None:
+                app.view("shares").resume()
+            judge(app, expected(orders), replay)

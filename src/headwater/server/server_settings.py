@@ -4,7 +4,7 @@ What it is: ``ServerSettings``, frozen, checked when it is made.
 Invariants: a server that others can reach has keys: binding elsewhere than to loopback without them is refused, with
 advice. Every limit has a value; none is endless.
 Not here: the keys themselves (``server/http/keys.py``), enforcing the limits (``server/http/guard.py``,
-``server/http/connections.py``, ``server/queries/store_queries.py``, ``server/queries/spark_queries.py``,
+``server/http/connections.py``, ``server/queries/query_workers.py``, ``server/queries/spark_queries.py``,
 ``server/realtime/broker.py``).
 Read next: ``server/http/guard.py``, ``docs/server.md``.
 """

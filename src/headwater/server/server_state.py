@@ -16,10 +16,12 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headwater.errors import EngineUnavailable, NotYetCovered, TooMany, UnknownView
+from headwater.log.storage.bounded_logs import bounded
 from headwater.log.token import Token
 from headwater.log.topic_declaration import suggestion
 from headwater.server.engine.engine_channel import Answer
@@ -30,8 +32,9 @@ from headwater.server.http.coalescing_executor import CoalescingExecutor
 from headwater.server.http.connections import Counts
 from headwater.server.http.held_consumers import HeldConsumers
 from headwater.server.http.keys import Keys
+from headwater.server.http.query_places import QueryPlaces
+from headwater.server.queries.query_workers import QueryWorkers
 from headwater.server.queries.spark_queries import SparkQueries
-from headwater.server.queries.store_queries import StoreQueries
 from headwater.server.realtime.broker import SubscriptionBroker
 from headwater.server.realtime.change_notifier import ChangeNotifier
 from headwater.server.realtime.status_events import Events
@@ -50,8 +53,10 @@ if TYPE_CHECKING:
     from headwater.app import App
 
 READERS, WRITERS, ASKS = 8, 16, 8
+SEARCHES = 2  # at once; a search takes milliseconds
 WAITING_MAX = 64
 SAMPLE_S = 1.0
+PLAIN_LOGS = ("engine.log", "queries.log")  # of the server's children
 
 Found = TypeVar("Found")
 
@@ -95,11 +100,17 @@ class ServerState:
         self._sparks = ThreadPoolExecutor(WAITING_MAX, thread_name_prefix="headwater-spark")
         limits = self.settings
         self.sending = Sending(limits.answers_bytes_max, limits.send_seconds_max)
-        self.store_queries = StoreQueries(
-            path, at_once_max=limits.queries_at_once_max, memory_bytes=limits.query_memory_bytes
+        at_once, memory = limits.queries_at_once_max, str(limits.query_memory_bytes)
+        self.store_queries = QueryWorkers(
+            "headwater.server.queries.store_worker", str(path), memory, at_once_max=at_once, what="queries"
         )
+        self.searches = QueryWorkers(
+            "headwater.server.queries.search_worker", memory, at_once_max=min(SEARCHES, at_once), what="searches"
+        )
+        self._spark_places = QueryPlaces(at_once, "queries of Spark")
+        self._question_places = QueryPlaces(at_once, "questions")
         self.spark_queries = SparkQueries(app.name, self.log.home, app.spark_settings, limits)
-        self._waiting = 0  # questions that are asked, or wait for their turn
+        self._asking = 0  # questions that the engine is asked, or that wait for it
         self._tasks: list[asyncio.Task[None]] = []
 
     # Its life
@@ -140,6 +151,7 @@ class ServerState:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
         self.store_queries.close()
+        self.searches.close()
         await asyncio.get_running_loop().run_in_executor(None, self.spark_queries.close)
         if self.supervisor is not None:
             await asyncio.get_running_loop().run_in_executor(None, self.supervisor.stop)
@@ -160,10 +172,15 @@ class ServerState:
                 ends = await self.read(self._ends)
                 self.rates.sample(time.monotonic(), ends)
                 await self.read(self.consumers.let_go_of_the_silent)
+                await self.read(self._bound_logs)
             await asyncio.sleep(SAMPLE_S)
 
     def _ends(self) -> dict[str, int]:
         return {topic.name: sum(topic.end_offsets().values()) for topic in self.log.topics()}
+
+    def _bound_logs(self) -> None:
+        for name in PLAIN_LOGS:
+            bounded(self.folder / name, self.log.files)
 
     # Work in threads
 
@@ -183,18 +200,10 @@ class ServerState:
         """Do something that appends without waiting for the disk, together with those of other requests."""
         return await self._brief_writes.do(work, *arguments)
 
-    async def question(self, work: Callable[..., Found], *arguments: Any) -> Found:
-        """Do something that may take as long as a query may; refused when too many wait already."""
-        return await self._asked(self._queries, work, *arguments)
-
-    async def _asked(self, pool: ThreadPoolExecutor, work: Callable[..., Found], *arguments: Any) -> Found:
-        if self._waiting >= WAITING_MAX:
-            raise TooMany(f"{WAITING_MAX} queries are asked already", hint="Ask again in a moment.")
-        self._waiting += 1
-        try:
-            return await asyncio.get_running_loop().run_in_executor(pool, work, *arguments)
-        finally:
-            self._waiting -= 1
+    async def question(self, key: str, work: Callable[..., Found], *arguments: Any) -> Found:
+        """Do something for a key that may take as long as a query may; refused when too many wait already."""
+        async with self._question_places.taken(key, self.settings.query_seconds_max):
+            return await asyncio.get_running_loop().run_in_executor(self._queries, work, *arguments)
 
     # What requests ask for
 
@@ -206,12 +215,20 @@ class ServerState:
     async def ask_engine(self, request: dict[str, Any], *, timeout: float) -> Answer:
         """Ask the engine something that only the process can do which runs the app."""
         supervisor = self._supervisor()
-        return await self._asked(self._asks, lambda: supervisor.ask(request, timeout=timeout))
+        if self._asking >= WAITING_MAX:
+            raise TooMany(f"the engine is asked {WAITING_MAX} questions already", hint="Ask again in a moment.")
+        self._asking += 1
+        try:
+            ask = partial(supervisor.ask, request, timeout=timeout)
+            return await asyncio.get_running_loop().run_in_executor(self._asks, ask)
+        finally:
+            self._asking -= 1
 
-    async def ask_spark(self, request: dict[str, Any]) -> Answer:
+    async def ask_spark(self, request: dict[str, Any], key: str) -> Answer:
         """Ask the Spark that is there for queries."""
         self._supervisor()
-        return await self._asked(self._sparks, self.spark_queries.ask, request)
+        async with self._spark_places.taken(key, float(request["seconds_max"])):
+            return await asyncio.get_running_loop().run_in_executor(self._sparks, self.spark_queries.ask, request)
 
     def _supervisor(self) -> Supervisor:
         if self.supervisor is None:

@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.types as kinds
 
 from headwater.errors import OffsetOutOfRange, SinkRefused, Unavailable
+from headwater.log.schema.ddl import spark_type
 from headwater.log.schema.normalization import WEIGHT
 from headwater.sinks.sink import (
     ROW_NAME,
@@ -106,6 +108,13 @@ class DeltaTarget(Target):
                 raise SinkRefused(
                     f'view "{carried.view}" has no column "{name}" to partition by',
                     hint=f"It has: {', '.join(carried.schema.names)}.",
+                )
+        for field in carried.schema:
+            if _has_length_of_time(field.type):
+                raise SinkRefused(
+                    f'Delta has no type for column "{field.name}" of view "{carried.view}": {spark_type(field.type)}',
+                    hint="Give it as a number in the view's SQL: unix_micros of both ends, or EXTRACT(…).",
+                    column=field.name,
                 )
 
     # The contract
@@ -245,6 +254,11 @@ class DeltaTarget(Target):
                 f'Delta refused what sink "{self.carried.sink}" brings to {self.sink.path}: {said}',
                 hint="Change the view's SQL, or give the sink another path.",
             ) from error
+
+
+def _has_length_of_time(arrow: pa.DataType) -> bool:
+    parts = [arrow.field(place).type for place in range(arrow.num_fields)]
+    return kinds.is_duration(arrow) or any(map(_has_length_of_time, parts))
 
 
 def _name(name: str) -> str:

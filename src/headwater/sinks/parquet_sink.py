@@ -23,15 +23,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import pyarrow.types as kinds
 
 from headwater.errors import Corruption, InvalidDeclaration, OffsetOutOfRange, SinkRefused, Unavailable
+from headwater.log.schema.ddl import spark_type
 from headwater.log.schema.normalization import WEIGHT
+from headwater.log.schema.row_conversion import to_values
+from headwater.log.schema.row_identity import comparable
 from headwater.log.storage.files import translated
 from headwater.sinks.sink import Sink, SinkContext, StoredProgress, Target, check_fence, is_next, reached
 from headwater.sinks.sink_folder import SinkFolder, read_about
 from headwater.sinks.text_values import key_text
 from headwater.views.serving.deliveries import Delivery, repeated
-from headwater.views.state.consolidate import distinct, net
+from headwater.views.state.consolidate import net
 
 if TYPE_CHECKING:
     from headwater.log.home import Log
@@ -112,6 +116,13 @@ class ParquetTarget(Target):
                     f'view "{carried.view}" has no column "{name}" to partition by',
                     hint=f"It has: {', '.join(carried.schema.names)}.",
                 )
+            if kinds.is_nested(carried.schema.field(name).type):
+                raise SinkRefused(
+                    f'view "{carried.view}" cannot be partitioned by "{name}": '
+                    f"{spark_type(carried.schema.field(name).type)} is no name of a folder",
+                    hint="Partition by one of its parts: give it a column of its own in the view's SQL.",
+                    column=name,
+                )
 
     # The contract
 
@@ -153,18 +164,19 @@ class ParquetTarget(Target):
     # Rows
 
     def _partitions(self, table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-        """The table by partitions."""
+        """The table by partitions: equal values are in one, as GROUP BY has it, also NaN and dates far away."""
         if not self.partition_by or not table.num_rows:
             if table.num_rows:
                 yield "", table
             return
-        for row in distinct(table.select(list(self.partition_by))).to_pylist():
-            wanted = pa.array(np.ones(table.num_rows, bool))
-            for name, value in row.items():
-                column = table.column(name)
-                same = pc.is_null(column) if value is None else pc.equal(column, pa.scalar(value, column.type))
-                wanted = pc.and_(wanted, same.combine_chunks().fill_null(False))
-            yield _folder_of(row), table.filter(wanted)
+        columns = [comparable(table.column(name)) for name in self.partition_by]
+        names = [str(place) for place in range(len(columns))]
+        rows = pa.array(np.arange(table.num_rows))
+        grouping = pa.Table.from_arrays([*columns, rows], [*names, "row"])
+        groups = grouping.group_by(names, use_threads=False).aggregate([("row", "list")])
+        texts = [to_values(groups.column(name).combine_chunks()) for name in names]
+        for values, places in zip(zip(*texts, strict=True), groups.column("row_list"), strict=True):
+            yield _folder_of(dict(zip(self.partition_by, values, strict=True))), table.take(places.values)
 
     def _changed(self, names: Sequence[str], changes: pa.Table) -> pa.Table:
         schema = changes.schema

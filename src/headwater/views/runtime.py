@@ -24,16 +24,18 @@ from headwater.clock import to_us
 from headwater.errors import HeadwaterError, Misuse, NotYetCovered, OffsetOutOfRange
 from headwater.log.home import Log
 from headwater.log.token import Token
+from headwater.views.compiler.frontend.query_tables import tables_in
 from headwater.views.lifecycle.liveness import LivenessReporter
 from headwater.views.serving.change_feed import ChangeFeed
 from headwater.views.serving.committed_changes import CommittedChanges
 from headwater.views.serving.publish import STORE, Publisher
 from headwater.views.serving.serving_store import ServingStore
-from headwater.views.serving.snapshot import QueryReply, RelationSnapshot, tables_in
+from headwater.views.serving.snapshot import QueryReply, RelationSnapshot
 from headwater.views.spark.jvm import told
 from headwater.views.spark.spark_session import start_session
 from headwater.views.state.manifest import Manifest, Manifests
 from headwater.views.state.state_store import StateStore
+from headwater.views.tick import unprepared
 from headwater.views.tick.engine import TickEngine
 from headwater.views.tick.pausing import Pause, check_covered, is_its_own, paused_in, resumed_with
 from headwater.views.tick.reports import TickReport
@@ -105,7 +107,12 @@ class AppRuntime:
 
         if self._prepared is None:
             self._prepared = prepare(
-                self.declared, self.log, self.spark, self.scratch, answers=self.folder / "analysis.json"
+                self.declared,
+                self.log,
+                self.spark,
+                self.scratch,
+                answers=self.folder / "analysis.json",
+                ran=self.manifests.current().views,
             )
         return self._prepared
 
@@ -117,7 +124,7 @@ class AppRuntime:
             store = StateStore(self.folder, self.log.files, self.spark)
             followers = Publisher(self.folder, self.manifests, prepared, self.log, self.spark)
             self._engine = TickEngine(prepared, self.manifests, store, followers)
-            self._signs = LivenessReporter(self.folder, self._engine.epoch, self.spark, self.log.files)
+            self._signs = LivenessReporter(self.folder, self._engine.epoch, self.spark, self.log.files, self.java_log)
             self._clear_scratch()
         return self._engine
 
@@ -203,6 +210,7 @@ class AppRuntime:
         """Compute a paused view anew, with the paused ones that it reads or that waited for it, and let them run."""
         with self.told():
             self._use_declared()
+            unprepared.refuse(view, self.prepared.unprepared, self.engine.manifest)
             if view not in self.engine.paused:
                 if view in self.engine.fresh:
                     return self._rebuild(view, on_progress)
@@ -218,6 +226,7 @@ class AppRuntime:
         from headwater.views.lifecycle.rebuild import RebuildReport
 
         engine = self.engine
+        unprepared.refuse(view, self.prepared.unprepared, engine.manifest)
         if self._migration is not None and self._migration.running:
             report = self._migration.wait(on_progress)
             if view in report.views:
@@ -336,6 +345,7 @@ class AppRuntime:
         names = [view] if view is not None else list(self.prepared.views)
         with self.told():
             contents = self.contents()
+            unprepared.refuse(view or "", self.prepared.unprepared, contents.manifest)
             paused = paused_in(contents.manifest)
             running = {name: each for name, each in self.prepared.views.items() if name not in paused}
             found = verify(replace(self.prepared, views=running), contents, [name for name in names if name in running])
@@ -351,6 +361,7 @@ class AppRuntime:
         with self.told():
             contents = self.contents()
             manifest = contents.manifest
+            unprepared.refuse(view, self.prepared.unprepared, manifest)
             pause = paused_in(manifest).get(view)
             ends = {name: self.log.topic(name).end_offsets() for name in self.prepared.topics}
             begin = manifest.frontier if pause is None else pause.frontier if pause.tick else {}

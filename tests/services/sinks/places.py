@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as kinds
 
 from headwater.log.home import Log
-from headwater.log.schema.json_lines import json_lines
+from headwater.log.schema.far_times import far_json_lines
 from headwater.log.schema.row_conversion import to_batches
 from headwater.sinks import SQLite
 from headwater.sinks.sink import Sink
@@ -204,7 +204,7 @@ def search_place(folder: Path, _: Servers) -> Place:
             for each in documents
             for _ in range(each.get_first("_hw_count") or 0)
         ]
-        return pa.Table.from_batches([json_lines(lines, view.schema)])
+        return pa.Table.from_batches([far_json_lines(lines, view.schema)])
 
     return Place(Search(folder / "copy", text=[]), read)
 
@@ -215,7 +215,7 @@ def webhook_place(_: Path, __: Servers) -> Place:
     receiver = Receiver(secret="s3cret")
 
     def read(view: SyntheticView) -> pa.Table:
-        return pa.Table.from_batches([json_lines(list(receiver.rows.elements()), view.schema)])
+        return pa.Table.from_batches([far_json_lines(list(receiver.rows.elements()), view.schema)])
 
     return Place(Webhook(receiver.url, secret="s3cret"), read, atomic=False, server=receiver, rows_many=4_000)
 
@@ -246,7 +246,9 @@ def typed(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
 def from_json(values: list[Any], field: pa.Field) -> pa.Array:
     """A column of values that were JSON."""
     lines = [json.dumps({"v": value}) for value in values]
-    return json_lines(lines, pa.schema([pa.field("v", field.type)])).column(0) if lines else pa.array([], field.type)
+    return (
+        far_json_lines(lines, pa.schema([pa.field("v", field.type)])).column(0) if lines else pa.array([], field.type)
+    )
 
 
 def of_counted_lines(lines: list[str], schema: pa.Schema) -> pa.Table:
@@ -255,7 +257,7 @@ def of_counted_lines(lines: list[str], schema: pa.Schema) -> pa.Table:
     for line in lines:
         text, comma, count = line.partition(',"_count":')
         rows += [text + "}" if comma else line] * int(count.rstrip("}") or 1)
-    return pa.Table.from_batches([json_lines(rows, schema)])
+    return pa.Table.from_batches([far_json_lines(rows, schema)])
 
 
 def of_texts(rows: list[dict[str, bytes]], schema: pa.Schema) -> pa.Table:
@@ -267,7 +269,7 @@ def of_texts(rows: list[dict[str, bytes]], schema: pa.Schema) -> pa.Table:
             if field.name in row:
                 parts.append(f"{json.dumps(field.name)}: {json_of_text(row[field.name], field.type)}")
         lines.append("{" + ", ".join(parts) + "}")
-    return pa.Table.from_batches([json_lines(lines, schema)])
+    return pa.Table.from_batches([far_json_lines(lines, schema)])
 
 
 def json_of_text(text: bytes, arrow: pa.DataType) -> str:
@@ -275,6 +277,7 @@ def json_of_text(text: bytes, arrow: pa.DataType) -> str:
         return json.dumps(base64.b64encode(text).decode())
     word = text.decode()
     number = kinds.is_integer(arrow) or kinds.is_decimal(arrow) or kinds.is_boolean(arrow)
+    number |= kinds.is_temporal(arrow) and word.lstrip("-").isdigit()  # a length of time, or a time far away
     if number or kinds.is_nested(arrow) or (kinds.is_floating(arrow) and not word.endswith(("NaN", "Infinity"))):
         return word
     return json.dumps(word)

@@ -2,8 +2,8 @@
 
 What it is: ``PostgresServer`` and ``RedisServer``, each with its data in a directory that goes away.
 Invariants: what was started is stopped, by its process id. A server that comes back has its data and its port.
-Not here: what is asked of them (``places.py``).
-Read next: ``places.py``.
+Not here: what is asked of them (``server/http/query_places.py``).
+Read next: ``server/http/query_places.py``.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 What it is: ``SyntheticView``, which commits ticks of changes by hand and gives a follower what ``Upstream`` gives.
 Invariants: its rows are the sum of its changes; it can be sent to another process.
-Not here: the sinks (``places.py``), the tests (``test_conformance.py``).
+Not here: the sinks (``server/http/query_places.py``), the tests (``test_conformance.py``).
 Read next: ``test_conformance.py``.
 """
 
@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headwater.log.schema.normalization import WEIGHT, normalize_schema
-from headwater.log.schema.row_conversion import to_batches, to_rows
+from headwater.log.schema.ddl import parse_view_ddl
+from headwater.log.schema.far_times import far_rows
+from headwater.log.schema.normalization import WEIGHT
+from headwater.log.schema.row_conversion import to_rows
 from headwater.log.schema.row_identity import row_identities
 from headwater.views.serving.deliveries import Delivery, batches, repeated
 from headwater.views.serving.view_reader import ViewHead, ViewLag
@@ -39,7 +41,7 @@ class SyntheticView:
 
     def begin_anew(self, schema: str, key: Sequence[str] = ("id",)) -> None:
         """Another query: other columns perhaps, and no rows yet."""
-        self.schema = pa.schema([field.with_nullable(True) for field in normalize_schema(schema)])
+        self.schema = pa.schema([field.with_nullable(True) for field in parse_view_ddl(schema)])
         self.key = tuple(key)
         self.tick += 1
         self.born = self.tick
@@ -66,7 +68,7 @@ class SyntheticView:
         return repr([row.get(name) for name in self.key])
 
     def _weighted(self, rows: Sequence[Row], weight: int) -> pa.Table:
-        table = pa.Table.from_batches([to_batches(list(rows), self.schema)])
+        table = pa.Table.from_batches([far_rows(list(rows), self.schema)])
         return table.append_column(WEIGHT, pa.array(np.full(len(rows), weight, np.int64)))
 
     def rows_now(self) -> list[Row]:

@@ -4,7 +4,7 @@ What it is: synthetic ticks, led along by the real follower into a real system; 
 compared with those of the view.
 Invariants: contents equal the view after every step, whatever happened before.
 Not here: processes that are killed (``test_killed.py``); what is special about one sink (its own file).
-Read next: ``places.py``, ``synthetic.py``.
+Read next: ``server/http/query_places.py``, ``synthetic.py``.
 """
 
 from __future__ import annotations

@@ -131,12 +131,13 @@ def described(app: App, *, types: bool) -> list[dict[str, Any]]:
     described = []
     for view in app.views:
         declared = view.declared
-        plan = prepared[view.name].plan if types else view.plan
+        known = prepared.get(view.name)  # not there: without types, or it cannot be prepared and is paused
+        plan = view.plan if known is None else known.plan
         columns = [] if plan is None else [(column.name, column.type) for column in plan.columns]
-        if types:
+        if known is not None:
             from headwater.views.stages.stage_schemas import columns_of
 
-            columns = [(column.name, column.type) for column in columns_of(prepared[view.name].schema)]
+            columns = [(column.name, column.type) for column in columns_of(known.schema)]
         described.append(
             {
                 "name": view.name,

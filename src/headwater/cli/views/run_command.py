@@ -37,6 +37,9 @@ def run(
     once: Annotated[
         bool, typer.Option("--once", help="Take what waits in databases and in the log, then end.")
     ] = False,
+    stalled_seconds: Annotated[
+        float, typer.Option("--stalled-seconds", min=1, help="Rows wait, and no tick comes for so long: say so.")
+    ] = STALLED_SECONDS_MAX,
     as_json: JsonOption = False,
 ) -> None:
     """Keep the views of an app up to date, until Ctrl-C.
@@ -56,7 +59,7 @@ def run(
             many = len(app.views)
             console(stderr=True).print(f'app "{app.name}" in {app.home}, {many} view{"s" * (many != 1)}', markup=False)
         if not once:
-            with stalls_told(app):
+            with stalls_told(app, stalled_seconds):
                 app.run(on_tick=tell)
             return
         if app.captures:
@@ -73,13 +76,13 @@ def run(
 
 
 @contextmanager
-def stalls_told(app: App) -> Iterator[None]:
+def stalls_told(app: App, seconds: float) -> Iterator[None]:
     """Say it on stderr and as an alert when rows wait and no tick comes. A process that hangs cannot mend itself."""
     from headwater.log.maintenance.alerts import note_engine
     from headwater.views.lifecycle.stalls import StallWatch, topics_read
 
     folder = app.log.home / "views" / app.name
-    watch = StallWatch(app.log, app.name, lambda: topics_read(app.views), folder, limit_seconds=STALLED_SECONDS_MAX)
+    watch = StallWatch(app.log, app.name, lambda: topics_read(app.views), folder, limit_seconds=seconds)
     ended = threading.Event()
 
     def look() -> None:

@@ -50,9 +50,16 @@ function mark() {
 function engine() {
   const known = live.status?.engine;
   if (!known) return null;
-  const [mood, words] = live.connected ? (ENGINE[known.state] ?? ["still", known.state]) : ["still", "not known now"];
+  const [mood, words] = live.connected ? state(known) : ["still", "not known now"];
   const title = known.error && known.state !== "running" ? `${known.error.message}` : `Engine ${words}`;
   return make("span", { class: `engine ${mood}`, title }, make("span", { class: "dot", "aria-hidden": "true" }), make("span", null, hidden("Engine "), words));
+}
+
+function state(known) {
+  const { stalled, run_by_somebody } = live.status.watchdog;
+  if (known.state === "none" && !run_by_somebody) return ["bad", "run by nobody"];
+  if (stalled && (known.state === "running" || known.state === "none")) return ["bad", "does not tick"];
+  return ENGINE[known.state] ?? ["still", known.state];
 }
 
 function theme() {
@@ -84,5 +91,13 @@ export function banner() {
   if (known?.state === "starting" && known.starts > 1) return make("p", { class: "banner" }, make("span", { class: "spinner", "aria-hidden": "true" }), `The engine ended and is started again.${why}${stay}`);
   if (known?.state === "waiting") return make("p", { class: "banner bad" }, `The engine died ${counted(known.starts, "time")}; it is started again soon.${why}${stay}`);
   if (known?.state === "fenced") return make("p", { class: "banner bad" }, `Another process runs the app, and this engine was shut out.${why} What that one commits is shown.`);
-  return null;
+  return stall(known, stay);
+}
+
+/** That rows wait and no tick comes. */
+function stall(known, stay) {
+  const { stalled, run_by_somebody } = live.status?.watchdog ?? {};
+  if (!stalled) return null;
+  const who = known.state !== "none" ? " The engine is killed and started again." : run_by_somebody ? " The process that runs the app does not get on." : " Nobody runs the app.";
+  return make("p", { class: "banner bad", key: "stall" }, `${stalled}.${who}${stay}`);
 }

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headwater.log.maintenance.alerts import note_engine
 from headwater.server.engine.supervisor import NONE, RUNNING, STARTING
@@ -86,6 +86,15 @@ class Watchdog:
     def _end_alert(self) -> None:
         note_engine(self._state.log, self._state.app.name, None, {})
         self._alerted_at = None
+
+    def told(self) -> dict[str, Any]:
+        """What was found, for the status."""
+        found = self.found
+        return {
+            "stalled": found.sentence if found.stalled else None,
+            "waiting_rows": found.waiting_rows,
+            "run_by_somebody": found.alive or self._state.engine.state != NONE or not self.looked_s,
+        }
 
     def reasons(self) -> list[str]:
         """Why the app is not ready; nothing when it is."""

@@ -5,7 +5,7 @@ how large its body is. What it finds is in ``scope["state"]`` for the routes, wh
 Invariants: a request that is refused here has changed nothing and was not read further than its limit. A page of
 another site can neither read nor write through its visitor's browser, with or without keys. What it remembers of
 callers is bounded.
-Not here: the keys (``keys.py``), limits of single routes (``server/queries``, ``server/realtime/broker.py``).
+Not here: the keys (``keys.py``), limits of single routes (``query_places.py``, ``server/realtime/broker.py``).
 Read next: ``keys.py``, ``docs/server.md``.
 """
 
@@ -15,15 +15,17 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from http.cookies import CookieError, SimpleCookie
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
+from fastapi import Depends
 from starlette.requests import HTTPConnection
 from starlette.types import Receive, Scope, Send
 
 from headwater.errors import Forbidden, HeadwaterError, TooLarge, TooMany, Unauthenticated
 from headwater.server.http.answers import error_answer
 from headwater.server.http.keys import Holder
+from headwater.server.http.query_places import ANYBODY
 from headwater.server.server_settings import ServerSettings, is_loopback
 
 if TYPE_CHECKING:
@@ -188,6 +190,15 @@ def needs(scope: str) -> Callable[[HTTPConnection], Awaitable[None]]:
         )
 
     return check
+
+
+async def _caller(request: HTTPConnection) -> str:
+    """Whose places a request takes: those of its key; a server without keys cannot tell its callers apart."""
+    holder: Holder = request.scope["state"]["holder"]
+    return ANYBODY if holder is EVERYBODY else holder.name
+
+
+Caller = Annotated[str, Depends(_caller)]
 
 
 def key_of(request: HTTPConnection) -> str | None:

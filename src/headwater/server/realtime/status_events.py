@@ -130,6 +130,7 @@ class Events:
             **found,
             "engine": state.engine.to_dict(),
             "not_ready": state.watchdog.reasons(),
+            "watchdog": state.watchdog.told(),
             "server": {"listeners": self.listeners, **state.hub.counts(), **state.connections.to_dict()},
         }
 

@@ -3,14 +3,15 @@
 What it is: ``POST /v1/query`` over the serving store (SQLite, at once) or over Spark (by the engine), and
 ``GET /v1/search/{sink}`` over a full-text index that a sink keeps.
 Invariants: nothing can be changed by any of them. A query is ended when its time is up, gives so many rows and says
-when there were more, and is answered as of one tick, which it names. No query is run in this process.
+when there were more, and is answered as of one tick, which it names; so is a search. Neither is run in this process.
 Not here: which SQL is let through (``views/serving/sql_authorizer.py``, ``views/serving/query_admission.py``), running
-it (``server/queries/store_queries.py``, ``server/queries/spark_queries.py``).
-Read next: ``server/queries/store_queries.py``.
+it (``server/queries/query_workers.py``, ``server/queries/spark_queries.py``).
+Read next: ``server/queries/query_workers.py``.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -20,8 +21,7 @@ from pydantic import BaseModel, Field
 from headwater.errors import InvalidQuery, UnknownSink
 from headwater.log.token import Token
 from headwater.log.topic_declaration import suggestion
-from headwater.server.http.answers import plain_answer
-from headwater.server.http.guard import needs
+from headwater.server.http.guard import Caller, needs
 from headwater.server.http.renderings import Rendered, accepted
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def router(state: ServerState) -> APIRouter:
     settings = state.settings
 
     @routes.post("/v1/query")
-    async def query(asked: QueryRequest, accept: Annotated[str | None, Header()] = None) -> Any:
+    async def query(asked: QueryRequest, caller: Caller, accept: Annotated[str | None, Header()] = None) -> Any:
         """One SELECT, as of one tick: in SQLite's dialect over views, or in Spark's over views, tables and topics."""
         seconds = min(asked.timeout or settings.query_seconds_max, settings.query_seconds_max)
         limit = min(asked.limit or settings.query_rows_max, settings.query_rows_max)
@@ -62,20 +62,21 @@ def router(state: ServerState) -> APIRouter:
         if asked.engine == "spark":
             if asked.params:
                 raise InvalidQuery("a query of Spark takes no params", hint="Ask the store, or write the values.")
-            answer, body = await state.ask_spark({**question, "at_least": asked.at_least, "seconds_max": seconds})
+            asking = {**question, "at_least": asked.at_least, "seconds_max": seconds}
+            answer, body = await state.ask_spark(asking, caller)
             assert isinstance(body, bytes)
             return state.sending.answer(Rendered(body, answer["kind"], answer["headers"]))
         if token is not None:
             await state.covered(token, seconds, state.mentioned(asked.sql))
         waited = time.monotonic() - began
         left = max(0.001, seconds - waited)
-        return state.sending.answer(
-            await state.store_queries.ask({**question, "params": asked.params, "seconds_max": left, "waited": waited})
-        )
+        question |= {"params": asked.params, "seconds_max": left, "waited": waited}
+        return state.sending.answer(await state.store_queries.ask(question, caller))
 
     @routes.get("/v1/search/{sink}")
     async def search(
         sink: str,
+        caller: Caller,
         q: Annotated[str, Query(min_length=1, max_length=4000)],
         limit: Annotated[int, Query(ge=1, le=1000)] = 10,
     ) -> Any:
@@ -84,7 +85,14 @@ def router(state: ServerState) -> APIRouter:
         if sink not in found:
             raise UnknownSink(f'no search sink "{sink}" was declared', hint=suggestion(sink, list(found)), sink=sink)
         index: Any = found[sink].sink
-        rows = await state.question(lambda: index.search(q, limit=limit))
-        return plain_answer({"sink": sink, "view": found[sink].view, "rows": rows})
+        question = {
+            "path": os.fspath(index.path),
+            "words": q,
+            "rows_max": limit,
+            "bytes_max": settings.query_bytes_max,
+            "seconds_max": settings.query_seconds_max,
+            "facts": {"sink": sink, "view": found[sink].view},
+        }
+        return state.sending.answer(await state.searches.ask(question, caller))
 
     return routes

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import pyarrow as pa
@@ -22,7 +23,7 @@ from headwater.log.schema.far_times import far_json_rows
 from headwater.log.schema.row_conversion import to_rows
 from headwater.log.token import Token
 from headwater.server.http.answers import plain_answer
-from headwater.server.http.guard import needs
+from headwater.server.http.guard import Caller, needs
 from headwater.server.http.renderings import Rendered, accepted, rendered, rows_text
 from headwater.server.routes.topic_routes import Wait
 from headwater.views.serving.change_feed import VERSION, ChangeFeed
@@ -57,6 +58,7 @@ def router(state: ServerState) -> APIRouter:
     @routes.get("/v1/views/{view}/rows", dependencies=looks)
     async def rows(
         view: str,
+        caller: Caller,
         key: Annotated[list[str] | None, Query(max_length=64, description="The key's values, in its order.")] = None,
         where: Annotated[str | None, Query(max_length=4000, description="A JSON object: column to value.")] = None,
         limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
@@ -68,20 +70,23 @@ def router(state: ServerState) -> APIRouter:
         state.require_view(view)
         if at_least:
             await state.covered(Token.parse(at_least), wait, [view])
-        brief = key is not None and where is None  # without a key the table may have to be searched
-        reading = state.read_briefly if brief else state.read
-        return state.sending.answer(await reading(_rows, state, view, key, where, limit, accepted(accept)))
+        reading = partial(_rows, state, view, key, where, limit, accepted(accept))
+        if where is not None:  # the table may have to be searched
+            return state.sending.answer(await state.question(caller, reading))
+        return state.sending.answer(await (state.read_briefly if key is not None else state.read)(reading))
 
     @routes.get("/v1/views/{view}/history", dependencies=looks)
     async def history(
         view: str,
+        caller: Caller,
         tick: Annotated[int, Query(ge=1, le=2**53)],
         limit: Annotated[int, Query(ge=1, le=100_000)] = 10_000,
         accept: Annotated[str | None, Header()] = None,
     ) -> Any:
         """The rows of a view as they were after a tick, as far back as ticks are kept."""
         state.require_view(view)
-        return state.sending.answer(await state.question(_history, state, view, tick, limit, accepted(accept)))
+        found = await state.question(caller, _history, state, view, tick, limit, accepted(accept))
+        return state.sending.answer(found)
 
     @routes.get("/v1/views/{view}/changes", dependencies=looks)
     async def changes(

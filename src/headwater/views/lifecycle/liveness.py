@@ -22,6 +22,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headwater.errors import HeadwaterError
+from headwater.log.storage.bounded_logs import bounded
 from headwater.log.storage.file_descriptors import open_file
 from headwater.log.storage.files import Files
 
@@ -72,8 +74,9 @@ def signs_of(folder: Path, epoch: int) -> LivenessSigns:
 class LivenessReporter:
     """Tells that this process runs an app, from when it is made until it is closed or the process ends."""
 
-    def __init__(self, folder: Path, epoch: int, spark: SparkSession, files: Files) -> None:
+    def __init__(self, folder: Path, epoch: int, spark: SparkSession, files: Files, java_log: Path) -> None:
         self._files = files
+        self._java_log = java_log  # which nobody else bounds
         self._tracker = spark.sparkContext.statusTracker()
         self._completed: dict[int, int] = {}
         self._signs = LivenessSigns(alive=True)
@@ -89,6 +92,8 @@ class LivenessReporter:
     def _run(self) -> None:
         before, cpu = time.monotonic(), time.process_time()
         while not self._closed.wait(EVERY_S):
+            with contextlib.suppress(HeadwaterError, OSError):  # a full disk: the next second will do
+                bounded(self._java_log, self._files)
             try:
                 done, running = self._look()
             except Exception as error:  # Spark has ended, and whoever runs the app will notice

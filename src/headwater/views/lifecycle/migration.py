@@ -48,7 +48,7 @@ def as_they_ran(
     older = []
     for view in declared:
         about = manifest.views.get(view.name)
-        if about is None:
+        if about is None or view.name in wanted.unprepared:
             continue
         changed = about["fingerprint"] != wanted.views[view.name].fingerprint
         sql = about.get("sql")
@@ -65,7 +65,7 @@ def as_they_ran(
     ):
         return None
     # What only new views read is taken in from now on too, so that it is there when they are filled.
-    return replace(found, bases={**found.bases, **wanted.bases})
+    return replace(found, bases={**found.bases, **wanted.bases}, unprepared=wanted.unprepared)
 
 
 def rows_to_read(prepared: Prepared, names: Iterable[str]) -> int:

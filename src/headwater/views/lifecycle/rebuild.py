@@ -19,11 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headwater.errors import Conflict, Corruption
 from headwater.views import thresholds
 from headwater.views.compiler.plan import WEIGHT, FinalStage, TimedStage
 from headwater.views.event_time.progress import EventTimeProgress, ViewTime
+from headwater.views.event_time.state_expiry import microseconds
 from headwater.views.lifecycle.rebuild_progress import RebuildMeter
 from headwater.views.serving.committed_changes import visible
 from headwater.views.serving.publish import as_table
@@ -253,13 +255,34 @@ class Rebuild:
         found: dict[str, TickRelation] = {}
         for name, view in self.own.views.items():
             for stage in view.plan.stages if name not in self.born else ():
-                if isinstance(stage, FinalStage) or (isinstance(stage, TimedStage) and stage.late):
-                    schema = view.shapes[stage.name].state
-                    nothing: Delta | LazyDelta = Delta.nothing(with_weight(schema))
-                    late = isinstance(stage, TimedStage) and until is not None
-                    came = self._since(stage.name, schema, until) if late and until is not None else nothing
-                    found[stage.name] = TickRelation(stage.name, schema, came, self.given.get(stage.name))
+                schema = view.shapes[stage.name].state
+                came: Delta | LazyDelta = Delta.nothing(with_weight(schema))
+                if isinstance(stage, TimedStage) and stage.late:
+                    if name in self.engine.paused and until is not None:
+                        continue  # nobody decides for it: rows that come now are judged as in a tick
+                    if until is not None:
+                        came = self._since(stage.name, schema, until)
+                    elif name in self.engine.paused:
+                        came = self._late_meanwhile(view, stage)
+                elif not isinstance(stage, FinalStage):
+                    continue
+                found[stage.name] = TickRelation(stage.name, schema, came, self.given.get(stage.name))
         return found
+
+    def _late_meanwhile(self, view: PreparedView, stage: TimedStage) -> Delta:
+        """Of the rows that came while a view stood still, those that its watermark of then finds late."""
+        schema = with_weight(view.shapes[stage.name].state)
+        pause, base = self.engine.paused[view.name], self.wanted.bases.get(stage.source.relation)
+        cutoff = self._times(None)[view.name].cutoff_us
+        if base is None or cutoff is None or not pause.tick:
+            return Delta.nothing(schema)
+        topic = base.topic.name
+        begin = pause.frontier.get(topic) or base.topic.start_offsets()
+        found = [schema.empty_table()]
+        for table in base.changed_between(begin, self.at.frontier.get(topic, begin)):
+            late = pc.less(microseconds(table.column(stage.time)), cutoff).fill_null(False)
+            found.append(table.filter(late).select(schema.names).cast(schema))
+        return Delta.local(net(pa.concat_tables(found)))
 
     def _pass(
         self, sources: dict[str, TickRelation], tick: int, fresh: Collection[str] = (), until: Manifest | None = None

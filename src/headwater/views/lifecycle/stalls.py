@@ -47,7 +47,7 @@ class StallFinding:
     def sentence(self) -> str:
         """For people."""
         return (
-            f"{self.waiting_rows} row{'s' * (self.waiting_rows != 1)} wait, and no tick has come for "
+            f"{self.waiting_rows} row{' waits' if self.waiting_rows == 1 else 's wait'}, and no tick has come for "
             f"{self.stalled_seconds:.0f} s"
         )
 

@@ -19,8 +19,9 @@ from headwater.errors import InvalidQuery
 from headwater.federation.stores import Stores, described
 from headwater.federation.table_references import needs, separate
 from headwater.log.topic_declaration import suggestion
+from headwater.views.compiler.frontend.query_tables import tables_of
 from headwater.views.compiler.sql.dialect import text
-from headwater.views.serving.snapshot import QueryReply, RelationSnapshot, tables_of
+from headwater.views.serving.snapshot import QueryReply, RelationSnapshot
 from headwater.views.spark.scans import SCRATCH, local_frame
 from headwater.views.spark.topic_scan import quoted
 

@@ -51,7 +51,9 @@ class Publisher:
         self.manifests = manifests
         self.log = log
         self.spark = spark
-        self.served = {name: view for name, view in prepared.views.items() if view.declared.serve}
+        declared = [view.declared for view in prepared.views.values()]
+        declared += [view.declared for view in prepared.unprepared.values()]
+        self.served = [view.name for view in declared if view.serve]
         folder.mkdir(parents=True, exist_ok=True)
         self.store = ServingStore(folder / STORE, files=log.files)
         self.committed = CommittedChanges(manifests, folder, log.files)

@@ -9,20 +9,19 @@ Read next: ``views/state/manifest.py``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from sqlglot import exp
-from sqlglot.errors import ParseError
 
 from headwater.errors import InvalidQuery
 from headwater.log.event_time import capture_markers
 from headwater.log.home import Log
 from headwater.log.schema.ddl import parse_view_ddl
-from headwater.views.compiler.frontend.parse import trees
+from headwater.views.compiler.frontend.query_tables import parsed_query, tables_in
 from headwater.views.compiler.plan import WEIGHT
 from headwater.views.spark.collect import collected
 from headwater.views.spark.topic_scan import quoted
@@ -129,7 +128,7 @@ class RelationSnapshot:
 
     def reply(self, sql: str, *, push_down: bool = True) -> QueryReply:
         """Run a query over relations by their names, and tables of attached stores by theirs."""
-        read = _parsed(sql)
+        read = parsed_query(sql)
         if any(table.args.get("version") for tree in read for table in tree.find_all(exp.Table)):
             raise InvalidQuery(
                 "AS OF can be asked in a view, not in a query",
@@ -172,34 +171,3 @@ def stored(base: InputRelation) -> list[str]:
     """The columns of a topic's records that tell what its rows are."""
     more = {InputKind.BAG: [WEIGHT], InputKind.KEYED: ["_deleted", "_offset"]}
     return [*base.schema.names, *more.get(base.kind, [])]
-
-
-def tables_in(sql: str) -> list[str]:
-    """The names of the tables that a query reads, without those it defines itself.
-
-    >>> tables_in("WITH a AS (SELECT * FROM orders) SELECT * FROM a JOIN users ON true")
-    ['orders', 'users']
-    >>> tables_in("SELECT count(*) FROM orders GROUP BY window(at, '1 hour')")
-    ['orders']
-    """
-    return tables_of(_parsed(sql))
-
-
-def tables_of(read: Sequence[exp.Expr]) -> list[str]:
-    """The same, of what the parser made of it."""
-    own = {cte.alias_or_name.lower() for tree in read for cte in tree.find_all(exp.CTE)}
-    names = dict.fromkeys(
-        table.name for tree in read for table in tree.find_all(exp.Table) if table.name.lower() not in own
-    )
-    return sorted(name for name in names if name)
-
-
-def _parsed(sql: str) -> list[exp.Expr]:
-    try:
-        return trees(sql)
-    except ParseError as error:
-        found = error.errors[0] if error.errors else {}
-        where = f"line {found.get('line', 1)}, column {found.get('col', 1)}"
-        raise InvalidQuery(
-            f"the query is not SQL that Spark understands, at {where}", detail=sql.strip(), hint="Correct the query."
-        ) from error

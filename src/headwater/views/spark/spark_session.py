@@ -98,7 +98,8 @@ def java_writes_to(path: Path | None) -> Iterator[None]:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     kept = os.dup(2)
-    target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    # Appending, so that the file can be cut while Java writes (``log/storage/bounded_logs.py``).
+    target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
     try:
         os.dup2(target, 2)
         yield

@@ -35,7 +35,7 @@ from headwater.views.state.delta import Delta
 from headwater.views.state.manifest import Frontier, Manifest, Manifests
 from headwater.views.state.omissions import omitted_of
 from headwater.views.state.state_store import Piles, StateStore
-from headwater.views.tick import pausing
+from headwater.views.tick import pausing, unprepared
 from headwater.views.tick.evaluate import Evaluation, ViewProgress
 from headwater.views.tick.inputs import InputRelation
 from headwater.views.tick.pausing import Pause
@@ -77,6 +77,7 @@ class TickEngine:
     times: EventTimeProgress
     fresh: set[str]  # views that the next tick fills
     paused: dict[str, Pause]  # views that stand still
+    waiting: dict[str, Pause]  # the same, of those that could not be prepared
 
     def __init__(self, prepared: Prepared, manifests: Manifests, store: StateStore, followers: Publisher) -> None:
         self.manifests = manifests
@@ -98,6 +99,7 @@ class TickEngine:
             for base in prepared.bases.values():
                 base.omitted = omitted_of(self.manifest.aside, base.topic)
             self.paused = pausing.kept(self.manifest, prepared)
+            self.waiting = unprepared.pauses(self.manifest, prepared.unprepared, prepared.clock.now_us())
             self.prepared = self._as_built(prepared)
             self.piles = self.store.open(self.manifest, self.prepared, self.epoch)
             self.fresh = {
@@ -153,12 +155,13 @@ class TickEngine:
         stop, behind = self._target(rows_max)
         begin = {base.topic.name: self._begin(base) for base in self.prepared.bases.values()}
         sent = self._heartbeats()
-        if distance(begin, stop) == 0 and not self.fresh and sent is None:
+        untold = not unprepared.is_told(self.manifest, self.waiting)
+        if distance(begin, stop) == 0 and not self.fresh and sent is None and not untold:
             return TickReport(self.manifest.tick, 0, time.perf_counter() - began, frontier=stop, behind=behind)
         times, reached = self._moved(begin, stop, sent)
         begin, stop = {**begin, **self._beats()}, {**stop, **reached}
         rows_in = distance(begin, stop)
-        if rows_in == 0 and not self.fresh:  # a heartbeat that speaks of rows which are not taken yet
+        if rows_in == 0 and not self.fresh and not untold:  # a heartbeat that speaks of rows which are not taken yet
             return TickReport(self.manifest.tick, 0, time.perf_counter() - began, frontier=stop, behind=behind)
         passage = self._passage(self.running, self.fresh, times)
         progress = passage.run(self._bases(self.prepared, stop, passage.tick), self._pool)
@@ -186,26 +189,7 @@ class TickEngine:
         stop: Frontier,
         before: Mapping[str, Pause],
     ) -> dict[str, Pause]:
-        """The views that stand still after these have failed (None: with one that it reads)."""
-        paused = dict(before)
-        for name, error in failed.items():
-            view = views[name]
-            above = [paused[read] for read in view.plan.reads if read in paused]
-            because = (name,) if error is not None else tuple(dict.fromkeys(r for each in above for r in each.because))
-            known = self.manifest.paused.get(name)  # by another query, which is what it holds
-            has = name in self.manifest.views
-            held = Pause.from_json(known) if known is not None else None
-            paused[name] = Pause(
-                tick=held.tick if held is not None else self.manifest.tick if has else 0,
-                since_us=self.prepared.clock.now_us(),
-                frontier=held.frontier if held is not None else self.manifest.frontier if has else {},
-                until=stop,
-                fingerprint=view.fingerprint,
-                because=because,
-                error=above[0].error if error is None else pausing.as_data(error, view.declared),
-                aside=held.aside if held is not None else self.manifest.aside,
-            )
-        return paused
+        return pausing.paused_by(failed, views, stop, before, self.manifest, self.prepared.clock.now_us())
 
     def give_up(self, prepared: Prepared, name: str, error: Exception) -> None:
         """Let ticks maintain these views; a new one that could not be filled is paused, with its readers."""
@@ -421,6 +405,7 @@ class TickEngine:
     ) -> Manifest:
         number = self.manifest.tick + 1
         piles = self.store.next(piles, prepared, stop)
+        views, relations = unprepared.carried(self.manifest, self.waiting)
         manifest = Manifest(
             tick=number,
             epoch=self.epoch,
@@ -431,13 +416,14 @@ class TickEngine:
                 name: self.manifest.views[name] if name in paused else self._about(view, number, name in born)
                 for name, view in prepared.views.items()
                 if name not in paused or name in self.manifest.views
-            },
-            relations=self._relations(piles, prepared, paused),
+            }
+            | views,
+            relations=self._relations(piles, prepared, paused) | relations,
             topics=prepared.topics,
             apart=apart or {},
             times=(times or self.times).to_json(),
             late=late or {},
-            paused={name: pause.to_json() for name, pause in paused.items()},
+            paused={name: pause.to_json() for name, pause in {**paused, **self.waiting}.items()},
             aside=self.manifest.aside if aside is None else aside,
         )
         self.manifests.commit(manifest, first_kept=min(number - TICKS_KEPT, self.held or number))

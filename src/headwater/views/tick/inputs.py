@@ -160,6 +160,23 @@ class InputRelation:
             for chunk in chunks:
                 yield from weighted(chunk, 1).to_batches()
 
+    def changed_between(self, begin: Mapping[int, int], stop: Mapping[int, int]) -> Iterator[pa.Table]:
+        """What the records of a range changed, as the log tells it, with weights."""
+        if self.kind is InputKind.BAG:
+            yield self.read(begin, stop, [*self.schema.names, WEIGHT])
+            return
+        if self.kind is not InputKind.KEYED:
+            for number in sorted(stop):
+                for chunk in self._chunks(number, begin.get(number, 0), stop[number]):
+                    yield weighted(chunk, 1)
+            return
+        rows = self.read(begin, stop, [*self.schema.names, DELETED])
+        keys = distinct(rows.select(list(self.key)))
+        held = (matching(pa.Table.from_batches([batch]), self.key, keys) for batch in self.rows_up_to(begin))
+        new = weighted(self._without_deleted(rows), 1)
+        old = (negated(table.select(new.column_names).cast(new.schema)) for table in held)
+        yield net(pa.concat_tables([new, *old]))
+
     def _chunks(self, number: int, start: int, stop: int) -> Iterator[pa.Table]:
         names = self.schema.names if self.kind is not InputKind.KEYED else [*self.schema.names, DELETED]
         for begin in range(start, stop, CHUNK_ROWS):

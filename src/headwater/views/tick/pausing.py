@@ -23,7 +23,7 @@ from headwater.views.spark.jvm import lost_contact
 
 if TYPE_CHECKING:
     from headwater.views.state.manifest import Frontier, Manifest
-    from headwater.views.tick.prepare import Prepared
+    from headwater.views.tick.prepare import Prepared, PreparedView
     from headwater.views.view_declaration import ViewDeclaration
 
 STOP, PAUSE = "stop", "pause"
@@ -209,3 +209,33 @@ def _text(frontier: Frontier) -> dict[str, dict[str, int]]:
 
 def _numbers(frontier: Mapping[str, Mapping[str, int]]) -> dict[str, dict[int, int]]:
     return {topic: {int(number): offset for number, offset in of.items()} for topic, of in frontier.items()}
+
+
+def paused_by(
+    failed: Mapping[str, Exception | None],
+    views: Mapping[str, PreparedView],
+    stop: Frontier,
+    before: Mapping[str, Pause],
+    manifest: Manifest,
+    now_us: int,
+) -> dict[str, Pause]:
+    """The views that stand still after these have failed (None: with one that it reads)."""
+    paused = dict(before)
+    for name, error in failed.items():
+        view = views[name]
+        above = [paused[read] for read in view.plan.reads if read in paused]
+        because = (name,) if error is not None else tuple(dict.fromkeys(r for each in above for r in each.because))
+        known = manifest.paused.get(name)  # by another query, which is what it holds
+        has = name in manifest.views
+        held = Pause.from_json(known) if known is not None else None
+        paused[name] = Pause(
+            tick=held.tick if held is not None else manifest.tick if has else 0,
+            since_us=now_us,
+            frontier=held.frontier if held is not None else manifest.frontier if has else {},
+            until=stop,
+            fingerprint=view.fingerprint,
+            because=because,
+            error=above[0].error if error is None else as_data(error, view.declared),
+            aside=held.aside if held is not None else manifest.aside,
+        )
+    return paused

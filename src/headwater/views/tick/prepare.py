@@ -1,8 +1,9 @@
 """Preparing: declarations become plans with types, before anything is touched.
 
 What it is: ``prepare`` compiles every declared view, asks Spark for the types, and tells what must be kept.
-Invariants: an app whose views do not all compile is refused as a whole, and nothing of it was run or written; a view's
-fingerprint changes when its query, its inputs' columns or a view that it reads changes, and when a topic that it reads
+Invariants: an app whose views do not all compile is refused as a whole, and nothing of it was run or written; except
+that a view which ran before and may pause is left out, with its readers (``unprepared.py``). A view's fingerprint
+changes when its query, its inputs' columns or a view that it reads changes, and when a topic that it reads
 was deleted and made again.
 Not here: running (``engine.py``).
 Read next: ``engine.py``; ``compiler/compile.py``.
@@ -11,14 +12,16 @@ Read next: ``engine.py``; ``compiler/compile.py``.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+import logging
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from headwater.clock import Clock
+from headwater.errors import HeadwaterError
 from headwater.log.home import Log
 from headwater.views.compiler.plan import FlowStage, Leaf, LeafContent, Relation, Stage, TimedStage, ViewPlan
 from headwater.views.event_time.progress import EventTimeProgress, ViewTime
@@ -29,10 +32,13 @@ from headwater.views.stages.python_views import RowFunctionStage, function_plan
 from headwater.views.stages.stage_schemas import Analyser, StageSchema, columns_of
 from headwater.views.stages.view_sessions import ViewSessions
 from headwater.views.tick.inputs import InputKind, InputRelation, bases_of
+from headwater.views.tick.unprepared import Unprepared, may_wait
 from headwater.views.view_declaration import ViewDeclaration
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+logger = logging.getLogger("headwater.views")
 
 
 @dataclass(frozen=True)
@@ -79,6 +85,7 @@ class Prepared:
     clock: Clock
     threads: int
     log: Log
+    unprepared: Mapping[str, Unprepared] = field(default_factory=dict)  # views that ran before, and cannot now
 
     @property
     def topics(self) -> dict[str, int]:
@@ -121,34 +128,38 @@ def event_times(bases: Mapping[str, InputRelation]) -> dict[str, str]:
 
 
 def prepare(
-    declared: Iterable[ViewDeclaration], log: Log, spark: SparkSession, scratch: Path, *, answers: Path | None = None
+    declared: Iterable[ViewDeclaration],
+    log: Log,
+    spark: SparkSession,
+    scratch: Path,
+    *,
+    answers: Path | None = None,
+    ran: Collection[str] = (),
 ) -> Prepared:
-    """Compile and type every view. ``answers``: the file that keeps what Spark's analyser said."""
+    """Compile and type every view. ``answers``: the file that keeps what Spark's analyser said.
+
+    Views that ``ran`` before need not keep the others from running: see ``unprepared.py``.
+    """
     bases = bases_of(log)
     relations = _relations(bases)
     schemas = {name: base.schema for name, base in bases.items()}
     fingerprints: dict[str, str] = {}
     analyser = Analyser(ViewSessions(spark, scratch / "analysis"), AnalysisCache(answers, spark.version))
     plans: dict[str, tuple[ViewDeclaration, ViewPlan, dict[str, StageSchema]]] = {}
+    unprepared: dict[str, Unprepared] = {}
     for view in declared:
-        with in_view(view):
-            if view.sql is not None:
-                plan = timed_plan(
-                    view.name,
-                    view.sql,
-                    relations,
-                    view.timing,
-                    event_times(bases),
-                    describe=analyser.describe,
-                    confirm=analyser.confirm,
-                )
-                shapes: dict[str, StageSchema] = {}
-                for stage in plan.stages:
-                    shapes[stage.name] = analyser.shape_of(stage, schemas)
-                    schemas[stage.name] = shapes[stage.name].visible
-            else:
-                plan, shapes = function_plan(view, schemas, analyser)
-                schemas[view.name] = shapes[view.name].visible
+        waits = Unprepared.reading(view, unprepared)
+        if waits is not None:
+            unprepared[view.name] = waits
+            continue
+        try:
+            plan, shapes = _planned(view, relations, bases, schemas, analyser)
+        except HeadwaterError as error:
+            if view.name not in ran or not may_wait(error, view):
+                raise
+            logger.warning("%s cannot be prepared and is paused: %s", view.title, error)
+            unprepared[view.name] = Unprepared(view, (view.name,), error)
+            continue
         visible = shapes[plan.stages[-1].name].visible
         relations[view.name] = Relation(view.name, columns_of(visible), plan.key, is_view=True)
         above = "".join(fingerprints.get(name) or f"topic {bases[name].topic.id}" for name in plan.reads)
@@ -185,7 +196,36 @@ def prepare(
     for name, base in used.items():
         base.passes_by = name not in needed  # whoever judges rows by their time keeps a copy of its own
     # One more than there are cores: while some wait for Spark, another can go on.
-    return Prepared(views, used, log.clock, max(1, min(len(views), cores + 1)), log)
+    return Prepared(views, used, log.clock, max(1, min(len(views), cores + 1)), log, unprepared)
+
+
+def _planned(
+    view: ViewDeclaration,
+    relations: Mapping[str, Relation],
+    bases: Mapping[str, InputRelation],
+    schemas: dict[str, pa.Schema],
+    analyser: Analyser,
+) -> tuple[ViewPlan, dict[str, StageSchema]]:
+    """One view's plan, and the types of its stages, which are added to ``schemas``."""
+    with in_view(view):
+        if view.sql is None:
+            plan, shapes = function_plan(view, schemas, analyser)
+            schemas[view.name] = shapes[view.name].visible
+            return plan, shapes
+        plan = timed_plan(
+            view.name,
+            view.sql,
+            relations,
+            view.timing,
+            event_times(bases),
+            describe=analyser.describe,
+            confirm=analyser.confirm,
+        )
+        shapes = {}
+        for stage in plan.stages:
+            shapes[stage.name] = analyser.shape_of(stage, schemas)
+            schemas[stage.name] = shapes[stage.name].visible
+        return plan, shapes
 
 
 def _timed_topics(plans: Mapping[str, ViewPlan], bases: Mapping[str, InputRelation]) -> dict[str, tuple[str, ...]]:

@@ -12,6 +12,7 @@ const KINDS = {
   stragglers: "Late rows",
   capture_lag: "Capture is behind",
   sink: "Sink in trouble",
+  engine: "Rows wait, and no tick comes",
   view_paused: "View paused",
   set_aside: "Record set aside",
 };

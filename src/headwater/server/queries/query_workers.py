@@ -1,10 +1,11 @@
-"""Store queries: strangers' SQL over the serving store, run in processes that can be lost.
+"""Query workers: strangers' questions, run in processes that can be lost.
 
-What it is: ``StoreQueries``, a few workers (``store_worker.py``), each with one query at a time; those that end are
-replaced when they are needed.
-Invariants: no query of a stranger is run in the server's own process, so none can end it, hold it up or take its
-memory. So many run at once, so many wait, and none waits longer than it may run. A worker that has not answered when
-its query's time is over is killed.
+What it is: ``QueryWorkers``, a few processes of one kind (``store_worker.py``: SQL over the serving store;
+``search_worker.py``: words in an index), each with one question at a time; those that end are replaced when they are
+needed.
+Invariants: no question of a stranger is run in the server's own process, so none can end it, hold it up or take its
+memory. So many run at once, so many wait, shared fairly among keys (``query_places.py``). A worker that has not
+answered when its question's time is over is killed.
 Not here: reads by key, which are the server's own SQL (``server/routes/view_routes.py``).
 Read next: ``store_worker.py``, ``docs/server.md``.
 """
@@ -12,7 +13,6 @@ Read next: ``store_worker.py``, ``docs/server.md``.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 import os
@@ -20,40 +20,34 @@ import signal
 import socket
 import subprocess
 import sys
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 from headwater.errors import HeadwaterError, InvalidQuery, OutOfMemory, TooMany
 from headwater.server.engine.engine_channel import raised
+from headwater.server.http.query_places import ANYBODY, QueryPlaces
 from headwater.server.http.renderings import Rendered
-from headwater.server.queries.store_worker import GRACE_S, HEAD
+from headwater.server.queries.question_loop import GRACE_S, HEAD
 from headwater.views.serving.serving_queries import out_of_time
 
 logger = logging.getLogger("headwater.server")
 
-WAITING_MAX = 64
 READ_BYTES = 64 << 10
+START_S = 60.0
 LATE_S = 1.0  # a worker ends itself after GRACE_S; this is for a machine that is busy
 
 
-class StoreWorker:
+class QueryWorker:
     """One process, and the socket to it."""
 
-    def __init__(self, path: Path, memory_bytes: int) -> None:
+    def __init__(self, module: str, arguments: Sequence[str]) -> None:
         self.late = False
         self.used = False  # it has been asked before
         self._socket, theirs = socket.socketpair()
         self._socket.setblocking(False)
         with theirs:
             number = theirs.fileno()
-            command = [
-                sys.executable,
-                "-m",
-                "headwater.server.queries.store_worker",
-                str(number),
-                str(path),
-                str(memory_bytes),
-            ]
+            command = [sys.executable, "-m", module, str(number), *arguments]
             # Arenas and pools for threads that it has not would count as memory that it has taken.
             environment = {**os.environ, "MALLOC_ARENA_MAX": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
             self.process = subprocess.Popen(
@@ -108,31 +102,29 @@ class _Killed(Exception):
     """A worker that had answered before was killed."""
 
 
-class StoreQueries:
-    """The workers of one server. Belongs to its event loop."""
+class QueryWorkers:
+    """The workers of one server and one kind. Belongs to its event loop."""
 
-    def __init__(self, path: Path, *, at_once_max: int, memory_bytes: int) -> None:
-        self._path = path
-        self._memory_bytes = memory_bytes
-        self._free = asyncio.Semaphore(at_once_max)
-        self._at_once_max = at_once_max
-        self._idle: list[StoreWorker] = []
-        self._busy: set[StoreWorker] = set()
-        self._waiting = 0
+    def __init__(self, module: str, *arguments: str, at_once_max: int, what: str) -> None:
+        self._module = module
+        self._arguments = arguments
+        self._places = QueryPlaces(at_once_max, what)
+        self._idle: list[QueryWorker] = []
+        self._busy: set[QueryWorker] = set()
         self._closed = False
 
-    async def ask(self, question: dict[str, Any]) -> Rendered:
-        """The answer to a question, as ``store_worker.py`` takes it."""
-        for _ in range(self._at_once_max):
+    async def ask(self, question: dict[str, Any], key: str) -> Rendered:
+        """The answer to somebody's question, as the worker takes it."""
+        for _ in range(self._places.at_once_max):
             try:
-                return await self._ask(question)
+                return await self._ask(question, key)
             except _Killed:  # from outside, perhaps, while it waited: the question is not at fault
                 continue
-        return await self._ask(question, again=False)
+        return await self._ask(question, key, again=False)
 
-    async def _ask(self, question: dict[str, Any], *, again: bool = True) -> Rendered:
+    async def _ask(self, question: dict[str, Any], key: str, *, again: bool = True) -> Rendered:
         seconds = float(question["seconds_max"])
-        async with self._turn(seconds):
+        async with self._places.taken(key, seconds):
             worker = await self._worker()
             waited, worker.used = worker.used, True
             # Not wait_for, which would make a task of each query.
@@ -159,29 +151,7 @@ class StoreQueries:
             raise raised(head["error"])
         return Rendered(body, head["kind"], head["headers"])
 
-    @contextlib.asynccontextmanager
-    async def _turn(self, seconds: float) -> Any:
-        if self._waiting >= WAITING_MAX:
-            raise TooMany(f"{WAITING_MAX} queries wait already", hint="Ask again in a moment.")
-        self._waiting += 1
-        try:
-            if self._free.locked():
-                await asyncio.wait_for(self._free.acquire(), seconds)
-            else:
-                await self._free.acquire()
-        except TimeoutError:
-            raise TooMany(
-                f"{self._at_once_max} queries run at once, and none of them ended in {seconds:g} s",
-                hint="Ask again in a moment. The server's limit is --queries.",
-            ) from None
-        finally:
-            self._waiting -= 1
-        try:
-            yield
-        finally:
-            self._free.release()
-
-    async def _worker(self) -> StoreWorker:
+    async def _worker(self) -> QueryWorker:
         """The one that was used last, whose memory is warm; else a new one."""
         while self._idle:
             worker = self._idle.pop()
@@ -190,7 +160,7 @@ class StoreQueries:
                 return worker
             worker.end()
         loop = asyncio.get_running_loop()
-        worker = await loop.run_in_executor(None, StoreWorker, self._path, self._memory_bytes)
+        worker = await loop.run_in_executor(None, QueryWorker, self._module, self._arguments)
         if self._closed:
             worker.end()
             raise TooMany("the server is stopping", hint="Ask again when it has started.")
@@ -199,12 +169,12 @@ class StoreQueries:
 
     async def start(self) -> None:
         """Have one worker ready, so that the first query need not wait for it."""
-        async with self._free:
+        async with self._places.taken(ANYBODY, START_S):
             worker = await self._worker()
             self._busy.discard(worker)
             self._idle.append(worker)
 
-    def _lost(self, worker: StoreWorker, status: int, seconds: float) -> HeadwaterError:
+    def _lost(self, worker: QueryWorker, status: int, seconds: float) -> HeadwaterError:
         """The error for a worker that ended instead of answering."""
         if worker.late:
             logger.warning("a query was still at work %g s after its time; its process was killed", GRACE_S + LATE_S)
