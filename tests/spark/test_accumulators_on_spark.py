@@ -14,6 +14,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+import pytest
 import sqlglot
 
 from headwater.views.compiler.algebra.accumulators import Accumulator, accumulator
@@ -174,3 +175,8 @@ def test_wild_values_are_summed_and_leave_no_trace_and_the_tame_form_says_so(spa
     assert differences(huge, sparks_own(spark, rows + wild[:2], WITH_WILD)[1]) == []
     assert stage.state.collect() == plain.state.collect()
     assert Stage(spark, WITH_WILD, tame=True).tick([(*values, 1) for values in wild])
+
+
+@pytest.mark.parametrize(("weight", "heavy"), [(16, False), (17, True), (-17, True), (2**62, True)])
+def test_the_tame_form_says_so_where_a_row_is_there_very_often(spark: SparkSession, weight: int, heavy: bool) -> None:
+    assert Stage(spark, ["sum(d)"], tame=True).tick([(*row(ROWS[3]), weight)]) is heavy

@@ -256,9 +256,10 @@ def _two_queries(draft: AccumulateNode, groups: list[str], *, tame: bool) -> tup
             node = node.transform(lambda part, full=full, light=light: light.copy() if part == full else part)
         return node
 
-    if heavy:
+    if heavy and not wild:  # what counts wild values counts heavy rows too
         partials.append(named(spark_sql(HEAVY_ROWS), "_heavy"))
         wild.append(exp.GT(this=column("p", "_heavy"), expression=exp.Literal.number(0)))
+    if wild:
         merges.append(named(exp.or_(*wild), "_wild"))
         kept.append("_wild")
     combine = _combine(draft, groups, merges, kept, lightened)

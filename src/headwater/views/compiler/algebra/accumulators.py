@@ -52,7 +52,7 @@ class Accumulator:
     merges: tuple[str, ...]
     value: str
     # The same, cheaper, where no row is heavy and ``wild`` (over ``{b0}…`` and ``{p0}…``) is false
-    # (``exact_sums.py``).
+    # (``exact_sums.py``). A ``wild`` is true where a row is heavy, too.
     tame: Accumulator | None = None
     wild: str = ""
 
