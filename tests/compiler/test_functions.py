@@ -69,6 +69,7 @@ def test_what_is_not_a_function_of_the_inputs_is_refused_and_underlined(call: st
     "call",
     [
         "unix_timestamp(a)",
+        "aes_encrypt(a, b, 'ECB', 'PKCS')",
         "from_unixtime(a)",
         "CAST('2024-01-01' AS DATE)",
         "CAST('now' AS STRING)",

@@ -89,6 +89,9 @@ BY_TYPE: dict[str, tuple[str, ...]] = {
 }
 EVERY = tuple(dict.fromkeys(text for texts in BY_TYPE.values() for text in texts))
 STARTS = (TEXTS, NUMBERS, INTEGERS, TIMES, ARRAYS, BY_TYPE["MAP"], BY_TYPE["BINARY"], BY_TYPE["BOOLEAN"])
+# Where a number says how long the answer is: 2147483647 would take all of Java's memory, and Spark with it.
+LENGTHS = {"array_repeat", "format_number", "lpad", "repeat", "rpad", "sequence", "space"}
+LARGE = re.compile(r"§[bhin](?!\w)")
 PLACES = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 ARITY_MAX, STARTS_MAX, REPAIRS_MAX, ERRORS_MAX = 4, 4, 5, 2
 
@@ -277,6 +280,8 @@ class Search:
         for _ in range(STARTS_MAX):
             arguments = [self.choice.choice(self.choice.choice(STARTS)) for _ in range(arity)]
             for _ in range(REPAIRS_MAX):
+                if function in LENGTHS:
+                    arguments = [LARGE.sub("§k", text) for text in arguments]
                 try:
                     sql = f"SELECT {over(function)}({over(', '.join(arguments))}){over(suffix)} FROM t"
                     complaint = self._complaint(sql)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 COLUMNS_MAX = 12  # calls in one SELECT
 NOT_STORABLE = re.compile(r"interval|variant|void|time\(|\btime\b|geometry|geography|collate|char\(", re.IGNORECASE)
 NOT_COMPARABLE = re.compile(r"\bmap<|variant|columns$|interval$")
+PLAIN_CALL = re.compile(r"\w+\([^()]*\)")  # nothing around it, no FILTER
 FRACTIONS = re.compile(r"double|float")
 
 # Aggregates whose answer SQL leaves open, made definite; {} is the call.
@@ -46,8 +47,32 @@ DEFINITE = {
     ),
     **{f"kll_{way}_agg_{type}": "{} IS NULL" for way in ("sketch", "merge") for type in ("bigint", "double", "float")},
     "histogram_numeric": "size({})",
+    # Sums of FLOAT: seven digits, of which the last depend on the order.
+    **dict.fromkeys(("vector_avg", "vector_sum"), "transform({}, v -> round(v, 3))"),
+}
+# Of these each call goes to one: {c} over bare columns, {a} and {b} over those of an alias.
+ELSEWHERE = {
+    "DISTINCT": "SELECT DISTINCT {c} AS c FROM {table}",
+    "IN": "SELECT a.id FROM t a WHERE {a} IN (SELECT {b} FROM {table} b WHERE b.k = 1)",
+    "NOT IN": "SELECT a.id FROM t a WHERE {a} NOT IN (SELECT {b} FROM {table} b WHERE b.k = 1)",
+    "EXCEPT": "SELECT {c} AS c FROM t EXCEPT SELECT {c} FROM {table} WHERE k > 1",
+    "UNION": "SELECT {c} AS c FROM t UNION SELECT {c} FROM g WHERE k > 1",
+    "scalar subquery": "SELECT a.id, (SELECT count(*) FROM {table} b WHERE {a} = {b}) AS n FROM t a",
+    "inside aggregates": "SELECT k, count({c}) AS n, max({c}) AS m FROM {table} GROUP BY k",
+    "DISTINCT inside": "SELECT k, count(DISTINCT {c}) AS n FROM {table} GROUP BY k",
+    "ORDER BY": "SELECT id, r FROM {table} ORDER BY {c}, id, r LIMIT 7",
+    "USING": "SELECT c, x, y FROM (SELECT id AS x, {c} AS c FROM t) JOIN (SELECT id AS y, {c} AS c FROM {table}) "
+    "USING (c)",
+    "ANTI JOIN": "SELECT a.id FROM t a LEFT ANTI JOIN {table} b ON {a} = {b} AND b.k = 2",
+    "ROLLUP": "SELECT {c} AS c, k, count(*) AS n FROM {table} GROUP BY ROLLUP ({c}, k)",
 }
 SMALL = "(§i % 100)"
+# No nulls: an empty sketch raises when it is asked.
+SKETCHED = {
+    "bigint": "coalesce(§i, 0)",
+    "double": "CAST(coalesce(§c, 0) AS DOUBLE)",
+    "float": "CAST(coalesce(§k, 0) AS FLOAT)",
+}
 # Where almost every choice of arguments leaves the answer open, overflows or loses digits.
 ONLY: dict[str, tuple[str, ...]] = {
     **{
@@ -107,6 +132,25 @@ ONLY: dict[str, tuple[str, ...]] = {
             "kurtosis",
         )
     },
+    # A sketch of so few values is exact.
+    **{
+        f"kll_sketch_{name}": (f"kll_sketch_{name}(kll_sketch_agg_{type}({column}){rest})",)
+        for type, column in SKETCHED.items()
+        for name, rest in (
+            (f"get_n_{type}", ""),
+            (f"get_quantile_{type}", ", 0.5"),
+            (f"get_rank_{type}", f", CAST(3 AS {type})"),
+            (f"to_string_{type}", ""),
+        )
+    },
+    **{
+        f"kll_sketch_merge_{type}": (
+            f"kll_sketch_get_n_{type}(kll_sketch_merge_{type}(kll_sketch_agg_{type}({column}), "
+            f"kll_sketch_agg_{type}({column})))",
+        )
+        for type, column in SKETCHED.items()
+    },
+    "kll_sketch_agg_float": ("kll_sketch_get_n_float(kll_sketch_agg_float(§f))",),
     "mode": ("mode(§i, true)", "mode() WITHIN GROUP (ORDER BY §s)"),
     "count": ("count(§i)", "count(*)", "count(DISTINCT §w, §k)", "count(§i, §s)", "count(§s) FILTER (WHERE §i > 0)"),
     "grouping": ("grouping(§k)",),
@@ -188,10 +232,12 @@ def places(call: Call, choice: random.Random) -> Iterator[Case]:
     yield _case(
         call, "PARTITION BY", f"SELECT id, row_number() OVER (PARTITION BY {text} ORDER BY id, r) AS n FROM {table}"
     )
+    place = choice.choice(tuple(ELSEWHERE))
+    yield _case(call, place, ELSEWHERE[place].format(c=text, a=a, b=b, table=table))
 
 
 def aggregates(calls: Sequence[Call], choice: random.Random) -> Iterator[Case]:
-    """Calls of aggregates: by group, over everything, in HAVING."""
+    """Calls of aggregates: by group, over everything, in HAVING, in a correlated subquery, over a partition."""
     for first in range(0, len(calls), COLUMNS_MAX):
         some = calls[first : first + COLUMNS_MAX]
         table = choice.choice("tg")
@@ -205,6 +251,13 @@ def aggregates(calls: Sequence[Call], choice: random.Random) -> Iterator[Case]:
         else:
             condition = _condition(call, text)
         yield _case(call, "HAVING", f"SELECT k, count(*) AS n FROM {table} GROUP BY k HAVING {condition}")
+        # Most rows find none to aggregate: not every aggregate is null then.
+        sql = f"SELECT a.id, (SELECT {over(call.text, 'b')} FROM {table} b WHERE b.k = a.r) AS c FROM t a"
+        yield replace(_case(call, "scalar subquery", sql), exact=False)
+    plain = [call for call in calls if PLAIN_CALL.fullmatch(call.text) and "DISTINCT" not in call.text]
+    for first in range(0, len(plain), COLUMNS_MAX):
+        made = [(call, f"{over(call.text)} OVER (PARTITION BY k)") for call in plain[first : first + COLUMNS_MAX]]
+        yield _many("aggregate OVER", made, "id", f"FROM {choice.choice('tg')}", exact=False)
 
 
 def windowed(calls: Sequence[Call], choice: random.Random) -> Iterator[Case]:

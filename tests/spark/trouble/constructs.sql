@@ -7,6 +7,13 @@ SELECT id FROM a WHERE v IN (SELECT max(w) FROM b WHERE b.k = a.k)
 SELECT k, count(*) AS n FROM a GROUP BY k HAVING EXISTS (SELECT 1 FROM b WHERE b.w = max(a.v))
 SELECT map('k', k) AS m, count(*) AS n FROM c GROUP BY map('k', k)
 SELECT count(*) AS n FROM c GROUP BY GROUPING SETS (())
+SELECT id, (SELECT hash(count(*)) FROM b WHERE b.k = a.k) AS n FROM a
+SELECT id, (SELECT hll_sketch_estimate(hll_sketch_agg(w)) FROM b WHERE b.k = a.k) AS n FROM a
+SELECT id, (SELECT bitmap_count(bitmap_construct_agg(w)) FROM b WHERE b.k = a.k) AS n FROM a
+SELECT id, (SELECT coalesce(avg(w), 0) || '' FROM b WHERE b.k = a.k) AS n FROM a
+SELECT k, explode(sort_array(collect_list(v))) AS e FROM a GROUP BY k
+SELECT ucase(s) AS u, count(*) AS n FROM a GROUP BY upper(s)
+SELECT v + k AS u, count(*) AS n FROM a GROUP BY k + v
 
 -- subqueries
 SELECT id FROM a WHERE EXISTS (SELECT max(w) FROM b)

@@ -17,6 +17,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from tests.spark.trouble.trial import Case, Outcome
 
@@ -24,8 +25,12 @@ THOROUGH = int(os.environ.get("HEADWATER_THOROUGH", "1"))
 WHOLE = os.environ.get("HEADWATER_TROUBLE") == "whole" or THOROUGH >= 10
 # One sample until somebody asks for another: a run must not fail for what it did not change.
 SEED = int(os.environ.get("HEADWATER_SEED") or 739936)
+# "2/8": the second of eight parts of a whole run, which together are the whole run.
+PART, PARTS = (int(number) for number in os.environ.get("HEADWATER_TROUBLE_PART", "1/1").split("/"))
+WRITTEN_EVERY = 100
 WRITTEN = Path(__file__).parents[3] / "build" / "trouble"
 
+Thing = TypeVar("Thing")
 RAISES, ONCE_WRONG = "spark raises", "once wrong"
 NO_COLUMNS = r"INTERVAL|VOID|VARIANT|TIME\(|COLLATE|GEO|STRUCT<>"
 # What is refused though Spark answers, and why that is right. Keep it small.
@@ -34,7 +39,6 @@ ACCEPTED: dict[str, str] = {
     r"without an initialisation vector": "the vector is chance",
     r"LIMIT without ORDER BY|OFFSET without ORDER BY": "any rows would do",
     r"Unsupported pipe syntax operator": "sqlglot does not read all pipes; said plainly",
-    r"the SQL cannot be read.* in\(": "IN as a function's name is read as the operator; said plainly",
     r"a column cannot be named": "SQLite's views cannot have a column named true",
     r"two columns (are )?named|has two columns": "a view is a table",
 }
@@ -44,7 +48,14 @@ def sampled(cases: Sequence[Case], count: int) -> list[Case]:
     """All cases in a whole run, else those that were once wrong and as many others as there is time for."""
     always = [case for case in cases if case.place == ONCE_WRONG]
     others = [case for case in cases if case.place != ONCE_WRONG]
-    return [*always, *(others if WHOLE else random.Random(SEED).sample(others, min(len(others), count * THOROUGH)))]
+    if WHOLE:
+        return of_this_part([*always, *others])
+    return [*always, *random.Random(SEED).sample(others, min(len(others), count * THOROUGH))]
+
+
+def of_this_part(things: Sequence[Thing]) -> list[Thing]:
+    """Those that this part of a whole run is about; all of them when there is one part."""
+    return list(things[PART - 1 :: PARTS])
 
 
 class Findings:
@@ -56,9 +67,14 @@ class Findings:
 
     def add(self, outcomes: Iterable[Outcome], *, answered: bool = True) -> list[Outcome]:
         """Take outcomes in; returns those that are not accepted. ``answered``: Spark must have an answer to each."""
-        outcomes = list(outcomes)
-        self.outcomes += outcomes
-        return [each for each in outcomes if not accepted(each) and (answered or each.verdict != RAISES)]
+        wrong = []
+        for number, each in enumerate(outcomes, start=1):
+            self.outcomes.append(each)
+            if not accepted(each) and (answered or each.verdict != RAISES):
+                wrong.append(each)
+            if number % WRITTEN_EVERY == 0:  # a run of an hour that is stopped has not run for nothing
+                self.write()
+        return wrong
 
     def table(self, only: str | None = None) -> list[str]:
         """The figures, as lines; of one family, or of all."""
@@ -91,7 +107,8 @@ class Findings:
                 if outcome.verdict != "same"
             ]
             about = {"seed": SEED, "whole": WHOLE, "views": len(mine), "figures": self.table(family), "found": found}
-            (WRITTEN / f"{family}.json").write_text(json.dumps(about, indent=1, ensure_ascii=False))
+            name = family if PARTS == 1 else f"{family}-{PART}-of-{PARTS}"
+            (WRITTEN / f"{name}.json").write_text(json.dumps(about, indent=1, ensure_ascii=False))
 
 
 def report(wrong: Sequence[Outcome]) -> str:

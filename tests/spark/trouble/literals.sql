@@ -10,6 +10,13 @@ log10(1000)
 to_json(struct(i AS MixedCase, s AS `a b`))
 CAST(x AS STRING)
 -1::string
+array(1, 2, 3, 4)[coalesce(k, 0)]
+year(TIMESTAMP_NTZ'2016-12-31 00:12:00')
+when(o, i, k > 1, 7)
+in(k, 1, 2)
+aes_encrypt(s, 'abcdefghijklmnop', 'ecb', 'PKCS')
+between(i, 0, k)
+CASE WHEN (o) THEN when(k > 1, i) WHEN (k IS NULL) THEN 1 ELSE when(i IS NULL, 2) END
 
 -- texts
 'it''s' || '''quoted'''

@@ -17,9 +17,8 @@ import pytest
 import headwater as hw
 from headwater.errors import InvalidView, ViewFailed
 from headwater.views.compiler.sql.builtin_functions import TABLE_FUNCTIONS
-from tests.spark.trouble import calls, registry
-from tests.spark.trouble.arguments import Search
-from tests.spark.trouble.findings import SEED, THOROUGH, WHOLE, Findings, report
+from tests.spark.trouble import registry
+from tests.spark.trouble.findings import SEED, THOROUGH, WHOLE, Findings, of_this_part, report
 from tests.spark.trouble.function_trial import NOT_OF_THE_INPUTS, function_cases
 from tests.spark.trouble.rows import Scenario, TableOf, Tick, typed_rows
 from tests.spark.trouble.trial import Bench
@@ -45,15 +44,13 @@ def test_functions_in_views_give_what_spark_gives(spark: SparkSession, findings:
     bench = Bench(spark, typed_rows())
     names = registry.names(spark)
     sample = choice.sample(names, min(len(names), SAMPLE * THOROUGH))
-    chosen = names if WHOLE else sorted({*sample, *ONCE_WRONG})
+    chosen = of_this_part(names) if WHOLE else sorted({*sample, *ONCE_WRONG})
     functions = [registry.describe(spark, name) for name in chosen]
-    search = Search(bench.sessions[-1], choice)
 
     made = function_cases(
-        search,
-        calls.Guard(bench.sessions[-1]),
+        bench.sessions[-1],
         functions,
-        choice,
+        SEED,
         each=2 if WHOLE else 1,
         placed=len(functions) if WHOLE else PLACED * THOROUGH,
     )

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ ONE_TASK = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.leafNodeDefaultParallelism": "1",
 }
+AT_ONCE = 2  # questions to Spark: half of each is waiting
 VIEWS_MAX = 60  # of one app: more would make the first tick longer than what a failure costs to do again
 
 
@@ -44,6 +46,11 @@ class Part:
     column: str
     subject: str
     case: Case
+
+    def without(self, sql: str) -> str:
+        """A query of many columns without this one."""
+        text = self.case.sql.split(", ", 1)[1].rsplit(" AS c ", 1)[0]
+        return sql.replace(f", {text} AS {self.column}", "", 1)
 
 
 @dataclass(frozen=True)
@@ -84,30 +91,35 @@ class Bench:
                 frame(session, self.scenario.tables[name], rows).createOrReplaceTempView(f"`{name}`")
             self.sessions.append(session)
 
-    def run(self, cases: Iterable[Case]) -> list[Outcome]:
+    def run(self, cases: Iterable[Case]) -> Iterator[Outcome]:
         """The outcome of each case; of a case with parts that is not the same, the outcomes of its parts."""
-        waiting, outcomes = list(cases), []
+        waiting = list(cases)
         while waiting:
             batch, waiting = waiting[:VIEWS_MAX], waiting[VIEWS_MAX:]
             for outcome in self._batch(batch):
                 if outcome.verdict != "same" and outcome.case.parts:
-                    waiting += [part.case for part in outcome.case.parts]
+                    waiting = [*divided(outcome), *waiting]
                 else:
-                    outcomes.append(outcome)
-        return outcomes
+                    yield outcome
 
     def answers(self, case: Case) -> list[pa.Table]:
         """Spark's own answers, after each tick."""
         return [session.sql(case.sql).toArrow() for session in self.sessions]
 
     def _batch(self, cases: Sequence[Case]) -> list[Outcome]:
-        outcomes, wanted = [], {}
-        for case in cases:
-            try:
-                wanted[f"v{len(wanted)}"] = case, self.answers(case)
-            except Exception as error:
-                outcomes.append(Outcome(case, "spark raises", told(error)))
-        return [*outcomes, *self._tried(wanted)]
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            found = list(pool.map(self._answered, cases))
+        raised = [each for each in found if isinstance(each, Outcome)]
+        answered = [each for each in found if not isinstance(each, Outcome)]
+        return [*raised, *self._tried({f"v{number}": each for number, each in enumerate(answered)})]
+
+    def _answered(self, case: Case) -> tuple[Case, list[pa.Table]] | Outcome:
+        try:
+            return case, self.answers(case)
+        except OSError:
+            raise  # Spark is gone: nothing more can be found out
+        except Exception as error:
+            return Outcome(case, "spark raises", told(error))
 
     def _tried(self, wanted: dict[str, tuple[Case, list[pa.Table]]]) -> list[Outcome]:
         """The views of one app; when it breaks and nobody says by which view, two apps with half of them."""
@@ -203,6 +215,17 @@ class _Trial:
             self.outcomes += [Outcome(part.case, "same") for part in same]
             case = replace(case, parts=parts)
         self.outcomes.append(Outcome(case, found, detail))
+
+
+def divided(outcome: Outcome) -> list[Case]:
+    """What to try when many columns together are not the same: the one that is named by itself, and the others."""
+    case = outcome.case
+    named = re.search(r'column "(c\d+)"', outcome.detail)
+    blamed = [part for part in case.parts if named is not None and part.column == named[1]]
+    others = [part for part in case.parts if part not in blamed]
+    if outcome.verdict == "different" or not blamed or len(others) < 2:
+        return [part.case for part in case.parts]
+    return [blamed[0].case, replace(case, sql=blamed[0].without(case.sql), parts=tuple(others))]
 
 
 def frame(session: SparkSession, table: TableOf, rows: Sequence[Row]) -> Any:

@@ -55,12 +55,14 @@ class AnalysisCache:
         answer = [base64.b64encode(schema.serialize().to_pybytes()).decode(), sentence]
         self._known[key] = self._used[key] = answer
 
-    def save(self) -> None:
-        """Write the answers that were asked for; others, of views that have changed, are let go."""
+    def save(self, *, complete: bool = True) -> None:
+        """Write the answers that were asked for; others, of views that have changed, are let go, unless not all views
+        came to ask (not ``complete``)."""
         if self._path is None:
             return
+        kept = self._used if complete else self._known
         with suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             beside = self._path.with_suffix(f".{os.getpid()}")
-            beside.write_text(json.dumps({"answers": self._used}))
+            beside.write_text(json.dumps({"answers": kept}))
             beside.replace(self._path)

@@ -32,6 +32,7 @@ from headwater.views.compiler.plan import (
 )
 from headwater.views.spark.analysis_cache import AnalysisCache
 from headwater.views.spark.round_trip import compared, opaque_table
+from headwater.views.spark.special_times import WORDS, check_special_times
 from headwater.views.spark.topic_scan import quoted
 from headwater.views.stages.view_sessions import ViewSessions, with_weight
 from headwater.views.state.multisets import groups_compared
@@ -100,6 +101,14 @@ class Analyser:
             known = arrow_schema(columns), difference
             self.cache.keep(key, *known)
         return SparkAnalysis(columns_of(known[0]), known[1])
+
+    def check_times(self, sql: str, written: str, tables: Mapping[str, tuple[PlanColumn, ...]]) -> None:
+        """Refuse a view in which a text becomes a moment of the day; ``written``: its query over these tables."""
+        if WORDS.search(sql):
+            for name, columns in tables.items():
+                self._made.pop(name, None)
+                opaque_table(self.bench.small, name, arrow_of(columns))
+            check_special_times(self.bench.small, sql, written)
 
     def shape_of(self, stage: Stage, schemas: Mapping[str, pa.Schema]) -> StageSchema:
         """The shape of a stage whose inputs have these visible schemas."""

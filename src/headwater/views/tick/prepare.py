@@ -23,6 +23,7 @@ import pyarrow as pa
 from headwater.clock import Clock
 from headwater.errors import HeadwaterError
 from headwater.log.home import Log
+from headwater.views.compiler.frontend.as_of import with_versions
 from headwater.views.compiler.plan import FlowStage, Leaf, LeafContent, Relation, Stage, TimedStage, ViewPlan
 from headwater.views.event_time.progress import EventTimeProgress, ViewTime
 from headwater.views.event_time.timing import timed_plan
@@ -156,6 +157,7 @@ def prepare(
             plan, shapes = _planned(view, relations, bases, schemas, analyser)
         except HeadwaterError as error:
             if view.name not in ran or not may_wait(error, view):
+                analyser.cache.save(complete=False)  # the next try does not ask again about the others
                 raise
             logger.warning("%s cannot be prepared and is paused: %s", view.title, error)
             unprepared[view.name] = Unprepared(view, (view.name,), error)
@@ -165,7 +167,7 @@ def prepare(
         above = "".join(fingerprints.get(name) or f"topic {bases[name].topic.id}" for name in plan.reads)
         fingerprints[view.name] = hashlib.sha256((plan.fingerprint + above).encode()).hexdigest()[:16]
         plans[view.name] = (view, plan, shapes)
-    analyser.cache.save()
+    analyser.cache.save(complete=not unprepared)
     read = {name for _, plan, _ in plans.values() for name in plan.reads}
     # The relations of which some stage needs more than the changes.
     looked_at = {
@@ -221,6 +223,8 @@ def _planned(
             describe=analyser.describe,
             confirm=analyser.confirm,
         )
+        every = with_versions(relations)
+        analyser.check_times(view.sql, plan.batch, {name: every[name].columns for name in plan.reads})
         shapes = {}
         for stage in plan.stages:
             shapes[stage.name] = analyser.shape_of(stage, schemas)

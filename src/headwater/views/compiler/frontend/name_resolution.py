@@ -201,6 +201,10 @@ def _columns_of(source: object, relations: Mapping[str, Relation]) -> set[str] |
         if given is not None and given.columns:
             return {name.name.lower() for name in given.columns}
         return {found.name.lower() for found in relation.columns} if relation else None
+    lateral = source.expression if isinstance(source, Scope) else source
+    if isinstance(lateral, exp.Lateral):
+        given = lateral.args.get("alias")
+        return {name.name.lower() for name in given.columns} if given is not None and given.columns else None
     if isinstance(source, Scope) and isinstance(source.expression, exp.Query):
         return {name.lower() for name in source.expression.named_selects}
     return None

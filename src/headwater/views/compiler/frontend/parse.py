@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from headwater.views.compiler.sql.builtin_functions import is_generator
+from headwater.views.compiler.sql.builtin_functions import aggregate_name, is_generator
 from headwater.views.compiler.sql.dialect import SparkAsWritten
 from headwater.views.compiler.sql.expressions import Node
 from headwater.views.compiler.sql.refusal import refuse, syntax_error
@@ -118,12 +118,23 @@ def _why_opaque_names(query: exp.Query) -> str | None:
         if name == "arrays_zip" and any(isinstance(part, exp.Column | exp.Dot) for part in call.expressions):
             return "arrays_zip of columns, whose names its fields take, is computed as one piece"
     for select in query.find_all(exp.Select):
+        generators = [part for part in select.expressions if is_generator(_called(part))]
+        if generators and (select.args.get("group") or any(map(_aggregates, generators))):
+            return f"{_called(generators[0]).name.lower()} of groups is computed as one piece"
         for projection in select.expressions:
             if isinstance(projection, exp.Alias | exp.Aliases):
                 continue
             if is_generator(projection) and not GENERATED.get(generator_name(projection) or ""):
                 return f"{projection.name.lower()} without names for its columns is computed as one piece"
     return None
+
+
+def _called(projection: Node) -> Node:
+    return projection.this if isinstance(projection, exp.Alias | exp.Aliases) else projection
+
+
+def _aggregates(expression: Node) -> bool:
+    return any(aggregate_name(part) is not None for part in expression.walk())
 
 
 def generator_name(call: Node) -> str | None:
@@ -216,7 +227,7 @@ def _select_from_values(values: exp.Values) -> exp.Select:
 def _lateral_generators(select: exp.Select) -> None:
     """``SELECT explode(xs) AS x`` becomes ``SELECT g.x … LATERAL VIEW explode(xs) g AS x``."""
     for number, projection in enumerate(list(select.expressions)):
-        call = projection.this if isinstance(projection, exp.Alias | exp.Aliases) else projection
+        call = _called(projection)
         kind = generator_name(call)
         if kind is None:
             continue

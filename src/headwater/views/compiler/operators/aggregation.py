@@ -231,6 +231,8 @@ def _read_from(block: SelectBlock, flow: Flow, groups: list[Node], calls: list[N
             if found.table in old:
                 if found.find_ancestor(exp.Select) not in (None, block.rest):
                     raise Unsupported("a subquery over an aggregate of the query around it")
+                if _may_be_grouped(found, groups):
+                    raise Unsupported(f"{found.name} is grouped in other words")
                 refuse(
                     block.workshop.sql,
                     found,
@@ -238,6 +240,22 @@ def _read_from(block: SelectBlock, flow: Flow, groups: list[Node], calls: list[N
                     f"Add it to GROUP BY, or aggregate it: any_value({found.name}).",
                 )
     block.settle(alias)
+
+
+def _may_be_grouped(mention: exp.Column, groups: list[Node]) -> bool:
+    """Whether an expression around a column looks at just what some group looks at: b + a is a + b to Spark, and
+    ucase(s) is upper(s). Spark knows; a column by itself is a mistake."""
+    looked_at = [_pairs(group) for group in groups if not isinstance(group, exp.Column)]
+    above = mention.parent
+    while above is not None and not isinstance(above, exp.Alias | exp.Select):
+        if _pairs(above) in looked_at:
+            return True
+        above = above.parent
+    return False
+
+
+def _pairs(expression: Node) -> set[tuple[str, str]]:
+    return {(found.table, found.name) for found in columns(expression)}
 
 
 def distinct(workshop: CompileContext, flow: Flow) -> Product:

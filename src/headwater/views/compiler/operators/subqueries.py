@@ -25,7 +25,8 @@ from headwater.views.compiler.algebra.uniqueness import equal_means_same, is_uni
 from headwater.views.compiler.operators.aggregation import distinct
 from headwater.views.compiler.operators.joins import JoinSide, comparable_keys, outer_join, side_of
 from headwater.views.compiler.operators.keyed_stages import KeyedSource, keyed
-from headwater.views.compiler.sql.builtin_functions import aggregate_name
+from headwater.views.compiler.sql.builtin_functions import NULL_OF_NOTHING, aggregate_name
+from headwater.views.compiler.sql.dialect import Spelled
 from headwater.views.compiler.sql.expressions import (
     Node,
     aggregates,
@@ -47,7 +48,6 @@ from headwater.views.compiler.sql.expressions import (
 ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Neg, exp.Paren, exp.Cast, exp.Subquery)
 COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between)
 COUNTS = {"count", "count_if", "approx_count_distinct", "regr_count"}
-COLLECTIONS = {"collect_list", "collect_set", "array_agg", "listagg", "string_agg"}
 
 
 def filter_by_subqueries(block: SelectBlock) -> None:
@@ -410,7 +410,7 @@ def _scalar(block: SelectBlock, subquery: Node, *, rejects_null: bool) -> Node:
     if not grouped or _is_null_when_empty(value):
         return result
     missing = exp.Is(this=key, expression=exp.Null())
-    return exp.Case(ifs=[exp.If(this=missing, true=_when_empty(value))], default=result)
+    return exp.Case(ifs=[exp.If(this=missing, true=_when_empty(block, found, value))], default=result)
 
 
 def _one_value(block: SelectBlock, query: exp.Select) -> Node:
@@ -425,21 +425,23 @@ def _one_value(block: SelectBlock, query: exp.Select) -> Node:
 def _is_null_when_empty(value: Node) -> bool:
     """Whether an expression over aggregates is NULL when there are no rows."""
     found = list(aggregates(value))
-    if not found or any(_name(call) in COUNTS | COLLECTIONS for call in found):
+    if not found or any(_name(call) not in NULL_OF_NOTHING for call in found):
         return False
     node_kinds = (*ARITHMETIC, exp.Literal, exp.DataType)
     inside = {id(part) for call in found for part in call.walk()}
     return all(isinstance(part, node_kinds) for part in value.walk() if id(part) not in inside)
 
 
-def _when_empty(value: Node) -> Node:
+def _when_empty(block: SelectBlock, found: Correlated, value: Node) -> Node:
     """An expression over aggregates as it is when there are no rows: counts are 0, the others NULL."""
     value = value.copy()
-    if any(_name(call) in COLLECTIONS for call in aggregates(value)):
-        raise Unsupported("a scalar subquery that collects")
+    if any(_name(call) not in NULL_OF_NOTHING | COUNTS for call in aggregates(value)):
+        raise Unsupported("a scalar subquery with an aggregate that may not be NULL over no rows")
     for call in list(aggregates(value)):
-        new: Node = exp.Literal.number(0) if _name(call) in COUNTS else exp.Null()
-        value = replaced(value, call, new)
+        # Of the aggregate's own type: coalesce(avg(x), 0) is 0.0, and hash(0) is another number than hash(0L).
+        kind = block.workshop.types(found.value_query(call, grouped=True))[-1].type
+        new = "0" if _name(call) in COUNTS else "NULL"
+        value = replaced(value, call, Spelled(pieces=(f"CAST({new} AS {kind})" if kind else new,)))
     return value
 
 

@@ -81,6 +81,42 @@ BEHIND_A_COLUMN = frozenset(
 BEFORE_A_QUERY = frozenset(
     {TokenType.ALL, TokenType.DISTINCT, TokenType.EXCEPT, TokenType.INTERSECT, TokenType.L_PAREN, TokenType.UNION}
 )
+# when(a, b), in(a, b) and between(a, b, c) are functions where an expression begins; elsewhere they are keywords.
+CALLED_LIKE_KEYWORDS = frozenset({TokenType.BETWEEN, TokenType.IN, TokenType.WHEN})
+BEFORE_AN_EXPRESSION = frozenset(
+    {
+        TokenType.AND,
+        TokenType.COMMA,
+        TokenType.DASH,
+        TokenType.DISTINCT,
+        TokenType.DPIPE,
+        TokenType.ELSE,
+        TokenType.EQ,
+        TokenType.GROUP_BY,
+        TokenType.GT,
+        TokenType.GTE,
+        TokenType.HAVING,
+        TokenType.L_BRACKET,
+        TokenType.L_PAREN,
+        TokenType.LT,
+        TokenType.LTE,
+        TokenType.MOD,
+        TokenType.NEQ,
+        TokenType.NOT,
+        TokenType.NULLSAFE_EQ,
+        TokenType.ON,
+        TokenType.OR,
+        TokenType.ORDER_BY,
+        TokenType.PARTITION_BY,
+        TokenType.PLUS,
+        TokenType.SELECT,
+        TokenType.SLASH,
+        TokenType.STAR,
+        TokenType.THEN,
+        TokenType.WHEN,
+        TokenType.WHERE,
+    }
+)
 INTERVAL_UNITS = frozenset(
     {"YEAR", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND", "NANOSECOND"}
 )
@@ -165,6 +201,10 @@ def _merged(found: list[Token], sql: str) -> Iterator[Token]:
         elif token.token_type == TokenType.WINDOW and kinds[:1] == [TokenType.L_PAREN]:
             # window(at, '1 minute') is a function; WINDOW w AS (…) is a clause, and has no bracket behind the word.
             token.token_type = TokenType.VAR
+        elif token.token_type in CALLED_LIKE_KEYWORDS and kinds[:1] == [TokenType.L_PAREN]:
+            before = found[place - 1].token_type if place else None
+            if before in BEFORE_AN_EXPRESSION and (before != TokenType.NOT or token.token_type == TokenType.WHEN):
+                token.token_type = TokenType.VAR
         elif token.text.lower() in CALLED_WITHOUT_BRACKETS and token.token_type not in (
             TokenType.STRING,
             TokenType.IDENTIFIER,
@@ -206,6 +246,7 @@ class SparkAsWritten(Spark):
 
     class Parser(SparkParser):
         FUNCTIONS: ClassVar[dict[str, Any]] = {}
+        ARRAY_CONSTRUCTORS: ClassVar[dict[str, Any]] = {}  # array(1, 2)[0] is an element, and no array of 0
         NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
         NO_PAREN_FUNCTION_PARSERS = {  # noqa: RUF012
             name: made for name, made in SparkParser.NO_PAREN_FUNCTION_PARSERS.items() if name in ("ANY", "CASE")
