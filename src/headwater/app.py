@@ -253,18 +253,18 @@ class App:
         return relations
 
     def _compiled(self, declared: ViewDeclaration) -> Any:
-        """Compile without Spark: everything but types is checked here."""
+        """Compile without Spark: all but types is checked here. Its parser is asked about what ours cannot read."""
+        from headwater.views.compiler.whole_query import mentioned
         from headwater.views.event_time.timing import timed_plan
+        from headwater.views.spark.spark_parser import reader
         from headwater.views.tick.prepare import event_times_of
 
         assert declared.sql is not None
-        unknown = [name for name, plan in self._plans.items() if plan is None]
-        if unknown:
-            # The columns of views by function are known to Spark alone: the query is checked when it starts.
-            from headwater.views.compiler.frontend.query_tables import tables_in
-
-            if set(tables_in(declared.sql)) & set(unknown):
-                return None
+        read = reader(lambda: self.operation.spark)
+        # Of some views Spark alone knows the columns: what reads them is checked when it starts.
+        unknown = {name for name, plan in self._plans.items() if plan is None or not plan.columns}
+        if unknown and unknown & mentioned(declared.sql, read):
+            return None
         try:
             return timed_plan(
                 declared.name,
@@ -273,6 +273,7 @@ class App:
                 declared.timing,
                 event_times_of(self.log),
                 waiting=self._waiting,
+                read=read,
             )
         except (InvalidDeclaration, InvalidView) as error:
             if "table" in error.data:

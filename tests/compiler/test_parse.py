@@ -50,6 +50,7 @@ def test_order_by_without_limit_is_left_out_with_a_note() -> None:
     ("sql", "message"),
     [
         ("SELECT a FROM t LIMIT 3", "LIMIT without ORDER BY"),
+        ("SELECT a FROM t LIMIT CAST(NULL AS INT)", "LIMIT without ORDER BY"),
         ("SELECT a FROM (SELECT a FROM t LIMIT 3) AS x", "LIMIT without ORDER BY"),
         ("SELECT a FROM t; SELECT b FROM t", "a view is one query"),
         ("DROP TABLE t", "a view is a query"),

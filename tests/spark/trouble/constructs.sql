@@ -14,6 +14,33 @@ SELECT id, (SELECT coalesce(avg(w), 0) || '' FROM b WHERE b.k = a.k) AS n FROM a
 SELECT k, explode(sort_array(collect_list(v))) AS e FROM a GROUP BY k
 SELECT ucase(s) AS u, count(*) AS n FROM a GROUP BY upper(s)
 SELECT v + k AS u, count(*) AS n FROM a GROUP BY k + v
+FROM a |> WHERE v > 0 |> AGGREGATE count(*) AS n, max(v) AS m GROUP BY k |> SET n = n + 1 |> DROP m
+FROM a |> EXTEND v * 2 AS w |> AS x |> WHERE x.w > 2 |> SELECT id, w
+(SELECT k, v FROM c) |> UNION ALL (SELECT k, w FROM b) |> AGGREGATE sum(v) AS s GROUP BY k
+FROM a |> ORDER BY id DESC |> LIMIT 2 |> SELECT id, v
+SELECT parse_json('{"n": ' || v || '}'):n::BIGINT AS n FROM c WHERE v IS NOT NULL
+WITH RECURSIVE r(n) MAX RECURSION LEVEL 20 AS (SELECT min(v) FROM c UNION ALL SELECT n + 1 FROM r WHERE n < 5) SELECT n FROM r
+SELECT k, v, count(*) AS n FROM c GROUP BY ROLLUP (1, 2)
+SELECT k, count(*) AS n FROM c GROUP BY k, v GROUPING SETS ((k), ())
+SELECT k, count(*) AS n, grouping__id AS g FROM c GROUP BY CUBE (k, v)
+SELECT explode(sort_array(collect_list(v))) AS v FROM c
+SELECT k, explode(array(k, count(*))) AS n FROM c GROUP BY k
+SELECT a.id FROM a LEFT SEMI JOIN b ON a.k = b.k AND w NOT IN (SELECT v FROM c WHERE v = w)
+SELECT id, id_2 FROM a JOIN (SELECT id AS id_2 FROM range(3)) ON a.id = id_2
+SELECT r.id, posexplode(array(r.id)) AS (p, c) FROM range(3) r JOIN a ON a.id = r.id
+SELECT k, v FROM c UNION SELECT v, v FROM c
+SELECT k FROM a INTERSECT (SELECT k FROM b UNION ALL SELECT k FROM c)
+SELECT k, v FROM c LIMIT ALL
+SELECT id, (SELECT max(v) FROM c WHERE c.k = a.k LIMIT 1) AS m FROM a
+SELECT count(*) AS n FROM c LIMIT 1
+SELECT id, s COLLATE system.builtin.UTF8_LCASE = 'X' AS same FROM a
+SELECT id, CAST(s AS STRING COLLATE UTF8_LCASE) = 'X' AS same FROM a
+SELECT k, (WITH x AS (SELECT max(w) AS w FROM b) SELECT * FROM x) FROM c
+WITH X AS (SELECT 1 AS a), `x_2` AS (SELECT 2 AS b) SELECT * FROM (WITH x AS (SELECT 3 AS c) SELECT * FROM X, `X_2`)
+SELECT count(*) AS n FROM (SELECT v AS all FROM c) GROUP BY all
+SELECT * FROM (SELECT 1 AS a UNION ALL SELECT 2) x PIVOT (count(*) AS n FOR a IN (1, 2, 3))
+WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL (WITH s AS (SELECT n + 1 AS n FROM r) SELECT n FROM s WHERE n < 4)) SELECT n FROM r
+SELECT k, explode(collect_list(v)) AS x FROM c GROUP BY k HAVING x > 0
 
 -- subqueries
 SELECT id FROM a WHERE EXISTS (SELECT max(w) FROM b)

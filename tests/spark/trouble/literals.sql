@@ -17,6 +17,8 @@ in(k, 1, 2)
 aes_encrypt(s, 'abcdefghijklmnop', 'ecb', 'PKCS')
 between(i, 0, k)
 CASE WHEN (o) THEN when(k > 1, i) WHEN (k IS NULL) THEN 1 ELSE when(i IS NULL, 2) END
+TIMESTAMP_NTZ '2020-02-29 12:00:00.5'
+TIMESTAMP_LTZ'2020-02-29 12:00:00' > ts
 
 -- texts
 'it''s' || '''quoted'''

@@ -9,13 +9,12 @@ Read next: ``plan.py`` for what comes out, ``query_compiler.py`` for how.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, InvalidView
 from headwater.views.compiler.algebra.flow import Flow, Product, TableRef, leaves
 from headwater.views.compiler.algebra.plan_nodes import (
     CompileContext,
@@ -25,29 +24,20 @@ from headwater.views.compiler.algebra.plan_nodes import (
     PlanNode,
     Unsupported,
     describe_flow,
-    inferred,
 )
 from headwater.views.compiler.algebra.uniqueness import unique_outputs
 from headwater.views.compiler.frontend.as_of import check_as_of, with_versions
 from headwater.views.compiler.frontend.name_resolution import check_output_names, check_tables, settle
-from headwater.views.compiler.frontend.parse import Parsed, parse
+from headwater.views.compiler.frontend.parse import Parsed, is_read_whole, parse
 from headwater.views.compiler.frontend.time_windows import OnePiece, check_regrouping
 from headwater.views.compiler.operators.keyed_stages import is_orderable
-from headwater.views.compiler.plan import (
-    Leaf,
-    LeafContent,
-    PlanColumn,
-    Relation,
-    Stage,
-    StageKind,
-    ViewPlan,
-    WholeStage,
-)
+from headwater.views.compiler.plan import PlanColumn, Relation, Stage, ViewPlan
 from headwater.views.compiler.query_compiler import absorbed, compile_query
 from headwater.views.compiler.render import StageRenderer
-from headwater.views.compiler.sql.builtin_functions import check_bare_calls, check_functions
+from headwater.views.compiler.sql.builtin_functions import check_functions
 from headwater.views.compiler.sql.dialect import text
 from headwater.views.compiler.sql.expressions import bare, column, parenthesised
+from headwater.views.compiler.whole_query import Read, fingerprint, opaque_plan, unread_plan
 
 STRICT = False  # the tests' setting: what the compiler trips over is an error there
 
@@ -73,6 +63,7 @@ def compile_view(
     rewrite: Callable[[Parsed], None] | None = None,
     confirm: Confirm | None = None,
     like: ViewPlan | None = None,
+    read: Read | None = None,
 ) -> ViewPlan:
     """The plan of a view.
 
@@ -81,7 +72,8 @@ def compile_view(
     that were refused before, and what each did not find: views that read each other are told so. ``rewrite`` may
     change the tree that was read. ``confirm`` compares what was read with the user's text, as Spark understands the
     two; where they differ, the view is computed whole from the user's text. ``like`` is the plan of the same text
-    without ``rewrite``, which was confirmed.
+    without ``rewrite``, which was confirmed. ``read`` asks Spark's parser about a text that ours cannot read: the view
+    is computed whole then.
 
     >>> columns = (PlanColumn("id", "BIGINT"), PlanColumn("country", "STRING"), PlanColumn("amount", "INT"))
     >>> orders = Relation("orders", columns)
@@ -92,20 +84,44 @@ def compile_view(
     >>> plan.key
     ('country',)
     """
+    workshop = CompileContext(with_versions(relations), describe, sql)
+    workshop.compile = lambda query: compile_query(workshop, query)
+    try:
+        return _read_plan(name, sql, relations, workshop, waiting or {}, rewrite, confirm, like)
+    except InvalidView:
+        reading = read(sql) if read is not None and rewrite is None and not is_read_whole(sql) else None
+        if reading is None:
+            raise
+        return unread_plan(name, sql, reading, relations, workshop, waiting or {})
+
+
+def _read_plan(
+    name: str,
+    sql: str,
+    relations: Mapping[str, Relation],
+    workshop: CompileContext,
+    waiting: Mapping[str, str],
+    rewrite: Callable[[Parsed], None] | None,
+    confirm: Confirm | None,
+    like: ViewPlan | None,
+) -> ViewPlan:
+    """The plan of a text that our parser reads."""
     parsed = parse(sql)
     if rewrite is not None:
         rewrite(parsed)
     check_functions(parsed.tree, sql)
-    reads = check_tables(parsed.tree, relations, sql, view=name, waiting=waiting or {})
+    reads = check_tables(parsed.tree, relations, sql, view=name, waiting=waiting)
     check_as_of(parsed.tree, relations, sql, parsed.opaque)
-    every = with_versions(relations)
-    workshop = CompileContext(every, describe, sql)
-    workshop.compile = lambda query: compile_query(workshop, query)
     if parsed.opaque is None and like is not None and like.opaque:
         parsed.opaque = like.opaque
     if parsed.opaque is not None:
-        return _opaque(name, sql, parsed, reads, workshop, rewritten=rewrite is not None)
-    settled = settle(parsed.query, relations, sql)
+        return opaque_plan(name, sql, parsed, reads, workshop, rewritten=rewrite is not None)
+    try:
+        settled = settle(parsed.query, relations, sql)
+    except HeadwaterError:
+        raise
+    except Exception as reason:
+        return _in_one_piece(reason, name, sql, parsed, reads, workshop, rewritten=rewrite is not None)
     names = settled.names
     if like is not None:
         shown = tuple(found.name for found in like.columns)
@@ -121,7 +137,7 @@ def compile_view(
         if confirmed.difference or len(names) != len(settled.names):
             parsed.opaque = f"computed as one piece, since Spark reads it otherwise: {confirmed.difference}"
             parsed.notes.append(parsed.opaque)
-            return _opaque(name, sql, parsed, reads, workshop)
+            return opaque_plan(name, sql, parsed, reads, workshop)
     try:
         check_regrouping(settled.query)
         flow = _named(compile_query(workshop, settled.query), names)
@@ -129,14 +145,11 @@ def compile_view(
         stages = _assemble(name, workshop, last)
     except HeadwaterError:
         raise
-    except Exception as reason:  # right before cheap: what the compiler trips over is computed as one piece
-        if STRICT and not isinstance(reason, Unsupported | OnePiece):
-            raise
-        parsed.opaque = f"computed as one piece: {str(reason) or type(reason).__name__}"
+    except Exception as reason:
         if settled.written_out:
             parsed.tree = settled.shown  # AS OF is no SQL of Spark's: written out it is
         rewritten = settled.written_out or rewrite is not None
-        return _opaque(name, sql, parsed, reads, workshop, rewritten=rewritten)
+        return _in_one_piece(reason, name, sql, parsed, reads, workshop, rewritten=rewritten)
     own_rule = settled.written_out or settled.query.args.get("order") is not None or rewrite is not None
     return ViewPlan(
         name=name,
@@ -144,12 +157,29 @@ def compile_view(
         stages=stages,
         columns=stages[-1].columns,
         reads=reads,
-        fingerprint=_fingerprint(settled.canonical, reads, every),
+        fingerprint=fingerprint(settled.canonical, reads, workshop.relations),
         key=last.key or (),
         notes=tuple(parsed.notes),
         query=_in_order(settled.shown, stages[-1].columns),
         own_rule=bool(own_rule),
     )
+
+
+def _in_one_piece(
+    reason: Exception,
+    name: str,
+    sql: str,
+    parsed: Parsed,
+    reads: tuple[str, ...],
+    workshop: CompileContext,
+    *,
+    rewritten: bool,
+) -> ViewPlan:
+    """Right before cheap: what the compiler trips over is computed as one piece."""
+    if STRICT and not isinstance(reason, Unsupported | OnePiece):
+        raise reason
+    parsed.opaque = f"computed as one piece: {str(reason) or type(reason).__name__}"
+    return opaque_plan(name, sql, parsed, reads, workshop, rewritten=rewritten)
 
 
 def _named(flow: Flow, names: tuple[str, ...]) -> Flow:
@@ -206,13 +236,6 @@ def _assemble(view: str, workshop: CompileContext, last: PlanNode) -> tuple[Stag
     return (*stages.values(), renderer.stage(last, view))
 
 
-def _fingerprint(canonical: str, reads: tuple[str, ...], relations: Mapping[str, Relation]) -> str:
-    """Equal for equal meaning: the settled text, and the columns of what it reads."""
-    known = {relation.name: relation for relation in relations.values()}
-    parts = [canonical, *(repr((name, known[name].columns)) for name in reads)]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
-
-
 def _in_order(query: exp.Query, columns: tuple[PlanColumn, ...]) -> str:
     """The query as text. ORDER BY … LIMIT gets the view's own rule for rows that the order does not tell apart."""
     order = query.args.get("order")
@@ -222,46 +245,3 @@ def _in_order(query: exp.Query, columns: tuple[PlanColumn, ...]) -> str:
             if found.name.lower() not in mentioned and is_orderable(found.type):
                 order.append("expressions", exp.Ordered(this=bare(found.name), desc=False, nulls_first=True))
     return text(query)
-
-
-def _opaque(
-    name: str, sql: str, parsed: Parsed, reads: tuple[str, ...], workshop: CompileContext, *, rewritten: bool = False
-) -> ViewPlan:
-    """A view that is one whole stage over its relations, in the user's own words."""
-    check_bare_calls(
-        parsed.tree, {each.name.lower() for found in reads for each in workshop.relations[found.lower()].columns}, sql
-    )
-    inputs = [
-        Leaf(
-            f"_l{place}", found, LeafContent.BAG, tuple(each.name for each in workshop.relations[found.lower()].columns)
-        )
-        for place, found in enumerate(reads)
-    ]
-    tables = {leaf.name: workshop.relations[leaf.relation.lower()].columns for leaf in inputs}
-    # Named by WITH, the relations may be hidden by a WITH of the user's own, as in the text alone.
-    named_leaves = ", ".join(
-        f"{text(exp.to_identifier(leaf.relation, quoted=True))} AS (SELECT * FROM {leaf.name})" for leaf in inputs
-    )
-    own = text(parsed.tree) if rewritten else sql.strip().rstrip("; \t\n")
-    written = f"WITH {named_leaves} SELECT * FROM (\n{own}\n)" if inputs else own
-    # Without anybody to ask, what a star of such a query stands for is not known yet.
-    told = workshop.describe is not None or not any(part.is_star for part in parsed.tree.selects)
-    describe = workshop.describe or (lambda _, tables: inferred(parsed.tree, tables))
-    columns = describe(written, tables) if told else ()
-    check_output_names([found.name for found in columns], sql)
-    reason = parsed.opaque or ""
-    stage = WholeStage(
-        name=name, kind=StageKind.WHOLE, columns=columns, hidden=(), what=reason, inputs=tuple(inputs), sql=written
-    )
-    return ViewPlan(
-        name=name,
-        sql=sql,
-        stages=(stage,),
-        columns=columns,
-        reads=reads,
-        fingerprint=_fingerprint(text(parsed.tree), reads, workshop.relations),
-        notes=tuple(parsed.notes),
-        query=text(parsed.tree),
-        own_rule=rewritten,
-        opaque=reason,
-    )

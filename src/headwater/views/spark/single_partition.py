@@ -16,6 +16,7 @@ from sqlglot import exp
 
 from headwater.views.compiler.sql.dialect import SparkAsWritten, text
 from headwater.views.compiler.sql.expressions import column, named
+from headwater.views.compiler.whole_query import AS_WRITTEN
 
 JOINED = "_joined"
 
@@ -34,9 +35,9 @@ def in_one_task(sql: str, *, few: bool = False) -> str:
     SELECT /*+ COALESCE(1) */ c.z FROM (SELECT /*+ COALESCE(1) */ b.y AS `b.y` FROM a JOIN b ON a.x = b.x) \
 AS `_joined0_0` JOIN c ON `_joined0_0`.`b.y` = c.y
     """
-    query = sqlglot.parse_one(sql, read=SparkAsWritten)
-    if query.args.get("with_"):  # a user's own text, which is left alone
+    if sql.startswith(AS_WRITTEN):  # a user's own text, which our parser may not even read
         return sql
+    query = sqlglot.parse_one(sql, read=SparkAsWritten)
     for number, select in enumerate(list(query.find_all(exp.Select, bfs=False))):
         if select.args.get("joins"):
             _nest(select, f"{JOINED}{number}", few)

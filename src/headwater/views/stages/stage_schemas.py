@@ -30,8 +30,10 @@ from headwater.views.compiler.plan import (
     TimedStage,
     WholeStage,
 )
+from headwater.views.compiler.whole_query import Reading
 from headwater.views.spark.analysis_cache import AnalysisCache
 from headwater.views.spark.round_trip import compared, opaque_table
+from headwater.views.spark.spark_parser import spark_reading
 from headwater.views.spark.special_times import WORDS, check_special_times
 from headwater.views.spark.topic_scan import quoted
 from headwater.views.stages.view_sessions import ViewSessions, with_weight
@@ -87,6 +89,10 @@ class Analyser:
         for name, columns in tables.items():
             self._empty(name, arrow_of(columns))
         return columns_of(self._schema(sql))
+
+    def read(self, sql: str) -> Reading | None:
+        """What Spark's parser finds in a text that ours cannot read."""
+        return spark_reading(self.bench.small, sql)
 
     def confirm(self, sql: str, ours: str, tables: Mapping[str, tuple[PlanColumn, ...]]) -> SparkAnalysis:
         """The columns of a user's query, and where ours means something else to Spark."""

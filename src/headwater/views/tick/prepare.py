@@ -149,7 +149,7 @@ def prepare(
     plans: dict[str, tuple[ViewDeclaration, ViewPlan, dict[str, StageSchema]]] = {}
     unprepared: dict[str, Unprepared] = {}
     for view in declared:
-        waits = Unprepared.reading(view, unprepared)
+        waits = Unprepared.reading(view, unprepared, analyser.read)
         if waits is not None:
             unprepared[view.name] = waits
             continue
@@ -222,6 +222,7 @@ def _planned(
             event_times(bases),
             describe=analyser.describe,
             confirm=analyser.confirm,
+            read=analyser.read,
         )
         every = with_versions(relations)
         analyser.check_times(view.sql, plan.batch, {name: every[name].columns for name in plan.reads})

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from headwater.errors import HeadwaterError, InvalidDeclaration, InvalidView
-from headwater.views.compiler.frontend.query_tables import tables_in
+from headwater.views.compiler.whole_query import Read, mentioned
 from headwater.views.tick.pausing import PAUSE, Pause, as_data, is_its_own, refused
 
 if TYPE_CHECKING:
@@ -34,11 +34,11 @@ class Unprepared:
     error: HeadwaterError
 
     @staticmethod
-    def reading(declared: ViewDeclaration, others: Mapping[str, Unprepared]) -> Unprepared | None:
+    def reading(declared: ViewDeclaration, others: Mapping[str, Unprepared], read: Read) -> Unprepared | None:
         """The same of a view that reads some of these; None when it reads none."""
         if not others:
             return None
-        reads = declared.inputs if declared.sql is None else tables_in(declared.sql)
+        reads = declared.inputs if declared.sql is None else mentioned(declared.sql, read)
         above = [others[name] for name in others if name.lower() in {each.lower() for each in reads}]
         because = tuple(dict.fromkeys(root for each in above for root in each.because))
         return Unprepared(declared, because, above[0].error) if above else None

@@ -16,6 +16,7 @@ from enum import StrEnum
 
 from sqlglot import exp
 
+from headwater.errors import InvalidView
 from headwater.views.compiler.frontend.parse import statement
 from headwater.views.compiler.sql.builtin_functions import aggregate_name
 from headwater.views.compiler.sql.expressions import Node, output_name, unaliased
@@ -74,7 +75,11 @@ def open_columns(sql: str) -> dict[str, Nondeterminism]:
     >>> open_columns("SELECT max_by(x, at) AS latest, collect_set(x) AS xs, size(collect_set(x)) AS n FROM t")
     {'latest': <Nondeterminism.VALUE: 'value'>, 'xs': <Nondeterminism.BAG: 'bag'>}
     """
-    return _of_query(statement(sql), {})
+    try:
+        query = statement(sql)
+    except InvalidView:  # only Spark's parser reads it (``views/compiler/whole_query.py``)
+        return {}
+    return _of_query(query, {})
 
 
 def _of_query(query: Node, known: Mapping[str, dict[str, Nondeterminism]]) -> dict[str, Nondeterminism]:

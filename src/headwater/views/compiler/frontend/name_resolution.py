@@ -11,7 +11,7 @@ Read next: ``views/compiler/query_compiler.py``.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -25,6 +25,7 @@ from headwater.views.compiler.frontend.as_of import VERSIONS, check_moments, is_
 from headwater.views.compiler.frontend.session_distinct import write_out_sets
 from headwater.views.compiler.frontend.time_windows import (
     CALLS,
+    OnePiece,
     is_call,
     name_again,
     own_nodes,
@@ -36,7 +37,7 @@ from headwater.views.compiler.sql.builtin_functions import check_bare_call
 from headwater.views.compiler.sql.dialect import text
 from headwater.views.compiler.sql.expressions import Node, mentions, output_name
 from headwater.views.compiler.sql.output_names import sparks_name
-from headwater.views.compiler.sql.refusal import circle, closest, refuse
+from headwater.views.compiler.sql.refusal import Span, circle, closest, refuse
 
 TYPED = "typed"  # the key in an alias's meta under which the user's spelling travels
 GUESSED = "guessed"  # there, of a name that the user did not write: Spark is asked for it
@@ -63,20 +64,35 @@ def check_tables(
         name = mention.name.lower()
         if mention.db or name not in known:
             whole = ".".join(part.name for part in mention.parts)
-            found_circle = circle(view, whole, waiting)
-            if found_circle is not None:
-                refuse(sql, mention.this, *found_circle, table=whole)
-            near = closest(mention.name, known.values())
-            hint = f'Did you mean "{near}"?' if near else f'Declare "{whole}" before this view.'
-            refuse(sql, mention.this, f'no topic, table or view "{whole}"', hint, table=whole)
+            unknown_table(whole, mention.name, known.values(), sql, mention.this, view, waiting)
         found[f"{known[name]}{VERSIONS}" if is_as_of(mention) else known[name]] = None
     return tuple(found)
+
+
+def unknown_table(
+    whole: str,
+    last: str,
+    known: Iterable[str],
+    sql: str,
+    place: Node | Span | None,
+    view: str,
+    waiting: Mapping[str, str],
+) -> NoReturn:
+    """Refuses a name that nobody knows."""
+    found_circle = circle(view, whole, waiting)
+    if found_circle is not None:
+        refuse(sql, place, *found_circle, table=whole)
+    near = closest(last, known)
+    hint = f'Did you mean "{near}"?' if near else f'Declare "{whole}" before this view.'
+    refuse(sql, place, f'no topic, table or view "{whole}"', hint, table=whole)
 
 
 def settle(query: exp.Query, relations: Mapping[str, Relation], sql: str) -> Qualified:
     """Qualify a query whose WITH clauses are already inlined."""
     query = query.copy()
     _check_sources(query, sql)
+    _check_all(query, relations)
+    _write_out_ordinals(query)
     _name_outputs(query)
     schema = MappingSchema(dialect="spark")
     for name, relation in relations.items():
@@ -87,6 +103,7 @@ def settle(query: exp.Query, relations: Mapping[str, Relation], sql: str) -> Qua
     except SqlglotError as error:
         _explain(query, relations, sql, str(error))
     _check_columns(query, relations, sql)
+    _tell_apart(query)
     check_moments(query, sql)
     query = write_out_times(query, relations)
     as_read = text(query)
@@ -130,6 +147,48 @@ def _check_sources(query: exp.Query, sql: str) -> None:
             seen.add(name)
 
 
+def _check_all(query: exp.Query, relations: Mapping[str, Relation]) -> None:
+    """GROUP BY ALL is by a column of that name where there is one."""
+    if not any(group.args.get("all") for group in query.find_all(exp.Group)):
+        return
+    names = {found.name.lower() for found in query.find_all(exp.Identifier)}
+    for mention in mentions(query):
+        relation = next((found for name, found in relations.items() if name.lower() == mention.name.lower()), None)
+        names |= {found.name.lower() for found in relation.columns} if relation else set()
+    if "all" in names:
+        raise OnePiece("GROUP BY ALL beside a column of that name")
+
+
+def _write_out_ordinals(query: exp.Query) -> None:
+    """``GROUP BY ROLLUP (1, 2)``; those of a plain GROUP BY are written out with the names."""
+    for select in query.find_all(exp.Select):
+        group = select.args.get("group")
+        for sets in group.find_all(exp.Rollup, exp.Cube, exp.GroupingSets) if group is not None else ():
+            for number in [
+                part
+                for part in sets.find_all(exp.Literal)
+                if part.find_ancestor(exp.Func, exp.Binary, exp.Group) is group
+            ]:
+                place = int(number.name) - 1 if number.is_int else -1
+                if 0 <= place < len(select.selects) and not any(part.is_star for part in select.selects):
+                    number.replace(select.selects[place].unalias().copy())
+
+
+def _tell_apart(query: exp.Query) -> None:
+    """The second side of a set may have two columns of one name, since the first one's names count."""
+    for operation in query.find_all(exp.SetOperation):
+        select = operation.expression
+        if not isinstance(select, exp.Select) or select.args.get("order") is not None:
+            continue
+        seen: set[str] = set()
+        for place, projection in enumerate(select.expressions):
+            name = output_name(projection).lower()
+            if name in seen:
+                projection = exp.Alias(this=projection.unalias(), alias=exp.to_identifier(f"column__{place + 1}"))
+                select.expressions[place].replace(projection)
+            seen.add(name)
+
+
 def _first_select(query: exp.Query) -> exp.Select | None:
     while isinstance(query, exp.SetOperation | exp.Subquery):
         query = query.this
@@ -144,14 +203,14 @@ def _name_outputs(query: exp.Query) -> None:
         for place, projection in enumerate(select.expressions):
             if isinstance(projection, exp.Alias):
                 projection.args["alias"].meta[TYPED] = projection.alias
-            elif not projection.is_star and isinstance(projection, exp.Column | exp.Dot):
+            elif not _is_star(projection) and isinstance(projection, exp.Column | exp.Dot):
                 name = projection.name if isinstance(projection, exp.Column) else projection.expression.name
                 projection = exp.Alias(this=projection, alias=exp.to_identifier(name))
                 projection.args["alias"].meta[TYPED] = name
             elif is_call(projection, *CALLS):  # as Spark names them
                 projection = exp.Alias(this=projection, alias=exp.to_identifier(projection.name.lower()))
                 projection.args["alias"].meta[TYPED] = projection.alias
-            elif not projection.is_star:
+            elif not _is_star(projection):
                 name = sparks_name(projection)
                 taken = {output_name(other).lower() for other in (*projections, *select.expressions[place + 1 :])}
                 unique = name if name.lower() not in taken else f"column__{place + 1}"
@@ -162,6 +221,11 @@ def _name_outputs(query: exp.Query) -> None:
             projections.append(projection)
         select.set("expressions", projections)
         write_out_names(select, {source.alias_or_name.lower() for source in _sources_of(select)})
+
+
+def _is_star(projection: Node) -> bool:
+    """``*`` or ``t.*``; not (SELECT * FROM t), which is one value."""
+    return bool(projection.is_star) and not isinstance(projection, exp.Subquery)
 
 
 def _check_columns(query: exp.Query, relations: Mapping[str, Relation], sql: str) -> None:
@@ -231,6 +295,8 @@ def _refuse_column(mention: exp.Column, scope: Scope, relations: Mapping[str, Re
         refuse(sql, mention, f'column "{name}" is ambiguous', f"Say which one: {shown}.", name=name)
     if not mention.table:
         check_bare_call(mention, sql)
+        if len(owners) == 1:
+            raise OnePiece(f"which source the column {name} is of")
     near = closest(name, every)
     where = f' in "{mention.table}"' if mention.table else ""
     hint = f'Did you mean "{near}"?' if near else f"The columns here are {', '.join(sorted(every))}."

@@ -12,9 +12,10 @@ Read next: ``name_resolution.py``.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
+from sqlglot.tokenizer_core import TokenType
 
 from headwater.views.compiler.sql.builtin_functions import aggregate_name, is_generator
 from headwater.views.compiler.sql.dialect import SparkAsWritten
@@ -54,7 +55,7 @@ def parse(sql: str) -> Parsed:
     """The tree of a view's SQL."""
     query = statement(sql)
     parsed = Parsed(tree=query.copy(), query=query)
-    parsed.opaque = _why_opaque(query)
+    parsed.opaque = _why_opaque(query) or _why_opaque_words(sql)
     if parsed.opaque is None:
         _name_fields(query)
         _inline(query, {})
@@ -70,11 +71,20 @@ def trees(sql: str) -> list[Node]:
     return [found for found in SparkAsWritten().parse(sql) if found is not None]
 
 
+def is_read_whole(sql: str) -> bool:
+    """Whether the parser reads a text, and gives all that stands there. Of pipes it makes subqueries of its own."""
+    try:
+        trees(sql)
+    except Exception:  # it trips over some texts in ways of its own
+        return False
+    return all(token.token_type != TokenType.PIPE_GT for token in SparkAsWritten().tokenize(sql))
+
+
 def statement(sql: str) -> exp.Query:
     """The one query of a text, as the parser gives it."""
     try:
         statements = trees(sql)
-    except SqlglotError as error:
+    except Exception as error:
         syntax_error(sql, error)
     if not statements:
         refuse(sql, None, "the view's SQL is empty", "Write a SELECT.")
@@ -82,6 +92,9 @@ def statement(sql: str) -> exp.Query:
         refuse(sql, statements[1], "a view is one query, and this is a second one", "Declare a view for each.")
     for select in statements[0].find_all(exp.Select):
         select.set("hint", None)  # about how a query is run, and Spark runs another one
+    for collated in statements[0].find_all(exp.Collate):
+        if isinstance(collated.expression, exp.Column | exp.Dot):  # COLLATE system.builtin.UTF8_LCASE: no column
+            collated.set("expression", exp.var(collated.expression.sql("spark")))
     if isinstance(statements[0], exp.Values):
         return _select_from_values(statements[0])
     if not isinstance(statements[0], exp.Query):
@@ -117,10 +130,11 @@ def _why_opaque_names(query: exp.Query) -> str | None:
             return f"{name}(*) is computed as one piece"
         if name == "arrays_zip" and any(isinstance(part, exp.Column | exp.Dot) for part in call.expressions):
             return "arrays_zip of columns, whose names its fields take, is computed as one piece"
+    if any(found.name.lower() == "grouping__id" for found in query.find_all(exp.Column)):
+        return "grouping__id, a column that no source has, is computed as one piece"
     for select in query.find_all(exp.Select):
-        generators = [part for part in select.expressions if is_generator(_called(part))]
-        if generators and (select.args.get("group") or any(map(_aggregates, generators))):
-            return f"{_called(generators[0]).name.lower()} of groups is computed as one piece"
+        if any(is_generator(call) and _needs_outputs(call, select) for call in map(_called, select.expressions)):
+            return "a generator of what the SELECT list computes first is computed as one piece"
         for projection in select.expressions:
             if isinstance(projection, exp.Alias | exp.Aliases):
                 continue
@@ -133,8 +147,34 @@ def _called(projection: Node) -> Node:
     return projection.this if isinstance(projection, exp.Alias | exp.Aliases) else projection
 
 
-def _aggregates(expression: Node) -> bool:
-    return any(aggregate_name(part) is not None for part in expression.walk())
+def _needs_outputs(generator: Node, select: exp.Select) -> bool:
+    """Whether a generator comes behind grouping, or is given another output by its name."""
+    if select.args.get("group") or select.args.get("having"):
+        return True
+    if any(
+        aggregate_name(node) and not isinstance(node.parent, exp.Window)
+        for part in select.expressions
+        for node in part.find_all(exp.Func)
+    ):
+        return True
+    named = {
+        part.alias.lower()
+        for part in select.expressions
+        if isinstance(part, exp.Alias) and part.this.name.lower() != part.alias.lower()
+    }
+    return any(not found.table and found.name.lower() in named for found in generator.find_all(exp.Column))
+
+
+def _why_opaque_words(sql: str) -> str | None:
+    """``GROUP BY a, b GROUPING SETS (…)`` groups by the sets alone; with a comma before them, by a, b and the sets."""
+    for before, token in pairwise(SparkAsWritten().tokenize(sql)):
+        if token.token_type == TokenType.GROUPING_SETS and before.token_type not in (
+            TokenType.COMMA,
+            TokenType.GROUP_BY,
+            TokenType.L_PAREN,
+        ):
+            return "GROUPING SETS behind a list of columns is computed as one piece"
+    return None
 
 
 def generator_name(call: Node) -> str | None:
@@ -183,10 +223,13 @@ def _plain(query: exp.Query) -> exp.Query:
         _name_values(values)
         if not isinstance(values.parent, exp.From | exp.Join | exp.Lateral | exp.Table):
             values.replace(_select_from_values(values))
-    for table in query.find_all(exp.Table):
+    for table in list(query.find_all(exp.Table)):
         if isinstance(table.this, exp.Anonymous) and table.this.name.lower() == "range" and not _named_columns(table):
             name = table.args["alias"].this if table.args.get("alias") else exp.to_identifier("range__")
             table.set("alias", exp.TableAlias(this=name, columns=[exp.to_identifier("id")]))
+            if isinstance(table.parent, exp.Join) or _has_other_sources(table):
+                inner = exp.Select(expressions=[exp.column("id")]).from_(table.copy())
+                table.replace(exp.Subquery(this=inner, alias=exp.TableAlias(this=name.copy())))
     for found in list(query.find_all(exp.Subquery)):
         bare = not found.alias and not any(found.args.get(part) for part in ("order", "limit", "offset", "joins"))
         within = isinstance(found.parent, exp.SetOperation | exp.Subquery)
@@ -195,6 +238,12 @@ def _plain(query: exp.Query) -> exp.Query:
     while isinstance(query, exp.Subquery) and not any(query.args.get(part) for part in ("order", "limit", "offset")):
         query = query.this
     return query
+
+
+def _has_other_sources(table: exp.Table) -> bool:
+    """Beside other sources a column is looked for by name, and of a function the names are not known."""
+    select = table.find_ancestor(exp.Select)
+    return select is not None and bool(select.args.get("joins") or select.args.get("laterals"))
 
 
 def _named_columns(table: exp.Table) -> bool:
@@ -251,6 +300,8 @@ def _lateral_generators(select: exp.Select) -> None:
 def _orders(sql: str, parsed: Parsed) -> None:
     """ORDER BY means something only with LIMIT, and LIMIT only with ORDER BY."""
     for query in list(parsed.query.find_all(exp.Query)):
+        if _takes_all(query):
+            query.set("limit", None)
         limit = query.args.get("limit") or query.args.get("offset")
         for clause in ("sort", "cluster", "distribute"):
             query.set(clause, None)
@@ -269,3 +320,23 @@ def _orders(sql: str, parsed: Parsed) -> None:
                 "LIMIT without ORDER BY may take any rows",
                 "Add ORDER BY, with columns enough to tell rows apart.",
             )
+
+
+def _takes_all(query: exp.Query) -> bool:
+    """Whether its LIMIT leaves nothing out: LIMIT ALL, or of the one row that there is."""
+    limit = query.args.get("limit")
+    if not isinstance(limit, exp.Limit) or query.args.get("offset"):
+        return False
+    count = limit.expression
+    if count.name.upper() == "ALL":
+        return True
+    if not isinstance(query, exp.Select) or not isinstance(count, exp.Literal) or count.name in ("", "0"):
+        return False
+    if query.args.get("group") or query.args.get("laterals") or any(map(is_generator, map(_called, query.selects))):
+        return False
+    return query.args.get("from_") is None or any(
+        aggregate_name(node) and not isinstance(node.parent, exp.Window | exp.Filter)
+        for part in query.selects
+        for node in part.find_all(exp.Func)
+        if node.find_ancestor(exp.Query) is query
+    )

@@ -42,8 +42,8 @@ def parsed_query(sql: str) -> list[exp.Expr]:
     """A query's syntax trees; ``InvalidQuery`` when it is no SQL."""
     try:
         return trees(sql)
-    except ParseError as error:
-        found = error.errors[0] if error.errors else {}
+    except Exception as error:  # the library trips over some texts in ways of its own
+        found = error.errors[0] if isinstance(error, ParseError) and error.errors else {}
         where = f"line {found.get('line', 1)}, column {found.get('col', 1)}"
         raise InvalidQuery(
             f"the query is not SQL that Spark understands, at {where}", detail=sql.strip(), hint="Correct the query."

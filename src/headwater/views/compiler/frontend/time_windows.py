@@ -164,8 +164,8 @@ def check_regrouping(query: exp.Query) -> None:
         if isinstance(expression, exp.SetOperation) and (
             expression.args.get("distinct") or not isinstance(expression, exp.Union)
         ):
-            names = expression.named_selects
-            if any(_made_by_session(part, name) for part in scope.set_operation_scopes for name in names):
+            places = range(len(expression.named_selects))
+            if any(_is_session_at(part, place) for part in scope.set_operation_scopes for place in places):
                 raise OnePiece("a set of session_windows")
         elif isinstance(expression, exp.Select):
             if expression.args.get("distinct"):
@@ -189,18 +189,17 @@ def _is_made_session(node: Node, scope: Scope) -> bool:
 
 
 def _made_by_session(scope: Scope, name: str) -> bool:
-    expression = scope.expression
-    if isinstance(expression, exp.SetOperation):
-        place = [part.lower() for part in expression.named_selects].index(name.lower())
-        return any(
-            _made_by_session(part, part.expression.named_selects[place])
-            for part in scope.set_operation_scopes
-            if isinstance(part.expression, exp.Query)
-        )
-    if not isinstance(expression, exp.Select):
+    query = scope.expression
+    names = [part.lower() for part in query.named_selects] if isinstance(query, exp.Query) else []
+    return name.lower() in names and _is_session_at(scope, names.index(name.lower()))
+
+
+def _is_session_at(scope: Scope, place: int) -> bool:
+    """Whether a query's output at a place is a session. The sides of a set have names of their own."""
+    query = scope.expression
+    if isinstance(query, exp.SetOperation):
+        return any(_is_session_at(part, place) for part in scope.set_operation_scopes)
+    if not isinstance(query, exp.Select) or place >= len(query.selects):
         return False
-    found = next((part for part in expression.selects if output_name(part).lower() == name.lower()), None)
-    if found is None:
-        return False
-    value = unaliased(found)
+    value = unaliased(query.selects[place])
     return is_session(value) or _is_made_session(value, scope)

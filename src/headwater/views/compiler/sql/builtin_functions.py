@@ -11,12 +11,13 @@ Read next: ``views/compiler/algebra/accumulators.py``.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection
 
 from sqlglot import exp
 
 from headwater.views.compiler.sql.dialect import CALLED_WITHOUT_BRACKETS, WrittenCast
-from headwater.views.compiler.sql.refusal import closest, refuse
+from headwater.views.compiler.sql.refusal import Span, closest, refuse
 
 
 def _names(text: str) -> frozenset[str]:
@@ -222,6 +223,17 @@ def check_bare_call(mention: exp.Column, sql: str) -> None:
             refuse(sql, mention, f"{name} {reason}, so it cannot be part of a view", hint, function=name)
 
 
+def check_called(name: str, count: int, sql: str, place: Span | None) -> None:
+    """Refuses a function by its name and how many arguments it gets, where there is no tree; Spark knows the others."""
+    if count >= ENOUGH_ARGUMENTS.get(name, sys.maxsize):
+        return
+    if count < RANDOM_VECTOR.get(name, 0):
+        refuse(sql, place, f"{name} without an initialisation vector gives another value each time", REASONS[1][2])
+    for names, reason, hint in REASONS:
+        if name in names:
+            refuse(sql, place, f"{name} {reason}, so it cannot be part of a view", hint, function=name)
+
+
 def written_name(node: exp.Func, sql: str) -> str | None:
     """The name of a called function as the user wrote it, in lower case; None for operators and CASE.
 
@@ -233,7 +245,7 @@ def written_name(node: exp.Func, sql: str) -> str | None:
     """
     if isinstance(node, exp.Anonymous):
         return node.name.lower()
-    if isinstance(node, WrittenCast):  # TIMESTAMP_NTZ'2020-01-01' calls nothing
+    if isinstance(node, WrittenCast):  # TIMESTAMP_NTZ '…' is no call
         return None
     start, end = node.meta.get("start"), node.meta.get("end")
     if start is not None and end is not None:

@@ -355,7 +355,9 @@ class SparkAsWritten(Spark):
             first = self._curr
             found = super()._parse_types(*args, **kwargs)
             if type(found) is exp.DataType and first is not self._curr:
-                return WrittenType(**found.args, spelling=self._source(first, self._prev))
+                # STRING COLLATE UTF8_LCASE is a type: the collation is no column
+                parts = {name: part for name, part in found.args.items() if name != "collate"}
+                return WrittenType(**parts, spelling=self._source(first, self._prev))
             return found
 
         def _parse_interval(self, *_: Any, **__: Any) -> Any:

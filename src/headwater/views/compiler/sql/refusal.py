@@ -22,6 +22,7 @@ from sqlglot.errors import TokenError as SqlglotTokenError
 from sqlglot.tokenizer_core import Token
 
 from headwater.errors import InvalidView
+from headwater.views.compiler.sql.dialect import text
 
 Span = tuple[int, int]  # offsets into the SQL text: the first character, and the one behind the last
 
@@ -44,6 +45,7 @@ KEYWORDS: dict[type[exp.Expr], str] = {
 SAYINGS = (
     (re.compile(r"Required keyword: '\w+' missing for <class '[\w.]*\.(\w+)'>"), r"\1 is not complete"),
     (re.compile(r"Invalid expression / Unexpected token"), "this is not expected here"),
+    (re.compile(r"Expected table name but got"), "the name of a table is missing after this"),
     (re.compile(r"Expecting (\S+)"), r"\1 is missing after this"),
     (re.compile(r"Expected TYPE after CAST"), "this is not a type that Spark knows"),
 )
@@ -75,7 +77,7 @@ def refuse(sql: str, where: exp.Expr | Span | None, message: str, hint: str | No
     )
 
 
-def syntax_error(sql: str, error: SqlglotError) -> NoReturn:
+def syntax_error(sql: str, error: Exception) -> NoReturn:
     """Raises ``InvalidView`` for what sqlglot could not read.
 
     >>> import sqlglot
@@ -107,7 +109,8 @@ def syntax_error(sql: str, error: SqlglotError) -> NoReturn:
             f"the SQL cannot be read: {description}",
             hint,
         )
-    refuse(sql, None, f"the SQL cannot be read: {_plain(str(error))}", hint)
+    said = _plain(str(error)) if isinstance(error, SqlglotError) else "some of it is not expected here"
+    refuse(sql, None, f"the SQL cannot be read: {said}", hint)
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:
@@ -157,7 +160,7 @@ def find_span(sql: str, node: exp.Expr) -> Span | None:
     if marks:
         start, stop = min(mark["start"] for mark in marks), max(mark["end"] for mark in marks) + 1
     else:
-        name = node.name or (node.sql_name() if isinstance(node, exp.Func) else node.sql(dialect="spark"))
+        name = node.name or (node.sql_name() if isinstance(node, exp.Func) else text(node))
         found = [token for token in tokens if token.text.casefold() == name.casefold()]
         if not found:  # the parser wrote it, for something around it: unix_timestamp() is of current_timestamp()
             return find_span(sql, node.parent) if node.parent is not None and node.depth > 1 else None
