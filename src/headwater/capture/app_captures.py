@@ -19,6 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from headwater.backoff import Backoff
 from headwater.capture.backfill import BackfillProgress
 from headwater.capture.capture import LAG_BYTES_ALERT, Capture, CapturedTable, Watched
 from headwater.capture.database import CaptureSource, SourceTable
@@ -229,7 +230,7 @@ class Captures:
 
 def _run(capture: Capture, until: str | None, timeout: float | None) -> None:
     """Run it; without an end to wait for, again after an error that may pass."""
-    pause = AGAIN_SECONDS_MIN
+    backoff = Backoff(AGAIN_SECONDS_MIN, AGAIN_SECONDS_MAX)
     while True:
         began = time.monotonic()
         try:
@@ -243,10 +244,10 @@ def _run(capture: Capture, until: str | None, timeout: float | None) -> None:
                 logger.debug("its trace", exc_info=error)
             with suppress(HeadwaterError):  # a full disk, say, which the log has told already
                 capture.note_failure(error)
-            pause = AGAIN_SECONDS_MIN if time.monotonic() - began > SOUND_SECONDS else pause
-            if not again or capture.stopped(pause):
+            if time.monotonic() - began > SOUND_SECONDS:
+                backoff.reset()
+            if not again or capture.stopped(backoff.next()):
                 return
-            pause = min(2 * pause, AGAIN_SECONDS_MAX)
 
 
 def _may_pass(error: BaseException) -> bool:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from headwater.backoff import Backoff
 from headwater.capture.backfill import Backfill, BackfillProgress
 from headwater.capture.capture_state import BACKFILL, FOLLOWING, WAITING, CaptureState, TableState
 from headwater.capture.change_writer import ChangeWriter, has_new_values
@@ -106,21 +107,21 @@ class Capture:
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         target: int | None = None
-        pause = RETRY_SECONDS_MIN
+        backoff = Backoff(RETRY_SECONDS_MIN, RETRY_SECONDS_MAX)
         while not self._over(deadline):
             try:
                 generation = self._prepare()
                 target = self.server.reach() if until is not None and target is None else target
                 if self._follow(generation, target, deadline):
                     break
-                pause = RETRY_SECONDS_MIN
+                backoff.reset()
             except SourceUnavailable as error:
                 if target is not None and (self._told() or 0) >= target and not self._unfilled():
                     self._caught_up = True  # by another process, which has the stream
                     break
                 self._tell_away(error)
+                pause = backoff.next()
                 self._stopping.wait(pause if deadline is None else max(0.0, min(pause, deadline - time.monotonic())))
-                pause = min(2 * pause, RETRY_SECONDS_MAX)
             finally:
                 self.server.close()
         if until is not None and not self._caught_up and not self._stopping.is_set():

@@ -99,10 +99,6 @@ class LargeValues:
             self.state.save_large_values(self.table, self._fresh)
             self._fresh = {}
 
-    def forget_fresh(self) -> None:
-        """The stream begins anew: what was not saved comes again."""
-        self._fresh = {}
-
 
 def large_rows(rows: TextRows, shape: SourceTable) -> Any:
     """Which rows may have values outside of their row."""

@@ -11,7 +11,7 @@ Read next: ``change_writer.py``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,20 +33,6 @@ PART_ROWS = 65_536
 PART_BYTES = 64 << 20
 CHUNKS_PER_PART = 16
 PARTS_PER_PLACE = CHUNKS_PER_SEQUENCE // CHUNKS_PER_PART
-
-
-class RowBuffer(Protocol):
-    """Rows of one shape, as a database's stream collects them."""
-
-    bytes: int
-
-    def __len__(self) -> int: ...
-
-    def sizes(self) -> list[int]:
-        """The bytes of each row, as they came."""
-
-    def take(self, count: int) -> TextRows:
-        """The first ``count`` rows, which then are not here any more."""
 
 
 @dataclass

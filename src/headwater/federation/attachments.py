@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.errors import DeclarationConflict, InvalidDeclaration
 from headwater.federation.address import Address
-from headwater.log.topic_declaration import suggestion
+from headwater.hints import suggestion
 
 if TYPE_CHECKING:
     from headwater.log.home import Log

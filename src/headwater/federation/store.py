@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from headwater.errors import StoreRefused
 from headwater.federation.attachments import Attachment
-from headwater.log.topic_declaration import suggestion
+from headwater.hints import suggestion
 
 if TYPE_CHECKING:
     from headwater.federation.conditions import Condition

@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from headwater.errors import DeclarationConflict, InvalidDeclaration
+from headwater.hints import suggestion
 from headwater.inlets.inlet import Inlet, InletDeclaration
-from headwater.log.topic_declaration import suggestion
 from headwater.log.topic_settings import check_name
 
 if TYPE_CHECKING:

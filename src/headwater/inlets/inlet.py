@@ -19,6 +19,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from headwater.backoff import Backoff
 from headwater.errors import HeadwaterError, Unavailable, UnknownTopic
 from headwater.inlets.counters import WRITE_EVERY_S, Counters, CounterStore
 from headwater.log.topic import Topic
@@ -141,7 +142,7 @@ class Inlet(ABC):
 
     def _until_it_works(self, attempt: Callable[[], Any], *, meanwhile: Callable[[], None] | None = None) -> bool:
         """Call ``attempt`` until it is not ``Unavailable``; False when the inlet was stopped before it worked."""
-        backoff = BACKOFF_FIRST_S
+        backoff = Backoff(BACKOFF_FIRST_S, BACKOFF_MAX_S)
         while True:
             try:
                 attempt()
@@ -149,9 +150,8 @@ class Inlet(ABC):
                 return True
             except Unavailable as error:
                 self._has_problem(error.message)
-            if self._stopping.wait(backoff):
+            if self._stopping.wait(backoff.next()):
                 return False
-            backoff = min(2 * backoff, BACKOFF_MAX_S)
             if meanwhile is not None:
                 meanwhile()
 

@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from headwater.clock import Clock
 from headwater.errors import ClosedError, CorruptCatalog, InvalidDeclaration, NewerFormat, ReadOnlyHome, UnknownTopic
+from headwater.hints import suggestion
 from headwater.log.catalog.catalog import Catalog
 from headwater.log.catalog.registry import Registry, TopicRow
 from headwater.log.maintenance.background import Cleaner, Flusher, Sealer
@@ -33,7 +34,7 @@ from headwater.log.storage.files import Files
 from headwater.log.storage.recovery import Recovery
 from headwater.log.storage.wake import Waker
 from headwater.log.topic import Topic
-from headwater.log.topic_declaration import open_or_declare, suggestion
+from headwater.log.topic_declaration import open_or_declare
 
 if TYPE_CHECKING:
     from headwater.log.maintenance.alerts import Alert
@@ -253,14 +254,12 @@ def _close(reference: weakref.ref[Log]) -> None:
 
 
 def _tables() -> tuple[str, ...]:
-    from headwater.log.catalog.app_tables import TABLES_APPS
-    from headwater.log.catalog.attachment_tables import TABLES_ATTACHMENTS
-    from headwater.log.catalog.inlet_tables import TABLES_INLETS
+    from headwater.log.catalog.catalog_tables import TABLES_ABOVE_LOG
     from headwater.log.groups.consumer import TABLES_CONSUMERS
     from headwater.log.groups.worker import TABLES_WORKERS
     from headwater.log.maintenance.alerts import TABLES_ALERTS
 
-    return (TABLES_ALERTS, TABLES_APPS, TABLES_ATTACHMENTS, TABLES_CONSUMERS, TABLES_INLETS, TABLES_WORKERS)
+    return (TABLES_ABOVE_LOG, TABLES_ALERTS, TABLES_CONSUMERS, TABLES_WORKERS)
 
 
 def _prepare(home: Path, files: Files, *, create: bool) -> bool:

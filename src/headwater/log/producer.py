@@ -117,7 +117,7 @@ class Producer:
         return [take() for _ in range(len(self._buffer))]
 
     def _append(self, rows: Any, sequence: int | None) -> Token:
-        batch = self.topic._to_batch(rows)
+        batch = self.topic.row_batch(rows)
         if self.name is not None:
             self._unfinished = (batch, self.last_sequence + 1 if sequence is None else sequence)
             return self._finish()

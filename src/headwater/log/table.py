@@ -5,23 +5,25 @@ state, and a topic with a key *is* a table. Without a key it is a bag: equal row
 Invariants: everything that changes a table is a record of its topic. In a bag each record has a weight, +1 or -1, and
 no prefix of the log takes away a row that is not there: whoever takes rows away holds the table's lock while it looks
 and appends, in all processes. Adding needs no lock, for it can only make more rows be there.
-Not here: counting rows (``bag.py``), reading a table's state (views and queries do that).
-Read next: ``bag.py``, ``docs/tables.md``.
+Not here: reading a table's state, which views and queries do.
+Read next: ``topic.py``, ``docs/tables.md``.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from headwater.errors import DeclarationConflict, InvalidDeclaration, Misuse, ReadOnlyHome, RowRefused
-from headwater.log.bag import Bag, Missing
 from headwater.log.schema.columns import shorten
 from headwater.log.schema.ddl import to_ddl
 from headwater.log.schema.normalization import WEIGHT
 from headwater.log.schema.row_conversion import to_batches, to_rows
+from headwater.log.schema.row_identity import row_identities
 from headwater.log.storage.locks import FileLock
 from headwater.log.token import Token
 from headwater.log.topic import Topic
@@ -33,6 +35,59 @@ if TYPE_CHECKING:
 LOCK_FILE = "bag.lock"
 # These drop old records, and with them rows that are still in the table.
 NOT_FOR_TABLES = ("retention_ms", "retention_bytes", "archive")
+
+
+PARTITION = 0  # a table without a key has one: an equal row must be found wherever it was put
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A row that cannot be taken away."""
+
+    place: int  # among the rows of the call
+    there: int  # how often it is in the table
+    wanted: int  # how often the call takes it away
+
+
+class Bag:
+    """The counts of one topic with weights. Not for several threads at once."""
+
+    def __init__(self, topic: Topic) -> None:
+        self._topic = topic
+        self._version = 0
+        self._position = 0
+        self._counts: dict[bytes, int] = {}
+
+    def missing(self, rows: pa.RecordBatch) -> Missing | None:
+        """The first of the rows that is not there as often as it is given; None when all are."""
+        identities = row_identities(rows)
+        for identity, wanted in Counter(identities).items():
+            there = self._counts.get(identity, 0)
+            if there < wanted:
+                last = [place for place, each in enumerate(identities) if each == identity][there]
+                return Missing(last, there, wanted)
+        return None
+
+    def catch_up(self) -> None:
+        """Read what was written since the last time."""
+        topic = self._topic
+        topic.refresh()
+        if topic.schema_version != self._version:
+            self._version, self._counts = topic.schema_version, {}
+            self._position = topic.start_offsets()[PARTITION]
+        names = [name for name in topic.schema.names if name != WEIGHT]
+        for batch in topic.read_partition(PARTITION, self._position, columns=[WEIGHT, *names]):
+            self._add(batch.data.select(names), batch.data.column(WEIGHT).to_pylist())
+            self._position = batch.next_offset
+
+    def _add(self, rows: pa.RecordBatch, weights: list[int]) -> None:
+        counts = self._counts
+        for identity, weight in zip(row_identities(rows), weights, strict=True):
+            count = counts.get(identity, 0) + weight
+            if count:
+                counts[identity] = count
+            else:
+                counts.pop(identity, None)
 
 
 class Table:

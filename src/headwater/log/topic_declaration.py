@@ -10,13 +10,12 @@ Read next: ``home.py``.
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from headwater.errors import DeclarationConflict, InvalidDeclaration
+from headwater.hints import suggestion
 from headwater.log.catalog.registry import Registry, TopicRow
 from headwater.log.schema.clock_correction import with_stamps
 from headwater.log.schema.evolution import evolve
@@ -126,14 +125,6 @@ def check_columns_exist(schema: pa.Schema, settings: TopicSettings) -> None:
                 f'event_time "{settings.event_time}" is {kind}, not a time',
                 hint="Use a TIMESTAMP, TIMESTAMP_NTZ or DATE column.",
             )
-
-
-def suggestion(name: str, known: Sequence[str]) -> str:
-    """A did-you-mean, or the list of what there is."""
-    near = difflib.get_close_matches(name, known, n=1)
-    if near:
-        return f'Did you mean "{near[0]}"?'
-    return "Known: " + (", ".join(sorted(known)[:20]) or "none yet") + "."
 
 
 def _with_not_null(schema: pa.Schema, settings: TopicSettings) -> pa.Schema:

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headwater.errors import EngineUnavailable, NotYetCovered, TooMany, UnknownView
+from headwater.hints import suggestion
 from headwater.log.token import Token
-from headwater.log.topic_declaration import suggestion
 from headwater.server.engine.engine_channel import Answer
 from headwater.server.engine.supervisor import NONE, EngineState, Supervisor
 from headwater.server.engine.watchdog import Watchdog

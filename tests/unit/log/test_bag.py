@@ -24,7 +24,7 @@ from headwater.log.schema.row_conversion import to_batches
 from headwater.log.schema.row_identity import row_identities
 from headwater.log.table import Table, declare_table
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 THOROUGH = int(os.environ.get("HEADWATER_THOROUGH", "1"))
 
 

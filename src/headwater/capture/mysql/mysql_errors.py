@@ -11,12 +11,11 @@ from __future__ import annotations
 from typing import Any
 
 from headwater.errors import CaptureBlocked, CaptureLost, HeadwaterError, MissingExtra, SourceRefused, SourceUnavailable
-from headwater.log.topic_declaration import suggestion
+from headwater.hints import suggestion
 
 ANEW = "Read the tables anew: headwater capture restart APP.py"
 LACKS_RIGHT = {1044, 1142, 1143, 1227, 1370}
 REFUSED = {1054, 1064, 1146, 1193, 1235}
-LOG_GONE = {1236, 1220}
 
 
 def driver() -> Any:

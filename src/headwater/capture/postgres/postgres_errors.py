@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from headwater.errors import CaptureLost, HeadwaterError, MissingExtra, SourceRefused, SourceUnavailable
-from headwater.log.topic_declaration import suggestion
+from headwater.hints import suggestion
 
 # A connection that is refused has no code, only words.
 NOT_LET_IN = (

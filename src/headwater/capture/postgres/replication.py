@@ -33,7 +33,7 @@ LOOK_MESSAGES = 512
 _STATUS = struct.Struct(">cQQQqB")
 _KEEPALIVE = struct.Struct(">QqB")
 HEADER = 25  # of a message of the log, in front of what pgoutput says
-NEW, OLD_KEY, OLD_ROW = ord("N"), ord("K"), ord("O")
+NEW, OLD_ROW = ord("N"), ord("O")
 
 
 class PostgresRows:

@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from headwater.backoff import Backoff
 from headwater.errors import HeadwaterError, InvalidDeclaration, RowRefused, Unavailable
 from headwater.inlets.amqp import amqp_connection
 from headwater.inlets.dead_messages import DeadMessage, DeadMessages
@@ -121,20 +122,19 @@ class AmqpInlet(Inlet):
         """The consumer looks every now and then."""
 
     def _consume_for_ever(self) -> None:
-        backoff = BACKOFF_FIRST_S
+        backoff = Backoff(BACKOFF_FIRST_S, BACKOFF_MAX_S)
         while not self._stopping.is_set():
             try:
                 with amqp_connection.translated("the broker"), self._channel() as (connection, channel):
                     self._has_problem(None)
-                    backoff = BACKOFF_FIRST_S
+                    backoff.reset()
                     self._consume(connection, channel)
             except HeadwaterError as error:
                 self._has_problem(error.message)
             except Exception as error:  # a bug of ours: told, and what was not acknowledged comes again
                 logger.exception('inlet "%s" failed', self.name)
                 self._has_problem(f"unexpected {type(error).__name__}: {error}")
-            self._stopping.wait(backoff)
-            backoff = min(2 * backoff, BACKOFF_MAX_S)
+            self._stopping.wait(backoff.next())
 
     @contextmanager
     def _channel(self) -> Iterator[tuple[Any, Any]]:

@@ -18,6 +18,7 @@ from contextlib import closing, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from headwater.backoff import Backoff
 from headwater.errors import Fenced, HeadwaterError, InvalidDeclaration
 from headwater.inlets.amqp import amqp_connection
 from headwater.inlets.amqp.confirmed_channel import ConfirmedChannel, Outgoing
@@ -98,7 +99,7 @@ class AmqpPublisher:
             self._thread = None
 
     def _run(self) -> None:
-        backoff = BACKOFF_FIRST_S
+        backoff = Backoff(BACKOFF_FIRST_S, BACKOFF_MAX_S)
         while not self._stopping.is_set():
             try:
                 with closing(ConfirmedChannel(self.url)) as channel:
@@ -110,8 +111,10 @@ class AmqpPublisher:
             except Exception as error:  # a bug of ours: told, and nothing is committed
                 logger.exception("publisher of %s failed", self.topic.name)
                 self.problem = f"unexpected {type(error).__name__}: {error}"
-            self._stopping.wait(backoff)
-            backoff = BACKOFF_FIRST_S if self.problem is None else min(2 * backoff, BACKOFF_MAX_S)
+            pause = backoff.next()
+            if self.problem is None:
+                backoff.reset()
+            self._stopping.wait(pause)
 
     def _follow(self, channel: ConfirmedChannel) -> None:
         """Publish what the group has not seen, for ever. Begun anew, it sends the same messages with the same ids."""

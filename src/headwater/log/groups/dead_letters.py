@@ -12,12 +12,8 @@ Read next: ``worker.py``.
 
 from __future__ import annotations
 
-import base64
 import datetime as dt
-import decimal
-import json
 import logging
-import math
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headwater.errors import Unavailable
+from headwater.log.schema.json_lines import json_line
 
 if TYPE_CHECKING:
     from headwater.log.topic import Topic
@@ -102,7 +99,7 @@ def bury(db: sqlite3.Connection, group_id: int, letters: Sequence[DeadLetter], *
         "INSERT INTO dead_letters (group_id, sequence, partition, offset, deliveries, reason, worker, died_us, row)"
         f" VALUES ({group_id}, {sequence}, ?, ?, ?, ?, ?, {now_us}, ?)",
         [
-            (each.partition, each.offset, each.deliveries, each.reason, each.worker, row_as_json(each.row))
+            (each.partition, each.offset, each.deliveries, each.reason, each.worker, json_line(dict(each.row)))
             for each in letters
         ],
     )
@@ -155,28 +152,3 @@ def _as_row(topic: str, group: str, row: sqlite3.Row) -> dict[str, Any]:
         "died_at": dt.datetime.fromtimestamp(row["died_us"] / 1_000_000, tz=dt.UTC),
         "row": row["row"],
     }
-
-
-def row_as_json(row: Mapping[str, Any]) -> str:
-    """A row as JSON text: times in ISO 8601, decimals as text, bytes in base64.
-
-    >>> row_as_json({"id": 1, "at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC), "blob": b"x", "ratio": float("nan")})
-    '{"id": 1, "at": "2026-01-01T00:00:00+00:00", "blob": "eA==", "ratio": "nan"}'
-    """
-    return json.dumps(_plain(row), ensure_ascii=False)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    if isinstance(value, dt.datetime | dt.date | dt.time):
-        return value.isoformat()
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode("ascii")
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, decimal.Decimal | dt.timedelta):
-        return str(value)
-    return value

@@ -23,11 +23,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.errors import CorruptSegment, Misuse
+from headwater.errors import Misuse
 from headwater.log.catalog.registry import TopicRow
-from headwater.log.maintenance.sealing import seal_partition
+from headwater.log.maintenance.sealing import never, seal_closed
 from headwater.log.schema.evolution import conform
-from headwater.log.storage.active_segment import ArrowSegment, FrameRange
+from headwater.log.storage.active_segment import FrameRange
 from headwater.log.storage.partition_layout import alone, layout_of, partition_directory
 from headwater.log.storage.partition_writer import stored_schema
 from headwater.log.storage.sealed_segment import SealedSegment, appended_of, producer_of, write_sealed
@@ -39,7 +39,6 @@ Offsets = np.ndarray[Any, np.dtype[np.int64]]
 
 DIRTY_RATIO = 0.5  # rows since the last compaction, of all sealed rows, from which on it is worth while
 SAVED_FILES_MIN = 8  # and so many files fewer are worth it too
-SEALING_TRIES_MAX = 100
 
 
 @dataclass(frozen=True)
@@ -62,11 +61,6 @@ class Compacted:
 
 class _Stopped(Exception):
     """The log is being closed or the topic was deleted; what is half written is swept up later."""
-
-
-def never() -> bool:
-    """Nobody asks us to stop."""
-    return False
 
 
 def compact_partition(
@@ -96,41 +90,6 @@ def compact_partition(
             return _Compaction(topic, number, directory, oldest_tombstone_us, stopping).run(segments)
         except _Stopped:
             return None
-
-
-def seal_closed(topic: Topic, number: int, *, wait: bool, stopping: Callable[[], bool] = never) -> int:
-    """Seal every closed segment; returns how many. ``wait``: until those that another process is sealing are, too."""
-    sealed = 0
-    directory = partition_directory(topic, number)
-    for _ in range(SEALING_TRIES_MAX):
-        while not stopping() and seal_partition(topic, number, at_most=1):
-            sealed += 1
-        if stopping() or len(layout_of(topic, number).arrow) <= 1:
-            break
-        # Either another process was sealing, or something is wrong with the segment.
-        with alone(directory, wait=wait) as got:
-            if not got:
-                break
-            _check_closed(directory, layout_of(topic, number).arrow)
-    return sealed
-
-
-def _check_closed(directory: Path, arrow: Sequence[int]) -> None:
-    """A segment with a younger one after it has an end in its index; without, sealing would wait for it for ever."""
-    if len(arrow) < 2:
-        return
-    segment = ArrowSegment(directory, arrow[0])
-    try:
-        if segment.next_base is None:
-            raise CorruptSegment(
-                f"the index of {segment.data_path} is damaged",
-                detail=f"It lists rows up to offset {segment.next_offset - 1} and has no end.",
-                hint="Restore the file from a backup; `headwater check` tells what else is damaged.",
-                file=str(segment.data_path),
-                offset=segment.next_offset,
-            )
-    finally:
-        segment.close()
 
 
 def worthwhile(segments: Sequence[SealedSegment], segment_bytes_max: int, oldest_tombstone_us: int) -> bool:

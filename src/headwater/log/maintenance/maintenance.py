@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.errors import CorruptSegment, HeadwaterError, ReadOnlyHome, UnknownTopic
 from headwater.log.maintenance.alerts import ALERTS_TOPIC, Alert, note_corruption, tell, watch_groups
-from headwater.log.maintenance.compaction import compact_partition, never, seal_closed
+from headwater.log.maintenance.compaction import compact_partition
 from headwater.log.maintenance.retention import retain_partition
+from headwater.log.maintenance.sealing import never, seal_closed
 from headwater.log.storage.partition_layout import spans_of
 
 if TYPE_CHECKING:

@@ -21,12 +21,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.log.maintenance.alerts import note_lost
-from headwater.log.maintenance.compaction import seal_closed
+from headwater.log.maintenance.sealing import seal_closed
 from headwater.log.storage.active_segment import segment_name
+from headwater.log.storage.checksums import checksum_of
 from headwater.log.storage.files import Files, translated
 from headwater.log.storage.partition_layout import SegmentSpan, alone, layout_of, partition_directory, spans_of
 from headwater.log.storage.partition_writer import arrow_bases
-from headwater.log.storage.sealed_segment import SealedSegment, checksum_of, damaged
+from headwater.log.storage.sealed_segment import SealedSegment, damaged
 from headwater.log.topic_settings import TopicSettings
 
 if TYPE_CHECKING:

@@ -10,11 +10,13 @@ Read next: ``background.py``.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headwater.errors import CorruptSegment
 from headwater.log.storage.active_segment import ArrowSegment
-from headwater.log.storage.locks import FileLock
+from headwater.log.storage.partition_layout import alone, layout_of, partition_directory
 from headwater.log.storage.partition_writer import arrow_bases, stored_schema
 from headwater.log.storage.sealed_segment import write_sealed
 
@@ -22,34 +24,71 @@ if TYPE_CHECKING:
     from headwater.log.topic import Topic
 
 
+SEALING_TRIES_MAX = 100
+
+
+def never() -> bool:
+    """Nobody asks us to stop."""
+    return False
+
+
 def seal_partition(topic: Topic, number: int, *, at_most: int | None = None) -> int:
     """Seal the closed segments of a partition; returns how many. 0 as well when another process is at it."""
-    directory = topic.directory / str(number)
+    directory = partition_directory(topic, number)
     if not directory.exists():
         return 0
     sealed = 0
-    lock = FileLock(directory / "seal.lock")
-    try:
-        if not lock.acquire(blocking=False):
+    with alone(directory) as got:
+        if not got:
             return 0
-        try:
-            _sweep(topic, number, directory)
-            for base in arrow_bases(directory):
-                if at_most is not None and sealed >= at_most:
-                    break
-                segment = ArrowSegment(directory, base)
-                try:
-                    if segment.next_base is None:
-                        break  # the active one
-                    _seal(topic, number, directory, segment)
-                    sealed += 1
-                finally:
-                    segment.close()
-        finally:
-            lock.release()
-    finally:
-        lock.close()
+        _sweep(topic, number, directory)
+        for base in arrow_bases(directory):
+            if at_most is not None and sealed >= at_most:
+                break
+            segment = ArrowSegment(directory, base)
+            try:
+                if segment.next_base is None:
+                    break  # the active one
+                _seal(topic, number, directory, segment)
+                sealed += 1
+            finally:
+                segment.close()
     return sealed
+
+
+def seal_closed(topic: Topic, number: int, *, wait: bool, stopping: Callable[[], bool] = never) -> int:
+    """Seal every closed segment; returns how many. ``wait``: until those that another process is sealing are, too."""
+    sealed = 0
+    directory = partition_directory(topic, number)
+    for _ in range(SEALING_TRIES_MAX):
+        while not stopping() and seal_partition(topic, number, at_most=1):
+            sealed += 1
+        if stopping() or len(layout_of(topic, number).arrow) <= 1:
+            break
+        # Either another process was sealing, or something is wrong with the segment.
+        with alone(directory, wait=wait) as got:
+            if not got:
+                break
+            _check_closed(directory, layout_of(topic, number).arrow)
+    return sealed
+
+
+def _check_closed(directory: Path, arrow: Sequence[int]) -> None:
+    """A segment with a younger one after it has an end in its index; without, sealing would wait for it for ever."""
+    if len(arrow) < 2:
+        return
+    segment = ArrowSegment(directory, arrow[0])
+    try:
+        if segment.next_base is None:
+            raise CorruptSegment(
+                f"the index of {segment.data_path} is damaged",
+                detail=f"It lists rows up to offset {segment.next_offset - 1} and has no end.",
+                hint="Restore the file from a backup; `headwater check` tells what else is damaged.",
+                file=str(segment.data_path),
+                offset=segment.next_offset,
+            )
+    finally:
+        segment.close()
 
 
 def _seal(topic: Topic, number: int, directory: Path, segment: ArrowSegment) -> None:

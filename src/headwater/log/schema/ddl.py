@@ -11,7 +11,6 @@ Read next: ``normalization.py``, then ``evolution.py``.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing import NoReturn
 import pyarrow as pa
 
 from headwater.errors import InvalidDeclaration
+from headwater.hints import closest, underline
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 TIMESTAMP_NTZ = pa.timestamp("us")
@@ -381,7 +381,11 @@ class _Parser:
 
     def fail(self, message: str, token: DdlToken, hint: str | None = None) -> NoReturn:
         raise InvalidDeclaration(
-            message, detail=_underline(self.text, token), hint=hint, ddl=self.text, position=token.start
+            message,
+            detail=underline(self.text, (token.start, token.start + len(token.text))),
+            hint=hint,
+            ddl=self.text,
+            position=token.start,
         )
 
 
@@ -391,18 +395,7 @@ NESTED_EXAMPLES = {"ARRAY": "ARRAY<STRING>", "MAP": "MAP<STRING, INT>", "STRUCT"
 def _near_type(word: str) -> str:
     if word.upper() in FOREIGN_TYPES:
         return f"Spark's name for it is {FOREIGN_TYPES[word.upper()]}."
-    near = difflib.get_close_matches(word.upper(), KNOWN_TYPES, n=1)
-    if near:
-        return f"{word}: did you mean {near[0]}?"
+    near = closest(word, KNOWN_TYPES)
+    if near is not None:
+        return f"{word}: did you mean {near}?"
     return "The types are " + ", ".join(KNOWN_TYPES) + "."
-
-
-def _underline(text: str, token: DdlToken, *, width: int = 100) -> str:
-    """The token's line and, below it, carets under the token; a long line is cut around the token."""
-    first = text.rfind("\n", 0, token.start) + 1
-    line = text[first:].split("\n", 1)[0].replace("\t", " ")
-    column = token.start - first
-    cut = max(0, min(column - width // 2, len(line) - width))
-    carets = "^" * max(1, min(len(token.text), width - (column - cut)))
-    # The error puts two spaces before the detail; the second line needs its own.
-    return f"{line[cut : cut + width]}\n  {' ' * (column - cut)}{carets}"

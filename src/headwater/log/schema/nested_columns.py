@@ -11,7 +11,6 @@ Read next: ``row_conversion.py``.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate, chain
@@ -22,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as kinds
 
+from headwater.hints import suggestion
 from headwater.log.schema.columns import (
     NULL,
     Admission,
@@ -82,17 +82,6 @@ def _leaf(arrow: pa.DataType) -> type[ColumnConverter]:
         (kinds.is_null, VoidColumn),
     )
     return next(leaf for test, leaf in tests if test(arrow))
-
-
-def near(name: str, names: Iterable[str]) -> str | None:
-    """The hint for a name that is not there.
-
-    >>> near("ammount", ["amount", "at"])
-    'Did you mean "amount"?'
-    """
-    by_lower = {known.lower(): known for known in names}
-    found = difflib.get_close_matches(name.lower(), by_lower, n=1)
-    return f'Did you mean "{by_lower[found[0]]}"?' if found else None
 
 
 class ListColumn(ColumnConverter):
@@ -234,8 +223,8 @@ class RecordColumn(ColumnConverter):
 
     def _refuse_unknown(self, index: int, row: Mapping[Any, Any], key: Any) -> None:
         columns = "The columns are " + ", ".join(self.names) + "."
-        hint = near(key, self.names) if isinstance(key, str) else None
-        misfit = Misfit(index, row.get(key), "a declared column", f"unknown column {shorten(key)}", hint or columns)
+        hint = suggestion(key, self.names, otherwise=columns) if isinstance(key, str) else columns
+        misfit = Misfit(index, row.get(key), "a declared column", f"unknown column {shorten(key)}", hint)
         raise misfit.inside(index, f".{key}")
 
     def _refuse_null(

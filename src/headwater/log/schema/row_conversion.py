@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from headwater.errors import RowRefused
+from headwater.hints import suggestion
 from headwater.log.schema.arrow_input import fit, has_required_parts, pandas_column, refuse_hidden_nulls
 from headwater.log.schema.columns import (
     ARROW_FAILURES,
@@ -34,7 +35,7 @@ from headwater.log.schema.columns import (
     TimestampColumn,
     shorten,
 )
-from headwater.log.schema.nested_columns import Leaves, RecordColumn, near
+from headwater.log.schema.nested_columns import Leaves, RecordColumn
 
 # Up to here one struct conversion is cheaper than one conversion for each column.
 FEW_ROWS_MAX = 32
@@ -140,7 +141,8 @@ class RowConverter:
         """A batch from columns that are matched by name; one that is not given is null."""
         for name in names:
             if name not in self._record.known:
-                hint = near(str(name), self.schema.names) or "The columns are " + ", ".join(self.schema.names) + "."
+                columns = "The columns are " + ", ".join(self.schema.names) + "."
+                hint = suggestion(str(name), self.schema.names, otherwise=columns)
                 raise RowRefused(f"unknown column {shorten(name)}", hint=hint, column=str(name))
             if names.count(name) > 1:
                 raise RowRefused(f'column "{name}" is given twice', hint="Drop one of them.", column=name)

@@ -6,10 +6,10 @@ key, netting, lookups, the change feed.
 Invariants: equal as GROUP BY has it: null equals null, NaN equals NaN, -0.0 equals 0.0, the order of a MAP's entries
 does not matter. Identities of one schema can be compared, in one version of Headwater; those of two schemas cannot.
 A long row is its BLAKE2 digest of 256 bits: two rows with one digest have never been seen, by anyone.
-Not here: which rows there are (``log/bag.py``); equality between two types, which a CAST decides
+Not here: which rows there are (``log/table.py``); equality between two types, which a CAST decides
 (``views/state/row_hash.py``); values that are equal and must still be read by people
 (``views/serving/serving_columns.py``).
-Read next: ``log/bag.py``.
+Read next: ``log/table.py``.
 """
 
 from __future__ import annotations

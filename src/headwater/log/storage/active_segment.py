@@ -193,11 +193,6 @@ class ArrowSegment:
         last = self.entries[-1]
         return int(last["base_offset"]) + int(last["rows"])
 
-    @property
-    def data_bytes(self) -> int:
-        """The size of the data file as the index knows it."""
-        return Entry.of(self.entries[-1]).end if len(self.entries) else ENTRY_BYTES
-
     def read(self, start: int, stop: int) -> Iterator[FrameRange]:
         """The rows from ``start`` up to ``stop`` (not included), frame by frame, checksums verified."""
         if not len(self.entries):

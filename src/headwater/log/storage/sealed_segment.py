@@ -12,7 +12,6 @@ Read next: ``log/maintenance/sealing.py``.
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import sqlite3
@@ -25,10 +24,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-import xxhash
 
 from headwater.errors import CorruptSegment
 from headwater.log.storage.active_segment import FrameRange, segment_name
+from headwater.log.storage.checksums import checksum_of, has_checksum
 from headwater.log.storage.file_descriptors import open_file, with_room
 from headwater.log.storage.files import Files, translated
 from headwater.log.storage.frame_index import NO_TIME_MAX, NO_TIME_MIN
@@ -281,38 +280,10 @@ def producer_of(chunk: FrameRange) -> pa.Array:
     return pa.array(np.full(chunk.batch.num_rows, chunk.producer, dtype=np.int64))
 
 
-def checksum_of(path: Path) -> int:
-    """xxh3_64 of a whole file, as the signed number that SQLite stores."""
-    hasher = xxhash.xxh3_64()
-    with with_room(lambda: path.open("rb", buffering=0)) as file:
-        while block := file.read(4 << 20):
-            hasher.update(block)
-    return signed(hasher.intdigest())
-
-
-def signed(number: int) -> int:
-    """An unsigned 64-bit number as SQLite's signed one."""
-    return number - (1 << 64) if number >= 1 << 63 else number
-
-
 def verify(segment: SealedSegment) -> None:
     """Compare a file's bytes with the catalog's checksum, once per process; FileNotFoundError when it is gone."""
-    stat = segment.path.stat()
-    try:
-        _compare(segment.path, stat.st_mtime_ns, stat.st_size, segment.checksum)
-    except _Different:
-        raise damaged(segment, "Its bytes do not match the checksum in the catalog.") from None
-
-
-class _Different(Exception):
-    """The bytes are not those that were written. Not remembered, so that a restored file is looked at again."""
-
-
-@functools.lru_cache(maxsize=65_536)
-def _compare(path: Path, _mtime_ns: int, _size: int, checksum: int) -> None:
-    """Remembered by time and size too: a file that was changed is another one."""
-    if checksum_of(path) != checksum:
-        raise _Different
+    if not has_checksum(segment.path, segment.checksum):
+        raise damaged(segment, "Its bytes do not match the checksum in the catalog.")
 
 
 def _open_verified(segment: SealedSegment) -> pq.ParquetFile:

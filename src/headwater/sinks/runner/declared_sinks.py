@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headwater.errors import DeclarationConflict, InvalidDeclaration, UnknownSink
-from headwater.log.topic_declaration import suggestion
+from headwater.hints import suggestion
 from headwater.log.topic_settings import check_name
 from headwater.sinks.runner.sink_runner import SinkRunner
 from headwater.sinks.runner.sink_status import SinkStatus, lineage

@@ -15,7 +15,7 @@ import pytest
 import headwater as hw
 from headwater.log.storage.file_descriptors import DESCRIPTORS, HeldFiles
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 FILES_MAX = 256
 PARTITIONS, TOPICS = 100, 6
 

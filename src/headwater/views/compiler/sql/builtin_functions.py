@@ -15,8 +15,9 @@ from collections.abc import Collection
 
 from sqlglot import exp
 
+from headwater.hints import closest
 from headwater.views.compiler.sql.dialect import CALLED_WITHOUT_BRACKETS
-from headwater.views.compiler.sql.refusal import closest, refuse
+from headwater.views.compiler.sql.refusal import refuse
 
 
 def _names(text: str) -> frozenset[str]:
