@@ -199,10 +199,10 @@ class MissingExtra(Misuse):
 
     @classmethod
     @contextmanager
-    def told(cls, what: str, extra: str) -> Iterator[None]:
+    def raised_for(cls, what: str, extra: str) -> Iterator[None]:
         """What is imported in this block comes with an extra of ours, and ``what`` needs it.
 
-        >>> with MissingExtra.told("a teleporter", "beam"):
+        >>> with MissingExtra.raised_for("a teleporter", "beam"):
         ...     import no_such_package
         Traceback (most recent call last):
         headwater.errors.MissingExtra: a teleporter needs the package no-such-package

@@ -24,7 +24,7 @@ from tests.crash.ledger import QuietLog
 
 
 def quiet(home: Path, **options: Any) -> QuietLog:
-    return QuietLog(home, upkeep_interval=None, **options)
+    return QuietLog(home, maintenance_interval=None, **options)
 
 
 def prepare(log: QuietLog) -> tuple[Topic, Topic]:

@@ -25,7 +25,7 @@ def opened(tmp_path):
         for app in apps:
             app.close()
         app = hw.App("timed", home=tmp_path / "home")
-        app._log = Log(tmp_path / "home", clock=clock, upkeep_interval=None)
+        app._log = Log(tmp_path / "home", clock=clock, maintenance_interval=None)
         app.clock = clock
         app.clicks = app.topic("clicks", "id BIGINT, at TIMESTAMP", event_time="at", idle_ms=10_000)
         app.view("minutes", COUNTS, **declared)

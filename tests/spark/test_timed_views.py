@@ -63,7 +63,7 @@ class Run:
 
     def open(self) -> None:
         self.app = hw.App("timed", home=self.home)
-        self.app._log = Log(self.home, clock=self.clock, upkeep_interval=None)
+        self.app._log = Log(self.home, clock=self.clock, maintenance_interval=None)
         self.clicks = self.app.topic(
             "clicks",
             SCHEMA,

@@ -150,9 +150,9 @@ class _Writer:
             self.rows += sum(batch.num_rows for batch in batches)
             self.state.change_table(self.name, rows_done=self.rows_before + self.rows)
             self.state.add_losses(self.name, losses.values)
-        self._tell()
+        self._report_progress()
 
-    def _tell(self) -> None:
+    def _report_progress(self) -> None:
         if self.backfill.on_progress is not None:
             table = self.state.tables()[self.name]
             seconds = time.monotonic() - self.began
@@ -168,14 +168,14 @@ class _Writer:
         # The next sequence, which stays the same when this is done again after a crash.
         last = table.appends + 1
         if table.again_from is not None:
-            self._take_away(table.again_from, last)
+            self._delete_missing(table.again_from, last)
         self.topic.partition(0).sync()
         reach = max((each.reach or 0 for each in self.state.chunks(self.name)), default=0)
         self.state.change_table(self.name, phase=CATCHING_UP, reach=reach, again_from=None, appends=last)
 
-    def _take_away(self, stop: int, sequence: int) -> None:
-        if self.topic.row().is_bag:
-            rows = current_rows.taken_away(self.topic, stop)
+    def _delete_missing(self, stop: int, sequence: int) -> None:
+        if self.topic.row().is_multiset:
+            rows = current_rows.rows_to_delete(self.topic, stop)
         else:
             before = current_rows.live_keys(self.topic, stop)
             now = current_rows.live_keys(self.topic, self.topic.end_offsets()[0], start=stop)

@@ -95,7 +95,7 @@ class Capture:
         self._stopping = threading.Event()
         self._backfill_error: BaseException | None = None
         self._away_since: float | None = None
-        self._let_go = 0  # the furthest position that is noted as one that the database may forget
+        self._released_to = 0  # the furthest position that is noted as one that the database may forget
         self._caught_up = False
 
     # Running
@@ -116,10 +116,10 @@ class Capture:
                     break
                 backoff.reset()
             except SourceUnavailable as error:
-                if target is not None and (self._told() or 0) >= target and not self._unfilled():
+                if target is not None and (self._confirmed_position() or 0) >= target and not self._unfilled():
                     self._caught_up = True  # by another process, which has the stream
                     break
-                self._tell_away(error)
+                self._report_unavailable(error)
                 pause = backoff.next()
                 self._stopping.wait(pause if deadline is None else max(0.0, min(pause, deadline - time.monotonic())))
             finally:
@@ -142,12 +142,12 @@ class Capture:
     def _over(self, deadline: float | None = None) -> bool:
         return self._stopping.is_set() or (deadline is not None and time.monotonic() > deadline)
 
-    def _tell_away(self, error: SourceUnavailable) -> None:
+    def _report_unavailable(self, error: SourceUnavailable) -> None:
         if self._away_since is None:  # once, not with every try
             self._away_since = time.monotonic()
             logger.warning('capture "%s": %s; trying again', self.name, error)
 
-    def _tell_back(self) -> None:
+    def _report_available(self) -> None:
         if self._away_since is not None:
             logger.warning('capture "%s": the database is back', self.name)
             self._away_since = None
@@ -163,11 +163,11 @@ class Capture:
             raise CaptureLost(
                 f'another database answers than the one that capture "{self.name}" has followed',
                 detail=f"It was {state.fact('identity')}, and is {identity}: a restored copy, or another server.",
-                hint="Correct the dsn; or read the tables anew: headwater capture restart APP.py",
+                hint="Correct the dsn; or read the tables again: headwater capture restart APP.py",
             )
         else:
-            server.check(self._told)
-            self._let_go = self._told() or 0
+            server.check(self._confirmed_position)
+            self._released_to = self._confirmed_position() or 0
             position = int(state.fact("base") or 0)
         server.base = position
         known = state.tables()
@@ -192,7 +192,7 @@ class Capture:
 
     def _create(self, identity: str) -> int:
         # Noted before it is made: what is there after a death in between is ours, and is made anew.
-        self.server.make_way(ours=self.state.fact("making") == identity)
+        self.server.remove_leftovers(ours=self.state.fact("making") == identity)
         self.state.remember(making=identity)
         try:
             position = self.server.create(sorted(self.tables.values()))
@@ -212,7 +212,7 @@ class Capture:
         base = int(self.state.fact("base") or 0)
         return base if last is None or last.offset < self._since() else max(base, last.number)
 
-    def _told(self) -> int | None:
+    def _confirmed_position(self) -> int | None:
         """How far the database was told that we are; None in a home of before this was noted."""
         let_go = self.state.fact("let_go")
         return None if let_go is None else max(int(let_go), self._confirmed())
@@ -229,7 +229,7 @@ class Capture:
         try:
             if filling is not None and not any(table.phase == FOLLOWING for table in self._mine()):
                 # Nothing streams yet: the slot keeps everything until the chunks are read.
-                self._tell_back()
+                self._report_available()
                 while filling.is_alive() and not self._over(deadline):
                     filling.join(0.1)
                 filling = None if not filling.is_alive() else filling
@@ -278,7 +278,7 @@ class Capture:
         hold = self._hold()
         start = min(self._confirmed(), hold) if hold else self._confirmed()
         stream = self.server.stream(changes, start)
-        self._tell_back()
+        self._report_available()
         confirmed = watched = asked = 0.0
         self._route()  # what a crash kept from it
         try:
@@ -348,8 +348,8 @@ class Capture:
         hold = self._hold()
         position = min(position, hold) if hold else position
         # Noted before the database forgets it: one that has forgotten more was followed by another copy of this home.
-        if position > max(changes.marked, self._let_go):
-            self._let_go = position
+        if position > max(changes.marked, self._released_to):
+            self._released_to = position
             self.state.remember(let_go=str(position))
         stream.confirm(position)
 
@@ -365,14 +365,14 @@ class Capture:
                 message += "; nobody reads it: run the app, or let go with `headwater capture drop`"
         detail = {"slot": self.name, "lag_bytes": lag.bytes or 0, "active": lag.active}
         if alerts.note_capture(self.markers.topic, "capture_lag", self.name, message, detail):
-            alerts.tell(self.log)
+            alerts.publish(self.log)
         return Watched(self.name, lag.bytes, lag.active, lag.state, message)
 
     def note_failure(self, error: BaseException | None) -> None:
         """An alert while the capture has ended with an error, and nobody has started it anew."""
         message = None if error is None else f'capture "{self.name}" ended: {error}'
         if alerts.note_capture(self.markers.topic, "capture_failed", self.name, message, {}):
-            alerts.tell(self.log)
+            alerts.publish(self.log)
 
     def restart(self) -> None:
         """Give up our place in the database's log, and read every table anew when it runs next."""

@@ -23,17 +23,17 @@ def nullable(schema: pa.Schema) -> pa.Schema:
     return pa.schema([field.with_nullable(True) for field in schema])
 
 
-def taken_away(topic: Topic, stop: int, more: Iterable[tuple[pa.RecordBatch, Any]] = ()) -> pa.RecordBatch:
+def rows_to_delete(topic: Topic, stop: int, more: Iterable[tuple[pa.RecordBatch, Any]] = ()) -> pa.RecordBatch:
     """Rows that take away all that the topic holds up to ``stop``, with ``more`` (rows, which of them are gone) after.
 
     >>> import headwater as hw, tempfile
     >>> users = hw.Log(tempfile.mkdtemp()).topic("users", "id BIGINT, name STRING", key="id")
     >>> _ = users.append([{"id": 1, "name": "Ada"}, {"id": 2, "name": "Bob"}])
     >>> _ = users.delete([{"id": 1}])
-    >>> taken_away(users, 3).to_pylist()
+    >>> rows_to_delete(users, 3).to_pylist()
     [{'id': 2, 'name': None}]
     """
-    return _rows(topic, stop, more) if topic.row().is_bag else _keys(topic, stop, more)
+    return _rows(topic, stop, more) if topic.row().is_multiset else _keys(topic, stop, more)
 
 
 def live_keys(

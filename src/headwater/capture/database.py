@@ -141,14 +141,14 @@ class CapturedDatabase(Protocol):
     def identity(self) -> str:
         """What tells this database from all others, also from a restored copy."""
 
-    def make_way(self, *, ours: bool) -> None:
+    def remove_leftovers(self, *, ours: bool) -> None:
         """Before ``create``: a place of our name is removed when an attempt of ours left it, and refused otherwise."""
 
     def create(self, tables: Sequence[str]) -> int:
         """Make our place in the log, from which on changes of these tables are kept; its position."""
 
-    def check(self, told: Callable[[], int | None]) -> None:
-        """Raise ``CaptureLost`` when our place in the log is gone, or is beyond what it was ``told``."""
+    def check(self, confirmed: Callable[[], int | None]) -> None:
+        """Raise ``CaptureLost`` when our place in the log is gone, or is beyond what it was ``confirmed``."""
 
     def claim(self) -> None:
         """Raise ``SourceUnavailable`` while another process follows from our place in the log."""

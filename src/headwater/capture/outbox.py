@@ -93,7 +93,7 @@ class Router:
             raise SourceRefused(
                 f'{self.outbox.table} has no column "{missing[0]}"', hint="Name the columns: Outbox(…, payload=…)."
             )
-        marks = [] if source.row().is_bag else ["_deleted"]
+        marks = [] if source.row().is_multiset else ["_deleted"]
         start = max(self._position, source.start_offsets()[0])
         count = 0
         for batch in source.read_partition(

@@ -213,7 +213,7 @@ class TableFollower:
         stop = self.state.emptied(self.name, place, self.end())
         schema = current_rows.nullable(self.topic.schema)
         more = [(rows.cast(schema), gone) for rows, gone in self.take(self.count())]
-        removed = current_rows.taken_away(self.topic, stop, more)
+        removed = current_rows.rows_to_delete(self.topic, stop, more)
         joined = pa.concat_batches([*(rows for rows, _ in more), removed])
         gone = np.concatenate([*(gone for _, gone in more), np.ones(removed.num_rows, np.bool_)])
         self.segments = [(self.shape, Ready(joined, gone))]
@@ -227,7 +227,7 @@ class TableFollower:
         rows = PARTS_PER_PLACE * LAST * PART_ROWS
         return CaptureBlocked(
             f"one transaction changed more than {rows:,} rows of {self.source}",
-            hint="Read the tables anew: headwater capture restart APP.py",
+            hint="Read the tables again: headwater capture restart APP.py",
             table=self.name,
         )
 
@@ -245,7 +245,9 @@ def grow(topic: Topic, shape: SourceTable) -> None:
     if wanted.equals(topic.schema):
         return
     declared = pa.schema([field for field in wanted if field.name != WEIGHT])
-    open_or_declare(topic.log.registry, topic.name, declared, {}, topic.clock.now_us(), bag=topic.row().is_bag)
+    open_or_declare(
+        topic.log.registry, topic.name, declared, {}, topic.clock.now_us(), multiset=topic.row().is_multiset
+    )
     topic.refresh()
 
 

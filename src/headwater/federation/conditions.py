@@ -115,7 +115,7 @@ def rejects_nulls(condition: Condition) -> bool:
     return not (isinstance(condition, Null) and condition.is_null)
 
 
-def together(conditions: Sequence[Condition]) -> Condition | None:
+def all_of(conditions: Sequence[Condition]) -> Condition | None:
     """All of them as one; None when there are none."""
     return None if not conditions else conditions[0] if len(conditions) == 1 else Both(tuple(conditions))
 

@@ -68,7 +68,7 @@ class FileStore(Store):
                 hint=f"Attach it again where it is: headwater attach {self.name} PATH",
                 store=self.name,
             )
-        self._dataset = self._told(self._opened)
+        self._dataset = self._with_mapped_errors(self._opened)
 
     def _opened(self) -> Any:
         address = self.attachment.address
@@ -108,7 +108,7 @@ class FileStore(Store):
         def read() -> pa.Table:
             return self._dataset.scanner(columns=names, filter=chosen).head(request.rows_max)
 
-        rows = self._told(read, statement.text)
+        rows = self._with_mapped_errors(read, statement.text)
         if not names:
             return Answered(pa.table({NUMBERED: pa.nulls(rows.num_rows, pa.int64())}), statement)
         columns = [_fitted(rows.column(each.name), each.arrow) for each in request.columns]
@@ -117,7 +117,7 @@ class FileStore(Store):
     def close(self) -> None:
         """See ``Store.close``."""
 
-    def _told(self, call: Callable[[], Any], statement: str | None = None) -> Any:
+    def _with_mapped_errors(self, call: Callable[[], Any], statement: str | None = None) -> Any:
         try:
             return call()
         except HeadwaterError:
@@ -215,6 +215,6 @@ def _scalar(column: StoreColumn, value: Value) -> Any:
 
 
 def _delta() -> Any:
-    with MissingExtra.told("an attached Delta table", "delta"):
+    with MissingExtra.raised_for("an attached Delta table", "delta"):
         from deltalake import DeltaTable
     return DeltaTable

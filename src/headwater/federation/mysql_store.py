@@ -77,7 +77,7 @@ class MySQLStore(Store):
         parts = urlsplit(attachment.address.filled)
         self.database = unquote(parts.path.strip("/"))
         self._connection: Any = None
-        self._connection = self._told(
+        self._connection = self._with_mapped_errors(
             lambda: self._driver.connect(
                 host=parts.hostname or "127.0.0.1",
                 port=parts.port or PORT,
@@ -148,7 +148,7 @@ class MySQLStore(Store):
                     ]
                     batches.append(pa.RecordBatch.from_arrays(arrays, schema=schema))
 
-        self._told(read, statement.text)
+        self._with_mapped_errors(read, statement.text)
         return Answered(pa.Table.from_batches(batches, schema), statement, losses.values)
 
     def close(self) -> None:
@@ -163,10 +163,10 @@ class MySQLStore(Store):
                 cursor.execute(sql % tuple(map(_literal, given)) if values else sql)
                 return [tuple("" if each is None else each.decode() for each in row) for row in cursor.fetchall()]
 
-        found: list[tuple[str, ...]] = self._told(run, sql)
+        found: list[tuple[str, ...]] = self._with_mapped_errors(run, sql)
         return found
 
-    def _told(self, call: Callable[[], Any], statement: str | None) -> Any:
+    def _with_mapped_errors(self, call: Callable[[], Any], statement: str | None) -> Any:
         try:
             return call()
         except (self._driver.Error, OSError, RuntimeError) as error:
@@ -238,7 +238,7 @@ def _literal(text: str) -> str:
 
 
 def _driver() -> Any:
-    with MissingExtra.told("an attached MariaDB or MySQL", "mysql"):
+    with MissingExtra.raised_for("an attached MariaDB or MySQL", "mysql"):
         import pymysql
         import pymysql.cursors
     return pymysql

@@ -85,7 +85,7 @@ class PostgresStore(Store):
         given.setdefault("connect_timeout", str(CONNECT_SECONDS))
         given.setdefault("application_name", "headwater")
         self._connection: Any = None
-        self._connection = self._told(lambda: driver.connect(conninfo.make_conninfo(**given)), None)
+        self._connection = self._with_mapped_errors(lambda: driver.connect(conninfo.make_conninfo(**given)), None)
         try:
             self._encoding = self._ask("SELECT current_setting('server_encoding')")[0][0]
         except HeadwaterError:
@@ -153,7 +153,7 @@ class PostgresStore(Store):
                 cursor.execute(statement.text)
                 return cursor.fetch_arrow_table()
 
-        rows = self._told(read, statement.text)
+        rows = self._with_mapped_errors(read, statement.text)
         losses = Losses()
         arrays = []
         for column, chunks in zip(request.columns, rows.columns, strict=False):
@@ -175,10 +175,10 @@ class PostgresStore(Store):
                 cursor.execute(sql)
                 return list(cursor.fetchall())
 
-        found: list[tuple[Any, ...]] = self._told(run, sql)
+        found: list[tuple[Any, ...]] = self._with_mapped_errors(run, sql)
         return found
 
-    def _told(self, call: Callable[[], Any], statement: str | None) -> Any:
+    def _with_mapped_errors(self, call: Callable[[], Any], statement: str | None) -> Any:
         try:
             return call()
         except HeadwaterError:
@@ -235,7 +235,7 @@ def _literal(text: str) -> str:
 
 
 def _drivers() -> tuple[Any, Any]:
-    with MissingExtra.told("an attached PostgreSQL", "postgres"):
+    with MissingExtra.raised_for("an attached PostgreSQL", "postgres"):
         import adbc_driver_postgresql.dbapi
         import psycopg.conninfo
     return adbc_driver_postgresql.dbapi, psycopg.conninfo

@@ -87,7 +87,7 @@ class SQLiteStore(Store):
                 hint=f"Attach it again where it is: headwater attach {self.name} sqlite:FILE",
                 store=self.name,
             )
-        self._connection = self._told(lambda: self._opened(path.as_uri()), None)
+        self._connection = self._with_mapped_errors(lambda: self._opened(path.as_uri()), None)
         self._utf8 = self._ask("PRAGMA encoding")[0][0] == "UTF-8"
 
     def _opened(self, uri: str) -> Any:
@@ -128,7 +128,7 @@ class SQLiteStore(Store):
         """See ``Store.fetch``."""
         statement = self.statement(request)
         self._until = time.monotonic() + self.attachment.timeout
-        rows = self._told(
+        rows = self._with_mapped_errors(
             lambda: self._connection.execute(statement.text, statement.parameters).fetchall(), statement.text
         )
         if not request.columns:
@@ -164,10 +164,12 @@ class SQLiteStore(Store):
             self._connection.close()
 
     def _ask(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        found: list[tuple[Any, ...]] = self._told(lambda: self._connection.execute(sql, tuple(values)).fetchall(), sql)
+        found: list[tuple[Any, ...]] = self._with_mapped_errors(
+            lambda: self._connection.execute(sql, tuple(values)).fetchall(), sql
+        )
         return found
 
-    def _told(self, call: Callable[[], Any], statement: str | None) -> Any:
+    def _with_mapped_errors(self, call: Callable[[], Any], statement: str | None) -> Any:
         try:
             return call()
         except sqlite3.Error as error:

@@ -20,7 +20,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.qualify import qualify
 from sqlglot.schema import MappingSchema
 
-from headwater.federation.conditions import Condition, Kept, condition_of, rejects_nulls, together
+from headwater.federation.conditions import Condition, Kept, all_of, condition_of, rejects_nulls
 from headwater.federation.store import StoreColumn, StoreTable
 
 NAME = "_foreign_{}"
@@ -217,7 +217,7 @@ class _Joined:
                 continue
             conditions.append(condition)
             need.asked.append(text)
-        need.condition = together(conditions)
+        need.condition = all_of(conditions)
 
     def _conjuncts(self, alias: str) -> Iterator[tuple[exp.Expr, bool]]:
         """Conjuncts that may filter this source, and whether it may be filled up with nulls before them."""

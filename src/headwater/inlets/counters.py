@@ -69,7 +69,7 @@ class CounterStore:
         self._writing = threading.Lock()
         self._now = Counters()
         self._written = Counters()
-        self._told: tuple[str | None, str | None] = (None, None)
+        self._reported: tuple[str | None, str | None] = (None, None)
         self._written_at = log.clock.monotonic()
 
     @property
@@ -85,7 +85,7 @@ class CounterStore:
 
     def write_if_due(self) -> None:
         """Carry the counts to the catalog, if that was a second ago."""
-        if self._log.clock.monotonic() - self._written_at >= WRITE_EVERY_S or self._told != (
+        if self._log.clock.monotonic() - self._written_at >= WRITE_EVERY_S or self._reported != (
             self.address,
             self.problem,
         ):
@@ -95,9 +95,9 @@ class CounterStore:
         """Carry the counts to the catalog."""
         with self._writing:
             self._written_at = self._log.clock.monotonic()
-            now, told = self._now, (self.address, self.problem)
+            now, reported = self._now, (self.address, self.problem)
             more = now - self._written
-            if not any(more.values()) and told == self._told:
+            if not any(more.values()) and reported == self._reported:
                 return
             names = [field.name for field in fields(Counters)]
             added = ", ".join(f"{name} = {name} + excluded.{name}" for name in names)
@@ -106,9 +106,9 @@ class CounterStore:
                     f"INSERT INTO inlets (app, name, {', '.join(names)}, address, problem, counted_us)"
                     f" VALUES (?, ?{', ?' * len(names)}, ?, ?, ?) ON CONFLICT DO UPDATE SET {added},"
                     " address = excluded.address, problem = excluded.problem, counted_us = excluded.counted_us",
-                    (*self._key, *more.values(), *told, self._log.clock.now_us()),
+                    (*self._key, *more.values(), *reported, self._log.clock.now_us()),
                 )
-            self._written, self._told = now, told
+            self._written, self._reported = now, reported
 
 
 def stored(log: Log, app: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:

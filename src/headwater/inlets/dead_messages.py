@@ -52,22 +52,22 @@ class DeadMessages:
         self.log = log
         self.inlet = inlet
         self.name = f"{inlet}.dead"
-        self._receipts: DedupWindow | None = None
+        self._dedup_window: DedupWindow | None = None
 
     def bury(self, messages: Sequence[DeadMessage]) -> None:
         """Keep some messages; returns when they are on disk."""
         if not messages:
             return
-        if self._receipts is None:
+        if self._dedup_window is None:
             topic = self.log.topic(self.name, SCHEMA, partitions=1, fsync="always")
-            self._receipts = DedupWindow(topic, "message_id")
-        receipts = self._receipts
-        with receipts.claimed(each.id for each in messages if each.id is not None):
+            self._dedup_window = DedupWindow(topic, "message_id")
+        dedup_window = self._dedup_window
+        with dedup_window.claimed(each.id for each in messages if each.id is not None):
             died = dt.datetime.fromtimestamp(self.log.clock.now_us() / 1_000_000, dt.UTC)
             seen: set[str] = set()
             rows = []
             for each in messages:
-                if each.id is not None and (each.id in seen or receipts.has(each.id)):
+                if each.id is not None and (each.id in seen or dedup_window.has(each.id)):
                     continue
                 if each.id is not None:
                     seen.add(each.id)
@@ -84,4 +84,4 @@ class DeadMessages:
                     }
                 )
             if rows:
-                receipts.topic.append(rows)
+                dedup_window.topic.append(rows)

@@ -33,9 +33,9 @@ class DedupWindow:
     >>> import headwater as hw, tempfile
     >>> topic = hw.Log(tempfile.mkdtemp()).topic("hooks", "x INT, delivery STRING")
     >>> _ = topic.append([{"x": 1, "delivery": "a"}])
-    >>> receipts = DedupWindow(topic, "delivery")
-    >>> with receipts.claimed(["a", "b"]):
-    ...     receipts.has("a"), receipts.has("b")
+    >>> dedup_window = DedupWindow(topic, "delivery")
+    >>> with dedup_window.claimed(["a", "b"]):
+    ...     dedup_window.has("a"), dedup_window.has("b")
     (True, False)
     """
 

@@ -47,35 +47,40 @@ class Ingest:
 
     >>> import headwater as hw, tempfile
     >>> log = hw.Log(tempfile.mkdtemp())
-    >>> intake = Ingest(log.topic("hooks", "x INT, id STRING"), CounterStore(log, "", "hooks"), id_column="id")
-    >>> intake.take([IncomingMessage(({"x": 1},), id="a"), IncomingMessage(({"x": 2},), id="b")]).appended_rows
+    >>> ingest = Ingest(log.topic("hooks", "x INT, id STRING"), CounterStore(log, "", "hooks"), id_column="id")
+    >>> ingest.take([IncomingMessage(({"x": 1},), id="a"), IncomingMessage(({"x": 2},), id="b")]).appended_rows
     2
-    >>> intake.take([IncomingMessage(({"x": 1},), id="a")]).repeated
+    >>> ingest.take([IncomingMessage(({"x": 1},), id="a")]).repeated
     1
-    >>> intake.take([IncomingMessage(({"x": "two"},), id="c")]).refused[0].message
+    >>> ingest.take([IncomingMessage(({"x": "two"},), id="c")]).refused[0].message
     'row 0 (counted from 0), column "x": \\'two\\' is of type str, expected INT'
     """
 
     def __init__(
-        self, topic: Topic, tally: CounterStore, *, id_column: str | None = None, remember_rows: int = WINDOW_ROWS
+        self,
+        topic: Topic,
+        counter_store: CounterStore,
+        *,
+        id_column: str | None = None,
+        remember_rows: int = WINDOW_ROWS,
     ) -> None:
         if remember_rows < 1:
             raise InvalidDeclaration(f"remember_rows cannot be {remember_rows}", hint="Use a number above zero.")
         self.topic = topic
-        self.tally = tally
+        self.counter_store = counter_store
         self.id_column = id_column
-        self.receipts = DedupWindow(topic, id_column, window=remember_rows) if id_column is not None else None
+        self.dedup_window = DedupWindow(topic, id_column, window=remember_rows) if id_column is not None else None
 
     def take(self, messages: Sequence[IncomingMessage]) -> Ingested:
         """Append what is new of these messages, and count."""
         batches, refused = self._checked(messages)
-        with nullcontext() if self.receipts is None else self.receipts.claimed(self._ids(batches)):
+        with nullcontext() if self.dedup_window is None else self.dedup_window.claimed(self._ids(batches)):
             new, repeated = self._new(batches)
             token = self.topic.append_batch(_joined(new)) if new else None
         rows = sum(batch.num_rows for batch in new)
         dropped = token.dropped_rows if token is not None else 0
         taken = Ingested(rows - dropped, dropped, repeated, refused)
-        self.tally.count(appended=taken.appended_rows, dropped=dropped, repeated=repeated, refused=len(refused))
+        self.counter_store.count(appended=taken.appended_rows, dropped=dropped, repeated=repeated, refused=len(refused))
         return taken
 
     def _checked(self, messages: Sequence[IncomingMessage]) -> tuple[dict[int, pa.RecordBatch], dict[int, RowRefused]]:
@@ -116,13 +121,13 @@ class Ingest:
 
     def _new(self, batches: dict[int, pa.RecordBatch]) -> tuple[list[pa.RecordBatch], int]:
         """The batches that are not in the log, and how many messages were recognised."""
-        if self.receipts is None:
+        if self.dedup_window is None:
             return [batch for batch in batches.values() if batch.num_rows], 0
         new: list[pa.RecordBatch] = []
         repeated = 0
         before: set[str] = set()  # ids of the messages before, which are to be written now
         for place, batch in batches.items():
-            rest = self.receipts.missing(batch, besides=before)
+            rest = self.dedup_window.missing(batch, besides=before)
             before |= self._ids({place: batch})
             if rest.num_rows:
                 new.append(rest)

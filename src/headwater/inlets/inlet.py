@@ -67,24 +67,24 @@ class Inlet(ABC):
         self.log = log
         self.name = name
         self.topic = topic
-        self.tally = CounterStore(log, app, name)
+        self.counter_store = CounterStore(log, app, name)
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
 
     @property
     def counters(self) -> Counters:
         """What this inlet has counted since it was opened; ``headwater inlet ls`` adds up all runs."""
-        return self.tally.counters
+        return self.counter_store.counters
 
     @property
     def address(self) -> str | None:
         """Where it listens, or what it is connected to; known once it is started."""
-        return self.tally.address
+        return self.counter_store.address
 
     @property
     def problem(self) -> str | None:
         """Why nothing comes at present; None when all is well."""
-        return self.tally.problem
+        return self.counter_store.problem
 
     @property
     def running(self) -> bool:
@@ -98,7 +98,7 @@ class Inlet(ABC):
         self._stopping.clear()
         self._open()
         self._begin(self._count, "counters")
-        self.tally.write()
+        self.counter_store.write()
 
     def stop(self) -> None:
         """Take what was received into the log, and let go."""
@@ -107,9 +107,9 @@ class Inlet(ABC):
         for thread in self._threads:
             thread.join()
         self._threads.clear()
-        self.tally.problem = None
+        self.counter_store.problem = None
         if not self.log.closed:
-            self.tally.write()
+            self.counter_store.write()
 
     @abstractmethod
     def _open(self) -> None:
@@ -127,18 +127,18 @@ class Inlet(ABC):
     def _count(self) -> None:
         while not self._stopping.wait(WRITE_EVERY_S):
             try:
-                self.tally.write_if_due()
+                self.counter_store.write_if_due()
             except HeadwaterError as error:  # a busy catalog: the next second will do
                 logger.warning('inlet "%s" could not store its counters: %s', self.name, error.message)
 
     def _has_problem(self, problem: str | None) -> None:
         """Tell a problem when it begins, and that it has ended."""
-        if problem != self.tally.problem:
+        if problem != self.counter_store.problem:
             if problem is not None:
                 logger.warning('inlet "%s": %s', self.name, problem)
-            elif self.tally.problem is not None:
+            elif self.counter_store.problem is not None:
                 logger.info('inlet "%s" goes on', self.name)
-            self.tally.problem = problem
+            self.counter_store.problem = problem
 
     def _until_it_works(self, attempt: Callable[[], Any], *, meanwhile: Callable[[], None] | None = None) -> bool:
         """Call ``attempt`` until it is not ``Unavailable``; False when the inlet was stopped before it worked."""

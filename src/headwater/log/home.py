@@ -65,13 +65,13 @@ class Log:
         files: Files | None = None,
         on_alert: Callable[[Alert], None] | None = None,
         create: bool = True,
-        upkeep_interval: float | None = 30.0,
+        maintenance_interval: float | None = 30.0,
     ) -> None:
         self.home = Path(home).expanduser().absolute()
         self.clock = clock or Clock()
         self.files = files or Files()
         self.on_alert = on_alert
-        self.upkeep_interval = upkeep_interval
+        self.maintenance_interval = maintenance_interval
         self.closed = False
         self.recoveries: list[Recovery] = []
         self.read_only = _prepare(self.home, self.files, create=create)
@@ -86,7 +86,9 @@ class Log:
         self.waker = Waker()
         self._flusher = Flusher()
         self._sealer = Sealer(self._seal_all)
-        self._caretaker = Cleaner(weakref.WeakMethod(self._care), None if self.read_only else self.upkeep_interval)
+        self._cleaner = Cleaner(
+            weakref.WeakMethod(self._maintain), None if self.read_only else self.maintenance_interval
+        )
 
     # Topics
 
@@ -132,7 +134,7 @@ class Log:
             topic = self._topics[row.name] = Topic(self, row)
         elif topic.row() is not row:
             topic.refresh()
-        self._caretaker.start()
+        self._cleaner.start()
         return topic
 
     def topics(self) -> list[Topic]:
@@ -158,7 +160,7 @@ class Log:
     def maintain(self) -> MaintenanceReport:
         """Seal, compact, retain and watch lag now, for all topics; returns what was done.
 
-        A process that has a topic open does this by itself every ``upkeep_interval`` seconds.
+        A process that has a topic open does this by itself every ``maintenance_interval`` seconds.
         """
         from headwater.log.maintenance.maintenance import maintain
 
@@ -175,10 +177,10 @@ class Log:
         self.check_open()
         return check(self, progress=progress)
 
-    def _care(self) -> None:
+    def _maintain(self) -> None:
         from headwater.log.maintenance.maintenance import maintain
 
-        report = maintain(self, wait=False, stopping=lambda: self._caretaker.closing)
+        report = maintain(self, wait=False, stopping=lambda: self._cleaner.closing)
         for step in report.steps:
             logger.log(logging.WARNING if step.failed else logging.INFO, "%s", step)
 
@@ -186,7 +188,7 @@ class Log:
         """A partition has appends that need a sync within its topic's interval."""
         self._flusher.mark(partition)
 
-    def wake_upkeep(self) -> None:
+    def wake_maintenance(self) -> None:
         """A segment was rolled: seal it in the background."""
         self._sealer.wake()
 
@@ -223,7 +225,7 @@ class Log:
         """Bring everything to disk and give all resources back."""
         if self.closed or self._pid != os.getpid():
             return
-        self._caretaker.close()
+        self._cleaner.close()
         try:
             self._flusher.close()
         finally:  # a disk that refuses the last sync is told, and keeps nothing open

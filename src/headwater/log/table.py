@@ -1,8 +1,8 @@
 """A table: rows that are put, changed and taken away.
 
 What it is: ``Table``, a topic seen as the state that its events leave. With a key the latest row of each key is the
-state, and a topic with a key *is* a table. Without a key it is a bag: equal rows may be there several times.
-Invariants: everything that changes a table is a record of its topic. In a bag each record has a weight, +1 or -1, and
+state, and a topic with a key *is* a table. Without a key it is a multiset: equal rows may be there several times.
+Invariants: everything that changes a table is a record of its topic. In a multiset each record has a weight, +1 or -1, and
 no prefix of the log takes away a row that is not there: whoever takes rows away holds the table's lock while it looks
 and appends, in all processes. Adding needs no lock, for it can only make more rows be there.
 Not here: reading a table's state, which views and queries do.
@@ -32,7 +32,7 @@ from headwater.log.topic_declaration import open_or_declare
 if TYPE_CHECKING:
     from headwater.log.home import Log
 
-LOCK_FILE = "bag.lock"
+LOCK_FILE = "multiset.lock"
 # These drop old records, and with them rows that are still in the table.
 NOT_FOR_TABLES = ("retention_ms", "retention_bytes", "archive")
 
@@ -49,7 +49,7 @@ class Missing:
     wanted: int  # how often the call takes it away
 
 
-class Bag:
+class Multiset:
     """The counts of one topic with weights. Not for several threads at once."""
 
     def __init__(self, topic: Topic) -> None:
@@ -106,7 +106,7 @@ class Table:
     """
 
     def __init__(self, topic: Topic) -> None:
-        if not topic.settings.key and not topic.row().is_bag:
+        if not topic.settings.key and not topic.row().is_multiset:
             raise DeclarationConflict(
                 f'"{topic.name}" is a topic without a key, not a table',
                 detail="Its rows are events: none of them can be changed or taken away.",
@@ -114,7 +114,7 @@ class Table:
                 topic=topic.name,
             )
         self.topic = topic
-        self._bag = Bag(topic) if topic.row().is_bag else None
+        self._multiset = Multiset(topic) if topic.row().is_multiset else None
         self._schemas: tuple[int, pa.Schema, pa.Schema] | None = None
 
     @property
@@ -124,13 +124,13 @@ class Table:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The columns that identify a row; empty for a bag."""
+        """The columns that identify a row; empty for a multiset."""
         return self.topic.settings.key
 
     @property
-    def is_bag(self) -> bool:
+    def is_multiset(self) -> bool:
         """Whether it has no key."""
-        return self._bag is not None
+        return self._multiset is not None
 
     @property
     def schema(self) -> pa.Schema:
@@ -147,7 +147,7 @@ class Table:
         >>> str(users.upsert([{"id": 1, "name": "Ada Lovelace"}]))
         'users:0=2'
         """
-        if self.is_bag:
+        if self.is_multiset:
             raise Misuse(
                 f'table "{self.name}" has no key, so no row can take another one\'s place',
                 hint="Use insert to add rows and delete to take equal ones away, or declare a table with a key.",
@@ -166,7 +166,7 @@ class Table:
         >>> str(basket.delete([{"fruit": "apple"}]))
         'basket:0=3'
         """
-        if not self.is_bag:
+        if not self.is_multiset:
             raise Misuse(
                 f'table "{self.name}" has the key {", ".join(self.key)}, so rows are put, not inserted',
                 detail="An insert would have to refuse keys that are there, which only a look at the state can tell.",
@@ -196,19 +196,19 @@ class Table:
           Hint: A row is taken away by an equal one: every column counts, and a column that is not given is null.
         """
         self._refuse_captured()
-        if self._bag is None:
+        if self._multiset is None:
             # Whole rows are welcome, only their keys count, and the event time: since when the row is gone.
             given = to_batches(rows, self._schema_pair()[1], not_null=frozenset(self.key))
             event_time = self.topic.settings.event_time
-            told = [*self.key, *([event_time] if event_time and event_time not in self.key else [])]
-            return self.topic.delete(given.select(told))
+            kept = [*self.key, *([event_time] if event_time and event_time not in self.key else [])]
+            return self.topic.delete(given.select(kept))
         lock = FileLock(self.topic.directory / LOCK_FILE)
         try:
             # The lock is made anew for each call, so that threads and forked children are kept apart as processes are.
             with lock:
-                self._bag.catch_up()
+                self._multiset.catch_up()
                 given = to_batches(rows, self.schema)  # after it, for catching up may have met a newer schema
-                missing = self._bag.missing(given)
+                missing = self._multiset.missing(given)
                 if missing is not None:
                     raise self._not_there(given, missing)
                 return self._append(given, -1)
@@ -251,23 +251,23 @@ class Table:
         return self._schemas[1:]
 
     def __repr__(self) -> str:
-        key = f", key={', '.join(self.key)}" if self.key else ", a bag"
+        key = f", key={', '.join(self.key)}" if self.key else ", a multiset"
         return f"Table({self.name}, {to_ddl(self.schema)}{key})"
 
 
 def declare_table(
     log: Log, name: str, schema: str | pa.Schema | None = None, key: str | Sequence[str] | None = None, **settings: Any
 ) -> Table:
-    """Declare a table, or open one that exists (without ``schema``). Without a ``key`` it is a bag.
+    """Declare a table, or open one that exists (without ``schema``). Without a ``key`` it is a multiset.
 
     ``settings`` are those of a topic, but for those that drop old rows.
 
     >>> import headwater as hw, tempfile
     >>> log = hw.Log(tempfile.mkdtemp())
     >>> declare_table(log, "basket", "fruit STRING")
-    Table(basket, fruit STRING, a bag)
+    Table(basket, fruit STRING, a multiset)
     >>> declare_table(log, "basket")
-    Table(basket, fruit STRING, a bag)
+    Table(basket, fruit STRING, a multiset)
     >>> log.topic("basket", "fruit STRING")
     Traceback (most recent call last):
         ...
@@ -279,25 +279,27 @@ def declare_table(
         if key is not None:
             settings["key"] = key
         return Table(log.topic(name, None, **settings))
-    _refuse_settings(name, settings, bag=key is None)
+    _refuse_settings(name, settings, multiset=key is None)
     if key is not None:
         return Table(log.topic(name, schema, key=key, **settings))
     log.check_open()
     if log.read_only:
         raise ReadOnlyHome(f"the home {log.home} cannot be written", hint="Open tables without a schema.")
-    return Table(log.opened(open_or_declare(log.registry, name, schema, settings, log.clock.now_us(), bag=True)))
+    return Table(log.opened(open_or_declare(log.registry, name, schema, settings, log.clock.now_us(), multiset=True)))
 
 
-def _refuse_settings(name: str, settings: dict[str, Any], *, bag: bool) -> None:
+def _refuse_settings(name: str, settings: dict[str, Any], *, multiset: bool) -> None:
     for setting in NOT_FOR_TABLES:
         if settings.get(setting) is not None:
             raise InvalidDeclaration(
                 f'table "{name}" cannot have {setting}',
                 detail="It drops old records, and rows that are still in the table with them.",
-                hint="Delete rows instead." if bag else "Delete rows instead; compact=True drops what was replaced.",
+                hint="Delete rows instead."
+                if multiset
+                else "Delete rows instead; compact=True drops what was replaced.",
                 setting=setting,
             )
-    if bag and settings.get("partitions", 1) != 1:
+    if multiset and settings.get("partitions", 1) != 1:
         raise InvalidDeclaration(
             f'table "{name}" has no key, so it has one partition, not {settings["partitions"]!r}',
             hint="Leave partitions out, or declare a key.",

@@ -59,12 +59,12 @@ class Topic:
         self._row = row
         self._refresh_lock = threading.Lock()
         self._appender = TopicAppender(self)
-        self._make_sides()
+        self._make_handles()
         if not log.read_only:
             for partition in self._partitions:
                 log.files.make_dir(partition.directory, label="topic.make_directory")
 
-    def _make_sides(self) -> None:
+    def _make_handles(self) -> None:
         numbers = range(self._row.settings.partitions)
         self._partitions = [self._partition(number) for number in numbers]
         self._readers = [self.new_reader(number) for number in numbers]
@@ -74,7 +74,7 @@ class Topic:
         self._refresh_lock = threading.Lock()
         for partition in self._partitions:
             partition.abandon()
-        self._make_sides()
+        self._make_handles()
 
     def _partition(self, number: int) -> PartitionWriter:
         log = self.log
@@ -86,7 +86,7 @@ class Topic:
             log.files,
             log.clock,
             on_dirty=log.mark_dirty,
-            on_roll=log.wake_upkeep,
+            on_roll=log.wake_maintenance,
             on_recovery=self._recovered,
         )
 

@@ -52,12 +52,12 @@ class TopicAppender:
 
     def row_batch(self, rows: Any) -> pa.RecordBatch:
         """Python rows, checked, as one batch."""
-        self._refuse_bag()
+        self._refuse_multiset()
         return self._corrected(to_batches(rows, self._input_schema(), not_null=self._not_null()))
 
     def json_batch(self, rows: list[dict[str, Any]]) -> pa.RecordBatch:
         """Rows with JSON's values, checked, as one batch."""
-        self._refuse_bag()
+        self._refuse_multiset()
         return self._corrected(json_rows(rows, self._input_schema(), not_null=self._not_null()))
 
     def tombstones(self, keys: Any) -> pa.RecordBatch:
@@ -116,16 +116,16 @@ class TopicAppender:
             return frozenset(settings.key)
         return frozenset({*settings.key, settings.event_time})
 
-    def _refuse_bag(self) -> None:
-        if self._topic.row().is_bag:
+    def _refuse_multiset(self) -> None:
+        if self._topic.row().is_multiset:
             raise Misuse(f'"{self._topic.name}" is a table without a key', hint="Use insert and delete of its Table.")
 
     def _input_schema(self) -> pa.Schema:
-        return clock_correction.given(self._topic.schema, self._topic.settings)
+        return clock_correction.input_schema(self._topic.schema, self._topic.settings)
 
     def _corrected(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         topic = self._topic
-        return clock_correction.stamped(batch, topic.schema, topic.settings, topic.clock.now_us())
+        return clock_correction.corrected(batch, topic.schema, topic.settings, topic.clock.now_us())
 
     def _admitted(self, rows: int) -> bool:
         topic = self._topic

@@ -17,7 +17,7 @@ import pyarrow as pa
 from headwater.errors import DeclarationConflict, InvalidDeclaration
 from headwater.hints import suggestion
 from headwater.log.catalog.registry import Registry, TopicRow
-from headwater.log.schema.clock_correction import with_stamps
+from headwater.log.schema.clock_correction import with_clock_columns
 from headwater.log.schema.evolution import evolve
 from headwater.log.schema.normalization import WEIGHT, normalize_schema
 from headwater.log.storage.routing import check_key_type
@@ -32,30 +32,36 @@ WHY_FOREVER = {
 
 
 def open_or_declare(
-    registry: Registry, name: str, schema: str | pa.Schema, values: dict[str, Any], now_us: int, *, bag: bool = False
+    registry: Registry,
+    name: str,
+    schema: str | pa.Schema,
+    values: dict[str, Any],
+    now_us: int,
+    *,
+    multiset: bool = False,
 ) -> TopicRow:
     """The topic as declared; made, or brought up to the declaration, where that is allowed.
 
-    A ``bag`` is a table without a key: its rows have a weight, which users cannot declare.
+    A ``multiset`` is a table without a key: its rows have a weight, which users cannot declare.
     """
-    check_name("table" if bag else "topic", name)
+    check_name("table" if multiset else "topic", name)
     wanted = normalize_schema(schema)
-    if bag:  # first, so that the user's columns keep their order when one is added
+    if multiset:  # first, so that the user's columns keep their order when one is added
         wanted = pa.schema([pa.field(WEIGHT, pa.int64(), nullable=False), *wanted])
     changes = declared(values)
     with registry.catalog.write(durable=True):
         row = registry.find(name)
         if row is None:
             settings = TopicSettings(**changes)
-            wanted = with_stamps(wanted, settings)
+            wanted = with_clock_columns(wanted, settings)
             check_columns_exist(wanted, settings)
             return registry.create(name, _with_not_null(wanted, settings), settings, now_us)
-        if row.is_bag != bag:
+        if row.is_multiset != multiset:
             raise _other_kind(row)
         for setting in FOREVER:
             if setting in changes and changes[setting] != getattr(row.settings, setting):
                 raise conflict(name, setting, getattr(row.settings, setting), changes[setting])
-        wanted = _with_not_null(with_stamps(wanted, row.settings), row.settings)
+        wanted = _with_not_null(with_clock_columns(wanted, row.settings), row.settings)
         settings = row.settings.with_changes(changes)
         if settings != row.settings:
             registry.change_settings(row.id, settings)
@@ -82,7 +88,7 @@ def conflict(name: str, setting: str, stored: Any, asked: Any) -> DeclarationCon
 
 def _other_kind(row: TopicRow) -> DeclarationConflict:
     """The error for a table without a key where there is something else, or the reverse."""
-    if row.is_bag:
+    if row.is_multiset:
         return DeclarationConflict(
             f'"{row.name}" is a table without a key, and cannot be declared otherwise',
             detail="Its rows have weights, so that one equal row can be taken away; no key tells them apart.",

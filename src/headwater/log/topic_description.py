@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from headwater.clock import format_us
 from headwater.errors import Misuse
 from headwater.log.event_time import heartbeats
-from headwater.log.event_time.producer_progress import paces_of, together
+from headwater.log.event_time.producer_progress import merge_progress, progress_of
 from headwater.log.event_time.watermarks import Watermark
 from headwater.log.schema.ddl import to_ddl
 
@@ -70,12 +70,12 @@ def describe_watermark(topic: Topic) -> dict[str, Any]:
             topic=topic.name,
         )
     stop = topic.end_offsets()
-    came = paces_of(topic, topic.start_offsets(), stop)
+    came = progress_of(topic, topic.start_offsets(), stop)
     sent = heartbeats.find(topic.log)
     if sent is not None:
-        _, paces = heartbeats.taken(sent, 0, sent.end_offsets()[0], {topic.name: stop})
-        came = together(came, paces.get(topic.name, {}))
-    now_us = max((pace.seen_us for pace in came.values()), default=0)
+        _, by_topic = heartbeats.taken(sent, 0, sent.end_offsets()[0], {topic.name: stop})
+        came = merge_progress(came, by_topic.get(topic.name, {}))
+    now_us = max((progress.seen_us for progress in came.values()), default=0)
     found = Watermark().moved(came, now_us=now_us, settings=topic.settings)
     return found.describe(topic.log.registry.producer_names(topic.id), topic.settings, now_us)
 

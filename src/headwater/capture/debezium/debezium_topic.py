@@ -130,14 +130,14 @@ class DebeziumDatabase:
         """The topic's name and number."""
         return f"{self.source.topic}#{self.topic().id}"
 
-    def make_way(self, *, ours: bool) -> None:
+    def remove_leftovers(self, *, ours: bool) -> None:
         """There is nothing of ours."""
 
     def create(self, tables: Sequence[str]) -> int:  # noqa: ARG002
         """From the topic's beginning."""
         return self.topic().start_offsets()[0]
 
-    def check(self, told: Callable[[], int | None]) -> None:
+    def check(self, confirmed: Callable[[], int | None]) -> None:
         """The stream finds out."""
 
     def claim(self) -> None:

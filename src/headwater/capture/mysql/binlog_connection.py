@@ -56,7 +56,7 @@ class BinlogConnection:
         try:
             self._socket.sendall(struct.pack("<I", len(request)) + request)
         except OSError as error:
-            raise mysql_errors.told(error) from error
+            raise mysql_errors.map_error(error) from error
 
     def take(self, seconds: float) -> memoryview | None:
         """The next packet, waiting so long for it; None: nothing has come."""
@@ -108,7 +108,7 @@ class BinlogConnection:
                 raise SourceUnavailable("the database is silent", hint="It is tried again.") from None
             return False
         except OSError as error:
-            raise mysql_errors.told(error) from error
+            raise mysql_errors.map_error(error) from error
         if not data:
             raise SourceUnavailable("the database closed the connection", hint="It is tried again.")
         self._heard = time.monotonic()

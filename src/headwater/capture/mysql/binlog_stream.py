@@ -150,7 +150,7 @@ class MySQLStream:
             return
         if code in BINLOG_NOT_FOUND and not self._log.is_gtid:
             raise mysql_errors.purged(self._log.text(self.position), message)
-        raise mysql_errors.told(mysql_errors.driver().OperationalError(code, message))
+        raise mysql_errors.map_error(mysql_errors.driver().OperationalError(code, message))
 
     def _again(self) -> None:
         """What the marker noted is not there: look for the position in all files."""
@@ -192,7 +192,7 @@ class MySQLStream:
             )
             raise mysql_errors.not_understood(
                 f"the binlog is written with {name}, which is not captured",
-                f"Turn it off on the server; then {mysql_errors.ANEW[0].lower()}{mysql_errors.ANEW[1:]}",
+                f"Turn it off on the server; {mysql_errors.THEN_RESTART}",
             )
         if header.end:
             self._byte = header.end
@@ -314,7 +314,7 @@ class MySQLStream:
         if not described.named:
             raise mysql_errors.not_understood(
                 f"the binlog does not name the columns of {source}",
-                f"SET GLOBAL binlog_row_metadata = FULL; then {mysql_errors.ANEW[0].lower()}{mysql_errors.ANEW[1:]}",
+                f"SET GLOBAL binlog_row_metadata = FULL; {mysql_errors.THEN_RESTART}",
             )
         generated = self.server.generated(source)
         readers, kinds, columns, kept = [], [], [], []
@@ -351,7 +351,7 @@ class MySQLStream:
         if not all(map(table.layout.whole, event.present)):
             raise mysql_errors.not_understood(
                 f"the binlog does not have the whole rows of {follower.source}",
-                f"SET GLOBAL binlog_row_image = FULL; then {mysql_errors.ANEW[0].lower()}{mysql_errors.ANEW[1:]}",
+                f"SET GLOBAL binlog_row_image = FULL; {mysql_errors.THEN_RESTART}",
             )
         rows, places = table.rows(), follower.shape.key_places
         data, at, end = event.data, event.at, event.end

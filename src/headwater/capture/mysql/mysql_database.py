@@ -155,7 +155,7 @@ class MySQLDatabase:
                 init_command="SET time_zone = '+00:00', sql_mode = ''",
             )
         except (pymysql.Error, OSError) as error:
-            raise mysql_errors.told(error) from error
+            raise mysql_errors.map_error(error) from error
 
     def _mine(self, kind: str, **options: Any) -> Any:
         """This thread's connection of one kind."""
@@ -175,7 +175,7 @@ class MySQLDatabase:
                 cursor.execute(sql, tuple(values) or None)
                 return list(cursor.fetchall())
         except (pymysql.Error, OSError) as error:
-            raise mysql_errors.told(error) from error
+            raise mysql_errors.map_error(error) from error
 
     # Tables
 
@@ -235,7 +235,7 @@ class MySQLDatabase:
         """What tells this database from others."""
         return f"{self.binlog.identity()}/{self.database}"
 
-    def make_way(self, *, ours: bool) -> None:
+    def remove_leftovers(self, *, ours: bool) -> None:
         """There is nothing of ours in the database."""
 
     def create(self, tables: Sequence[str]) -> int:  # noqa: ARG002
@@ -247,7 +247,7 @@ class MySQLDatabase:
         finally:
             connection.close()
 
-    def check(self, told: Callable[[], int | None]) -> None:  # noqa: ARG002
+    def check(self, confirmed: Callable[[], int | None]) -> None:  # noqa: ARG002
         """The server still writes what a capture needs."""
         for name, wanted in SETTINGS.items():
             rows = self.ask("SHOW GLOBAL VARIABLES LIKE %s", (name,))
@@ -365,7 +365,7 @@ class MySQLDatabase:
                     yield TextRows(arrays, np.zeros(len(rows), np.bool_))
             reader.commit()
         except (pymysql.Error, OSError) as error:
-            raise mysql_errors.told(error) from error
+            raise mysql_errors.map_error(error) from error
 
     # Streaming
 

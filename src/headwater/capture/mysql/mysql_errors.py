@@ -13,20 +13,21 @@ from typing import Any
 from headwater.errors import CaptureBlocked, CaptureLost, HeadwaterError, MissingExtra, SourceRefused, SourceUnavailable
 from headwater.hints import suggestion
 
-ANEW = "Read the tables anew: headwater capture restart APP.py"
+RESTART = "Read the tables again: headwater capture restart APP.py"
+THEN_RESTART = "then read the tables again: headwater capture restart APP.py"
 LACKS_RIGHT = {1044, 1142, 1143, 1227, 1370}
 REFUSED = {1054, 1064, 1146, 1193, 1235}
 
 
 def driver() -> Any:
     """pymysql, imported when it is first needed."""
-    with MissingExtra.told("capturing MariaDB or MySQL", "mysql"):
+    with MissingExtra.raised_for("capturing MariaDB or MySQL", "mysql"):
         import pymysql
         import pymysql.cursors
     return pymysql
 
 
-def told(error: Exception) -> HeadwaterError:
+def map_error(error: Exception) -> HeadwaterError:
     """One of our errors for one of pymysql's."""
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     message = str(error.args[1]) if len(error.args) > 1 else str(error) or type(error).__name__
@@ -65,7 +66,7 @@ def purged(position: str, first: str) -> CaptureLost:
     return CaptureLost(
         f"the database has removed binlog that the capture needs: {position} is before the start of {first}",
         detail="The capture was away for longer than binlog_expire_logs_seconds allows, or somebody purged.",
-        hint=ANEW,
+        hint=RESTART,
     )
 
 
@@ -74,7 +75,7 @@ def behind(position: str, last: str) -> CaptureLost:
     return CaptureLost(
         f"the binlog ends at {last}, before {position}, where the capture was",
         detail="The server is a copy that was restored, or a replica that had not got everything when it took over.",
-        hint=ANEW,
+        hint=RESTART,
     )
 
 
@@ -83,7 +84,7 @@ def other_history(position: str, found: str) -> CaptureLost:
     return CaptureLost(
         f"the binlog has {found} where the capture has seen {position}",
         detail="The server's history is another one: a replica took over that had not got everything.",
-        hint=ANEW,
+        hint=RESTART,
     )
 
 
@@ -111,6 +112,6 @@ def unknown_type(table: str, column: str, kind: str) -> SourceRefused:
     )
 
 
-def not_understood(what: str, way_out: str = ANEW) -> CaptureBlocked:
+def not_understood(what: str, way_out: str = RESTART) -> CaptureBlocked:
     """Something in the binlog that would be captured wrongly."""
     return CaptureBlocked(what, hint=way_out)

@@ -126,7 +126,7 @@ class PostgresDatabase:
         try:
             return psycopg.connect(**{**self._settings(), **options}, autocommit=True)
         except psycopg.Error as error:
-            raise postgres_errors.told(error, self.name) from error
+            raise postgres_errors.map_error(error, self.name) from error
 
     def _settings(self) -> dict[str, Any]:
         given = postgres_errors.driver().conninfo.conninfo_to_dict(self.dsn)
@@ -156,11 +156,11 @@ class PostgresDatabase:
             cursor = connection.execute(sql, values or None)
             return list(cursor.fetchall()) if cursor.description else []
         except psycopg.Error as error:
-            raise postgres_errors.told(error, self.name) from error
+            raise postgres_errors.map_error(error, self.name) from error
 
-    def away(self, error: Exception) -> HeadwaterError:
+    def unavailable(self, error: Exception) -> HeadwaterError:
         """The connection broke."""
-        return postgres_errors.told(error, self.name)
+        return postgres_errors.map_error(error, self.name)
 
     def refused(self, message: str) -> HeadwaterError:
         """The server does not start to stream."""
@@ -230,7 +230,7 @@ class PostgresDatabase:
         ((system, database),) = self.ask("SELECT system_identifier::text, current_database() FROM pg_control_system()")
         return f"{system}/{database}"
 
-    def make_way(self, *, ours: bool) -> None:
+    def remove_leftovers(self, *, ours: bool) -> None:
         """Remove the slot that an attempt of ours left; refuse one of somebody else, or that somebody reads."""
         rows = self.ask(
             "SELECT reader.pid FROM pg_replication_slots AS slot LEFT JOIN pg_stat_replication AS reader"
@@ -256,7 +256,7 @@ class PostgresDatabase:
         )
         return to_number(position)
 
-    def check(self, told: Callable[[], int | None]) -> None:
+    def check(self, confirmed: Callable[[], int | None]) -> None:
         """Raise ``CaptureLost`` when the slot is gone, or further on than we have told it."""
         rows = self.ask(
             "SELECT wal_status, confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = %s", (self.name,)
@@ -265,7 +265,7 @@ class PostgresDatabase:
             raise postgres_errors.slot_gone(self.name)
         if rows[0][0] == "lost":
             raise postgres_errors.slot_lost(self.name)
-        known = told()  # asked after the slot: another process of this home may be about to tell it more
+        known = confirmed()  # asked after the slot: another process of this home may be about to tell it more
         if known is not None and to_number(rows[0][1]) > known:
             raise postgres_errors.slot_ahead(self.name)
 
@@ -407,14 +407,14 @@ class PostgresDatabase:
 
     def read(self, shape: SourceTable, chunk: BackfillChunk) -> ChunkRead:
         """Read one chunk at a snapshot of its own."""
-        cursor = self._told(lambda: self._reader().cursor())
-        self._told(cursor.execute, "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        self._told(cursor.execute, "SELECT pg_current_snapshot()::text")
+        cursor = self._with_mapped_errors(lambda: self._reader().cursor())
+        self._with_mapped_errors(cursor.execute, "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        self._with_mapped_errors(cursor.execute, "SELECT pg_current_snapshot()::text")
         ((snapshot,),) = cursor.fetchall()
         # After the snapshot: all that it saw has its commit record before this position.
         return ChunkRead(snapshot, self.reach(), self._batches(cursor, shape, chunk))
 
-    def _told(self, call: Callable[..., Any], *arguments: Any) -> Any:
+    def _with_mapped_errors(self, call: Callable[..., Any], *arguments: Any) -> Any:
         """Call the driver of Arrow; its errors become ours, and its connection is not used again."""
         try:
             return call(*arguments)
@@ -422,7 +422,7 @@ class PostgresDatabase:
             raise
         except Exception as error:
             self._local.reader = None
-            raise postgres_errors.told(error, self.name) from error
+            raise postgres_errors.map_error(error, self.name) from error
 
     def _batches(self, cursor: Any, shape: SourceTable, chunk: BackfillChunk) -> Iterator[TextRows]:
         wanted = ", ".join(_read_as(column) for column in shape.columns)
@@ -434,11 +434,11 @@ class PostgresDatabase:
                 text = bound.replace("'", "''")
                 limits.append(f"{_name(key.name)}{by_bytes} {sign} '{text}'")
         where = f" WHERE {' AND '.join(limits)}" if limits else ""
-        self._told(cursor.execute, f"SELECT {wanted} FROM {_quoted(shape.table)}{where}")
+        self._with_mapped_errors(cursor.execute, f"SELECT {wanted} FROM {_quoted(shape.table)}{where}")
         reader = cursor.fetch_record_batch()
         while True:
             try:
-                batch = self._told(reader.read_next_batch)
+                batch = self._with_mapped_errors(reader.read_next_batch)
             except StopIteration:
                 break
             columns = [
@@ -446,7 +446,7 @@ class PostgresDatabase:
                 for column, array in zip(shape.columns, batch.columns, strict=True)
             ]
             yield TextRows(columns, np.zeros(batch.num_rows, np.bool_))
-        self._told(cursor.execute, "COMMIT")
+        self._with_mapped_errors(cursor.execute, "COMMIT")
         cursor.close()
 
     # Streaming

@@ -25,7 +25,7 @@ NOT_LET_IN = (
 
 def driver() -> Any:
     """psycopg, imported when it is first needed."""
-    with MissingExtra.told("capturing PostgreSQL", "postgres"):
+    with MissingExtra.raised_for("capturing PostgreSQL", "postgres"):
         import psycopg
         import psycopg.conninfo
         import psycopg.errors
@@ -35,12 +35,12 @@ def driver() -> Any:
 
 def arrow_driver() -> Any:
     """The driver that reads tables into Arrow, imported when it is first needed."""
-    with MissingExtra.told("a backfill from PostgreSQL", "postgres"):
+    with MissingExtra.raised_for("a backfill from PostgreSQL", "postgres"):
         import adbc_driver_postgresql.dbapi
     return adbc_driver_postgresql.dbapi
 
 
-def told(error: Exception, name: str) -> HeadwaterError:
+def map_error(error: Exception, name: str) -> HeadwaterError:
     """One of our errors for one of psycopg's."""
     state = getattr(error, "sqlstate", None) or ""
     message = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
@@ -122,7 +122,7 @@ def slot_ahead(name: str) -> CaptureLost:
 
 
 def _lost(name: str, what: str, detail: str) -> CaptureLost:
-    hint = "Read the tables anew: headwater capture restart APP.py"
+    hint = "Read the tables again: headwater capture restart APP.py"
     return CaptureLost(f'the replication slot "{name}" {what}', detail=detail, hint=hint, slot=name)
 
 

@@ -130,7 +130,7 @@ class PostgresStream:
         try:
             return self._read(seconds)
         except OperationalError as error:
-            raise self.server.away(error) from error
+            raise self.server.unavailable(error) from error
 
     def _read(self, seconds: float) -> bool:
         take, came, until = self._pq.get_copy_data, 0, 0.0
@@ -276,7 +276,7 @@ class PostgresStream:
             self._pq.put_copy_data(_STATUS.pack(b"r", confirmed, confirmed, confirmed, now, wanted))
             self._pq.flush()
         except OperationalError as error:
-            raise self.server.away(error) from error
+            raise self.server.unavailable(error) from error
         self._answered = time.monotonic()
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ CONNECT_SECONDS_MAX = 10.0
 
 def client() -> Any:
     """The client library."""
-    with MissingExtra.told("AMQP", "amqp"):
+    with MissingExtra.raised_for("AMQP", "amqp"):
         import pika
         import pika.exceptions
     noisy = logging.getLogger("pika")

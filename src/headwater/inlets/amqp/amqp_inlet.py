@@ -111,11 +111,13 @@ class AmqpInlet(Inlet):
                 hint=f'Declare it with "{column} STRING" among its columns.',
                 topic=topic.name,
             )
-        self.intake = Ingest(topic, self.tally, id_column=declared.id_column, remember_rows=declared.remember_rows)
+        self.ingest = Ingest(
+            topic, self.counter_store, id_column=declared.id_column, remember_rows=declared.remember_rows
+        )
         self.dead = DeadMessages(log, name)
 
     def _open(self) -> None:
-        self.tally.address = amqp_connection.shown(self.declared.url, self.declared.queue)
+        self.counter_store.address = amqp_connection.shown(self.declared.url, self.declared.queue)
         self._begin(self._consume_for_ever, "consumer")
 
     def _close(self) -> None:
@@ -195,14 +197,14 @@ class AmqpInlet(Inlet):
 
         def keep() -> None:
             # Told to the log first, then to the dead: what is done again after a failure is recognised by its id.
-            for place, error in self.intake.take(messages).refused.items():
+            for place, error in self.ingest.take(messages).refused.items():
                 dead.append(self._dead(read[place], error))
 
         # A connection that is silent for too long is taken for dead by the broker.
         alive = {"meanwhile": lambda: connection.process_data_events(time_limit=0)}
         if not self._until_it_works(keep, **alive) or not self._until_it_works(lambda: self.dead.bury(dead), **alive):
             return False
-        self.tally.count(received=len(deliveries), refused=unread)
+        self.counter_store.count(received=len(deliveries), refused=unread)
         return True
 
     def _rows(self, delivery: AmqpDelivery) -> tuple[dict[str, Any], ...]:

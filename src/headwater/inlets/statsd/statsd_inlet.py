@@ -127,7 +127,7 @@ class StatsdInlet(Inlet):
         self._socket.settimeout(LOOK_AT_STOP_S)
         self.bound = self._socket.getsockname()[:2]
         self._drops = 0
-        self.tally.address = f"udp://{self.bound[0]}:{self.bound[1]}"
+        self.counter_store.address = f"udp://{self.bound[0]}:{self.bound[1]}"
         self._begin(self._receive, "receiver")
         self._receiving = self._threads[-1]
         self._begin(self._write, "writer")
@@ -169,14 +169,14 @@ class StatsdInlet(Inlet):
 
     def _drop(self, datagram: bytes) -> None:
         with self._settled:
-            self.tally.count(dropped=sum(1 for line in datagram.split(b"\n") if line))
+            self.counter_store.count(dropped=sum(1 for line in datagram.split(b"\n") if line))
             self._settled.notify_all()
 
     def _count_drops(self) -> None:
         with self._settled:
             drops = kernel_drops.of(self._socket)
             if drops is not None and drops > self._drops:
-                self.tally.count(dropped=drops - self._drops)
+                self.counter_store.count(dropped=drops - self._drops)
                 self._drops = drops
                 self._settled.notify_all()
 
@@ -213,7 +213,7 @@ class StatsdInlet(Inlet):
                     moments += [moment] * len(found)
         appended, dropped = self._append(rows, moments)
         with self._settled:
-            self.tally.count(received=len(rows) + refused, appended=appended, refused=refused, dropped=dropped)
+            self.counter_store.count(received=len(rows) + refused, appended=appended, refused=refused, dropped=dropped)
             self._settled.notify_all()
 
     def _append(self, rows: list[Metric], moments: list[int]) -> tuple[int, int]:

@@ -110,8 +110,10 @@ class WebhookInlet(Inlet):
                 hint=f'Declare it with "{ENVELOPE_SCHEMA}".',
                 topic=topic.name,
             )
-        self.intake = Ingest(topic, self.tally, id_column=declared.id_column, remember_rows=declared.remember_rows)
-        self.receiver = WebhookReceiver(declared, self.intake)
+        self.ingest = Ingest(
+            topic, self.counter_store, id_column=declared.id_column, remember_rows=declared.remember_rows
+        )
+        self.receiver = WebhookReceiver(declared, self.ingest)
         self._server: WebhookServer | None = None
 
     def _open(self) -> None:
@@ -126,7 +128,7 @@ class WebhookInlet(Inlet):
             ) from error
         port = self._server.server_address[1]
         host = f"[{declared.host}]" if ":" in declared.host else declared.host
-        self.tally.address = f"http://{host}:{port}{declared.path}"
+        self.counter_store.address = f"http://{host}:{port}{declared.path}"
         self._begin(partial(self._server.serve_forever, poll_interval=STOP_SECONDS_MAX), "server")
 
     def _close(self) -> None:

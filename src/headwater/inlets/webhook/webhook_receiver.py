@@ -75,26 +75,26 @@ class WebhookReceiver:
     {0: 1}
     """
 
-    def __init__(self, declared: Webhook, intake: Ingest) -> None:
+    def __init__(self, declared: Webhook, ingest: Ingest) -> None:
         self.declared = declared
-        self.intake = intake
+        self.ingest = ingest
 
     def answer(self, request: WebhookRequest) -> WebhookAnswer:
         """Decide about one request; never raises."""
-        tally = self.intake.tally
-        tally.count(received=1)
+        counter_store = self.ingest.counter_store
+        counter_store.count(received=1)
         try:
             message = self._message(request)
-            taken = self.intake.take([message])
+            taken = self.ingest.take([message])
             for error in taken.refused.values():
                 return _refusal(400, error)  # the intake has counted it
             if taken.dropped_rows:
-                return _dropped(self.intake.topic.name, taken.dropped_rows)
+                return _dropped(self.ingest.topic.name, taken.dropped_rows)
             return WebhookAnswer(
                 200 if taken.repeated else 202, {"rows": taken.appended_rows, "repeated": bool(taken.repeated)}
             )
         except (MessageRefused, RowRefused) as error:
-            tally.count(refused=1)
+            counter_store.count(refused=1)
             return _refusal(error.data.pop("status", 400), error)
         except Unavailable as error:
             return _refusal(503, error, {"Retry-After": str(RETRY_AFTER_S)})
@@ -107,7 +107,7 @@ class WebhookReceiver:
 
     def refuse(self, status: int, error: HeadwaterError) -> WebhookAnswer:
         """The answer to a request that the server itself could not take; counted as the others."""
-        self.intake.tally.count(received=1, refused=1)
+        self.ingest.counter_store.count(received=1, refused=1)
         return _refusal(status, error)
 
     def _message(self, request: WebhookRequest) -> IncomingMessage:
@@ -122,7 +122,7 @@ class WebhookReceiver:
             raise too_large(len(request.body), declared.body_bytes_max)
         if declared.checked is not None:
             try:
-                declared.checked.check(request.headers, request.body, now=self.intake.topic.clock.now_us() / 1_000_000)
+                declared.checked.check(request.headers, request.body, now=self.ingest.topic.clock.now_us() / 1_000_000)
             except MessageRefused as error:
                 error.data["status"] = 401
                 raise
@@ -138,10 +138,10 @@ class WebhookReceiver:
                 hint="Send application/json, or application/x-ndjson; or declare the inlet with envelope=True.",
                 status=415,
             )
-        return rows_of(request.body, self.intake.topic.schema)
+        return rows_of(request.body, self.ingest.topic.schema)
 
     def _envelope(self, request: WebhookRequest) -> dict[str, Any]:
-        topic = self.intake.topic
+        topic = self.ingest.topic
         body: Any = request.body
         if not pa.types.is_binary(topic.schema.field("body").type):
             try:

@@ -86,7 +86,7 @@ class ZeroMQ(InletDeclaration):
 
 def client() -> Any:
     """The client library."""
-    with MissingExtra.told("ZeroMQ", "zeromq"):
+    with MissingExtra.raised_for("ZeroMQ", "zeromq"):
         import zmq
     return zmq
 
@@ -110,7 +110,7 @@ class ZeromqInlet(Inlet):
                     topic=topic.name,
                     column=column,
                 )
-        self.intake = Ingest(topic, self.tally)
+        self.ingest = Ingest(topic, self.counter_store)
         self.dead = DeadMessages(log, name)
         self.frames = ZeromqFrames(
             topic,
@@ -138,7 +138,7 @@ class ZeromqInlet(Inlet):
             raise Unavailable(
                 f"cannot {verb} {declared.address}: {error}", hint="Give another address; the port may be taken."
             ) from error
-        self.tally.address = self._socket.getsockopt(zmq.LAST_ENDPOINT).rstrip(b"\0").decode()
+        self.counter_store.address = self._socket.getsockopt(zmq.LAST_ENDPOINT).rstrip(b"\0").decode()
         self._begin(self._receive, "receiver")
 
     def _close(self) -> None:
@@ -171,18 +171,18 @@ class ZeromqInlet(Inlet):
         try:
             self._write(received)
         except HeadwaterError as error:
-            self._lose(len(received), error.message)
+            self._count_lost(len(received), error.message)
         except Exception as error:  # a bug of ours, or of a library on strange bytes: told, and counted as lost
             logger.exception('inlet "%s" failed', self.name)
-            self._lose(len(received), f"unexpected {type(error).__name__}: {error}")
+            self._count_lost(len(received), f"unexpected {type(error).__name__}: {error}")
 
-    def _lose(self, messages: int, problem: str) -> None:
-        self.tally.count(dropped=messages)
+    def _count_lost(self, messages: int, problem: str) -> None:
+        self.counter_store.count(dropped=messages)
         self._has_problem(problem)
         self._stopping.wait(BACKOFF_FIRST_S)
 
     def _write(self, received: list[list[bytes]]) -> None:
-        self.tally.count(received=len(received))
+        self.counter_store.count(received=len(received))
         messages: list[IncomingMessage] = []
         places: list[int] = []
         dead: list[DeadMessage] = []
@@ -194,29 +194,29 @@ class ZeromqInlet(Inlet):
                 rows = self.frames.rows(frames)
                 messages.append(IncomingMessage(rows))
                 places.append(place)
-                self.tally.count(dropped=self.gaps.in_rows(rows))
+                self.counter_store.count(dropped=self.gaps.in_rows(rows))
             except RowRefused as error:
-                self.tally.count(refused=1)
+                self.counter_store.count(refused=1)
                 dead.append(_dead(frames, error))
 
         def take() -> None:
-            for at, error in self.intake.take(messages).refused.items():
+            for at, error in self.ingest.take(messages).refused.items():
                 dead.append(_dead(received[places[at]], error))
 
         if messages and not self._until_it_works(take):
-            self.tally.count(dropped=sum(len(message.rows) for message in messages))
+            self.counter_store.count(dropped=sum(len(message.rows) for message in messages))
         self._until_it_works(lambda: self.dead.bury(dead))
 
     def _write_table(self, frames: list[bytes]) -> None:
         table = self.frames.table(frames)
-        self.tally.count(dropped=self.gaps.in_table(table))
+        self.counter_store.count(dropped=self.gaps.in_table(table))
 
         def append() -> None:
             token = self.topic.append(table)
-            self.tally.count(appended=table.num_rows - token.dropped_rows, dropped=token.dropped_rows)
+            self.counter_store.count(appended=table.num_rows - token.dropped_rows, dropped=token.dropped_rows)
 
         if not self._until_it_works(append):
-            self.tally.count(dropped=table.num_rows)
+            self.counter_store.count(dropped=table.num_rows)
 
 
 def _dead(frames: list[bytes], error: HeadwaterError) -> DeadMessage:

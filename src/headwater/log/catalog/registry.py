@@ -46,7 +46,7 @@ class TopicRow:
         return self.schemas[self.version]
 
     @cached_property
-    def is_bag(self) -> bool:
+    def is_multiset(self) -> bool:
         """Whether it is a table without a key: its rows have weights, and only ``log/table.py`` writes them."""
         return WEIGHT in self.schema.names
 

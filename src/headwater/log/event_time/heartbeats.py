@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from headwater.clock import to_us
 from headwater.errors import Misuse
-from headwater.log.event_time.producer_progress import ProducerProgress, together
+from headwater.log.event_time.producer_progress import ProducerProgress, merge_progress
 from headwater.log.token import Token
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def taken(
     One that speaks of rows beyond the frontier has to wait, and those behind it with it. Topics that are not in the
     frontier are nobody's concern.
     """
-    paces: dict[str, dict[int, ProducerProgress]] = {}
+    by_topic: dict[str, dict[int, ProducerProgress]] = {}
     start = max(start, heartbeats.start_offsets()[0])
     for batch in heartbeats.read_partition(0, start, stop=stop, columns=[*_NAMES, "_appended_at"]):
         offsets = batch.offsets
@@ -70,10 +70,10 @@ def taken(
                 continue
             reached = Token.parse(row["reached"]).frontier.get(topic, {})
             if any(frontier[topic].get(number, 0) < offset for number, offset in reached.items()):
-                return int(offsets[place]), paces
-            pace = ProducerProgress(nothing_before_us=to_us(row["nothing_before"]), seen_us=moments[place])
-            paces[topic] = together(paces.get(topic, {}), {row["producer"]: pace})
-    return max(start, stop), paces
+                return int(offsets[place]), by_topic
+            progress = ProducerProgress(nothing_before_us=to_us(row["nothing_before"]), seen_us=moments[place])
+            by_topic[topic] = merge_progress(by_topic.get(topic, {}), {row["producer"]: progress})
+    return max(start, stop), by_topic
 
 
 _NAMES = ["topic", "producer", "nothing_before", "reached"]

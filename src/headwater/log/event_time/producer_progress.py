@@ -34,7 +34,7 @@ NEVER = NO_TIME_MAX  # neutral for max: no event time was seen
 class ProducerProgress:
     """One producer: its largest event time, what it promised by a heartbeat, and when something last came from it.
 
-    >>> ProducerProgress(newest_us=5, seen_us=9).and_also(ProducerProgress(nothing_before_us=7, seen_us=8))
+    >>> ProducerProgress(newest_us=5, seen_us=9).merge(ProducerProgress(nothing_before_us=7, seen_us=8))
     ProducerProgress(newest_us=5, nothing_before_us=7, seen_us=9)
     """
 
@@ -42,7 +42,7 @@ class ProducerProgress:
     nothing_before_us: int = NEVER
     seen_us: int = NEVER
 
-    def and_also(self, other: ProducerProgress) -> ProducerProgress:
+    def merge(self, other: ProducerProgress) -> ProducerProgress:
         """Both together."""
         return ProducerProgress(
             max(self.newest_us, other.newest_us),
@@ -51,33 +51,35 @@ class ProducerProgress:
         )
 
 
-def together(one: Mapping[int, ProducerProgress], other: Mapping[int, ProducerProgress]) -> dict[int, ProducerProgress]:
+def merge_progress(
+    one: Mapping[int, ProducerProgress], other: Mapping[int, ProducerProgress]
+) -> dict[int, ProducerProgress]:
     """The paces of two ranges as those of one.
 
-    >>> together({1: ProducerProgress(5)}, {1: ProducerProgress(7), 2: ProducerProgress(3)})[1].newest_us
+    >>> merge_progress({1: ProducerProgress(5)}, {1: ProducerProgress(7), 2: ProducerProgress(3)})[1].newest_us
     7
     """
     return {
-        producer: one.get(producer, ProducerProgress()).and_also(other.get(producer, ProducerProgress()))
+        producer: one.get(producer, ProducerProgress()).merge(other.get(producer, ProducerProgress()))
         for producer in {**one, **other}
     }
 
 
-def paces_of(topic: Topic, start: Mapping[int, int], stop: Mapping[int, int]) -> dict[int, ProducerProgress]:
+def progress_of(topic: Topic, start: Mapping[int, int], stop: Mapping[int, int]) -> dict[int, ProducerProgress]:
     """The pace of each producer (0: those without a name) between two places of a topic with an event time.
 
     >>> import datetime as dt, headwater as hw, tempfile
     >>> topic = hw.Log(tempfile.mkdtemp()).topic("clicks", "at TIMESTAMP", event_time="at")
     >>> _ = topic.append([{"at": dt.datetime(1970, 1, 1, second=7)}])
-    >>> paces_of(topic, {0: 0}, {0: 1})[0].newest_us
+    >>> progress_of(topic, {0: 0}, {0: 1})[0].newest_us
     7000000
     """
     column = topic.settings.event_time
     assert column is not None, "ask only for topics with an event time"
     found: dict[int, ProducerProgress] = {}
     for number in sorted(stop):
-        for producer, pace in _in_partition(topic, number, start.get(number, 0), stop[number], column):
-            found[producer] = found.get(producer, ProducerProgress()).and_also(pace)
+        for producer, progress in _in_partition(topic, number, start.get(number, 0), stop[number], column):
+            found[producer] = found.get(producer, ProducerProgress()).merge(progress)
     return found
 
 
@@ -151,9 +153,9 @@ def _row_groups(
             continue
         inside = start <= first and following <= stop
         wanted: list[Any] = [columns.get(name) for name in ("_producer", "_appended_at", column)]
-        told = all(known is not None and known.has_min_max for known in wanted)
+        has_statistics = all(known is not None and known.has_min_max for known in wanted)
         producer, appended, times = wanted
-        if inside and told and producer.min == producer.max and not producer.null_count:
+        if inside and has_statistics and producer.min == producer.max and not producer.null_count:
             yield first, following, (producer.max, ProducerProgress(_us(times.max), seen_us=_us(appended.max)))
         else:
             yield max(first, start), min(following, stop), None

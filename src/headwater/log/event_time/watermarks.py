@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headwater.clock import format_us
-from headwater.log.event_time.producer_progress import NEVER, ProducerProgress, together
+from headwater.log.event_time.producer_progress import NEVER, ProducerProgress, merge_progress
 from headwater.log.topic_settings import TopicSettings
 
 PRODUCERS_MAX = 1000  # that are remembered; of more the ones that have been silent longest are forgotten
@@ -39,12 +39,12 @@ class Watermark:
 
     def moved(self, came: Mapping[int, ProducerProgress], *, now_us: int, settings: TopicSettings) -> Watermark:
         """After these rows and heartbeats came, and ``now_us`` is the newest append that was seen anywhere."""
-        known = together(self.producers, came)
+        known = merge_progress(self.producers, came)
         if len(known) > PRODUCERS_MAX:
             newest = sorted(known, key=lambda producer: known[producer].seen_us)[-PRODUCERS_MAX:]
             known = {producer: known[producer] for producer in newest}
-        active = [pace for pace in known.values() if not is_idle(pace, now_us=now_us, settings=settings)]
-        reached = [at for at in (watermark_of(pace, settings) for pace in active) if at is not None]
+        active = [progress for progress in known.values() if not is_idle(progress, now_us=now_us, settings=settings)]
+        reached = [at for at in (watermark_of(progress, settings) for progress in active) if at is not None]
         at_us = self.at_us
         if active and len(reached) == len(active):
             at_us = max(min(reached), min(reached) if at_us is None else at_us)
@@ -52,8 +52,8 @@ class Watermark:
 
     def to_json(self) -> dict[str, Any]:
         """As JSON can hold it."""
-        paces = {str(producer): list(vars(pace).values()) for producer, pace in self.producers.items()}
-        return {"at_us": self.at_us, "idle": self.idle, "producers": paces}
+        producers = {str(producer): list(vars(progress).values()) for producer, progress in self.producers.items()}
+        return {"at_us": self.at_us, "idle": self.idle, "producers": producers}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Watermark:
@@ -63,36 +63,36 @@ class Watermark:
         >>> Watermark.from_json(there.to_json()) == there
         True
         """
-        paces = {int(producer): ProducerProgress(*pace) for producer, pace in data["producers"].items()}
-        return Watermark(data["at_us"], data["idle"], paces)
+        producers = {int(producer): ProducerProgress(*progress) for producer, progress in data["producers"].items()}
+        return Watermark(data["at_us"], data["idle"], producers)
 
     def describe(self, names: Mapping[int, str], settings: TopicSettings, now_us: int) -> dict[str, Any]:
         """For people and programs: the topic's watermark and each producer's, the slowest first."""
         rows = [
             {
                 "producer": names.get(producer, "") or "(no name)",
-                "newest": _shown(pace.newest_us),
-                "watermark": _shown(watermark_of(pace, settings)),
-                "heartbeat": _shown(pace.nothing_before_us),
-                "seen": _shown(pace.seen_us),
-                "idle": is_idle(pace, now_us=now_us, settings=settings),
+                "newest": _shown(progress.newest_us),
+                "watermark": _shown(watermark_of(progress, settings)),
+                "heartbeat": _shown(progress.nothing_before_us),
+                "seen": _shown(progress.seen_us),
+                "idle": is_idle(progress, now_us=now_us, settings=settings),
             }
-            for producer, pace in self.producers.items()
+            for producer, progress in self.producers.items()
         ]
         rows.sort(key=lambda row: (row["idle"], row["watermark"] or ""))
         return {"watermark": _shown(self.at_us), "idle": self.idle, "producers": rows}
 
 
-def watermark_of(pace: ProducerProgress, settings: TopicSettings) -> int | None:
+def watermark_of(progress: ProducerProgress, settings: TopicSettings) -> int | None:
     """One producer's watermark; None when it has sent nothing that has an event time."""
-    of_rows = NEVER if pace.newest_us == NEVER else pace.newest_us - settings.lateness_ms * 1000
-    found = max(of_rows, pace.nothing_before_us)
+    of_rows = NEVER if progress.newest_us == NEVER else progress.newest_us - settings.lateness_ms * 1000
+    found = max(of_rows, progress.nothing_before_us)
     return None if found == NEVER else found
 
 
-def is_idle(pace: ProducerProgress, *, now_us: int, settings: TopicSettings) -> bool:
+def is_idle(progress: ProducerProgress, *, now_us: int, settings: TopicSettings) -> bool:
     """Whether a producer has been silent for so long, while others were not, that nobody waits for it."""
-    return settings.idle_ms is not None and now_us - pace.seen_us > settings.idle_ms * 1000
+    return settings.idle_ms is not None and now_us - progress.seen_us > settings.idle_ms * 1000
 
 
 def _shown(us: int | None) -> str | None:

@@ -254,7 +254,7 @@ class Consumer:
                 back = partition in self._sought
                 self._committed[partition] = offset if back else max(offset, self._committed.get(partition, offset))
                 self._sought.discard(partition)
-            self._let_go()
+            self._revoke()
 
     def _commit_offsets(self, what: Batch | Mapping[int, int] | None) -> dict[int, int]:
         if what is None:
@@ -333,7 +333,7 @@ class Consumer:
         elif rebalanced or self._pending:
             self._look()
         if self._leaving:
-            self._let_go(waited=True)
+            self._revoke(waited=True)
 
     def _look(self) -> None:
         """Learn our shares; take up new partitions at the committed offset."""
@@ -351,9 +351,9 @@ class Consumer:
         for partition in [p for p in self._position if p not in owned]:
             self._drop(partition)
         self._pending = any(not share.owned for share in shares)
-        self._let_go()
+        self._revoke()
 
-    def _let_go(self, *, waited: bool = False) -> None:
+    def _revoke(self, *, waited: bool = False) -> None:
         """Hand over what others are to have, once nothing of it is uncommitted.
 
         ``waited``: or once its time is up; asked by poll only, since a handler at work is not to be robbed.

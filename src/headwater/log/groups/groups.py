@@ -146,7 +146,7 @@ class Group:
         offsets = resolve_place(self.topic, to)
         now_us = self.topic.clock.now_us()
         with self._catalog.write() as db:
-            self._make_way(db, now_us, force=force, what="reset")
+            self._require_no_members(db, now_us, force=force, what="reset")
             for partition, offset in offsets.items():
                 where = (offset, self.id, partition)
                 db.execute(
@@ -160,7 +160,7 @@ class Group:
     def delete(self, *, force: bool = False) -> None:
         """Forget the group: its positions, members and leases. Its dead-letter topic stays."""
         with self._catalog.write() as db:
-            self._make_way(db, self.topic.clock.now_us(), force=force, what="deletion")
+            self._require_no_members(db, self.topic.clock.now_us(), force=force, what="deletion")
             db.execute("DELETE FROM groups WHERE id = ?", (self.id,))
 
     def _members(self, now_us: int) -> tuple[MemberDescription, ...]:
@@ -185,7 +185,7 @@ class Group:
         sql = "SELECT count(*) FROM work_messages WHERE group_id = ? AND released = 0 AND lease_until_us > ?"
         return int(self._catalog.read(sql, (self.id, now_us))[0][0])
 
-    def _make_way(self, db: sqlite3.Connection, now_us: int, *, force: bool, what: str) -> None:
+    def _require_no_members(self, db: sqlite3.Connection, now_us: int, *, force: bool, what: str) -> None:
         active = [member.id for member in self._members(now_us) if member.alive]
         leases = self._leases(now_us)
         if (active or leases) and not force:

@@ -49,7 +49,7 @@ CREATE TABLE IF NOT EXISTS alerts (     -- conditions that last, or are not told
     at_us INTEGER NOT NULL,
     message TEXT NOT NULL,
     detail TEXT NOT NULL,                -- JSON
-    told INTEGER NOT NULL DEFAULT 0,
+    published INTEGER NOT NULL DEFAULT 0,
     lasting INTEGER NOT NULL DEFAULT 1,
     UNIQUE (topic_id, kind, partition, subject)
 );
@@ -225,7 +225,7 @@ def note_corruption(topic: Topic, partition: int, file: str, message: str) -> No
 # Stragglers
 
 
-def note_stragglers(topic: Topic, view: str, message: str | None, detail: dict[str, Any]) -> bool:
+def note_late_rows(topic: Topic, view: str, message: str | None, detail: dict[str, Any]) -> bool:
     """Many of a topic's rows come too late for a view (``message``), or do not any more; whether that is new."""
     catalog, row = topic.log.catalog, topic.row()
     lasts = ("stragglers", 0, view) in _lasting(catalog.read, row.id, "stragglers")
@@ -278,7 +278,7 @@ def note_paused(log: Log, app: str, paused: Mapping[str, tuple[str, dict[str, An
         for subject, (view, message, detail) in wanted.items():
             condition = _Condition("view_paused", 0, subject, message, {"app": app, "view": view, **detail})
             _note(db, topic.id, condition, log.clock.now_us())
-    tell(log)
+    publish(log)
 
 
 def note_set_aside(log: Log, record: str, message: str, detail: dict[str, Any]) -> None:
@@ -288,7 +288,7 @@ def note_set_aside(log: Log, record: str, message: str, detail: dict[str, Any]) 
     with log.catalog.write() as db:
         _note(db, topic.id, _Condition("set_aside", 0, subject, message, detail), log.clock.now_us())
         _resolve(db, topic.id, "set_aside", 0, subject)
-    tell(log)
+    publish(log)
 
 
 # Sinks
@@ -305,7 +305,7 @@ def note_sink(log: Log, sink: str, message: str | None, detail: dict[str, Any]) 
         else:
             condition = _Condition("sink", 0, sink, message, {"sink": sink, **detail})
             _note(db, topic.id, condition, log.clock.now_us())
-    tell(log)
+    publish(log)
 
 
 def note_engine(log: Log, app: str, message: str | None, detail: dict[str, Any]) -> None:
@@ -318,7 +318,7 @@ def note_engine(log: Log, app: str, message: str | None, detail: dict[str, Any])
             _resolve(db, topic.id, "engine", 0, app)
         else:
             _note(db, topic.id, _Condition("engine", 0, app, message, {"app": app, **detail}), log.clock.now_us())
-    tell(log)
+    publish(log)
 
 
 def resolve_corruption(topic: Topic, still: set[tuple[int, str]]) -> None:
@@ -354,14 +354,16 @@ def _resolve(db: sqlite3.Connection, topic_id: int, kind: str, partition: int, s
     where = "topic_id = ? AND kind = ? AND partition = ? AND subject = ?"
     values = (topic_id, kind, partition, subject)
     # One that nobody was told of yet is told all the same, and forgotten then.
-    db.execute(f"DELETE FROM alerts WHERE told AND {where}", values)
+    db.execute(f"DELETE FROM alerts WHERE published AND {where}", values)
     db.execute(f"UPDATE alerts SET lasting = 0 WHERE {where}", values)
 
 
-def tell(log: Log) -> list[Alert]:
+def publish(log: Log) -> list[Alert]:
     """Write every alert that was noted and not told to ``_alerts``, then call ``log.on_alert``; returns them."""
-    untold = "SELECT alerts.*, topics.name FROM alerts JOIN topics ON topics.id = topic_id WHERE NOT told ORDER BY id"
-    if not log.catalog.read(untold):
+    unpublished = (
+        "SELECT alerts.*, topics.name FROM alerts JOIN topics ON topics.id = topic_id WHERE NOT published ORDER BY id"
+    )
+    if not log.catalog.read(unpublished):
         return []
     topic = log.topic(ALERTS_TOPIC, ALERTS_SCHEMA, **ALERTS_SETTINGS)
     told = []
@@ -369,11 +371,11 @@ def tell(log: Log) -> list[Alert]:
     try:
         # One at a time, in the order of their numbers: the idempotent producer takes a lower one for a repetition.
         with lock:
-            for row in log.catalog.read(untold):
+            for row in log.catalog.read(unpublished):
                 alert = _alert(row)
                 topic.append([_record(alert)], producer="headwater", sequence=row["id"])
                 with log.catalog.write() as db:
-                    db.execute("UPDATE alerts SET told = 1 WHERE id = ?", (row["id"],))
+                    db.execute("UPDATE alerts SET published = 1 WHERE id = ?", (row["id"],))
                     db.execute("DELETE FROM alerts WHERE id = ? AND NOT lasting", (row["id"],))
                 told.append(alert)
     finally:

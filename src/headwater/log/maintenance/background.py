@@ -100,7 +100,7 @@ class Sealer:
         self._wanted.set()
 
     def _run(self) -> None:
-        _give_way()
+        _lower_priority()
         while True:
             self._wanted.wait()
             self._wanted.clear()
@@ -137,7 +137,7 @@ class Cleaner:
             self._thread.start()
 
     def _run(self) -> None:
-        _give_way()
+        _lower_priority()
         while not self._stop.wait(self._interval):
             work = self._work()
             if work is None:
@@ -157,7 +157,7 @@ class Cleaner:
             self._thread.join(timeout=120)
 
 
-def _give_way() -> None:
+def _lower_priority() -> None:
     """Let appends and reads go first where cores are few: on Linux a thread has a priority of its own."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError):

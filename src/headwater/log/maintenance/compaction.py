@@ -28,7 +28,7 @@ from headwater.log.catalog.registry import TopicRow
 from headwater.log.maintenance.sealing import never, seal_closed
 from headwater.log.schema.evolution import conform
 from headwater.log.storage.active_segment import FrameRange
-from headwater.log.storage.partition_layout import alone, layout_of, partition_directory
+from headwater.log.storage.partition_layout import layout_of, maintenance_lock, partition_directory
 from headwater.log.storage.partition_writer import stored_schema
 from headwater.log.storage.sealed_segment import SealedSegment, appended_of, producer_of, write_sealed
 
@@ -81,7 +81,7 @@ def compact_partition(
         topic.partition(number).roll()
         seal_closed(topic, number, wait=True, stopping=stopping)
     directory = partition_directory(topic, number)
-    with alone(directory, wait=wait or force) as got:
+    with maintenance_lock(directory, wait=wait or force) as got:
         segments = layout_of(topic, number).sealed if got else ()
         oldest_tombstone_us = topic.clock.now_us() - topic.settings.tombstone_grace_ms * 1000
         if not segments or not (force or worthwhile(segments, topic.settings.segment_bytes_max, oldest_tombstone_us)):

@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from headwater.errors import CatalogBusy, HeadwaterError, TooManyFiles, UnknownTopic
 from headwater.log.catalog.registry import TopicRow
-from headwater.log.maintenance.alerts import note_corruption, resolve_corruption, tell
+from headwater.log.maintenance.alerts import note_corruption, publish, resolve_corruption
 from headwater.log.maintenance.segment_check import (
     MEND,
     Problem,
@@ -41,7 +41,13 @@ from headwater.log.maintenance.segment_check import (
 from headwater.log.storage.active_segment import segment_name
 from headwater.log.storage.files import translated
 from headwater.log.storage.locks import FileLock
-from headwater.log.storage.partition_layout import LOOKS_MAX, PartitionLayout, alone, layout_of, partition_directory
+from headwater.log.storage.partition_layout import (
+    LOOKS_MAX,
+    PartitionLayout,
+    layout_of,
+    maintenance_lock,
+    partition_directory,
+)
 
 if TYPE_CHECKING:
     from headwater.log.home import Log
@@ -109,7 +115,7 @@ def check_home(home: str | os.PathLike[str], *, progress: Callable[[int, int], N
     path = Path(home).expanduser().absolute()
     try:
         with translated(f"check {path}"):
-            log = Log(path, create=False, upkeep_interval=None)
+            log = Log(path, create=False, maintenance_interval=None)
     except CANNOT_LOOK:
         raise
     except (HeadwaterError, sqlite3.Error) as error:
@@ -128,7 +134,7 @@ class _HomeCheck:
         self.began = time.monotonic()
         self.problems: list[Problem] = []
         self.topics = self.partitions = self.segments = self.rows = self.bytes = 0
-        self._told = progress
+        self._on_progress = progress
         self._done = self._total = 0
 
     # The whole
@@ -304,7 +310,7 @@ class _HomeCheck:
         directory = partition_directory(topic, number)
         if topic.log.read_only or not directory.exists():
             return
-        with alone(directory) as got:
+        with maintenance_lock(directory) as got:
             if not got:
                 return
             layout = layout_of(topic, number)
@@ -379,7 +385,7 @@ class _HomeCheck:
                 note_corruption(topic, number, file, message)
             if whole:
                 resolve_corruption(topic, damaged)
-            tell(topic.log)
+            publish(topic.log)
 
     def _count(self, finding: SegmentFinding) -> None:
         self.segments += 1
@@ -392,8 +398,8 @@ class _HomeCheck:
 
     def _progress(self, fresh: int) -> None:
         self._done = min(self._done + fresh, self._total)
-        if self._told is not None:
-            self._told(self._done, self._total)
+        if self._on_progress is not None:
+            self._on_progress(self._done, self._total)
 
     @contextmanager
     def _guard(self, where: str, hint: str = "") -> Iterator[None]:

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headwater.errors import CorruptSegment, HeadwaterError, ReadOnlyHome, UnknownTopic
-from headwater.log.maintenance.alerts import ALERTS_TOPIC, Alert, note_corruption, tell, watch_groups
+from headwater.log.maintenance.alerts import ALERTS_TOPIC, Alert, note_corruption, publish, watch_groups
 from headwater.log.maintenance.compaction import compact_partition
 from headwater.log.maintenance.retention import retain_partition
 from headwater.log.maintenance.sealing import never, seal_closed
@@ -74,8 +74,8 @@ class MaintenanceReport:
 
     def __str__(self) -> str:
         head = f"{self.topics} topics, {self.partitions} partitions in {self.seconds:.2f} s"
-        told = [*map(str, self.steps), *(f"alert {alert}" for alert in self.alerts)]
-        return "\n  ".join([f"Maintained {head}:", *told]) if told else f"Nothing to do: {head}"
+        lines = [*map(str, self.steps), *(f"alert {alert}" for alert in self.alerts)]
+        return "\n  ".join([f"Maintained {head}:", *lines]) if lines else f"Nothing to do: {head}"
 
 
 def maintain(log: Log, *, wait: bool = True, stopping: Callable[[], bool] = never) -> MaintenanceReport:
@@ -108,11 +108,11 @@ class _Round:
             except UnknownTopic:
                 continue  # deleted since the list was made
             self.topics += 1
-            self._care_for(topic)
+            self._maintain_topic(topic)
         seconds = self.log.clock.monotonic() - began
         return MaintenanceReport(self.topics, self.partitions, tuple(self.steps), tuple(self.alerts), seconds)
 
-    def _care_for(self, topic: Topic) -> None:
+    def _maintain_topic(self, topic: Topic) -> None:
         numbers = range(topic.settings.partitions)
         for number in numbers:
             if self.stopping():
@@ -130,7 +130,7 @@ class _Round:
 
     def _shape(self, topic: Topic, number: int) -> None:
         with self._step(topic, number, "roll"):
-            if end_if_old(topic, number):
+            if roll_if_old(topic, number):
                 self._did(topic, number, "roll", "ended the active segment")
         with self._step(topic, number, "seal"):
             sealed = seal_closed(topic, number, wait=self.wait, stopping=self.stopping)
@@ -147,8 +147,8 @@ class _Round:
             return  # an alert about the alerts would never end
         with self._step(topic, None, "watch"):
             watch_groups(topic)
-        with self._step(topic, None, "tell"):
-            self.alerts += tell(self.log)
+        with self._step(topic, None, "publish alerts"):
+            self.alerts += publish(self.log)
 
     def _did(self, topic: Topic, number: int, action: str, message: str, numbers: dict[str, int] | None = None) -> None:
         self.steps.append(Step(topic.name, number, action, message, numbers or {}))
@@ -166,7 +166,7 @@ class _Round:
             self.steps.append(Step(topic.name, number, action, str(error), failed=True))
 
 
-def end_if_old(topic: Topic, number: int) -> bool:
+def roll_if_old(topic: Topic, number: int) -> bool:
     """Roll the active segment when its first row is older than ``segment_ms_max``; True when it did."""
     limit_us = topic.clock.now_us() - topic.settings.segment_ms_max * 1000
     spans = spans_of(topic, number)

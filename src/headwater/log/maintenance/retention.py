@@ -25,7 +25,13 @@ from headwater.log.maintenance.sealing import seal_closed
 from headwater.log.storage.active_segment import segment_name
 from headwater.log.storage.checksums import checksum_of
 from headwater.log.storage.files import Files, translated
-from headwater.log.storage.partition_layout import SegmentSpan, alone, layout_of, partition_directory, spans_of
+from headwater.log.storage.partition_layout import (
+    SegmentSpan,
+    layout_of,
+    maintenance_lock,
+    partition_directory,
+    spans_of,
+)
 from headwater.log.storage.partition_writer import arrow_bases
 from headwater.log.storage.sealed_segment import SealedSegment, damaged
 from headwater.log.topic_settings import TopicSettings
@@ -61,10 +67,10 @@ def retain_partition(topic: Topic, number: int, *, wait: bool = False) -> Retain
         return None
     directory = partition_directory(topic, number)
     now_us = topic.clock.now_us()
-    _end_if_old(topic, number, now_us, wait=wait)
+    _roll_if_expired(topic, number, now_us, wait=wait)
     if not expired(spans_of(topic, number), settings, now_us):
         return None
-    with alone(directory, wait=wait) as got:
+    with maintenance_lock(directory, wait=wait) as got:
         if not got:
             return None
         count = expired(spans_of(topic, number), settings, now_us)
@@ -94,7 +100,7 @@ def expired(spans: Sequence[SegmentSpan], settings: TopicSettings, now_us: int) 
     return count
 
 
-def _end_if_old(topic: Topic, number: int, now_us: int, *, wait: bool) -> None:
+def _roll_if_expired(topic: Topic, number: int, now_us: int, *, wait: bool) -> None:
     """A partition that nobody appends to any more has an active segment that would stay for ever."""
     retention_ms = topic.settings.retention_ms
     spans = spans_of(topic, number)

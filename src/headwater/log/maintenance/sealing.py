@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from headwater.errors import CorruptSegment
 from headwater.log.storage.active_segment import ArrowSegment
-from headwater.log.storage.partition_layout import alone, layout_of, partition_directory
+from headwater.log.storage.partition_layout import layout_of, maintenance_lock, partition_directory
 from headwater.log.storage.partition_writer import arrow_bases, stored_schema
 from headwater.log.storage.sealed_segment import write_sealed
 
@@ -38,7 +38,7 @@ def seal_partition(topic: Topic, number: int, *, at_most: int | None = None) -> 
     if not directory.exists():
         return 0
     sealed = 0
-    with alone(directory) as got:
+    with maintenance_lock(directory) as got:
         if not got:
             return 0
         _sweep(topic, number, directory)
@@ -66,7 +66,7 @@ def seal_closed(topic: Topic, number: int, *, wait: bool, stopping: Callable[[],
         if stopping() or len(layout_of(topic, number).arrow) <= 1:
             break
         # Either another process was sealing, or something is wrong with the segment.
-        with alone(directory, wait=wait) as got:
+        with maintenance_lock(directory, wait=wait) as got:
             if not got:
                 break
             _check_closed(directory, layout_of(topic, number).arrow)

@@ -221,14 +221,14 @@ def inspect_sealed(segment: SealedSegment, row: TopicRow, *, progress: Progress)
         _whole_file(finding, segment, file, progress)
         if not finding.problems:
             # The bytes are what was written: so a difference from here on is the catalog's.
-            with _told(finding, "it cannot be read"):
+            with _recording_errors(finding, "it cannot be read"):
                 _rows_of(finding, segment, row, file)
     return finding
 
 
 def _whole_file(finding: SegmentFinding, segment: SealedSegment, file: BinaryIO, progress: Progress) -> None:
     hasher, size = xxhash.xxh3_64(), 0
-    with _told(finding, "it cannot be read"):
+    with _recording_errors(finding, "it cannot be read"):
         while block := file.read(READ_BYTES):
             hasher.update(block)
             size += len(block)
@@ -286,7 +286,7 @@ class _Range:
 
 
 @contextmanager
-def _told(finding: SegmentFinding, what: str) -> Iterator[None]:
+def _recording_errors(finding: SegmentFinding, what: str) -> Iterator[None]:
     """Whatever a library says about bad bytes is a problem of the file, not of the check."""
     try:
         yield
@@ -301,7 +301,7 @@ def _told(finding: SegmentFinding, what: str) -> Iterator[None]:
 def inspect_bare_parquet(path: Path) -> SegmentFinding:
     """What can be said of a sealed file without the catalog: its pages against their own checksums."""
     finding = SegmentFinding(str(path), 0, bytes=path.stat().st_size)
-    with _told(finding, "it cannot be read"):
+    with _recording_errors(finding, "it cannot be read"):
         parquet: Any = with_room(lambda: pq.ParquetFile(path, page_checksum_verification=True))
         for batch in parquet.iter_batches(batch_size=131_072):
             finding.rows += batch.num_rows

@@ -22,11 +22,11 @@ RECEIVED, OFFSET = "received_at", "clock_offset_ms"
 TIME = pa.timestamp("us", tz="UTC")
 
 
-def with_stamps(schema: pa.Schema, settings: TopicSettings) -> pa.Schema:
+def with_clock_columns(schema: pa.Schema, settings: TopicSettings) -> pa.Schema:
     """The declared columns and those that are filled.
 
     >>> settings = TopicSettings(event_time="at", clock=("occurred_at", "sent_at"))
-    >>> with_stamps(pa.schema([("occurred_at", TIME), ("sent_at", TIME)]), settings).names
+    >>> with_clock_columns(pa.schema([("occurred_at", TIME), ("sent_at", TIME)]), settings).names
     ['occurred_at', 'sent_at', 'at', 'received_at', 'clock_offset_ms']
     """
     if settings.clock is None:
@@ -38,22 +38,24 @@ def with_stamps(schema: pa.Schema, settings: TopicSettings) -> pa.Schema:
                 hint="Both columns hold times of the device's clock: when it happened, and when it was sent.",
                 column=name,
             )
-    return pa.schema([*schema, *(pa.field(name, kind) for name, kind in _stamps(settings) if name not in schema.names)])
+    return pa.schema(
+        [*schema, *(pa.field(name, kind) for name, kind in _clock_columns(settings) if name not in schema.names)]
+    )
 
 
-def given(schema: pa.Schema, settings: TopicSettings) -> pa.Schema:
+def input_schema(schema: pa.Schema, settings: TopicSettings) -> pa.Schema:
     """The columns that whoever appends has to bring."""
-    filled = {name for name, _ in _stamps(settings)}
+    filled = {name for name, _ in _clock_columns(settings)}
     return pa.schema([field for field in schema if field.name not in filled]) if settings.clock else schema
 
 
-def stamped(batch: pa.RecordBatch, schema: pa.Schema, settings: TopicSettings, now_us: int) -> pa.RecordBatch:
+def corrected(batch: pa.RecordBatch, schema: pa.Schema, settings: TopicSettings, now_us: int) -> pa.RecordBatch:
     """Rows as they were brought, with the other columns filled.
 
     >>> settings = TopicSettings(event_time="at", clock=("occurred_at", "sent_at"))
-    >>> schema = with_stamps(pa.schema([("occurred_at", TIME), ("sent_at", TIME)]), settings)
+    >>> schema = with_clock_columns(pa.schema([("occurred_at", TIME), ("sent_at", TIME)]), settings)
     >>> sent = pa.record_batch({"occurred_at": pa.array([0], TIME), "sent_at": pa.array([4_000_000], TIME)})
-    >>> row = stamped(sent, schema, settings, now_us=3_600_000_000).to_pylist()[0]
+    >>> row = corrected(sent, schema, settings, now_us=3_600_000_000).to_pylist()[0]
     >>> row["at"].isoformat(), row["clock_offset_ms"]  # four seconds before it came; the device is an hour slow
     ('1970-01-01T00:59:56+00:00', 3596000)
     """
@@ -74,5 +76,5 @@ def stamped(batch: pa.RecordBatch, schema: pa.Schema, settings: TopicSettings, n
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _stamps(settings: TopicSettings) -> list[tuple[str, pa.DataType]]:
+def _clock_columns(settings: TopicSettings) -> list[tuple[str, pa.DataType]]:
     return [(settings.event_time or "", TIME), (RECEIVED, TIME), (OFFSET, pa.int64())]

@@ -4,7 +4,7 @@ What it is: ``layout_of`` looks once at the directory and the catalog and says w
 segments are sealed and which are still Arrow; ``spans_of`` says of each segment how large and how old it is.
 Invariants: a layout is one consistent moment, although appends, sealing, compaction and retention go on meanwhile: the
 directory is listed before the catalog is asked, so a segment that is sealed in between is seen sealed, never missed.
-``alone`` is what sealing, compaction and retention of one partition hold, one at a time over all processes.
+``maintenance_lock`` is what sealing, compaction and retention of one partition hold, one at a time over all processes.
 Not here: reading rows (``partition_reader.py``), what should happen to a segment (``log/maintenance/retention.py``,
 ``log/maintenance/compaction.py``).
 Read next: ``log/maintenance/retention.py``.
@@ -116,7 +116,7 @@ def _arrow_span(directory: Path, base: int, *, active: bool) -> list[SegmentSpan
 
 
 @contextmanager
-def alone(directory: Path, *, wait: bool = False) -> Iterator[bool]:
+def maintenance_lock(directory: Path, *, wait: bool = False) -> Iterator[bool]:
     """Be the only one that seals, compacts or retains this partition; False when another one is at it."""
     lock = FileLock(directory / "seal.lock")
     try:

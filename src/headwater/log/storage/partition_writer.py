@@ -108,11 +108,11 @@ class PartitionWriter:
         """Recover once per process, before the first read or append."""
         if not self._opened:
             # Readers need no active segment: where there is no room to begin one, they read what there is.
-            with suppress(DiskFull), self._alone():
+            with suppress(DiskFull), self._exclusive():
                 self._open_locked()
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _exclusive(self) -> Iterator[None]:
         """The file lock; where its directory is gone, the topic was deleted."""
         try:
             self.lock.acquire()
@@ -385,7 +385,7 @@ class PartitionWriter:
 
     def roll(self, *, older_than_us: int | None = None) -> bool:
         """End the active segment (if it has rows, and its first is older); True when it did."""
-        with self._turn, self._alone():
+        with self._turn, self._exclusive():
             self._open_locked()
             self._catch_up()
             active = self._active
@@ -437,7 +437,7 @@ class PartitionWriter:
 
     def last_sequence(self, producer: int) -> int:
         """The last sequence that this partition holds of a producer, -1 for none."""
-        with self._turn, self._alone():
+        with self._turn, self._exclusive():
             self._open_locked()
             self._catch_up()
             return self._sequences.get(producer, -1)

@@ -52,16 +52,16 @@ class Recovery:
     def __str__(self) -> str:
         if self.empty:
             return f"{self.file}: removed, its creation was interrupted"
-        told = [f"{self.file}: recovered to offset {self.next_offset}"]
+        parts = [f"{self.file}: recovered to offset {self.next_offset}"]
         if self.adopted_rows:
-            told.append(f"{self.adopted_rows} whole rows had not been listed yet and were kept")
+            parts.append(f"{self.adopted_rows} whole rows had not been listed yet and were kept")
         if self.cut_bytes:
-            told.append(f"{self.cut_bytes} bytes of an unfinished write were cut off")
+            parts.append(f"{self.cut_bytes} bytes of an unfinished write were cut off")
         if self.lost_rows:
-            told.append(f"{self.lost_rows} listed rows did not survive")
-        if self.mended and len(told) == 1:
-            told.append("a damaged index entry was written anew")
-        return "; ".join(told)
+            parts.append(f"{self.lost_rows} listed rows did not survive")
+        if self.mended and len(parts) == 1:
+            parts.append("a damaged index entry was written anew")
+        return "; ".join(parts)
 
 
 def recover_tail(directory: Path, base_offset: int, files: Files) -> Recovery:

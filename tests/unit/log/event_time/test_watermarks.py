@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import InvalidDeclaration, Misuse
-from headwater.log.event_time.producer_progress import ProducerProgress, paces_of, together
+from headwater.log.event_time.producer_progress import ProducerProgress, merge_progress, progress_of
 from headwater.log.event_time.watermarks import Watermark
 from headwater.log.home import Log
 from headwater.log.maintenance.sealing import seal_partition
@@ -32,7 +32,7 @@ def clock():
 
 @pytest.fixture
 def log(tmp_path, clock):
-    with Log(tmp_path, clock=clock, upkeep_interval=None) as opened:
+    with Log(tmp_path, clock=clock, maintenance_interval=None) as opened:
         yield opened
 
 
@@ -115,7 +115,7 @@ rows = st.lists(st.tuples(st.sampled_from(["", "a", "b"]), st.integers(0, 1000))
 @given(appends=st.lists(rows, min_size=1, max_size=6), cut=st.integers(0, 200), sealed=st.integers(0, 6))
 def test_paces_are_exact_for_any_range_and_any_form_of_the_segments(tmp_path_factory, appends, cut, sealed):
     clock = ManualClock()
-    with Log(tmp_path_factory.mktemp("home"), clock=clock, upkeep_interval=None) as log:
+    with Log(tmp_path_factory.mktemp("home"), clock=clock, maintenance_interval=None) as log:
         topic = log.topic("clicks", "at TIMESTAMP", event_time="at", segment_bytes_max=1)
         expected: list[tuple[str, int, int]] = []
         producers = {name: topic.producer(name) for name in ("a", "b")}
@@ -130,14 +130,14 @@ def test_paces_are_exact_for_any_range_and_any_form_of_the_segments(tmp_path_fac
         names = log.registry.producer_names(topic.id)
 
         for first, last in ((0, cut), (cut, len(expected)), (0, len(expected))):
-            found = paces_of(topic, {0: first}, {0: last})
+            found = progress_of(topic, {0: first}, {0: last})
             mine = expected[first:last]
             assert {names.get(number, ""): (pace.newest_us, pace.seen_us) for number, pace in found.items()} == {
                 name: (max(t for who, t, _ in mine if who == name), max(s for who, _, s in mine if who == name))
                 for name in {who for who, _, _ in mine}
             }
-        halves = together(paces_of(topic, {0: 0}, {0: cut}), paces_of(topic, {0: cut}, {0: len(expected)}))
-        assert halves == paces_of(topic, {0: 0}, {0: len(expected)})
+        halves = merge_progress(progress_of(topic, {0: 0}, {0: cut}), progress_of(topic, {0: cut}, {0: len(expected)}))
+        assert halves == progress_of(topic, {0: 0}, {0: len(expected)})
 
 
 def test_a_topic_without_event_time_has_no_watermark(log):

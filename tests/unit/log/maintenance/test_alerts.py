@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headwater.log.home import Log
-from headwater.log.maintenance.alerts import ALERTS_TOPIC, Alert, tell, watch_groups
+from headwater.log.maintenance.alerts import ALERTS_TOPIC, Alert, publish, watch_groups
 from headwater.log.topic import Topic
 from headwater.testing import ManualClock
 
@@ -22,7 +22,7 @@ def told() -> list[Alert]:
 
 @pytest.fixture
 def log(tmp_path: Path, clock: ManualClock, told: list[Alert]) -> Iterator[Log]:
-    with Log(tmp_path / "home", clock=clock, on_alert=told.append, upkeep_interval=None) as log:
+    with Log(tmp_path / "home", clock=clock, on_alert=told.append, maintenance_interval=None) as log:
         yield log
 
 
@@ -150,11 +150,11 @@ def test_two_processes_that_look_at_the_same_time_tell_it_once(log: Log, clock: 
     topic.append([{"x": 1}])
     clock.advance(0.9)
     other_told: list[Alert] = []
-    with Log(tmp_path / "home", clock=clock, on_alert=other_told.append, upkeep_interval=None) as other:
+    with Log(tmp_path / "home", clock=clock, on_alert=other_told.append, maintenance_interval=None) as other:
         watch_groups(topic)
         watch_groups(other.topic("clicks"))
 
-        both = [*tell(other), *tell(log)]
+        both = [*publish(other), *publish(log)]
 
     assert len(both) == len(other_told) == 1
     assert recorded(log) == [("lag_at_risk", "billing")]
@@ -166,11 +166,11 @@ def test_one_that_was_written_but_not_marked_as_told_is_not_written_twice(log: L
     log.maintain()
 
     with log.catalog.write() as db:  # as if the process had died between the two
-        db.execute("UPDATE alerts SET told = 0")
+        db.execute("UPDATE alerts SET published = 0")
     log.maintain()
 
     assert recorded(log) == [("lag_at_risk", "billing")]
-    assert log.catalog.read("SELECT told FROM alerts")[0]["told"] == 1
+    assert log.catalog.read("SELECT published FROM alerts")[0]["published"] == 1
 
 
 def test_one_that_ended_before_it_was_told_is_told_all_the_same(
@@ -183,7 +183,7 @@ def test_one_that_ended_before_it_was_told_is_told_all_the_same(
     topic.group("billing").reset("latest")
     watch_groups(topic)
 
-    tell(log)
+    publish(log)
 
     assert [alert.kind for alert in told] == ["lag_at_risk"]
     assert log.catalog.read("SELECT * FROM alerts") == []
@@ -193,7 +193,7 @@ def test_a_callback_that_fails_does_not_stop_the_care(tmp_path: Path, clock: Man
     def refuse(alert: Alert) -> None:
         raise RuntimeError(str(alert))
 
-    with Log(tmp_path / "other", clock=clock, on_alert=refuse, upkeep_interval=None) as log:
+    with Log(tmp_path / "other", clock=clock, on_alert=refuse, maintenance_interval=None) as log:
         clicks(log, retention_ms=1000).append([{"x": 1}])
         clock.advance(2)
 

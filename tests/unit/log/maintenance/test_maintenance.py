@@ -77,7 +77,7 @@ def test_a_step_that_fails_is_reported_alerted_and_does_not_stop_the_others(log:
 
 
 def test_two_rounds_at_once_do_everything_once(tmp_path: Path, clock: ManualClock) -> None:
-    logs = [Log(tmp_path / "home", clock=clock, upkeep_interval=None) for _ in range(2)]
+    logs = [Log(tmp_path / "home", clock=clock, maintenance_interval=None) for _ in range(2)]
     topics = [
         log.topic("t", "id INT, x INT", key="id", partitions=3, compact=True, retention_ms=10_000) for log in logs
     ]
@@ -102,7 +102,7 @@ def test_two_rounds_at_once_do_everything_once(tmp_path: Path, clock: ManualCloc
 
 
 def test_a_process_that_stays_cares_by_itself(tmp_path: Path, clock: ManualClock) -> None:
-    with Log(tmp_path / "home", clock=clock, upkeep_interval=0.05) as log:
+    with Log(tmp_path / "home", clock=clock, maintenance_interval=0.05) as log:
         topic = log.topic("t", "x INT", retention_ms=1000)
         topic.append([{"x": 1}])
 
@@ -116,7 +116,7 @@ def test_without_an_interval_nothing_happens_by_itself_and_opening_starts_no_thr
         return sum(thread.name == "headwater-caretaker" for thread in threading.enumerate())
 
     before = caretakers()
-    with Log(tmp_path / "a") as log, Log(tmp_path / "b", upkeep_interval=None) as other:
+    with Log(tmp_path / "a") as log, Log(tmp_path / "b", maintenance_interval=None) as other:
         opened = caretakers()
         log.topic("t", "x INT")
         other.topic("t", "x INT")
@@ -135,10 +135,10 @@ def test_a_closed_log_is_not_cared_for(log: Log) -> None:
 
 def test_a_closed_segment_whose_index_is_damaged_is_told_instead_of_waited_for(tmp_path: Path) -> None:
     class UnsealedLog(Log):
-        def wake_upkeep(self) -> None:
+        def wake_maintenance(self) -> None:
             """Nothing: the segments stay Arrow until the round."""
 
-    with UnsealedLog(tmp_path / "home", upkeep_interval=None) as log:
+    with UnsealedLog(tmp_path / "home", maintenance_interval=None) as log:
         topic = log.topic("t", "x INT")
         for _ in range(2):
             topic.append([{"x": 1}])

@@ -135,7 +135,7 @@ Steps = st.lists(st.tuples(st.booleans(), st.lists(st.integers(0, 3), max_size=4
 def test_a_bag_behaves_as_a_counter(tmp_path_factory: pytest.TempPathFactory, steps: Any) -> None:
     home = tmp_path_factory.mktemp("home")
     model: Counter[int] = Counter()
-    with Log(home, upkeep_interval=None) as log, Log(home, upkeep_interval=None) as other:
+    with Log(home, maintenance_interval=None) as log, Log(home, maintenance_interval=None) as other:
         tables = [declare_table(each, "bag", "x INT", segment_bytes_max=2000, fsync="never") for each in (log, other)]
         for insert, numbers, which in steps:
             table = tables[which]
