@@ -1,9 +1,10 @@
-"""A home: one directory, one log.
+"""Home: one directory that holds one log.
 
-What it is: ``Log`` opens (or makes) a home directory, declares and finds topics, and holds what all topics share.
-Invariants: many processes may have a home open at once; opening reads no rows and starts no thread; a home written by
-a newer format is refused untouched; a directory that holds other things is not turned into a home.
-Not here: anything about Spark; views and apps stand on this (``app.py``).
+What it is: ``Log`` opens or creates a home directory, declares and finds topics, and holds the resources that topics
+share.
+Invariants: many processes may open a home at once; opening reads no rows and starts no thread; a home of a newer format
+is refused unchanged; a directory with other content is not turned into a home.
+Not here: Spark, views and apps (``app.py``).
 Read next: ``topic.py``; ``docs/internals/files.md``.
 """
 

@@ -1,11 +1,11 @@
-"""The buffered producer: rows one at a time in, batches out.
+"""Producer: a buffer that takes single rows and appends batches.
 
-What it is: ``Producer`` collects rows and appends them when enough have come or a short while has passed.
-Invariants: rows are written in the order of ``send``; what was sent is in the log when ``flush`` returns, not before; a
-batch that is refused is given to the caller of the next ``send`` or ``flush`` and never dropped in silence; a named
-producer counts its batches, so that one tried again is not written twice; one that failed half-way (a full disk, a
-busy group) is tried again, under the same number, before anything that comes after it.
-Not here: the check of rows (``log/schema/row_conversion.py``), durability (the topic's ``fsync``).
+What it is: ``Producer`` appends when enough rows have come or a short time has passed.
+Invariants: rows are written in the order of ``send`` and are in the log when ``flush`` returns. A refused batch is
+raised by the next ``send`` or ``flush``, never dropped in silence. A named producer numbers its batches, so a retry is
+not written twice; a batch that failed half-way (a full disk, backpressure) is retried under its number before any later
+one.
+Not here: conversion of rows (``log/schema/row_conversion.py``), durability (the topic's ``fsync``).
 Read next: ``topic.py``.
 """
 

@@ -1,10 +1,10 @@
-"""A table: rows that are put, changed and taken away.
+"""Table: a topic seen as the current state of its rows.
 
-What it is: ``Table``, a topic seen as the state that its events leave. With a key the latest row of each key is the
-state, and a topic with a key *is* a table. Without a key it is a multiset: equal rows may be there several times.
-Invariants: everything that changes a table is a record of its topic. In a multiset each record has a weight, +1 or -1, and
-no prefix of the log takes away a row that is not there: whoever takes rows away holds the table's lock while it looks
-and appends, in all processes. Adding needs no lock, for it can only make more rows be there.
+What it is: ``Table``. With a key the latest row of each key is the state: a keyed topic *is* a table. Without a key it
+is a multiset: equal rows may occur several times, and ``Multiset`` counts them.
+Invariants: every change of a table is a record of its topic. In a multiset each record has a weight, +1 or -1, and no
+prefix of the log removes a row that is not there: ``delete`` holds the table's lock, over all processes, while it reads
+and appends. ``insert`` needs no lock, since it only adds rows.
 Not here: reading a table's state, which views and queries do.
 Read next: ``topic.py``, ``docs/tables.md``.
 """

@@ -1,7 +1,7 @@
-"""A token: the frontier that contains what was appended.
+"""Token: the frontier that contains an append.
 
-What it is: for each topic and partition, the offset after the last row that the holder cares about. ``append``
-returns one; a query that is told ``at_least=token`` waits until it has seen that much.
+What it is: for each topic and partition, the offset after the last row of interest. ``append`` returns one; a query
+with ``at_least=token`` waits until its views cover it.
 Invariants: tokens only grow when joined; a token is plain text for other processes and languages.
 Not here: waiting for a view (the tick).
 Read next: ``topic.py``.

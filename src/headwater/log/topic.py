@@ -1,12 +1,11 @@
-"""A topic: what people append to and read from.
+"""Topic: a named, typed, partitioned log.
 
-What it is: the public face of one named, typed, partitioned log: append, read, describe, consumers.
-Invariants: a batch is checked whole before a byte of it is written; the same key always goes to the same partition;
-``append`` returns when the rows are as durable as the topic's policy says.
-Not here: bytes (``log/storage/partition_writer.py``), conversion of rows (``log/schema/row_conversion.py``), the
-buffered producer (``producer.py``).
-Read next: ``log/storage/partition_writer.py`` for writing, ``topic_reader.py`` for reading, ``log/groups/consumer.py``
-and ``log/groups/worker.py`` for sharing.
+What it is: the public interface of one topic: append, read, describe, consumers.
+Invariants: ``append`` returns when the rows are as durable as the topic's policy says; see ``topic_appender.py`` for
+what is checked before.
+Not here: the append path (``topic_appender.py``), the buffered producer (``producer.py``).
+Read next: ``topic_appender.py`` for writing, ``topic_reader.py`` for reading, ``log/groups/consumer.py`` and
+``log/groups/worker.py`` for sharing.
 """
 
 from __future__ import annotations

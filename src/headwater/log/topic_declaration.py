@@ -1,10 +1,10 @@
-"""Declaring a topic: create it, open it, or let its schema grow.
+"""Topic declaration: creating a topic, opening it, or extending its schema.
 
-What it is: what ``log.topic(name, schema, …)`` means for a topic that exists already.
-Invariants: the decision is taken and stored in one catalog transaction, so two processes that declare at once agree;
-a declaration that says less than what is stored changes nothing; yesterday's code, with an older schema, still opens
-the topic; what cannot be changed is refused with the reason and nothing is stored.
-Not here: which schema may follow which (``log/schema/evolution.py``), DDL (``log/schema/ddl.py``).
+What it is: the effect of ``log.topic(name, schema, …)`` on a topic that exists already.
+Invariants: the decision is made and stored in one catalog transaction, so two processes that declare at once agree; a
+declaration that says less than the stored one changes nothing; code with an older schema still opens the topic; a
+change that is impossible is refused with the reason, and nothing is stored.
+Not here: schema compatibility (``log/schema/evolution.py``), DDL (``log/schema/ddl.py``).
 Read next: ``home.py``.
 """
 

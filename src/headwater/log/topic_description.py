@@ -1,8 +1,8 @@
-"""A topic described: what ``topic.describe()`` and ``headwater topic describe`` show.
+"""Topic description: the content of ``topic.describe()`` and ``headwater topic describe``.
 
-What it is: the declaration, the offsets and the sizes of one topic, as plain values ready for a table or JSON.
-Invariants: it takes no lock and changes nothing; a file that is sealed or dropped while it looks is not counted.
-Not here: groups (``log/groups/groups.py``), whether the files are sound (``log/maintenance/home_check.py``).
+What it is: the declaration, offsets and sizes of one topic, as plain values for a table or JSON.
+Invariants: it takes no lock and changes nothing; a file that is sealed or dropped meanwhile is not counted.
+Not here: groups (``log/groups/groups.py``), verification (``log/maintenance/home_check.py``).
 Read next: ``topic.py``.
 """
 

@@ -1,10 +1,10 @@
-"""Reading a whole topic: from anywhere, up to somewhere or for ever.
+"""Topic reader: rows of all partitions from a given position.
 
-What it is: turning what a caller says ("earliest", an offset, a time, a token) into an offset per partition, and
-walking the partitions by turns, waiting to be woken at the end.
-Invariants: within a partition rows come in offset order, each once; over partitions there is no order, but no
-partition is kept waiting for another; without ``follow`` the end is where it was when reading began.
-Not here: one partition (``log/storage/partition_reader.py``), sharing the work (``log/groups/consumer.py``,
+What it is: resolving "earliest", an offset, a time or a token to an offset per partition, and reading the partitions
+round-robin, waiting at the end to be woken.
+Invariants: rows of a partition come in offset order, each once; between partitions there is no order, and none waits
+for another; without ``follow`` the end is the one at the start of the read.
+Not here: one partition (``log/storage/partition_reader.py``), groups (``log/groups/consumer.py``,
 ``log/groups/worker.py``).
 Read next: ``log/storage/wake.py``.
 """

@@ -1,10 +1,10 @@
-"""What can be declared about a topic besides its columns.
+"""Topic settings: everything that a declaration says besides the columns.
 
-What it is: ``TopicSettings``, a frozen record with defaults, checked when it is made, stored as JSON in the catalog.
-Invariants: key, event_time, clock and partitions never change for a topic's life; everything else may be declared anew.
-Not here: the schema (``log/schema/normalization.py``), acting on the settings (``log/storage/partition_writer.py``,
+What it is: ``TopicSettings``, a frozen record with defaults, checked when created, stored as JSON in the catalog.
+Invariants: key, event_time, clock and partitions never change; all other settings may be declared again.
+Not here: the schema (``log/schema/normalization.py``), the effect of settings (``log/storage/partition_writer.py``,
 ``log/maintenance/retention.py``, ``log/maintenance/compaction.py``, ``log/groups/backpressure.py``).
-Read next: ``docs/log.md``, which explains each setting.
+Read next: ``docs/log.md``.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The catalog: what must change together, in one SQLite database.
+"""Catalog: the home's metadata in one SQLite database.
 
-What it is: topics, schema versions, sealed segments, producers, groups, positions and leases of one
-home, in WAL mode, shared by every process that opens the home.
-Invariants: every change is one ``write()`` transaction (BEGIN IMMEDIATE); what allows a file to be
-deleted is committed with ``durable=True`` before the file goes; no transaction stays open while waiting.
-Not here: the rows of topics (segments hold them); the meaning of each table (the module that owns it:
-``registry.py`` topics and segments, ``log/groups/consumer.py`` and ``log/groups/worker.py`` groups).
+What it is: topics, schema versions, sealed segments, producers, groups, positions and leases, in WAL mode, shared by
+every process that opens the home.
+Invariants: every change is one ``write()`` transaction (BEGIN IMMEDIATE); a change that allows a file to be deleted is
+committed with ``durable=True`` before the file is deleted; no transaction stays open while waiting.
+Not here: rows of topics (segments); the meaning of each table (``registry.py`` for topics and segments,
+``log/groups/consumer.py`` and ``log/groups/worker.py`` for groups).
 Read next: ``registry.py``; ``docs/internals/files.md``.
 """
 

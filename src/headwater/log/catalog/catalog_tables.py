@@ -1,11 +1,11 @@
 """Catalog tables of the packages above the log: apps, ticks, sinks, attachments and inlets.
 
-What it is: ``TABLES_ABOVE_LOG``, made with the catalog. ``views/state/manifest.py`` reads and writes ``apps`` and
-``ticks``, ``views/tick/reports.py`` ``tick_reports``, ``sinks/runner/sink_status.py`` ``home_id`` and the sinks,
+What it is: ``TABLES_ABOVE_LOG``, created with the catalog. ``views/state/manifest.py`` owns ``apps`` and ``ticks``,
+``views/tick/reports.py`` ``tick_reports``, ``sinks/runner/sink_status.py`` ``home_id`` and the sinks,
 ``federation/attachments.py`` the attachments, ``inlets/counters.py`` the inlets.
-Invariants: ``apps.tick`` names the current row of ``ticks``; both change in one transaction. A home's id is given once
-and never changes. An attachment's address is stored as it was given: ``${NAME}`` stays a name, its value is in no
-file. Counters of inlets are only added to, so that several processes may count for one inlet.
+Invariants: ``apps.tick`` names the current row of ``ticks``; both change in one transaction. A home's id never changes.
+An attachment's address is stored as given: ``${NAME}`` stays a name. Counters of inlets are only added to, so several
+processes may count for one inlet.
 Not here: topics and segments (``registry.py``), groups (``log/groups``).
 Read next: ``views/state/manifest.py``, ``sinks/runner/sink_status.py``.
 """

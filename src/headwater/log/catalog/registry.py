@@ -1,9 +1,9 @@
-"""The registry: topics, their schema versions, sealed segments and producers, as rows of the catalog.
+"""Registry: topics, schema versions, sealed segments and producers, as rows of the catalog.
 
-What it is: the SQL behind ``Topic`` and the segments, and nothing else.
-Invariants: a topic's number (id) is never used again, so a directory belongs to one topic for ever; schema versions
-count from 1; a sealed segment's row appears in the same transaction that makes its Arrow twin deletable.
-Not here: groups (``log/groups/groups.py``), files (``log/storage/partition_writer.py``), which schema may follow which
+What it is: the SQL behind ``Topic`` and the segments.
+Invariants: a topic's id is never used again, so a directory belongs to one topic for ever; schema versions count from
+1; a sealed segment's row appears in the transaction that makes its Arrow twin deletable.
+Not here: groups (``log/groups/groups.py``), files (``log/storage/partition_writer.py``), schema compatibility
 (``log/schema/evolution.py``).
 Read next: ``topic.py``.
 """

@@ -1,9 +1,9 @@
-"""A database file: what SQLite's refusals mean.
+"""SQLite errors, mapped to Headwater's.
 
-What it is: ``DatabaseFile`` says what a SQLite file is to its users; ``translated`` turns what SQLite raises into our
-errors, in its words; ``immediate`` is a writing transaction.
-Invariants: a full disk, a damaged file, a held lock and missing permissions are told in one way for every SQLite file
-of a home. What is none of these (a mistake in SQL) goes through as it is.
+What it is: ``DatabaseFile`` names a SQLite file for its users; ``translated`` maps SQLite's errors; ``immediate`` is a
+writing transaction.
+Invariants: a full disk, a damaged file, a held lock and missing permissions give the same errors for every SQLite file
+of a home. Other errors (a mistake in SQL) pass through unchanged.
 Not here: connections (``catalog.py``, ``views/serving/serving_file.py``); other files (``log/storage/files.py``).
 Read next: ``catalog.py``.
 """

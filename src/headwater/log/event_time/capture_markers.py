@@ -1,11 +1,11 @@
-"""Captured tables: up to where a tick may read them.
+"""Capture markers: the offsets up to which a tick may read captured tables.
 
-What it is: the markers that a capture writes after each batch, one system topic ``_captured.NAME`` a capture: how far
-it is in the other database's log, and up to which offset each of its tables holds whole transactions.
-Invariants: a marker is durable after the rows that it names, and before the other database is told that they are; the
-offsets in markers only grow; a table that no marker names yet is shown to nobody. All tables of one capture are read up
-to one and the same marker, so that a tick never shows half a transaction. A home without captures pays nothing.
-Not here: who writes markers (``capture/capture.py``); the tick (``views/tick/engine.py``).
+What it is: a capture writes a marker after each batch to its system topic ``_captured.NAME``: its position in the other
+database's log, and the offset up to which each of its tables holds whole transactions.
+Invariants: a marker is durable after the rows that it names and before the database is told to forget them; offsets in
+markers only grow; a table without a marker is not visible. All tables of one capture are read up to the same marker, so
+a tick never shows half a transaction. A home without captures pays nothing.
+Not here: writing markers (``capture/capture.py``); the tick (``views/tick/engine.py``).
 Read next: ``views/tick/engine.py``, ``docs/capture.md``.
 """
 

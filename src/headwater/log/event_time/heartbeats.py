@@ -1,10 +1,10 @@
-"""Heartbeats: a producer's promise that nothing before some event time will come from it any more.
+"""Heartbeats: a producer's promise that it will send no row before an event time.
 
 What it is: the system topic ``_heartbeats``, to which ``producer.heartbeat(at)`` and ``topic.heartbeat(at)`` append.
-Invariants: a heartbeat is a record of the log like others, so that ticks see it in order and a replay sees it again; it
-names the offsets that its topic had reached, and counts only for who has read so far: rows that were sent before it
-are never taken for late because of it.
-Not here: what a watermark is (``watermarks.py``).
+Invariants: a heartbeat is a record of the log, so ticks see it in order and a replay sees it again. It names the
+offsets that its topic had reached and takes effect only for a reader that has read so far: it never makes earlier rows
+late.
+Not here: watermarks (``watermarks.py``).
 Read next: ``watermarks.py``.
 """
 

@@ -1,10 +1,10 @@
-"""Paces: how far each producer has come in event time.
+"""Producer progress: how far each producer is in event time.
 
-What it is: for a range of offsets of a topic, the largest event time of each producer and the moment of its last
-append; and ``ProducerProgress``, which is that for one producer.
-Invariants: exact for any range, whatever form the segments have by now; rows without an event time (tombstones) count
-for the moment only. A row group of a sealed segment that one producer wrote is not read: its statistics say it all.
-Not here: what follows from it (``watermarks.py``).
+What it is: ``ProducerProgress``: the largest event time of one producer and the time of its last append;
+``progress_of`` computes it for a range of offsets.
+Invariants: exact for any range, Arrow or sealed; rows without an event time (tombstones) count for the append time
+only. A sealed row group that one producer wrote is not read: its statistics suffice.
+Not here: watermarks (``watermarks.py``).
 Read next: ``watermarks.py``.
 """
 

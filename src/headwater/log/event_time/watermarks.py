@@ -1,11 +1,11 @@
-"""Watermarks: the event time before which nothing more is expected.
+"""Watermarks: the event time before which no more rows are expected.
 
-What it is: how far a topic is in event time, by what its producers have sent; each has a watermark of its own.
-Invariants: a watermark never goes back. A producer's is its largest event time less the topic's allowed lateness, or
-what its heartbeat promised, whichever is later; a topic's is the least of its *active* producers'. A producer is idle
-when others' rows have been appended for ``idle_ms`` since its last one: so everything here follows from the log, and
-the machine's clock says nothing.
-Not here: finding the rows' times (``producer_progress.py``), heartbeats (``heartbeats.py``), what views do with it.
+What it is: the watermark of a topic, derived from those of its producers.
+Invariants: a watermark never goes back. A producer's watermark is its largest event time less the topic's lateness, or
+its heartbeat, whichever is later; a topic's is the least of its *active* producers'. A producer is idle when others
+have appended rows for ``idle_ms`` since its last one. Everything follows from the log, nothing from the machine's
+clock.
+Not here: event times of rows (``producer_progress.py``), heartbeats (``heartbeats.py``), use in views.
 Read next: ``producer_progress.py``.
 """
 

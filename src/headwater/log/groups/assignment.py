@@ -1,9 +1,9 @@
-"""Assignment: which member of a consumer group has which partitions.
+"""Partition assignment of a consumer group: balanced and sticky.
 
-What it is: the balanced, sticky sharing-out (a pure function), and the rebalance that writes it down.
-Invariants: a rebalance is one transaction and raises the generation by one; shares differ by at most one
-partition; as few partitions move as that allows; a living owner is never robbed (it hands over by itself,
-see ``hand_over``), a dead one is replaced at once.
+What it is: the assignment (a pure function), and the rebalance that stores it.
+Invariants: a rebalance is one transaction and raises the generation by one; shares differ by at most one partition and
+as few partitions move as that allows; a live owner keeps a partition until it hands it over (``hand_over``), a dead one
+is replaced at once.
 Not here: when to join, leave or hand over (``consumer.py``).
 Read next: ``consumer.py``.
 """

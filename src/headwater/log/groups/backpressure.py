@@ -1,11 +1,10 @@
-"""Overflow: what happens when producers outrun consumers.
+"""Backpressure: a topic's policy when producers are faster than consumers.
 
-What it is: the topic's declared policy, asked before each append: ``keep`` (the disk is the buffer), ``drop``
-(counted), ``block`` (wait for the slowest group, with a time-out).
-Invariants: with no group on the topic there is nobody to outrun, and everything is kept; a batch is admitted or not as
-a whole; what was dropped is counted in the catalog and told in the token.
-Not here: how far groups are (``groups.py``), retention (which may drop what nobody has read:
-``log/maintenance/retention.py``).
+What it is: ``admit``, called before each append: ``keep`` (the disk is the buffer), ``drop`` (counted), ``block`` (wait
+for the slowest group, with a time-out).
+Invariants: a topic without groups keeps everything; a batch is admitted or dropped as a whole; dropped rows are counted
+in the catalog and in the token.
+Not here: positions of groups (``groups.py``), retention, which may drop unread rows (``log/maintenance/retention.py``).
 Read next: ``topic.py``.
 """
 

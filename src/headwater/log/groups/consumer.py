@@ -1,18 +1,18 @@
 """Consumers: members of a consumer group, which read whole partitions in order.
 
-What it is: joining, heartbeats, polling, committing and handing partitions over; the semantics of Kafka's groups
-with no coordinator: every step is a transaction on the catalog.
+What it is: joining, heartbeats, polling, committing and handing over partitions, with the semantics of Kafka's consumer
+groups. There is no coordinator: every step is a transaction on the catalog.
 Invariants: a partition has one owner at a time, and only the owner commits (others are ``Fenced``, and nothing
-changes); a new owner starts at the committed offset, so after a crash nothing is skipped and at most the
-uncommitted tail is seen twice; a commit never goes back, except after ``seek`` by the owner or a group's reset.
-Not here: membership (``members.py``); who gets what (``assignment.py``); reset by others (``groups.py``); single
-messages (``worker.py``).
+changes); a new owner starts at the committed offset, so after a crash no row is skipped and at most the uncommitted
+tail is seen twice; a commit never goes back, except after ``seek`` or a group's reset.
+Not here: membership (``members.py``), assignment (``assignment.py``), reset (``groups.py``), single messages
+(``worker.py``).
 Read next: ``members.py``, then ``assignment.py``.
 
-A living owner keeps a partition that another member is to have until all that it handed out of it is committed
-(with ``auto_commit``: until its next poll), hands out no more of it meanwhile, and at a poll ``session_timeout``
-later gives it up even so. A handler that hangs keeps its partitions as long as its process lives, since heartbeats
-come from a thread.
+An owner keeps a partition that is assigned to another member until every batch it returned from it is committed (with
+``auto_commit``: until its next poll) and returns no more of it; at a poll ``session_timeout`` later it gives the
+partition up anyway. A handler that hangs keeps its partitions as long as its process lives, since heartbeats come from
+a thread.
 """
 
 from __future__ import annotations

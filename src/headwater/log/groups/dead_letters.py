@@ -1,11 +1,10 @@
 """Dead letters: messages that a work group gave up, kept in a topic with the reason.
 
-What it is: burying (in the transaction that settles the message) and posting (carrying what is buried to the
-topic ``<topic>.<group>.dead``).
-Invariants: exactly once, also across crashes. All letters of one burial share one sequence number and are posted as
-one append under it; sequences rise in the order of the transactions, and whoever posts begins at the lowest one
-pending. So a batch that another process has posted already, or that was posted just before a crash, is
-recognised by its sequence and not written again.
+What it is: ``bury`` records letters in the transaction that settles the message; ``post`` appends recorded letters to
+the topic ``<topic>.<group>.dead``.
+Invariants: exactly once, also across crashes. Letters of one transaction share one sequence number and are posted as
+one append under it; sequences rise in the order of the transactions, and posting begins at the lowest pending one. A
+batch that was posted before is recognised by its sequence and not written again.
 Not here: when a message is given up (``worker.py``).
 Read next: ``worker.py``.
 """

@@ -1,9 +1,9 @@
-"""Groups: named readers that share a topic, and what both kinds of them have in common.
+"""Groups: named readers that share a topic.
 
-What it is: opening a group, its description, lag, reset and deletion, and what the log's care asks of all
-groups at once (the slowest positions, positions after a power cut).
-Invariants: a group has one kind for life; it has a position for every partition from its first moment on;
-a reset under the feet of active members happens only with ``force``, and then fences them.
+What it is: the parts common to consumer groups and work groups: opening, description, lag, reset, deletion, and the
+positions that maintenance needs.
+Invariants: a group's kind never changes; it has a position for every partition from the beginning; a group with active
+members is reset only with ``force``, which fences them.
 Not here: reading (``consumer.py``: whole partitions, in order; ``worker.py``: single messages).
 Read next: ``consumer.py``, then ``worker.py``.
 """

@@ -1,10 +1,10 @@
-"""Leases: which messages of a work group are with whom.
+"""Leases: the worker that holds each delivered message of a work group.
 
-What it is: the tables of a work group and every statement on them. Each function runs in a transaction of its
-caller; together they are the state machine of a message: new → leased → (released or run out → leased)* → settled.
-Invariants: a row in ``work_messages`` exists only while a message is delivered and not settled; a message is held
-by the number of the take that leased it, which is never used again, so that a late word from an earlier holder finds
-nothing; ``work_partitions.next`` is the first offset never delivered; ``positions.offset`` the lowest unsettled.
+What it is: the tables of a work group and every statement on them, each run in the caller's transaction. A message's
+states are: new → leased → (released or expired → leased)* → settled.
+Invariants: a row in ``work_messages`` exists only while a message is delivered and not settled. A message is held under
+the number of the take that leased it; numbers are never used again, so a late answer of an earlier holder finds no row.
+``work_partitions.next`` is the first offset never delivered, ``positions.offset`` the lowest unsettled one.
 Not here: waiting, rows, transactions (``worker.py``); dead letters (``dead_letters.py``).
 Read next: ``worker.py``.
 """

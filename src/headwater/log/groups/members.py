@@ -1,10 +1,10 @@
-"""Members: a consumer's place in its group.
+"""Members: membership of a consumer in its group.
 
-What it is: joining, heartbeats, noticing the dead, leaving, and the proof of ownership that a commit needs; each one
-transaction on the catalog, since there is no coordinator.
-Invariants: every join is under a new id, so an id that was evicted never owns anything again; whoever notices that
-a session ran out evicts that member and rebalances; of one name there is one member, the latest.
-Not here: positions and batches (``consumer.py``), the sharing-out (``assignment.py``).
+What it is: joining, heartbeats, eviction of dead members, leaving, and the proof of ownership that a commit needs; each
+is one transaction on the catalog, since there is no coordinator.
+Invariants: every join has a new id, so an evicted id never owns a partition again; a member that notices an expired
+session evicts that member and rebalances; a name has one member, the latest.
+Not here: positions and batches (``consumer.py``), assignment (``assignment.py``).
 Read next: ``assignment.py``.
 """
 

@@ -1,10 +1,10 @@
-"""Messages: rows in the hands of a worker.
+"""Messages: rows that were delivered to a worker.
 
-What it is: the message with its four answers (accept, release, reject, renew), and the reader that finds the rows of
+What it is: ``Message`` with its four answers (accept, release, reject, renew), and the reader that finds the rows of
 leased offsets.
-Invariants: a message is answered once; the same answer again is harmless, another one is refused. The reader
-keeps one batch per partition, since takes mostly go on where the last one ended.
-Not here: what an answer does to the group (``leases.py``).
+Invariants: a message is answered once; the same answer again is harmless, another one is refused. The reader keeps one
+batch per partition, since most takes continue where the last one ended.
+Not here: the effect of an answer on the group (``leases.py``).
 Read next: ``worker.py``.
 """
 

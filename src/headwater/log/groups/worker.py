@@ -1,17 +1,16 @@
-"""Workers: members of a work group, which take single messages and answer for each.
+"""Workers: members of a work group, which take and acknowledge single messages.
 
-What it is: taking messages on a lease, and accept, release, reject and renew; the semantics of Kafka's share groups
-(KIP-932). Any number of workers, also more than partitions.
-Invariants: a message is with one worker at a time, and settled once: accepted, or given up. Deliveries are counted
-when they begin, so that a message that kills its workers is given up after ``deliveries_max`` too.
+What it is: taking messages on a lease, and accept, release, reject and renew, with the semantics of Kafka's share
+groups (KIP-932). A group may have more workers than partitions.
+Invariants: a message is leased to one worker at a time and settled once: accepted or given up. Deliveries are counted
+when they begin, so a message that kills its workers is given up after ``deliveries_max`` too.
 Not here: whole partitions in order (``consumer.py``); the tables (``leases.py``).
 Read next: ``messages.py``, ``leases.py``, then ``dead_letters.py``.
 
-Order: messages that came back go first (those that wait longest before the others), then new ones in offset order in
-each partition, partitions in turn. Among several workers, and after any redelivery, nothing is said about the order
-in which messages are *finished*: whoever needs order uses a consumer group. Offsets that compaction removed are
-skipped; tombstones are delivered (``message.deleted``). What retention removed before it was taken cannot be
-delivered: it is skipped, and counted as ``missed`` in the group's description.
+Order: returned messages first (the longest waiting before the others), then new ones in offset order in each partition,
+partitions round-robin. The order in which several workers *finish* messages is undefined: where order matters, use a
+consumer group. Offsets that compaction removed are skipped; tombstones are delivered (``message.deleted``). Messages
+that retention removed before they were taken are skipped and counted as ``missed`` in the group's description.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""Alerts: somebody should know.
+"""Alerts: conditions that a user should act on.
 
-What it is: the conditions that the log watches for its users (a group that retention is about to overtake or has
-overtaken, a damaged segment, rows that come too late for a view, a view that was paused, a sink in trouble),
-remembered in the catalog, told by a callback and in the system topic ``_alerts``.
-Invariants: a condition is told when it begins and not again while it lasts; when it ended and comes back it is told
-anew. Noting a condition is one transaction, so of several processes one tells it; it is in ``_alerts`` exactly once,
-also when that process dies in between, because its number is the sequence of an idempotent producer. A loss is noted in
-the transaction that loses. The callback is called after that, by the process that told, at most once.
-Not here: when to look (``maintenance.py``), dropping segments (``retention.py``), finding damage (``home_check.py``).
+What it is: conditions such as a group that retention is about to overtake or has overtaken, a damaged segment, late
+rows of a view, a paused view, a failing sink; stored in the catalog, published by a callback and in the system topic
+``_alerts``.
+Invariants: a condition is published when it begins and not again while it lasts; after it ended it may begin again.
+Noting a condition is one transaction, so one of several processes publishes it. It is in ``_alerts`` exactly once, also
+when that process dies in between, because its number is the sequence of an idempotent producer. A loss is noted in the
+transaction that loses. The callback is called afterwards, by the publishing process, at most once.
+Not here: when conditions are checked (``maintenance.py``), dropping segments (``retention.py``), finding damage
+(``home_check.py``).
 Read next: ``maintenance.py``.
 """
 

@@ -1,11 +1,11 @@
-"""Upkeep: the background threads of a log.
+"""Background maintenance: the threads of a log.
 
-What it is: threads of a ``Log`` that sync topics with ``fsync="interval"`` (``Flusher``), seal rolled segments
-(``Sealer``) and run a round of care every now and then (``Cleaner``).
-Invariants: they do nothing that ``Log.maintain`` would not do; an error in one is logged, is tried again (the next
-``maintain`` reports it if it lasts), and never stops appends; they start when there is a topic to work on, not with
-the opening of a home.
-Not here: what a round does (``maintenance.py``).
+What it is: ``Flusher`` syncs topics with ``fsync="interval"``, ``Sealer`` seals rolled segments, ``Cleaner`` runs a
+round of maintenance at intervals.
+Invariants: the threads do nothing that ``Log.maintain`` would not do; an error is logged and retried (the next
+``maintain`` reports it if it lasts) and never stops appends; threads start with the first topic, not when a home is
+opened.
+Not here: the steps of a round (``maintenance.py``).
 Read next: ``sealing.py``, ``maintenance.py``.
 """
 

@@ -1,13 +1,13 @@
-"""Compaction: of each key, only the latest record stays.
+"""Compaction: the latest record of each key is kept, older ones are removed.
 
-What it is: ``compact_partition`` rewrites the sealed segments of a keyed topic without the records that a later one of
-the same key has replaced, and merges small segments into larger ones.
-Invariants: records keep their offsets and their order; the ranges of the segments stay without holes, so every offset
-from the start on is found; a tombstone leaves only when its grace is over, and never before the older records of its
-key: segments are replaced from the oldest on, each group in one transaction. A new file has a name that was never used;
-the old files go when the catalog has forgotten them. Readers that are in the middle of an old file go on in it.
-In memory are the keys, offsets, marks and append times of one partition; rows are streamed.
-Not here: Arrow segments (sealing comes first), which partitions (``maintenance.py``).
+What it is: ``compact_partition`` rewrites the sealed segments of a keyed topic without replaced records, and merges
+small segments into larger ones.
+Invariants: records keep their offsets and order; the ranges of the segments stay without holes, so every offset from
+the start on is found; a tombstone is removed only after its grace period, and never before the older records of its
+key: segments are replaced from the oldest on, each group in one transaction. A new file has a new name; old files are
+deleted after the catalog has dropped them, and readers of an open file continue in it. Keys, offsets, marks and append
+times of one partition are in memory; rows are streamed.
+Not here: Arrow segments (sealed first), the choice of partitions (``maintenance.py``).
 Read next: ``maintenance.py``.
 """
 

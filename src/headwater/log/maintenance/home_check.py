@@ -1,13 +1,12 @@
-"""Check: is everything that was written still there, and whole?
+"""Home check: verification of everything that was written.
 
-What it is: ``check`` verifies every segment's bytes, that segments follow each other without gaps from each
-partition's start to its end, the catalog, and that groups and producers fit the log; ``check_home`` does so for a
-directory that may be too damaged to open.
-Invariants: it changes no data and can be run while other processes append, seal, compact and retain: what changed
-under its eyes is looked at again, what is appended meanwhile is left out. It does not raise for what it finds: each
-thing is a ``Problem``. What keeps it from looking (no descriptors, a catalog that is held) is no finding, but raised. A
-damaged segment is also told as an alert.
-Not here: the bytes of one segment (``segment_check.py``), mending (``log/storage/recovery.py`` mends tails; the rest
+What it is: ``check`` verifies every segment's bytes, that segments follow each other without gaps from each partition's
+start to its end, the catalog, and that groups and producers fit the log; ``check_home`` does so for a directory that
+may be too damaged to open.
+Invariants: it changes no data and may run while other processes append, seal, compact and retain: a segment that
+changed meanwhile is checked again, later appends are left out. Every finding is a ``Problem``, never an exception;
+obstacles (no descriptors, a held catalog) are raised. A damaged segment is also an alert.
+Not here: the bytes of one segment (``segment_check.py``), repair (``log/storage/recovery.py`` repairs tails; the rest
 comes from a backup).
 Read next: ``segment_check.py``.
 """

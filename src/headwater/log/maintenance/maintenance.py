@@ -1,12 +1,11 @@
-"""Care: everything that keeps a home in good shape, in one round.
+"""Maintenance: one round over all topics of a home.
 
-What it is: ``maintain`` goes over all topics and ends old segments, seals, compacts, watches groups and drops what
-retention does not keep; it returns what it did.
-Invariants: running it again changes nothing more; several processes may run it at once (each partition is worked on by
-one at a time); a step that fails is in the report and does not keep the others from being done.
-Groups are warned before retention drops anything in the same round.
-Not here: the steps themselves (``sealing.py``, ``compaction.py``, ``retention.py``, ``alerts.py``), the thread that
-calls it now and then (``background.py``).
+What it is: ``maintain`` rolls old segments, seals, compacts, watches groups and applies retention; it returns a report.
+Invariants: a second run changes nothing more; several processes may run it at once (one at a time per partition); a
+failed step is reported and does not stop the others. Groups are warned before retention drops anything in the same
+round.
+Not here: the steps (``sealing.py``, ``compaction.py``, ``retention.py``, ``alerts.py``), the thread
+(``background.py``).
 Read next: ``compaction.py``, ``retention.py``, ``alerts.py``.
 """
 

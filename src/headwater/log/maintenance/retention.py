@@ -1,14 +1,13 @@
-"""Retention: the oldest segments leave, by age and by size.
+"""Retention: the oldest segments are dropped, by age and by size.
 
 What it is: ``retain_partition`` drops whole sealed segments from the front of a partition, after copying them to the
-archive when the topic has one, and moves the partition's start.
-Invariants: a segment leaves by age when its newest row was appended ``retention_ms`` ago, and by size while the
-partition has more than ``retention_bytes`` on disk; always the oldest first, never the active one (one that is too old
-as a whole is ended and sealed first). A file is whole in the archive before the catalog forgets it, and the catalog
-has forgotten it, durably, before it is deleted: a crash in between leaves a stray that sealing sweeps up. Groups that
-had not read what leaves are noted in the same transaction.
-Not here: warnings before it happens (``alerts.py``), what a reader before the start gets
-(``log/storage/partition_reader.py``).
+topic's archive if it has one, and moves the partition's start.
+Invariants: a segment expires by age when its newest row was appended ``retention_ms`` ago, and by size while the
+partition has more than ``retention_bytes`` on disk; always the oldest first, never the active one (an expired active
+segment is rolled and sealed first). A file is complete in the archive before the catalog drops it, and dropped durably
+before it is deleted: a crash in between leaves a stray file that sealing removes. Groups that had not read the dropped
+rows are noted in the same transaction.
+Not here: warnings before it happens (``alerts.py``), reads before the start (``log/storage/partition_reader.py``).
 Read next: ``alerts.py``.
 """
 

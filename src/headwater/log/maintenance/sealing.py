@@ -1,10 +1,11 @@
 """Sealing: a rolled Arrow segment becomes Parquet.
 
-What it is: ``seal_partition`` turns every closed Arrow segment of a partition into a sealed one, oldest first.
-Invariants: the Parquet file is complete, synced and under its name before the catalog knows it; the catalog knows it,
-durably, before the Arrow twin is deleted; a crash anywhere in between is repeated harmlessly. One process seals a
-partition at a time; appends and reads go on meanwhile.
-Not here: when (``background.py``), the file itself (``log/storage/sealed_segment.py``).
+What it is: ``seal_partition`` seals every closed Arrow segment of a partition, oldest first; ``seal_closed`` also waits
+for other processes that do so.
+Invariants: the Parquet file is complete, synced and renamed before the catalog lists it; the catalog lists it, durably,
+before the Arrow twin is deleted; a crash in between is repeated harmlessly. One process seals a partition at a time;
+appends and reads continue.
+Not here: when (``background.py``), the file format (``log/storage/sealed_segment.py``).
 Read next: ``background.py``.
 """
 

@@ -1,11 +1,11 @@
-"""Damage: what is wrong with one segment's bytes.
+"""Segment check: verification of one segment's bytes.
 
-What it is: ``inspect_arrow`` and ``inspect_sealed`` read one segment completely and list every way in which it is not
-what was written: a ``Problem`` each.
-Invariants: they change nothing and never raise for what the bytes are; a file that is not there raises
-``FileNotFoundError``, because only the caller knows whether it should be. Every byte counts: entries, their copies in
-the index, payloads, the zeros between frames, and the whole of a sealed file. What is appended meanwhile is left alone.
-Not here: how segments fit together, the catalog, groups (``home_check.py``); mending (``log/storage/recovery.py``).
+What it is: ``inspect_arrow`` and ``inspect_sealed`` read one segment completely and list every deviation as a
+``Problem``.
+Invariants: they change nothing and never raise for bad bytes; a missing file raises ``FileNotFoundError``, because only
+the caller knows whether it should exist. Every byte counts: entries, their copies in the index, payloads, the zeros
+between frames, and the whole of a sealed file. Later appends are left out.
+Not here: the order of segments, the catalog, groups (``home_check.py``); repair (``log/storage/recovery.py``).
 Read next: ``home_check.py``.
 """
 

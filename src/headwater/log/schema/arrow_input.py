@@ -1,9 +1,9 @@
-"""Arrow and pandas columns, fitted to a topic's columns.
+"""Arrow and pandas columns, cast to a topic's types.
 
-What it is: ``fit`` takes one Arrow column of any type and returns it in the topic's type when no value changes by
-that; ``pandas_column`` reads a pandas column into Arrow first. Invariants: a column that already has the type is
-handed on untouched (no copy, an offset stays an offset); casts are Arrow's safe ones and only between types that
-mean the same (a number is never text, a float never an integer); the first value that would change is named.
+What it is: ``fit`` returns an Arrow column in the topic's type if no value changes by that; ``pandas_column`` reads a
+pandas column into Arrow first.
+Invariants: a column that has the type is passed on without a copy; casts are Arrow's safe ones and only between types
+of one meaning (a number is never text, a float never an integer); the first value that would change is named.
 Not here: Python objects (``columns.py``, ``nested_columns.py``), matching columns to names (``row_conversion.py``).
 Read next: ``row_conversion.py``.
 """

@@ -1,9 +1,9 @@
-"""Stamping: the event time of rows that devices with clocks of their own have sent.
+"""Clock correction: the event time of rows from devices with clocks of their own.
 
-What it is: a topic declared with ``clock=("occurred_at", "sent_at")`` gets three more columns, which are filled when
-rows are appended: the event time (corrected), ``received_at``, and ``clock_offset_ms``, received less sent.
-Invariants: what the device wrote stays as it is; the corrected time is never after the moment of receipt and at most
-``BOUND_MS`` before it, however absurd the device's clock; equal in meaning to ``headwater.clock.correct``.
+What it is: a topic declared with ``clock=("occurred_at", "sent_at")`` has three more columns, filled on append: the
+corrected event time, ``received_at``, and ``clock_offset_ms``, received less sent.
+Invariants: the device's values are stored unchanged; a corrected time is never after the time of receipt and at most
+``BOUND_MS`` before it; equal in meaning to ``headwater.clock.correct``.
 Not here: the expression for views (``clock.py``).
 Read next: ``clock.py``, ``topic.py``.
 """

@@ -1,10 +1,10 @@
-"""Strict conversion of Python values to one Arrow column, for the types without parts.
+"""Column converters for types without parts: Python values to one Arrow column, strictly.
 
-What it is: one small class for each kind of Spark type; ``convert`` takes a list of values and returns an Arrow
-array. Invariants: no value is changed on its way in (pyarrow itself would cut 1.5 to 1, take bytes for text and
-integers for times); a list is judged by the *set* of its classes, so the honest case costs one pass in C; the
-first value that does not fit is searched for only after something failed, and raised as a ``Misfit`` with its index.
-Not here: lists, maps and structs (``nested_columns.py``), whole rows and their error messages (``row_conversion.py``).
+What it is: one small class for each kind of Spark type; ``convert`` takes a list of values and returns an Arrow array.
+Invariants: no value changes (pyarrow itself would cut 1.5 to 1, take bytes for text and integers for times). A list is
+checked by the *set* of its classes, so a valid list costs one pass in C; the first bad value is searched for only after
+a failure and raised as a ``Misfit`` with its index.
+Not here: lists, maps and structs (``nested_columns.py``), rows and their error messages (``row_conversion.py``).
 Read next: ``nested_columns.py``.
 """
 

@@ -1,11 +1,11 @@
-"""Spark DDL text to an Arrow schema, and back.
+"""DDL: Spark's column lists to an Arrow schema, and back.
 
-What it is: a small hand-written parser for the column lists people already write for Spark
-(``"order_id BIGINT NOT NULL, tags ARRAY<STRING>"``), with every Spark type a topic can store.
-Invariants: ``parse_ddl(to_ddl(schema))`` is the schema again; a text that this parser takes means the
-same to Spark (``tests/spark/test_ddl_agrees_with_spark.py``); a text it does not take is refused with the
-place underlined. Comments are read and dropped, since a topic has no place to keep them.
-Not here: which column names and Arrow types a topic accepts (``normalization.py``); CREATE TABLE's other clauses.
+What it is: a parser for column lists (``"order_id BIGINT NOT NULL, tags ARRAY<STRING>"``) with every Spark type that a
+topic can store.
+Invariants: ``parse_ddl(to_ddl(schema))`` is the schema again; an accepted text means the same to Spark
+(``tests/spark/test_ddl_agrees_with_spark.py``); any other text is refused with the place underlined. Comments are read
+and dropped.
+Not here: names and Arrow types that a topic accepts (``normalization.py``); CREATE TABLE's other clauses.
 Read next: ``normalization.py``, then ``evolution.py``.
 """
 

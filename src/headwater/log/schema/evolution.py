@@ -1,10 +1,10 @@
-"""Whether one schema may follow another, and how old batches are read under the new one.
+"""Schema evolution: which schema may follow another, and old batches under the new one.
 
-What it is: ``evolve`` merges a new declaration into the stored schema or says why it cannot; ``conform`` makes a
-batch written under an older version look like the latest.
-Invariants: every batch ever written conforms to every later version without losing a value; the merged schema keeps
-the old columns' order and puts new ones at the end; keys keep their meaning, so the partition of a key never changes.
-Not here: where versions are stored (``log/catalog/registry.py``), rows (``row_conversion.py``).
+What it is: ``evolve`` merges a declaration into the stored schema or raises the reason; ``conform`` converts a batch of
+an older version to the latest.
+Invariants: every batch ever written conforms to every later version without losing a value; the merged schema keeps the
+old columns' order and appends new ones; the partition of a key never changes.
+Not here: storage of versions (``log/catalog/registry.py``), rows (``row_conversion.py``).
 Read next: ``row_conversion.py``.
 """
 

@@ -1,13 +1,13 @@
-"""JSON lines in and out: one object for each row, one row for each line.
+"""JSON lines: the one JSON form of rows, read and written.
 
-What it is: ``json_lines`` reads text into a record batch with the strictness of ``row_conversion.py``;
-``batch_to_json_lines`` writes what it reads. Where JSON has no word for a value: TIMESTAMP and DATE are ISO-8601 text
-(never epoch numbers, which do not say their unit), BINARY is base64, DECIMAL a number that never passes through a
-float, NaN and Infinity are the strings "NaN", "Infinity", "-Infinity", and a MAP whose key is not text is a list of
-[key, value] pairs.
-Invariants: reading what was written gives the same rows; a name that stands twice in an object is refused. A date or
-time outside of the years 1 to 9999 is written as a plain number, which only ``far_times.py`` reads.
-Not here: files and streams (the command line's part). Read next: ``columns.py`` for the strict types.
+What it is: ``json_lines`` reads text into a record batch with the strictness of ``row_conversion.py``; ``json_line``
+and ``batch_to_json_lines`` write it. TIMESTAMP and DATE are ISO-8601 text (never epoch numbers, which have no unit),
+BINARY is base64, DECIMAL a number that never passes through a float, NaN and Infinity are the strings "NaN",
+"Infinity", "-Infinity", and a MAP whose key is not text is a list of [key, value] pairs.
+Invariants: reading a written line gives the same row; a name that occurs twice in an object is refused. A date or time
+outside the years 1 to 9999 is written as a number, which only ``far_times.py`` reads.
+Not here: files and streams (``cli/log/input_files.py``).
+Read next: ``columns.py``.
 """
 
 from __future__ import annotations

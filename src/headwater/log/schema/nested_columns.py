@@ -1,10 +1,10 @@
-"""Strict conversion of the values that have parts: lists, maps, and records (structs and whole rows).
+"""Column converters for types with parts: lists, maps, structs and whole rows.
 
-What it is: the columns of ``columns.py``, put together. A list column lays its elements end to end and converts
-them as one column; a record turns its rows into columns. So a million small lists cost a few long conversions,
-and a row of a topic is nothing but the outermost record. Invariants: a misfit found in a part is reported at the
-row and path of the whole (``tags[3]``, ``address.street``); an unknown field is refused, a missing one is null.
-Not here: the values without parts (``columns.py``), the kinds of input beside Python objects (``arrow_input.py``).
+What it is: a list column concatenates its elements and converts them as one column; a record turns its rows into
+columns. So a million small lists cost a few long conversions, and a topic's row is the outermost record.
+Invariants: a misfit in a part is reported at the row and path of the whole (``tags[3]``, ``address.street``); an
+unknown field is refused, a missing one is null.
+Not here: types without parts (``columns.py``), Arrow and pandas input (``arrow_input.py``).
 Read next: ``row_conversion.py``.
 """
 

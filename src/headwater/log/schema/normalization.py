@@ -1,11 +1,10 @@
-"""The columns a topic may have: any declared schema, made into the one form that is stored.
+"""Schema normalization: a declared schema in the form that is stored.
 
-What it is: ``normalize_schema`` takes Spark DDL or an Arrow schema and returns an Arrow schema that uses only
-types Spark reads natively. Invariants: the result is a fixed point (normalizing it again changes nothing), holds
-no metadata, no duplicate name (case-insensitively, as Spark resolves names) and no reserved name; a type is
-replaced only by one that holds every value of it, so nothing is lost by normalizing, and otherwise refused.
-Not here: the DDL grammar (``ddl.py``), whether one schema can follow another (``evolution.py``), values
-(``row_conversion.py``).
+What it is: ``normalize_schema`` takes Spark DDL or an Arrow schema and returns an Arrow schema with only types that
+Spark reads natively.
+Invariants: the result is a fixed point, has no metadata, no duplicate name (case-insensitively, as Spark resolves
+names) and no reserved name; a type is replaced only by one that holds every value of it, and otherwise refused.
+Not here: the DDL grammar (``ddl.py``), schema compatibility (``evolution.py``), values (``row_conversion.py``).
 Read next: ``evolution.py``, then ``row_conversion.py``.
 """
 

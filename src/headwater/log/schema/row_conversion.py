@@ -1,12 +1,12 @@
-"""Rows, in every form a user has them, become one Arrow record batch; and batches become rows again.
+"""Row conversion: user's rows to one Arrow record batch, and batches to rows.
 
-What it is: ``to_batches`` takes dicts, dataclasses, pandas or Arrow data and returns exactly one contiguous record
-batch with exactly the topic's schema. Invariants: all or nothing, the first row that does not fit raises
-``RowRefused`` with row, column, value and expected type; nothing is coerced silently; columns are matched by name;
-Arrow data that already has the schema is handed on without a copy. A ``RowConverter`` is compiled once per schema.
+What it is: ``to_batches`` takes dicts, dataclasses, pandas or Arrow data and returns one contiguous record batch with
+exactly the topic's schema. A ``RowConverter`` is compiled once per schema.
+Invariants: all or nothing: the first row that does not fit raises ``RowRefused`` with row, column, value and expected
+type; no silent coercion; columns are matched by name; Arrow data that has the schema is not copied.
 Not here: JSON lines (``json_lines.py``), single types (``columns.py``, ``nested_columns.py``), casts
 (``arrow_input.py``).
-Read next: ``nested_columns.py`` for how dicts become columns, ``topic.py`` for where batches go.
+Read next: ``nested_columns.py``, ``topic.py``.
 """
 
 from __future__ import annotations

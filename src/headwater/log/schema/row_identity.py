@@ -1,14 +1,13 @@
-"""Equal rows: what makes two values, and two rows, the same.
+"""Row identity: which values and rows are equal.
 
-What it is: ``canonical`` gives the bytes of one value, ``comparable`` a column that Arrow can group by, and
-``row_identities`` the bytes of each row. Whoever must find equal rows without Spark stands on these: tables without a
-key, netting, lookups, the change feed.
-Invariants: equal as GROUP BY has it: null equals null, NaN equals NaN, -0.0 equals 0.0, the order of a MAP's entries
-does not matter. Identities of one schema can be compared, in one version of Headwater; those of two schemas cannot.
-A long row is its BLAKE2 digest of 256 bits: two rows with one digest have never been seen, by anyone.
-Not here: which rows there are (``log/table.py``); equality between two types, which a CAST decides
-(``views/state/row_hash.py``); values that are equal and must still be read by people
-(``views/serving/serving_columns.py``).
+What it is: ``canonical`` gives the bytes of one value, ``comparable`` a column that Arrow can group by,
+``row_identities`` the bytes of each row. Tables without a key, consolidation, lookups and the change feed find equal
+rows by these, without Spark.
+Invariants: equality of GROUP BY: null equals null, NaN equals NaN, -0.0 equals 0.0, the order of a MAP's entries does
+not matter. Identities are comparable within one schema and one version of Headwater. A long row is its 256-bit BLAKE2
+digest; collisions are not handled.
+Not here: the rows of a table (``log/table.py``); equality between two types, which a CAST decides
+(``views/state/row_hash.py``); equal values that stay readable (``views/serving/serving_columns.py``).
 Read next: ``log/table.py``.
 """
 

@@ -1,12 +1,12 @@
-"""A segment that is still Arrow: the active one, or a rolled one that waits to be sealed.
+"""Arrow segment: the active segment of a partition, or a rolled one that is not sealed yet.
 
-What it is: ``ArrowSegment`` reads the pair of files (``N.arrow`` data, ``N.index``); ``SegmentWriter`` creates
-the pair and appends frames to it.
-Invariants: the data file is a HEADER frame whose payload is the Arrow schema, then frames of one record batch each;
-one segment has one schema version. Readers take no lock and trust only what the index lists; every payload is
-checked against its checksum before it is decoded. Only the holder of the partition's lock writes. The files are open
-while they are used, and else as long as there are descriptors to spare (``file_descriptors.py``).
-Not here: what to do about damage (``recovery.py``), Parquet (``sealed_segment.py``), choosing the segment
+What it is: ``ArrowSegment`` reads the pair of files (``N.arrow`` data, ``N.index``); ``SegmentWriter`` creates the pair
+and appends frames.
+Invariants: the data file is a HEADER frame whose payload is the Arrow schema, then frames of one record batch each; a
+segment has one schema version. Readers take no lock and trust only the index; every payload is checked against its
+checksum before it is decoded. Only the holder of the partition's lock writes. Files stay open while used, and otherwise
+as long as descriptors are available (``file_descriptors.py``).
+Not here: damage (``recovery.py``), Parquet (``sealed_segment.py``), the choice of the segment
 (``partition_writer.py``).
 Read next: ``partition_writer.py``.
 """

@@ -1,12 +1,12 @@
-"""File descriptors: few of them, for many segments.
+"""File descriptors: a bounded number of open files for many segments.
 
-What it is: ``HeldFiles``, files of one owner that are opened when they are used; ``Descriptors``, which closes those
-that were not used for longest when this process holds more than its share of what the system allows it.
-Invariants: a file that is in use is never closed, so no read or write ever meets another file under its number; files
-that belong together are opened and closed together, so they are always of one moment; a share is about half of the
-limit, the rest is for connections, databases and other programs' libraries. Out of descriptors is ``TooManyFiles``,
-after everything idle was closed, and never taken for damage.
-Not here: what the files hold (``active_segment.py``, ``locks.py``), changing them (``files.py``).
+What it is: ``HeldFiles``, files of one owner, opened on use; ``Descriptors``, which closes the least recently used ones
+when the process holds more than its share of the system's limit.
+Invariants: a file in use is never closed, so a descriptor never refers to another file; files that belong together are
+opened and closed together, so they are of one moment. The share is about half of the limit; the rest is for
+connections, databases and other libraries. Running out is ``TooManyFiles``, after every idle file was closed, and is
+never taken for damage.
+Not here: content (``active_segment.py``, ``locks.py``), changes (``files.py``).
 Read next: ``active_segment.py``.
 """
 

@@ -1,12 +1,12 @@
-"""Every change to a file goes through here.
+"""Files: every change that the log makes to a file.
 
-What it is: write, sync, rename, unlink, truncate, each with a label, and the mapping of the
-operating system's refusals to our errors.
-Invariants: no other module of ``log`` calls ``os.write``, ``os.fsync``, ``os.rename``,
-``os.unlink`` or ``os.ftruncate``; so a test can crash at each of these boundaries (``testing/crashing_disk.py``),
-and a full or read-only disk is told in one way. A write that fails leaves the file as long as it was.
-Not here: SQLite's own files (it is crash-safe by itself); what the bytes mean.
-Read next: ``frame_index.py`` and ``active_segment.py`` for the bytes.
+What it is: write, sync, rename, unlink and truncate, each with a label, and the mapping of the operating system's
+errors.
+Invariants: no other module of ``log`` calls ``os.write``, ``os.fsync``, ``os.rename``, ``os.unlink`` or
+``os.ftruncate``, so a test can crash at each boundary (``testing/crashing_disk.py``) and a full or read-only disk gives
+one error. A write that fails leaves the file as long as it was.
+Not here: SQLite's own files; the meaning of the bytes.
+Read next: ``frame_index.py``, ``active_segment.py``.
 """
 
 from __future__ import annotations

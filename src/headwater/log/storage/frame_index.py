@@ -1,12 +1,12 @@
-"""The entry: 128 bytes that describe one frame, and the index that lists them.
+"""Frame index: 128-byte entries that describe the frames of a segment.
 
-What it is: an entry stands in front of each frame in a segment's data file (so the file explains itself)
-and again in the ``.index`` file beside it (so that a reader finds its place without walking the data).
-Invariants: an entry ends with a checksum over its first 120 bytes; an entry in the index file means that
-the frame is complete in the data file, and, under ``fsync="always"``, that it is on disk. Entries are
-ordered: each begins at the offset and byte where the one before ended. The index can always be rebuilt
-from the data file. The first entry of both files is a HEADER; the last of a closed segment's index is a ROLL.
-Not here: reading or writing files (``active_segment.py``), deciding what a bad entry means (``recovery.py``).
+What it is: an entry precedes each frame in the data file (so the file is self-describing) and is repeated in the
+``.index`` file (so a reader finds an offset without scanning the data).
+Invariants: an entry ends with a checksum over its first 120 bytes. An entry in the index means that the frame is
+complete in the data file and, under ``fsync="always"``, on disk. Each entry begins at the offset and byte where the one
+before ended. The index can be rebuilt from the data file. The first entry of both files is a HEADER; the last of a
+closed segment's index is a ROLL.
+Not here: files (``active_segment.py``), bad entries (``recovery.py``).
 Read next: ``active_segment.py``; ``docs/internals/files.md``.
 """
 

@@ -1,7 +1,7 @@
-"""File locks between processes.
+"""File locks between processes and threads.
 
-What it is: ``FileLock``, an exclusive ``flock`` on a small file, joined with a lock between threads.
-Invariants: the kernel gives a dead process's lock back at once, so a ``kill -9`` never blocks anybody; the lock is
+What it is: ``FileLock``, an exclusive ``flock`` on a small file, combined with a thread lock.
+Invariants: the kernel releases a dead process's lock at once, so ``kill -9`` never blocks others; the lock is
 re-entrant within a thread.
 Not here: locks over machines (a home belongs to one machine).
 Read next: ``partition_writer.py``.

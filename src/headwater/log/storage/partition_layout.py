@@ -1,11 +1,11 @@
-"""The layout of a partition: which segments hold it right now.
+"""Partition layout: the segments that hold a partition now.
 
-What it is: ``layout_of`` looks once at the directory and the catalog and says where the partition begins, which
-segments are sealed and which are still Arrow; ``spans_of`` says of each segment how large and how old it is.
-Invariants: a layout is one consistent moment, although appends, sealing, compaction and retention go on meanwhile: the
-directory is listed before the catalog is asked, so a segment that is sealed in between is seen sealed, never missed.
-``maintenance_lock`` is what sealing, compaction and retention of one partition hold, one at a time over all processes.
-Not here: reading rows (``partition_reader.py``), what should happen to a segment (``log/maintenance/retention.py``,
+What it is: ``layout_of`` reads the directory and the catalog once and returns the start, the sealed and the Arrow
+segments; ``spans_of`` returns the size and age of each segment.
+Invariants: a layout is one consistent moment, although appends, sealing, compaction and retention go on: the directory
+is listed before the catalog is read, so a segment that is sealed in between is seen sealed, never missed.
+``maintenance_lock`` is held by sealing, compaction and retention of a partition, one at a time over all processes.
+Not here: reading rows (``partition_reader.py``), decisions about segments (``log/maintenance/retention.py``,
 ``log/maintenance/compaction.py``).
 Read next: ``log/maintenance/retention.py``.
 """

@@ -1,12 +1,13 @@
-"""One partition's writing side: order, offsets, and when a segment ends.
+"""Partition writer: order, offsets, and the roll of segments.
 
 What it is: ``PartitionWriter`` opens a partition (recovering it first), appends frames to its active segment, rolls to
-the next, and syncs.
+the next one, and syncs.
 Invariants: appends happen under the partition's file lock, so offsets rise by one over all processes; before each
-append the process looks whether another one has written or rolled since; a producer's sequence is checked under the
-same lock, so a retried append is recognised. Threads that append at the same time share one write and one sync
-(group commit). The state here is a cache of what the files say.
-Not here: rows and schemas (``topic.py``), reading (``partition_reader.py``), Parquet (``log/maintenance/sealing.py``).
+append the process checks whether another one has written or rolled; a producer's sequence is checked under the same
+lock, so a retried append is recognised. Threads that append at the same time share one write and one sync (group
+commit). The state here is a cache of the files.
+Not here: rows and schemas (``topic_appender.py``), reading (``partition_reader.py``), Parquet
+(``log/maintenance/sealing.py``).
 Read next: ``recovery.py``, ``active_segment.py``.
 """
 

@@ -1,11 +1,10 @@
-"""Recovery: what opening a partition does about a crash.
+"""Recovery: the repair of a partition's tail after a crash.
 
-What it is: ``recover_tail`` brings the last segment's two files back to the last whole frame.
-Invariants: a frame is kept when its bytes match its checksum; a frame that is whole but not yet in the index is
-adopted; what follows is cut off, and the cut is told. Running it twice changes nothing more. Damage below what a
-sync has covered, with whole frames after it, is not a crash but corruption: nothing is cut, reading and
-``check`` report it. The caller holds the partition's lock.
-Not here: sealed segments (they are never repaired), group positions (``partition_writer.py`` clamps them).
+What it is: ``recover_tail`` restores the last segment's two files to the last whole frame.
+Invariants: a frame is kept when its bytes match its checksum; a whole frame that the index lacks is added; the rest is
+cut off and reported. A second run changes nothing. Damage below the synced length, with whole frames after it, is
+corruption and no crash: nothing is cut; reading and ``check`` report it. The caller holds the partition's lock.
+Not here: sealed segments (never repaired), group positions (``partition_writer.py`` clamps them).
 Read next: ``partition_writer.py``.
 """
 

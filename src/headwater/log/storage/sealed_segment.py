@@ -1,10 +1,10 @@
-"""A sealed segment: one Parquet file, never changed again.
+"""Sealed segment: one immutable Parquet file.
 
-What it is: writing the file, and reading it back whole or by columns.
+What it is: writing the file, and reading it whole or by columns.
 Invariants: the file holds the user's columns and ``_offset``, ``_appended_at``, ``_producer`` (and ``_deleted`` for a
-keyed topic), ordered by ``_offset``; the catalog's row knows its range and the checksum of all its bytes, and this
-process verifies that checksum before it returns the first row of the file: a damaged sealed segment is an error,
-never data. Spark reads the same file natively.
+keyed topic), ordered by ``_offset``. The catalog has its range and the checksum of all bytes, and each process verifies
+the checksum before it returns the first row: a damaged file is an error, never data. Spark reads the same file
+natively.
 Not here: when to seal (``log/maintenance/sealing.py``), what to keep (``log/maintenance/retention.py``,
 ``log/maintenance/compaction.py``).
 Read next: ``log/maintenance/sealing.py``.

@@ -1,10 +1,10 @@
-"""Waking: how a waiting reader learns that something was appended, also by another process.
+"""Waking: notification of waiting readers about appends, also of other processes.
 
-What it is: ``Waker`` watches directories (inotify on Linux, a slow look at file sizes elsewhere) from one thread per
-process and counts changes; a reader notes the count, looks, and sleeps until the count moves.
+What it is: ``Waker`` watches directories (inotify on Linux, polling of file sizes elsewhere) from one thread per
+process and counts changes; a reader notes the count, reads, and sleeps until the count moves.
 Invariants: no change between the note and the sleep is missed; an idle process makes no system calls (Linux). One
-inotify instance serves all topics of a ``Log``; where none can be had, the slow look takes over.
-Not here: what changed (the reader looks for itself).
+inotify instance serves all topics of a ``Log``; without one, polling takes over.
+Not here: what changed (the reader looks).
 Read next: ``log/topic_reader.py``.
 """
 
