@@ -41,7 +41,7 @@ class Batch:
 
     @property
     def num_rows(self) -> int:
-        """How many rows."""
+        """The number of rows."""
         return int(self.data.num_rows)
 
     @property

@@ -147,8 +147,8 @@ class Log:
         topic = self.topic(name)
         directory = topic.directory
         self.registry.delete(topic.id)
-        # One partition after the other: there may be more of them than descriptors. Nobody appends to it meanwhile;
-        # whoever waits for its lock finds the files gone and is told so.
+        # One partition after the other: there may be more of them than descriptors. A writer that waits for the lock
+        # finds the files gone and raises.
         for number in range(topic.settings.partitions):
             with contextlib.suppress(FileNotFoundError), topic.partition(number).lock:
                 shutil.rmtree(directory / str(number), ignore_errors=True)
@@ -156,10 +156,10 @@ class Log:
         topic.close()
         self._topics.pop(name, None)
 
-    # Care
+    # Maintenance
 
     def maintain(self) -> MaintenanceReport:
-        """Seal, compact, retain and watch lag now, for all topics; returns what was done.
+        """Run one round of maintenance over all topics: seal, compact, retain, watch lag; returns a report.
 
         A process that has a topic open does this by itself every ``maintenance_interval`` seconds.
         """
@@ -201,7 +201,7 @@ class Log:
                     pass
 
     def note_recovery(self, topic: Topic, partition: int, recovery: Recovery) -> None:
-        """Opening had to mend a partition: remember it, and pull groups back that are beyond its end."""
+        """Record a recovery, and move back groups that are beyond the partition's end."""
         from headwater.log.groups.groups import clamp_positions
 
         self.recoveries.append(recovery)
@@ -217,19 +217,19 @@ class Log:
             raise ClosedError(f"the log {self.home} was closed", hint="Open it again: Log(home).")
         if self._pid != os.getpid():
             # A forked child (multiprocessing's default on Linux) has the parent's descriptors, whose locks do not
-            # keep the two apart, and none of its threads: begin anew.
+            # keep the two apart, and none of its threads: make new ones.
             self._start_helpers()
             for topic in self._topics.values():
                 topic.after_fork()
 
     def close(self) -> None:
-        """Bring everything to disk and give all resources back."""
+        """Sync everything and release all resources."""
         if self.closed or self._pid != os.getpid():
             return
         self._cleaner.close()
         try:
             self._flusher.close()
-        finally:  # a disk that refuses the last sync is told, and keeps nothing open
+        finally:  # a failed last sync is raised after everything was closed
             self._sealer.close()
             self.closed = True
             self.waker.close()
@@ -250,7 +250,7 @@ class Log:
 
 
 def _close(reference: weakref.ref[Log]) -> None:
-    """At the end of the process: a log that was not closed still brings its appends to disk."""
+    """At the end of the process: sync the appends of a log that was not closed."""
     log = reference()
     if log is not None:
         log.close()
@@ -292,7 +292,7 @@ def _prepare(home: Path, files: Files, *, create: bool) -> bool:
 
 
 def _foreign_names(home: Path) -> list[str]:
-    """What a directory holds besides the beginnings of a home that another process is just making, or died making."""
+    """The names in a directory that do not belong to a home, complete or being created."""
     if not home.exists():
         return []
     names = [path.name for path in home.iterdir() if not path.name.startswith(FORMAT_FILE)]
@@ -331,7 +331,7 @@ def _check_format(home: Path, marker: Path) -> None:
 
 
 def _check_catalog(home: Path) -> None:
-    """SQLite would make a missing or emptied catalog anew, and all topics would be gone without a word."""
+    """Refuse a missing or empty catalog: SQLite would create a new one, and all topics would be gone in silence."""
     catalog = home / "catalog.sqlite"
     if catalog.exists() and catalog.stat().st_size:
         return

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from headwater.log.home import Log
 
 LOCK_FILE = "multiset.lock"
-# These drop old records, and with them rows that are still in the table.
+# These drop old records, and with them current rows of the table.
 NOT_FOR_TABLES = ("retention_ms", "retention_bytes", "archive")
 
 
@@ -42,15 +42,15 @@ PARTITION = 0  # a table without a key has one: an equal row must be found where
 
 @dataclass(frozen=True)
 class Missing:
-    """A row that cannot be taken away."""
+    """A row that cannot be deleted."""
 
-    place: int  # among the rows of the call
+    place: int  # index among the rows of the call
     there: int  # how often it is in the table
-    wanted: int  # how often the call takes it away
+    wanted: int  # how often the call deletes it
 
 
 class Multiset:
-    """The counts of one topic with weights. Not for several threads at once."""
+    """The count of each row of a topic with weights. Not thread-safe."""
 
     def __init__(self, topic: Topic) -> None:
         self._topic = topic
@@ -59,7 +59,7 @@ class Multiset:
         self._counts: dict[bytes, int] = {}
 
     def missing(self, rows: pa.RecordBatch) -> Missing | None:
-        """The first of the rows that is not there as often as it is given; None when all are."""
+        """The first of the rows that occurs less often than it is given; None when there is none."""
         identities = row_identities(rows)
         for identity, wanted in Counter(identities).items():
             there = self._counts.get(identity, 0)
@@ -69,7 +69,7 @@ class Multiset:
         return None
 
     def catch_up(self) -> None:
-        """Read what was written since the last time."""
+        """Read the records since the last call."""
         topic = self._topic
         topic.refresh()
         if topic.schema_version != self._version:
@@ -91,7 +91,7 @@ class Multiset:
 
 
 class Table:
-    """A topic seen as the rows that it leaves.
+    """A topic seen as the current state of its rows.
 
     >>> import headwater as hw, tempfile
     >>> from headwater.log.table import declare_table
@@ -109,7 +109,7 @@ class Table:
         if not topic.settings.key and not topic.row().is_multiset:
             raise DeclarationConflict(
                 f'"{topic.name}" is a topic without a key, not a table',
-                detail="Its rows are events: none of them can be changed or taken away.",
+                detail="Its rows are events, which cannot be changed or deleted.",
                 hint="Take another name, or copy the rows into a table.",
                 topic=topic.name,
             )
@@ -138,7 +138,7 @@ class Table:
         return self._schema_pair()[0]
 
     def upsert(self, rows: Any) -> Token:
-        """Put rows; one whose key is there already takes the old one's place. Rows are what ``Topic.append`` takes.
+        """Insert rows, or replace those of the same key. Accepts the same rows as ``Topic.append``.
 
         >>> import headwater as hw, tempfile
         >>> from headwater.log.table import declare_table
@@ -149,15 +149,15 @@ class Table:
         """
         if self.is_multiset:
             raise Misuse(
-                f'table "{self.name}" has no key, so no row can take another one\'s place',
-                hint="Use insert to add rows and delete to take equal ones away, or declare a table with a key.",
+                f'table "{self.name}" has no key, so no row can be replaced',
+                hint="Use insert and delete, or declare a table with a key.",
                 table=self.name,
             )
         self._refuse_captured()
         return self.topic.append(rows)
 
     def insert(self, rows: Any) -> Token:
-        """Add rows to a table without a key; equal ones may be there already.
+        """Add rows to a table without a key; equal rows may exist already.
 
         >>> import headwater as hw, tempfile
         >>> from headwater.log.table import declare_table
@@ -168,8 +168,8 @@ class Table:
         """
         if not self.is_multiset:
             raise Misuse(
-                f'table "{self.name}" has the key {", ".join(self.key)}, so rows are put, not inserted',
-                detail="An insert would have to refuse keys that are there, which only a look at the state can tell.",
+                f'table "{self.name}" has the key {", ".join(self.key)}, so rows are upserted, not inserted',
+                detail="An insert would have to refuse existing keys, which needs the table's state.",
                 hint="Use upsert: a new key is added, a known one replaced.",
                 table=self.name,
             )
@@ -177,12 +177,11 @@ class Table:
         return self._append(to_batches(rows, self.schema), 1)
 
     def delete(self, rows: Any) -> Token:
-        """Take rows away.
+        """Delete rows.
 
-        With a key: rows, or dicts with at least the key; a key that is not there is no error. An event time that is
-        given says since when the row is gone, for joins AS OF a moment; without, that is the time of this call.
-        Without a key: whole rows, each takes one equal row away. When one of them is not there, the error says which,
-        and none is taken.
+        With a key: rows, or dicts with at least the key; an unknown key is no error. A given event time is the time of
+        the deletion, for joins AS OF a moment; by default it is the time of this call. Without a key: whole rows, each
+        deletes one equal row. If one of them does not exist, the error names it and none is deleted.
 
         >>> import headwater as hw, tempfile
         >>> from headwater.log.table import declare_table
@@ -193,18 +192,18 @@ class Table:
             ...
         headwater.errors.RowRefused: row 1 (counted from 0) is not in table "basket": {'fruit': 'pear', 'ripe': None}
           Nothing of this call was done.
-          Hint: A row is taken away by an equal one: every column counts, and a column that is not given is null.
+          Hint: A row is deleted by an equal one: every column counts, and a missing column is null.
         """
         self._refuse_captured()
         if self._multiset is None:
-            # Whole rows are welcome, only their keys count, and the event time: since when the row is gone.
+            # Whole rows are accepted; only their keys count, and the event time of the deletion.
             given = to_batches(rows, self._schema_pair()[1], not_null=frozenset(self.key))
             event_time = self.topic.settings.event_time
             kept = [*self.key, *([event_time] if event_time and event_time not in self.key else [])]
             return self.topic.delete(given.select(kept))
         lock = FileLock(self.topic.directory / LOCK_FILE)
         try:
-            # The lock is made anew for each call, so that threads and forked children are kept apart as processes are.
+            # A new lock for each call, so that threads and forked children exclude each other as processes do.
             with lock:
                 self._multiset.catch_up()
                 given = to_batches(rows, self.schema)  # after it, for catching up may have met a newer schema
@@ -235,7 +234,7 @@ class Table:
         return RowRefused(
             f'row {missing.place} (counted from 0) {often} in table "{self.name}": {shorten(row)}',
             detail="Nothing of this call was done.",
-            hint="A row is taken away by an equal one: every column counts, and a column that is not given is null.",
+            hint="A row is deleted by an equal one: every column counts, and a missing column is null.",
             table=self.name,
             row=missing.place,
             there=missing.there,
@@ -243,7 +242,7 @@ class Table:
         )
 
     def _schema_pair(self) -> tuple[pa.Schema, pa.Schema]:
-        """The user's columns, and the same with all of them nullable; the same objects until the schema grows."""
+        """The user's columns, and the same with all of them nullable; cached until the schema grows."""
         version = self.topic.schema_version
         if self._schemas is None or self._schemas[0] != version:
             schema = pa.schema([field for field in self.topic.schema if field.name != WEIGHT])
@@ -260,7 +259,7 @@ def declare_table(
 ) -> Table:
     """Declare a table, or open one that exists (without ``schema``). Without a ``key`` it is a multiset.
 
-    ``settings`` are those of a topic, but for those that drop old rows.
+    ``settings`` are those of a topic, except for those that drop old rows.
 
     >>> import headwater as hw, tempfile
     >>> log = hw.Log(tempfile.mkdtemp())
@@ -271,9 +270,9 @@ def declare_table(
     >>> log.topic("basket", "fruit STRING")
     Traceback (most recent call last):
         ...
-    headwater.errors.DeclarationConflict: "basket" is a table without a key, and cannot be declared otherwise
-      Its rows have weights, so that one equal row can be taken away; no key tells them apart.
-      Hint: Open it as what it is: app.table("basket", …) without a key. Or take another name.
+    headwater.errors.DeclarationConflict: "basket" is a table without a key and cannot be declared as anything else
+      Its rows have weights, so that one of several equal rows can be deleted.
+      Hint: Open it as a table: app.table("basket", …) without a key. Or choose another name.
     """
     if schema is None:
         if key is not None:
@@ -293,7 +292,7 @@ def _refuse_settings(name: str, settings: dict[str, Any], *, multiset: bool) -> 
         if settings.get(setting) is not None:
             raise InvalidDeclaration(
                 f'table "{name}" cannot have {setting}',
-                detail="It drops old records, and rows that are still in the table with them.",
+                detail="It drops old records, and with them current rows of the table.",
                 hint="Delete rows instead."
                 if multiset
                 else "Delete rows instead; compact=True drops what was replaced.",

@@ -17,7 +17,7 @@ from headwater.errors import InvalidDeclaration
 
 @dataclass(frozen=True)
 class Token:
-    """Where in the log something is contained.
+    """A frontier of the log: offsets by topic and partition.
 
     >>> first, second = Token({"orders": {0: 5}}), Token({"orders": {0: 3, 1: 7}})
     >>> str(first | second)
@@ -29,10 +29,10 @@ class Token:
     """
 
     frontier: Mapping[str, Mapping[int, int]]
-    dropped_rows: int = field(default=0, compare=False)  # rows that the overflow policy "drop" did not keep
+    dropped_rows: int = field(default=0, compare=False)  # rows that the overflow policy "drop" dropped
 
     def covers(self, other: Token) -> bool:
-        """Whether everything in ``other`` is in this one too."""
+        """Whether this frontier is at or beyond ``other``."""
         return all(
             self.frontier.get(topic, {}).get(partition, 0) >= offset
             for topic, offsets in other.frontier.items()
@@ -56,7 +56,7 @@ class Token:
 
     @staticmethod
     def parse(text: str) -> Token:
-        """The token that ``str(token)`` wrote."""
+        """The token of a text that ``str(token)`` wrote."""
         frontier: dict[str, dict[int, int]] = {}
         try:
             for part in filter(None, text.split(";")):

@@ -69,7 +69,7 @@ class Topic:
         self._readers = [self.new_reader(number) for number in numbers]
 
     def after_fork(self) -> None:
-        """In a forked child: nothing is shared with the parent, so that the file locks keep them apart."""
+        """Make new handles in a forked child, so that the file locks keep it apart from its parent."""
         self._refresh_lock = threading.Lock()
         for partition in self._partitions:
             partition.abandon()
@@ -92,10 +92,10 @@ class Topic:
     def _recovered(self, partition: PartitionWriter, recovery: Any) -> None:
         self.log.note_recovery(self, partition.number, recovery)
 
-    # What it is
+    # Declaration
 
     def row(self) -> TopicRow:
-        """The catalog's row as this process knows it."""
+        """The catalog's row, as cached by this process."""
         return self._row
 
     @property
@@ -130,7 +130,7 @@ class Topic:
 
     @property
     def directory(self) -> Path:
-        """Where the partitions' files are."""
+        """The directory of the partitions' files."""
         return self.log.home / "topics" / self._row.directory_name
 
     def refresh(self) -> None:
@@ -146,8 +146,8 @@ class Topic:
     def append(self, rows: Any, *, producer: str | None = None, sequence: int | None = None) -> Token:
         """Append rows: dicts, dataclasses, a pandas DataFrame, an Arrow table or batch. Returns a token.
 
-        With ``producer`` and ``sequence`` (whole numbers that rise), an append that is tried again is recognised
-        and not written twice, also after a restart.
+        With ``producer`` and ``sequence`` (rising whole numbers), a retried append is recognised and not written twice,
+        also after a restart.
 
         >>> import headwater as hw, tempfile
         >>> topic = hw.Log(tempfile.mkdtemp()).topic("t", "x INT")
@@ -169,17 +169,17 @@ class Topic:
         return self.append_batch(self.json_batch(json_objects(lines, self.schema)))
 
     def json_batch(self, rows: list[dict[str, Any]]) -> pa.RecordBatch:
-        """Dicts with JSON's values, checked and made a batch for ``append_batch``."""
+        """Dicts with JSON's values as a checked batch for ``append_batch``."""
         return self._appender.json_batch(rows)
 
     def row_batch(self, rows: Any) -> pa.RecordBatch:
-        """Rows as ``append`` takes them, checked and made a batch for ``append_batch``."""
+        """Rows as ``append`` takes them, as a checked batch for ``append_batch``."""
         return self._appender.row_batch(rows)
 
     def delete(self, keys: Any) -> Token:
         """Append tombstones for these keys (rows with the key columns). Only for a topic with a key.
 
-        Where the topic has an event time, a row may say since when it is gone; without, that is the time of append.
+        Where the topic has an event time, a row may give the time of the deletion; the default is the time of append.
 
         >>> import headwater as hw, tempfile
         >>> users = hw.Log(tempfile.mkdtemp()).topic("users", "id INT, name STRING", key="id")
@@ -193,7 +193,7 @@ class Topic:
     def producer(self, name: str | None = None, *, batch_rows: int = 8192, linger: float = 0.05) -> Producer:
         """A buffered producer: ``send`` one row at a time, written in batches.
 
-        With a ``name`` it is idempotent, and a newer producer of the same name shuts out an older one.
+        With a ``name`` it is idempotent, and a newer producer of the same name fences an older one.
 
         >>> import headwater as hw, tempfile
         >>> topic = hw.Log(tempfile.mkdtemp()).topic("t", "x INT")
@@ -218,7 +218,7 @@ class Topic:
     ) -> Token:
         """Append one record batch that has the topic's schema already (``append`` makes it so).
 
-        ``deleted`` says of all rows, or of each (a topic of one partition), whether it is a tombstone.
+        ``deleted`` marks all rows, or each one (a topic of one partition), as tombstones.
 
         >>> import headwater as hw, pyarrow as pa, tempfile
         >>> users = hw.Log(tempfile.mkdtemp()).topic("users", "id BIGINT, name STRING", key="id")
@@ -241,7 +241,7 @@ class Topic:
         return {reader.number: reader.end_offset() for reader in self._readers}
 
     def offsets_at(self, moment: dt.datetime) -> dict[int, int]:
-        """The first offset at or after a moment of event time (append time, without one), by partition."""
+        """The first offset at or after an event time (or append time), by partition."""
         self.open_partitions()
         return topic_reader.offsets_for(self, moment, range(self.settings.partitions))
 
@@ -260,7 +260,7 @@ class Topic:
 
         ``start`` and ``stop`` are "earliest", "latest", an offset, {partition: offset}, a datetime or a token.
         ``columns`` may name system columns too: _offset, _partition, _appended_at, _producer, _deleted.
-        A follower ends when nothing has come for ``timeout`` seconds.
+        With ``follow``, reading ends after ``timeout`` seconds without rows.
 
         >>> import headwater as hw, tempfile
         >>> topic = hw.Log(tempfile.mkdtemp()).topic("t", "x INT, y INT")
@@ -297,7 +297,7 @@ class Topic:
     ) -> Iterator[Batch]:
         """Batches of one partition up to ``stop`` or the end; never waits.
 
-        A batch may be empty, where compaction left a gap: go on at its ``next_offset``.
+        A batch may be empty where compaction left a gap: continue at its ``next_offset``.
         """
         self.open_partitions()
         reader = self.new_reader(topic_reader.check_partitions(self, [partition])[0])
@@ -308,7 +308,7 @@ class Topic:
         yield from reader.read(start, end if stop is None else min(stop, end), wanted, **arguments)
 
     def wait(self, seen: Mapping[int, int], *, timeout: float) -> bool:
-        """Sleep until some partition grows past what was seen; False when the time ran out first."""
+        """Sleep until a partition grows beyond ``seen``; False after ``timeout`` seconds."""
         waker = self.log.waker
         deadline = self.clock.monotonic() + timeout
         for number in seen:
@@ -349,7 +349,7 @@ class Topic:
         return self._row
 
     def partition(self, number: int) -> PartitionWriter:
-        """The writing side of one partition."""
+        """The writer of one partition."""
         return self._partitions[number]
 
     def open_partitions(self) -> None:
@@ -362,7 +362,7 @@ class Topic:
     # Event time
 
     def heartbeat(self, nothing_before: dt.datetime) -> Token:
-        """Promise that rows before a moment will not come any more, from whoever appends without a name.
+        """Promise that anonymous appends will bring no more rows before a moment.
 
         >>> import datetime as dt, headwater as hw, tempfile
         >>> topic = hw.Log(tempfile.mkdtemp()).topic("clicks", "at TIMESTAMP", event_time="at")
@@ -373,7 +373,7 @@ class Topic:
         return heartbeats.send(self, nothing_before)
 
     def watermark(self) -> dict[str, Any]:
-        """How far the topic is in event time, and each of its producers, by what the log holds."""
+        """The watermark of the topic and of each of its producers."""
         return describe_watermark(self)
 
     # Groups
@@ -403,11 +403,11 @@ class Topic:
         return Group(self, name)
 
     def describe(self) -> dict[str, Any]:
-        """Everything a person may want to know, ready for a table or JSON."""
+        """The topic's declaration, offsets and sizes, as plain values."""
         return describe_topic(self)
 
     def close(self) -> None:
-        """Give descriptors back. ``Log.close`` does it for all topics."""
+        """Close the descriptors. ``Log.close`` does it for all topics."""
         for partition in self._partitions:
             partition.close()
         for reader in self._readers:

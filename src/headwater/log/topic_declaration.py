@@ -27,7 +27,7 @@ WHY_FOREVER = {
     "key": "Rows were routed by the old key: the same key would be found in two partitions.",
     "partitions": "The same key would land in another partition than its older rows, and order would be lost.",
     "event_time": "Indexes and watermarks were made for the old column.",
-    "clock": "Rows were stamped by the old columns.",
+    "clock": "Event times were corrected by the old columns.",
 }
 
 
@@ -40,9 +40,9 @@ def open_or_declare(
     *,
     multiset: bool = False,
 ) -> TopicRow:
-    """The topic as declared; made, or brought up to the declaration, where that is allowed.
+    """The topic as declared: created, or changed to the declaration where that is allowed.
 
-    A ``multiset`` is a table without a key: its rows have a weight, which users cannot declare.
+    A ``multiset`` is a table without a key; its rows have a weight.
     """
     check_name("table" if multiset else "topic", name)
     wanted = normalize_schema(schema)
@@ -87,25 +87,25 @@ def conflict(name: str, setting: str, stored: Any, asked: Any) -> DeclarationCon
 
 
 def _other_kind(row: TopicRow) -> DeclarationConflict:
-    """The error for a table without a key where there is something else, or the reverse."""
+    """The error for a table without a key where the topic is of another kind, or the reverse."""
     if row.is_multiset:
         return DeclarationConflict(
-            f'"{row.name}" is a table without a key, and cannot be declared otherwise',
-            detail="Its rows have weights, so that one equal row can be taken away; no key tells them apart.",
-            hint=f'Open it as what it is: app.table("{row.name}", …) without a key. Or take another name.',
+            f'"{row.name}" is a table without a key and cannot be declared as anything else',
+            detail="Its rows have weights, so that one of several equal rows can be deleted.",
+            hint=f'Open it as a table: app.table("{row.name}", …) without a key. Or choose another name.',
             topic=row.name,
         )
     what = f"has the key {shown(row.settings.key)}" if row.settings.key else "is a topic of events"
     return DeclarationConflict(
         f'"{row.name}" {what}, and cannot become a table without a key',
-        detail="Its rows have no weights, so none of them could be taken away.",
+        detail="Its rows have no weights, so none of them could be deleted.",
         hint=f"Declare it with key={shown(row.settings.key)}." if row.settings.key else "Take another name.",
         topic=row.name,
     )
 
 
 def shown(value: Any) -> str:
-    """A setting's value as a person would write it."""
+    """A setting's value as a user would write it."""
     if isinstance(value, tuple):
         return repr(value[0]) if len(value) == 1 else repr(list(value))
     return repr(value)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def describe_topic(topic: Topic, *, times: bool = True) -> dict[str, Any]:
-    """Everything a person may want to know of a topic; without ``times`` nothing that needs a look into segments."""
+    """The description of a topic; without ``times`` no segment is read."""
     row = topic.log.registry.find(topic.name) or topic.row()
     starts, ends = topic.start_offsets(), topic.end_offsets()
     sealed = topic.log.catalog.read(
@@ -62,11 +62,11 @@ def describe_topic(topic: Topic, *, times: bool = True) -> dict[str, Any]:
 
 
 def describe_watermark(topic: Topic) -> dict[str, Any]:
-    """How far a topic is in event time, by all that the log holds of it."""
+    """The watermark of a topic, computed from the whole log."""
     if topic.settings.event_time is None:
         raise Misuse(
             f'topic "{topic.name}" has no event time, so it has no watermark',
-            hint='Declare it with event_time="…", the column that says when a row happened.',
+            hint='Declare it with event_time="…", the column that holds the time of a row.',
             topic=topic.name,
         )
     stop = topic.end_offsets()

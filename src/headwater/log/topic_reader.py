@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from headwater.log.topic import Topic
 
 Place = str | int | dt.datetime | Mapping[int, int] | Token
-WAIT_S = 60.0  # a follower without a time-out looks up this often even if nobody wakes it
+WAIT_S = 60.0  # a follower without a time-out checks at this interval even if it is not woken
 
 
 def offsets_for(topic: Topic, place: Place, partitions: Sequence[int]) -> dict[int, int]:
-    """An offset for each partition. A token speaks of what it contains: reading from it goes on after it."""
+    """An offset for each partition. Reading from a token continues after the rows it contains."""
     if isinstance(place, Token):
         place = place.frontier.get(topic.name, {})
         starts = topic.start_offsets()
@@ -97,7 +97,7 @@ def read(
     timeout: float | None,
     rows_max: int | None,
 ) -> Iterator[Batch]:
-    """See ``Topic.read``. Everything is checked before the first batch is asked for."""
+    """See ``Topic.read``. The arguments are checked before the first batch is requested."""
     numbers = check_partitions(topic, partitions)
     wanted = check_columns(topic, columns)
     positions = offsets_for(topic, start, numbers)

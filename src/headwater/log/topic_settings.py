@@ -55,7 +55,7 @@ class TopicSettings:
     overflow: Overflow = "keep"
     overflow_rows_max: int | None = None
     block_timeout_ms: int = 30_000
-    captured_by: str | None = None  # the capture that writes it; ticks take it up to that one's last marker
+    captured_by: str | None = None  # the capture that writes it; ticks read it up to the capture's last marker
 
     def __post_init__(self) -> None:
         _one_of("fsync", self.fsync, ("always", "interval", "never"))
@@ -63,7 +63,7 @@ class TopicSettings:
         if not 1 <= self.partitions <= PARTITIONS_MAX:
             raise InvalidDeclaration(
                 f"partitions cannot be {self.partitions!r}",
-                hint=f"Use a number from 1 to {PARTITIONS_MAX}; as many as the consumers that shall share the work.",
+                hint=f"Use a number from 1 to {PARTITIONS_MAX}; as many as the consumers that will share the work.",
             )
         for name in (
             "fsync_interval_ms",
@@ -98,12 +98,12 @@ class TopicSettings:
             )
 
     def to_json(self) -> str:
-        """The text that the catalog stores."""
+        """The settings as the catalog's text."""
         return json.dumps(asdict(self))
 
     @staticmethod
     def from_json(text: str) -> TopicSettings:
-        """The settings in a catalog's text."""
+        """The settings of a catalog's text."""
         values = json.loads(text)
         known = {field.name for field in fields(TopicSettings)}
         values = {name: value for name, value in values.items() if name in known}
@@ -112,12 +112,12 @@ class TopicSettings:
         return TopicSettings(**{**values, **tuples})
 
     def with_changes(self, changes: dict[str, Any]) -> TopicSettings:
-        """The same settings with some declared anew."""
+        """The same settings with some changed."""
         return replace(self, **changes)
 
 
 def declared(values: dict[str, Any]) -> dict[str, Any]:
-    """The settings somebody wrote, with unknown names refused and ``key`` made a tuple."""
+    """The settings of a declaration: unknown names are refused, ``key`` becomes a tuple."""
     known = {field.name for field in fields(TopicSettings)}
     for name in values:
         if name not in known:

@@ -112,7 +112,7 @@ class Catalog:
         self._file = DatabaseFile(
             f"the catalog {path}",
             damage=CorruptCatalog,
-            damage_detail="Topics, schemas and group positions are in it; the segments beside it are untouched.",
+            damage_detail="Topics, schemas and group positions are in it; the segments are untouched.",
             damage_hint="Stop all processes on this home and restore catalog.sqlite from a backup; do not delete it.",
         )
         self._lock = threading.RLock()
@@ -123,8 +123,8 @@ class Catalog:
         with self._translated():
             uri = self.path.resolve().as_uri()
             if self.read_only:
-                # A read-only disk cannot hold SQLite's -shm file: "immutable" reads without. But it would overlook
-                # what a writer that died left in the -wal file; then SQLite's own way of reading it is needed.
+                # A read-only disk cannot hold SQLite's -shm file: "immutable" reads without it, but ignores a -wal file
+                # that a dead writer left; then SQLite reads in its normal mode.
                 wal = self.path.with_name(self.path.name + "-wal")
                 uri += "?mode=ro" + ("" if wal.exists() and wal.stat().st_size else "&immutable=1")
             db = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
@@ -176,7 +176,7 @@ class Catalog:
                     db.execute("PRAGMA synchronous = NORMAL")
 
     def integrity_problems(self) -> list[str]:
-        """What SQLite's own check finds wrong; empty when all is well."""
+        """Problems that SQLite's integrity check finds; empty without any."""
         rows = self.read("PRAGMA integrity_check(20)")
         problems = [str(row[0]) for row in rows if row[0] != "ok"]
         problems += [f"foreign key: {tuple(row)}" for row in self.read("PRAGMA foreign_key_check")]

@@ -47,7 +47,7 @@ class TopicRow:
 
     @cached_property
     def is_multiset(self) -> bool:
-        """Whether it is a table without a key: its rows have weights, and only ``log/table.py`` writes them."""
+        """Whether it is a table without a key: its rows have weights and are written by ``log/table.py`` only."""
         return WEIGHT in self.schema.names
 
     @property
@@ -65,7 +65,8 @@ class Registry:
 
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
-        self._known: dict[str, tuple[tuple[object, ...], TopicRow]] = {}  # by name: what was read, and what it says
+        # By name: the columns that were read, and the row made from them.
+        self._known: dict[str, tuple[tuple[object, ...], TopicRow]] = {}
 
     def names(self) -> list[str]:
         """All topics' names, sorted."""
@@ -116,17 +117,17 @@ class Registry:
         return int(latest) + 1
 
     def change_settings(self, topic_id: int, settings: TopicSettings) -> None:
-        """Store settings that were declared anew."""
+        """Store changed settings."""
         with self.catalog.write(durable=True) as db:
             db.execute("UPDATE topics SET settings = ? WHERE id = ?", (settings.to_json(), topic_id))
 
     def delete(self, topic_id: int) -> None:
-        """Forget the topic; its directory can then be removed."""
+        """Delete the topic; its directory can then be removed."""
         with self.catalog.write(durable=True) as db:
             db.execute("DELETE FROM topics WHERE id = ?", (topic_id,))
 
     def count_dropped(self, topic_id: int, rows: int) -> None:
-        """Add to the number of rows that the overflow policy dropped."""
+        """Add to the number of rows that backpressure dropped."""
         with self.catalog.write() as db:
             db.execute("UPDATE topics SET dropped_rows = dropped_rows + ? WHERE id = ?", (rows, topic_id))
 
@@ -182,7 +183,7 @@ class Registry:
         new: Sequence[SealedSegment],
         sequences: Mapping[int, int] | None = None,
     ) -> bool:
-        """Put ``new`` in the place of ``old`` in one durable transaction; False when ``old`` changed meanwhile."""
+        """Replace ``old`` by ``new`` in one durable transaction; False when ``old`` changed meanwhile."""
         try:
             with self.catalog.write(durable=True) as db:
                 for segment in old:
@@ -223,7 +224,7 @@ class Registry:
         return True
 
     def move_start(self, topic_id: int, partition: int, start: int, gone: Sequence[SealedSegment], now_us: int) -> None:
-        """Retention: forget these segments and begin the partition at ``start``."""
+        """Drop these segments and move the partition's start (retention)."""
         with self.catalog.write(durable=True) as db:
             db.executemany(
                 "DELETE FROM segments WHERE topic_id = ? AND partition = ? AND base_offset = ?",
@@ -238,7 +239,7 @@ class Registry:
     # Producers
 
     def open_producer(self, topic_id: int, name: str) -> tuple[int, int]:
-        """The producer's number and a new epoch, which shuts out whoever held the name before."""
+        """The producer's number and a new epoch, which fences the previous holder of the name."""
         with self.catalog.write(durable=True) as db:
             db.execute(
                 "INSERT INTO producers (topic_id, name, epoch) VALUES (?, ?, 1) "
@@ -256,7 +257,7 @@ class Registry:
         return rows[0]["epoch"] if rows else 0
 
     def producer_id(self, topic_id: int, name: str) -> int:
-        """The producer's number, made when new, without a new epoch."""
+        """The producer's number, created if new; the epoch stays."""
         rows = self.catalog.read("SELECT id FROM producers WHERE topic_id = ? AND name = ?", (topic_id, name))
         return rows[0]["id"] if rows else self.open_producer(topic_id, name)[0]
 

@@ -31,11 +31,11 @@ SETTINGS = {"retention_bytes": 16 << 20, "segment_bytes_max": 1 << 20}
 
 
 def send(topic: Topic, nothing_before: dt.datetime, producer: int = 0) -> Token:
-    """Promise that this producer (0: those without a name) will send nothing before a moment."""
+    """Promise that this producer (0: anonymous ones) will send no row before a moment."""
     if topic.settings.event_time is None:
         raise Misuse(
-            f'topic "{topic.name}" has no event time, so there is nothing to promise',
-            hint='Declare it with event_time="…", the column that says when a row happened.',
+            f'topic "{topic.name}" has no event time, so it takes no heartbeats',
+            hint='Declare it with event_time="…", the column that holds the time of a row.',
             topic=topic.name,
         )
     reached = str(Token({topic.name: topic.end_offsets()}))
@@ -54,10 +54,10 @@ def find(log: Log) -> Topic | None:
 def taken(
     heartbeats: Topic, start: int, stop: int, frontier: Mapping[str, Mapping[int, int]]
 ) -> tuple[int, dict[str, dict[int, ProducerProgress]]]:
-    """The heartbeats that count for who has read up to ``frontier``: up to which offset, and their paces by topic.
+    """The heartbeats in effect at ``frontier``: the offset up to which they were taken, and the progress by topic.
 
-    One that speaks of rows beyond the frontier has to wait, and those behind it with it. Topics that are not in the
-    frontier are nobody's concern.
+    A heartbeat that names rows beyond the frontier waits, and all later ones with it. Topics outside the frontier are
+    ignored.
     """
     by_topic: dict[str, dict[int, ProducerProgress]] = {}
     start = max(start, heartbeats.start_offsets()[0])

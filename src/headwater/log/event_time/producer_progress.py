@@ -32,7 +32,7 @@ NEVER = NO_TIME_MAX  # neutral for max: no event time was seen
 
 @dataclass(frozen=True)
 class ProducerProgress:
-    """One producer: its largest event time, what it promised by a heartbeat, and when something last came from it.
+    """One producer's largest event time, its last heartbeat, and the time of its last append.
 
     >>> ProducerProgress(newest_us=5, seen_us=9).merge(ProducerProgress(nothing_before_us=7, seen_us=8))
     ProducerProgress(newest_us=5, nothing_before_us=7, seen_us=9)
@@ -43,7 +43,7 @@ class ProducerProgress:
     seen_us: int = NEVER
 
     def merge(self, other: ProducerProgress) -> ProducerProgress:
-        """Both together."""
+        """The later of both, field by field."""
         return ProducerProgress(
             max(self.newest_us, other.newest_us),
             max(self.nothing_before_us, other.nothing_before_us),
@@ -54,7 +54,7 @@ class ProducerProgress:
 def merge_progress(
     one: Mapping[int, ProducerProgress], other: Mapping[int, ProducerProgress]
 ) -> dict[int, ProducerProgress]:
-    """The paces of two ranges as those of one.
+    """The progress of two ranges as that of one.
 
     >>> merge_progress({1: ProducerProgress(5)}, {1: ProducerProgress(7), 2: ProducerProgress(3)})[1].newest_us
     7
@@ -66,7 +66,7 @@ def merge_progress(
 
 
 def progress_of(topic: Topic, start: Mapping[int, int], stop: Mapping[int, int]) -> dict[int, ProducerProgress]:
-    """The pace of each producer (0: those without a name) between two places of a topic with an event time.
+    """The progress of each producer (0: anonymous ones) between two frontiers of a topic with an event time.
 
     >>> import datetime as dt, headwater as hw, tempfile
     >>> topic = hw.Log(tempfile.mkdtemp()).topic("clicks", "at TIMESTAMP", event_time="at")
@@ -120,7 +120,7 @@ def _in_partition(
 def _entries(
     arrow: ArrowSegment, start: int, stop: int
 ) -> tuple[list[tuple[int, ProducerProgress]], list[tuple[int, int]]]:
-    """What a segment's index tells of the frames that lie in a range, and what of the range other frames hold."""
+    """The index entries of the frames inside a range, and the parts of the range that other frames hold."""
     entries = arrow.entries
     first = entries["base_offset"]
     following = first + entries["rows"]
@@ -137,7 +137,7 @@ def _entries(
 def _row_groups(
     sealed: SealedSegment, start: int, stop: int, column: str
 ) -> Iterator[tuple[int, int, tuple[int, ProducerProgress] | None]]:
-    """The row groups that reach into a range: what of it they hold and, where statistics tell it, the pace."""
+    """The row groups that overlap a range: the part they hold and, where statistics suffice, the progress."""
     metadata = pq.read_metadata(sealed.path)
     for place in range(metadata.num_row_groups):
         group = metadata.row_group(place)

@@ -19,12 +19,12 @@ from headwater.clock import format_us
 from headwater.log.event_time.producer_progress import NEVER, ProducerProgress, merge_progress
 from headwater.log.topic_settings import TopicSettings
 
-PRODUCERS_MAX = 1000  # that are remembered; of more the ones that have been silent longest are forgotten
+PRODUCERS_MAX = 1000  # remembered per topic; beyond it those silent longest are dropped
 
 
 @dataclass(frozen=True)
 class Watermark:
-    """How far a topic is in event time.
+    """The watermark of a topic and the progress of its producers.
 
     >>> first, second = ProducerProgress(60_000_000, seen_us=1), ProducerProgress(90_000_000, seen_us=1)
     >>> clicks = Watermark().moved({1: first, 2: second},
@@ -34,11 +34,11 @@ class Watermark:
     """
 
     at_us: int | None = None
-    idle: bool = False  # none of its producers is active: nobody should wait for it
-    producers: Mapping[int, ProducerProgress] = field(default_factory=dict)  # 0: those without a name
+    idle: bool = False  # none of its producers is active: views do not wait for it
+    producers: Mapping[int, ProducerProgress] = field(default_factory=dict)  # 0: anonymous ones
 
     def moved(self, came: Mapping[int, ProducerProgress], *, now_us: int, settings: TopicSettings) -> Watermark:
-        """After these rows and heartbeats came, and ``now_us`` is the newest append that was seen anywhere."""
+        """The watermark after these rows and heartbeats; ``now_us`` is the newest append time seen in any topic."""
         known = merge_progress(self.producers, came)
         if len(known) > PRODUCERS_MAX:
             newest = sorted(known, key=lambda producer: known[producer].seen_us)[-PRODUCERS_MAX:]
@@ -67,7 +67,7 @@ class Watermark:
         return Watermark(data["at_us"], data["idle"], producers)
 
     def describe(self, names: Mapping[int, str], settings: TopicSettings, now_us: int) -> dict[str, Any]:
-        """For people and programs: the topic's watermark and each producer's, the slowest first."""
+        """The watermarks of the topic and of each producer, the slowest first."""
         rows = [
             {
                 "producer": names.get(producer, "") or "(no name)",
@@ -84,14 +84,14 @@ class Watermark:
 
 
 def watermark_of(progress: ProducerProgress, settings: TopicSettings) -> int | None:
-    """One producer's watermark; None when it has sent nothing that has an event time."""
+    """One producer's watermark; None when it has sent no event time."""
     of_rows = NEVER if progress.newest_us == NEVER else progress.newest_us - settings.lateness_ms * 1000
     found = max(of_rows, progress.nothing_before_us)
     return None if found == NEVER else found
 
 
 def is_idle(progress: ProducerProgress, *, now_us: int, settings: TopicSettings) -> bool:
-    """Whether a producer has been silent for so long, while others were not, that nobody waits for it."""
+    """Whether a producer has been silent for ``idle_ms`` while others were not, so that it holds nothing back."""
     return settings.idle_ms is not None and now_us - progress.seen_us > settings.idle_ms * 1000
 
 

@@ -21,7 +21,7 @@ LOOK_AGAIN_S = 0.01
 
 
 def admit(topic: TopicRow, rows: int, catalog: Catalog, clock: Clock, ends: Callable[[], Mapping[int, int]]) -> int:
-    """How many of the rows may be appended (all or none); waits under ``block``."""
+    """The number of rows that may be appended (all or none); waits under ``block``."""
     settings = topic.settings
     if settings.overflow == "keep":
         return rows
@@ -39,7 +39,7 @@ def admit(topic: TopicRow, rows: int, catalog: Catalog, clock: Clock, ends: Call
             raise Backpressure(
                 f'topic "{topic.name}" is full: group "{group}" is {lag} rows behind, {limit} are allowed',
                 detail=f"Waited {settings.block_timeout_ms / 1000:g} s for it; nothing of this batch was written.",
-                hint="Add consumers to the group, raise overflow_rows_max, or append again later.",
+                hint="Add consumers to the group, raise overflow_rows_max, or append later.",
                 topic=topic.name,
                 group=group,
                 lag=lag,

@@ -107,12 +107,12 @@ def bury(db: sqlite3.Connection, group_id: int, letters: Sequence[DeadLetter], *
 def post(topic: Topic, group: str, group_id: int) -> int:
     """Carry what is buried to the dead-letter topic; returns how many letters this call posted.
 
-    A disk that is full for now, say, keeps them in the catalog: the next take of any worker posts them.
+    If that is impossible for now (a full disk), they stay in the catalog and the next take of any worker posts them.
     """
     try:
         return _post(topic, group, group_id)
     except Unavailable as error:
-        _logger.warning("dead letters of group %s wait in the catalog: %s", group, error.message)
+        _logger.warning("dead letters of group %s stay in the catalog for now: %s", group, error.message)
         return 0
 
 

@@ -66,24 +66,24 @@ class Message:
 
     @property
     def offset(self) -> int:
-        """Its place in the partition."""
+        """Its offset in the partition."""
         return self.lease.offset
 
     @property
     def deliveries(self) -> int:
-        """How often it was given to a worker, this time included."""
+        """The number of deliveries, this one included."""
         return self.lease.deliveries
 
     def accept(self) -> None:
-        """It is done, and is never delivered again. ``LeaseLost`` if it is with another worker by now."""
+        """Settle it as done. ``LeaseLost`` if another worker holds it by now."""
         self._worker.accept([self])
 
     def release(self) -> None:
-        """Give it back at once, for anybody; after the last allowed delivery it goes to the dead letters."""
+        """Return it to the group at once; after the last allowed delivery it becomes a dead letter."""
         self._worker.release([self])
 
     def reject(self, reason: str) -> None:
-        """Give it up: straight to the dead letters."""
+        """Give it up: it becomes a dead letter."""
         self._worker.reject([self], reason)
 
     def renew(self, lease: float | None = None) -> None:
@@ -91,7 +91,7 @@ class Message:
         self._worker.renew([self], lease)
 
     def unanswered(self, answer: str) -> bool:
-        """Whether ``answer`` has still to be given; refuses one that contradicts an earlier one."""
+        """Whether ``answer`` is still to be given; refuses one that contradicts an earlier answer."""
         if self.answer is not None and self.answer != answer:
             raise Misuse(
                 f"{self!r} cannot be {answer}: it was {self.answer} already",
@@ -115,7 +115,7 @@ class MessageReader:
     def read(
         self, leases: Sequence[Lease], ends: Mapping[int, int]
     ) -> tuple[dict[tuple[int, int], tuple[dict[str, Any], bool]], list[Gap]]:
-        """The row and tombstone mark by (partition, offset), and what is not there."""
+        """The row and tombstone mark by (partition, offset), and the gaps."""
         found: dict[tuple[int, int], tuple[dict[str, Any], bool]] = {}
         gaps: list[Gap] = []
         by_partition: dict[int, dict[int, int]] = {}

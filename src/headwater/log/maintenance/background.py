@@ -36,7 +36,7 @@ class Flusher:
         self._closed = False
 
     def mark(self, partition: PartitionWriter) -> None:
-        """This partition has appends that no sync has covered yet."""
+        """Note that a partition has appends without a sync."""
         if partition in self._dirty:
             return
         with self._condition:
@@ -63,7 +63,7 @@ class Flusher:
                 self.mark(partition)  # again after the next interval
 
     def close(self, *, sync: bool = True) -> None:
-        """Stop; with ``sync``, after bringing everything to disk."""
+        """Stop; with ``sync``, after syncing everything."""
         with self._condition:
             self._closed = True
             self._condition.notify_all()
@@ -73,7 +73,7 @@ class Flusher:
         for partition in list(self._dirty) if sync else []:
             try:
                 partition.sync()
-            except Exception as error:  # the others are to be safe all the same
+            except Exception as error:  # the others are synced nevertheless
                 refused = refused or error
         self._dirty.clear()
         if refused is not None:
@@ -91,7 +91,7 @@ class Sealer:
         self._lock = threading.Lock()
 
     def wake(self) -> None:
-        """There is something to seal."""
+        """Start a run, because a segment was rolled."""
         if self._thread is None and not self._closed:
             with self._lock:
                 if self._thread is None:
@@ -110,11 +110,11 @@ class Sealer:
 
     @property
     def closing(self) -> bool:
-        """Whether the work should come to an end."""
+        """Whether the work should end soon."""
         return self._closed
 
     def close(self) -> None:
-        """Finish the segment at hand and stop; the rest is sealed by whoever opens the home next."""
+        """Finish the current segment and stop; the rest is sealed when the home is opened next."""
         self._closed = True
         self._wanted.set()
         if self._thread is not None and self._thread is not threading.current_thread():
@@ -125,13 +125,13 @@ class Cleaner:
     """Runs ``work`` every ``interval`` seconds, first after one interval: a short process never sees it run."""
 
     def __init__(self, work: weakref.WeakMethod[Callable[[], None]], interval: float | None) -> None:
-        self._work = work  # weak, so that a log that nobody closed can still go
+        self._work = work  # weak, so that an unclosed log can be collected
         self._interval = interval
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin, unless it has begun or is not wanted."""
+        """Start the thread, unless it runs or is disabled."""
         if self._thread is None and self._interval is not None and not self._stop.is_set():
             self._thread = threading.Thread(target=self._run, name="headwater-caretaker", daemon=True)
             self._thread.start()
@@ -147,25 +147,25 @@ class Cleaner:
 
     @property
     def closing(self) -> bool:
-        """Whether the work should come to an end."""
+        """Whether the work should end soon."""
         return self._stop.is_set()
 
     def close(self) -> None:
-        """Stop; a round that is under way ends at the next place where it may."""
+        """Stop; a running round ends at its next step."""
         self._stop.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout=120)
 
 
 def _lower_priority() -> None:
-    """Let appends and reads go first where cores are few: on Linux a thread has a priority of its own."""
+    """Lower this thread's priority (Linux), so that appends and reads go first where cores are few."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
 
 
 def _quietly(work: Callable[[], None], what: str) -> bool:
-    """Do the work; an error is logged. Whether it was done."""
+    """Do the work and log an error; whether it succeeded."""
     try:
         work()
         return True

@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 
 Offsets = np.ndarray[Any, np.dtype[np.int64]]
 
-DIRTY_RATIO = 0.5  # rows since the last compaction, of all sealed rows, from which on it is worth while
-SAVED_FILES_MIN = 8  # and so many files fewer are worth it too
+DIRTY_RATIO = 0.5  # share of sealed rows added since the last compaction that triggers one
+SAVED_FILES_MIN = 8  # this many fewer files trigger one too
 
 
 @dataclass(frozen=True)
 class Compacted:
-    """What a compaction did to one partition."""
+    """The result of compacting one partition."""
 
     segments_before: int
     segments_after: int
@@ -60,15 +60,15 @@ class Compacted:
 
 
 class _Stopped(Exception):
-    """The log is being closed or the topic was deleted; what is half written is swept up later."""
+    """The log is being closed or the topic was deleted; partial files are removed later."""
 
 
 def compact_partition(
     topic: Topic, number: int, *, force: bool = False, wait: bool = False, stopping: Callable[[], bool] = never
 ) -> Compacted | None:
-    """Compact what is sealed, when it is worth while; None when it is not, or another process is at it.
+    """Compact the sealed segments if that pays; None if not, or if another process is doing so.
 
-    ``force``: end and seal the active segment first, and compact whatever there is. ``wait``: for the other process.
+    ``force``: roll and seal the active segment first, and compact always. ``wait``: for the other process.
     """
     topic.refresh()
     if not topic.settings.compact:
@@ -118,7 +118,7 @@ def _first_tombstone_us(segment: SealedSegment) -> int:
 
 
 def _grouped(sizes: Sequence[float], bytes_max: int) -> list[range]:
-    """Neighbours that become one file: runs of segments whose sizes add up to at most the maximum.
+    """Neighbouring segments that become one file: their sizes add up to at most the maximum.
 
     >>> _grouped([10, 10, 90, 5, 200, 0], 100)
     [range(0, 2), range(2, 4), range(4, 6)]
@@ -134,7 +134,7 @@ def _grouped(sizes: Sequence[float], bytes_max: int) -> list[range]:
 
 
 class _Compaction:
-    """One run over one partition. The caller is alone with it."""
+    """One run over one partition. The caller holds the maintenance lock."""
 
     def __init__(
         self, topic: Topic, number: int, directory: Path, oldest_tombstone_us: int, stopping: Callable[[], bool]
@@ -166,7 +166,7 @@ class _Compaction:
         )
 
     def _survivors(self, segments: Sequence[SealedSegment]) -> Offsets:
-        """The offsets that stay, in order: the last of each key, less the tombstones whose grace is over."""
+        """The offsets that stay, in order: the last of each key, without tombstones after their grace period."""
         key = list(self.row.settings.key)
         key_schema = pa.schema([self.row.schema.field(name) for name in key])
         keys: list[pa.RecordBatch] = []
@@ -189,7 +189,7 @@ class _Compaction:
     def _replace(self, old: Sequence[SealedSegment], kept: int, survivors: Offsets) -> Sequence[SealedSegment]:
         log = self.topic.log
         if len(old) == 1 and kept == old[0].rows:
-            # Nothing to leave out: the file stays, and the catalog remembers that it was looked at.
+            # Nothing to remove: the file stays, and the catalog marks it as compacted.
             same = replace(old[0], compacted=True)
             if not old[0].compacted:
                 log.registry.replace_segments(self.topic.id, old, [same])
@@ -253,6 +253,6 @@ def _count_in(survivors: Offsets, start: int, stop: int) -> int:
 
 
 def _next_suffix(old: Sequence[SealedSegment]) -> str:
-    """A name never used before: segments are only ever merged, so a base's count only rises."""
+    """A new file name: segments are only ever merged, so a base's count only rises."""
     counts = [int(s.path.stem.partition("-c")[2] or 0) for s in old]
     return f"-c{max(counts) + 1}"

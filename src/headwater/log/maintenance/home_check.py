@@ -54,12 +54,12 @@ if TYPE_CHECKING:
 
 CATALOG_HINT = "Stop all processes on this home and restore catalog.sqlite from a backup."
 CANNOT_LOOK = (TooManyFiles, CatalogBusy)
-STRAY_HINT = "It holds nothing that is needed: sealing removes it, or you may."
+STRAY_HINT = "No data is in it: sealing removes it, or you may."
 
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What ``Log.check`` found.
+    """The result of ``Log.check``.
 
     >>> import headwater as hw, tempfile
     >>> log = hw.Log(tempfile.mkdtemp())
@@ -79,11 +79,11 @@ class CheckReport:
 
     @property
     def ok(self) -> bool:
-        """Whether there is no error; warnings cost nothing but space."""
+        """Whether there is no error; warnings cost only space."""
         return not any(problem.severity == "error" for problem in self.problems)
 
     def to_dict(self) -> dict[str, Any]:
-        """The shape programs get."""
+        """The report as plain values."""
         return {**self.__dict__, "ok": self.ok, "problems": [problem.to_dict() for problem in self.problems]}
 
     def __str__(self) -> str:
@@ -95,7 +95,7 @@ class CheckReport:
 
 
 def check(log: Log, *, progress: Callable[[int, int], None] | None = None) -> CheckReport:
-    """Verify everything in an open home. ``progress`` is called with bytes done and bytes in all."""
+    """Verify an open home. ``progress`` is called with the bytes done and the total."""
     with translated(f"check {log.home}"):
         return _HomeCheck(log.home, progress).run(log)
 
@@ -124,7 +124,7 @@ def check_home(home: str | os.PathLike[str], *, progress: Callable[[int, int], N
 
 
 class _SegmentMoved(Exception):
-    """The layout changed under our eyes: look again."""
+    """The layout changed meanwhile: check again."""
 
 
 class _HomeCheck:
@@ -163,7 +163,7 @@ class _HomeCheck:
         return self.report()
 
     def run_without_catalog(self, error: Exception) -> CheckReport:
-        """The catalog cannot be opened: say so, and whether the segments beside it are whole."""
+        """Report that the catalog cannot be opened, and check the segments without it."""
         message = error.message if isinstance(error, HeadwaterError) else str(error)
         hint = (error.hint if isinstance(error, HeadwaterError) else None) or CATALOG_HINT
         self._add("error", str(self.home), message, hint)
@@ -192,7 +192,7 @@ class _HomeCheck:
     def _topic(self, topic: Topic) -> None:
         where = f'topic "{topic.name}"'
         with self._guard(where):
-            topic.open_partitions()  # as any reader does: what a crash left at the end is mended first
+            topic.open_partitions()  # as any reader does: the tail is recovered first
         if sorted(topic.row().schemas) != list(range(1, topic.schema_version + 1)):
             self._add("error", where, "a schema version is missing in the catalog", CATALOG_HINT)
         damaged: set[tuple[int, str]] = set()
@@ -224,7 +224,7 @@ class _HomeCheck:
             except _SegmentMoved:
                 continue
             if problems and look == 0:
-                continue  # a second look, before something is called a gap
+                continue  # a second look, before a gap is reported
             break
         else:
             self._add("warning", f"{topic.name}[{number}]", "it changed too fast to be checked", "Run the check again.")
@@ -242,7 +242,7 @@ class _HomeCheck:
         verified: dict[str, SegmentFinding],
         problems: list[Problem],
     ) -> list[SegmentFinding]:
-        """Each segment, and that each begins where the one before ended."""
+        """Check each segment, and that it begins where the one before ended."""
         where = f"{topic.name}[{number}]"
         directory = partition_directory(topic, number)
         findings: list[SegmentFinding] = []
@@ -292,7 +292,7 @@ class _HomeCheck:
         try:
             finding = inspect_arrow(directory, base, progress=self._progress)
             if finding.problems and active and not topic.log.read_only:
-                # A write or a recovery may be under way: while we hold the lock, nothing is.
+                # A write or a recovery may be under way; the lock excludes both.
                 with FileLock(directory / "lock"):
                     finding = inspect_arrow(directory, base, progress=self._progress)
             return finding
@@ -300,12 +300,12 @@ class _HomeCheck:
             if base not in layout_of(topic, number).arrow:
                 raise _SegmentMoved from None
             finding = SegmentFinding(str(directory / f"{segment_name(base)}.index"), base)
-            if not active or has_frames(directory, base):  # without any, the pair is just being made
+            if not active or has_frames(directory, base):  # without any, the pair is being created
                 finding.error("the file is missing", MEND)
             return finding
 
     def _strays(self, topic: Topic, number: int) -> None:
-        """Files that nobody needs. Only while nobody is sealing or compacting: their files are not known yet."""
+        """Report unused files. Only while no sealing or compaction runs: their new files are not listed yet."""
         directory = partition_directory(topic, number)
         if topic.log.read_only or not directory.exists():
             return
@@ -348,7 +348,7 @@ class _HomeCheck:
             " WHERE groups.topic_id = ? ORDER BY groups.name, positions.partition",
             (topic.id,),
         )
-        # The bounds come after the positions: who has read up to the end by now cannot seem to be beyond it.
+        # The bounds are read after the positions, so a group at the end cannot seem to be beyond it.
         ends, starts = topic.end_offsets(), topic.start_offsets()
         seen: dict[str, list[int | None]] = {}
         for row in rows:
@@ -373,7 +373,7 @@ class _HomeCheck:
         if row["kind"] == "work" and row["next"] is not None and (row["astray"] or row["next"] < offset):
             self._add("error", where, "its leases do not fit its position", f"Reset it: {reset}")
 
-    # Telling
+    # Reporting
 
     def _alert(self, topic: Topic, damaged: set[tuple[int, str]], *, whole: bool) -> None:
         if topic.log.read_only:
@@ -402,7 +402,7 @@ class _HomeCheck:
 
     @contextmanager
     def _guard(self, where: str, hint: str = "") -> Iterator[None]:
-        """Whatever a damaged home makes a step raise is a problem, and the check goes on."""
+        """Record any exception of a step as a problem, and go on."""
         try:
             with translated(where):
                 yield

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Step:
-    """One thing that was done, or that failed."""
+    """One step that was done, or that failed."""
 
     topic: str
     partition: int | None
-    action: str  # roll, seal, compact, retain, watch, tell
+    action: str  # roll, seal, compact, retain, watch, publish alerts
     message: str
     numbers: dict[str, int] = field(default_factory=dict)
     failed: bool = False
@@ -46,7 +46,7 @@ class Step:
 
 @dataclass(frozen=True)
 class MaintenanceReport:
-    """What one round of ``Log.maintain`` did.
+    """The result of one round of ``Log.maintain``.
 
     >>> import headwater as hw, tempfile
     >>> log = hw.Log(tempfile.mkdtemp())
@@ -68,7 +68,7 @@ class MaintenanceReport:
         return not any(step.failed for step in self.steps)
 
     def to_dict(self) -> dict[str, Any]:
-        """The shape programs get."""
+        """The report as plain values."""
         return {**asdict(self), "ok": self.ok, "alerts": [alert.to_dict() for alert in self.alerts]}
 
     def __str__(self) -> str:
@@ -80,11 +80,11 @@ class MaintenanceReport:
 def maintain(log: Log, *, wait: bool = True, stopping: Callable[[], bool] = never) -> MaintenanceReport:
     """One round over all topics.
 
-    ``wait``: also for a partition that another process works on; without it such a partition is left to that process.
-    ``stopping`` is asked now and then and ends the round early.
+    ``wait``: also for partitions that another process works on, which are skipped otherwise. ``stopping`` is called
+    between steps and ends the round early.
     """
     if log.read_only:
-        raise ReadOnlyHome(f"the home {log.home} cannot be written", hint="Maintain it where it may be written.")
+        raise ReadOnlyHome(f"the home {log.home} cannot be written", hint="Run it where the home is writable.")
     return _Round(log, wait, stopping).run()
 
 
@@ -130,7 +130,7 @@ class _Round:
     def _shape(self, topic: Topic, number: int) -> None:
         with self._step(topic, number, "roll"):
             if roll_if_old(topic, number):
-                self._did(topic, number, "roll", "ended the active segment")
+                self._did(topic, number, "roll", "rolled the active segment")
         with self._step(topic, number, "seal"):
             sealed = seal_closed(topic, number, wait=self.wait, stopping=self.stopping)
             if sealed:
@@ -143,7 +143,7 @@ class _Round:
 
     def _watch(self, topic: Topic) -> None:
         if topic.name == ALERTS_TOPIC:
-            return  # an alert about the alerts would never end
+            return  # no alerts about the topic of alerts
         with self._step(topic, None, "watch"):
             watch_groups(topic)
         with self._step(topic, None, "publish alerts"):
@@ -169,7 +169,7 @@ def roll_if_old(topic: Topic, number: int) -> bool:
     """Roll the active segment when its first row is older than ``segment_ms_max``; True when it did."""
     limit_us = topic.clock.now_us() - topic.settings.segment_ms_max * 1000
     spans = spans_of(topic, number)
-    # A look before the lock: a round over many quiet partitions should not open each of them for writing.
+    # Checked before the lock: a round over many quiet partitions should not open each for writing.
     if not spans or not spans[-1].active or spans[-1].oldest_us > limit_us:
         return False
     return topic.partition(number).roll(older_than_us=limit_us)

@@ -43,7 +43,7 @@ COPY_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class Retained:
-    """What left a partition."""
+    """The segments that were dropped from a partition."""
 
     segments: int
     rows: int
@@ -60,7 +60,7 @@ class Retained:
 
 
 def retain_partition(topic: Topic, number: int, *, wait: bool = False) -> Retained | None:
-    """Drop what is too old or too much; None when nothing is, or (without ``wait``) another process is at it."""
+    """Drop expired segments; None when there are none, or (without ``wait``) another process is doing so."""
     settings = topic.settings
     if settings.retention_ms is None and settings.retention_bytes is None:
         return None
@@ -78,7 +78,7 @@ def retain_partition(topic: Topic, number: int, *, wait: bool = False) -> Retain
 
 
 def expired(spans: Sequence[SegmentSpan], settings: TopicSettings, now_us: int) -> int:
-    """How many segments must leave, counted from the oldest.
+    """The number of expired segments, from the oldest.
 
     >>> spans = [SegmentSpan(0, 10, 400, newest_us=0), SegmentSpan(10, 20, 400, newest_us=5_000)]
     >>> spans.append(SegmentSpan(20, 21, 400, 9_000, True))
@@ -100,13 +100,13 @@ def expired(spans: Sequence[SegmentSpan], settings: TopicSettings, now_us: int) 
 
 
 def _roll_if_expired(topic: Topic, number: int, now_us: int, *, wait: bool) -> None:
-    """A partition that nobody appends to any more has an active segment that would stay for ever."""
+    """Roll an active segment that has expired as a whole: without appends it would stay for ever."""
     retention_ms = topic.settings.retention_ms
     spans = spans_of(topic, number)
     if retention_ms is None or not spans or not spans[-1].active:
         return
     if now_us - spans[-1].newest_us >= retention_ms * 1000:
-        # An append that comes in between is no harm: the segment is judged again when it is sealed.
+        # An append in between does no harm: the segment is checked again when it is sealed.
         topic.partition(number).roll()
         seal_closed(topic, number, wait=wait)
 
@@ -138,19 +138,19 @@ def _drop(topic: Topic, number: int, gone: Sequence[SealedSegment], now_us: int)
 
 
 def archive_directory(topic: Topic, number: int) -> Path:
-    """Where this partition's segments go; a relative archive is in the home."""
+    """The archive directory of a partition; a relative archive is in the home."""
     assert topic.settings.archive is not None
     return topic.log.home / Path(topic.settings.archive).expanduser() / topic.name / str(number)
 
 
 def archive_segment(segment: SealedSegment, directory: Path, files: Files) -> Path:
-    """A whole, synced copy of the segment in the archive. Again is harmless."""
+    """Copy the segment to the archive, synced. A second call is harmless."""
     if checksum_of(segment.path) != segment.checksum:
         raise damaged(segment, "It was to be archived, and its bytes do not match the checksum in the catalog.")
     files.make_dir(directory, label="archive.make_directory")
     target = directory / segment.path.name
     if target.exists() and checksum_of(target) != segment.checksum:
-        # A topic of the same name that was deleted and made anew: what was archived of the old one stays.
+        # A topic of the same name was deleted and created again: the archive of the old one stays.
         target = directory / f"{segment.path.stem}-{segment.checksum & (1 << 64) - 1:016x}.parquet"
     if not target.exists():
         try:
@@ -164,7 +164,7 @@ def archive_segment(segment: SealedSegment, directory: Path, files: Files) -> Pa
 
 
 def _copy(source: Path, target: Path, files: Files) -> None:
-    """Another filesystem: copy, sync, and only then the final name."""
+    """Copy to another filesystem: copy, sync, then rename."""
     temporary = target.with_name(target.name + ".tmp")
     with translated(f"archive {source.name}"), source.open("rb", buffering=0) as data:
         fd = files.create(temporary, label="archive.create")

@@ -29,12 +29,12 @@ SEALING_TRIES_MAX = 100
 
 
 def never() -> bool:
-    """Nobody asks us to stop."""
+    """The default for ``stopping``."""
     return False
 
 
 def seal_partition(topic: Topic, number: int, *, at_most: int | None = None) -> int:
-    """Seal the closed segments of a partition; returns how many. 0 as well when another process is at it."""
+    """Seal the closed segments of a partition; returns how many. 0 also when another process is doing so."""
     directory = partition_directory(topic, number)
     if not directory.exists():
         return 0
@@ -75,7 +75,7 @@ def seal_closed(topic: Topic, number: int, *, wait: bool, stopping: Callable[[],
 
 
 def _check_closed(directory: Path, arrow: Sequence[int]) -> None:
-    """A segment with a younger one after it has an end in its index; without, sealing would wait for it for ever."""
+    """Raise if a rolled segment has no end in its index: sealing would wait for it for ever."""
     if len(arrow) < 2:
         return
     segment = ArrowSegment(directory, arrow[0])
@@ -84,7 +84,7 @@ def _check_closed(directory: Path, arrow: Sequence[int]) -> None:
             raise CorruptSegment(
                 f"the index of {segment.data_path} is damaged",
                 detail=f"It lists rows up to offset {segment.next_offset - 1} and has no end.",
-                hint="Restore the file from a backup; `headwater check` tells what else is damaged.",
+                hint="Restore the file from a backup; `headwater check` lists all damage.",
                 file=str(segment.data_path),
                 offset=segment.next_offset,
             )
@@ -113,14 +113,14 @@ def _seal(topic: Topic, number: int, directory: Path, segment: ArrowSegment) -> 
         for producer, sequence in zip(named["producer"].tolist(), named["sequence"].tolist(), strict=True):
             sequences[producer] = max(sequence, sequences.get(producer, -1))
         registry.replace_segments(topic.id, [], [sealed], sequences)
-    # The data goes first: an index without data is swept up, data without an index would be opened.
+    # The data first: an index without data is swept, data without an index would be opened.
     files.unlink(segment.data_path, label="seal.remove_data")
     files.sync_dir(directory, label="seal.sync_removal")
     files.unlink(segment.index_path, label="seal.remove_index")
 
 
 def _sweep(topic: Topic, number: int, directory: Path) -> None:
-    """Remove what an interrupted sealing, compaction or retention left behind. The caller holds the seal lock.
+    """Remove leftovers of an interrupted sealing, compaction or retention. The caller holds the maintenance lock.
 
     Appends go on meanwhile and may begin a segment: its data file comes before its index, so an index whose data
     file is not there *now* is a leftover.

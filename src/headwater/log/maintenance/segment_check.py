@@ -41,7 +41,7 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is not as it should be. A warning costs nothing but space; an error is data at stake."""
+    """One finding. A warning costs only space; an error means damaged or missing data."""
 
     severity: Severity
     where: str
@@ -49,7 +49,7 @@ class Problem:
     hint: str = ""
 
     def to_dict(self) -> dict[str, str]:
-        """The shape programs get."""
+        """The problem as plain values."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -59,7 +59,7 @@ class Problem:
 
 @dataclass
 class SegmentFinding:
-    """What an inspection saw of one segment."""
+    """The findings about one segment."""
 
     where: str
     next_offset: int
@@ -70,7 +70,7 @@ class SegmentFinding:
     problems: list[Problem] = field(default_factory=list)
 
     def error(self, message: str, hint: str = RESTORE) -> None:
-        """Note something wrong."""
+        """Add an error."""
         self.problems.append(Problem("error", self.where, message, hint))
 
 
@@ -108,7 +108,7 @@ class _Arrow:
         # The index first: a frame that it lists is complete in the data file.
         listed = os.pread(self.index_fd, os.fstat(self.index_fd).st_size, 0)
         if len(listed) <= ENTRY_BYTES and os.fstat(self.data_fd).st_size < 64 << 10 and not self._header_is_whole():
-            return  # it is just being made, or was when its process died; it holds no rows
+            return  # it is being created, or its process died doing so; it holds no rows
         header = self._header()
         if header is None:
             return
@@ -167,7 +167,7 @@ class _Arrow:
             self.progress(entry.end - entry.position)
 
     def _end(self, roll: Entry, position: int, *, after: int) -> None:
-        """The segment is closed: nothing may follow."""
+        """Check the end of a closed segment: nothing may follow."""
         self.finding.next_base = roll.base_offset
         if roll.base_offset != self.finding.next_offset or after:
             self.finding.error("the end of its index does not fit the entries before it", MEND)
@@ -220,7 +220,7 @@ def inspect_sealed(segment: SealedSegment, row: TopicRow, *, progress: Progress)
     with with_room(lambda: segment.path.open("rb")) as file:
         _whole_file(finding, segment, file, progress)
         if not finding.problems:
-            # The bytes are what was written: so a difference from here on is the catalog's.
+            # The bytes are as written, so a difference from here on is the catalog's.
             with _recording_errors(finding, "it cannot be read"):
                 _rows_of(finding, segment, row, file)
     return finding
@@ -287,7 +287,7 @@ class _Range:
 
 @contextmanager
 def _recording_errors(finding: SegmentFinding, what: str) -> Iterator[None]:
-    """Whatever a library says about bad bytes is a problem of the file, not of the check."""
+    """Record any exception of a library as a problem of the file."""
     try:
         yield
     except FileNotFoundError:
@@ -299,7 +299,7 @@ def _recording_errors(finding: SegmentFinding, what: str) -> Iterator[None]:
 
 
 def inspect_bare_parquet(path: Path) -> SegmentFinding:
-    """What can be said of a sealed file without the catalog: its pages against their own checksums."""
+    """Verify a sealed file without the catalog: its pages against their own checksums."""
     finding = SegmentFinding(str(path), 0, bytes=path.stat().st_size)
     with _recording_errors(finding, "it cannot be read"):
         parquet: Any = with_room(lambda: pq.ParquetFile(path, page_checksum_verification=True))

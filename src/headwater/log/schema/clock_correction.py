@@ -23,7 +23,7 @@ TIME = pa.timestamp("us", tz="UTC")
 
 
 def with_clock_columns(schema: pa.Schema, settings: TopicSettings) -> pa.Schema:
-    """The declared columns and those that are filled.
+    """The declared columns and those that are filled on append.
 
     >>> settings = TopicSettings(event_time="at", clock=("occurred_at", "sent_at"))
     >>> with_clock_columns(pa.schema([("occurred_at", TIME), ("sent_at", TIME)]), settings).names
@@ -44,13 +44,13 @@ def with_clock_columns(schema: pa.Schema, settings: TopicSettings) -> pa.Schema:
 
 
 def input_schema(schema: pa.Schema, settings: TopicSettings) -> pa.Schema:
-    """The columns that whoever appends has to bring."""
+    """The columns that an append must provide."""
     filled = {name for name, _ in _clock_columns(settings)}
     return pa.schema([field for field in schema if field.name not in filled]) if settings.clock else schema
 
 
 def corrected(batch: pa.RecordBatch, schema: pa.Schema, settings: TopicSettings, now_us: int) -> pa.RecordBatch:
-    """Rows as they were brought, with the other columns filled.
+    """The appended rows with the other columns filled.
 
     >>> settings = TopicSettings(event_time="at", clock=("occurred_at", "sent_at"))
     >>> schema = with_clock_columns(pa.schema([("occurred_at", TIME), ("sent_at", TIME)]), settings)
@@ -64,7 +64,7 @@ def corrected(batch: pa.RecordBatch, schema: pa.Schema, settings: TopicSettings,
     assert settings.event_time is not None
     occurred, sent = (batch.column(name).cast(pa.int64()) for name in settings.clock)
     received = pa.array(np.full(batch.num_rows, now_us, dtype=np.int64))
-    # How long it took on the device; without the time of sending its clock has to be believed.
+    # The time it took on the device; without a time of sending its clock is taken as right.
     elapsed = pc.coalesce(pc.subtract(sent, occurred), pc.subtract(received, occurred), pa.scalar(0, pa.int64()))
     elapsed = pc.min_element_wise(pc.max_element_wise(elapsed, 0), BOUND_MS * 1000)
     filled = {

@@ -47,7 +47,7 @@ SIMPLE_TYPES: dict[str, pa.DataType] = {
 # The first spelling of each type is the one that is written back.
 SPARK_NAMES: dict[pa.DataType, str] = {arrow: name for name, arrow in reversed(SIMPLE_TYPES.items())}
 
-# What a view's state can hold besides: no topic stores them, so only ``parse_view_ddl`` reads them.
+# Further types of a view's state: no topic stores them, so only ``parse_view_ddl`` reads them.
 DAY_TO_SECOND = "INTERVAL DAY TO SECOND"
 VIEW_TYPES: dict[str, pa.DataType] = {DAY_TO_SECOND: pa.duration("us"), "VOID": pa.null()}
 VIEW_NAMES: dict[pa.DataType, str] = {arrow: name for name, arrow in VIEW_TYPES.items()}
@@ -58,7 +58,7 @@ NESTED = ("ARRAY", "MAP", "STRUCT")
 KNOWN_TYPES = (*SIMPLE_TYPES, *DECIMALS, *TEXTS_WITH_LENGTH, *NESTED)
 DECIMAL_PRECISION_MAX = 38
 
-# Types that Spark has and a topic has not, each with what to use in its place.
+# Spark types that a topic cannot store, each with its replacement.
 REFUSED_TYPES = {
     "INTERVAL": "Store the length as BIGINT (microseconds), or its two ends as TIMESTAMP.",
     "TIME": "Store the time of day as BIGINT (microseconds since midnight) or as STRING.",
@@ -67,7 +67,7 @@ REFUSED_TYPES = {
     "GEOMETRY": "Store the WKB bytes as BINARY.",
     "GEOGRAPHY": "Store the WKB bytes as BINARY.",
 }
-# What people know from other databases, where no Spark type is near in spelling.
+# Type names of other databases that are not near a Spark type in spelling.
 FOREIGN_TYPES = {
     "TEXT": "STRING",
     "BYTEA": "BINARY",
@@ -99,7 +99,7 @@ TOKEN = re.compile(
 
 @dataclass(frozen=True)
 class DdlToken:
-    """One word or sign of the text, and where it stands."""
+    """One word or sign of the text, and its position."""
 
     kind: str
     text: str
@@ -130,7 +130,7 @@ def parse_ddl(text: str) -> pa.Schema:
 
 
 def parse_view_ddl(text: str) -> pa.Schema:
-    """The same, of a view's columns: they may be of two types more.
+    """The same for a view's columns, which may have two more types.
 
     >>> parse_view_ddl("length INTERVAL DAY TO SECOND, nothing ARRAY<VOID>").types
     [DurationType(duration[us]), ListType(list<item: null>)]
@@ -173,8 +173,7 @@ def _type_and_null(field: pa.Field) -> str:
 
 
 def backquoted(name: str) -> str:
-    """A name as Spark's DDL has it; quoted where it must be. In a query ``views/spark/topic_scan.py``'s ``quoted`` is
-    surer.
+    """A name in Spark's DDL, quoted where necessary. In a query use ``quoted`` of ``views/spark/topic_scan.py``.
 
     >>> backquoted("id"), backquoted("odd `name`")
     ('id', '`odd ``name```')
@@ -183,7 +182,7 @@ def backquoted(name: str) -> str:
 
 
 class _Parser:
-    """Recursive descent over the tokens: each method reads one thing and leaves the place after it."""
+    """Recursive descent over the tokens: each method reads one construct and stops after it."""
 
     def __init__(self, text: str, *, of_view: bool = False) -> None:
         self.text = text

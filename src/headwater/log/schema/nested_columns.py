@@ -152,7 +152,7 @@ class MapColumn(ColumnConverter):
 
 
 class RecordColumn(ColumnConverter):
-    """Named fields side by side: turns rows into columns and converts each. The outermost one is a topic's row."""
+    """Named fields: turns rows into columns and converts each. The outermost record is a topic's row."""
 
     exact = frozenset({dict})
 
@@ -181,7 +181,7 @@ class RecordColumn(ColumnConverter):
         return arrays
 
     def columns(self, rows: Values) -> Sequence[Values]:
-        """The rows, turned: one sequence of values for each field."""
+        """The rows transposed: one sequence of values for each field."""
         types = set(map(type, rows))
         if types == DICT:
             return self._columns_of_dicts(rows)
@@ -193,7 +193,7 @@ class RecordColumn(ColumnConverter):
         # As many keys as there are fields, and every field found: then no key is unknown and none is missing.
         if set(map(len, rows)) == self._full:
             try:
-                # Column by column: measured at 0.23 µs a row of six, against 0.38 for turning tuples around.
+                # Column by column: measured at 0.23 µs a row of six, against 0.38 for transposing tuples.
                 return [[row[name] for row in rows] for name in self.names]
             except KeyError:
                 pass
@@ -255,7 +255,7 @@ class StructColumn(RecordColumn):
 
 
 def _without_nulls(values: Values, types: set[type], empty: Any) -> tuple[Values, pa.Array | None]:
-    """The values with something empty in place of each null, and the mask that says where."""
+    """The values with an empty value in place of each null, and the mask of nulls."""
     if type(None) not in types:
         return values, None
     return [empty if value is None else value for value in values], pa.array([value is None for value in values])

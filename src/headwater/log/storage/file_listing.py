@@ -32,7 +32,7 @@ class Range:
 
 @dataclass(frozen=True)
 class SealedFile:
-    """One Parquet file and the part of it that is meant."""
+    """One Parquet file and the part of it in the range."""
 
     segment: SealedSegment
     start: int
@@ -56,7 +56,7 @@ class SealedFile:
 
 @dataclass(frozen=True)
 class FileList:
-    """What ``topic.files`` returns."""
+    """The result of ``topic.files``."""
 
     files: tuple[SealedFile, ...]
     tails: tuple[Range, ...]

@@ -50,13 +50,13 @@ class Files:
             os.pwrite(fd, data, position)
 
     def sync(self, fd: int, *, label: str) -> None:
-        """Make the file's contents survive a power cut."""
+        """Make the file's contents durable."""
         with translated(label):
             # macOS has no fdatasync; its fsync is the nearest thing.
             getattr(os, "fdatasync", os.fsync)(fd)
 
     def sync_dir(self, path: Path, *, label: str) -> None:
-        """Make a directory's entries (creations, renames) survive a power cut."""
+        """Make a directory's entries (creations, renames) durable."""
         with translated(label):
             fd = open_file(path, os.O_RDONLY)
             try:
@@ -80,12 +80,12 @@ class Files:
             os.replace(source, target)
 
     def unlink(self, path: Path, *, label: str) -> None:
-        """Remove a file; one that is gone already is fine."""
+        """Remove a file; a missing one is no error."""
         with translated(label):
             path.unlink(missing_ok=True)
 
     def make_dir(self, path: Path, *, label: str) -> None:
-        """Create a directory and its parents, so that they survive a power cut."""
+        """Create a directory and its parents, durably."""
         missing = [folder for folder in (path, *path.parents) if not folder.exists()]
         with translated(label):
             path.mkdir(parents=True, exist_ok=True)
@@ -95,7 +95,7 @@ class Files:
 
 @contextmanager
 def translated(what: str) -> Iterator[None]:
-    """Turn the operating system's refusals inside the block into our errors."""
+    """Map the operating system's errors inside the block."""
     try:
         yield
     except OSError as error:
@@ -103,7 +103,7 @@ def translated(what: str) -> Iterator[None]:
 
 
 def mapped(error: OSError, what: str) -> HeadwaterError | OSError:
-    """Our error for an operating system's one, or the same error when it is none of ours."""
+    """The mapped error of the operating system, or the same error when there is no mapping."""
     where = f" ({error.filename})" if error.filename else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return DiskFull(

@@ -23,13 +23,13 @@ ENTRY_BYTES = 128
 MAGIC = 0x31305748  # "HW01" in little-endian order
 HEADER, DATA, ROLL = 1, 2, 3
 DURABLE = 1  # flag: the frame was synced before its entry was listed
-CONTINUES = 2  # flag: the next frame belongs to the same append (a large one); alone they are not a whole batch
+CONTINUES = 2  # flag: the next frame belongs to the same (large) append
 NO_TIME_MIN, NO_TIME_MAX = 2**63 - 1, -(2**63)  # neutral for min and max: "no event time here"
 
 _STRUCT = struct.Struct("<IHHqqqiiqqqqqQ32xQ")
 assert _STRUCT.size == ENTRY_BYTES
 
-# The same layout for numpy: a whole index is read as one array and searched without a Python loop.
+# The same layout for numpy: an index is read as one array and searched without a Python loop.
 ENTRY = np.dtype(
     {
         "names": [
@@ -74,7 +74,7 @@ ENTRY = np.dtype(
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One frame's description. ``position`` is where the entry stands in the data file; its payload follows.
+    """One frame's description. ``position`` is the entry's byte in the data file; the payload follows.
 
     >>> entry = Entry(kind=DATA, base_offset=0, position=128, length=10, rows=1)
     >>> Entry.unpack(entry.pack()) == entry
@@ -173,7 +173,7 @@ def padding(length: int) -> bytes:
 
 
 def read_entries(data: bytes) -> Entries:
-    """The undamaged, consecutive entries at the start of ``data``; what follows the first bad one is left out."""
+    """The undamaged, consecutive entries at the start of ``data``, up to the first bad one."""
     whole = len(data) // ENTRY_BYTES
     entries = np.frombuffer(data, dtype=ENTRY, count=whole)
     good = 0

@@ -33,9 +33,9 @@ def frames_of(
     deleted: bool | pa.Array,
     first_chunk: int = 0,
 ) -> list[Frame]:
-    """The frames of one append to one partition. ``deleted`` marks all rows alike, or each by its own mark.
+    """The frames of one append to one partition. ``deleted`` is one mark for all rows, or one for each.
 
-    ``first_chunk`` tells appends apart that share a sequence: the parts of one large transaction.
+    ``first_chunk`` distinguishes appends that share a sequence: the parts of one large transaction.
     """
     settings = row.settings
     stored = batch

@@ -20,7 +20,7 @@ from headwater.log.storage.files import mapped
 
 
 class FileLock:
-    """``with lock:`` is alone among all threads and processes that use the same file."""
+    """A lock that excludes all other threads and processes that use the same file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -30,7 +30,7 @@ class FileLock:
         self._fd = -1  # while the lock is held
 
     def acquire(self, *, blocking: bool = True) -> bool:
-        """Take the lock; without ``blocking``, False when somebody has it."""
+        """Take the lock; without ``blocking``, False when it is held."""
         if not self._threads.acquire(blocking=blocking):
             return False
         try:
@@ -54,7 +54,7 @@ class FileLock:
         return True
 
     def release(self) -> None:
-        """Give it back."""
+        """Release it."""
         self._depth -= 1
         if self._depth == 0 and self._fd >= 0:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
@@ -72,13 +72,13 @@ class FileLock:
         self.release()
 
     def close(self) -> None:
-        """Close the file; a lock that is held is given back by the kernel."""
+        """Close the file; the kernel releases a held lock."""
         if self._fd >= 0:
             self._fd = -1
             self._held.__exit__(None, None, None)
         self._held.close()
 
     def abandon(self) -> None:
-        """Close the file in a forked child, which has none of the threads that may hold the lock."""
+        """Close the file in a forked child, where the threads that may hold the lock do not exist."""
         self._fd = -1
         self._held.abandon()

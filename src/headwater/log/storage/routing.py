@@ -23,7 +23,7 @@ Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 
 
 def check_key_type(name: str, kind: pa.DataType) -> None:
-    """Refuse a key column whose values have no one true form."""
+    """Refuse a key column whose values have several equal forms."""
     allowed = (
         pa.types.is_integer(kind),
         pa.types.is_boolean(kind),

@@ -77,7 +77,7 @@ class SealedSegment:
                     yield held
                 held = self._chunk(batch, offsets).clip(start, stop)
         # The last chunk reaches to the end of the range even where compaction left a gap there, and a range
-        # without any row is one empty chunk: so whoever keeps a position always gets on.
+        # without any row is one empty chunk, so that a reader's position always advances.
         until = min(self.next_offset, stop)
         if held is not None:
             yield replace(held, next_offset=until)
@@ -185,7 +185,7 @@ def write_sealed(
 
 
 def _repeating(group: pa.Table | None) -> list[str]:
-    """The columns whose values repeat: a dictionary makes these small, and all others slow (measured: by half)."""
+    """The columns with repeating values: a dictionary makes these small, and all others slow (measured: by half)."""
     names = ["_appended_at", "_producer"]
     if group is None:
         return names
@@ -198,7 +198,7 @@ def _repeating(group: pa.Table | None) -> list[str]:
 
 
 class _Summary:
-    """What the catalog wants to know about the rows that pass."""
+    """The statistics that the catalog stores about the written rows."""
 
     def __init__(self, event_time: str | None) -> None:
         self.event_time = event_time
@@ -224,7 +224,7 @@ def time_range(column: pa.Array | pa.ChunkedArray) -> tuple[int, int]:
     if pa.types.is_date(column.type):
         column = column.cast(pa.timestamp("us"))
     if isinstance(column, pa.Array) and len(column) and not column.null_count:
-        # The way of every append: numpy looks at the values where they are, a tenth of what Arrow's kernels cost.
+        # On the path of every append: numpy reads the values in place, at a tenth of the cost of Arrow's kernels.
         moments = column.view(pa.int64()).to_numpy()
         return int(moments.min()), int(moments.max())
     both = pc.min_max(column.cast(pa.int64()))
@@ -287,7 +287,7 @@ def verify(segment: SealedSegment) -> None:
 
 
 def _open_verified(segment: SealedSegment) -> pq.ParquetFile:
-    """The file, opened, after its bytes were verified."""
+    """Open the file after verifying its bytes."""
     try:
         verify(segment)
         return pq.ParquetFile(with_room(lambda: pa.memory_map(str(segment.path))), pre_buffer=False)
@@ -298,19 +298,19 @@ def _open_verified(segment: SealedSegment) -> pq.ParquetFile:
 
 
 def damaged(segment: SealedSegment, reason: str) -> CorruptSegment:
-    """The error for a sealed segment whose bytes are not what was written."""
+    """The error for a damaged sealed segment."""
     return CorruptSegment(
         f"the sealed segment {segment.path} is damaged",
         detail=f"{reason} It holds offsets {segment.base_offset} to {segment.next_offset - 1} "
         f"of partition {segment.partition}.",
-        hint="Restore the file from a backup or the archive; `headwater check` tells what else is damaged.",
+        hint="Restore the file from a backup or the archive; `headwater check` lists all damage.",
         file=str(segment.path),
         offset=segment.base_offset,
     )
 
 
 def _groups_in_range(file: pq.ParquetFile, start: int, stop: int) -> list[int]:
-    """The row groups whose offsets may be wanted."""
+    """The row groups that overlap the range."""
     metadata = file.metadata
     column = file.schema_arrow.names.index("_offset")
     groups = []

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-POLL_S = 0.005  # the slow look, where the system cannot tell us
+POLL_S = 0.005  # the polling interval without inotify
 
 
 class Waker:
@@ -35,7 +35,7 @@ class Waker:
         self._closed = False
 
     def watch(self, directory: Path) -> None:
-        """Begin to watch a directory; again is fine."""
+        """Watch a directory; a second call does nothing."""
         if directory in self._watched:
             return
         with self._condition:
@@ -81,7 +81,7 @@ class Waker:
         self._thread.start()
 
     def _fall_back(self) -> None:
-        """No more watches to be had from the kernel: look at file sizes instead."""
+        """Poll file sizes instead: the kernel gives no more watches."""
         assert self._stop is not None
         self._stop.close()
         self._inotify = None
@@ -105,7 +105,7 @@ class Waker:
 
     def _look(self, stop: socket.socket) -> None:
         seen: dict[str, int] = {}
-        poller = select.poll()  # not select, which knows the first 1024 descriptors only
+        poller = select.poll()  # not select, which is limited to the first 1024 descriptors
         poller.register(stop.fileno(), select.POLLIN)
         while not poller.poll(POLL_S * 1000):
             now: dict[str, int] = {}
@@ -121,13 +121,13 @@ class Waker:
         stop.close()
 
     def wake(self) -> None:
-        """Wake everyone who waits."""
+        """Wake all waiting threads."""
         with self._condition:
             self._count += 1
             self._condition.notify_all()
 
     def close(self) -> None:
-        """Stop watching; everyone who waits is woken."""
+        """Stop watching and wake all waiting threads."""
         with self._condition:
             self._closed = True
             self._condition.notify_all()

@@ -148,7 +148,7 @@ def test_rows_made_under_an_older_schema_never_land_in_a_segment_of_a_newer_one(
     topic = log.topic("t", "x INT", segment_bytes_max=1)
     topic.append([{"x": 0}])
     row = topic.row()
-    frames = frames_of(topic._to_batch([{"x": 1}]), row, producer=0, sequence=None, deleted=False)
+    frames = frames_of(topic.row_batch([{"x": 1}]), row, producer=0, sequence=None, deleted=False)
     log.topic("t", "x INT, y STRING")
 
     # The segment is full, so this append rolls, and the next segment has the newer schema.
