@@ -1,12 +1,11 @@
-"""Clocks: the machine's, injected, and those of devices, corrected.
+"""Clocks: the machine's clock, injected, and the correction of device clocks.
 
-What it is: the one place where the present moment comes from, so that tests drive it by hand; and ``correct``, which
-takes a device's word for how long ago something was, and not for when.
+What it is: ``Clock``, the only source of the present time, so that tests drive it by hand; and ``correct``, which
+trusts a device about durations and not about times.
 Invariants: ``now_us`` is microseconds since 1970-01-01 UTC; ``monotonic`` never goes back; a corrected time is never
-after the moment of receipt, and at most ``bound_ms`` before it.
-Not here: event time (a column), the correction of a topic's rows when they are appended
-(``log/schema/clock_correction.py``).
-Read next: ``testing/manual_clock.py`` for the hand-driven one; ``docs/time.md``.
+after the time of receipt, and at most ``bound_ms`` before it.
+Not here: event time (a column), the correction of appended rows (``log/schema/clock_correction.py``).
+Read next: ``testing/manual_clock.py``; ``docs/time.md``.
 """
 
 from __future__ import annotations

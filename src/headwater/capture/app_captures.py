@@ -1,10 +1,10 @@
-"""The captures of an app: which tables follow which databases, and who runs that.
+"""App captures: the captured tables of an app and the threads that run them.
 
 What it is: ``Captures`` declares tables with a source, groups them by slot, and runs one ``Capture`` for each.
-Invariants: a table takes its columns and its key from its database when it is declared; when that does not answer and
-the table is known already, it is taken as it is known. Nothing is streamed before ``run`` or ``start``. One that ends
-with an error that may pass begins again, more and more seldom, unless somebody waits for its end.
-Not here: what a capture does (``capture.py``).
+Invariants: a table's columns and key come from its database when it is declared; if the database does not answer, a
+known table keeps its stored schema. Nothing is streamed before ``run`` or ``start``. A capture that ends with a
+transient error is started again with backoff, unless the caller waits for its end.
+Not here: one capture (``capture.py``).
 Read next: ``capture.py``.
 """
 

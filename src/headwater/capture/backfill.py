@@ -1,11 +1,11 @@
-"""Backfill: what a table held before its stream begins.
+"""Backfill: the rows that a table held before its stream begins.
 
-What it is: ``Backfill`` reads the chunks of tables that wait for it, two at a time, and appends them.
-Invariants: each chunk is read at one snapshot, which is written down before its rows are appended under the next
-sequence. So after a crash a chunk is in the topic, with its snapshot known, or it is read again at a new one. Its table
-is shown to nobody before the stream has passed the largest ``reach`` of its chunks. A table without a key is one chunk,
-and one append: it is there once or not at all.
-Not here: which streamed changes the chunks have already (``change_writer.py``).
+What it is: ``Backfill`` reads the chunks of waiting tables, two at a time, and appends them.
+Invariants: each chunk is read at one snapshot, which is stored before its rows are appended under the next sequence. So
+after a crash a chunk is in the topic, with its snapshot known, or it is read again at a new one. A table is not visible
+before the stream has passed the largest ``reach`` of its chunks. A table without a key is one chunk and one append: all
+or nothing.
+Not here: streamed changes that chunks already contain (``change_writer.py``).
 Read next: ``change_writer.py``, ``docs/capture.md``.
 """
 

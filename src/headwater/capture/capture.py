@@ -1,13 +1,13 @@
-"""A capture: one database followed into the log.
+"""Capture: one database's changes, followed into the log.
 
 What it is: ``Capture`` runs the tables that share one slot: the backfill of those that need it, then the stream, with a
-marker behind each batch.
-Invariants: it goes on by itself after a crash of ours, a cut connection or a restart of the database; what it cannot go
-on after (a lost slot, a table that changed its key) ends it with an error that says the way out. The database is told
-to forget only what a marker covers or what has nothing for us, which is noted before, and nothing that a table which is
-still being read will need. A process that finds another one following takes nothing from it.
-Not here: SQL (``capture/postgres/postgres_database.py``), what a transaction becomes (``change_writer.py``), who starts
-it (``app.py``).
+marker after each batch.
+Invariants: it resumes by itself after a crash, a lost connection or a restart of the database; a condition that
+prevents this (a lost slot, a changed key) ends it with an error that names the remedy. The database is told to forget
+only positions that a marker covers or that concern no captured table, which is noted before, and never one that a table
+in backfill still needs. A second process leaves a running one undisturbed.
+Not here: SQL (``capture/postgres/postgres_database.py``), conversion of transactions (``change_writer.py``), starting
+(``app.py``).
 Read next: ``change_writer.py``, ``backfill.py``.
 """
 

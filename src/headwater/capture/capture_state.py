@@ -1,10 +1,10 @@
-"""What a capture remembers beside the log.
+"""Capture state: a capture's progress outside the log.
 
-What it is: one small SQLite file a capture, ``captures/NAME.sqlite`` in the home: which database it follows, in which
-phase each table is, which chunks of a backfill are done and at which snapshot, and large values by key.
-Invariants: nothing here is needed to know which changes are in the log: the topics' sequences say that. A chunk's
-snapshot is written before its rows are appended, and a chunk is done when the topic has its sequence.
-Not here: positions that were passed (the markers, ``log/event_time/capture_markers.py``).
+What it is: one small SQLite file per capture, ``captures/NAME.sqlite`` in the home: the followed database, the phase of
+each table, the chunks of a backfill with their snapshots, and large values by key.
+Invariants: the topics' sequences alone say which changes are in the log. A chunk's snapshot is stored before its rows
+are appended, and a chunk is done when the topic has its sequence.
+Not here: passed positions (markers, ``log/event_time/capture_markers.py``).
 Read next: ``backfill.py``.
 """
 

@@ -1,10 +1,10 @@
-"""The changes that come: transactions in, appends and markers out.
+"""Change writer: transactions of the stream in, appends and markers out.
 
-What it is: ``ChangeWriter`` is what a stream hands its transactions to. It collects the rows of each table, appends
-whole transactions in batches, and writes the marker behind them.
+What it is: ``ChangeWriter`` collects the rows of each table, appends whole transactions in batches, and writes the
+marker after them.
 Invariants: a row is appended once: rows of transactions that the topic has, that the last marker covers, or that a
-chunk's snapshot saw, are passed over. The marker follows when all rows of the batch are durable, and only what a
-marker covers is confirmed to the database.
+chunk's snapshot saw, are skipped. The marker is written when all rows of the batch are durable, and only positions that
+a marker covers are confirmed to the database.
 Not here: reading the stream (``capture/postgres/replication.py``), the loop around it (``capture.py``).
 Read next: ``table_follower.py``, ``capture.py``.
 """

@@ -1,8 +1,8 @@
-"""What a captured table holds now, read from its topic.
+"""Current rows: the state of a captured table, read from its topic.
 
-What it is: the live keys of a keyed table, the live rows of a bag, as the rows that would take them all away.
-Invariants: the topic is read up to a given offset and no further, so that the answer is the same after a crash.
-Not here: when that is needed (TRUNCATE, and a backfill that is repeated: ``table_follower.py``, ``backfill.py``).
+What it is: the live keys of a keyed table, or the live rows of a multiset, as the rows that would delete them.
+Invariants: the topic is read up to a given offset, so the result is the same after a crash.
+Not here: its use for TRUNCATE and a repeated backfill (``table_follower.py``, ``backfill.py``).
 Read next: ``table_follower.py``.
 """
 

@@ -1,12 +1,12 @@
-"""The contract of a captured database: what each one must know how to do.
+"""Captured database: the contract that each database implements.
 
-What it is: ``SourceTable`` and ``SourceColumn`` (a table as its database has it), ``BackfillChunk`` and ``ChunkRead``
-(a backfill in pieces), and three protocols: ``CaptureSource``, what a user declares, ``CapturedDatabase``, the
-questions that are asked of a database, and ``Stream``, its replication log.
-Invariants: a stream hands over committed transactions, whole and in the order of their commits, and the same ones again
-after a restart from an older position. A chunk is read at one snapshot, and the stream can tell of each transaction
+What it is: ``SourceTable`` and ``SourceColumn`` (a table's schema in its database), ``BackfillChunk`` and
+``ChunkRead``, and three protocols: ``CaptureSource`` (the user's declaration), ``CapturedDatabase`` (the operations on
+a database), and ``Stream`` (its replication log).
+Invariants: a stream delivers committed transactions, whole and in the order of their commits, and the same ones again
+after a restart from an older position. A chunk is read at one snapshot, and the stream knows of each transaction
 whether that snapshot saw it.
-Not here: what becomes of the rows (``change_writer.py``, ``capture.py``); the databases
+Not here: the use of the rows (``change_writer.py``, ``capture.py``); the databases
 (``capture/postgres/postgres_database.py``, ``capture/mysql/mysql_database.py``).
 Read next: ``capture.py``.
 """

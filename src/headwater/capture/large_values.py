@@ -1,11 +1,11 @@
-"""Large values: what an update left alone, and the database therefore does not send.
+"""Large values: unchanged values that an update does not send.
 
-What it is: PostgreSQL keeps large values outside of their row (TOAST); an update that does not touch such a value sends
-a mark in its place. ``LargeValues`` remembers them by key, and puts them where the mark is.
-Invariants: it is written after the rows are durable in their topic and before the marker, so that it is never ahead of
-a row that still needs an older value; after a crash the rows since the last marker come again and are remembered
-again. A value that is not found here is looked for in the topic itself: slow, and exact.
-Not here: where the values are stored (``capture_state.py``).
+What it is: PostgreSQL stores large values outside their row (TOAST); an update that does not change such a value sends
+a mark in its place. ``LargeValues`` remembers them by key and fills them in.
+Invariants: values are stored after the rows are durable in their topic and before the marker, so they are never ahead
+of a row that needs an older value; after a crash the rows since the last marker come again. A missing value is looked
+up in the topic: slow, and exact.
+Not here: storage of the values (``capture_state.py``).
 Read next: ``change_writer.py``.
 """
 

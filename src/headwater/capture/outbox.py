@@ -1,11 +1,11 @@
-"""Outbox: rows that an application inserts beside its own become events of topics.
+"""Outbox: rows that an application inserts in its transactions become events of topics.
 
-What it is: ``Outbox``, a source around another one, and ``Router``, which carries the captured rows on: each row goes
-to the topic that one of its columns names.
+What it is: ``Outbox``, a source around another one, and ``Router``, which appends each captured row to the topic that
+one of its columns names.
 Invariants: an event is appended once, in the order of commits, and only when its transaction is whole in the log: the
 router reads up to the last marker. The sequence of an append is the offset of its last row in the outbox's own topic,
-so that a target itself says what it has; nothing else decides it after a crash.
-Not here: how the outbox table is captured (``capture.py``).
+so after a crash the target alone says which events it has.
+Not here: capturing the outbox table (``capture.py``).
 Read next: ``docs/debezium.md``, "Outbox".
 """
 

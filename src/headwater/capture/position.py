@@ -1,10 +1,10 @@
-"""Positions: places in another database's log, and what a snapshot of it has seen.
+"""Positions: places in a database's log, and the transactions that a snapshot saw.
 
-What it is: PostgreSQL's LSN as a number and as text; ``Snapshot`` and ``Prefix``, which say of a transaction whether a
-read saw it; and how the place of a transaction becomes the sequence of an idempotent producer.
-Invariants: sequences rise with commits. Two transactions that follow each other have places at least ``PLACES_APART``
-apart: the parts of a large one are numbered in between, and the last append of a transaction has the number
-``PLACES_APART`` - 1 behind its place. So a stored sequence tells both which transaction was written and whether whole.
+What it is: PostgreSQL's LSN as a number and as text; ``Snapshot`` and ``Prefix``, which say whether a read saw a
+transaction; and the mapping from a transaction's place to the sequence of an idempotent producer.
+Invariants: sequences rise with commits. The places of two consecutive transactions are at least ``PLACES_APART`` apart:
+the parts of a large one are numbered in between, and the last append of a transaction has the number ``PLACES_APART`` -
+1 after its place. So a stored sequence says which transaction was written and whether completely.
 Not here: connections (``capture/postgres/postgres_database.py``).
 Read next: ``change_writer.py``.
 """

@@ -1,10 +1,10 @@
-"""A follower: one captured table as the stream meets it.
+"""Table follower: one captured table in the stream.
 
-What it is: the rows of a table that have come and are not in its topic yet, and how they are appended.
-Invariants: an append holds whole transactions, or a part of one that is too large; the sequence of an append says
-which, so that after a crash each row is known to be in the topic or not (``position.py``). Parts are cut by counting
-from the transaction's beginning, hence at the same rows each time it is streamed.
-Not here: which transactions there are (``change_writer.py``).
+What it is: the received rows of a table that are not in its topic yet, and their append.
+Invariants: an append holds whole transactions, or a part of one that is too large; its sequence says which, so that
+after a crash each row is known to be in the topic or not (``position.py``). Parts are cut by counting from the
+transaction's beginning, hence at the same rows each time.
+Not here: transactions (``change_writer.py``).
 Read next: ``change_writer.py``.
 """
 

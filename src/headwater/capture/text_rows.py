@@ -1,10 +1,10 @@
-"""Rows of a captured table on their way to its topic.
+"""Text rows: rows of a captured table before they are appended.
 
-What it is: ``TextRows``, some rows as columns of text with a mark for each (put, or taken away), and ``batch_of``,
-which makes the topic's record batch of them.
-Invariants: the order of the rows is the order of their changes; columns that the topic has and the database has not any
-more are null; a bag's rows carry a weight instead of a mark.
-Not here: the wire (``capture/postgres/pgoutput.py``), values that were not sent (``large_values.py``).
+What it is: ``TextRows``, rows as columns of text with a delete mark for each, and ``batch_of``, which converts them to
+the topic's record batch.
+Invariants: rows are in the order of their changes; columns that the database no longer has are null; rows of a multiset
+carry a weight instead of a mark.
+Not here: the wire format (``capture/postgres/pgoutput.py``), values that were not sent (``large_values.py``).
 Read next: ``change_writer.py``.
 """
 

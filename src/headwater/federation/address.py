@@ -1,9 +1,9 @@
-"""Addresses: where an attached store is, and what kind it is.
+"""Address: the location and kind of an attached store.
 
-What it is: ``Address`` reads what a user gives (a URL, or the path of a file), fills in variables of the environment
-when it is used, and shows itself without its password.
-Invariants: nothing that is shown or raised holds a password or the value of a variable. A relative path becomes an
-absolute one when it is attached, for later queries run elsewhere.
+What it is: ``Address`` reads a URL or the path of a file, fills in environment variables when it is used, and is shown
+without its password.
+Invariants: nothing that is shown or raised holds a password or the value of a variable. A relative path becomes
+absolute when it is attached, since later queries run elsewhere.
 Not here: connecting (``postgres_store.py`` and the others).
 Read next: ``attachments.py``.
 """

@@ -1,8 +1,8 @@
-"""Attachments: the foreign stores that queries of a home may read, by name.
+"""Attachments: foreign stores that queries of a home may read, by name.
 
-What it is: ``Attachment`` is one of them; ``Attachments`` keeps them in the home's catalog.
-Invariants: a name is that of no topic or table. What the catalog keeps is what the user gave: variables stay names.
-Not here: what is in a store (``store.py``).
+What it is: ``Attachment``, and ``Attachments``, which keeps them in the home's catalog.
+Invariants: a name is not that of a topic or table. The catalog keeps addresses as given: variables stay names.
+Not here: the content of a store (``store.py``).
 Read next: ``address.py``, ``docs/federation.md``.
 """
 

@@ -1,11 +1,11 @@
-"""Conditions: the part of a WHERE that a store may be asked.
+"""Conditions: the part of a WHERE that is pushed down to a store.
 
-What it is: a handful of forms (a column compared with a value, IN, LIKE, IS NULL, AND, OR), and ``condition_of``, which
-reads one from the syntax tree of a conjunct, or says why not.
+What it is: a few forms (a column compared with a value, IN, LIKE, IS NULL, AND, OR), and ``condition_of``, which reads
+one from the syntax tree of a conjunct, or raises the reason why not.
 Invariants: a condition is true for every row for which the conjunct is true in Spark. It may be true for more, so AND
-may lose a part; OR may not. NOT is pushed inwards, where three-valued logic allows it (De Morgan), so that no form here
-has a NOT. What a column may be asked, its store has said (``StoreColumn.operators``).
-Not here: values (``literals.py``), writing conditions (``rendering.py``, ``file_store.py``).
+may lose a part; OR may not. NOT is pushed inwards, where three-valued logic allows it (De Morgan), so no form has a
+NOT. ``StoreColumn.operators`` says what a column may be asked.
+Not here: values (``literals.py``), rendering (``rendering.py``, ``file_store.py``).
 Read next: ``literals.py``.
 """
 

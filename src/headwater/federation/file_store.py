@@ -1,10 +1,10 @@
-"""Files as attached stores: Parquet, CSV and Delta.
+"""File store: Parquet, CSV and Delta as attached stores.
 
-What it is: ``FileStore`` reads a file, or a folder of them, through Arrow's datasets; a Delta table through
-``deltalake``, at one version. Each is one table.
-Invariants: conditions go down to Arrow, which leaves out what a file's statistics rule out. Only comparisons are asked
-that Arrow makes as Spark does: not those of doubles that a NaN could pass, nor of times finer than microseconds; and
-of a Delta table only those that its statistics are right about.
+What it is: ``FileStore`` reads a file or a folder through Arrow's datasets, a Delta table through ``deltalake`` at one
+version. Each is one table.
+Invariants: conditions are pushed down to Arrow, which skips what a file's statistics rule out. Only comparisons are
+pushed down that Arrow makes as Spark does: not those of doubles that a NaN could pass, nor of times finer than
+microseconds; and for a Delta table only those for which its statistics are right.
 Not here: writing such files (``sinks/parquet_sink.py``, ``sinks/delta_sink.py``).
 Read next: ``store.py``; ``docs/federation.md``.
 """

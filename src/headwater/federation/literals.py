@@ -1,10 +1,10 @@
 """Literals: a value in a query's text, as Spark compares it with a column.
 
-What it is: ``value_of`` gives the Python value of a literal, when Spark compares it with a column of this kind by that
-very value; else None, and the comparison is made by Spark alone.
-Invariants: where Spark would round, widen lossily, or read a text in several ways, the answer is None. Times are those
-of UTC, the time zone of every query.
-Not here: what a store does with the value.
+What it is: ``value_of`` gives the Python value of a literal if Spark compares it with a column of this kind by exactly
+that value; otherwise None, and only Spark makes the comparison.
+Invariants: where Spark would round, widen lossily, or read a text in several ways, the result is None. Times are in
+UTC, the time zone of every query.
+Not here: the store's use of the value.
 Read next: ``conditions.py``.
 """
 

@@ -1,9 +1,9 @@
-"""MariaDB and MySQL as attached stores.
+"""MySQL store: MariaDB and MySQL as attached stores.
 
-What it is: ``MySQLStore``: one connection of pymysql's, one read-only transaction with a consistent snapshot, tables
-and views, fetched in pieces and made into Arrow.
-Invariants: types and values are those that a capture of the same table gives (``capture/mysql/mysql_types.py``). Texts
-are only asked for equality and LIKE: most collations take more texts for equal than Spark does, and none takes fewer.
+What it is: ``MySQLStore``: one pymysql connection, one read-only transaction with a consistent snapshot, tables and
+views, fetched in batches and converted to Arrow.
+Invariants: types and values are those of a capture of the same table (``capture/mysql/mysql_types.py``). Texts are
+pushed down for equality and LIKE only: most collations take more texts for equal than Spark does, and none takes fewer.
 Not here: capturing (``capture/mysql/mysql_database.py``).
 Read next: ``store.py``; ``docs/federation.md``.
 """

@@ -1,10 +1,9 @@
-"""PostgreSQL as an attached store.
+"""PostgreSQL store: PostgreSQL as an attached store.
 
-What it is: ``PostgresStore``: one connection of ADBC's, one read-only transaction, tables, views and all that can be
-selected from, fetched as Arrow.
-Invariants: types and values are those that a capture of the same table gives (``capture/postgres/postgres_types.py``).
-Texts are compared in the order of their bytes, as Spark does, whatever their collation (``COLLATE "C"``); equality is
-asked plainly, so that an index serves it.
+What it is: ``PostgresStore``: one ADBC connection, one read-only transaction, tables and views, fetched as Arrow.
+Invariants: types and values are those of a capture of the same table (``capture/postgres/postgres_types.py``). Texts
+are compared by their bytes, as in Spark, whatever their collation (``COLLATE "C"``); equality is sent without a
+collation, so an index can serve it.
 Not here: capturing (``capture/postgres/postgres_database.py``).
 Read next: ``store.py``; ``docs/federation.md``.
 """

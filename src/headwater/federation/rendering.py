@@ -1,9 +1,9 @@
 """Rendering: a request as a statement of a database.
 
 What it is: ``StatementRenderer`` builds the syntax tree of a SELECT from columns and conditions, and writes it in a
-dialect. A database's own subclass says how values are written and how a column is compared.
-Invariants: names are quoted always; values are literals of the right type, or parameters.
-Not here: what may be asked (``conditions.py``).
+dialect. Subclasses say how values are written and how a column is compared.
+Invariants: names are always quoted; values are literals of the right type, or parameters.
+Not here: which conditions are pushed down (``conditions.py``).
 Read next: ``postgres_store.py``, ``mysql_store.py``, ``sqlite_store.py``.
 """
 

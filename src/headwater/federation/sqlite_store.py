@@ -1,10 +1,10 @@
-"""SQLite as an attached store.
+"""SQLite store: a SQLite file as an attached store.
 
 What it is: ``SQLiteStore``: a file opened for reading, one transaction, tables and views. Types come from declarations,
-for SQLite keeps any value in any column.
+since SQLite keeps any value in any column.
 Invariants: a value that does not fit the declared type is an error that names the column, never another value. Texts
-are compared by their bytes (``COLLATE BINARY``). Values travel as parameters, so that a double is exact.
-Not here: views that are carried to SQLite (``sinks/sqlite_sink.py``).
+are compared by their bytes (``COLLATE BINARY``). Values are sent as parameters, so a double is exact.
+Not here: sinks to SQLite (``sinks/sqlite_sink.py``).
 Read next: ``store.py``; ``docs/federation.md``.
 """
 

@@ -1,11 +1,11 @@
-"""The contract of a store: what every attached store can do for a query.
+"""Store: the contract of an attached store.
 
-What it is: ``Store`` describes tables and fetches from them; ``StoreTable`` and ``StoreColumn`` say what a table has
-and what may be asked about each column; ``StoreRequest`` is what a query wants, ``Answered`` what came.
-Invariants: a store is opened for one query and closed after it. All that one query fetches from it is of one moment,
-where the store has moments (a read-only transaction). ``operators`` of a column names only comparisons that are true
-there whenever they are true in Spark.
-Not here: which comparisons a query makes (``conditions.py``).
+What it is: ``Store`` describes tables and fetches from them; ``StoreTable`` and ``StoreColumn`` hold a table's columns
+and the operators that may be pushed down; ``StoreRequest`` is a query's request, ``Answered`` its result.
+Invariants: a store is opened for one query and closed after it. All fetches of one query are of one moment, where the
+store has moments (a read-only transaction). ``operators`` of a column names only comparisons that are true there
+whenever they are true in Spark.
+Not here: the comparisons of a query (``conditions.py``).
 Read next: ``postgres_store.py``, ``file_store.py``.
 """
 

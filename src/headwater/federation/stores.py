@@ -1,10 +1,10 @@
-"""Stores: what a query fetches from all of them.
+"""Stores: the fetches of one query from all attached stores.
 
-What it is: ``Stores`` opens each store that a query mentions, once, describes its tables and fetches what is needed;
-``Fetched`` is what came from one table, with what was asked and how long it took.
-Invariants: every store is closed when the block ends, whatever happens in it. Equal requests are fetched once.
-More rows than the attachment allows is an error before Spark sees any.
-Not here: what is needed (``table_references.py``).
+What it is: ``Stores`` opens each referenced store once, describes its tables and fetches the needed rows; ``Fetched``
+is the report about one table: rows, statement and duration.
+Invariants: every store is closed at the end of the block. Equal requests are fetched once. More rows than the
+attachment allows is an error before Spark sees any.
+Not here: which rows are needed (``table_references.py``).
 Read next: ``store.py``.
 """
 

@@ -1,11 +1,11 @@
-"""Mentions: the foreign tables of a query, and what it needs of each.
+"""Table references: the foreign tables of a query, and the columns and rows needed of each.
 
-What it is: ``separate`` finds the tables of attached stores in a query's tree and puts names of our own in their
-place; ``needs`` tells for each of them which columns the query uses and which conjuncts are about it alone.
-Invariants: the tree that Spark runs is the user's, with other table names and nothing else changed. What cannot be
-understood for sure leads to more columns and fewer conditions, never to other rows. A conjunct goes to a table only
-where an earlier filter gives the same answer: see ``_Joined``.
-Not here: what a conjunct means (``conditions.py``).
+What it is: ``separate`` finds the tables of attached stores in a query's tree and replaces their names; ``needs`` gives
+the columns that the query uses of each and the conjuncts about it alone.
+Invariants: the tree that Spark runs is the user's, with other table names and nothing else changed. When in doubt, more
+columns and fewer conditions are fetched, never other rows. A conjunct goes to a table only where an earlier filter
+gives the same answer: see ``_Joined``.
+Not here: the form of a conjunct (``conditions.py``).
 Read next: ``conditions.py``, ``views/serving/federated_tables.py``.
 """
 

@@ -1,11 +1,11 @@
-"""The tally: what an inlet has counted, in this process and in the home.
+"""Counters: messages and rows that an inlet has counted, in this process and in the home.
 
-What it is: ``Counters`` (five numbers), ``CounterStore``, which threads count with, and ``stored``, what the catalog
-knows.
-Invariants: counting takes a lock and nothing else; the catalog gets differences, now and then and at the end, so that
-several processes may count for one inlet. A killed process loses what it counted since the last write, about a second:
-the log says what is in it, the counters only help to see.
-Not here: rows that a topic's overflow policy dropped, over all writers (the topic counts them too).
+What it is: ``Counters`` (five numbers), ``CounterStore``, which threads count with, and ``stored``, the catalog's
+numbers.
+Invariants: counting takes a lock and nothing else; the catalog gets differences, about once a second and at the end, so
+several processes may count for one inlet. A killed process loses the counts since the last write: the log is the truth,
+counters are for observation.
+Not here: rows that a topic's backpressure dropped, over all writers (the topic counts them too).
 Read next: ``inlet.py``.
 """
 

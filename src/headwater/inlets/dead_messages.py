@@ -1,9 +1,9 @@
-"""Dead messages: what an inlet took from a sender and could not put into its topic.
+"""Dead messages: messages that an inlet accepted and could not append to its topic.
 
-What it is: ``DeadMessages`` keeps them in the topic ``<inlet>.dead``, as they came, with the reason.
-Invariants: a message with an id is there once, also when it is delivered again after a crash; the topic is made with
-the first one. Each is on disk before the sender is told.
-Not here: what a work group gave up (``log/groups/dead_letters.py``).
+What it is: ``DeadMessages`` keeps them in the topic ``<inlet>.dead``, unchanged, with the reason.
+Invariants: a message with an id is there once, also when it is redelivered after a crash; the topic is created with the
+first one. Each message is on disk before the sender gets an answer.
+Not here: messages that a work group gave up (``log/groups/dead_letters.py``).
 Read next: ``inlets/amqp/amqp_inlet.py``.
 """
 

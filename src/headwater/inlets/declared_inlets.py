@@ -1,8 +1,8 @@
-"""The inlets of an app: declared, found, started and stopped together.
+"""Declared inlets: the inlets of an app.
 
 What it is: ``DeclaredInlets``, which ``app.inlet`` and ``app.run`` delegate to.
 Invariants: declaring opens no socket; when one of several cannot start, those before it are stopped again.
-Not here: an inlet (``inlet.py``).
+Not here: one inlet (``inlet.py``).
 Read next: ``app.py``, ``cli/connectors/inlet_commands.py``.
 """
 

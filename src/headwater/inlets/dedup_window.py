@@ -1,12 +1,11 @@
-"""Receipts: which messages a topic has already.
+"""Dedup window: the ids of a topic's last messages.
 
-What it is: the ids of the last messages of a topic, read from a column of the topic itself, so that a message that is
-delivered again is recognised.
-Invariants: the memory is what the log holds, nothing else: the id and the rows are one append, so after a crash at any
-moment they are both there or neither is. It is bounded: ``window`` rows of each partition; an older one is forgotten.
-A message whose rows go to several partitions may have reached some of them before a crash: each partition is asked for
-itself. Two threads never write the same id at once; two processes may, within the same instant (documented).
-Not here: what is written (``ingest.py``).
+What it is: the ids in a column of the topic itself, read back to recognise a redelivered message.
+Invariants: the log is the only memory: the id and the rows are one append, so after a crash both are there or neither
+is. It is bounded to ``window`` rows of each partition. A message whose rows go to several partitions may have reached
+some of them before a crash: each partition is asked. Two threads never write the same id at once; two processes may,
+within the same instant (documented).
+Not here: writing (``ingest.py``).
 Read next: ``ingest.py``, ``docs/inlets.md``.
 """
 

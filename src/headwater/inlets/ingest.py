@@ -1,11 +1,11 @@
-"""The intake: messages become rows of a topic, each message once.
+"""Ingest: messages become rows of a topic, each message once.
 
-What it is: ``Ingest`` takes messages that were parsed, recognises those that the topic has already (by their ids, if it
-is told a column for them), checks the rows, and appends what is new as one batch.
+What it is: ``Ingest`` takes parsed messages, skips those that the topic has (by id, if an id column is declared),
+checks the rows, and appends new ones as one batch.
 Invariants: when ``take`` returns, the log has the rows, as durably as the topic's policy says; a message that does not
-fit is refused whole, and nothing of it is written; a refused message does not hold up those beside it.
-Not here: where messages come from (``inlets/webhook/webhook_receiver.py``, ``inlets/amqp/amqp_inlet.py``, …), what
-becomes of refused ones.
+fit is refused whole, and does not hold up the others.
+Not here: receiving (``inlets/webhook/webhook_receiver.py``, ``inlets/amqp/amqp_inlet.py``, …), the handling of refused
+messages.
 Read next: ``dedup_window.py``.
 """
 

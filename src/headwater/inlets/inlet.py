@@ -1,12 +1,11 @@
-"""An inlet: what lets foreign messages into a topic.
+"""Inlet: a source connector that appends foreign messages to a topic.
 
-What it is: the contract. ``InletDeclaration`` is what a user writes (frozen, starts nothing); ``open`` makes an
-``Inlet`` of it, which holds the socket or connection, runs in threads of its own, and counts.
-Invariants: ``start`` returns when messages can come (a server listens), or at once where a broker has to be reached
-first; ``stop`` takes what was received so far into the log, then lets go; both may be called again. What stops messages
-for now (no broker, a full disk) is a ``problem``, told and tried again; nothing ends an inlet but ``stop``.
-Not here: how messages become rows (``ingest.py``), counting (``counters.py``), what apps do with them
-(``declared_inlets.py``).
+What it is: the contract. ``InletDeclaration`` is the user's declaration (frozen, starts nothing); ``open`` makes an
+``Inlet`` of it, which holds the socket or connection, runs in its own threads, and counts.
+Invariants: ``start`` returns when messages can arrive (a server listens), or at once where a broker has to be reached
+first; ``stop`` appends the received messages, then closes; both may be called again. A transient failure (no broker, a
+full disk) is a ``problem``, reported and retried; only ``stop`` ends an inlet.
+Not here: conversion to rows (``ingest.py``), counting (``counters.py``), apps (``declared_inlets.py``).
 Read next: ``ingest.py``, then ``inlets/webhook/webhook_inlet.py``.
 """
 

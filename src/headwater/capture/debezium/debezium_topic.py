@@ -1,10 +1,10 @@
-"""A topic with Debezium's messages as a captured database.
+"""Debezium source: a topic of Debezium messages as a captured database.
 
-What it is: ``Debezium``, what a user declares as a table's source, and the contract of ``capture/database.py`` for it:
-the topic is the replication log, and a position is an offset of it.
-Invariants: each message is taken once, in the topic's order. The table is shown when everything that the topic held at
-its first run has been read; there is nothing else to backfill.
-Not here: what a message says (``envelope.py``).
+What it is: ``Debezium``, the user's declaration, and the contract of ``capture/database.py`` for it: the topic is the
+replication log, and a position is an offset.
+Invariants: each message is taken once, in the topic's order. The table is visible after the messages that the topic
+held at the first run were read; there is no other backfill.
+Not here: the message format (``envelope.py``).
 Read next: ``envelope.py``, ``docs/debezium.md``.
 """
 

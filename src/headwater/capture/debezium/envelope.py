@@ -1,10 +1,10 @@
-"""Debezium's envelope, in and out.
+"""Debezium envelope: the message format, read and written.
 
 What it is: ``change_of`` reads one message (JSON, with or without its schema) into a ``Change``; ``envelopes`` writes
-the records of a captured table as such messages.
-Invariants: a message that is not an envelope is an error that names its offset, never a row. Values become the texts
-that a database would write, so that they pass through the same last step as captured ones.
-Not here: where messages come from (``debezium_topic.py``).
+the records of a captured table as messages.
+Invariants: any other message is an error that names its offset, never a row. Values become the texts that a database
+would write, so they share the last conversion step with captured ones.
+Not here: the topic of messages (``debezium_topic.py``).
 Read next: ``debezium_topic.py``, ``docs/debezium.md``.
 """
 

@@ -1,10 +1,10 @@
-"""The connection that the binlog comes over.
+"""Binlog connection: packets of a server's binlog.
 
-What it is: ``BinlogConnection`` asks a server for its binlog from a file and a byte on, as a replica would, and cuts
-what comes into packets. It stands on pymysql for everything up to that.
-Invariants: waiting never leaves half a packet behind: what has come is kept for the next time. A server that is silent
-for longer than its heartbeats allow is away. Checksums are checked.
-Not here: what the events say (``binlog_events.py``).
+What it is: ``BinlogConnection`` requests the binlog from a file and byte on, as a replica does, and splits it into
+packets. pymysql makes the connection.
+Invariants: a wait that ends early loses no part of a packet. A server that is silent for longer than its heartbeats
+allow is unavailable. Checksums are verified.
+Not here: the events (``binlog_events.py``).
 Read next: ``binlog_stream.py``.
 """
 

@@ -1,8 +1,8 @@
-"""The binlog of MariaDB and MySQL: what its events say.
+"""Binlog events: the event formats of MariaDB and MySQL.
 
-What it is: the layout of the events that a capture needs: where a transaction begins and ends, statements, the
-description of a table, and where the rows of an event lie.
-Invariants: nothing is guessed. An event that could hold rows and is not understood is an error, not silence.
+What it is: the layout of the events that a capture needs: begin and end of transactions, statements, table maps, and
+the position of rows in an event.
+Invariants: nothing is guessed: an event that could hold rows and is not understood is an error.
 Not here: the connection (``binlog_stream.py``), the bytes of values (``binlog_values.py``).
 Read next: ``binlog_stream.py``.
 """

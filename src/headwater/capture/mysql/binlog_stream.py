@@ -1,10 +1,10 @@
-"""The stream of a MariaDB or MySQL: its binlog, transaction by transaction.
+"""Binlog stream: the transactions of a MariaDB or MySQL server.
 
-What it is: ``MySQLStream`` reads events and hands transactions to ``ChangeWriter``.
-Invariants: a transaction is handed over from its GTID event to its commit, once its position is not before the one that
-was asked for. A table's columns are those that the binlog names in front of the rows, not those that the table has
-today. What would be captured wrongly (statements in place of rows, XA, partitions dropped) is an error.
-Not here: events and values (``binlog_events.py``, ``binlog_values.py``), where to begin (``binlog_position.py``).
+What it is: ``MySQLStream`` reads events and passes transactions to ``ChangeWriter``.
+Invariants: a transaction is passed on from its GTID event to its commit, if its position is not before the requested
+one. A table's columns are those that the binlog names before the rows, not the table's present ones. Anything that
+would be captured wrongly (statements in place of rows, XA, dropped partitions) is an error.
+Not here: events and values (``binlog_events.py``, ``binlog_values.py``), the start position (``binlog_position.py``).
 Read next: ``binlog_events.py``, ``capture/change_writer.py``.
 """
 

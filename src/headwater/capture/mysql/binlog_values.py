@@ -1,10 +1,10 @@
-"""The values of a row in the binlog.
+"""Binlog values: decoding of a row's values.
 
 What it is: ``reader_of`` makes, for a column, the function that reads its value from a row's bytes; ``RowLayout`` reads
 whole rows.
-Invariants: a date or a time becomes the text that the server itself would write, numbers become numbers, texts become
-text whatever their charset. So what is streamed and what is backfilled pass through the same last step
-(``mysql_types.py``) and are equal.
+Invariants: a date or time becomes the text that the server itself would write, numbers become numbers, texts become
+text whatever their charset. So streamed and backfilled values pass through the same last step (``mysql_types.py``) and
+are equal.
 Not here: events (``binlog_events.py``).
 Read next: ``mysql_types.py``.
 """

@@ -1,11 +1,11 @@
 """MariaDB and MySQL as captured databases.
 
-What it is: ``MySQL``, what a user declares as a table's source, and ``MySQLDatabase``, the contract of
-``capture/database.py`` for it: settings, tables, chunks and the position that each was read at.
-Invariants: nothing of ours is in the database, and nothing there waits for us. A chunk is read at a snapshot whose
-position in the binlog is known exactly: MariaDB tells it; on others the table is locked against writers for the moment
-in which the snapshot is taken.
-Not here: the stream (``binlog_stream.py``), where positions lie (``binlog_position.py``).
+What it is: ``MySQL``, the user's declaration, and ``MySQLDatabase``, the contract of ``capture/database.py`` for it:
+settings, tables, chunks and their positions.
+Invariants: nothing is created in the database, and nothing there waits for a capture. A chunk is read at a snapshot
+with an exactly known binlog position: MariaDB reports it; on MySQL the table is locked against writers while the
+snapshot is taken.
+Not here: the stream (``binlog_stream.py``), positions (``binlog_position.py``).
 Read next: ``binlog_position.py``, ``docs/mysql.md``.
 """
 

@@ -1,10 +1,9 @@
-"""MariaDB's and MySQL's types in the log.
+"""MySQL types: the log's types for those of MariaDB and MySQL.
 
-What it is: the log's type of a column, from ``information_schema`` (``arrow_of_text``) and from the binlog's own
-description (``arrow_of_field``), how a backfill asks for a column (``selected``), and ``to_arrow``, the last step of
-both ways.
-Invariants: both descriptions of one column give one type, and both ways of a value give one value; a test has them all.
-A value that the log's type cannot hold (a zero date) becomes null and is counted.
+What it is: the log's type of a column from ``information_schema`` (``arrow_of_text``) and from the binlog
+(``arrow_of_field``), the backfill's expression for a column (``selected``), and ``to_arrow``, the last step of both.
+Invariants: both descriptions of one column give one type, and both sources of a value give one value; a test covers
+all. A value that the log's type cannot hold (a zero date) becomes null and is counted.
 Not here: the bytes of the binlog (``binlog_values.py``).
 Read next: ``docs/mysql.md``, which has the table of types.
 """

@@ -1,10 +1,10 @@
-"""pgoutput: what PostgreSQL's logical decoding sends, taken apart.
+"""pgoutput: the messages of PostgreSQL's logical decoding.
 
 What it is: the messages of protocol version 1 (``TransactionBegin``, ``Commit``, ``RelationMessage``, ``Truncate``),
-and ``Tuples``, which collects the rows of many messages and gives them back as columns.
+and ``Tuples``, which collects the rows of many messages and returns them as columns.
 Invariants: pure, no connection, no clock. A row costs no Python object per value: all tuples of a batch are joined to
-one buffer, and the columns are walked side by side with numpy. What the server sends is what comes out, as text.
-Not here: what texts mean (``postgres_types.py``), which rows count (``capture/change_writer.py``).
+one buffer, and numpy walks the columns. Values are returned as the server's text.
+Not here: conversion of texts (``postgres_types.py``), which rows count (``capture/change_writer.py``).
 Read next: ``capture/change_writer.py``; PostgreSQL's manual, "Logical Replication Message Formats".
 """
 

@@ -1,11 +1,11 @@
 """PostgreSQL as a captured database.
 
-What it is: ``Postgres``, what a user declares as a table's source, and ``PostgresDatabase``, the contract of
-``capture/database.py`` for it: a slot, a publication, chunks and their snapshots.
-Invariants: the slot and the publication have the capture's name and are the only things of ours in the database. A
-table is in the publication, and every transaction that began before has ended, before its first chunk is read. Nothing
-here locks out a writer.
-Not here: the stream (``replication.py``), the texts of values (``postgres_types.py``), errors in words
+What it is: ``Postgres``, the user's declaration, and ``PostgresDatabase``, the contract of ``capture/database.py`` for
+it: a slot, a publication, chunks and their snapshots.
+Invariants: the slot and the publication have the capture's name and are the only objects created in the database. A
+table is in the publication, and every earlier transaction has ended, before its first chunk is read. No writer is
+locked out.
+Not here: the stream (``replication.py``), conversion of values (``postgres_types.py``), errors
 (``postgres_errors.py``).
 Read next: ``capture/database.py``, ``docs/capture.md``.
 """

@@ -1,7 +1,7 @@
-"""What can go wrong between us and a PostgreSQL database, in words that help.
+"""PostgreSQL errors: psycopg's errors mapped to Headwater's.
 
-What it is: psycopg's errors as ours, each with the way out.
-Invariants: no sentence shows a password; what may work later is ``SourceUnavailable``, what needs a person is not.
+What it is: ``map_error`` and the errors of a capture from PostgreSQL, each with its remedy.
+Invariants: no sentence shows a password; a transient error is ``SourceUnavailable``, one that needs a person is not.
 Not here: the classes (``errors.py``).
 Read next: ``docs/capture.md``, "When something is wrong".
 """

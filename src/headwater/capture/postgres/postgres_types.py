@@ -1,11 +1,10 @@
-"""PostgreSQL's types in the log, and its texts as values.
+"""PostgreSQL types: the log's types for PostgreSQL's, and values from its texts.
 
-What it is: ``arrow_of`` tells the log's type for a PostgreSQL type; ``to_arrow`` reads a column of texts into it.
-Invariants: backfill and stream both pass through here, so that one value is one value however it came; they send texts,
-but for types of which the backfill's driver is known to give the same values. A value that the log's type cannot hold
-(infinity, NaN in a DECIMAL, a year beyond 9999) becomes null and is counted; nothing crashes over it, and no other
-value of the row is touched.
-Not here: the wire (``pgoutput.py``), nested types of the log (``log/schema/nested_columns.py``).
+What it is: ``arrow_of`` gives the log's type for a PostgreSQL type; ``to_arrow`` converts a column of texts to it.
+Invariants: backfill and stream both pass through here, so a value is the same from either; both send texts, except for
+types whose values the backfill's driver reads identically. A value that the log's type cannot hold (infinity, NaN in a
+DECIMAL, a year beyond 9999) becomes null and is counted; the other values of the row stay.
+Not here: the wire format (``pgoutput.py``), nested types of the log (``log/schema/nested_columns.py``).
 Read next: ``docs/capture.md``, which has the table of types.
 """
 

@@ -1,10 +1,10 @@
-"""PostgreSQL's replication protocol: the stream of a slot.
+"""Replication: the stream of a PostgreSQL replication slot.
 
-What it is: ``PostgresStream`` starts replication on a connection of its own, hands each message to ``ChangeWriter``,
-and tells the server how far we are. It stands on libpq through psycopg's ``pq``, which has all that is needed.
-Invariants: messages are handed over in order; a row's bytes are kept as they came until a whole batch is read. What is
-confirmed never goes back.
-Not here: what messages say (``pgoutput.py``), what becomes of rows (``capture/change_writer.py``).
+What it is: ``PostgresStream`` starts replication on its own connection, passes each message to ``ChangeWriter``, and
+confirms positions to the server. It uses libpq through psycopg's ``pq``.
+Invariants: messages are passed on in order; a row's bytes are kept unparsed until a whole batch is read. A confirmed
+position never goes back.
+Not here: messages (``pgoutput.py``), the use of rows (``capture/change_writer.py``).
 Read next: ``pgoutput.py``, ``capture/change_writer.py``.
 """
 

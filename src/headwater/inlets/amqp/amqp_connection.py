@@ -1,8 +1,8 @@
-"""The broker's connection: how we reach an AMQP broker, and what its errors mean to us.
+"""AMQP connection: the broker's address, and pika's errors mapped to Headwater's.
 
-What it is: ``client`` (pika, imported late), ``parameters`` of an address, and ``translated``, which makes pika's
-errors ``Unavailable`` with the broker's own words.
-Invariants: a password never appears in an address that is shown or in an error.
+What it is: ``client`` (pika, imported late), ``parameters`` of an address, and ``translated``, which maps pika's errors
+to ``Unavailable``.
+Invariants: a password never appears in a shown address or in an error.
 Not here: consuming (``amqp_inlet.py``), publishing (``confirmed_channel.py``).
 Read next: ``amqp_inlet.py``.
 """

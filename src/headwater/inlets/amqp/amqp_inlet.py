@@ -1,11 +1,11 @@
-"""AMQP: the messages of a broker's queue (RabbitMQ), into a topic.
+"""AMQP inlet: the messages of a broker's queue (RabbitMQ), into a topic.
 
-What it is: ``Amqp``, the declaration, and ``AmqpInlet``, which consumes the queue with a prefetch, takes what has come
-as one batch, and acknowledges it.
-Invariants: a message is acknowledged only when the log has it, so none is lost, whatever is killed; one that is
-delivered again is recognised by its message id, if it has one, so none is doubled. A message that cannot be a row goes
-to ``<inlet>.dead`` with the reason, and is acknowledged: it does not come for ever. A lost connection is made again.
-Not here: the way out (``amqp_publisher.py``), the memory of ids (``inlets/dedup_window.py``).
+What it is: ``Amqp``, the declaration, and ``AmqpInlet``, which consumes the queue with a prefetch, ingests the received
+messages as one batch, and acknowledges it.
+Invariants: a message is acknowledged only when the log has it, so none is lost; a redelivery is recognised by its
+message id, if it has one, so none is doubled. A message that is no valid row goes to ``<inlet>.dead`` with the reason
+and is acknowledged. A lost connection is made again.
+Not here: publishing (``amqp_publisher.py``), deduplication (``inlets/dedup_window.py``).
 Read next: ``inlets/ingest.py``, ``dead_messages.py``; ``docs/inlets.md``.
 """
 

@@ -1,11 +1,10 @@
-"""The way out to AMQP: the rows of a topic, published to an exchange.
+"""AMQP publisher: the rows of a topic, published to an exchange.
 
-What it is: ``AmqpPublisher`` is a member of a consumer group of the topic; each row becomes a persistent message of
-JSON, and the group's position moves when the broker has confirmed the batch.
-Invariants: at least once, in the order of each partition. The message id is ``topic/partition/offset``, the same each
-time, so that consumers recognise a repetition. A broker that is away, or an exchange that routes nowhere, stops the
-group and loses nothing.
-Not here: views' changes (``sinks/``), the way in (``amqp_inlet.py``).
+What it is: ``AmqpPublisher`` is a member of a consumer group of the topic; each row becomes a persistent JSON message,
+and the group's position moves when the broker has confirmed the batch.
+Invariants: at least once, in the order of each partition. The message id is ``topic/partition/offset``, so consumers
+recognise a repetition. An unavailable broker, or an exchange without a route, stops the group and loses nothing.
+Not here: changes of views (``sinks/``), consuming (``amqp_inlet.py``).
 Read next: ``confirmed_channel.py``; ``docs/inlets.md``.
 """
 

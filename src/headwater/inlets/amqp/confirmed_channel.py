@@ -1,10 +1,10 @@
-"""A confirmed channel: messages to a broker, many under way at once, each confirmed.
+"""Confirmed channel: pipelined publishing with confirms.
 
-What it is: ``ConfirmedChannel`` publishes a list of messages and returns when the broker has confirmed all of them. A
-thread of its own runs pika's loop, so that confirms come in while others go out: one at a time is three times slower.
-Invariants: ``publish`` returns only when every message was confirmed and none came back unroutable; otherwise it raises
-``Unavailable``, and the caller does not know which of them arrived: all are to be sent again.
-Not here: where messages come from (``amqp_publisher.py``).
+What it is: ``ConfirmedChannel`` publishes a list of messages and returns when the broker has confirmed all of them. Its
+own thread runs pika's loop, so confirms arrive while others are sent: one at a time is three times slower.
+Invariants: ``publish`` returns only when every message was confirmed and none was unroutable; otherwise it raises
+``Unavailable``, and all messages must be sent again.
+Not here: the messages (``amqp_publisher.py``).
 Read next: ``amqp_publisher.py``.
 """
 

@@ -1,11 +1,11 @@
-"""StatsD: metrics over UDP, into a topic.
+"""StatsD inlet: metrics over UDP, into a topic.
 
-What it is: ``StatsD``, the declaration, and ``StatsdInlet``: one thread takes datagrams off the socket into a bounded
+What it is: ``StatsD``, the declaration, and ``StatsdInlet``: one thread moves datagrams from the socket to a bounded
 queue, another parses them and appends batches.
-Invariants: it is lossy and says so. Nothing waits for the log: a full queue, a topic that does not take more, and the
-kernel's own drops are counted as dropped, lines that are no metric as refused; so what was sent to this machine is
-appended + refused + dropped (the kernel counts datagrams). What ``stop`` finds received is written.
-Not here: lines (``statsd_lines.py``), adding up (views).
+Invariants: it is lossy and counts the losses. Nothing waits for the log: a full queue, backpressure of the topic and
+the kernel's own drops are counted as dropped, invalid lines as refused; so the datagrams sent to this machine are
+appended + refused + dropped (the kernel counts datagrams). ``stop`` writes what was received.
+Not here: lines (``statsd_lines.py``), aggregation (views).
 Read next: ``statsd_lines.py``, ``kernel_drops.py``; ``docs/inlets.md``.
 """
 

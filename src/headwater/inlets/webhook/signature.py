@@ -1,10 +1,10 @@
-"""Signatures: whether a request comes from somebody who knows the secret.
+"""Signature: the HMAC check of a webhook's sender.
 
-What it is: ``Signature``, the HMAC check that nearly all senders of webhooks use, told by a few words: which header,
-which prefix, which algorithm, what is signed; with ready ones for GitHub, Stripe, Slack and Shopify.
-Invariants: the comparison takes the same time wherever the two differ; a time is believed only if it is signed too; no
-secret appears in a ``repr`` or an error. Several secrets may hold at once, so that one can be changed without a gap.
-Not here: signatures by public keys. Requests that are sent again within the tolerance (``inlets/dedup_window.py``).
+What it is: ``Signature``, configured by header, prefix, algorithm and signed text; with presets for GitHub, Stripe,
+Slack and Shopify.
+Invariants: the comparison takes constant time; a timestamp counts only if it is signed too; no secret appears in a
+``repr`` or an error. Several secrets may be valid at once, so one can be rotated without a gap.
+Not here: public-key signatures; replays within the tolerance (``inlets/dedup_window.py``).
 Read next: ``webhook_receiver.py``.
 """
 

@@ -1,8 +1,8 @@
-"""A webhook: others post JSON, and it becomes rows of a topic.
+"""Webhook inlet: posted JSON becomes rows of a topic.
 
 What it is: ``Webhook``, the declaration, and ``WebhookInlet``, which listens.
 Invariants: nothing listens before ``start``; by default only this machine can reach it.
-Not here: what is answered (``webhook_receiver.py``), HTTP (``webhook_server.py``), signatures (``signature.py``).
+Not here: answers (``webhook_receiver.py``), HTTP (``webhook_server.py``), signatures (``signature.py``).
 Read next: ``webhook_receiver.py``; ``docs/inlets.md``.
 """
 

@@ -1,12 +1,11 @@
-"""The receiver: a request in, an answer out.
+"""Webhook receiver: a request in, an answer out.
 
-What it is: ``WebhookReceiver.answer`` is all that is to be decided about a webhook's request: who may send, what it may
-be, whether the log has it already, and what the sender is told. It knows no socket, so that any HTTP server can mount
-it.
-Invariants: 202 (new) and 200 (had it already) are said only when the log has the rows, as durably as the topic's policy
-says; anything else means that nothing was written, so the sender may send it again. Nothing is parsed before the
+What it is: ``WebhookReceiver.answer`` decides about one request: signature, form, deduplication, append and answer. It
+knows no socket, so any HTTP server can mount it.
+Invariants: 202 (new) and 200 (already there) are answered only when the log has the rows, as durably as the topic's
+policy says; any other status means that nothing was written, so the sender may retry. Nothing is parsed before the
 signature was checked. Every refusal is the document of ``error.to_dict()``, and never names a secret.
-Not here: HTTP itself (``webhook_server.py``).
+Not here: HTTP (``webhook_server.py``).
 Read next: ``inlets/ingest.py``, ``signature.py``.
 """
 

@@ -1,10 +1,9 @@
-"""The server of one webhook: HTTP in front of a receiver.
+"""Webhook server: HTTP in front of a receiver.
 
-What it is: the standard library's HTTP server with bounds: on threads, on the size of a request, on the time it may
-take.
-Invariants: one request for each connection; a body that is announced too large is refused before it is read; a sender
-that dawdles is cut off; ``close`` waits for the requests that are being answered.
-Not here: TLS (put a proxy before it), what is answered (``webhook_receiver.py``).
+What it is: the standard library's HTTP server with bounds on threads, request size and time.
+Invariants: one request per connection; a body that is announced too large is refused before it is read; a slow sender
+is cut off; ``close`` waits for running requests.
+Not here: TLS (use a proxy), answers (``webhook_receiver.py``).
 Read next: ``webhook_receiver.py``.
 """
 

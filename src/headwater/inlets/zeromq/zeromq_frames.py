@@ -1,7 +1,7 @@
-"""Frames: what a ZeroMQ message says, as rows or as an Arrow table.
+"""ZeroMQ frames: one message as rows or as an Arrow table.
 
-What it is: ``ZeromqFrames`` reads the frames of one message; ``Gaps`` counts what is missing between sequence numbers.
-Invariants: any frames give rows or ``RowRefused``; Arrow data of strangers is validated before anything touches it.
+What it is: ``ZeromqFrames`` reads the frames of one message; ``Gaps`` counts missing sequence numbers.
+Invariants: any frames give rows or ``RowRefused``; foreign Arrow data is validated before use.
 Not here: sockets (``zeromq_inlet.py``).
 Read next: ``zeromq_inlet.py``.
 """

@@ -1,10 +1,9 @@
-"""ZeroMQ: messages of PUB and PUSH sockets, into a topic.
+"""ZeroMQ inlet: messages of PUB and PUSH sockets, into a topic.
 
-What it is: ``ZeroMQ``, the declaration, and ``ZeromqInlet``, whose one thread takes what has come and appends it as a
-batch.
-Invariants: at most once, as ZeroMQ is: what is in a socket's queue when a process dies is lost, and a publisher throws
-away what a slow subscriber does not take. Where the sender numbers its messages (``sequence``), the gaps are counted as
-dropped. While the log takes nothing, nothing more is taken from the socket, so that senders of PUSH wait.
+What it is: ``ZeroMQ``, the declaration, and ``ZeromqInlet``, whose one thread appends received messages in batches.
+Invariants: at most once, as ZeroMQ is: messages in a socket's queue are lost when a process dies, and a publisher drops
+messages for a slow subscriber. Where the sender numbers its messages (``sequence``), gaps are counted as dropped. While
+the log accepts nothing, the socket is not read, so PUSH senders wait.
 Not here: frames (``zeromq_frames.py``).
 Read next: ``zeromq_frames.py``, ``inlets/ingest.py``; ``docs/inlets.md``.
 """
