@@ -41,11 +41,11 @@ from headwater.log.table import Table, declare_table
 logger = logging.getLogger("headwater.capture")
 
 AGAIN_SECONDS_MIN, AGAIN_SECONDS_MAX = 1.0, 60.0  # from the end of a capture to its next start
-SOUND_SECONDS = 60.0  # one that ran so long begins with the shortest pause again
+SOUND_SECONDS = 60.0  # a capture that ran this long starts again with the shortest pause
 
 
 class Captures:
-    """What an app captures."""
+    """The captures of an app."""
 
     def __init__(self, app: str) -> None:
         self.app = app
@@ -103,7 +103,7 @@ class Captures:
     # Running
 
     def made(self, log: Log, on_progress: Callable[[BackfillProgress], None] | None = None) -> list[Capture]:
-        """A ``Capture`` for each slot."""
+        """Create a ``Capture`` for each slot."""
         return [
             Capture(
                 log,
@@ -123,14 +123,14 @@ class Captures:
         timeout: float | None = None,
         on_progress: Callable[[BackfillProgress], None] | None = None,
     ) -> None:
-        """Run all of them until interrupted, for ``timeout`` seconds, or ``until="caught up"``."""
+        """Run all captures until interrupted, for ``timeout`` seconds, or ``until="caught up"``."""
         if until not in (None, "caught up"):
             raise InvalidDeclaration(f"until cannot be {until!r}", hint='Use until="caught up", or leave it out.')
         self.start(log, until=until, timeout=timeout, on_progress=on_progress)
         try:
             for _, thread in self._running:
                 while thread.is_alive():
-                    thread.join(0.2)  # so that Ctrl-C is heard
+                    thread.join(0.2)  # so that Ctrl-C interrupts it
                     self.check()
         finally:
             self.stop()
@@ -143,7 +143,7 @@ class Captures:
         timeout: float | None = None,
         on_progress: Callable[[BackfillProgress], None] | None = None,
     ) -> None:
-        """Run all of them in threads of this process."""
+        """Run all captures in threads of this process."""
         for capture in self.made(log, on_progress):
             thread = threading.Thread(
                 target=_run, args=(capture, until, timeout), name=f"headwater-capture-{capture.name}", daemon=True
@@ -153,17 +153,17 @@ class Captures:
 
     @property
     def running(self) -> bool:
-        """Whether a thread of ``start`` is still at work."""
+        """Whether a thread of ``start`` is still running."""
         return any(thread.is_alive() for _, thread in self._running)
 
     def check(self) -> None:
-        """Raise what ended one of them."""
+        """Raise the error that ended a capture."""
         for capture, _ in self._running:
             if capture.error is not None:
                 raise capture.error
 
     def stop(self) -> None:
-        """End what ``start`` began."""
+        """Stop the threads of ``start``."""
         for capture, _ in self._running:
             capture.stop()
         running, self._running = self._running, []
@@ -174,14 +174,14 @@ class Captures:
             if capture.error is not None:
                 raise capture.error
 
-    # Looking
+    # Status
 
     def declared(self) -> dict[str, list[str]]:
         """The tables of each capture, by its name."""
         return {capture: list(tables) for capture, tables in self._tables.items()}
 
     def describe(self, log: Log) -> list[CapturedTable]:
-        """How far each table is."""
+        """The progress of each table."""
         found = []
         for capture in self.made(log):
             try:
@@ -191,7 +191,7 @@ class Captures:
         return found
 
     def watch(self, log: Log, *, lag_bytes_alert: int = LAG_BYTES_ALERT) -> list[Watched]:
-        """Look at what each database keeps for us, and note an alert where that is too much."""
+        """Check how much log each database retains for its capture, and note an alert where that is too much."""
         found = []
         for capture in self.made(log):
             capture.lag_bytes_alert = lag_bytes_alert
@@ -202,7 +202,7 @@ class Captures:
         return found
 
     def drop(self, log: Log) -> list[str]:
-        """Leave nothing behind in the databases; the names of the slots that were dropped."""
+        """Remove the captures from the databases; returns the names of the dropped slots."""
         names = []
         for capture in self.made(log):
             try:
@@ -217,7 +217,7 @@ class Captures:
         return names
 
     def restart(self, log: Log) -> list[str]:
-        """Let every table be read anew when its capture runs next."""
+        """Make every table start over with a backfill when its capture runs next."""
         names = []
         for capture in self.made(log):
             try:
@@ -229,7 +229,7 @@ class Captures:
 
 
 def _run(capture: Capture, until: str | None, timeout: float | None) -> None:
-    """Run it; without an end to wait for, again after an error that may pass."""
+    """Run a capture; without ``until`` and ``timeout``, again after a transient error."""
     backoff = Backoff(AGAIN_SECONDS_MIN, AGAIN_SECONDS_MAX)
     while True:
         began = time.monotonic()
@@ -242,7 +242,7 @@ def _run(capture: Capture, until: str | None, timeout: float | None) -> None:
             logger.error('capture "%s" ended%s: %s', capture.name, ", and is started again" * again, error)
             if not isinstance(error, HeadwaterError):
                 logger.debug("its trace", exc_info=error)
-            with suppress(HeadwaterError):  # a full disk, say, which the log has told already
+            with suppress(HeadwaterError):  # for example a full disk, which the log has reported already
                 capture.note_failure(error)
             if time.monotonic() - began > SOUND_SECONDS:
                 backoff.reset()
@@ -251,7 +251,7 @@ def _run(capture: Capture, until: str | None, timeout: float | None) -> None:
 
 
 def _may_pass(error: BaseException) -> bool:
-    """Not what somebody has to decide or mend first: a right that is missing, a slot that is gone, damaged data."""
+    """Whether an error is transient: not a missing right, a lost slot or damaged data, which need a person."""
     if isinstance(error, HeadwaterError):
         return not isinstance(error, Misuse | Conflict | Corruption)
     return isinstance(error, Exception)

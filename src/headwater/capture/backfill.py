@@ -34,7 +34,7 @@ CONNECTIONS = 2
 
 @dataclass(frozen=True)
 class BackfillProgress:
-    """How far the backfill of one table is."""
+    """The progress of one table's backfill."""
 
     table: str
     rows_done: int
@@ -43,12 +43,12 @@ class BackfillProgress:
 
     @property
     def rows_per_second(self) -> float:
-        """How fast it is."""
+        """The rate of the backfill."""
         return self.rows_done / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def seconds_left(self) -> float | None:
-        """How long it still takes, as far as one can tell."""
+        """The estimated remaining time."""
         rate = self.rows_per_second
         return max(0, self.rows_estimated - self.rows_done) / rate if rate else None
 
@@ -102,7 +102,7 @@ class Backfill:
 
 
 class _Writer:
-    """One table's chunks on their way to its topic."""
+    """Reads and appends the chunks of one table."""
 
     def __init__(self, backfill: Backfill, topic: Topic, shape: SourceTable, name: str) -> None:
         self.backfill = backfill
@@ -119,12 +119,12 @@ class _Writer:
         self.rows = 0
 
     def missing(self) -> list[BackfillChunk]:
-        """The chunks that the topic has not."""
+        """The chunks that are not in the topic yet."""
         last = self.topic.partition(0).last_sequence(self.producer_id) // CHUNKS_PER_SEQUENCE
         return [each.chunk for each in self.state.chunks(self.name) if each.sequence is None or each.sequence > last]
 
     def chunk(self, chunk: BackfillChunk) -> None:
-        """Read one and append it."""
+        """Read one chunk and append it."""
         backfill = self.backfill
         if backfill.stopping():
             return
@@ -137,7 +137,7 @@ class _Writer:
             self.state.intend_chunk(self.name, chunk.number, sequence, read.snapshot, read.reach)
             for rows in texts:
                 self.large.note(rows, self.shape)
-            # Before the rows: a chunk that is in the topic is not read again, and its large values are needed.
+            # Before the rows: an appended chunk is not read again, and its large values are needed.
             self.large.save()
             if batches:
                 self.topic.append_batch(
@@ -163,9 +163,9 @@ class _Writer:
             )
 
     def finish(self) -> None:
-        """All chunks are there: what a repeated backfill did not find again is taken away."""
+        """Complete the backfill: rows that a repeated backfill did not find again are deleted."""
         table = self.state.tables()[self.name]
-        # The next sequence, which stays the same when this is done again after a crash.
+        # The next sequence; the same one when this is repeated after a crash.
         last = table.appends + 1
         if table.again_from is not None:
             self._delete_missing(table.again_from, last)

@@ -43,7 +43,7 @@ LAG_BYTES_ALERT = 1 << 30
 
 @dataclass(frozen=True)
 class CapturedTable:
-    """How far a captured table is."""
+    """The progress of a captured table."""
 
     capture: str
     table: str
@@ -60,7 +60,7 @@ class CapturedTable:
 
 @dataclass(frozen=True)
 class Watched:
-    """What a database keeps for a capture; ``message`` says so when it is too much."""
+    """The amount of log that a database retains for a capture; ``message`` is set when it is too much."""
 
     capture: str
     lag_bytes: int | None
@@ -95,7 +95,7 @@ class Capture:
         self._stopping = threading.Event()
         self._backfill_error: BaseException | None = None
         self._away_since: float | None = None
-        self._released_to = 0  # the furthest position that is noted as one that the database may forget
+        self._released_to = 0  # the furthest position that was noted as released to the database
         self._caught_up = False
 
     # Running
@@ -103,7 +103,7 @@ class Capture:
     def run(self, *, until: str | None = None, timeout: float | None = None) -> None:
         """Follow until ``stop``, for ``timeout`` seconds, or ``until="caught up"`` with what is committed now.
 
-        With both, ``TimedOut`` tells that it has not caught up in that time.
+        With both, ``TimedOut`` is raised if it has not caught up in that time.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         target: int | None = None
@@ -127,7 +127,7 @@ class Capture:
         if until is not None and not self._caught_up and not self._stopping.is_set():
             raise TimedOut(
                 f'capture "{self.name}" has not caught up within {timeout:g} s',
-                hint="What it has is in the log, and the next run goes on from there.",
+                hint="Captured changes are in the log, and the next run continues from there.",
                 capture=self.name,
             )
 
@@ -136,7 +136,7 @@ class Capture:
         self._stopping.set()
 
     def stopped(self, within: float) -> bool:
-        """Whether it was told to stop, in so many seconds from now."""
+        """Whether ``stop`` was called; waits up to this many seconds."""
         return self._stopping.wait(within)
 
     def _over(self, deadline: float | None = None) -> bool:
@@ -153,7 +153,7 @@ class Capture:
             self._away_since = None
 
     def _prepare(self) -> str:
-        """Make or find our place in the database's log, and take up tables that were added; the generation's name."""
+        """Create or find the position in the database's log, and add new tables; returns the generation's name."""
         server, state = self.server, self.state
         identity = server.identity()
         generation = state.fact("generation")
@@ -184,14 +184,16 @@ class Capture:
         return generation
 
     def _refill(self, names: Iterable[str]) -> None:
-        """Read tables anew beside the stream. Until that is done they are shown as they were."""
+        """Backfill tables again while the stream goes on. Until that is done their old state is visible."""
         for name in names:
-            logger.warning('capture "%s": table "%s" is read anew, for its columns have changed', self.name, name)
+            logger.warning(
+                'capture "%s": table "%s" is backfilled again because its columns have changed', self.name, name
+            )
             hold = max(int(self.state.fact("base") or 0), self._confirmed())
             self.state.change_table(name, phase=WAITING, hold=hold, reach=0)
 
     def _create(self, identity: str) -> int:
-        # Noted before it is made: what is there after a death in between is ours, and is made anew.
+        # Noted before it is created: a leftover of a crash in between is ours, and is replaced.
         self.server.remove_leftovers(ours=self.state.fact("making") == identity)
         self.state.remember(making=identity)
         try:
@@ -199,7 +201,7 @@ class Capture:
         except SourceRefused:  # nothing was made
             self.state.remember(making="")
             raise
-        # With the markers that were before: a log may begin at one and the same position again.
+        # With the markers from before: a log may begin at the same position again.
         since = str(self.markers.topic.end_offsets()[0])
         generation = f"{self.name}@{identity}@{position}@{since}"
         self.state.remember(
@@ -213,7 +215,7 @@ class Capture:
         return base if last is None or last.offset < self._since() else max(base, last.number)
 
     def _confirmed_position(self) -> int | None:
-        """How far the database was told that we are; None in a home of before this was noted."""
+        """The position that was confirmed to the database; None in a home from before it was noted."""
         let_go = self.state.fact("let_go")
         return None if let_go is None else max(int(let_go), self._confirmed())
 
@@ -223,8 +225,8 @@ class Capture:
     # Following
 
     def _follow(self, generation: str, target: int | None, deadline: float | None) -> bool:
-        """Stream until it is over (True), or must begin anew because tables were backfilled (False)."""
-        self.server.claim()  # before anything is taken from whoever follows now
+        """Stream until the end (True), or until it must restart because tables were backfilled (False)."""
+        self.server.claim()  # before anything is taken from a process that follows now
         filling = self._start_backfill(generation)
         try:
             if filling is not None and not any(table.phase == FOLLOWING for table in self._mine()):
@@ -280,7 +282,7 @@ class Capture:
         stream = self.server.stream(changes, start)
         self._report_available()
         confirmed = watched = asked = 0.0
-        self._route()  # what a crash kept from it
+        self._route()  # what a crash prevented
         try:
             while not self._over(deadline):
                 came = stream.read(IDLE_SECONDS)
@@ -299,7 +301,7 @@ class Capture:
                     watched = now
                 self._check_backfill()
                 if changes.has_idle and not self._filling():
-                    return False  # begin anew, from where the tables that are filled now need it
+                    return False  # restart, from where the backfilled tables need it
                 if target is not None and changes.position >= target and not self._unfinished(changes):
                     self._confirm(stream, changes)
                     self._caught_up = True
@@ -319,7 +321,7 @@ class Capture:
         return any(table.phase in (WAITING, BACKFILL) for table in self._mine())
 
     def _unfinished(self, changes: ChangeWriter) -> bool:
-        # By what is written down, not by what ``changes`` began with: a backfill may have ended beside it just now.
+        # By the stored state, not by what ``changes`` began with: a concurrent backfill may just have ended.
         return changes.waiting or self._unfilled()
 
     def _unfilled(self) -> bool:
@@ -334,7 +336,7 @@ class Capture:
             if name not in self.tables:
                 continue
             topic = self.log.topic(name)
-            # Only where it begins: the stream says how the table was at each moment.
+            # Only at the beginning: the stream has the table's columns at each moment.
             shape = replace(self.server.describe(table.source), key=topic.settings.key)
             followers[table.source] = TableFollower(topic, shape, table, self.state, generation)
         return followers
@@ -347,35 +349,35 @@ class Capture:
         position = changes.position if not changes.waiting else changes.marked
         hold = self._hold()
         position = min(position, hold) if hold else position
-        # Noted before the database forgets it: one that has forgotten more was followed by another copy of this home.
+        # Noted before the database forgets it: if it has forgotten more, another copy of this home has followed.
         if position > max(changes.marked, self._released_to):
             self._released_to = position
             self.state.remember(let_go=str(position))
         stream.confirm(position)
 
-    # Care
+    # Maintenance
 
     def watch(self) -> Watched:
-        """Note an alert when the database keeps much of its log for us. Also while nobody runs the capture."""
+        """Note an alert when the database retains much of its log. Also while the capture does not run."""
         lag = self.server.lag()
         message = None
         if (lag.bytes or 0) > self.lag_bytes_alert:
             message = f'slot "{self.name}" makes its database keep {lag.bytes:,} bytes of its log'
             if not lag.active:
-                message += "; nobody reads it: run the app, or let go with `headwater capture drop`"
+                message += "; no process reads it: run the app, or release it with `headwater capture drop`"
         detail = {"slot": self.name, "lag_bytes": lag.bytes or 0, "active": lag.active}
         if alerts.note_capture(self.markers.topic, "capture_lag", self.name, message, detail):
             alerts.publish(self.log)
         return Watched(self.name, lag.bytes, lag.active, lag.state, message)
 
     def note_failure(self, error: BaseException | None) -> None:
-        """An alert while the capture has ended with an error, and nobody has started it anew."""
+        """Note an alert that the capture has ended with an error, until it is started again."""
         message = None if error is None else f'capture "{self.name}" ended: {error}'
         if alerts.note_capture(self.markers.topic, "capture_failed", self.name, message, {}):
             alerts.publish(self.log)
 
     def restart(self) -> None:
-        """Give up our place in the database's log, and read every table anew when it runs next."""
+        """Drop the position in the database's log, and backfill every table when it runs next."""
         self.server.drop()
         self.server.close()
         for name, table in self.state.tables().items():
@@ -385,7 +387,7 @@ class Capture:
         self.state.forget_facts()
 
     def drop(self) -> None:
-        """Leave nothing behind in the database. The tables stay as they are, and are nobody's from then on."""
+        """Remove the capture from the database. The tables stay as they are and are ordinary tables from then on."""
         self.server.drop()
         self.server.close()
         for name in self.state.tables():
@@ -421,6 +423,6 @@ class Capture:
         ]
 
     def close(self) -> None:
-        """Give everything back."""
+        """Close all connections and files."""
         self.server.close()
         self.state.close()

@@ -19,12 +19,12 @@ from headwater.log.topic import Topic
 
 
 def nullable(schema: pa.Schema) -> pa.Schema:
-    """The same columns, each of which may be null, as in a tombstone."""
+    """The same columns, all nullable, as in a tombstone."""
     return pa.schema([field.with_nullable(True) for field in schema])
 
 
 def rows_to_delete(topic: Topic, stop: int, more: Iterable[tuple[pa.RecordBatch, Any]] = ()) -> pa.RecordBatch:
-    """Rows that take away all that the topic holds up to ``stop``, with ``more`` (rows, which of them are gone) after.
+    """Rows that delete the topic's state at ``stop``, followed by ``more`` (rows and their delete marks).
 
     >>> import headwater as hw, tempfile
     >>> users = hw.Log(tempfile.mkdtemp()).topic("users", "id BIGINT, name STRING", key="id")
@@ -39,7 +39,7 @@ def rows_to_delete(topic: Topic, stop: int, more: Iterable[tuple[pa.RecordBatch,
 def live_keys(
     topic: Topic, stop: int, more: Iterable[tuple[pa.RecordBatch, Any]] = (), start: int = 0
 ) -> dict[Any, bool]:
-    """Each key that was ever there, and whether it is there now."""
+    """Every key of the topic, and whether it is live."""
     key = list(topic.settings.key)
     found: dict[Any, bool] = {}
     for batch in topic.read_partition(0, max(start, topic.start_offsets()[0]), stop=stop, columns=[*key, "_deleted"]):
@@ -55,7 +55,7 @@ def live_keys(
 
 
 def tombstones(topic: Topic, keys: list[Any]) -> pa.RecordBatch:
-    """A row for each key, with nothing but the key."""
+    """A row for each key; all other columns are null."""
     names, schema = list(topic.settings.key), nullable(topic.schema)
     arrays = []
     for field in schema:

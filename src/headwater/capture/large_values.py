@@ -36,7 +36,7 @@ class LargeValues:
         self._fresh: dict[tuple[bytes, str], str | None] = {}  # since the last save
 
     def fill(self, rows: TextRows, shape: SourceTable) -> tuple[TextRows, list[tuple[int, int, int]]]:
-        """The rows with every value that we know, and the places (row, column, row of the key) of those we do not."""
+        """The rows with all known values filled in, and the places (row, column, row of the key) of unknown ones."""
         if not shape.has_large:
             return rows, []
         lists: dict[int, list[Any]] = {place: rows.columns[place].to_pylist() for place in rows.unchanged}
@@ -89,19 +89,19 @@ class LargeValues:
         return self.state.large_value(self.table, key, name)
 
     def note(self, rows: TextRows, shape: SourceTable) -> None:
-        """Remember the large values of rows that are in the topic already."""
+        """Remember the large values of appended rows."""
         if shape.has_large and shape.key:
             self.fill(rows, shape)
 
     def save(self) -> None:
-        """Store what came since the last time. The caller has made the rows durable."""
+        """Store the values since the last call. The caller has made the rows durable."""
         if self._fresh:
             self.state.save_large_values(self.table, self._fresh)
             self._fresh = {}
 
 
 def large_rows(rows: TextRows, shape: SourceTable) -> Any:
-    """Which rows may have values outside of their row."""
+    """The rows that may have values stored outside the row."""
     size = np.full(len(rows), 8 * len(shape.columns), np.int64)
     for texts, column in zip(rows.columns, shape.columns, strict=True):
         if column.weight:

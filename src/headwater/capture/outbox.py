@@ -31,7 +31,7 @@ ROWS_AT_ONCE = 4096
 class Outbox:
     """A table whose inserted rows become events.
 
-    ``topic`` is the column that names an event's topic, within ``name``; the others are the event's own.
+    ``topic`` is the column that names an event's topic, within ``name``; the others belong to the event.
 
     >>> import headwater as hw
     >>> hw.capture.Outbox(hw.capture.MySQL("mysql://localhost/shop", table="outbox"), name="events.{}").table
@@ -61,16 +61,16 @@ class Outbox:
         return (self.topic, self.id, self.aggregate_id, self.type, self.payload)
 
     def capture_name(self, app: str) -> str:
-        """As that of the source."""
+        """The same as the source's."""
         return self.source.capture_name(app)
 
     def server(self, app: str, log: Log | None = None) -> CapturedDatabase:
-        """As that of the source."""
+        """The same as the source's."""
         return self.source.server(app, log)
 
 
 class Router:
-    """The way from one outbox's topic to the topics of its events."""
+    """Moves events from an outbox's topic to their own topics."""
 
     def __init__(self, log: Log, outbox: Outbox, name: str, capture: str) -> None:
         self.log = log
@@ -81,7 +81,7 @@ class Router:
         self._targets: dict[str, tuple[Topic, int, int, int]] = {}  # with producer, epoch, and the last offset it has
 
     def route(self) -> int:
-        """Carry on what markers cover and the targets have not; how many events."""
+        """Append events that markers cover and targets lack; returns how many."""
         markers = Markers.find(self.log, self.capture)
         last = markers.last() if markers is not None else None
         stop = last.ends.get(self.name, 0) if last is not None else 0
@@ -101,7 +101,7 @@ class Router:
         ):
             events: dict[str, list[tuple[int, dict[str, Any]]]] = {}
             for offset, row in zip(batch.offsets.tolist(), batch.data.to_pylist(), strict=True):
-                if not row.get("_deleted"):  # rows are taken out of an outbox when they have done their work
+                if not row.get("_deleted"):  # rows are deleted from an outbox after use
                     events.setdefault(self.outbox.name.format(row[self.outbox.topic]), []).append((offset, row))
             for name, found in events.items():
                 count += self._append(name, found)

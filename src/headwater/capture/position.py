@@ -40,10 +40,10 @@ def to_text(number: int) -> str:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What one read of a PostgreSQL database saw, as ``pg_current_snapshot()`` tells it.
+    """The transactions that one read of a PostgreSQL database saw, from ``pg_current_snapshot()``.
 
-    The order in which transactions become visible is not quite the order of their commit records, so an LSN cannot
-    tell whether a read saw a transaction. The numbers of those that were running can, exactly.
+    The order in which transactions become visible is not exactly the order of their commit records, so an LSN does not
+    say whether a read saw a transaction. The ids of running transactions do.
 
     >>> snapshot = Snapshot.parse("740:745:741,743")
     >>> [number for number in range(738, 747) if snapshot.saw(number)]
@@ -61,7 +61,7 @@ class Snapshot:
         return Snapshot(int(first), int(following), frozenset(map(int, filter(None, running.split(",")))))
 
     def saw(self, number: int) -> bool:
-        """Whether a transaction that committed was seen. The stream has only the lower 32 bits of its number."""
+        """Whether a committed transaction was seen. The stream has only the lower 32 bits of its id."""
         near = self.next_number
         whole = near + ((number - near + 0x80000000) & 0xFFFFFFFF) - 0x80000000
         if whole < self.first_running:
@@ -74,7 +74,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Prefix:
-    """What a read saw of a database whose transactions become visible in the order of its log: all before ``end``.
+    """The transactions that a read saw where visibility follows the order of the log: all before ``end``.
 
     >>> snapshot = seen("<745")
     >>> [number for number in range(743, 747) if snapshot.saw(number)]

@@ -39,7 +39,7 @@ FORMS = (
 
 @dataclass(frozen=True)
 class Address:
-    """Where a store is.
+    """The location and kind of a store.
 
     >>> address = Address.read("postgresql://reader:${CRM_PASSWORD}@db.example/crm")
     >>> address.kind, address.shown
@@ -49,11 +49,11 @@ class Address:
     """
 
     kind: str
-    url: str  # as it was given, a path made absolute
+    url: str  # as given, with an absolute path
 
     @staticmethod
     def read(text: str) -> Address:
-        """What a user gave."""
+        """Parse a user's address."""
         found = SCHEME.fullmatch(text.strip())
         if found is not None and found[1] in SERVERS:
             _check_server(text)
@@ -72,22 +72,22 @@ class Address:
 
     @property
     def shown(self) -> str:
-        """Without a password that was written into it."""
+        """The address without its password."""
         return _hidden(self.url)
 
     @property
     def has_password(self) -> bool:
-        """Whether a password was written into it in plain text."""
+        """Whether it contains a password in plain text."""
         return self.shown != self.url
 
     @property
     def path(self) -> Path:
-        """Of files: where they are."""
+        """The path of a file store."""
         return Path(_filled(self.url.partition(":")[2], quoted=False))
 
     @property
     def filled(self) -> str:
-        """Of servers: the URL with the variables' values. Not to be shown."""
+        """The URL of a server with the variables' values. Not to be shown."""
         return _filled(self.url, quoted=True)
 
 
@@ -112,17 +112,17 @@ def _check_server(text: str) -> None:
         _ = parts.port
     except ValueError as error:
         raise InvalidDeclaration(
-            f"{_hidden(text)} is not a URL: {error}", hint="A password with special signs is best given as ${VARIABLE}."
+            f"{_hidden(text)} is not a URL: {error}", hint="Give a password with special characters as ${VARIABLE}."
         ) from error
     if not parts.path.strip("/"):
         raise InvalidDeclaration(f"{_hidden(text)} names no database", hint=f"Write one of: {FORMS}.")
 
 
 def _hidden(text: str) -> str:
-    """The text without passwords: of the user's part, and of ``password=`` behind the question mark."""
+    """The text without passwords, of the user's part and of ``password=`` in the query."""
     if "://" not in text:
         return text
-    # A password may hold any sign that should have been quoted: all between the first colon and the last @ is one.
+    # A password may hold unquoted special characters: everything between the first colon and the last @ is hidden.
     found = re.match(r"([a-z0-9+]+://[^:/@]*):(.*)@([^@]*)", text, re.DOTALL)
     if found is not None and not VARIABLE.fullmatch(found[2]):
         text = f"{found[1]}:***@{found[3]}"

@@ -64,8 +64,8 @@ class FileStore(Store):
         path = attachment.address.path
         if not path.exists():
             raise StoreUnavailable(
-                f'store "{self.name}" is not there: {path}',
-                hint=f"Attach it again where it is: headwater attach {self.name} PATH",
+                f'store "{self.name}" does not exist: {path}',
+                hint=f"Attach it again at its new place: headwater attach {self.name} PATH",
                 store=self.name,
             )
         self._dataset = self._with_mapped_errors(self._opened)
@@ -134,7 +134,7 @@ class FileStore(Store):
 
 
 def _held(arrow: pa.DataType) -> pa.DataType | None:
-    """The type that Spark holds it in; None: it holds no such column."""
+    """The column's type in Spark; None: Spark has none."""
     if kinds.is_uint64(arrow):
         return LARGE_UNSIGNED
     if kinds.is_time(arrow) or kinds.is_null(arrow):
@@ -150,7 +150,7 @@ def _fitted(column: pa.ChunkedArray, arrow: pa.DataType) -> pa.ChunkedArray:
         return column
     if kinds.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    # Spark's times have microseconds; what is finer is cut off, as Spark's own reader does.
+    # Spark's times have microseconds; finer digits are cut off, as in Spark's own reader.
     return column.cast(arrow, safe=not kinds.is_timestamp(arrow))
 
 
@@ -168,7 +168,7 @@ def _operators(arrow: pa.DataType, *, rounded: bool) -> frozenset[str]:
     if kinds.is_boolean(arrow):
         return EQUAL | NULL
     if kinds.is_float64(arrow) and not rounded:
-        return EQUAL | LESS | NULL  # a NaN is larger than all numbers in Spark, and unlike them here
+        return EQUAL | LESS | NULL  # in Spark a NaN is larger than all numbers, in Arrow it is not comparable
     if kinds.is_string(arrow) or kinds.is_large_string(arrow):
         return ORDERED | PREFIX | NULL
     if kinds.is_timestamp(arrow) and arrow.unit in ("us", "ms") and not rounded:
@@ -199,7 +199,7 @@ def _single(condition: Comparison | OneOf | Like | Null) -> Any:
     if isinstance(condition, Comparison):
         return COMPARED[condition.operator](field, _scalar(column, condition.value))
     if isinstance(condition, OneOf) and kinds.is_floating(column.origin):
-        # Not isin, which tells 0.0 from -0.0.
+        # Not isin, which distinguishes 0.0 from -0.0.
         return functools.reduce(operator.or_, [field == _scalar(column, value) for value in condition.values])
     if isinstance(condition, OneOf):
         return field.isin(pa.array([_scalar(column, value).as_py() for value in condition.values], column.origin))

@@ -30,7 +30,7 @@ MOMENTS = (
     exp.DataType.Type.TIMESTAMPLTZ,
     exp.DataType.Type.TIMESTAMPNTZ,
 )
-WHOLE_DOUBLE_MAX = 1 << 53  # up to here a double is every whole number
+WHOLE_DOUBLE_MAX = 1 << 53  # up to here a double holds every whole number
 DIGITS_MAX = 38
 WHOLE_BOUND = 1 << 63
 WHOLE_DIGITS = 20  # Spark compares a BIGINT with a decimal as DECIMAL(20,0)
@@ -95,7 +95,7 @@ def _number(node: Any, column: StoreColumn) -> int | Decimal | float | None:
     precision, column_scale = (WHOLE_DIGITS, 0)
     if column.kind is ComparedAs.EXACT:
         precision, column_scale = column.arrow.precision, column.arrow.scale
-    # The type that holds both must not need more digits than there are: Spark would round.
+    # The common type must not need more than the available digits: Spark would round.
     if max(precision - column_scale, whole_digits) + max(column_scale, scale) > DIGITS_MAX:
         return None
     return int(number) if not scale else number

@@ -51,7 +51,7 @@ FETCH_ROWS = 20_000
 PORT = 3306
 TEXTS = {"char", "varchar", "tinytext", "text", "mediumtext", "longtext"}
 TIMES = {"date", "datetime", "timestamp"}
-# A TIMESTAMP has seconds since 1970 in 32 bits; other years are compared in ways of their own.
+# A TIMESTAMP has seconds since 1970 in 32 bits; other years are compared differently.
 TIMESTAMP_YEARS = range(1971, 2038)
 YEARS = range(1000, 10000)
 SESSION = ("SET SESSION time_zone = '+00:00'", "SET SESSION sql_mode = ''")
@@ -154,7 +154,7 @@ class MySQLStore(Store):
     def close(self) -> None:
         """See ``Store.close``."""
         if self._connection is not None:
-            self._connection._force_close()  # no waiting for rows that nobody wants any more
+            self._connection._force_close()  # no waiting for rows that are not needed any more
 
     def _ask(self, sql: str, values: Sequence[str] = ()) -> list[tuple[str, ...]]:
         def run() -> list[tuple[str, ...]]:
@@ -181,7 +181,7 @@ class MySQLStore(Store):
             return StoreUnavailable(
                 f'store "{self.name}" did not answer within {self.attachment.timeout:g} s',
                 detail=detail,
-                hint=f"Filter more narrowly, or attach it with more: headwater attach {self.name} … --timeout 5m.",
+                hint=f"Filter more narrowly, or raise the limit: headwater attach {self.name} … --timeout 5m.",
                 **about,
             )
         if code in NOT_LET_IN:
@@ -189,9 +189,9 @@ class MySQLStore(Store):
             return StoreRefused(f'store "{self.name}" refuses', detail=detail, hint=hint, **about)
         if statement is None or code == 0 or 2000 <= code < 3000:
             return StoreUnavailable(
-                f'store "{self.name}" cannot be reached', detail=message, hint="Look whether it runs.", **about
+                f'store "{self.name}" cannot be reached', detail=message, hint="Check that it runs.", **about
             )
-        hint = "GRANT SELECT ON … TO …;" if code in LACKS_RIGHT else "Look at the detail."
+        hint = "GRANT SELECT ON … TO …;" if code in LACKS_RIGHT else "See the detail."
         return StoreRefused(f'store "{self.name}" refuses', detail=detail, hint=hint, **about)
 
 

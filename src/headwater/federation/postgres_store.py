@@ -53,7 +53,7 @@ BOOLEAN, TEXT, VARCHAR, BLANK_PADDED, UUID, NUMERIC = 16, 25, 1043, 1042, 2950, 
 WHOLE = {20, 21, 23}
 DOUBLE = 701
 TIMES = {1082, 1114, 1184}
-# Read as they are; all else as text, which is read as a capture reads it.
+# Read natively; all else as text, which is converted as in a capture.
 PLAIN = {16, 20, 21, 23, 25, 700, 701, 1043}
 ARRAY = "A"
 NOT_NOW = ("starting up", "shutting down", "too many", "remaining connection slots")
@@ -96,10 +96,10 @@ class PostgresStore(Store):
             return dict(conninfo.conninfo_to_dict(self.attachment.address.filled))
         except HeadwaterError:
             raise
-        except Exception:  # whose words quote the address, password and all
+        except Exception:  # its text quotes the address with the password
             raise StoreRefused(
                 f'the address of store "{self.name}" is not a URL that PostgreSQL reads',
-                hint="A password with special signs is best given as ${VARIABLE}.",
+                hint="Give a password with special characters as ${VARIABLE}.",
                 store=self.name,
             ) from None
 
@@ -107,7 +107,7 @@ class PostgresStore(Store):
         """See ``Store.describe``."""
         if not 1 <= len(parts) <= 2:
             raise self.misnamed(parts, "SCHEMA.TABLE")
-        # What is given alone is looked up along the user's search path, as psql does.
+        # A name without a schema is looked up along the search path, as in psql.
         quoted = ".".join('"' + part.replace('"', '""') + '"' for part in parts)
         rows = self._ask(COLUMNS.format(table=_literal(quoted)))
         if not rows:
@@ -120,7 +120,7 @@ class PostgresStore(Store):
             arrow = pa.list_(pa.string())
         quoted = '"' + name.replace('"', '""') + '"'
         read_as = None if number in PLAIN else f"CAST({quoted} AS TEXT)"
-        if number == BLANK_PADDED:  # a cast to text would take its blanks away
+        if number == BLANK_PADDED:  # a cast to text would drop its blanks
             read_as = f"CASE WHEN {quoted} IS NOT NULL THEN concat({quoted}) END"
         return StoreColumn(name, arrow, self._operators(number, arrow), self._admits(number), read_as, number)
 
@@ -188,7 +188,7 @@ class PostgresStore(Store):
     def _mapped(self, error: Exception, statement: str | None) -> HeadwaterError:
         state = getattr(error, "sqlstate", None) or ""
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        # The driver puts its own words before the database's.
+        # The driver puts its own text before the database's.
         message = re.sub(r"^.*?(ERROR|FATAL): +", "", lines[0]) if lines else type(error).__name__
         about = {"store": self.name, "statement": statement}
         detail = f"{message}{f' (in: {statement})' if statement else ''}"
@@ -196,14 +196,14 @@ class PostgresStore(Store):
             return StoreUnavailable(
                 f'store "{self.name}" did not answer within {self.attachment.timeout:g} s',
                 detail=detail,
-                hint=f"Filter more narrowly, or attach it with more: headwater attach {self.name} … --timeout 5m.",
+                hint=f"Filter more narrowly, or raise the limit: headwater attach {self.name} … --timeout 5m.",
                 **about,
             )
         if statement is None and ("FATAL" not in str(error) or any(sign in message for sign in NOT_NOW)):
             return StoreUnavailable(
-                f'store "{self.name}" cannot be reached', detail=message, hint="Look whether it runs.", **about
+                f'store "{self.name}" cannot be reached', detail=message, hint="Check that it runs.", **about
             )
-        hint = "Look at the detail."
+        hint = "See the detail."
         if statement is None:
             hint = "Correct user, password and database of its address: headwater attach ls shows it."
         elif state == "42501":

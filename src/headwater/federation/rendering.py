@@ -32,7 +32,7 @@ class StatementRenderer:
         self.parameters: list[Any] = []
 
     def select(self, request: StoreRequest) -> StoreStatement:
-        """The whole statement. A query that needs no column at all gets the number 1 for each row."""
+        """The statement. A query that needs no column gets the number 1 for each row."""
         tree = exp.Select(expressions=self.projections(request.columns))
         tree.set("from_", exp.From(this=_table(request.shape.parts)))
         if request.condition is not None:
@@ -41,7 +41,7 @@ class StatementRenderer:
         return StoreStatement(tree.sql(self.dialect), tuple(self.parameters))
 
     def projections(self, columns: Sequence[StoreColumn]) -> list[exp.Expr]:
-        """What is selected."""
+        """The select list."""
         if not columns:
             return [exp.alias_(exp.Literal.number(1), NUMBERED, quoted=True)]
         return [
@@ -109,7 +109,7 @@ def _table(parts: Sequence[str]) -> exp.Table:
 
 
 def moment_text(value: dt.datetime) -> str:
-    """A time as all databases read it.
+    """A time as text that all databases read.
 
     >>> moment_text(dt.datetime(2026, 1, 2, 3, 4, 5, 60))
     '2026-01-02 03:04:05.000060'

@@ -39,11 +39,11 @@ from headwater.federation.store import (
 )
 from headwater.log.schema.ddl import TIMESTAMP_NTZ
 
-STEPS = 10_000  # between two looks at the clock
+STEPS = 10_000  # between two checks of the time limit
 BUSY_SECONDS = 5.0
 WHOLE_MAX = (1 << 63) - 1
 TABLES = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') ORDER BY 1 LIMIT 500"
-# Declared types, in the order in which they are looked for: exact names first, then SQLite's own rules of affinity.
+# Declared types in the order of matching: exact names first, then SQLite's rules of affinity.
 EXACT: dict[str, pa.DataType] = {
     "BOOLEAN": pa.bool_(),
     "BOOL": pa.bool_(),
@@ -83,8 +83,8 @@ class SQLiteStore(Store):
         self._until = float("inf")
         if not path.is_file():
             raise StoreUnavailable(
-                f'store "{self.name}" is not there: no file {path}',
-                hint=f"Attach it again where it is: headwater attach {self.name} sqlite:FILE",
+                f'store "{self.name}" does not exist: no file {path}',
+                hint=f"Attach it again at its new place: headwater attach {self.name} sqlite:FILE",
                 store=self.name,
             )
         self._connection = self._with_mapped_errors(lambda: self._opened(path.as_uri()), None)
@@ -110,7 +110,7 @@ class SQLiteStore(Store):
     def _column(self, name: str, declared: str) -> StoreColumn:
         word = declared.upper().partition("(")[0].strip()
         arrow = EXACT.get(word) or next((arrow for part, arrow in CONTAINED if part in word), None)
-        if arrow is None:  # nothing was declared: as the text that SQLite makes of it
+        if arrow is None:  # no declared type: read as SQLite's text
             quoted = '"' + name.replace('"', '""') + '"'
             return StoreColumn(name, pa.string(), NULL, read_as=f"CAST({quoted} AS TEXT)")
         operators: frozenset[str] = NULL
@@ -183,14 +183,17 @@ class SQLiteStore(Store):
             return StoreUnavailable(
                 f'store "{self.name}" did not answer within {self.attachment.timeout:g} s',
                 detail=detail,
-                hint=f"Filter more narrowly, or attach it with more: headwater attach {self.name} … --timeout 5m.",
+                hint=f"Filter more narrowly, or raise the limit: headwater attach {self.name} … --timeout 5m.",
                 **about,
             )
         if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_CANTOPEN", "SQLITE_IOERR")):
             return StoreUnavailable(
-                f'store "{self.name}" cannot be read now', detail=detail, hint="Try again; look who holds it.", **about
+                f'store "{self.name}" cannot be read now',
+                detail=detail,
+                hint="Try again; check which process holds it.",
+                **about,
             )
-        return StoreRefused(f'store "{self.name}" refuses', detail=detail, hint="Look at the detail.", **about)
+        return StoreRefused(f'store "{self.name}" refuses', detail=detail, hint="See the detail.", **about)
 
 
 def _admits(arrow: pa.DataType) -> Callable[[Value], bool]:

@@ -27,7 +27,7 @@ from headwater.federation.table_references import ForeignTable, Need
 
 @dataclass(frozen=True)
 class Fetched:
-    """What was fetched for one mention of a foreign table."""
+    """The report about one reference to a foreign table."""
 
     table: str  # crm.public.customers
     store: str
@@ -35,15 +35,15 @@ class Fetched:
     statement: str
     parameters: tuple[Any, ...]
     columns: tuple[str, ...]
-    asked: tuple[str, ...]  # conjuncts that the store was asked
+    asked: tuple[str, ...]  # conjuncts that were pushed down
     kept: tuple[tuple[str, str], ...]  # conjuncts that only Spark applies, each with the reason
     rows: int
     bytes: int
-    lost: int  # values that have no place in their column's type, and are null
+    lost: int  # values that do not fit their column's type and are null
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
-        """For programs."""
+        """The report as plain values."""
         return {
             "table": self.table,
             "store": self.store,
@@ -70,11 +70,11 @@ class Stores:
         self._ending = ExitStack()
 
     def shape(self, mention: ForeignTable) -> StoreTable:
-        """The table that a mention means."""
+        """The table of a reference."""
         return self._store(mention.store).describe(mention.parts)
 
     def fetch(self, mention: ForeignTable, shape: StoreTable, need: Need) -> tuple[pa.Table, Fetched]:
-        """What a query needs of a mention, and the report about it."""
+        """The rows that a query needs of a reference, and the report."""
         store = self._store(mention.store)
         rows_max = store.attachment.rows_max
         limit = rows_max + 1 if need.limit is None else min(rows_max + 1, need.limit)
@@ -89,8 +89,8 @@ class Stores:
             raise TooManyRows(
                 f"the query needs more than {rows_max:,} rows of {shape.title}",
                 detail=f"It was asked: {statement.text}",
-                hint=f"Filter it by a condition that the store can be asked (headwater query --explain shows which), "
-                f"or allow more: headwater attach {store.name} … --rows-max {10 * rows_max}.",
+                hint=f"Filter it by a condition that is pushed down (headwater query --explain shows which), "
+                f"or raise the limit: headwater attach {store.name} … --rows-max {10 * rows_max}.",
                 store=store.name,
                 rows_max=rows_max,
             )
@@ -124,7 +124,7 @@ class Stores:
 
 
 def opened(attachment: Attachment) -> Store:
-    """A store, connected to."""
+    """Connect to a store."""
     kind = attachment.address.kind
     if kind == "postgres":
         from headwater.federation.postgres_store import PostgresStore
@@ -144,7 +144,7 @@ def opened(attachment: Attachment) -> Store:
 
 
 def described(stores: Stores, mentions: Sequence[ForeignTable]) -> list[StoreTable]:
-    """The shape of each mention."""
+    """The table of each reference."""
     known: dict[tuple[str, tuple[str, ...]], StoreTable] = {}
     for each in mentions:
         if (each.store, each.parts) not in known:

@@ -26,11 +26,11 @@ WRITE_EVERY_S = 1.0
 
 @dataclass(frozen=True)
 class Counters:
-    """What came, and what became of it.
+    """The counters of an inlet.
 
     ``received``, ``repeated`` and ``refused`` are messages (requests, metrics); ``appended`` and ``dropped`` are rows.
-    ``dropped`` is what is known to be lost: by a full queue, by the kernel, by the topic's overflow policy, or missing
-    between two sequence numbers.
+    ``dropped`` counts known losses: by a full queue, by the kernel, by the topic's overflow policy, or missing between
+    two sequence numbers.
 
     >>> Counters(received=3, appended=2) + Counters(received=1, refused=1)
     Counters(received=4, appended=2, repeated=0, refused=1, dropped=0)
@@ -58,7 +58,7 @@ class Counters:
 
 
 class CounterStore:
-    """Counts for one inlet of this process, and carries the counts to the catalog."""
+    """Counts for one inlet of this process, and adds the counts to the catalog."""
 
     def __init__(self, log: Log, app: str, name: str) -> None:
         self.address: str | None = None
@@ -74,7 +74,7 @@ class CounterStore:
 
     @property
     def counters(self) -> Counters:
-        """What this process has counted since the inlet was opened."""
+        """The counts of this process since the inlet was opened."""
         return self._now
 
     def count(self, **more: int) -> None:
@@ -84,7 +84,7 @@ class CounterStore:
             self._now = replace(now, **{name: getattr(now, name) + number for name, number in more.items()})
 
     def write_if_due(self) -> None:
-        """Carry the counts to the catalog, if that was a second ago."""
+        """Add the counts to the catalog, at most once a second."""
         if self._log.clock.monotonic() - self._written_at >= WRITE_EVERY_S or self._reported != (
             self.address,
             self.problem,
@@ -92,7 +92,7 @@ class CounterStore:
             self.write()
 
     def write(self) -> None:
-        """Carry the counts to the catalog."""
+        """Add the counts to the catalog."""
         with self._writing:
             self._written_at = self._log.clock.monotonic()
             now, reported = self._now, (self.address, self.problem)
@@ -112,7 +112,7 @@ class CounterStore:
 
 
 def stored(log: Log, app: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """What the catalog knows of some inlets, by name; one that has never run has zeros.
+    """The stored counters of some inlets, by name; zeros for one that has never run.
 
     >>> import headwater as hw, tempfile
     >>> stored(hw.Log(tempfile.mkdtemp()), "shop", ["github"])["github"]["received"]

@@ -28,7 +28,7 @@ SCHEMA = (
 
 @dataclass(frozen=True)
 class DeadMessage:
-    """A message as it came. ``source``: a routing key, a prefix, whatever names where it came from."""
+    """An unchanged message. ``source``: its origin, such as a routing key or a prefix."""
 
     body: bytes
     error: HeadwaterError
@@ -55,7 +55,7 @@ class DeadMessages:
         self._dedup_window: DedupWindow | None = None
 
     def bury(self, messages: Sequence[DeadMessage]) -> None:
-        """Keep some messages; returns when they are on disk."""
+        """Store some messages; returns when they are on disk."""
         if not messages:
             return
         if self._dedup_window is None:

@@ -37,7 +37,7 @@ class DeclaredInlets:
         self._inlets: dict[str, Inlet] = {}
 
     def declare(self, name: str, declared: InletDeclaration) -> Inlet:
-        """Open an inlet under a name; a declaration that makes no sense is refused here."""
+        """Open an inlet under a name; an invalid declaration is refused here."""
         check_name("inlet", name)
         if name in self._inlets:
             raise DeclarationConflict(
@@ -68,7 +68,7 @@ class DeclaredInlets:
             raise
 
     def stop(self) -> None:
-        """Stop all of them; each takes what it has received into the log."""
+        """Stop all of them; each appends its received messages first."""
         for inlet in self:
             inlet.stop()
 

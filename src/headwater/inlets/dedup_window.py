@@ -56,13 +56,13 @@ class DedupWindow:
 
     @contextmanager
     def claimed(self, ids: Iterable[str]) -> Iterator[None]:
-        """Have some ids to oneself, with the memory up to date; whoever else wants one of them waits."""
+        """Lock some ids and update the window; other threads wait for these ids."""
         wanted = set(ids)
         if not wanted:
             yield
             return
         with self._changed:
-            # Two threads never hold a part and wait for the rest: all are claimed at once or none.
+            # All ids are claimed at once or none, so two threads cannot deadlock.
             while wanted & self._claims:
                 self._changed.wait()
             self._claims |= wanted
@@ -86,7 +86,7 @@ class DedupWindow:
         return any(message in ids for ids in self._ids.values())
 
     def missing(self, batch: pa.RecordBatch, *, besides: Collection[str] = ()) -> pa.RecordBatch:
-        """The rows of a batch whose ids neither the log has, where each row would go, nor ``besides``."""
+        """The rows of a batch whose ids are neither in their partition nor in ``besides``."""
         ids = batch.column(self.column).to_pylist()
         settings = self.topic.settings
         if settings.key and settings.partitions > 1:
@@ -99,7 +99,7 @@ class DedupWindow:
         return batch if all(keep) else batch.filter(pa.array(np.array(keep, dtype=bool)))
 
     def _catch_up(self) -> None:
-        """Read what was appended since the last look, by whomever."""
+        """Read the appends of all processes since the last call."""
         topic = self.topic
         ends = topic.end_offsets()
         starts = topic.start_offsets()

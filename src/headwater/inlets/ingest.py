@@ -26,7 +26,7 @@ from headwater.log.topic import Topic
 
 @dataclass(frozen=True)
 class IncomingMessage:
-    """One message: its rows, and its id if the sender gave it one beside them."""
+    """One message: its rows, and its id if the sender gave one outside the rows."""
 
     rows: tuple[dict[str, Any], ...]
     id: str | None = None
@@ -34,7 +34,7 @@ class IncomingMessage:
 
 @dataclass(frozen=True)
 class Ingested:
-    """What became of some messages. ``refused`` has the place of each among those given, and the reason."""
+    """The result for some messages. ``refused`` has the index of each refused message and the reason."""
 
     appended_rows: int = 0
     dropped_rows: int = 0
@@ -43,7 +43,7 @@ class Ingested:
 
 
 class Ingest:
-    """Takes messages into a topic.
+    """Appends messages to a topic.
 
     >>> import headwater as hw, tempfile
     >>> log = hw.Log(tempfile.mkdtemp())
@@ -72,7 +72,7 @@ class Ingest:
         self.dedup_window = DedupWindow(topic, id_column, window=remember_rows) if id_column is not None else None
 
     def take(self, messages: Sequence[IncomingMessage]) -> Ingested:
-        """Append what is new of these messages, and count."""
+        """Append the new ones of these messages, and count."""
         batches, refused = self._checked(messages)
         with nullcontext() if self.dedup_window is None else self.dedup_window.claimed(self._ids(batches)):
             new, repeated = self._new(batches)
@@ -84,7 +84,7 @@ class Ingest:
         return taken
 
     def _checked(self, messages: Sequence[IncomingMessage]) -> tuple[dict[int, pa.RecordBatch], dict[int, RowRefused]]:
-        """The rows of each message as a batch, by its place; and those that do not fit."""
+        """The rows of each message as a batch, by its index; and the refused messages."""
         batches: dict[int, pa.RecordBatch] = {}
         refused: dict[int, RowRefused] = {}
         whole = self._converted_at_once(messages)

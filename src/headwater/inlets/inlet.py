@@ -36,7 +36,7 @@ BACKOFF_MAX_S = 5.0
 
 
 class InletDeclaration(ABC):
-    """What a user declares; subclasses are frozen dataclasses with a ``topic``."""
+    """The declaration of an inlet; subclasses are frozen dataclasses with a ``topic``."""
 
     kind: ClassVar[str]
     topic: Topic | str
@@ -46,7 +46,7 @@ class InletDeclaration(ABC):
         """The inlet of this declaration on a log. It does not run yet."""
 
     def topic_on(self, log: Log, schema: str | None = None, **settings: Any) -> Topic:
-        """The topic that is written; one with a ``schema`` of ours is declared when it is missing."""
+        """The target topic; created if it is missing and the inlet has a ``schema``."""
         name = self.topic if isinstance(self.topic, str) else self.topic.name
         try:
             return log.topic(name)
@@ -57,7 +57,7 @@ class InletDeclaration(ABC):
 
 
 class Inlet(ABC):
-    """An inlet at work. Subclasses open what they need in ``_open`` and give their threads to ``_begin``."""
+    """A running inlet. Subclasses open their resources in ``_open`` and start threads by ``_begin``."""
 
     kind: ClassVar[str]
 
@@ -72,17 +72,17 @@ class Inlet(ABC):
 
     @property
     def counters(self) -> Counters:
-        """What this inlet has counted since it was opened; ``headwater inlet ls`` adds up all runs."""
+        """The counters since the inlet was opened; ``headwater inlet ls`` adds up all runs."""
         return self.counter_store.counters
 
     @property
     def address(self) -> str | None:
-        """Where it listens, or what it is connected to; known once it is started."""
+        """The address it listens on or is connected to; known after the start."""
         return self.counter_store.address
 
     @property
     def problem(self) -> str | None:
-        """Why nothing comes at present; None when all is well."""
+        """The present failure; None without one."""
         return self.counter_store.problem
 
     @property
@@ -91,7 +91,7 @@ class Inlet(ABC):
         return bool(self._threads) and not self._stopping.is_set()
 
     def start(self) -> None:
-        """Let messages in, in the background. Started already, it does nothing."""
+        """Receive messages in the background. A second call does nothing."""
         if self._threads:
             return
         self._stopping.clear()
@@ -100,7 +100,7 @@ class Inlet(ABC):
         self.counter_store.write()
 
     def stop(self) -> None:
-        """Take what was received into the log, and let go."""
+        """Append the received messages, and close."""
         self._stopping.set()
         self._close()
         for thread in self._threads:
@@ -127,11 +127,11 @@ class Inlet(ABC):
         while not self._stopping.wait(WRITE_EVERY_S):
             try:
                 self.counter_store.write_if_due()
-            except HeadwaterError as error:  # a busy catalog: the next second will do
+            except HeadwaterError as error:  # a busy catalog: written a second later
                 logger.warning('inlet "%s" could not store its counters: %s', self.name, error.message)
 
     def _has_problem(self, problem: str | None) -> None:
-        """Tell a problem when it begins, and that it has ended."""
+        """Log a problem when it begins and when it ends."""
         if problem != self.counter_store.problem:
             if problem is not None:
                 logger.warning('inlet "%s": %s', self.name, problem)

@@ -258,7 +258,7 @@ def test_chunks_are_read_at_snapshots_of_their_own(
             "CREATE VIEW v AS SELECT 1 AS id",
             "v",
             "public.v is not an ordinary table",
-            "Capture the tables that it is made of, each by its name.",
+            "Capture its underlying tables, each by its name.",
         ),
     ],
 )

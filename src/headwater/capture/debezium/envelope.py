@@ -24,7 +24,7 @@ import pyarrow.types as kinds
 from headwater.errors import CaptureBlocked, InvalidDeclaration
 from headwater.log.topic import Topic
 
-UNAVAILABLE = "__debezium_unavailable_value"  # a large value that an update left alone
+UNAVAILABLE = "__debezium_unavailable_value"  # a large value that an update did not change
 EPOCH = dt.date(1970, 1, 1)
 PUT, GONE, EMPTIED, NOTHING = "put", "gone", "emptied", "nothing"
 OPERATIONS = {"c": PUT, "u": PUT, "r": PUT, "d": GONE, "t": EMPTIED, "m": NOTHING}
@@ -41,13 +41,13 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Change:
-    """What one message says."""
+    """The change in one message."""
 
     kind: str
     before: Row | None = None
     after: Row | None = None
     at_ms: int = 0
-    units: dict[str, str] | None = None  # of columns whose schema tells how their time is counted
+    units: dict[str, str] | None = None  # of columns whose schema names their unit of time
 
 
 def change_of(text: str | None, where: str) -> Change:
@@ -58,7 +58,7 @@ def change_of(text: str | None, where: str) -> Change:
     >>> change_of(None, "users@1").kind
     'nothing'
     """
-    if text is None:  # a tombstone, for compaction: the delete came before it
+    if text is None:  # a tombstone for compaction, after the delete itself
         return Change(NOTHING)
     try:
         message = json.loads(text, parse_float=Decimal)
@@ -132,10 +132,10 @@ def _is_number(text: str) -> bool:
 
 
 def envelopes(topic: Topic, *, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, str, str]]:
-    """The records of a keyed table as messages: the offset, the key and the value, both as JSON without a schema.
+    """The records of a keyed table as messages: offset, key and value, both as JSON without a schema.
 
-    ``before`` of a delete has the key alone; of an update it is null: the log holds what a row became. ``op`` is ``u``
-    for every row that is put, because an insert and an update are one thing to a log; readers of Debezium take both so.
+    ``before`` of a delete has the key alone; of an update it is null. ``op`` is ``u`` for every upsert, because the log
+    does not distinguish insert and update; readers of Debezium accept that.
 
     >>> import headwater as hw, tempfile
     >>> users = hw.Log(tempfile.mkdtemp()).topic("users", "id BIGINT, name STRING", key="id")

@@ -28,7 +28,7 @@ MARIADB_GTID: Final = 162
 QUERY_COMPRESSED: Final = 165
 WRITES, UPDATES, DELETES = {23, 30, 166, 169}, {24, 31, 167, 170}, {25, 32, 168, 171}
 ROWS = WRITES | UPDATES | DELETES
-ROWS_SECOND = {30, 31, 32, 169, 170, 171}  # of the second version: with data in front that is not for us
+ROWS_SECOND = {30, 31, 32, 169, 170, 171}  # version 2: with extra data in front, which is skipped
 ROWS_COMPRESSED = {166, 167, 168, 169, 170, 171}
 
 HEADER_BYTES: Final = 19
@@ -51,7 +51,7 @@ TWO_BYTES = {VARCHAR, BIT, DECIMAL, VAR_STRING, STRING, ENUM, SET}
 
 @dataclass(frozen=True)
 class Header:
-    """What every event begins with."""
+    """The header of every event."""
 
     time_seconds: int
     kind: int
@@ -98,7 +98,7 @@ def query_of(data: memoryview, at: int, end: int, *, compressed: bool = False) -
 
 
 def unpacked(data: memoryview, at: int, end: int) -> bytes:
-    """What MariaDB has compressed: a byte that says how, the length, and zlib's bytes."""
+    """MariaDB's compressed content, unpacked: a byte for the method, the length, and zlib's bytes."""
     return zlib.decompress(data[at + 1 + (data[at] & 7) : end])
 
 
@@ -265,7 +265,7 @@ def _lists(places: list[int], data: memoryview | None) -> dict[int, tuple[bytes,
 
 @dataclass(frozen=True)
 class RowsEvent:
-    """Where the rows of an event lie."""
+    """The position of the rows in an event."""
 
     table: int
     width: int

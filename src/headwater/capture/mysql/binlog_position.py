@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 FILE_SHIFT = 32
 FILE_START = 4
-# The smallest transaction has more than 40 bytes, so that two of them are five places apart, as ``position.py`` wants.
+# The smallest transaction has more than 40 bytes, so two are five places apart, as ``position.py`` requires.
 FILE_UNIT = 8
 PLACES_PER_GTID = 8
 MARKER = re.compile(r"(\d+)-(\d+)-(\d+) (\S+):(\d+)")
@@ -42,7 +42,7 @@ def place_of(position: int, base: int, is_gtid: bool) -> int:
 
 @dataclass(frozen=True)
 class BinlogBegin:
-    """Where to begin to read."""
+    """The start of a read."""
 
     file: str
     byte: int
@@ -89,7 +89,7 @@ class Binlog:
         return self.is_mariadb and self._wanted != "file"
 
     def identity(self) -> str:
-        """What a replica that takes over shares with this server; by file: what no other server has."""
+        """The identity that a replica shares with this server; by file: one that no other server has."""
         if self.is_gtid:
             return f"domain {self.domain()}"
         unique = "@@server_uid" if self.is_mariadb else "@@server_uuid"
@@ -103,10 +103,10 @@ class Binlog:
             self._domain = int(domain)
         return self._domain
 
-    # Where it ends
+    # The end
 
     def end(self) -> int:
-        """Behind everything that is committed."""
+        """The position after everything that is committed."""
         if self.is_gtid:
             ((text,),) = self.server.ask("SELECT @@GLOBAL.gtid_binlog_pos")
             return self._sequence(text) + 1
@@ -114,7 +114,7 @@ class Binlog:
         return self.number(file, byte)
 
     def of_snapshot(self, reader: Any) -> int:
-        """Behind everything that the transaction of this connection sees. MariaDB keeps that with the snapshot."""
+        """The position after everything that this connection's transaction sees. MariaDB keeps it with the snapshot."""
         rows = self.server.ask("SHOW STATUS LIKE 'binlog_snapshot_%'", on=reader)
         found = {_text(name).lower(): _text(value) for name, value in rows}
         file, byte = found["binlog_snapshot_file"], found["binlog_snapshot_position"]
@@ -149,7 +149,7 @@ class Binlog:
         self._stem = self._status()[0].rpartition(".")[0]
 
     def text(self, position: int) -> str:
-        """A position in words: the last GTID that was seen, and where it is; or the file and the byte."""
+        """A position as text: the last GTID that was seen, and its place; or the file and the byte."""
         passed = self.passed
         if not self.is_gtid:
             file, byte = self.name(position)
@@ -159,17 +159,17 @@ class Binlog:
         return f"{self.domain()}-?-{position - 1}"
 
     def bytes_behind(self) -> int | None:
-        """How much the stream has not read; None: there is no stream."""
+        """The bytes that the stream has not read; None: there is no stream."""
         if self.read_to is None:
             return None
         file, byte = self.read_to
         later = [int(row[1]) for row in self.server.ask("SHOW BINARY LOGS") if row[0] >= file]
         return max(0, sum(later) - byte)
 
-    # Where to begin
+    # The start
 
     def begin(self, position: int, marker: Marker | None, *, trust: bool = True) -> BinlogBegin:
-        """Where to begin to read so that nothing from this position on is missed."""
+        """The start from which nothing at or after this position is missed."""
         files = [row[0] for row in self.server.ask("SHOW BINARY LOGS")]
         end = self.end()
         if position > end:

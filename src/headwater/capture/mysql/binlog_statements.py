@@ -25,7 +25,7 @@ WRITE = re.compile(r"(INSERT|UPDATE|DELETE|REPLACE|LOAD|CALL)\b(?P<names>.*)", r
 
 @dataclass(frozen=True)
 class BinlogStatement:
-    """What a statement does, and to what."""
+    """The kind of a statement, and its tables."""
 
     kind: str  # begin, commit, rollback, empty, partition, write, other
     text: str

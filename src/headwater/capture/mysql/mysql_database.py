@@ -86,7 +86,7 @@ class MySQL:
             )
 
     def capture_name(self, app: str) -> str:
-        """What the capture is called."""
+        """The name of the capture."""
         if self.name is not None:
             return self.name
         digest = hashlib.sha256(self.dsn.encode()).hexdigest()[:6]
@@ -101,7 +101,7 @@ class MySQL:
 
 
 def settings_of(dsn: str) -> dict[str, Any]:
-    """What pymysql needs to connect.
+    """pymysql's connection settings.
 
     >>> settings_of("mysql://me:p%40ss@db.example.com/shop")["password"]
     'p@ss'
@@ -143,7 +143,7 @@ class MySQLDatabase:
     # Connections
 
     def connect(self, **options: Any) -> Any:
-        """A connection of the caller's own."""
+        """A new connection."""
         pymysql = mysql_errors.driver()
         try:
             return pymysql.connect(
@@ -222,7 +222,7 @@ class MySQLDatabase:
         """Python's name of the charset of a collation."""
         if not self._charsets:
             columns = "SELECT id, character_set_name FROM information_schema."
-            try:  # where collations are of several charsets, this view has their numbers
+            try:  # this view has the numbers of collations with several charsets
                 pairs = self.ask(f"{columns}collation_character_set_applicability")
             except SourceRefused:
                 pairs = self.ask(f"{columns}collations")
@@ -232,14 +232,14 @@ class MySQLDatabase:
     # Our place in the binlog
 
     def identity(self) -> str:
-        """What tells this database from others."""
+        """The identity of this database."""
         return f"{self.binlog.identity()}/{self.database}"
 
     def remove_leftovers(self, *, ours: bool) -> None:
-        """There is nothing of ours in the database."""
+        """Nothing to remove: nothing is created in the database."""
 
     def create(self, tables: Sequence[str]) -> int:  # noqa: ARG002
-        """Where the binlog is now. Nothing is made in the database."""
+        """The present end of the binlog. Nothing is created in the database."""
         self.check(lambda: None)
         connection = self.connect()
         try:
@@ -248,7 +248,7 @@ class MySQLDatabase:
             connection.close()
 
     def check(self, confirmed: Callable[[], int | None]) -> None:  # noqa: ARG002
-        """The server still writes what a capture needs."""
+        """Check that the server still writes what a capture needs."""
         for name, wanted in SETTINGS.items():
             rows = self.ask("SHOW GLOBAL VARIABLES LIKE %s", (name,))
             value = str(rows[0][1]) if rows else "not there"
@@ -256,27 +256,27 @@ class MySQLDatabase:
                 raise mysql_errors.setting(name, value, "ON" if wanted == "1" else wanted)
 
     def claim(self) -> None:
-        """Nothing: whoever is given the producers follows, and the other one is told."""
+        """Nothing: the process that holds the producers follows, and the other one is fenced."""
 
     def include(self, tables: Sequence[str], stopping: Callable[[], bool]) -> None:
-        """The binlog has every table."""
+        """Nothing: the binlog has every table."""
 
     def reach(self) -> int:
         """The end of the binlog."""
         return self.binlog.end()
 
     def lag(self) -> CaptureLag:
-        """How much of the binlog is behind what the stream has read. The server keeps nothing for us."""
+        """The part of the binlog that the stream has not read. The server retains nothing for the capture."""
         behind = self.binlog.bytes_behind()
         return CaptureLag(behind, behind is not None, "binlog")
 
     def drop(self) -> None:
-        """There is nothing of ours."""
+        """Nothing to remove."""
 
     # Backfill
 
     def chunks(self, shape: SourceTable) -> list[BackfillChunk]:
-        """Ranges of the first key column when it is a whole number or a text; else the table at once."""
+        """Ranges of the first key column when it is a whole number or a text; otherwise the whole table."""
         kinds = {each.name: each.kind for each in self._described[shape.table]}
         kind = kinds[shape.key[0]] if shape.key else None
         if kind not in WHOLE and kind not in TEXT:
@@ -314,7 +314,7 @@ class MySQLDatabase:
         )
 
     def filled(self, table: str, columns: Sequence[str]) -> bool:
-        """Whether one of these columns has a default, be it the one that NOT NULL brings."""
+        """Whether one of these columns has a default, also the implicit one of NOT NULL."""
         database, _, name = table.partition(".")
         found = self.ask(
             "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s"
@@ -337,7 +337,7 @@ class MySQLDatabase:
         if self.binlog.is_gtid:
             self.ask(begin, on=reader)
             return self.binlog.of_snapshot(reader)
-        if table is None:  # a table is read later than this, so that what it sees reaches at least to here
+        if table is None:  # a table is read after this, so that its snapshot reaches at least to here
             return self.binlog.end()
         self.ask(f"SET SESSION lock_wait_timeout = {LOCK_SECONDS}")
         self.ask(f"LOCK TABLES {_table(table)} READ")

@@ -130,7 +130,7 @@ def _arrow(kind: str, unsigned: bool, precision: int, scale: int) -> pa.DataType
 
 
 def selected(column: Described) -> str:
-    """How a backfill asks for a column, so that nothing of its value is rounded away."""
+    """The backfill's expression for a column, so that no value is rounded."""
     name = quoted(column.name)
     if column.kind == "float":  # its text has six digits
         return f"CAST({name} AS DOUBLE)"
@@ -147,7 +147,7 @@ def quoted(name: str) -> str:
 
 
 def to_arrow(values: pa.Array, arrow: pa.DataType, losses: Losses) -> pa.Array:
-    """A column in the log's type: from texts, as a backfill has them, or from what the binlog's readers give.
+    """A column in the log's type: from a backfill's texts, or from the values of the binlog's readers.
 
     >>> losses = Losses()
     >>> to_arrow(pa.array(["2026-01-02", "0000-00-00"]), pa.date32(), losses).to_pylist(), losses.values
@@ -175,7 +175,7 @@ def _reader(arrow: pa.DataType) -> Callable[[pa.Array], pa.Array]:
 
 
 def _one_by_one(values: pa.Array, arrow: pa.DataType, read: Callable[[pa.Array], pa.Array], losses: Losses) -> pa.Array:
-    """Some value does not fit: find out which."""
+    """Convert value by value, to find those that do not fit."""
     found = []
     for place in range(len(values)):
         try:

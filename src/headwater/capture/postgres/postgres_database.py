@@ -36,7 +36,7 @@ from headwater.log.home import Log
 
 CHUNK_ROWS = 200_000
 CHUNKS_MAX = 10_000
-# So that every session writes values in the same way.
+# Every session must write values in the same way.
 SESSION = {
     "datestyle": "ISO",
     "intervalstyle": "iso_8601",
@@ -45,7 +45,7 @@ SESSION = {
     "bytea_output": "hex",
     "lc_monetary": "C",
 }
-# Types whose order is the same here and there: whole numbers, and what sorts as its text does.
+# Types with the same order in Python and PostgreSQL: whole numbers, and types that sort as their text.
 WHOLE = {20, 21, 23, 26}
 AS_TEXT = {2950, 1082}
 # And texts, when they are compared by their bytes; in these encodings that is the order of their characters.
@@ -93,7 +93,7 @@ class Postgres:
             )
 
     def capture_name(self, app: str) -> str:
-        """What the slot is called."""
+        """The name of the slot."""
         if self.slot is not None:
             return self.slot
         digest = hashlib.sha256(self.dsn.encode()).hexdigest()[:6]
@@ -121,7 +121,7 @@ class PostgresDatabase:
     # Connections
 
     def connect(self, **options: Any) -> Any:
-        """A connection of the caller's own."""
+        """A new connection."""
         psycopg = postgres_errors.driver()
         try:
             return psycopg.connect(**{**self._settings(), **options}, autocommit=True)
@@ -159,17 +159,17 @@ class PostgresDatabase:
             raise postgres_errors.map_error(error, self.name) from error
 
     def unavailable(self, error: Exception) -> HeadwaterError:
-        """The connection broke."""
+        """The error for a broken connection."""
         return postgres_errors.map_error(error, self.name)
 
     def refused(self, message: str) -> HeadwaterError:
-        """The server does not start to stream."""
+        """The error for a server that does not start to stream."""
         return postgres_errors.not_started(message, self.name)
 
     # Tables
 
     def tables(self) -> list[str]:
-        """The tables that there are, with their schemas."""
+        """All tables, with their schemas."""
         found = self.ask(
             "SELECT schemaname || '.' || tablename FROM pg_tables"
             " WHERE schemaname NOT IN ('pg_catalog', 'information_schema') ORDER BY 1"
@@ -185,7 +185,7 @@ class PostgresDatabase:
         identity, estimated, kind = rows[0][3], rows[0][4], rows[0][5]
         if kind != "r":
             raise SourceRefused(
-                f"{table} is not an ordinary table", hint="Capture the tables that it is made of, each by its name."
+                f"{table} is not an ordinary table", hint="Capture its underlying tables, each by its name."
             )
         rows = [row for row in rows if not row[7]]  # generated columns are not streamed
         key = tuple(row[0] for row in rows if row[6])
@@ -209,7 +209,7 @@ class PostgresDatabase:
         return SourceColumn(name, arrow, to_arrow, weight, number == BLANK_PADDED, number in PLAIN or number in MOMENTS)
 
     def _resolved(self, number: int, modifier: int) -> tuple[int, int, str]:
-        """A domain is the type below it; types of users are known by their category."""
+        """The base type of a domain; user types are mapped by their category."""
         if number < 16384:
             return number, modifier, ""
         if number not in self._types:
@@ -223,7 +223,7 @@ class PostgresDatabase:
                 self._types[number] = (number, -1, category)
         return self._types[number]
 
-    # Our place in the log
+    # Position in the log
 
     def identity(self) -> str:
         """The database cluster's own number, and the database's name."""
@@ -231,7 +231,7 @@ class PostgresDatabase:
         return f"{system}/{database}"
 
     def remove_leftovers(self, *, ours: bool) -> None:
-        """Remove the slot that an attempt of ours left; refuse one of somebody else, or that somebody reads."""
+        """Remove the slot of an interrupted attempt; refuse one of another owner, or one in use."""
         rows = self.ask(
             "SELECT reader.pid FROM pg_replication_slots AS slot LEFT JOIN pg_stat_replication AS reader"
             " ON reader.pid = slot.active_pid WHERE slot_name = %s",
@@ -244,7 +244,7 @@ class PostgresDatabase:
         self._drop_slot()
 
     def create(self, tables: Sequence[str]) -> int:
-        """Make publication and slot; where the slot begins."""
+        """Create publication and slot; returns the slot's start."""
         ((level,),) = self.ask("SHOW wal_level")
         if level != "logical":
             raise postgres_errors.wal_level(level)
@@ -257,7 +257,7 @@ class PostgresDatabase:
         return to_number(position)
 
     def check(self, confirmed: Callable[[], int | None]) -> None:
-        """Raise ``CaptureLost`` when the slot is gone, or further on than we have told it."""
+        """Raise ``CaptureLost`` when the slot is gone, or beyond the confirmed position."""
         rows = self.ask(
             "SELECT wal_status, confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = %s", (self.name,)
         )
@@ -265,7 +265,7 @@ class PostgresDatabase:
             raise postgres_errors.slot_gone(self.name)
         if rows[0][0] == "lost":
             raise postgres_errors.slot_lost(self.name)
-        known = confirmed()  # asked after the slot: another process of this home may be about to tell it more
+        known = confirmed()  # read after the slot: another process of this home may just be confirming more
         if known is not None and to_number(rows[0][1]) > known:
             raise postgres_errors.slot_ahead(self.name)
 
@@ -299,12 +299,12 @@ class PostgresDatabase:
             time.sleep(0.05)
 
     def reach(self) -> int:
-        """A position behind everything committed so far. The message makes sure that the log gets there."""
+        """A position after everything committed so far. The message makes sure that the log reaches it."""
         ((position,),) = self.ask("SELECT pg_logical_emit_message(true, 'headwater', '')::text")
         return to_number(position)
 
     def lag(self) -> CaptureLag:
-        """What the slot keeps."""
+        """The log that the slot retains."""
         rows = self.ask(
             "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint, active, coalesce(wal_status, 'unknown')"
             " FROM pg_replication_slots WHERE slot_name = %s",
@@ -334,7 +334,7 @@ class PostgresDatabase:
     # Backfill
 
     def chunks(self, shape: SourceTable) -> list[BackfillChunk]:
-        """Ranges of the first key column, when its order is the same here and there; else the table at once."""
+        """Ranges of the first key column, when Python and PostgreSQL sort it alike; otherwise the whole table."""
         schema, _, name = shape.table.partition(".")
         column = shape.key[0] if shape.key else None
         kinds = {row[0]: self._resolved(row[1], row[2])[0] for row in self.ask(COLUMNS, (schema, name))}
@@ -348,7 +348,7 @@ class PostgresDatabase:
         return [BackfillChunk(number, edges[number], edges[number + 1]) for number in range(len(edges) - 1)]
 
     def _known_bounds(self, shape: SourceTable, column: str) -> list[str]:
-        """Bounds from the planner's statistics, which cut the table into equal parts; none when it has too few."""
+        """Bounds from the planner's statistics, which split the table into equal parts; none when there are too few."""
         schema, _, name = shape.table.partition(".")
         found = self.ask(
             "SELECT histogram_bounds::text::text[] FROM pg_stats WHERE schemaname = %s AND tablename = %s"
@@ -411,11 +411,11 @@ class PostgresDatabase:
         self._with_mapped_errors(cursor.execute, "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         self._with_mapped_errors(cursor.execute, "SELECT pg_current_snapshot()::text")
         ((snapshot,),) = cursor.fetchall()
-        # After the snapshot: all that it saw has its commit record before this position.
+        # After the snapshot: every transaction that it saw has its commit record before this position.
         return ChunkRead(snapshot, self.reach(), self._batches(cursor, shape, chunk))
 
     def _with_mapped_errors(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """Call the driver of Arrow; its errors become ours, and its connection is not used again."""
+        """Call the Arrow driver; after an error, which is mapped, its connection is not used again."""
         try:
             return call(*arguments)
         except StopIteration:
@@ -472,7 +472,7 @@ class PostgresDatabase:
 
 
 def _read_as(column: SourceColumn) -> str:
-    """A column as the backfill reads it: numbers as they are, all else as the text that the stream would send."""
+    """The backfill's expression for a column: numbers natively, all else as the text that the stream would send."""
     name = _name(column.name)
     if pa.types.is_timestamp(column.arrow):
         kind = MOMENTS[1114 if column.arrow.tz is None else 1184]
@@ -483,7 +483,7 @@ def _read_as(column: SourceColumn) -> str:
         )
     if column.plain:
         return name
-    # A cast to text is what the stream sends, but for this type, which loses its blanks by it.
+    # A cast to text is what the stream sends, except for this type, which would lose its blanks.
     return f"CASE WHEN {name} IS NOT NULL THEN concat({name}) END" if column.padded else f"{name}::text"
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from headwater.errors import CaptureLost, HeadwaterError, MissingExtra, SourceRefused, SourceUnavailable
 from headwater.hints import suggestion
 
-# A connection that is refused has no code, only words.
+# A refused connection has no code, only a text.
 NOT_LET_IN = (
     "authentication failed",
     "no password supplied",
@@ -41,12 +41,12 @@ def arrow_driver() -> Any:
 
 
 def map_error(error: Exception, name: str) -> HeadwaterError:
-    """One of our errors for one of psycopg's."""
+    """Headwater's error for one of psycopg's."""
     state = getattr(error, "sqlstate", None) or ""
     message = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     if state.startswith("28") or any(sign in message for sign in NOT_LET_IN):
         return SourceRefused(
-            "the database does not let this user in", detail=message, hint="Correct user and password in the dsn."
+            "the database refused the login", detail=message, hint="Correct user and password in the dsn."
         )
     if state == "3D000" or ("database" in message and "does not exist" in message):
         return SourceRefused("there is no such database", detail=message, hint="Correct the dsn.")
@@ -72,14 +72,14 @@ def map_error(error: Exception, name: str) -> HeadwaterError:
             hint="Stop it, or give this capture another one: Postgres(…, slot=…).",
         )
     if state.startswith(("42", "22", "0A")):
-        return SourceRefused("the database refused a statement", detail=message, hint="Look at the detail.")
+        return SourceRefused("the database refused a statement", detail=message, hint="See the detail.")
     return SourceUnavailable(
-        "the database does not answer", detail=message, hint="It is tried again; look whether the database runs."
+        "the database does not answer", detail=message, hint="It is tried again; check that the database runs."
     )
 
 
 def not_started(message: str, name: str) -> HeadwaterError:
-    """START_REPLICATION was refused."""
+    """The error for a refused START_REPLICATION."""
     if "does not exist" in message:
         return slot_gone(name)
     if "can no longer" in message or "invalidated" in message:
@@ -90,34 +90,34 @@ def not_started(message: str, name: str) -> HeadwaterError:
 
 
 def slot_gone(name: str) -> CaptureLost:
-    """Somebody removed the slot."""
-    return _lost(name, "is not there any more", "Changes since then were not kept, so going on would lose them.")
+    """The error for a removed slot."""
+    return _lost(name, "no longer exists", "Changes since then were not kept, so going on would lose them.")
 
 
 def slot_lost(name: str) -> CaptureLost:
-    """The server threw the slot's log away (max_slot_wal_keep_size)."""
+    """The error for a slot whose log the server removed (max_slot_wal_keep_size)."""
     return _lost(
         name,
         "was invalidated: the database has removed log that it needs",
-        "The capture was away for longer than max_slot_wal_keep_size allows.",
+        "The capture was stopped for longer than max_slot_wal_keep_size allows.",
     )
 
 
 def slot_read(name: str, detail: str) -> SourceUnavailable:
-    """Another process follows; or one that was killed, and the server has not noticed yet."""
+    """The error for a slot in use: by another process, or by a killed one that the server has not noticed yet."""
     return SourceUnavailable(
         f'the slot "{name}" is read by another process',
         detail=detail,
-        hint="It is tried again. If the other one was not meant, stop it.",
+        hint="It is tried again. If the other process is a mistake, stop it.",
     )
 
 
 def slot_ahead(name: str) -> CaptureLost:
-    """The slot was read by somebody else, or this home went back to a backup."""
+    """The error for a slot that another process has read, or a home that was restored from a backup."""
     return _lost(
         name,
         "is further on than this home has followed it",
-        "The home went back to a backup, or a copy of it has followed meanwhile: going on would leave a gap.",
+        "The home was restored from a backup, or a copy of it has followed meanwhile: going on would leave a gap.",
     )
 
 
@@ -127,9 +127,9 @@ def _lost(name: str, what: str, detail: str) -> CaptureLost:
 
 
 def slot_taken(name: str) -> SourceRefused:
-    """The slot exists and this home knows nothing of it."""
+    """The error for an existing slot that does not belong to this home."""
     return SourceRefused(
-        f'the database has a replication slot "{name}" already, and it is not of this home',
+        f'the database has a replication slot "{name}" already, which does not belong to this home',
         hint="Give this capture another one: Postgres(…, slot=…); or remove it when nobody uses it: "
         f"SELECT pg_drop_replication_slot('{name}');",
         slot=name,
@@ -137,7 +137,7 @@ def slot_taken(name: str) -> SourceRefused:
 
 
 def wal_level(level: str) -> SourceRefused:
-    """Logical decoding is off."""
+    """The error for a server without logical decoding."""
     return SourceRefused(
         f"the database's wal_level is {level}, and capture needs logical",
         hint="ALTER SYSTEM SET wal_level = logical; then restart the database.",
@@ -145,10 +145,10 @@ def wal_level(level: str) -> SourceRefused:
 
 
 def no_key(table: str) -> SourceRefused:
-    """Updates and deletes of this table could not be told."""
+    """The error for a table without a key, whose updates and deletes do not name a row."""
     return SourceRefused(
         f"{table} has no primary key",
-        detail="Its updates and deletes would not say which row they mean.",
+        detail="Its updates and deletes would not name their row.",
         hint=f"ALTER TABLE {table} ADD PRIMARY KEY (…); or, to capture it as rows without a key: "
         f"ALTER TABLE {table} REPLICA IDENTITY FULL;",
         table=table,
@@ -156,5 +156,5 @@ def no_key(table: str) -> SourceRefused:
 
 
 def unknown_table(table: str, known: list[str]) -> SourceRefused:
-    """No such table."""
+    """The error for an unknown table."""
     return SourceRefused(f"the database has no table {table}", hint=suggestion(table, known), table=table)

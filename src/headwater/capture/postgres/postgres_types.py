@@ -22,7 +22,7 @@ from headwater.log.schema.ddl import TIMESTAMP, TIMESTAMP_NTZ
 
 NUMERIC = 1700
 DECIMAL_DIGITS_MAX = 38
-# What the backfill reads for an infinity, a year after this one, or one before Christ.
+# The backfill's mark for an infinity, a year after this one, or one before Christ.
 BEYOND, BEYOND_US = "10000-01-01", 253_402_300_800_000_000
 
 SCALARS: dict[int, pa.DataType] = {
@@ -90,7 +90,7 @@ def to_arrow(texts: pa.Array, arrow: pa.DataType, losses: Losses) -> pa.Array:
     >>> to_arrow(pa.array(["2026-01-02", "infinity"]), pa.date32(), losses).to_pylist(), losses.values
     ([datetime.date(2026, 1, 2), None], 1)
     """
-    if texts.type == arrow:  # text, or what the backfill reads as it is
+    if texts.type == arrow:  # text, or a type that the backfill reads natively
         return _without_marks(texts, losses) if kinds.is_timestamp(arrow) else texts
     read = _reader(arrow)
     try:
@@ -114,7 +114,7 @@ def _reader(arrow: pa.DataType) -> Callable[[pa.Array], pa.Array]:
 
 
 def _without_marks(moments: pa.Array, losses: Losses) -> pa.Array:
-    """Nulls in place of the moments that the backfill could only mark."""
+    """Nulls in place of the times that the backfill could only mark."""
     marked = pc.equal(moments, pa.scalar(BEYOND_US, pa.int64()).cast(moments.type))
     lost = pc.sum(marked).as_py() or 0
     losses.values += lost

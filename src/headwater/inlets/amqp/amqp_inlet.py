@@ -38,12 +38,12 @@ NOT_FOUND = 404
 
 @dataclass(frozen=True)
 class Amqp(InletDeclaration):
-    """Takes the messages of a queue; each is a JSON object, an array of them, or JSON lines.
+    """Ingests the messages of a queue; each is a JSON object, an array of them, or JSON lines.
 
     With ``id_column`` a message's id (its property ``message_id``) is kept in that column, and a message that is
     delivered again is recognised; without the property, by the rows' own values in that column.
-    ``routing_key_column`` keeps the routing key. ``prefetch`` messages at most are under way. A queue that is missing
-    is made, durable, unless ``create=False``; with ``exchange`` it is bound to one.
+    ``routing_key_column`` stores the routing key. At most ``prefetch`` messages are unacknowledged. A missing queue is
+    created, durable, unless ``create=False``; with ``exchange`` it is bound to one.
 
     >>> import headwater as hw, tempfile
     >>> log = hw.Log(tempfile.mkdtemp())
@@ -83,7 +83,7 @@ class Amqp(InletDeclaration):
 
 @dataclass(frozen=True)
 class AmqpDelivery:
-    """One message as the broker hands it over."""
+    """One message of the broker."""
 
     tag: int
     routing_key: str
@@ -97,7 +97,7 @@ class AmqpDelivery:
 
 
 class AmqpInlet(Inlet):
-    """AMQP at work."""
+    """A running AMQP inlet."""
 
     kind = Amqp.kind
 
@@ -121,7 +121,7 @@ class AmqpInlet(Inlet):
         self._begin(self._consume_for_ever, "consumer")
 
     def _close(self) -> None:
-        """The consumer looks every now and then."""
+        """Nothing: the consumer checks ``_stopping`` regularly."""
 
     def _consume_for_ever(self) -> None:
         backoff = Backoff(BACKOFF_FIRST_S, BACKOFF_MAX_S)
@@ -133,7 +133,7 @@ class AmqpInlet(Inlet):
                     self._consume(connection, channel)
             except HeadwaterError as error:
                 self._has_problem(error.message)
-            except Exception as error:  # a bug of ours: told, and what was not acknowledged comes again
+            except Exception as error:  # a bug of ours: logged, and unacknowledged messages come again
                 logger.exception('inlet "%s" failed', self.name)
                 self._has_problem(f"unexpected {type(error).__name__}: {error}")
             self._stopping.wait(backoff.next())
@@ -149,7 +149,7 @@ class AmqpInlet(Inlet):
                 connection.close()
 
     def _prepared(self, connection: Any) -> Any:
-        """A channel with the queue there, bound and limited."""
+        """Prepare a channel: queue, binding and prefetch."""
         exceptions = amqp_connection.client().exceptions
         declared = self.declared
         channel = connection.channel()
@@ -183,7 +183,7 @@ class AmqpInlet(Inlet):
                 raise Unavailable(f'the broker does not have queue "{self.declared.queue}" any more')
 
     def _take(self, connection: Any, deliveries: list[AmqpDelivery]) -> bool:
-        """Bring messages into the log; False when that was not possible before the inlet was stopped."""
+        """Ingest messages; False when the inlet was stopped before that was possible."""
         messages: list[IncomingMessage] = []
         read: list[AmqpDelivery] = []
         dead: list[DeadMessage] = []
@@ -196,11 +196,11 @@ class AmqpInlet(Inlet):
         unread = len(dead)
 
         def keep() -> None:
-            # Told to the log first, then to the dead: what is done again after a failure is recognised by its id.
+            # First the log, then the dead messages: a repetition after a failure is recognised by its id.
             for place, error in self.ingest.take(messages).refused.items():
                 dead.append(self._dead(read[place], error))
 
-        # A connection that is silent for too long is taken for dead by the broker.
+        # The broker closes a connection that is silent for too long.
         alive = {"meanwhile": lambda: connection.process_data_events(time_limit=0)}
         if not self._until_it_works(keep, **alive) or not self._until_it_works(lambda: self.dead.bury(dead), **alive):
             return False

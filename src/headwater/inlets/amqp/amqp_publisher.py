@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("headwater.inlets")
 
-MESSAGES_MAX = 500  # under way at once
+MESSAGES_MAX = 500  # unconfirmed at once
 POLL_S = 0.2
 PERSISTENT = 2
 
@@ -84,14 +84,14 @@ class AmqpPublisher:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Publish in the background, what is there and what comes. Started already, it does nothing."""
+        """Publish existing and new rows in the background. A second call does nothing."""
         if self._thread is None:
             self._stopping.clear()
             self._thread = threading.Thread(target=self._run, name=f"headwater-amqp-{self.group}", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
-        """End after the messages that are under way."""
+        """Stop after the unconfirmed messages."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()
@@ -107,7 +107,7 @@ class AmqpPublisher:
                 if error.message != self.problem:
                     logger.warning("publisher of %s: %s", self.topic.name, error.message)
                 self.problem = error.message
-            except Exception as error:  # a bug of ours: told, and nothing is committed
+            except Exception as error:  # a bug of ours: logged, and nothing is committed
                 logger.exception("publisher of %s failed", self.topic.name)
                 self.problem = f"unexpected {type(error).__name__}: {error}"
             pause = backoff.next()
@@ -116,7 +116,7 @@ class AmqpPublisher:
             self._stopping.wait(pause)
 
     def _follow(self, channel: ConfirmedChannel) -> None:
-        """Publish what the group has not seen, for ever. Begun anew, it sends the same messages with the same ids."""
+        """Publish rows that the group has not committed, for ever. A repetition has the same message ids."""
         columns = [*self.topic.schema.names, *(["_deleted"] if self.topic.settings.key else [])]
         with self.topic.consumer(self.group, start=self._place, columns=columns) as consumer:
             while not self._stopping.is_set():

@@ -50,9 +50,9 @@ TYPES = {
 
 @dataclass(frozen=True)
 class StatsD(InletDeclaration):
-    """Takes StatsD's metrics, one or several in a datagram; a topic that is missing is declared with ``SCHEMA``.
+    """Ingests StatsD's metrics, one or several in a datagram; a missing topic is declared with ``SCHEMA``.
 
-    ``queue_max`` datagrams may wait to be written; ``buffer_bytes`` is what the kernel is asked to keep before that. A
+    ``queue_max`` datagrams may wait to be written; ``buffer_bytes`` is the size of the kernel's buffer before that. A
     ``port`` of 0 takes a free one.
 
     >>> import headwater as hw, socket, tempfile
@@ -88,7 +88,7 @@ class StatsD(InletDeclaration):
 
 
 class StatsdInlet(Inlet):
-    """StatsD at work."""
+    """A running StatsD inlet."""
 
     kind = StatsD.kind
 
@@ -114,7 +114,7 @@ class StatsdInlet(Inlet):
         family = socket.AF_INET6 if ":" in declared.host else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_DGRAM)
         try:
-            # The kernel gives at most net.core.rmem_max; less is no failure.
+            # The kernel allows at most net.core.rmem_max; less is no error.
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, declared.buffer_bytes)
             self._socket.bind((declared.host, declared.port))
         except OSError as error:
@@ -133,7 +133,7 @@ class StatsdInlet(Inlet):
         self._begin(self._write, "writer")
 
     def _close(self) -> None:
-        """The threads look every now and then; the receiver goes first, so that the writer sees its last."""
+        """The threads check ``_stopping`` regularly; the receiver ends first, so the writer gets its last datagrams."""
         if self._receiving is not None:
             self._receiving.join()
             self._receiving = None
@@ -158,7 +158,7 @@ class StatsdInlet(Inlet):
                 queue.append((clock.now_us(), datagram))
                 if not self._waiting.is_set():
                     self._waiting.set()
-                # A sender that never pauses must not keep us from stopping.
+                # A sender that never pauses must not prevent the stop.
                 if self._stopping.is_set():
                     receiver.setblocking(False)
                     with contextlib.suppress(BlockingIOError):
@@ -217,7 +217,7 @@ class StatsdInlet(Inlet):
             self._settled.notify_all()
 
     def _append(self, rows: list[Metric], moments: list[int]) -> tuple[int, int]:
-        """How many rows were appended, and how many could not be: there is nobody to tell, and nothing to wait for."""
+        """The number of appended and of lost rows; UDP has no way to report a failure or to wait."""
         if not rows:
             return 0, 0
         try:
@@ -241,7 +241,7 @@ class StatsdInlet(Inlet):
         return pa.RecordBatch.from_arrays(arrays, names=self.columns)
 
     def settle(self, sent: int, *, timeout: float = 30.0) -> None:
-        """Wait until it is known what became of so many metrics: appended, refused or dropped."""
+        """Wait until this many metrics were appended, refused or dropped."""
 
         def known() -> bool:
             counted = self.counters

@@ -36,7 +36,7 @@ class Metric(NamedTuple):
 
 
 def parse(line: bytes) -> list[Metric] | None:
-    """The metrics of a line (several, where it packs values as ``name:1:2:3|ms``); None when it is none.
+    """The metrics of a line (several, where it packs values as ``name:1:2:3|ms``); None when it is invalid.
 
     >>> parse(b"page.views:1|c|@0.1|#country:de,beta")
     [Metric(metric='page.views', type='c', value=1.0, delta=False, member=None, sample_rate=0.1, \
@@ -76,7 +76,7 @@ tags={'country': 'de', 'beta': ''})]
 
 
 def _options(sections: list[str]) -> tuple[float, dict[str, str]] | None:
-    """Sample rate and tags; sections that we do not know (DogStatsD's container and time) are passed over."""
+    """Sample rate and tags; unknown sections (DogStatsD's container and time) are skipped."""
     rate, tags = 1.0, {}
     for section in sections:
         if section.startswith("@"):

@@ -25,10 +25,10 @@ TOLERANCE_S = 300.0
 
 @dataclass(frozen=True, kw_only=True)
 class Signature:
-    """How requests are signed.
+    """The signing scheme of a sender.
 
     ``header`` holds the signature behind ``prefix``, alone or as one of several elements with commas between.
-    ``signed`` is what the HMAC is of: ``{body}``, and ``{timestamp}`` where the sender signs one; that comes from
+    ``signed`` is the signed text: ``{body}``, and ``{timestamp}`` where the sender signs one; it comes from
     ``timestamp_header`` (behind ``timestamp_prefix``), in seconds, and may be ``tolerance`` seconds off.
 
     >>> signature = Signature.github("my secret")
@@ -64,13 +64,13 @@ class Signature:
             raise InvalidDeclaration(f"signed={self.signed!r} must hold {{body}} once", hint='For example "{body}".')
         if ("{timestamp}" in self.signed) != (self.timestamp_header is not None):
             raise InvalidDeclaration(
-                "a time that is not signed proves nothing, and one that is signed must be found",
+                "a timestamp header and a signed {timestamp} need each other",
                 hint='Give both: signed="{timestamp}.{body}" and timestamp_header="…".',
             )
 
     @staticmethod
     def github(*secrets: str) -> Signature:
-        """GitHub, and the many that do as it does."""
+        """GitHub's scheme, used by many others."""
         return Signature(secrets=secrets)
 
     @staticmethod
@@ -122,7 +122,7 @@ class Signature:
             )
         timestamp = self._timestamp(headers)
         expected = [self.sign(body, timestamp=timestamp, secret=each).encode() for each in self.secrets]
-        # Every pair is compared, so that the time taken tells nothing.
+        # Every pair is compared, so that the time taken reveals nothing.
         matches = [hmac.compare_digest(one.encode("utf-8", "replace"), other) for one in given for other in expected]
         if not any(matches):
             raise MessageRefused(
@@ -135,7 +135,7 @@ class Signature:
             when = "ago" if age > 0 else "ahead"
             raise MessageRefused(
                 f"the request was signed {abs(age):.0f} s {when}, {self.tolerance:g} are allowed",
-                hint="Send it anew, or set the clocks.",
+                hint="Send it again, or set the clocks.",
                 header=self.timestamp_header,
             )
 

@@ -30,12 +30,12 @@ ENVELOPE_SCHEMA = "received_at TIMESTAMP, headers MAP<STRING, STRING>, body STRI
 
 @dataclass(frozen=True)
 class Webhook(InletDeclaration):
-    """Takes JSON that others post: an object or an array of them, or JSON lines.
+    """Ingests posted JSON: an object, an array of them, or JSON lines.
 
     ``secret`` is the short form of ``signature=Signature.github(secret)``. With ``id_column`` a request that is sent
-    again is recognised: by ``id_header``, whose value is kept in that column, or else by the rows' own values in it.
-    ``envelope=True`` keeps each request as it came, in the columns ``received_at``, ``headers`` and ``body``.
-    A ``port`` of 0 takes a free one.
+    again is recognised: by ``id_header``, whose value is stored in that column, or by the rows' own values in it.
+    ``envelope=True`` stores each request unchanged, in the columns ``received_at``, ``headers`` and ``body``. A
+    ``port`` of 0 takes a free one.
 
     >>> import headwater as hw, json, tempfile, urllib.request
     >>> log = hw.Log(tempfile.mkdtemp())
@@ -85,7 +85,7 @@ class Webhook(InletDeclaration):
 
     @property
     def checked(self) -> Signature | None:
-        """How requests must be signed; None when anybody may post."""
+        """The required signature; None when requests need none."""
         return Signature.github(self.secret) if self.secret is not None else self.signature
 
     def open(self, log: Log, name: str, *, app: str = "") -> WebhookInlet:
@@ -96,7 +96,7 @@ class Webhook(InletDeclaration):
 
 
 class WebhookInlet(Inlet):
-    """A webhook at work."""
+    """A running webhook."""
 
     kind = Webhook.kind
 

@@ -36,7 +36,7 @@ NOT_STORED = {"authorization", "cookie", "proxy-authorization"}  # an envelope k
 
 @dataclass(frozen=True)
 class WebhookRequest:
-    """What a server was sent. Names of ``headers`` are in lower case."""
+    """One HTTP request. Names of ``headers`` are in lower case."""
 
     method: str
     path: str
@@ -46,7 +46,7 @@ class WebhookRequest:
 
 @dataclass(frozen=True)
 class WebhookAnswer:
-    """What the sender is told: a status, a document for JSON, and further headers."""
+    """The answer to the sender: a status, a JSON document, and further headers."""
 
     status: int
     document: dict[str, Any]
@@ -86,7 +86,7 @@ class WebhookReceiver:
             message = self._message(request)
             taken = self.ingest.take([message])
             for error in taken.refused.values():
-                return _refusal(400, error)  # the intake has counted it
+                return _refusal(400, error)  # ``Ingest`` has counted it
             if taken.dropped_rows:
                 return _dropped(self.ingest.topic.name, taken.dropped_rows)
             return WebhookAnswer(
@@ -100,12 +100,12 @@ class WebhookReceiver:
         except HeadwaterError as error:
             logger.error("%s", error)
             return _refusal(500, error if isinstance(error, Corruption) else _ours(error))
-        except Exception as error:  # a bug of ours must not look like an answer of the sender's proxy
+        except Exception as error:  # a bug of ours must not look like an answer of a proxy
             logger.exception("a request to %s failed", request.path)
             return _refusal(500, _ours(error))
 
     def refuse(self, status: int, error: HeadwaterError) -> WebhookAnswer:
-        """The answer to a request that the server itself could not take; counted as the others."""
+        """The answer to a request that the server could not read; counted as refused."""
         self.ingest.counter_store.count(received=1, refused=1)
         return _refusal(status, error)
 

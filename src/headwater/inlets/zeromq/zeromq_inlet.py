@@ -34,7 +34,7 @@ LOOK_AT_STOP_MS = 200
 
 @dataclass(frozen=True)
 class ZeroMQ(InletDeclaration):
-    """Takes messages of a PUSH socket (``pattern="pull"``) or a PUB socket (``"sub"``).
+    """Ingests messages of a PUSH socket (``pattern="pull"``) or a PUB socket (``"sub"``).
 
     ``format`` is "json" (an object, an array of them, or lines), "arrow" (a stream of Arrow IPC), or "raw": the bytes,
     in the BINARY column ``raw_column``. Of several frames, SUB takes the first as the prefix, kept in ``prefix_column``
@@ -91,7 +91,7 @@ def client() -> Any:
 
 
 class ZeromqInlet(Inlet):
-    """ZeroMQ at work."""
+    """A running ZeroMQ inlet."""
 
     kind = ZeroMQ.kind
 
@@ -141,7 +141,7 @@ class ZeromqInlet(Inlet):
         self._begin(self._receive, "receiver")
 
     def _close(self) -> None:
-        """The receiver looks every now and then."""
+        """Nothing: the receiver checks ``_stopping`` regularly."""
 
     def _receive(self) -> None:
         zmq = client()
@@ -149,7 +149,7 @@ class ZeromqInlet(Inlet):
             while not self._stopping.is_set():
                 if self._socket.poll(LOOK_AT_STOP_MS):
                     self._take(self._waiting(zmq))
-            while messages := self._waiting(zmq):  # what was received is written, also when it stops
+            while messages := self._waiting(zmq):  # received messages are written, also on stop
                 self._take(messages)
                 if len(messages) < BATCH_MESSAGES_MAX:
                     break
@@ -157,7 +157,7 @@ class ZeromqInlet(Inlet):
             self._context.destroy(linger=0)
 
     def _waiting(self, zmq: Any) -> list[list[bytes]]:
-        """What is in the socket's queue, up to a batch."""
+        """The messages in the socket's queue, up to a batch."""
         found: list[list[bytes]] = []
         try:
             while len(found) < BATCH_MESSAGES_MAX:
@@ -171,7 +171,7 @@ class ZeromqInlet(Inlet):
             self._write(received)
         except HeadwaterError as error:
             self._count_lost(len(received), error.message)
-        except Exception as error:  # a bug of ours, or of a library on strange bytes: told, and counted as lost
+        except Exception as error:  # a bug of ours, or of a library on strange bytes: logged, and counted as lost
             logger.exception('inlet "%s" failed', self.name)
             self._count_lost(len(received), f"unexpected {type(error).__name__}: {error}")
 

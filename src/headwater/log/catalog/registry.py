@@ -57,7 +57,7 @@ class TopicRow:
 
 
 class _Moved(Exception):
-    """A segment that was to be replaced is not there any more."""
+    """A segment that was to be replaced no longer exists."""
 
 
 class Registry:
