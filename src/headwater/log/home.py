@@ -339,7 +339,7 @@ def _check_catalog(home: Path) -> None:
     if topics:
         raise CorruptCatalog(
             f"the catalog {catalog} is {'empty' if catalog.exists() else 'missing'}",
-            detail=f"There are segments of {len(topics)} topics beside it ({topics[0]}, …); they are untouched.",
+            detail=f"There are segments of {len(topics)} topics ({topics[0]}, …); they are untouched.",
             hint="Stop all processes on this home and restore catalog.sqlite from a backup.",
         )
 

@@ -62,7 +62,7 @@ def map_error(error: Exception, name: str) -> HeadwaterError:
         return SourceRefused(
             "all replication slots of the database are in use",
             detail=message,
-            hint="Raise max_replication_slots and restart the database, or drop a slot that nobody uses: "
+            hint="Raise max_replication_slots and restart the database, or drop an unused slot: "
             "SELECT slot_name, active FROM pg_replication_slots;",
         )
     if state == "55006":
@@ -130,7 +130,7 @@ def slot_taken(name: str) -> SourceRefused:
     """The error for an existing slot that does not belong to this home."""
     return SourceRefused(
         f'the database has a replication slot "{name}" already, which does not belong to this home',
-        hint="Give this capture another one: Postgres(…, slot=…); or remove it when nobody uses it: "
+        hint="Give this capture another one: Postgres(…, slot=…); or remove it if it is unused: "
         f"SELECT pg_drop_replication_slot('{name}');",
         slot=name,
     )

@@ -66,7 +66,7 @@ class Worker:
     ...         else:
     ...             message.reject("no address")
     >>> [(row["offset"], row["reason"], row["row"]) for row in log.topic("mails.senders.dead").rows()]
-    [(1, 'no address', '{"address": "nobody"}')]
+    [(1, 'no address', '{"address":"nobody"}')]
     """
 
     def __init__(

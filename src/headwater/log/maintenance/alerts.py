@@ -367,7 +367,7 @@ def publish(log: Log) -> list[Alert]:
     if not log.catalog.read(unpublished):
         return []
     topic = log.topic(ALERTS_TOPIC, ALERTS_SCHEMA, **ALERTS_SETTINGS)
-    told = []
+    published = []
     lock = FileLock(log.home / "alerts.lock")
     try:
         # One at a time, in the order of their numbers: the idempotent producer takes a lower one for a repetition.
@@ -378,17 +378,17 @@ def publish(log: Log) -> list[Alert]:
                 with log.catalog.write() as db:
                     db.execute("UPDATE alerts SET published = 1 WHERE id = ?", (row["id"],))
                     db.execute("DELETE FROM alerts WHERE id = ? AND NOT lasting", (row["id"],))
-                told.append(alert)
+                published.append(alert)
     finally:
         lock.close()
-    for alert in told:
+    for alert in published:
         logger.warning("%s", alert)
         if log.on_alert is not None:
             try:
                 log.on_alert(alert)
             except Exception:
                 logger.exception("on_alert failed for %s", alert)
-    return told
+    return published
 
 
 def lasting(log: Log) -> list[Alert]:
