@@ -70,8 +70,8 @@ class Run:
             key="id" if self.keyed else None,
             event_time="at",
             partitions=2,
-            lateness_ms=LATENESS * 1000,
-            idle_ms=IDLE * 1000,
+            lateness=LATENESS,
+            idle=IDLE,
         )
         self.producers = {name: self.clicks.producer(name) for name in ("a", "b")}
         for name in self.names:

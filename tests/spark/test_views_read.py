@@ -261,7 +261,7 @@ def test_rows_that_retention_may_take_are_kept_however_many_come_in_one_tick(
 ) -> None:
     monkeypatch.setattr(thresholds, "TASK_ROWS_MAX", 2)
     with declare(tmp_path) as app:
-        clicks = app.topic("clicks", "page STRING, user_id BIGINT", retention_ms=3_600_000)
+        clicks = app.topic("clicks", "page STRING, user_id BIGINT", retention="1 hour")
         app.view("seen", "SELECT page, country FROM clicks JOIN users ON user_id = id")
         clicks.append([{"page": f"p{number}", "user_id": 1} for number in range(10)])
         app.tick()

@@ -19,6 +19,15 @@ SIZE_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 <<
 NEVER = ("none", "forever", "unlimited")
 
 
+def parse_duration(text: str) -> dt.timedelta:
+    """A duration.
+
+    >>> parse_duration("7d"), parse_duration("1.5s")
+    (datetime.timedelta(days=7), datetime.timedelta(seconds=1, microseconds=500000))
+    """
+    return dt.timedelta(milliseconds=parse_duration_ms(text))
+
+
 def parse_duration_ms(text: str) -> int:
     """A duration in milliseconds.
 

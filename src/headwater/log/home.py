@@ -96,7 +96,7 @@ class Log:
     def topic(self, name: str, schema: str | pa.Schema | None = None, **settings: Any) -> Topic:
         """Declare a topic, or open one that exists (without ``schema``).
 
-        ``settings`` are those of ``TopicSettings``: key, event_time, partitions, fsync, retention_ms and so on.
+        ``settings``: key, event_time, partitions, fsync, retention="7 days" and so on; see ``docs/log.md``.
         Declaring again with more columns makes a new schema version.
 
         >>> import headwater as hw, tempfile

@@ -264,7 +264,7 @@ def each(threads: list[threading.Thread], action: Callable[[threading.Thread], N
 
 
 def test_a_full_topic_is_told_by_its_policy(log: Log) -> None:
-    blocking = log.topic("a", "x INT", overflow="block", overflow_rows_max=1, block_timeout_ms=10)
+    blocking = log.topic("a", "x INT", overflow="block", overflow_rows_max=1, block_timeout="10 ms")
     dropping = log.topic("b", "x INT", overflow="drop", overflow_rows_max=1)
     with blocking.consumer("slow"), dropping.consumer("slow"):
         with opened(log, blocking) as inlet:

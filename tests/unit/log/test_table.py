@@ -193,7 +193,7 @@ def test_weights_are_not_for_users(log: Log) -> None:
     assert basket.topic.end_offsets() == {0: 0}
 
 
-@pytest.mark.parametrize("setting", ["retention_ms", "retention_bytes"])
+@pytest.mark.parametrize("setting", ["retention", "retention_bytes"])
 @pytest.mark.parametrize("key", [None, "id"])
 def test_a_table_never_forgets_rows_by_itself(log: Log, setting: str, key: str | None) -> None:
     with pytest.raises(InvalidDeclaration, match=f'table "users" cannot have {setting}'):

@@ -202,7 +202,7 @@ def _lost(row: TopicRow, position: sqlite3.Row) -> _Condition:
 def _at_risk(row: TopicRow, position: sqlite3.Row, offset: int, end: int, part: float, by: str) -> _Condition:
     group, partition = position["name"], position["partition"]
     limit = row.settings.retention_ms if by == "age" else row.settings.retention_bytes
-    setting = f"retention_{'ms' if by == 'age' else 'bytes'}={limit}"
+    setting = f"retention={limit} ms" if by == "age" else f"retention_bytes={limit}"
     return _Condition(
         "lag_at_risk",
         partition,

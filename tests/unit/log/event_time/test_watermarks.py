@@ -41,7 +41,7 @@ def told(topic) -> dict[str, str]:
 
 
 def test_the_slowest_active_producer_decides(log):
-    topic = log.topic("clicks", "at TIMESTAMP", event_time="at", lateness_ms=5_000)
+    topic = log.topic("clicks", "at TIMESTAMP", event_time="at", lateness="5 seconds")
     with topic.producer("slow") as slow, topic.producer("fast") as fast:
         slow.append([at(60), at(30)])
         fast.append([at(3600)])
@@ -51,7 +51,7 @@ def test_the_slowest_active_producer_decides(log):
 
 
 def test_a_silent_producer_is_not_waited_for_after_its_time_out(log, clock):
-    topic = log.topic("clicks", "at TIMESTAMP", event_time="at", idle_ms=10_000)
+    topic = log.topic("clicks", "at TIMESTAMP", event_time="at", idle="10 seconds")
     with topic.producer("silent") as silent, topic.producer("busy") as busy:
         silent.append([at(0)])
         clock.advance(10)
@@ -74,7 +74,7 @@ def test_a_topic_whose_producers_are_all_idle_says_so_and_stays_where_it_was():
 
 
 def test_a_heartbeat_moves_a_producer_that_has_nothing_to_say(log):
-    topic = log.topic("clicks", "at TIMESTAMP", event_time="at", idle_ms=None)
+    topic = log.topic("clicks", "at TIMESTAMP", event_time="at", idle=None)
     with topic.producer("quiet") as quiet, topic.producer("busy") as busy:
         quiet.append([at(0)])
         busy.append([at(100)])
@@ -150,9 +150,9 @@ def test_a_topic_without_event_time_has_no_watermark(log):
 
 
 def test_wrong_settings_are_refused():
-    with pytest.raises(InvalidDeclaration, match="lateness_ms cannot be -1"):
+    with pytest.raises(InvalidDeclaration, match="lateness cannot be -1"):
         TopicSettings(event_time="at", lateness_ms=-1)
-    with pytest.raises(InvalidDeclaration, match="idle_ms cannot be 0"):
+    with pytest.raises(InvalidDeclaration, match="idle cannot be 0"):
         TopicSettings(event_time="at", idle_ms=0)
 
 

@@ -50,7 +50,7 @@ def test_a_new_reader_and_one_that_read_everything_end_with_the_same_table(steps
             "id INT, code STRING, value INT",
             key=["id", "code"],
             compact=True,
-            tombstone_grace_ms=60_000,
+            tombstone_grace="1 minute",
             fsync="never",
             segment_bytes_max=6_000,
         )

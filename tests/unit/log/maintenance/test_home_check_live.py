@@ -21,9 +21,9 @@ from headwater.log.maintenance.compaction import compact_partition
 
 log = hw.Log(sys.argv[1], maintenance_interval=0.05)
 seed = int(sys.argv[2])
-users = log.topic("users", "id INT, name STRING", key="id", partitions=2, compact=True, tombstone_grace_ms=50,
+users = log.topic("users", "id INT, name STRING", key="id", partitions=2, compact=True, tombstone_grace="50 ms",
                   segment_bytes_max=20_000)
-clicks = log.topic("clicks", "x INT, at TIMESTAMP", event_time="at", segment_bytes_max=10_000, retention_ms=300)
+clicks = log.topic("clicks", "x INT, at TIMESTAMP", event_time="at", segment_bytes_max=10_000, retention="300 ms")
 consumer = clicks.consumer(f"readers-{seed}")
 print("ready", flush=True)
 for turn in itertools.count():
