@@ -4,8 +4,7 @@ What it is: ``Captures`` declares tables with a source, groups them by slot, and
 Invariants: a table's columns and key come from its database when it is declared; if the database does not answer, a
 known table keeps its stored schema. Nothing is streamed before ``run`` or ``start``. A capture that ends with a
 transient error is started again with backoff, unless the caller waits for its end.
-Not here: one capture (``capture.py``).
-Read next: ``capture.py``.
+Not here: one capture (``capture.py``). Read next: ``capture.py``.
 """
 
 from __future__ import annotations
@@ -58,7 +57,6 @@ class Captures:
     # Declaring
 
     def declare(self, log: Log, name: str, source: CaptureSource, key: Any, settings: dict[str, Any]) -> Table:
-        """A table that follows ``source``."""
         capture = source.capture_name(self.app)
         if settings.get("partitions", 1) != 1:
             raise InvalidDeclaration(
@@ -157,13 +155,11 @@ class Captures:
         return any(thread.is_alive() for _, thread in self._running)
 
     def check(self) -> None:
-        """Raise the error that ended a capture."""
         for capture, _ in self._running:
             if capture.error is not None:
                 raise capture.error
 
     def stop(self) -> None:
-        """Stop the threads of ``start``."""
         for capture, _ in self._running:
             capture.stop()
         running, self._running = self._running, []
@@ -181,7 +177,6 @@ class Captures:
         return {capture: list(tables) for capture, tables in self._tables.items()}
 
     def describe(self, log: Log) -> list[CapturedTable]:
-        """The progress of each table."""
         found = []
         for capture in self.made(log):
             try:

@@ -43,12 +43,10 @@ class BackfillProgress:
 
     @property
     def rows_per_second(self) -> float:
-        """The rate of the backfill."""
         return self.rows_done / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def seconds_left(self) -> float | None:
-        """The estimated remaining time."""
         rate = self.rows_per_second
         return max(0, self.rows_estimated - self.rows_done) / rate if rate else None
 

@@ -7,8 +7,7 @@ prevents this (a lost slot, a changed key) ends it with an error that names the 
 only positions that a marker covers or that concern no captured table, which is noted before, and never one that a table
 in backfill still needs. A second process leaves a running one undisturbed.
 Not here: SQL (``capture/postgres/postgres_database.py``), conversion of transactions (``change_writer.py``), starting
-(``app.py``).
-Read next: ``change_writer.py``, ``backfill.py``.
+(``app.py``). Read next: ``change_writer.py``, ``backfill.py``.
 """
 
 from __future__ import annotations
@@ -395,7 +394,6 @@ class Capture:
         self.state.forget_facts()
 
     def describe(self, *, ask: bool = True) -> list[CapturedTable]:
-        """How far each table is."""
         last: Marker | None = self.markers.last()
         lag = None
         if ask:
@@ -423,6 +421,5 @@ class Capture:
         ]
 
     def close(self) -> None:
-        """Close all connections and files."""
         self.server.close()
         self.state.close()

@@ -4,8 +4,7 @@ What it is: one small SQLite file per capture, ``captures/NAME.sqlite`` in the h
 each table, the chunks of a backfill with their snapshots, and large values by key.
 Invariants: the topics' sequences alone say which changes are in the log. A chunk's snapshot is stored before its rows
 are appended, and a chunk is done when the topic has its sequence.
-Not here: passed positions (markers, ``log/event_time/capture_markers.py``).
-Read next: ``backfill.py``.
+Not here: passed positions (markers, ``log/event_time/capture_markers.py``). Read next: ``backfill.py``.
 """
 
 from __future__ import annotations
@@ -110,7 +109,6 @@ class CaptureState:
         self._do(*(("INSERT OR REPLACE INTO facts VALUES (?, ?)", item) for item in facts.items()))
 
     def forget_facts(self) -> None:
-        """Delete all stored values."""
         self._do(("DELETE FROM facts", ()))
 
     # Tables
@@ -124,16 +122,13 @@ class CaptureState:
         self._do(("INSERT INTO tables (name, source, phase, hold) VALUES (?, ?, ?, ?)", (name, source, WAITING, hold)))
 
     def change_table(self, name: str, **values: Any) -> None:
-        """Change a table's state."""
         names = ", ".join(f"{column} = ?" for column in values)
         self._do((f"UPDATE tables SET {names} WHERE name = ?", (*values.values(), name)))
 
     def add_losses(self, name: str, values: int) -> None:
-        """Count values that became null."""
         self._do(("UPDATE tables SET losses = losses + ? WHERE name = ?", (values, name)))
 
     def remove_table(self, name: str) -> None:
-        """Delete a table."""
         self._do(
             *((f"DELETE FROM {table} WHERE name = ?", (name,)) for table in ("tables", "chunks", "large")),
             ("DELETE FROM facts WHERE name = ?", (f"columns {name}",)),
@@ -145,7 +140,6 @@ class CaptureState:
         return None if known is None else set(json.loads(known))
 
     def know_columns(self, name: str, columns: Iterable[str]) -> None:
-        """Store the table's columns."""
         self.remember(**{f"columns {name}": json.dumps(list(columns))})
 
     # Chunks
@@ -163,7 +157,6 @@ class CaptureState:
         )
 
     def chunks(self, name: str) -> list[ChunkState]:
-        """The chunks of a table's backfill."""
         rows = self._all("SELECT * FROM chunks WHERE name = ? ORDER BY number", (name,))
         return [
             ChunkState(
@@ -189,12 +182,10 @@ class CaptureState:
     # Large values
 
     def large_value(self, name: str, key: bytes, column: str) -> str | None:
-        """One value."""
         rows = self._all("SELECT value FROM large WHERE name = ? AND key = ? AND column_name = ?", (name, key, column))
         return rows[0]["value"] if rows else None
 
     def save_large_values(self, name: str, values: Mapping[tuple[bytes, str], str | None]) -> None:
-        """Store values."""
         insert = "INSERT OR REPLACE INTO large VALUES (?, ?, ?, ?)"
         self._do(*((insert, (name, key, column, value)) for (key, column), value in values.items()))
 
@@ -209,6 +200,5 @@ class CaptureState:
         return stop
 
     def close(self) -> None:
-        """Close the file."""
         with self._lock:
             self._db.close()

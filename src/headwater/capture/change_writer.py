@@ -100,13 +100,11 @@ class ChangeWriter:
             self.to_refill.add(follower.name)
 
     def empty(self, follower: TableFollower) -> None:
-        """TRUNCATE of one table."""
         self.append_whole()  # so that the topic holds all that was before this transaction
         follower.empty(self._place)
         self.cut(follower)
 
     def commit(self, end: int, committed_us: int) -> None:
-        """End the transaction."""
         touched = [follower for follower in self.followers.values() if follower.segments]
         for follower in touched:  # all of them first: cutting appends what was whole before this transaction
             self.cut(follower)
@@ -149,7 +147,6 @@ class ChangeWriter:
         )
 
     def append_whole(self) -> None:
-        """Append all complete transactions."""
         for follower in self.followers.values():
             if follower.whole:
                 follower.append(follower.whole, self._whole_place)

@@ -7,8 +7,7 @@ Invariants: a stream delivers committed transactions, whole and in the order of 
 after a restart from an older position. A chunk is read at one snapshot, and the stream knows of each transaction
 whether that snapshot saw it.
 Not here: the use of the rows (``change_writer.py``, ``capture.py``); the databases
-(``capture/postgres/postgres_database.py``, ``capture/mysql/mysql_database.py``).
-Read next: ``capture.py``.
+(``capture/postgres/postgres_database.py``, ``capture/mysql/mysql_database.py``). Read next: ``capture.py``.
 """
 
 from __future__ import annotations

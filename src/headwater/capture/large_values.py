@@ -5,8 +5,7 @@ a mark in its place. ``LargeValues`` remembers them by key and fills them in.
 Invariants: values are stored after the rows are durable in their topic and before the marker, so they are never ahead
 of a row that needs an older value; after a crash the rows since the last marker come again. A missing value is looked
 up in the topic: slow, and exact.
-Not here: storage of the values (``capture_state.py``).
-Read next: ``change_writer.py``.
+Not here: storage of the values (``capture_state.py``). Read next: ``change_writer.py``.
 """
 
 from __future__ import annotations

@@ -5,8 +5,7 @@ one of its columns names.
 Invariants: an event is appended once, in the order of commits, and only when its transaction is whole in the log: the
 router reads up to the last marker. The sequence of an append is the offset of its last row in the outbox's own topic,
 so after a crash the target alone says which events it has.
-Not here: capturing the outbox table (``capture.py``).
-Read next: ``docs/debezium.md``, "Outbox".
+Not here: capturing the outbox table (``capture.py``). Read next: ``docs/debezium.md``, "Outbox".
 """
 
 from __future__ import annotations
@@ -52,7 +51,6 @@ class Outbox:
 
     @property
     def table(self) -> str:
-        """The outbox table, as its database names it."""
         return self.source.table
 
     @property
@@ -61,11 +59,9 @@ class Outbox:
         return (self.topic, self.id, self.aggregate_id, self.type, self.payload)
 
     def capture_name(self, app: str) -> str:
-        """The same as the source's."""
         return self.source.capture_name(app)
 
     def server(self, app: str, log: Log | None = None) -> CapturedDatabase:
-        """The same as the source's."""
         return self.source.server(app, log)
 
 

@@ -5,8 +5,7 @@ transaction; and the mapping from a transaction's place to the sequence of an id
 Invariants: sequences rise with commits. The places of two consecutive transactions are at least ``PLACES_APART`` apart:
 the parts of a large one are numbered in between, and the last append of a transaction has the number ``PLACES_APART`` -
 1 after its place. So a stored sequence says which transaction was written and whether completely.
-Not here: connections (``capture/postgres/postgres_database.py``).
-Read next: ``change_writer.py``.
+Not here: connections (``capture/postgres/postgres_database.py``). Read next: ``change_writer.py``.
 """
 
 from __future__ import annotations
@@ -56,7 +55,6 @@ class Snapshot:
 
     @staticmethod
     def parse(text: str) -> Snapshot:
-        """From ``xmin:xmax:xip_list``."""
         first, following, running = text.split(":")
         return Snapshot(int(first), int(following), frozenset(map(int, filter(None, running.split(",")))))
 

@@ -4,8 +4,7 @@ What it is: the received rows of a table that are not in its topic yet, and thei
 Invariants: an append holds whole transactions, or a part of one that is too large; its sequence says which, so that
 after a crash each row is known to be in the topic or not (``position.py``). Parts are cut by counting from the
 transaction's beginning, hence at the same rows each time.
-Not here: transactions (``change_writer.py``).
-Read next: ``change_writer.py``.
+Not here: transactions (``change_writer.py``). Read next: ``change_writer.py``.
 """
 
 from __future__ import annotations
@@ -47,7 +46,6 @@ class Ready:
         return int(self.batch.num_rows)
 
     def sizes(self) -> list[int]:
-        """Zeros: tombstones have a key at most."""
         return [0] * len(self)
 
 
@@ -85,7 +83,6 @@ class TableFollower:
         return sum(len(segment) for _, segment in self.segments)
 
     def bytes(self) -> int:
-        """Their size on the wire."""
         return sum(segment.bytes for _, segment in self.segments)
 
     def part(self) -> int | None:
@@ -199,11 +196,9 @@ class TableFollower:
         return self.last >= (place + LAST) * CHUNKS_PER_SEQUENCE
 
     def sync(self) -> None:
-        """Sync the appended rows."""
         self.topic.partition(0).sync()
 
     def end(self) -> int:
-        """The topic's end."""
         return self.topic.end_offsets()[0]
 
     # Changes of the table itself

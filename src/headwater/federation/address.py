@@ -4,8 +4,7 @@ What it is: ``Address`` reads a URL or the path of a file, fills in environment 
 without its password.
 Invariants: nothing that is shown or raised holds a password or the value of a variable. A relative path becomes
 absolute when it is attached, since later queries run elsewhere.
-Not here: connecting (``postgres_store.py`` and the others).
-Read next: ``attachments.py``.
+Not here: connecting (``postgres_store.py`` and the others). Read next: ``attachments.py``.
 """
 
 from __future__ import annotations
@@ -53,7 +52,6 @@ class Address:
 
     @staticmethod
     def read(text: str) -> Address:
-        """Parse a user's address."""
         found = SCHEME.fullmatch(text.strip())
         if found is not None and found[1] in SERVERS:
             _check_server(text)
@@ -72,7 +70,6 @@ class Address:
 
     @property
     def shown(self) -> str:
-        """The address without its password."""
         return _hidden(self.url)
 
     @property

@@ -2,8 +2,7 @@
 
 What it is: ``Attachment``, and ``Attachments``, which keeps them in the home's catalog.
 Invariants: a name is not that of a topic or table. The catalog keeps addresses as given: variables stay names.
-Not here: the content of a store (``store.py``).
-Read next: ``address.py``, ``docs/federation.md``.
+Not here: the content of a store (``store.py``). Read next: ``address.py``, ``docs/federation.md``.
 """
 
 from __future__ import annotations
@@ -41,7 +40,6 @@ class Attachment:
 
     @staticmethod
     def declared(name: str, url: str, *, rows_max: int = ROWS_MAX, timeout: float = TIMEOUT_SECONDS) -> Attachment:
-        """A checked declaration."""
         if not NAME.fullmatch(name) or name.lower() in RESERVED:
             raise InvalidDeclaration(
                 f'a store cannot be attached as "{name}"',
@@ -53,7 +51,6 @@ class Attachment:
         return Attachment(name, Address.read(url), rows_max, timeout)
 
     def to_dict(self) -> dict[str, Any]:
-        """The attachment as plain values, without passwords."""
         return {
             "name": self.name,
             "kind": self.address.kind,

@@ -5,8 +5,7 @@ one from the syntax tree of a conjunct, or raises the reason why not.
 Invariants: a condition is true for every row for which the conjunct is true in Spark. It may be true for more, so AND
 may lose a part; OR may not. NOT is pushed inwards, where three-valued logic allows it (De Morgan), so no form has a
 NOT. ``StoreColumn.operators`` says what a column may be asked.
-Not here: values (``literals.py``), rendering (``rendering.py``, ``file_store.py``).
-Read next: ``literals.py``.
+Not here: values (``literals.py``), rendering (``rendering.py``, ``file_store.py``). Read next: ``literals.py``.
 """
 
 from __future__ import annotations

@@ -80,7 +80,6 @@ class FileStore(Store):
         return ds.dataset(str(address.path), format=address.kind, partitioning=partitioning)
 
     def describe(self, parts: Sequence[str]) -> StoreTable:
-        """See ``Store.describe``."""
         if parts:
             raise StoreRefused(
                 f'store "{self.name}" is one table', hint=f"Write its name alone: FROM {self.name}.", store=self.name
@@ -93,14 +92,12 @@ class FileStore(Store):
         return self.shaped(parts, [_column(field, rounded=rounded) for field in fields])
 
     def statement(self, request: StoreRequest) -> StoreStatement:
-        """See ``Store.statement``: here a sentence, for Arrow has no language of its own."""
         names = ", ".join(each.name for each in request.columns) or "nothing but the number of rows"
         filtered = "" if request.condition is None else f" where {text_of(request.condition)}"
         path = self.attachment.address.path
         return StoreStatement(f"read {names} of {path}{self._version}{filtered}, at most {request.rows_max} rows")
 
     def fetch(self, request: StoreRequest) -> Answered:
-        """See ``Store.fetch``."""
         statement = self.statement(request)
         chosen = None if request.condition is None else _expression(request.condition)
         names = [each.name for each in request.columns]
@@ -186,7 +183,6 @@ def _admits(arrow: pa.DataType) -> Callable[[Value], bool]:
 
 
 def _expression(condition: Condition) -> Any:
-    """A condition as Arrow's."""
     if isinstance(condition, Both):
         return functools.reduce(operator.and_, map(_expression, condition.parts))
     if isinstance(condition, Comparison | OneOf | Like | Null):

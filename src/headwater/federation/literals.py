@@ -4,8 +4,7 @@ What it is: ``value_of`` gives the Python value of a literal if Spark compares i
 that value; otherwise None, and only Spark makes the comparison.
 Invariants: where Spark would round, widen lossily, or read a text in several ways, the result is None. Times are in
 UTC, the time zone of every query.
-Not here: the store's use of the value.
-Read next: ``conditions.py``.
+Not here: the store's use of the value. Read next: ``conditions.py``.
 """
 
 from __future__ import annotations

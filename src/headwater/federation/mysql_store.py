@@ -4,8 +4,7 @@ What it is: ``MySQLStore``: one pymysql connection, one read-only transaction wi
 views, fetched in batches and converted to Arrow.
 Invariants: types and values are those of a capture of the same table (``capture/mysql/mysql_types.py``). Texts are
 pushed down for equality and LIKE only: most collations take more texts for equal than Spark does, and none takes fewer.
-Not here: capturing (``capture/mysql/mysql_database.py``).
-Read next: ``store.py``; ``docs/federation.md``.
+Not here: capturing (``capture/mysql/mysql_database.py``). Read next: ``store.py``; ``docs/federation.md``.
 """
 
 from __future__ import annotations
@@ -114,7 +113,6 @@ class MySQLStore(Store):
         self._ask("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
 
     def describe(self, parts: Sequence[str]) -> StoreTable:
-        """See ``Store.describe``."""
         if not 1 <= len(parts) <= 2:
             raise self.misnamed(parts, "TABLE, or DATABASE.TABLE")
         database, table = (self.database, *parts) if len(parts) == 1 else parts
@@ -128,11 +126,9 @@ class MySQLStore(Store):
         return self.shaped(parts, [_column(each) for each in described])
 
     def statement(self, request: StoreRequest) -> StoreStatement:
-        """See ``Store.statement``."""
         return _MySQL().select(request)
 
     def fetch(self, request: StoreRequest) -> Answered:
-        """See ``Store.fetch``."""
         statement = self.statement(request)
         losses = Losses()
         schema = pa.schema([(each.name, each.arrow) for each in request.columns] or [(NUMBERED, pa.int64())])
@@ -152,7 +148,6 @@ class MySQLStore(Store):
         return Answered(pa.Table.from_batches(batches, schema), statement, losses.values)
 
     def close(self) -> None:
-        """See ``Store.close``."""
         if self._connection is not None:
             self._connection._force_close()  # no waiting for rows that are not needed any more
 

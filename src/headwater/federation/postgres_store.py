@@ -4,8 +4,7 @@ What it is: ``PostgresStore``: one ADBC connection, one read-only transaction, t
 Invariants: types and values are those of a capture of the same table (``capture/postgres/postgres_types.py``). Texts
 are compared by their bytes, as in Spark, whatever their collation (``COLLATE "C"``); equality is sent without a
 collation, so an index can serve it.
-Not here: capturing (``capture/postgres/postgres_database.py``).
-Read next: ``store.py``; ``docs/federation.md``.
+Not here: capturing (``capture/postgres/postgres_database.py``). Read next: ``store.py``; ``docs/federation.md``.
 """
 
 from __future__ import annotations
@@ -104,7 +103,6 @@ class PostgresStore(Store):
             ) from None
 
     def describe(self, parts: Sequence[str]) -> StoreTable:
-        """See ``Store.describe``."""
         if not 1 <= len(parts) <= 2:
             raise self.misnamed(parts, "SCHEMA.TABLE")
         # A name without a schema is looked up along the search path, as in psql.
@@ -140,11 +138,9 @@ class PostgresStore(Store):
         return lambda value: isinstance(value, str) and value.isascii() and self._encoding != "SQL_ASCII"
 
     def statement(self, request: StoreRequest) -> StoreStatement:
-        """See ``Store.statement``."""
         return _Postgres().select(request)
 
     def fetch(self, request: StoreRequest) -> Answered:
-        """See ``Store.fetch``."""
         statement = self.statement(request)
 
         def read() -> pa.Table:
@@ -164,7 +160,6 @@ class PostgresStore(Store):
         return Answered(table, statement, losses.values)
 
     def close(self) -> None:
-        """See ``Store.close``."""
         if self._connection is not None:
             self._connection.close()
 

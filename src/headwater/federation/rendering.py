@@ -41,7 +41,6 @@ class StatementRenderer:
         return StoreStatement(tree.sql(self.dialect), tuple(self.parameters))
 
     def projections(self, columns: Sequence[StoreColumn]) -> list[exp.Expr]:
-        """The select list."""
         if not columns:
             return [exp.alias_(exp.Literal.number(1), NUMBERED, quoted=True)]
         return [
@@ -50,7 +49,6 @@ class StatementRenderer:
         ]
 
     def condition(self, condition: Condition) -> exp.Expr:
-        """A condition as an expression."""
         if isinstance(condition, Comparison):
             operands = self.operand(condition.column, condition.operator), self.value(condition.column, condition.value)
             return OPERATORS[condition.operator](this=operands[0], expression=operands[1])
@@ -68,11 +66,9 @@ class StatementRenderer:
         return exp.and_(*parts) if isinstance(condition, Both) else exp.or_(*parts)
 
     def operand(self, column: StoreColumn, operator: str) -> exp.Expr:  # noqa: ARG002
-        """The column in a comparison."""
         return _column(column)
 
     def value(self, column: StoreColumn, value: Value) -> exp.Expr:
-        """A value as a literal."""
         if isinstance(value, bool):
             return exp.Boolean(this=value)
         if isinstance(value, str):
@@ -90,7 +86,6 @@ class StatementRenderer:
         raise NotImplementedError
 
     def moment(self, column: StoreColumn, value: dt.datetime) -> exp.Expr:
-        """A time of UTC."""
         raise NotImplementedError
 
 

@@ -4,8 +4,7 @@ What it is: ``SQLiteStore``: a file opened for reading, one transaction, tables 
 since SQLite keeps any value in any column.
 Invariants: a value that does not fit the declared type is an error that names the column, never another value. Texts
 are compared by their bytes (``COLLATE BINARY``). Values are sent as parameters, so a double is exact.
-Not here: sinks to SQLite (``sinks/sqlite_sink.py``).
-Read next: ``store.py``; ``docs/federation.md``.
+Not here: sinks to SQLite (``sinks/sqlite_sink.py``). Read next: ``store.py``; ``docs/federation.md``.
 """
 
 from __future__ import annotations
@@ -99,7 +98,6 @@ class SQLiteStore(Store):
         return db
 
     def describe(self, parts: Sequence[str]) -> StoreTable:
-        """See ``Store.describe``."""
         if len(parts) != 1:
             raise self.misnamed(parts, "TABLE")
         rows = self._ask("SELECT name, type FROM pragma_table_xinfo(?) WHERE hidden <> 1", parts)
@@ -121,11 +119,9 @@ class SQLiteStore(Store):
         return StoreColumn(name, arrow, operators, _admits(arrow), origin=declared)
 
     def statement(self, request: StoreRequest) -> StoreStatement:
-        """See ``Store.statement``."""
         return _SQLite().select(request)
 
     def fetch(self, request: StoreRequest) -> Answered:
-        """See ``Store.fetch``."""
         statement = self.statement(request)
         self._until = time.monotonic() + self.attachment.timeout
         rows = self._with_mapped_errors(
@@ -159,7 +155,6 @@ class SQLiteStore(Store):
             ) from error
 
     def close(self) -> None:
-        """See ``Store.close``."""
         if self._connection is not None:
             self._connection.close()
 

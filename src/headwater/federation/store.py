@@ -5,8 +5,7 @@ and the operators that may be pushed down; ``StoreRequest`` is a query's request
 Invariants: a store is opened for one query and closed after it. All fetches of one query are of one moment, where the
 store has moments (a read-only transaction). ``operators`` of a column names only comparisons that are true there
 whenever they are true in Spark.
-Not here: the comparisons of a query (``conditions.py``).
-Read next: ``postgres_store.py``, ``file_store.py``.
+Not here: the comparisons of a query (``conditions.py``). Read next: ``postgres_store.py``, ``file_store.py``.
 """
 
 from __future__ import annotations
@@ -105,7 +104,6 @@ class StoreTable:
 
     @property
     def schema(self) -> pa.Schema:
-        """The schema in Spark."""
         return pa.schema([(each.name, each.arrow) for each in self.columns])
 
 

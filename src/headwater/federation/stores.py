@@ -4,8 +4,7 @@ What it is: ``Stores`` opens each referenced store once, describes its tables an
 is the report about one table: rows, statement and duration.
 Invariants: every store is closed at the end of the block. Equal requests are fetched once. More rows than the
 attachment allows is an error before Spark sees any.
-Not here: which rows are needed (``table_references.py``).
-Read next: ``store.py``.
+Not here: which rows are needed (``table_references.py``). Read next: ``store.py``.
 """
 
 from __future__ import annotations
@@ -43,7 +42,6 @@ class Fetched:
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain values."""
         return {
             "table": self.table,
             "store": self.store,
@@ -70,7 +68,6 @@ class Stores:
         self._ending = ExitStack()
 
     def shape(self, mention: ForeignTable) -> StoreTable:
-        """The table of a reference."""
         return self._store(mention.store).describe(mention.parts)
 
     def fetch(self, mention: ForeignTable, shape: StoreTable, need: Need) -> tuple[pa.Table, Fetched]:
@@ -124,7 +121,6 @@ class Stores:
 
 
 def opened(attachment: Attachment) -> Store:
-    """Connect to a store."""
     kind = attachment.address.kind
     if kind == "postgres":
         from headwater.federation.postgres_store import PostgresStore
@@ -144,7 +140,6 @@ def opened(attachment: Attachment) -> Store:
 
 
 def described(stores: Stores, mentions: Sequence[ForeignTable]) -> list[StoreTable]:
-    """The table of each reference."""
     known: dict[tuple[str, tuple[str, ...]], StoreTable] = {}
     for each in mentions:
         if (each.store, each.parts) not in known:

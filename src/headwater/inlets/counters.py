@@ -53,7 +53,6 @@ class Counters:
         return tuple(getattr(self, field.name) for field in fields(self))
 
     def to_dict(self) -> dict[str, int]:
-        """The numbers by name."""
         return asdict(self)
 
 

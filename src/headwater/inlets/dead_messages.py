@@ -3,8 +3,7 @@
 What it is: ``DeadMessages`` keeps them in the topic ``<inlet>.dead``, unchanged, with the reason.
 Invariants: a message with an id is there once, also when it is redelivered after a crash; the topic is created with the
 first one. Each message is on disk before the sender gets an answer.
-Not here: messages that a work group gave up (``log/groups/dead_letters.py``).
-Read next: ``inlets/amqp/amqp_inlet.py``.
+Not here: messages that a work group gave up (``log/groups/dead_letters.py``). Read next: ``inlets/amqp/amqp_inlet.py``.
 """
 
 from __future__ import annotations

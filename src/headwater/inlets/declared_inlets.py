@@ -2,8 +2,7 @@
 
 What it is: ``DeclaredInlets``, which ``app.inlet`` and ``app.run`` delegate to.
 Invariants: declaring opens no socket; when one of several cannot start, those before it are stopped again.
-Not here: one inlet (``inlet.py``).
-Read next: ``app.py``, ``cli/connectors/inlet_commands.py``.
+Not here: one inlet (``inlet.py``). Read next: ``app.py``, ``cli/connectors/inlet_commands.py``.
 """
 
 from __future__ import annotations
@@ -51,7 +50,6 @@ class DeclaredInlets:
         return inlet
 
     def find(self, name: str) -> Inlet:
-        """The inlet of this name."""
         if name not in self._inlets:
             raise InvalidDeclaration(
                 f'no inlet "{name}" was declared', hint=suggestion(name, list(self._inlets)), inlet=name
@@ -59,7 +57,6 @@ class DeclaredInlets:
         return self._inlets[name]
 
     def start(self) -> None:
-        """Start all of them."""
         try:
             for inlet in self:
                 inlet.start()

@@ -5,8 +5,7 @@ Invariants: the log is the only memory: the id and the rows are one append, so a
 is. It is bounded to ``window`` rows of each partition. A message whose rows go to several partitions may have reached
 some of them before a crash: each partition is asked. Two threads never write the same id at once; two processes may,
 within the same instant (documented).
-Not here: writing (``ingest.py``).
-Read next: ``ingest.py``, ``docs/inlets.md``.
+Not here: writing (``ingest.py``). Read next: ``ingest.py``, ``docs/inlets.md``.
 """
 
 from __future__ import annotations

@@ -5,8 +5,7 @@ checks the rows, and appends new ones as one batch.
 Invariants: when ``take`` returns, the log has the rows, as durably as the topic's policy says; a message that does not
 fit is refused whole, and does not hold up the others.
 Not here: receiving (``inlets/webhook/webhook_receiver.py``, ``inlets/amqp/amqp_inlet.py``, …), the handling of refused
-messages.
-Read next: ``dedup_window.py``.
+messages. Read next: ``dedup_window.py``.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@ What it is: ``rows_of`` reads an object, an array of objects, or JSON lines, wit
 ``log/schema/json_lines.py``.
 Invariants: any bytes give rows or ``RowRefused``, never another error; an empty body is refused, an empty array is no
 rows.
-Not here: the topic's schema (``ingest.py``), Arrow (``inlets/zeromq/zeromq_inlet.py``).
-Read next: ``ingest.py``.
+Not here: the topic's schema (``ingest.py``), Arrow (``inlets/zeromq/zeromq_inlet.py``). Read next: ``ingest.py``.
 """
 
 from __future__ import annotations

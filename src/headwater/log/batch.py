@@ -2,8 +2,7 @@
 
 What it is: an Arrow record batch with the offsets of its rows.
 Invariants: rows are in offset order; ``next_offset`` is where reading goes on (compaction may leave gaps).
-Not here: reading (``log/storage/partition_reader.py``).
-Read next: ``topic.py``.
+Not here: reading (``log/storage/partition_reader.py``). Read next: ``topic.py``.
 """
 
 from __future__ import annotations

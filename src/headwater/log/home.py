@@ -4,8 +4,7 @@ What it is: ``Log`` opens or creates a home directory, declares and finds topics
 share.
 Invariants: many processes may open a home at once; opening reads no rows and starts no thread; a home of a newer format
 is refused unchanged; a directory with other content is not turned into a home.
-Not here: Spark, views and apps (``app.py``).
-Read next: ``topic.py``; ``docs/internals/files.md``.
+Not here: Spark, views and apps (``app.py``). Read next: ``topic.py``; ``docs/internals/files.md``.
 """
 
 from __future__ import annotations

@@ -5,8 +5,7 @@ is a multiset: equal rows may occur several times, and ``Multiset`` counts them.
 Invariants: every change of a table is a record of its topic. In a multiset each record has a weight, +1 or -1, and no
 prefix of the log removes a row that is not there: ``delete`` holds the table's lock, over all processes, while it reads
 and appends. ``insert`` needs no lock, since it only adds rows.
-Not here: reading a table's state, which views and queries do.
-Read next: ``topic.py``, ``docs/tables.md``.
+Not here: reading a table's state, which views and queries do. Read next: ``topic.py``, ``docs/tables.md``.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 What it is: for each topic and partition, the offset after the last row of interest. ``append`` returns one; a query
 with ``at_least=token`` waits until its views cover it.
 Invariants: tokens only grow when joined; a token is plain text for other processes and languages.
-Not here: waiting for a view (the tick).
-Read next: ``topic.py``.
+Not here: waiting for a view (the tick). Read next: ``topic.py``.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@ What it is: the effect of ``log.topic(name, schema, …)`` on a topic that exist
 Invariants: the decision is made and stored in one catalog transaction, so two processes that declare at once agree; a
 declaration that says less than the stored one changes nothing; code with an older schema still opens the topic; a
 change that is impossible is refused with the reason, and nothing is stored.
-Not here: schema compatibility (``log/schema/evolution.py``), DDL (``log/schema/ddl.py``).
-Read next: ``home.py``.
+Not here: schema compatibility (``log/schema/evolution.py``), DDL (``log/schema/ddl.py``). Read next: ``home.py``.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 What it is: the declaration, offsets and sizes of one topic, as plain values for a table or JSON.
 Invariants: it takes no lock and changes nothing; a file that is sealed or dropped meanwhile is not counted.
-Not here: groups (``log/groups/groups.py``), verification (``log/maintenance/home_check.py``).
-Read next: ``topic.py``.
+Not here: groups (``log/groups/groups.py``), verification (``log/maintenance/home_check.py``). Read next: ``topic.py``.
 """
 
 from __future__ import annotations

@@ -5,8 +5,7 @@ round-robin, waiting at the end to be woken.
 Invariants: rows of a partition come in offset order, each once; between partitions there is no order, and none waits
 for another; without ``follow`` the end is the one at the start of the read.
 Not here: one partition (``log/storage/partition_reader.py``), groups (``log/groups/consumer.py``,
-``log/groups/worker.py``).
-Read next: ``log/storage/wake.py``.
+``log/groups/worker.py``). Read next: ``log/storage/wake.py``.
 """
 
 from __future__ import annotations

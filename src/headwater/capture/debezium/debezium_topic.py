@@ -4,8 +4,7 @@ What it is: ``Debezium``, the user's declaration, and the contract of ``capture/
 replication log, and a position is an offset.
 Invariants: each message is taken once, in the topic's order. The table is visible after the messages that the topic
 held at the first run were read; there is no other backfill.
-Not here: the message format (``envelope.py``).
-Read next: ``envelope.py``, ``docs/debezium.md``.
+Not here: the message format (``envelope.py``). Read next: ``envelope.py``, ``docs/debezium.md``.
 """
 
 from __future__ import annotations
@@ -64,21 +63,17 @@ class Debezium:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The columns of the key."""
         return (self.key,) if isinstance(self.key, str) else tuple(self.key)
 
     @property
     def table(self) -> str:
-        """The topic is the table."""
         return self.topic
 
     def capture_name(self, app: str) -> str:
-        """Each topic is captured by itself."""
         plain = re.sub("[^a-z0-9_]", "_", f"{app}_{self.topic}".lower())
         return f"debezium_{plain[:50]}"
 
     def server(self, app: str, log: Log | None = None) -> DebeziumDatabase:
-        """The topic, not opened yet."""
         assert log is not None
         return DebeziumDatabase(self, self.capture_name(app), log)
 
@@ -93,7 +88,6 @@ class DebeziumDatabase:
         self.base = 0
 
     def topic(self) -> Topic:
-        """The topic, if it exists."""
         row = self.log.registry.find(self.source.topic)
         if row is None:
             raise SourceUnavailable(
@@ -115,7 +109,6 @@ class DebeziumDatabase:
         return topic
 
     def describe(self, table: str) -> SourceTable:
-        """The declared columns and key."""
         fields = normalize_schema(self.source.schema)
         # Texts and bytes may be missing in an update, so they are remembered (``large_values.py``).
         columns = tuple(
@@ -127,14 +120,12 @@ class DebeziumDatabase:
         return SourceTable(table, columns, self.source.keys)
 
     def identity(self) -> str:
-        """The topic's name and number."""
         return f"{self.source.topic}#{self.topic().id}"
 
     def remove_leftovers(self, *, ours: bool) -> None:
         """Nothing to remove."""
 
     def create(self, tables: Sequence[str]) -> int:  # noqa: ARG002
-        """From the topic's beginning."""
         return self.topic().start_offsets()[0]
 
     def check(self, confirmed: Callable[[], int | None]) -> None:
@@ -151,38 +142,30 @@ class DebeziumDatabase:
         return [BackfillChunk(0, None, None)]
 
     def read(self, shape: SourceTable, chunk: BackfillChunk) -> ChunkRead:  # noqa: ARG002
-        """Nothing: all rows are in the topic."""
         return ChunkRead(str(Prefix(self.base)), self.reach(), iter(()))
 
     def filled(self, table: str, columns: Sequence[str]) -> bool:  # noqa: ARG002
-        """False: messages hold all values."""
         return False
 
     def in_chunk(self, shape: SourceTable, chunk: BackfillChunk, key: str) -> bool:  # noqa: ARG002
-        """Everything is in the one chunk."""
         return True
 
     def reach(self) -> int:
-        """The topic's end."""
         return self.topic().end_offsets()[0]
 
     def stream(self, changes: ChangeWriter, position: int) -> DebeziumStream:
-        """Begin to read."""
         return DebeziumStream(self, changes, position)
 
     def lag(self) -> CaptureLag:
-        """The topic keeps nothing for us."""
         return CaptureLag(None, False, "topic")
 
     def drop(self) -> None:
         """Nothing to remove."""
 
     def text(self, position: int) -> str:
-        """An offset of the topic."""
         return f"{self.source.topic}@{position}"
 
     def place(self, position: int) -> int:
-        """An offset as a number for sequences."""
         return max(0, position - self.base) * PLACES_PER_OFFSET
 
     def close(self) -> None:
@@ -202,17 +185,14 @@ class DebeziumRows:
         return len(self.gone)
 
     def sizes(self) -> list[int]:
-        """The size of each."""
         return [_size(row) for row in self.rows]
 
     def add(self, row: list[str | None], gone: bool) -> None:
-        """One more."""
         self.rows.append(row)
         self.gone.append(gone)
         self.bytes += _size(row)
 
     def take(self, count: int) -> TextRows:
-        """Remove and return the first ``count`` rows."""
         rows, self.rows = self.rows[:count], self.rows[count:]
         gone, self.gone = np.array(self.gone[:count], np.bool_), self.gone[count:]
         self.bytes = sum(map(_size, self.rows))

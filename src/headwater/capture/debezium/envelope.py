@@ -4,8 +4,7 @@ What it is: ``change_of`` reads one message (JSON, with or without its schema) i
 the records of a captured table as messages.
 Invariants: any other message is an error that names its offset, never a row. Values become the texts that a database
 would write, so they share the last conversion step with captured ones.
-Not here: the topic of messages (``debezium_topic.py``).
-Read next: ``debezium_topic.py``, ``docs/debezium.md``.
+Not here: the topic of messages (``debezium_topic.py``). Read next: ``debezium_topic.py``, ``docs/debezium.md``.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@ What it is: ``BinlogConnection`` requests the binlog from a file and byte on, as
 packets. pymysql makes the connection.
 Invariants: a wait that ends early loses no part of a packet. A server that is silent for longer than its heartbeats
 allow is unavailable. Checksums are verified.
-Not here: the events (``binlog_events.py``).
-Read next: ``binlog_stream.py``.
+Not here: the events (``binlog_events.py``). Read next: ``binlog_stream.py``.
 """
 
 from __future__ import annotations
@@ -116,5 +115,4 @@ class BinlogConnection:
         return True
 
     def close(self) -> None:
-        """Close the connection."""
         self._connection._force_close()

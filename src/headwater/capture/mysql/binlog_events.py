@@ -61,7 +61,6 @@ class Header:
 
 
 def header_of(data: memoryview, at: int) -> Header:
-    """An event's header."""
     seconds, kind, server, size, end, _ = _HEADER.unpack_from(data, at)
     return Header(seconds, kind, server, size, end)
 
@@ -76,7 +75,6 @@ class MariadbGtid:
 
 
 def mariadb_gtid_of(data: memoryview, at: int) -> MariadbGtid:
-    """A MariaDB transaction begins."""
     sequence, domain, flags = struct.unpack_from("<QIB", data, at)
     return MariadbGtid(domain, sequence, flags)
 
@@ -281,7 +279,6 @@ def rows_table(data: memoryview, at: int) -> int:
 
 
 def rows_of(kind: int, data: memoryview, at: int, end: int) -> RowsEvent:
-    """An event with rows."""
     table = rows_table(data, at)
     at += 8
     if kind in ROWS_SECOND:

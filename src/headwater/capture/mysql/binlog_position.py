@@ -4,8 +4,7 @@ What it is: ``Binlog`` gives the end of a server's binlog, the position of a sna
 begin for a position.
 Invariants: a position is the first transaction that was *not* seen. By GTID it is a sequence number within one domain,
 which continues on a replica that takes over; by file it is the file's number and a byte, valid on one server only.
-Not here: reading the binlog (``binlog_stream.py``).
-Read next: ``binlog_stream.py``, ``docs/mysql.md``, "Positions".
+Not here: reading the binlog (``binlog_stream.py``). Read next: ``binlog_stream.py``, ``docs/mysql.md``, "Positions".
 """
 
 from __future__ import annotations
@@ -73,7 +72,6 @@ class Binlog:
 
     @property
     def is_mariadb(self) -> bool:
-        """Whether the server is MariaDB."""
         if self._is_mariadb is None:
             ((version,),) = self.server.ask("SELECT version()")
             self._is_mariadb = "mariadb" in version.lower()
@@ -97,7 +95,6 @@ class Binlog:
         return f"{number}-{name}"
 
     def domain(self) -> int:
-        """MariaDB's replication domain."""
         if self._domain is None:
             ((domain,),) = self.server.ask("SELECT @@GLOBAL.gtid_domain_id")
             self._domain = int(domain)

@@ -3,8 +3,7 @@
 What it is: ``statement_of`` distinguishes the kinds that matter: ends of transactions, statements that empty a table
 without naming its rows, and statements that should have been rows.
 Invariants: a table is matched as a whole word, with or without its database and quotes.
-Not here: the reaction (``binlog_stream.py``).
-Read next: ``binlog_stream.py``.
+Not here: the reaction (``binlog_stream.py``). Read next: ``binlog_stream.py``.
 """
 
 from __future__ import annotations

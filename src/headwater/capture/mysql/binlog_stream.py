@@ -52,18 +52,15 @@ class MySQLRows:
         return len(self.gone)
 
     def add(self, row: list[Any], gone: bool, size: int) -> None:
-        """One more."""
         self.rows.append(row)
         self.gone.append(gone)
         self.row_bytes.append(size)
         self.bytes += size
 
     def sizes(self) -> list[int]:
-        """The size of each."""
         return self.row_bytes
 
     def take(self, count: int) -> TextRows:
-        """Remove and return the first ``count`` rows."""
         rows, self.rows = self.rows[:count], self.rows[count:]
         gone, self.gone = self.gone[:count], self.gone[count:]
         self.bytes -= sum(self.row_bytes[:count])
@@ -382,6 +379,5 @@ class MySQLStream:
         """Nothing: the end of the binlog comes by itself."""
 
     def close(self) -> None:
-        """Close the connection."""
         self._connection.close()
         self._log.read_to = None

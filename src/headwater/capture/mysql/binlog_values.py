@@ -5,8 +5,7 @@ whole rows.
 Invariants: a date or time becomes the text that the server itself would write, numbers become numbers, texts become
 text whatever their charset. So streamed and backfilled values pass through the same last step (``mysql_types.py``) and
 are equal.
-Not here: events (``binlog_events.py``).
-Read next: ``mysql_types.py``.
+Not here: events (``binlog_events.py``). Read next: ``mysql_types.py``.
 """
 
 from __future__ import annotations
@@ -177,7 +176,6 @@ def _temporal(kind: int, meta: int) -> Reader | None:
 
 
 def _fraction(data: memoryview, at: int, size: int) -> int:
-    """Microseconds."""
     return int.from_bytes(data[at : at + size], "big") * (0, 10_000, 100, 1)[size]
 
 
@@ -233,7 +231,6 @@ class RowLayout:
         self._counts: dict[bytes, int] = {}
 
     def count(self, present: bytes) -> int:
-        """The number of columns."""
         if present not in self._counts:
             mask = (1 << len(self.readers)) - 1
             self._counts[present] = (int.from_bytes(present, "little") & mask).bit_count()

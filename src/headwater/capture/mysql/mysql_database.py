@@ -86,14 +86,12 @@ class MySQL:
             )
 
     def capture_name(self, app: str) -> str:
-        """The name of the capture."""
         if self.name is not None:
             return self.name
         digest = hashlib.sha256(self.dsn.encode()).hexdigest()[:6]
         return f"headwater_{re.sub('[^a-z0-9_]', '_', app.lower())[:40]}_{digest}"
 
     def server(self, app: str, log: Log | None = None) -> MySQLDatabase:  # noqa: ARG002
-        """The database, not connected yet."""
         return MySQLDatabase(self.dsn, self.capture_name(app), self.positions)
 
     def __repr__(self) -> str:  # without the dsn, which may hold a password
@@ -143,7 +141,6 @@ class MySQLDatabase:
     # Connections
 
     def connect(self, **options: Any) -> Any:
-        """A new connection."""
         pymysql = mysql_errors.driver()
         try:
             return pymysql.connect(
@@ -190,7 +187,6 @@ class MySQLDatabase:
         return [f"{wanted}.{row[0]}" for row in found]
 
     def describe(self, table: str) -> SourceTable:
-        """A table's columns and key."""
         database, _, name = table.partition(".")
         known = self.ask(
             "SELECT engine, coalesce(table_rows, 0), table_type FROM information_schema.tables"
@@ -232,7 +228,6 @@ class MySQLDatabase:
     # Our place in the binlog
 
     def identity(self) -> str:
-        """The identity of this database."""
         return f"{self.binlog.identity()}/{self.database}"
 
     def remove_leftovers(self, *, ours: bool) -> None:
@@ -262,7 +257,6 @@ class MySQLDatabase:
         """Nothing: the binlog has every table."""
 
     def reach(self) -> int:
-        """The end of the binlog."""
         return self.binlog.end()
 
     def lag(self) -> CaptureLag:
@@ -324,7 +318,6 @@ class MySQLDatabase:
         return any(row[0] in columns for row in found)
 
     def read(self, shape: SourceTable, chunk: BackfillChunk) -> ChunkRead:
-        """Read one chunk at a snapshot of its own."""
         pymysql = mysql_errors.driver()
         reader = self._mine("reader", use_unicode=False, conv={}, cursorclass=pymysql.cursors.SSCursor)
         position = self._snapshot(reader, shape.table)
@@ -370,21 +363,17 @@ class MySQLDatabase:
     # Streaming
 
     def stream(self, changes: ChangeWriter, position: int) -> MySQLStream:
-        """Begin to stream."""
         from headwater.capture.mysql.binlog_stream import MySQLStream
 
         return MySQLStream(self, changes, position)
 
     def text(self, position: int) -> str:
-        """A position as the server writes it."""
         return self.binlog.text(position)
 
     def place(self, position: int) -> int:
-        """A position as a number for sequences."""
         return place_of(position, self.base, self.binlog.is_gtid)
 
     def close(self) -> None:
-        """Close every connection that ``ask`` opened."""
         for connection in self._open:
             if connection.open:
                 connection.close()
@@ -397,7 +386,6 @@ def _table(table: str) -> str:
 
 
 def _encoding(charset: str) -> str:
-    """Python's name of a charset."""
     from pymysql.charset import charset_by_name
 
     if charset.startswith("utf8"):

@@ -2,8 +2,7 @@
 
 What it is: ``map_error`` and the errors of a capture from MariaDB or MySQL, each with its remedy.
 Invariants: no sentence shows a password; a transient error is ``SourceUnavailable``, one that needs a person is not.
-Not here: the classes (``errors.py``).
-Read next: ``docs/mysql.md``.
+Not here: the classes (``errors.py``). Read next: ``docs/mysql.md``.
 """
 
 from __future__ import annotations

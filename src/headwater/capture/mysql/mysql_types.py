@@ -4,8 +4,7 @@ What it is: the log's type of a column from ``information_schema`` (``arrow_of_t
 (``arrow_of_field``), the backfill's expression for a column (``selected``), and ``to_arrow``, the last step of both.
 Invariants: both descriptions of one column give one type, and both sources of a value give one value; a test covers
 all. A value that the log's type cannot hold (a zero date) becomes null and is counted.
-Not here: the bytes of the binlog (``binlog_values.py``).
-Read next: ``docs/mysql.md``, which has the table of types.
+Not here: the bytes of the binlog (``binlog_values.py``). Read next: ``docs/mysql.md``, which has the table of types.
 """
 
 from __future__ import annotations

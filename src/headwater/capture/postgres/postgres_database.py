@@ -6,8 +6,7 @@ Invariants: the slot and the publication have the capture's name and are the onl
 table is in the publication, and every earlier transaction has ended, before its first chunk is read. No writer is
 locked out.
 Not here: the stream (``replication.py``), conversion of values (``postgres_types.py``), errors
-(``postgres_errors.py``).
-Read next: ``capture/database.py``, ``docs/capture.md``.
+(``postgres_errors.py``). Read next: ``capture/database.py``, ``docs/capture.md``.
 """
 
 from __future__ import annotations
@@ -93,14 +92,12 @@ class Postgres:
             )
 
     def capture_name(self, app: str) -> str:
-        """The name of the slot."""
         if self.slot is not None:
             return self.slot
         digest = hashlib.sha256(self.dsn.encode()).hexdigest()[:6]
         return f"headwater_{re.sub('[^a-z0-9_]', '_', app.lower())[:40]}_{digest}"
 
     def server(self, app: str, log: Log | None = None) -> PostgresDatabase:  # noqa: ARG002
-        """The database, not connected yet."""
         return PostgresDatabase(self.dsn, self.capture_name(app))
 
     def __repr__(self) -> str:  # without the dsn, which may hold a password
@@ -121,7 +118,6 @@ class PostgresDatabase:
     # Connections
 
     def connect(self, **options: Any) -> Any:
-        """A new connection."""
         psycopg = postgres_errors.driver()
         try:
             return psycopg.connect(**{**self._settings(), **options}, autocommit=True)
@@ -146,7 +142,6 @@ class PostgresDatabase:
         return reader
 
     def ask(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run a statement on this thread's connection."""
         psycopg = postgres_errors.driver()
         connection = getattr(self._local, "connection", None)
         if connection is None or connection.closed:
@@ -169,7 +164,6 @@ class PostgresDatabase:
     # Tables
 
     def tables(self) -> list[str]:
-        """All tables, with their schemas."""
         found = self.ask(
             "SELECT schemaname || '.' || tablename FROM pg_tables"
             " WHERE schemaname NOT IN ('pg_catalog', 'information_schema') ORDER BY 1"
@@ -177,7 +171,6 @@ class PostgresDatabase:
         return [row[0] for row in found]
 
     def describe(self, table: str) -> SourceTable:
-        """A table's columns and key."""
         schema, _, name = table.partition(".")
         rows = self.ask(COLUMNS, (schema, name))
         if not rows:
@@ -226,7 +219,6 @@ class PostgresDatabase:
     # Position in the log
 
     def identity(self) -> str:
-        """The database cluster's own number, and the database's name."""
         ((system, database),) = self.ask("SELECT system_identifier::text, current_database() FROM pg_control_system()")
         return f"{system}/{database}"
 
@@ -244,7 +236,6 @@ class PostgresDatabase:
         self._drop_slot()
 
     def create(self, tables: Sequence[str]) -> int:
-        """Create publication and slot; returns the slot's start."""
         ((level,),) = self.ask("SHOW wal_level")
         if level != "logical":
             raise postgres_errors.wal_level(level)
@@ -270,7 +261,6 @@ class PostgresDatabase:
             raise postgres_errors.slot_ahead(self.name)
 
     def claim(self) -> None:
-        """Raise ``SourceUnavailable`` while another process reads the slot."""
         active = self.ask(
             "SELECT active_pid FROM pg_replication_slots WHERE slot_name = %s AND active_pid IS NOT NULL", (self.name,)
         )
@@ -304,7 +294,6 @@ class PostgresDatabase:
         return to_number(position)
 
     def lag(self) -> CaptureLag:
-        """The log that the slot retains."""
         rows = self.ask(
             "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint, active, coalesce(wal_status, 'unknown')"
             " FROM pg_replication_slots WHERE slot_name = %s",
@@ -313,7 +302,6 @@ class PostgresDatabase:
         return CaptureLag(*rows[0]) if rows else CaptureLag(None, False, "missing")
 
     def drop(self) -> None:
-        """Remove slot and publication."""
         self._drop_slot()
         self.ask(f'DROP PUBLICATION IF EXISTS "{self.name}"')
 
@@ -406,7 +394,6 @@ class PostgresDatabase:
         return bool(found)
 
     def read(self, shape: SourceTable, chunk: BackfillChunk) -> ChunkRead:
-        """Read one chunk at a snapshot of its own."""
         cursor = self._with_mapped_errors(lambda: self._reader().cursor())
         self._with_mapped_errors(cursor.execute, "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         self._with_mapped_errors(cursor.execute, "SELECT pg_current_snapshot()::text")
@@ -452,19 +439,15 @@ class PostgresDatabase:
     # Streaming
 
     def stream(self, changes: ChangeWriter, position: int) -> PostgresStream:
-        """Begin to stream."""
         return PostgresStream(self, changes, position)
 
     def text(self, position: int) -> str:
-        """An LSN as PostgreSQL writes it."""
         return to_text(position)
 
     def place(self, position: int) -> int:
-        """An LSN counted from the slot's beginning."""
         return max(0, position - self.base) // LSN_UNIT
 
     def close(self) -> None:
-        """Close every connection that ``ask`` opened."""
         for connection in self._open:
             connection.close()
         self._open.clear()

@@ -2,8 +2,7 @@
 
 What it is: ``map_error`` and the errors of a capture from PostgreSQL, each with its remedy.
 Invariants: no sentence shows a password; a transient error is ``SourceUnavailable``, one that needs a person is not.
-Not here: the classes (``errors.py``).
-Read next: ``docs/capture.md``, "When something is wrong".
+Not here: the classes (``errors.py``). Read next: ``docs/capture.md``, "When something is wrong".
 """
 
 from __future__ import annotations

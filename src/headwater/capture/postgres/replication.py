@@ -46,18 +46,15 @@ class PostgresRows:
 
     @property
     def bytes(self) -> int:
-        """Their size."""
         return self.tuples.bytes
 
     def __len__(self) -> int:
         return len(self.gone)
 
     def sizes(self) -> list[int]:
-        """The size of each."""
         return list(map(len, self.tuples.messages))
 
     def take(self, count: int) -> TextRows:
-        """Remove and return the first ``count`` rows."""
         first, self.tuples = self.tuples.split(count)
         gone, self.gone = self.gone[:count], self.gone[count:]
         moved = frozenset(place for place in self.moved if place < count)
@@ -258,7 +255,6 @@ class PostgresStream:
             self._send(0)
 
     def confirm(self, position: int) -> None:
-        """Let the server forget what is before this position."""
         if position > self.confirmed:
             self.confirmed = position
             self._send(0)
@@ -280,7 +276,6 @@ class PostgresStream:
         self._answered = time.monotonic()
 
     def close(self) -> None:
-        """Close the connection."""
         self._connection.close()
 
 

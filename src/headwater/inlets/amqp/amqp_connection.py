@@ -3,8 +3,7 @@
 What it is: ``client`` (pika, imported late), ``parameters`` of an address, and ``translated``, which maps pika's errors
 to ``Unavailable``.
 Invariants: a password never appears in a shown address or in an error.
-Not here: consuming (``amqp_inlet.py``), publishing (``confirmed_channel.py``).
-Read next: ``amqp_inlet.py``.
+Not here: consuming (``amqp_inlet.py``), publishing (``confirmed_channel.py``). Read next: ``amqp_inlet.py``.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ CONNECT_SECONDS_MAX = 10.0
 
 
 def client() -> Any:
-    """The client library."""
     with MissingExtra.raised_for("AMQP", "amqp"):
         import pika
         import pika.exceptions
@@ -49,7 +47,6 @@ def check_address(url: str) -> None:
 
 
 def parameters(url: str) -> Any:
-    """pika's connection parameters."""
     found = client().URLParameters(url)
     found.socket_timeout = found.blocked_connection_timeout = CONNECT_SECONDS_MAX
     found.stack_timeout = CONNECT_SECONDS_MAX

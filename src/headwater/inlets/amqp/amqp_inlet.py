@@ -76,7 +76,6 @@ class Amqp(InletDeclaration):
         return f"Amqp({amqp_connection.shown(self.url, self.queue)!r})"
 
     def open(self, log: Log, name: str, *, app: str = "") -> AmqpInlet:
-        """The inlet of this declaration on a log."""
         amqp_connection.client()
         return AmqpInlet(self, log, name, self.topic_on(log), app=app)
 
@@ -92,7 +91,6 @@ class AmqpDelivery:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The message's headers, as text."""
         return {str(name): str(value) for name, value in (self.properties.headers or {}).items()}
 
 

@@ -91,7 +91,6 @@ class AmqpPublisher:
             self._thread.start()
 
     def stop(self) -> None:
-        """Stop after the unconfirmed messages."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()

@@ -4,8 +4,7 @@ What it is: ``ConfirmedChannel`` publishes a list of messages and returns when t
 own thread runs pika's loop, so confirms arrive while others are sent: one at a time is three times slower.
 Invariants: ``publish`` returns only when every message was confirmed and none was unroutable; otherwise it raises
 ``Unavailable``, and all messages must be sent again.
-Not here: the messages (``amqp_publisher.py``).
-Read next: ``amqp_publisher.py``.
+Not here: the messages (``amqp_publisher.py``). Read next: ``amqp_publisher.py``.
 """
 
 from __future__ import annotations
@@ -68,7 +67,6 @@ class ConfirmedChannel:
         self._wait(lambda: self._outstanding == 0, "to confirm messages")
 
     def close(self) -> None:
-        """Close the connection."""
 
         def close() -> None:
             if self._connection.is_open:

@@ -2,8 +2,7 @@
 
 What it is: ``of`` reads the number from ``/proc/net/udp``.
 Invariants: it never fails; where the number is not available (macOS) it is None.
-Not here: our own drops (``statsd_inlet.py``).
-Read next: ``statsd_inlet.py``.
+Not here: our own drops (``statsd_inlet.py``). Read next: ``statsd_inlet.py``.
 """
 
 from __future__ import annotations

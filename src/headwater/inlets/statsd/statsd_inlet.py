@@ -83,7 +83,6 @@ class StatsD(InletDeclaration):
             raise InvalidDeclaration(f"queue_max cannot be {self.queue_max}", hint="Use a number above zero.")
 
     def open(self, log: Log, name: str, *, app: str = "") -> StatsdInlet:
-        """The inlet of this declaration on a log."""
         return StatsdInlet(self, log, name, self.topic_on(log, self.SCHEMA, event_time="received_at"), app=app)
 
 

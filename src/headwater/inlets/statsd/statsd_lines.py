@@ -3,8 +3,7 @@
 What it is: ``parse`` reads one line (``page.views:1|c|@0.1|#country:de``) into the columns of a topic: counters, gauges
 with their changes, timers, histograms, distributions and sets, with sample rate and DogStatsD's tags.
 Invariants: any bytes give metrics or ``None``, never an error; a value is a finite number, or the member of a set.
-Not here: UDP (``statsd_inlet.py``), aggregation (views).
-Read next: ``statsd_inlet.py``; ``docs/inlets.md``.
+Not here: UDP (``statsd_inlet.py``), aggregation (views). Read next: ``statsd_inlet.py``; ``docs/inlets.md``.
 """
 
 from __future__ import annotations

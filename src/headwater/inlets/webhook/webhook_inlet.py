@@ -89,7 +89,6 @@ class Webhook(InletDeclaration):
         return Signature.github(self.secret) if self.secret is not None else self.signature
 
     def open(self, log: Log, name: str, *, app: str = "") -> WebhookInlet:
-        """The inlet of this declaration on a log."""
         schema = ENVELOPE_SCHEMA + (f", {self.id_column} STRING" if self.id_column else "")
         topic = self.topic_on(log, schema if self.envelope else None)
         return WebhookInlet(self, log, name, topic, app=app)

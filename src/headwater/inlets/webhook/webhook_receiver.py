@@ -5,8 +5,7 @@ knows no socket, so any HTTP server can mount it.
 Invariants: 202 (new) and 200 (already there) are answered only when the log has the rows, as durably as the topic's
 policy says; any other status means that nothing was written, so the sender may retry. Nothing is parsed before the
 signature was checked. Every refusal is the document of ``error.to_dict()``, and never names a secret.
-Not here: HTTP (``webhook_server.py``).
-Read next: ``inlets/ingest.py``, ``signature.py``.
+Not here: HTTP (``webhook_server.py``). Read next: ``inlets/ingest.py``, ``signature.py``.
 """
 
 from __future__ import annotations

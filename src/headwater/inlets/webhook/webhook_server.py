@@ -3,8 +3,7 @@
 What it is: the standard library's HTTP server with bounds on threads, request size and time.
 Invariants: one request per connection; a body that is announced too large is refused before it is read; a slow sender
 is cut off; ``close`` waits for running requests.
-Not here: TLS (use a proxy), answers (``webhook_receiver.py``).
-Read next: ``webhook_receiver.py``.
+Not here: TLS (use a proxy), answers (``webhook_receiver.py``). Read next: ``webhook_receiver.py``.
 """
 
 from __future__ import annotations
@@ -50,7 +49,6 @@ class WebhookServer(ThreadingHTTPServer):
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """The thread of one connection."""
         try:
             super().process_request_thread(request, client_address)
         finally:

@@ -2,8 +2,7 @@
 
 What it is: ``ZeromqFrames`` reads the frames of one message; ``Gaps`` counts missing sequence numbers.
 Invariants: any frames give rows or ``RowRefused``; foreign Arrow data is validated before use.
-Not here: sockets (``zeromq_inlet.py``).
-Read next: ``zeromq_inlet.py``.
+Not here: sockets (``zeromq_inlet.py``). Read next: ``zeromq_inlet.py``.
 """
 
 from __future__ import annotations
@@ -103,7 +102,6 @@ class Gaps:
         return sum(self._missing(row.get(self.prefix_column or ""), row.get(self.column)) for row in rows)
 
     def in_table(self, table: pa.Table) -> int:
-        """The same for a table."""
         if self.column is None or self.column not in table.column_names:
             return 0
         names = [name for name in (self.column, self.prefix_column) if name is not None]

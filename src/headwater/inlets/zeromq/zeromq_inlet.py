@@ -4,8 +4,7 @@ What it is: ``ZeroMQ``, the declaration, and ``ZeromqInlet``, whose one thread a
 Invariants: at most once, as ZeroMQ is: messages in a socket's queue are lost when a process dies, and a publisher drops
 messages for a slow subscriber. Where the sender numbers its messages (``sequence``), gaps are counted as dropped. While
 the log accepts nothing, the socket is not read, so PUSH senders wait.
-Not here: frames (``zeromq_frames.py``).
-Read next: ``zeromq_frames.py``, ``inlets/ingest.py``; ``docs/inlets.md``.
+Not here: frames (``zeromq_frames.py``). Read next: ``zeromq_frames.py``, ``inlets/ingest.py``; ``docs/inlets.md``.
 """
 
 from __future__ import annotations
@@ -78,13 +77,11 @@ class ZeroMQ(InletDeclaration):
             raise InvalidDeclaration(f"queue_max cannot be {self.queue_max}", hint="Use a number above zero.")
 
     def open(self, log: Log, name: str, *, app: str = "") -> ZeromqInlet:
-        """The inlet of this declaration on a log."""
         client()
         return ZeromqInlet(self, log, name, self.topic_on(log), app=app)
 
 
 def client() -> Any:
-    """The client library."""
     with MissingExtra.raised_for("ZeroMQ", "zeromq"):
         import zmq
     return zmq

@@ -151,7 +151,6 @@ class Catalog:
         return self._db
 
     def read(self, sql: str, parameters: Sequence[Any] = ()) -> list[sqlite3.Row]:
-        """All rows of one SELECT."""
         db = self._live()
         with self._lock, self._translated():
             return db.execute(sql, parameters).fetchall()
@@ -183,7 +182,6 @@ class Catalog:
         return problems
 
     def close(self) -> None:
-        """Close this process's connection."""
         if self._pid == os.getpid():
             with self._lock:
                 self._db.close()

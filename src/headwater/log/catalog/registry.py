@@ -4,8 +4,7 @@ What it is: the SQL behind ``Topic`` and the segments.
 Invariants: a topic's id is never used again, so a directory belongs to one topic for ever; schema versions count from
 1; a sealed segment's row appears in the transaction that makes its Arrow twin deletable.
 Not here: groups (``log/groups/groups.py``), files (``log/storage/partition_writer.py``), schema compatibility
-(``log/schema/evolution.py``).
-Read next: ``topic.py``.
+(``log/schema/evolution.py``). Read next: ``topic.py``.
 """
 
 from __future__ import annotations
@@ -37,12 +36,10 @@ class TopicRow:
 
     @property
     def version(self) -> int:
-        """The latest schema version."""
         return max(self.schemas)
 
     @property
     def schema(self) -> pa.Schema:
-        """The latest schema."""
         return self.schemas[self.version]
 
     @cached_property
@@ -69,7 +66,6 @@ class Registry:
         self._known: dict[str, tuple[tuple[object, ...], TopicRow]] = {}
 
     def names(self) -> list[str]:
-        """All topics' names, sorted."""
         return [row["name"] for row in self.catalog.read("SELECT name FROM topics ORDER BY name")]
 
     def find(self, name: str) -> TopicRow | None:
@@ -117,7 +113,6 @@ class Registry:
         return int(latest) + 1
 
     def change_settings(self, topic_id: int, settings: TopicSettings) -> None:
-        """Store changed settings."""
         with self.catalog.write(durable=True) as db:
             db.execute("UPDATE topics SET settings = ? WHERE id = ?", (settings.to_json(), topic_id))
 
@@ -252,7 +247,6 @@ class Registry:
         return row["id"], row["epoch"]
 
     def producer_epoch(self, producer_id: int) -> int:
-        """The epoch that may write."""
         rows = self.catalog.read("SELECT epoch FROM producers WHERE id = ?", (producer_id,))
         return rows[0]["epoch"] if rows else 0
 

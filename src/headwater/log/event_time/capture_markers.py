@@ -75,13 +75,11 @@ class Markers:
         return None if row is None else Markers(log.opened(row))
 
     def append(self, position: str, number: int, committed_at: dt.datetime | None, ends: Ends) -> None:
-        """Append one marker, durably."""
         text = str(Token({name: {0: end} for name, end in ends.items()}))
         row = {"position": position, "number": number, "committed_at": committed_at, "ends": text}
         self.topic.append([row])
 
     def last(self) -> Marker | None:
-        """The latest marker."""
         return self.at(self.topic.end_offsets()[0] - 1)
 
     def last_within(self, offsets: Ends) -> Marker | None:

@@ -4,8 +4,7 @@ What it is: the system topic ``_heartbeats``, to which ``producer.heartbeat(at)`
 Invariants: a heartbeat is a record of the log, so ticks see it in order and a replay sees it again. It names the
 offsets that its topic had reached and takes effect only for a reader that has read so far: it never makes earlier rows
 late.
-Not here: watermarks (``watermarks.py``).
-Read next: ``watermarks.py``.
+Not here: watermarks (``watermarks.py``). Read next: ``watermarks.py``.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@ What it is: ``ProducerProgress``: the largest event time of one producer and the
 ``progress_of`` computes it for a range of offsets.
 Invariants: exact for any range, Arrow or sealed; rows without an event time (tombstones) count for the append time
 only. A sealed row group that one producer wrote is not read: its statistics suffice.
-Not here: watermarks (``watermarks.py``).
-Read next: ``watermarks.py``.
+Not here: watermarks (``watermarks.py``). Read next: ``watermarks.py``.
 """
 
 from __future__ import annotations

@@ -51,7 +51,6 @@ class Watermark:
         return Watermark(at_us, bool(known) and not active, known)
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON can hold it."""
         producers = {str(producer): list(vars(progress).values()) for producer, progress in self.producers.items()}
         return {"at_us": self.at_us, "idle": self.idle, "producers": producers}
 

@@ -4,8 +4,7 @@ What it is: the assignment (a pure function), and the rebalance that stores it.
 Invariants: a rebalance is one transaction and raises the generation by one; shares differ by at most one partition and
 as few partitions move as that allows; a live owner keeps a partition until it hands it over (``hand_over``), a dead one
 is replaced at once.
-Not here: when to join, leave or hand over (``consumer.py``).
-Read next: ``consumer.py``.
+Not here: when to join, leave or hand over (``consumer.py``). Read next: ``consumer.py``.
 """
 
 from __future__ import annotations

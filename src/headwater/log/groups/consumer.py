@@ -6,8 +6,7 @@ Invariants: a partition has one owner at a time, and only the owner commits (oth
 changes); a new owner starts at the committed offset, so after a crash no row is skipped and at most the uncommitted
 tail is seen twice; a commit never goes back, except after ``seek`` or a group's reset.
 Not here: membership (``members.py``), assignment (``assignment.py``), reset (``groups.py``), single messages
-(``worker.py``).
-Read next: ``members.py``, then ``assignment.py``.
+(``worker.py``). Read next: ``members.py``, then ``assignment.py``.
 
 An owner keeps a partition that is assigned to another member until every batch it returned from it is committed (with
 ``auto_commit``: until its next poll) and returns no more of it; at a poll ``session_timeout`` later it gives the

@@ -5,8 +5,7 @@ the topic ``<topic>.<group>.dead``.
 Invariants: exactly once, also across crashes. Letters of one transaction share one sequence number and are posted as
 one append under it; sequences rise in the order of the transactions, and posting begins at the lowest pending one. A
 batch that was posted before is recognised by its sequence and not written again.
-Not here: when a message is given up (``worker.py``).
-Read next: ``worker.py``.
+Not here: when a message is given up (``worker.py``). Read next: ``worker.py``.
 """
 
 from __future__ import annotations

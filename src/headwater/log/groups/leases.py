@@ -5,8 +5,7 @@ states are: new → leased → (released or expired → leased)* → settled.
 Invariants: a row in ``work_messages`` exists only while a message is delivered and not settled. A message is held under
 the number of the take that leased it; numbers are never used again, so a late answer of an earlier holder finds no row.
 ``work_partitions.next`` is the first offset never delivered, ``positions.offset`` the lowest unsettled one.
-Not here: waiting, rows, transactions (``worker.py``); dead letters (``dead_letters.py``).
-Read next: ``worker.py``.
+Not here: waiting, rows, transactions (``worker.py``); dead letters (``dead_letters.py``). Read next: ``worker.py``.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@ What it is: joining, heartbeats, eviction of dead members, leaving, and the proo
 is one transaction on the catalog, since there is no coordinator.
 Invariants: every join has a new id, so an evicted id never owns a partition again; a member that notices an expired
 session evicts that member and rebalances; a name has one member, the latest.
-Not here: positions and batches (``consumer.py``), assignment (``assignment.py``).
-Read next: ``assignment.py``.
+Not here: positions and batches (``consumer.py``), assignment (``assignment.py``). Read next: ``assignment.py``.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@ What it is: ``Message`` with its four answers (accept, release, reject, renew), 
 leased offsets.
 Invariants: a message is answered once; the same answer again is harmless, another one is refused. The reader keeps one
 batch per partition, since most takes continue where the last one ended.
-Not here: the effect of an answer on the group (``leases.py``).
-Read next: ``worker.py``.
+Not here: the effect of an answer on the group (``leases.py``). Read next: ``worker.py``.
 """
 
 from __future__ import annotations

@@ -8,8 +8,7 @@ Noting a condition is one transaction, so one of several processes publishes it.
 when that process dies in between, because its number is the sequence of an idempotent producer. A loss is noted in the
 transaction that loses. The callback is called afterwards, by the publishing process, at most once.
 Not here: when conditions are checked (``maintenance.py``), dropping segments (``retention.py``), finding damage
-(``home_check.py``).
-Read next: ``maintenance.py``.
+(``home_check.py``). Read next: ``maintenance.py``.
 """
 
 from __future__ import annotations
@@ -81,7 +80,6 @@ class Alert:
     detail: Mapping[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
-        """The alert as plain values."""
         values = asdict(self)
         return {"at": format_us(values.pop("at_us")), **values}
 

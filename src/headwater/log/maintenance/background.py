@@ -5,8 +5,7 @@ round of maintenance at intervals.
 Invariants: the threads do nothing that ``Log.maintain`` would not do; an error is logged and retried (the next
 ``maintain`` reports it if it lasts) and never stops appends; threads start with the first topic, not when a home is
 opened.
-Not here: the steps of a round (``maintenance.py``).
-Read next: ``sealing.py``, ``maintenance.py``.
+Not here: the steps of a round (``maintenance.py``). Read next: ``sealing.py``, ``maintenance.py``.
 """
 
 from __future__ import annotations

@@ -7,8 +7,7 @@ the start on is found; a tombstone is removed only after its grace period, and n
 key: segments are replaced from the oldest on, each group in one transaction. A new file has a new name; old files are
 deleted after the catalog has dropped them, and readers of an open file continue in it. Keys, offsets, marks and append
 times of one partition are in memory; rows are streamed.
-Not here: Arrow segments (sealed first), the choice of partitions (``maintenance.py``).
-Read next: ``maintenance.py``.
+Not here: Arrow segments (sealed first), the choice of partitions (``maintenance.py``). Read next: ``maintenance.py``.
 """
 
 from __future__ import annotations

@@ -7,8 +7,7 @@ Invariants: it changes no data and may run while other processes append, seal, c
 changed meanwhile is checked again, later appends are left out. Every finding is a ``Problem``, never an exception;
 obstacles (no descriptors, a held catalog) are raised. A damaged segment is also an alert.
 Not here: the bytes of one segment (``segment_check.py``), repair (``log/storage/recovery.py`` repairs tails; the rest
-comes from a backup).
-Read next: ``segment_check.py``.
+comes from a backup). Read next: ``segment_check.py``.
 """
 
 from __future__ import annotations
@@ -83,7 +82,6 @@ class CheckReport:
         return not any(problem.severity == "error" for problem in self.problems)
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain values."""
         return {**self.__dict__, "ok": self.ok, "problems": [problem.to_dict() for problem in self.problems]}
 
     def __str__(self) -> str:

@@ -5,8 +5,7 @@ Invariants: a second run changes nothing more; several processes may run it at o
 failed step is reported and does not stop the others. Groups are warned before retention drops anything in the same
 round.
 Not here: the steps (``sealing.py``, ``compaction.py``, ``retention.py``, ``alerts.py``), the thread
-(``background.py``).
-Read next: ``compaction.py``, ``retention.py``, ``alerts.py``.
+(``background.py``). Read next: ``compaction.py``, ``retention.py``, ``alerts.py``.
 """
 
 from __future__ import annotations
@@ -64,11 +63,9 @@ class MaintenanceReport:
 
     @property
     def ok(self) -> bool:
-        """Whether no step failed."""
         return not any(step.failed for step in self.steps)
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain values."""
         return {**asdict(self), "ok": self.ok, "alerts": [alert.to_dict() for alert in self.alerts]}
 
     def __str__(self) -> str:

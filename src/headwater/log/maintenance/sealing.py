@@ -5,8 +5,7 @@ for other processes that do so.
 Invariants: the Parquet file is complete, synced and renamed before the catalog lists it; the catalog lists it, durably,
 before the Arrow twin is deleted; a crash in between is repeated harmlessly. One process seals a partition at a time;
 appends and reads continue.
-Not here: when (``background.py``), the file format (``log/storage/sealed_segment.py``).
-Read next: ``background.py``.
+Not here: when (``background.py``), the file format (``log/storage/sealed_segment.py``). Read next: ``background.py``.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ SEALING_TRIES_MAX = 100
 
 
 def never() -> bool:
-    """The default for ``stopping``."""
     return False
 
 

@@ -49,7 +49,6 @@ class Problem:
     hint: str = ""
 
     def to_dict(self) -> dict[str, str]:
-        """The problem as plain values."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -70,7 +69,6 @@ class SegmentFinding:
     problems: list[Problem] = field(default_factory=list)
 
     def error(self, message: str, hint: str = RESTORE) -> None:
-        """Add an error."""
         self.problems.append(Problem("error", self.where, message, hint))
 
 

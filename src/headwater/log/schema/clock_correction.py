@@ -4,8 +4,7 @@ What it is: a topic declared with ``clock=("occurred_at", "sent_at")`` has three
 corrected event time, ``received_at``, and ``clock_offset_ms``, received less sent.
 Invariants: the device's values are stored unchanged; a corrected time is never after the time of receipt and at most
 ``BOUND_MS`` before it; equal in meaning to ``headwater.clock.correct``.
-Not here: the expression for views (``clock.py``).
-Read next: ``clock.py``, ``topic.py``.
+Not here: the expression for views (``clock.py``). Read next: ``clock.py``, ``topic.py``.
 """
 
 from __future__ import annotations

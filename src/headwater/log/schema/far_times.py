@@ -6,8 +6,7 @@ its microseconds.
 Invariants: ``far_rows(to_rows(batch), schema)`` is the batch again. A number is accepted only where no date or datetime
 can express the value: any other number is a mistake about its unit and refused.
 Not here: appending, where every number is refused, since one in nanoseconds would look like a far time
-(``columns.py``).
-Read next: ``row_conversion.py``; ``views/serving/serving_columns.py``.
+(``columns.py``). Read next: ``row_conversion.py``; ``views/serving/serving_columns.py``.
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@ BINARY is base64, DECIMAL a number that never passes through a float, NaN and In
 "Infinity", "-Infinity", and a MAP whose key is not text is a list of [key, value] pairs.
 Invariants: reading a written line gives the same row; a name that occurs twice in an object is refused. A date or time
 outside the years 1 to 9999 is written as a number, which only ``far_times.py`` reads.
-Not here: files and streams (``cli/log/input_files.py``).
-Read next: ``columns.py``.
+Not here: files and streams (``cli/log/input_files.py``). Read next: ``columns.py``.
 """
 
 from __future__ import annotations

@@ -5,8 +5,7 @@ exactly the topic's schema. A ``RowConverter`` is compiled once per schema.
 Invariants: all or nothing: the first row that does not fit raises ``RowRefused`` with row, column, value and expected
 type; no silent coercion; columns are matched by name; Arrow data that has the schema is not copied.
 Not here: JSON lines (``json_lines.py``), single types (``columns.py``, ``nested_columns.py``), casts
-(``arrow_input.py``).
-Read next: ``nested_columns.py``, ``topic.py``.
+(``arrow_input.py``). Read next: ``nested_columns.py``, ``topic.py``.
 """
 
 from __future__ import annotations

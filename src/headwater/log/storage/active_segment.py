@@ -7,8 +7,7 @@ segment has one schema version. Readers take no lock and trust only the index; e
 checksum before it is decoded. Only the holder of the partition's lock writes. Files stay open while used, and otherwise
 as long as descriptors are available (``file_descriptors.py``).
 Not here: damage (``recovery.py``), Parquet (``sealed_segment.py``), the choice of the segment
-(``partition_writer.py``).
-Read next: ``partition_writer.py``.
+(``partition_writer.py``). Read next: ``partition_writer.py``.
 """
 
 from __future__ import annotations
@@ -240,7 +239,6 @@ class ArrowSegment:
         )
 
     def close(self) -> None:
-        """Close the descriptors."""
         self._held.close()
 
     def __del__(self) -> None:
@@ -394,5 +392,4 @@ class SegmentWriter:
         self.files.sync_dir(self.directory, label="roll.sync_directory")
 
     def close(self) -> None:
-        """Close the descriptors."""
         self.held.close()

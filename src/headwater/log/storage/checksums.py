@@ -3,8 +3,7 @@
 What it is: ``checksum_of`` computes a file's checksum, ``has_checksum`` compares it with the expected one.
 Invariants: a match is remembered by path, time and size, so that a changed file is compared again; a mismatch is not
 remembered, so that a restored file is accepted.
-Not here: checksums of single frames (``frame_index.py``).
-Read next: ``sealed_segment.py``, ``views/state/run.py``.
+Not here: checksums of single frames (``frame_index.py``). Read next: ``sealed_segment.py``, ``views/state/run.py``.
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@ Invariants: a file in use is never closed, so a descriptor never refers to anoth
 opened and closed together, so they are of one moment. The share is about half of the limit; the rest is for
 connections, databases and other libraries. Running out is ``TooManyFiles``, after every idle file was closed, and is
 never taken for damage.
-Not here: content (``active_segment.py``, ``locks.py``), changes (``files.py``).
-Read next: ``active_segment.py``.
+Not here: content (``active_segment.py``, ``locks.py``), changes (``files.py``). Read next: ``active_segment.py``.
 """
 
 from __future__ import annotations

@@ -40,12 +40,10 @@ class SealedFile:
 
     @property
     def path(self) -> Path:
-        """The Parquet file."""
         return self.segment.path
 
     @property
     def partition(self) -> int:
-        """The partition it belongs to."""
         return self.segment.partition
 
     @property

@@ -5,8 +5,7 @@ errors.
 Invariants: no other module of ``log`` calls ``os.write``, ``os.fsync``, ``os.rename``, ``os.unlink`` or
 ``os.ftruncate``, so a test can crash at each boundary (``testing/crashing_disk.py``) and a full or read-only disk gives
 one error. A write that fails leaves the file as long as it was.
-Not here: SQLite's own files; the meaning of the bytes.
-Read next: ``frame_index.py``, ``active_segment.py``.
+Not here: SQLite's own files; the meaning of the bytes. Read next: ``frame_index.py``, ``active_segment.py``.
 """
 
 from __future__ import annotations
@@ -50,7 +49,6 @@ class Files:
             os.pwrite(fd, data, position)
 
     def sync(self, fd: int, *, label: str) -> None:
-        """Make the file's contents durable."""
         with translated(label):
             # macOS has no fdatasync; its fsync is the nearest thing.
             getattr(os, "fdatasync", os.fsync)(fd)

@@ -106,7 +106,6 @@ class Entry:
         return self.position + ENTRY_BYTES + padded(self.length)
 
     def pack(self) -> bytes:
-        """The entry's 128 bytes."""
         body = _STRUCT.pack(
             MAGIC,
             self.kind,

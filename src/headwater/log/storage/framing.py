@@ -3,8 +3,7 @@
 What it is: ``frames_of`` adds the tombstone marks, cuts large batches, and notes each frame's event times.
 Invariants: the rows of one append stay together (each frame but the last says that the next one continues it); a stored
 sequence is the caller's times ``CHUNKS_PER_SEQUENCE``, plus the frame's number.
-Not here: writing frames (``active_segment.py``), routing (``topic_appender.py``).
-Read next: ``active_segment.py``.
+Not here: writing frames (``active_segment.py``), routing (``topic_appender.py``). Read next: ``active_segment.py``.
 """
 
 from __future__ import annotations

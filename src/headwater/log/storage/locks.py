@@ -3,8 +3,7 @@
 What it is: ``FileLock``, an exclusive ``flock`` on a small file, combined with a thread lock.
 Invariants: the kernel releases a dead process's lock at once, so ``kill -9`` never blocks others; the lock is
 re-entrant within a thread.
-Not here: locks over machines (a home belongs to one machine).
-Read next: ``partition_writer.py``.
+Not here: locks over machines (a home belongs to one machine). Read next: ``partition_writer.py``.
 """
 
 from __future__ import annotations
@@ -54,7 +53,6 @@ class FileLock:
         return True
 
     def release(self) -> None:
-        """Release it."""
         self._depth -= 1
         if self._depth == 0 and self._fd >= 0:
             fcntl.flock(self._fd, fcntl.LOCK_UN)

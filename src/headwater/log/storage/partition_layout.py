@@ -6,8 +6,7 @@ Invariants: a layout is one consistent moment, although appends, sealing, compac
 is listed before the catalog is read, so a segment that is sealed in between is seen sealed, never missed.
 ``maintenance_lock`` is held by sealing, compaction and retention of a partition, one at a time over all processes.
 Not here: reading rows (``partition_reader.py``), decisions about segments (``log/maintenance/retention.py``,
-``log/maintenance/compaction.py``).
-Read next: ``log/maintenance/retention.py``.
+``log/maintenance/compaction.py``). Read next: ``log/maintenance/retention.py``.
 """
 
 from __future__ import annotations

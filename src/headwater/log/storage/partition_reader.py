@@ -295,7 +295,6 @@ class PartitionReader:
         return None
 
     def close(self) -> None:
-        """Give the descriptors back."""
         with self._lock:
             self._tail = self._current = None
 

@@ -7,8 +7,7 @@ append the process checks whether another one has written or rolled; a producer'
 lock, so a retried append is recognised. Threads that append at the same time share one write and one sync (group
 commit). The state here is a cache of the files.
 Not here: rows and schemas (``topic_appender.py``), reading (``partition_reader.py``), Parquet
-(``log/maintenance/sealing.py``).
-Read next: ``recovery.py``, ``active_segment.py``.
+(``log/maintenance/sealing.py``). Read next: ``recovery.py``, ``active_segment.py``.
 """
 
 from __future__ import annotations

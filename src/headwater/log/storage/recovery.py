@@ -45,7 +45,6 @@ class Recovery:
 
     @property
     def changed(self) -> bool:
-        """Whether anything was repaired."""
         return bool(self.cut_bytes or self.adopted_rows or self.lost_rows or self.mended or self.empty)
 
     def __str__(self) -> str:

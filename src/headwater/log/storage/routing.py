@@ -55,7 +55,6 @@ def mix(values: Hashes) -> Hashes:
 
 
 def partition_of(batch: pa.RecordBatch, key: Sequence[str], partitions: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """The partition of each row."""
     hashes: Hashes | None = None
     for name in key:
         column = _hash(batch.column(name))

@@ -6,8 +6,7 @@ keyed topic), ordered by ``_offset``. The catalog has its range and the checksum
 the checksum before it returns the first row: a damaged file is an error, never data. Spark reads the same file
 natively.
 Not here: when to seal (``log/maintenance/sealing.py``), what to keep (``log/maintenance/retention.py``,
-``log/maintenance/compaction.py``).
-Read next: ``log/maintenance/sealing.py``.
+``log/maintenance/compaction.py``). Read next: ``log/maintenance/sealing.py``.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@ What it is: ``Waker`` watches directories (inotify on Linux, polling of file siz
 process and counts changes; a reader notes the count, reads, and sleeps until the count moves.
 Invariants: no change between the note and the sleep is missed; an idle process makes no system calls (Linux). One
 inotify instance serves all topics of a ``Log``; without one, polling takes over.
-Not here: what changed (the reader looks).
-Read next: ``log/topic_reader.py``.
+Not here: what changed (the reader looks). Read next: ``log/topic_reader.py``.
 """
 
 from __future__ import annotations
@@ -121,7 +120,6 @@ class Waker:
         stop.close()
 
     def wake(self) -> None:
-        """Wake all waiting threads."""
         with self._condition:
             self._count += 1
             self._condition.notify_all()
