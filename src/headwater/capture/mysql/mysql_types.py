@@ -104,7 +104,8 @@ def arrow_of_text(column: Described) -> pa.DataType | None:
 def arrow_of_field(field: Field) -> pa.DataType | None:
     """The log's type of a column of the binlog.
 
-    >>> str(arrow_of_field(Field(binlog_events.DECIMAL, 12 << 8 | 2))), str(arrow_of_field(Field(binlog_events.LONG, 0)))
+    >>> fields = Field(binlog_events.DECIMAL, 12 << 8 | 2), Field(binlog_events.LONG, 0)
+    >>> tuple(str(arrow_of_field(field)) for field in fields)
     ('decimal128(12, 2)', 'int32')
     """
     if field.kind == binlog_events.DECIMAL:
