@@ -170,9 +170,9 @@ def test_a_table_with_a_key_and_one_without_do_not_become_each_other(log: Log) -
 
     with pytest.raises(DeclarationConflict, match="has the key 'id', and cannot become a table without a key"):
         declare_table(log, "users", USERS)
-    with pytest.raises(DeclarationConflict, match="is a table without a key, and cannot be declared otherwise"):
+    with pytest.raises(DeclarationConflict, match="is a table without a key and cannot be declared as anything else"):
         declare_table(log, "basket", "fruit STRING", key="fruit")
-    with pytest.raises(DeclarationConflict, match="is a table without a key, and cannot be declared otherwise"):
+    with pytest.raises(DeclarationConflict, match="is a table without a key and cannot be declared as anything else"):
         log.topic("basket", "fruit STRING")
 
 
