@@ -3,8 +3,7 @@
 What it is: ``Backfill`` reads the chunks of waiting tables, two at a time, and appends them.
 Invariants: each chunk is read at one snapshot, which is stored before its rows are appended under the next sequence. So
 after a crash a chunk is in the topic, with its snapshot known, or it is read again at a new one. A table is not visible
-before the stream has passed the largest ``reach`` of its chunks. A table without a key is one chunk and one append: all
-or nothing.
+before the stream has passed the largest ``reach`` of its chunks. A table without a key is one chunk and one append.
 Not here: streamed changes that chunks already contain (``change_writer.py``).
 Read next: ``change_writer.py``, ``docs/capture.md``.
 """

@@ -1,7 +1,6 @@
 """Change writer: transactions of the stream in, appends and markers out.
 
-What it is: ``ChangeWriter`` collects the rows of each table, appends whole transactions in batches, and writes the
-marker after them.
+What it is: ``ChangeWriter`` collects the rows of each table, appends whole transactions in batches, and writes markers.
 Invariants: a row is appended once: rows of transactions that the topic has, that the last marker covers, or that a
 chunk's snapshot saw, are skipped. The marker is written when all rows of the batch are durable, and only positions that
 a marker covers are confirmed to the database.

@@ -1,7 +1,7 @@
 """Address: the location and kind of an attached store.
 
-What it is: ``Address`` reads a URL or the path of a file, fills in environment variables when it is used, and is shown
-without its password.
+What it is: ``Address`` reads a URL or the path of a file, fills in environment variables on use, and hides its
+password.
 Invariants: nothing that is shown or raised holds a password or the value of a variable. A relative path becomes
 absolute when it is attached, since later queries run elsewhere.
 Not here: connecting (``postgres_store.py`` and the others). Read next: ``attachments.py``.

@@ -1,7 +1,6 @@
 """Counters: messages and rows that an inlet has counted, in this process and in the home.
 
-What it is: ``Counters`` (five numbers), ``CounterStore``, which threads count with, and ``stored``, the catalog's
-numbers.
+What it is: ``Counters`` (five numbers), ``CounterStore``, which threads count with, and ``stored``.
 Invariants: counting takes a lock and nothing else; the catalog gets differences, about once a second and at the end, so
 several processes may count for one inlet. A killed process loses the counts since the last write: the log is the truth,
 counters are for observation.

@@ -2,8 +2,7 @@
 
 What it is: ``rows_of`` reads an object, an array of objects, or JSON lines, with the strictness of
 ``log/schema/json_lines.py``.
-Invariants: any bytes give rows or ``RowRefused``, never another error; an empty body is refused, an empty array is no
-rows.
+Invariants: any bytes give rows or ``RowRefused``, never another error; an empty body is refused.
 Not here: the topic's schema (``ingest.py``), Arrow (``inlets/zeromq/zeromq_inlet.py``). Read next: ``ingest.py``.
 """
 

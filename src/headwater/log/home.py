@@ -1,7 +1,6 @@
 """Home: one directory that holds one log.
 
-What it is: ``Log`` opens or creates a home directory, declares and finds topics, and holds the resources that topics
-share.
+What it is: ``Log`` opens or creates a home directory, declares and finds topics, and holds shared resources.
 Invariants: many processes may open a home at once; opening reads no rows and starts no thread; a home of a newer format
 is refused unchanged; a directory with other content is not turned into a home.
 Not here: Spark, views and apps (``app.py``). Read next: ``topic.py``; ``docs/internals/files.md``.

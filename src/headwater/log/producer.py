@@ -3,8 +3,7 @@
 What it is: ``Producer`` appends when enough rows have come or a short time has passed.
 Invariants: rows are written in the order of ``send`` and are in the log when ``flush`` returns. A refused batch is
 raised by the next ``send`` or ``flush``, never dropped in silence. A named producer numbers its batches, so a retry is
-not written twice; a batch that failed half-way (a full disk, backpressure) is retried under its number before any later
-one.
+not written twice; a batch that failed half-way (a full disk, backpressure) is retried before any later one.
 Not here: conversion of rows (``log/schema/row_conversion.py``), durability (the topic's ``fsync``).
 Read next: ``topic.py``.
 """

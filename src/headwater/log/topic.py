@@ -1,8 +1,7 @@
 """Topic: a named, typed, partitioned log.
 
 What it is: the public interface of one topic: append, read, describe, consumers.
-Invariants: ``append`` returns when the rows are as durable as the topic's policy says; see ``topic_appender.py`` for
-what is checked before.
+Invariants: ``append`` returns when the rows are as durable as the topic's policy says.
 Not here: the append path (``topic_appender.py``), the buffered producer (``producer.py``).
 Read next: ``topic_appender.py`` for writing, ``topic_reader.py`` for reading, ``log/groups/consumer.py`` and
 ``log/groups/worker.py`` for sharing.

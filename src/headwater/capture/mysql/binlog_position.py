@@ -1,7 +1,7 @@
 """Binlog positions: places in the binlog as rising numbers.
 
-What it is: ``Binlog`` gives the end of a server's binlog, the position of a snapshot, and the file and byte at which to
-begin for a position.
+What it is: ``Binlog`` gives the end of a server's binlog, the position of a snapshot, and the file and byte of a
+position.
 Invariants: a position is the first transaction that was *not* seen. By GTID it is a sequence number within one domain,
 which continues on a replica that takes over; by file it is the file's number and a byte, valid on one server only.
 Not here: reading the binlog (``binlog_stream.py``). Read next: ``binlog_stream.py``, ``docs/mysql.md``, "Positions".

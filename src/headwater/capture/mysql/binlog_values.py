@@ -1,10 +1,8 @@
 """Binlog values: decoding of a row's values.
 
-What it is: ``reader_of`` makes, for a column, the function that reads its value from a row's bytes; ``RowLayout`` reads
-whole rows.
+What it is: ``reader_of`` makes, for a column, the decoder of its values; ``RowLayout`` reads whole rows.
 Invariants: a date or time becomes the text that the server itself would write, numbers become numbers, texts become
-text whatever their charset. So streamed and backfilled values pass through the same last step (``mysql_types.py``) and
-are equal.
+text whatever their charset. So streamed and backfilled values share the last step (``mysql_types.py``).
 Not here: events (``binlog_events.py``). Read next: ``mysql_types.py``.
 """
 

@@ -3,8 +3,7 @@
 What it is: ``MySQL``, the user's declaration, and ``MySQLDatabase``, the contract of ``capture/database.py`` for it:
 settings, tables, chunks and their positions.
 Invariants: nothing is created in the database, and nothing there waits for a capture. A chunk is read at a snapshot
-with an exactly known binlog position: MariaDB reports it; on MySQL the table is locked against writers while the
-snapshot is taken.
+with an exactly known binlog position: MariaDB reports it; on MySQL the table is locked meanwhile.
 Not here: the stream (``binlog_stream.py``), positions (``binlog_position.py``).
 Read next: ``binlog_position.py``, ``docs/mysql.md``.
 """

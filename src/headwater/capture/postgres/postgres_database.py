@@ -3,8 +3,7 @@
 What it is: ``Postgres``, the user's declaration, and ``PostgresDatabase``, the contract of ``capture/database.py`` for
 it: a slot, a publication, chunks and their snapshots.
 Invariants: the slot and the publication have the capture's name and are the only objects created in the database. A
-table is in the publication, and every earlier transaction has ended, before its first chunk is read. No writer is
-locked out.
+table is in the publication, and every earlier transaction has ended, before its first chunk is read. No writer waits.
 Not here: the stream (``replication.py``), conversion of values (``postgres_types.py``), errors
 (``postgres_errors.py``). Read next: ``capture/database.py``, ``docs/capture.md``.
 """

@@ -1,7 +1,7 @@
 """AMQP connection: the broker's address, and pika's errors mapped to Headwater's.
 
-What it is: ``client`` (pika, imported late), ``parameters`` of an address, and ``translated``, which maps pika's errors
-to ``Unavailable``.
+What it is: ``client`` (pika, imported late), ``parameters`` of an address, and ``translated``, which maps pika's
+errors.
 Invariants: a password never appears in a shown address or in an error.
 Not here: consuming (``amqp_inlet.py``), publishing (``confirmed_channel.py``). Read next: ``amqp_inlet.py``.
 """

@@ -1,7 +1,7 @@
 """Signature: the HMAC check of a webhook's sender.
 
-What it is: ``Signature``, configured by header, prefix, algorithm and signed text; with presets for GitHub, Stripe,
-Slack and Shopify.
+What it is: ``Signature``, by header, prefix, algorithm and signed text; with presets for GitHub, Stripe, Slack and
+Shopify.
 Invariants: the comparison takes constant time; a timestamp counts only if it is signed too; no secret appears in a
 ``repr`` or an error. Several secrets may be valid at once, so one can be rotated without a gap.
 Not here: public-key signatures; replays within the tolerance (``inlets/dedup_window.py``).

@@ -1,7 +1,7 @@
 """SQLite errors, mapped to Headwater's.
 
-What it is: ``DatabaseFile`` names a SQLite file for its users; ``translated`` maps SQLite's errors; ``immediate`` is a
-writing transaction.
+What it is: ``DatabaseFile`` names a SQLite file; ``translated`` maps SQLite's errors; ``immediate`` is a writing
+transaction.
 Invariants: a full disk, a damaged file, a held lock and missing permissions give the same errors for every SQLite file
 of a home. Other errors (a mistake in SQL) pass through unchanged.
 Not here: connections (``catalog.py``, ``views/serving/serving_file.py``); other files (``log/storage/files.py``).

@@ -2,8 +2,7 @@
 
 What it is: the system topic ``_heartbeats``, to which ``producer.heartbeat(at)`` and ``topic.heartbeat(at)`` append.
 Invariants: a heartbeat is a record of the log, so ticks see it in order and a replay sees it again. It names the
-offsets that its topic had reached and takes effect only for a reader that has read so far: it never makes earlier rows
-late.
+offsets that its topic had reached and takes effect for readers at these offsets only: it never makes earlier rows late.
 Not here: watermarks (``watermarks.py``). Read next: ``watermarks.py``.
 """
 

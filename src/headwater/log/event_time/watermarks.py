@@ -3,8 +3,7 @@
 What it is: the watermark of a topic, derived from those of its producers.
 Invariants: a watermark never goes back. A producer's watermark is its largest event time less the topic's lateness, or
 its heartbeat, whichever is later; a topic's is the least of its *active* producers'. A producer is idle when others
-have appended rows for ``idle_ms`` since its last one. Everything follows from the log, nothing from the machine's
-clock.
+have appended rows for ``idle_ms`` since its last one. The machine's clock is never used.
 Not here: event times of rows (``producer_progress.py``), heartbeats (``heartbeats.py``), use in views.
 Read next: ``producer_progress.py``.
 """

@@ -2,8 +2,8 @@
 
 What it is: the assignment (a pure function), and the rebalance that stores it.
 Invariants: a rebalance is one transaction and raises the generation by one; shares differ by at most one partition and
-as few partitions move as that allows; a live owner keeps a partition until it hands it over (``hand_over``), a dead one
-is replaced at once.
+as few partitions as possible move; a live owner keeps a partition until it hands it over (``hand_over``), a dead one
+loses it at once.
 Not here: when to join, leave or hand over (``consumer.py``). Read next: ``consumer.py``.
 """
 

@@ -10,8 +10,7 @@ Not here: membership (``members.py``), assignment (``assignment.py``), reset (``
 
 An owner keeps a partition that is assigned to another member until every batch it returned from it is committed (with
 ``auto_commit``: until its next poll) and returns no more of it; at a poll ``session_timeout`` later it gives the
-partition up anyway. A handler that hangs keeps its partitions as long as its process lives, since heartbeats come from
-a thread.
+partition up anyway. A hanging handler keeps its partitions while its process lives: heartbeats come from a thread.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Messages: rows that were delivered to a worker.
 
-What it is: ``Message`` with its four answers (accept, release, reject, renew), and the reader that finds the rows of
-leased offsets.
+What it is: ``Message`` with its four answers (accept, release, reject, renew), and the reader of leased offsets.
 Invariants: a message is answered once; the same answer again is harmless, another one is refused. The reader keeps one
 batch per partition, since most takes continue where the last one ended.
 Not here: the effect of an answer on the group (``leases.py``). Read next: ``worker.py``.

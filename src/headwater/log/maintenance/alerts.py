@@ -1,7 +1,7 @@
 """Alerts: conditions that a user should act on.
 
 What it is: conditions such as a group that retention is about to overtake or has overtaken, a damaged segment, late
-rows of a view, a paused view, a failing sink; stored in the catalog, published by a callback and in the system topic
+rows of a view, a paused view, a failing sink; stored in the catalog, published by a callback and in the topic
 ``_alerts``.
 Invariants: a condition is published when it begins and not again while it lasts; after it ended it may begin again.
 Noting a condition is one transaction, so one of several processes publishes it. It is in ``_alerts`` exactly once, also

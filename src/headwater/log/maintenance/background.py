@@ -3,8 +3,7 @@
 What it is: ``Flusher`` syncs topics with ``fsync="interval"``, ``Sealer`` seals rolled segments, ``Cleaner`` runs a
 round of maintenance at intervals.
 Invariants: the threads do nothing that ``Log.maintain`` would not do; an error is logged and retried (the next
-``maintain`` reports it if it lasts) and never stops appends; threads start with the first topic, not when a home is
-opened.
+``maintain`` reports it if it lasts) and never stops appends; threads start with the first topic.
 Not here: the steps of a round (``maintenance.py``). Read next: ``sealing.py``, ``maintenance.py``.
 """
 

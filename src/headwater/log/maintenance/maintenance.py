@@ -2,8 +2,7 @@
 
 What it is: ``maintain`` rolls old segments, seals, compacts, watches groups and applies retention; it returns a report.
 Invariants: a second run changes nothing more; several processes may run it at once (one at a time per partition); a
-failed step is reported and does not stop the others. Groups are warned before retention drops anything in the same
-round.
+failed step is reported and does not stop the others. Groups are warned before retention drops anything.
 Not here: the steps (``sealing.py``, ``compaction.py``, ``retention.py``, ``alerts.py``), the thread
 (``background.py``). Read next: ``compaction.py``, ``retention.py``, ``alerts.py``.
 """

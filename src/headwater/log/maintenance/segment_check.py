@@ -1,7 +1,6 @@
 """Segment check: verification of one segment's bytes.
 
-What it is: ``inspect_arrow`` and ``inspect_sealed`` read one segment completely and list every deviation as a
-``Problem``.
+What it is: ``inspect_arrow`` and ``inspect_sealed`` read one segment and list every deviation as a ``Problem``.
 Invariants: they change nothing and never raise for bad bytes; a missing file raises ``FileNotFoundError``, because only
 the caller knows whether it should exist. Every byte counts: entries, their copies in the index, payloads, the zeros
 between frames, and the whole of a sealed file. Later appends are left out.

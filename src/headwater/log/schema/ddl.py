@@ -1,10 +1,10 @@
 """DDL: Spark's column lists to an Arrow schema, and back.
 
-What it is: a parser for column lists (``"order_id BIGINT NOT NULL, tags ARRAY<STRING>"``) with every Spark type that a
-topic can store.
+What it is: a parser for column lists (``"order_id BIGINT NOT NULL, tags ARRAY<STRING>"``) with every Spark type of a
+topic.
 Invariants: ``parse_ddl(to_ddl(schema))`` is the schema again; an accepted text means the same to Spark
-(``tests/spark/test_ddl_agrees_with_spark.py``); any other text is refused with the place underlined. Comments are read
-and dropped.
+(``tests/spark/test_ddl_agrees_with_spark.py``); any other text is refused with the place underlined. Comments are
+dropped.
 Not here: names and Arrow types that a topic accepts (``normalization.py``); CREATE TABLE's other clauses.
 Read next: ``normalization.py``, then ``evolution.py``.
 """

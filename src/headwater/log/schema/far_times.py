@@ -1,8 +1,8 @@
 """Far times: dates and times outside the years 1 to 9999, given as plain numbers.
 
 What it is: ``far_rows`` and ``far_json_rows`` are ``to_batches`` and ``json_rows`` for values that Headwater wrote: a
-date or time may be the number of days or microseconds since 1970 that ``to_values`` gave, and an interval the number of
-its microseconds.
+date or time may be the number of days or microseconds since 1970 that ``to_values`` gave, and an interval its
+microseconds.
 Invariants: ``far_rows(to_rows(batch), schema)`` is the batch again. A number is accepted only where no date or datetime
 can express the value: any other number is a mistake about its unit and refused.
 Not here: appending, where every number is refused, since one in nanoseconds would look like a far time

@@ -1,7 +1,7 @@
 """Schema normalization: a declared schema in the form that is stored.
 
-What it is: ``normalize_schema`` takes Spark DDL or an Arrow schema and returns an Arrow schema with only types that
-Spark reads natively.
+What it is: ``normalize_schema`` takes Spark DDL or an Arrow schema and returns an Arrow schema of types that Spark
+reads natively.
 Invariants: the result is a fixed point, has no metadata, no duplicate name (case-insensitively, as Spark resolves
 names) and no reserved name; a type is replaced only by one that holds every value of it, and otherwise refused.
 Not here: the DDL grammar (``ddl.py``), schema compatibility (``evolution.py``), values (``row_conversion.py``).

@@ -1,7 +1,7 @@
 """Arrow segment: the active segment of a partition, or a rolled one that is not sealed yet.
 
-What it is: ``ArrowSegment`` reads the pair of files (``N.arrow`` data, ``N.index``); ``SegmentWriter`` creates the pair
-and appends frames.
+What it is: ``ArrowSegment`` reads the pair of files (``N.arrow`` data, ``N.index``); ``SegmentWriter`` creates and
+appends.
 Invariants: the data file is a HEADER frame whose payload is the Arrow schema, then frames of one record batch each; a
 segment has one schema version. Readers take no lock and trust only the index; every payload is checked against its
 checksum before it is decoded. Only the holder of the partition's lock writes. Files stay open while used, and otherwise

@@ -4,8 +4,7 @@ What it is: ``HeldFiles``, files of one owner, opened on use; ``Descriptors``, w
 when the process holds more than its share of the system's limit.
 Invariants: a file in use is never closed, so a descriptor never refers to another file; files that belong together are
 opened and closed together, so they are of one moment. The share is about half of the limit; the rest is for
-connections, databases and other libraries. Running out is ``TooManyFiles``, after every idle file was closed, and is
-never taken for damage.
+connections, databases and other libraries. Running out is ``TooManyFiles``, after every idle file was closed.
 Not here: content (``active_segment.py``, ``locks.py``), changes (``files.py``). Read next: ``active_segment.py``.
 """
 

@@ -1,7 +1,6 @@
 """Files: every change that the log makes to a file.
 
-What it is: write, sync, rename, unlink and truncate, each with a label, and the mapping of the operating system's
-errors.
+What it is: write, sync, rename, unlink and truncate, each with a label, and the mapping of OS errors.
 Invariants: no other module of ``log`` calls ``os.write``, ``os.fsync``, ``os.rename``, ``os.unlink`` or
 ``os.ftruncate``, so a test can crash at each boundary (``testing/crashing_disk.py``) and a full or read-only disk gives
 one error. A write that fails leaves the file as long as it was.

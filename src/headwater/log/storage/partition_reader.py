@@ -3,8 +3,8 @@
 What it is: ``PartitionReader`` finds the segment that holds an offset, Arrow or sealed, and yields its rows; it knows
 the partition's first and next offset.
 Invariants: it takes no lock and blocks no writer; a segment that was sealed, compacted or dropped meanwhile is looked
-up again; an offset outside the partition is an error that names the bounds; rows of older schema versions are returned
-in the requested schema.
+up again; an offset outside the partition is an error that names the bounds; older rows are returned in the requested
+schema.
 Not here: several partitions, following, waking (``log/topic_reader.py``).
 Read next: ``active_segment.py``, ``sealed_segment.py``.
 """

@@ -1,7 +1,7 @@
 """Partition writer: order, offsets, and the roll of segments.
 
-What it is: ``PartitionWriter`` opens a partition (recovering it first), appends frames to its active segment, rolls to
-the next one, and syncs.
+What it is: ``PartitionWriter`` opens a partition (recovering it first), appends frames to its active segment, rolls and
+syncs.
 Invariants: appends happen under the partition's file lock, so offsets rise by one over all processes; before each
 append the process checks whether another one has written or rolled; a producer's sequence is checked under the same
 lock, so a retried append is recognised. Threads that append at the same time share one write and one sync (group
