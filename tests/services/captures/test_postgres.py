@@ -233,12 +233,12 @@ def test_chunks_are_read_at_snapshots_of_their_own(
     database.execute("CREATE TABLE t (id uuid PRIMARY KEY, n int)")
     database.execute("INSERT INTO t SELECT gen_random_uuid(), g FROM generate_series(1, 95) g")
     table = app.table("t", source=database.source("t"))
-    map_error: list[int] = []
+    reported: list[int] = []
 
-    app.capture(until="caught up", timeout=60, on_progress=lambda progress: map_error.append(progress.rows_done))
+    app.capture(until="caught up", timeout=60, on_progress=lambda progress: reported.append(progress.rows_done))
 
-    assert len(map_error) == 10
-    assert max(map_error) == 95
+    assert len(reported) == 10
+    assert max(reported) == 95
     same([{**row} for row in shown(table.topic)], [{**row, "id": str(row["id"])} for row in database.rows("t")])
 
 
