@@ -28,7 +28,7 @@ from bench import report
 from bench.log.order_rows import DDL, Rows
 from bench.report import Measurement, Samples
 from headwater.log.maintenance.sealing import seal_partition
-from headwater.log.storage.sealed_segment import checksum_of
+from headwater.log.storage.checksums import checksum_of
 from headwater.views import register
 from headwater.views.source.data_source import read_range
 from headwater.views.spark.topic_scan import READ_OPTIONS

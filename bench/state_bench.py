@@ -44,9 +44,9 @@ TICKS_KEPT, UNLISTED_SECONDS = 20, 0
 def declared(app: hw.App) -> tuple[hw.Topic, hw.Topic]:
     """The topics and views."""
     searches = app.topic(
-        "searches", "id BIGINT, country STRING, amount INT, at TIMESTAMP", event_time="at", lateness_ms=60_000, **KEPT
+        "searches", "id BIGINT, country STRING, amount INT, at TIMESTAMP", event_time="at", lateness="1 minute", **KEPT
     )
-    clicks = app.topic("clicks", "search_id BIGINT, at TIMESTAMP", event_time="at", lateness_ms=60_000, **KEPT)
+    clicks = app.topic("clicks", "search_id BIGINT, at TIMESTAMP", event_time="at", lateness="1 minute", **KEPT)
     grouped = "FROM searches GROUP BY window(at, '1 minute'), country"
     app.view("counts", f"SELECT window.start AS minute, country, count(*) AS n {grouped}", horizon=HORIZON)
     app.view(

@@ -17,7 +17,7 @@ payments = app.topic(
     "payments",
     "id BIGINT, country STRING, amount DECIMAL(12,2), refused BOOLEAN, at TIMESTAMP",
     event_time="at",
-    lateness_ms=30_000,
+    lateness="30 seconds",
     partitions=2,
 )
 

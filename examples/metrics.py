@@ -19,7 +19,7 @@ samples = app.topic(
     "id STRING, host STRING, name STRING, kind STRING, value DOUBLE, at TIMESTAMP",
     key="id",  # a sample that comes again is the same sample
     event_time="at",
-    lateness_ms=10_000,
+    lateness="10 seconds",
     partitions=2,
 )
 app.inlet("statsd", hw.inlets.StatsD("statsd", port=int(os.environ.get("METRICS_PORT", "8125"))))

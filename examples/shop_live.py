@@ -28,7 +28,7 @@ captured("customers")
 captured("products")
 captured("stock")
 captured("prices", event_time="since")  # each price counts from its own moment on
-captured("orders", event_time="at", lateness_ms=10_000)
+captured("orders", event_time="at", lateness="10 seconds")
 captured("payments", event_time="at")
 
 # What the web pages send. Rows come late and out of order; by how much is said here.
@@ -36,7 +36,7 @@ page_views = app.topic(
     "page_views",
     "customer_id BIGINT, product_id BIGINT, action STRING, at TIMESTAMP",
     event_time="at",
-    lateness_ms=10_000,
+    lateness="10 seconds",
     partitions=2,
 )
 searches = app.topic("searches", "id BIGINT, customer_id BIGINT, words STRING, at TIMESTAMP", event_time="at")

@@ -56,7 +56,7 @@ def serving(folder: Path) -> Iterator[tuple[ServerProcess, HandTicks, str, int]]
     """A server over a home whose view has rows."""
     os.environ["SERVED_SHOP_HOME"] = str(folder / "home")
     app_of(APP).close()
-    with Log(folder / "home", upkeep_interval=None) as log:
+    with Log(folder / "home", maintenance_interval=None) as log:
         ticks = HandTicks(log)
         server = ServerProcess(log.home, "--rate", "1000000")
         host, _, port = server.address.removeprefix("http://").partition(":")

@@ -33,7 +33,7 @@ def measure(scale: Scale, folder: Path) -> Lines:
     lines = Lines()
     events = Events(scale.events)
     with hw.App("events", home=folder, spark={"spark.driver.memory": scale.driver_memory}) as app:
-        topic = app.topic("events", DDL, event_time="at", lateness_ms=LATE_MS_MAX)
+        topic = app.topic("events", DDL, event_time="at", lateness=LATE_MS_MAX / 1000)
         for start in range(0, scale.events, APPEND_ROWS):
             topic.append(events.table.slice(start, APPEND_ROWS))
         seal(topic)

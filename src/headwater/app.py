@@ -18,11 +18,11 @@ import pyarrow as pa
 
 from headwater.app_services import AppServices
 from headwater.errors import DeclarationConflict, InvalidDeclaration, InvalidView, UnknownView
+from headwater.hints import suggestion
 from headwater.log.home import Log
 from headwater.log.table import Table, declare_table
 from headwater.log.token import Token
 from headwater.log.topic import Topic
-from headwater.log.topic_declaration import suggestion
 from headwater.log.topic_settings import check_name
 
 if TYPE_CHECKING:

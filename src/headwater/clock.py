@@ -1,12 +1,11 @@
-"""Clocks: the machine's, injected, and those of devices, corrected.
+"""Clocks: the machine's clock, injected, and the correction of device clocks.
 
-What it is: the one place where the present moment comes from, so that tests drive it by hand; and ``correct``, which
-takes a device's word for how long ago something was, and not for when.
+What it is: ``Clock``, the only source of the present time, so that tests drive it by hand; and ``correct``, which
+trusts a device about durations and not about times.
 Invariants: ``now_us`` is microseconds since 1970-01-01 UTC; ``monotonic`` never goes back; a corrected time is never
-after the moment of receipt, and at most ``bound_ms`` before it.
-Not here: event time (a column), the correction of a topic's rows when they are appended
-(``log/schema/clock_correction.py``).
-Read next: ``testing/manual_clock.py`` for the hand-driven one; ``docs/time.md``.
+after the time of receipt, and at most ``bound_ms`` before it.
+Not here: event time (a column), the correction of appended rows (``log/schema/clock_correction.py``).
+Read next: ``testing/manual_clock.py``; ``docs/time.md``.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from __future__ import annotations
 import datetime as dt
 import time
 
-BOUND_MS = 30 * 24 * 3600 * 1000  # nothing is believed to have waited on a device for longer
+BOUND_MS = 30 * 24 * 3600 * 1000  # the longest accepted delay on a device
 
 
 class Clock:
@@ -38,7 +37,7 @@ class Clock:
 
 
 def format_us(us: int) -> str:
-    """Microseconds as a short UTC text.
+    """Microseconds as a short text in UTC.
 
     >>> format_us(0)
     '1970-01-01T00:00:00.000Z'
@@ -61,9 +60,9 @@ def to_us(moment: dt.datetime) -> int:
 def correct(occurred: str, sent: str, received: str, *, bound_ms: int = BOUND_MS) -> str:
     """SQL for the time at which something happened, by the receiver's clock, from three columns (or expressions).
 
-    The device knows how long it kept the event: sent less occurred. That long before it was received it happened.
-    A device that claims less than nothing, or more than ``bound_ms``, is not believed further than that. Where
-    ``sent`` is null the device's clock is taken for right; where ``occurred`` is null it happened when it was received.
+    The device knows the delay: sent less occurred. The event happened that long before it was received. A delay below
+    zero or above ``bound_ms`` is cut to these bounds. Where ``sent`` is null the device's clock is taken as right;
+    where ``occurred`` is null the event happened when it was received.
 
     >>> import headwater as hw
     >>> print(hw.clock.correct("occurred_at", "sent_at", "received_at", bound_ms=60_000))

@@ -1,19 +1,25 @@
-"""Durations, as people write them in a program.
+"""Durations as users write them: "10 minutes", "1h 30m", a number of seconds or a timedelta.
 
-What it is: ``to_us``: "10 minutes", "1h 30m", a number of seconds or a timedelta, in microseconds.
-Invariants: a number is seconds; what cannot be read is refused with an example of what can.
-Not here: the command line's sizes and places (``cli/quantities.py``).
-Read next: ``views/event_time/timing.py``.
+What it is: ``to_us`` for settings and arguments, ``parse_us`` for a text alone; both return microseconds.
+Invariants: a number is seconds; a text needs a unit for each number; anything else is refused with an example.
+Not here: sizes and places of the command line (``cli/quantities.py``).
+Read next: ``log/topic_settings.py``, ``views/event_time/timing.py``.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import math
 import re
 
 from headwater.errors import InvalidDeclaration
 
+Duration = str | float | dt.timedelta
+
 UNITS_US = {
+    "us": 1,
+    "µs": 1,
+    "microsecond": 1,
     "ms": 1_000,
     "millisecond": 1_000,
     "s": 1_000_000,
@@ -29,13 +35,28 @@ UNITS_US = {
     "w": 604_800_000_000,
     "week": 604_800_000_000,
 }
+PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zµ]+)")
 
 
-def to_us(duration: str | float | dt.timedelta, *, what: str = "a duration") -> int:
+def parse_us(text: str) -> int | None:
+    """A duration's text in microseconds; None for any other text.
+
+    >>> parse_us("10 minutes"), parse_us("1h 30m"), parse_us("250 µs"), parse_us("soon")
+    (600000000, 5400000000, 250, None)
+    """
+    parts = PART.findall(text.lower())
+    units = [UNITS_US.get(unit, UNITS_US.get(unit.removesuffix("s"))) for _, unit in parts]
+    complete = "".join(number + unit for number, unit in parts) == re.sub(r"\s+", "", text.lower())
+    if not parts or not complete or None in units:
+        return None
+    return round(sum(float(number) * (unit or 0) for (number, _), unit in zip(parts, units, strict=True)))
+
+
+def to_us(duration: Duration, *, what: str = "a duration") -> int:
     """A duration in microseconds.
 
-    >>> to_us("10 minutes"), to_us("1h 30m"), to_us(0.5), to_us(dt.timedelta(days=1))
-    (600000000, 5400000000, 500000, 86400000000)
+    >>> to_us("10 minutes"), to_us(0.5), to_us(dt.timedelta(days=1))
+    (600000000, 500000, 86400000000)
     >>> to_us("soon", what="horizon")
     Traceback (most recent call last):
         ...
@@ -48,12 +69,8 @@ def to_us(duration: str | float | dt.timedelta, *, what: str = "a duration") -> 
     elif isinstance(duration, int | float) and not isinstance(duration, bool):
         found = duration * 1_000_000
     elif isinstance(duration, str):
-        parts = re.findall(r"(\d+(?:\.\d+)?)\s*([a-z]+)", duration.lower())
-        units = [UNITS_US.get(unit, UNITS_US.get(unit.removesuffix("s"))) for _, unit in parts]
-        whole = "".join(number + unit for number, unit in parts) == re.sub(r"\s+", "", duration.lower())
-        if parts and whole and None not in units:
-            found = sum(float(number) * (unit or 0) for (number, _), unit in zip(parts, units, strict=True))
-    if found is None or found < 0 or found != found:
+        found = parse_us(duration)
+    if found is None or not 0 <= found < math.inf:
         raise InvalidDeclaration(
             f"{what} cannot be {duration!r}",
             hint='Write "10 minutes" or "1h 30m", a number of seconds, or a timedelta.',

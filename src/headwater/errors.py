@@ -1,8 +1,8 @@
-"""Every error a user of Headwater can meet.
+"""Errors: every exception that Headwater raises on purpose.
 
     HeadwaterError
     ├── Misuse          the call is wrong; change the call
-    │   ├── InvalidDeclaration   unknown_topic's sibling: a topic, key or setting that makes no sense
+    │   ├── InvalidDeclaration   a topic, key or setting that is invalid by itself
     │   ├── InvalidView          a view's SQL that cannot be read, or is not a function of its inputs
     │   ├── UnknownTopic         no topic of that name
     │   ├── UnknownGroup         no group of that name
@@ -14,27 +14,27 @@
     │   ├── ViewFailed           a view cannot be computed over the rows there are
     │   ├── UnknownView          no view of that name
     │   ├── UnknownSink          no sink of that name
-    │   ├── SinkRefused          another system refuses what a sink brings
+    │   ├── SinkRefused          another system refuses a sink's changes
     │   ├── InvalidQuery         a query that cannot be run
     │   ├── MissingExtra         an optional package is not installed
     │   ├── SourceRefused        a database that is to be captured lacks a setting, a right, a key or the table
     │   ├── StoreRefused         an attached store refuses what a query asks of it, or has no such table
-    │   ├── TooManyRows          a query asks an attached store for more rows than it may bring
+    │   ├── TooManyRows          a query needs more rows of an attached store than allowed
     │   ├── CaptureBlocked       a captured table changed in a way that its topic cannot follow
-    │   ├── Unauthenticated      a server that asks for keys got none that it knows
-    │   ├── Forbidden            the key has not the scope, or the request comes from another site
+    │   ├── Unauthenticated      the server requires a key, and the request has no valid one
+    │   ├── Forbidden            the key lacks the scope, or the request comes from another site
     │   ├── UnknownPath          the server has nothing at that address
     │   ├── TooLarge             a request's body is larger than the server takes
     │   ├── AnswerTooLarge       a query's answer, or a value in it, is larger than it may be
     │   ├── OutOfMemory          a query needs more memory, or temporary disk, than it may
     │   └── ClosedError          the log was closed
-    ├── Conflict        somebody else moved first; look again
+    ├── Conflict        another process was first; read again and retry
     │   ├── Fenced               a newer member, generation or producer has taken over
     │   ├── LeaseLost            the message's lease ran out
-    │   └── CaptureLost          the captured database does not keep our place in its log any more
+    │   └── CaptureLost          the captured database no longer retains the capture's position
     ├── Unavailable     it may work later
     │   ├── NotYetCovered        the views have not reached a token in time
-    │   ├── ViewPaused           a view stands still since it failed, and has not what was asked for
+    │   ├── ViewPaused           a view is paused after a failure and has not reached the token
     │   ├── SourceUnavailable    a captured database does not answer
     │   ├── StoreUnavailable     an attached store does not answer, or not in time
     │   ├── Backpressure         the slowest group is too far behind
@@ -93,7 +93,7 @@ class HeadwaterError(Exception):
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """The shape programs get: the command line's ``--json`` and the HTTP body.
+        """The error as plain values: the command line's ``--json`` and the HTTP body.
 
         >>> UnknownTopic('no topic "x"', topic="x").to_dict()
         {'code': 'unknown_topic', 'message': 'no topic "x"', 'detail': None, 'hint': None, 'data': {'topic': 'x'}}
@@ -109,7 +109,7 @@ class Misuse(HeadwaterError):
 
 
 class InvalidDeclaration(Misuse):
-    """A declaration that makes no sense by itself."""
+    """A declaration that is invalid by itself."""
 
     code = "invalid_declaration"
 
@@ -133,7 +133,7 @@ class UnknownGroup(Misuse):
 
 
 class DeclarationConflict(Misuse):
-    """The topic exists and was declared otherwise."""
+    """The topic exists with another declaration."""
 
     code = "declaration_conflict"
 
@@ -181,7 +181,7 @@ class UnknownSink(Misuse):
 
 
 class SinkRefused(Misuse):
-    """Another system refuses what a sink brings, and would refuse it again."""
+    """Another system refuses a sink's changes, and would refuse them again."""
 
     code = "sink_refused"
 
@@ -199,10 +199,10 @@ class MissingExtra(Misuse):
 
     @classmethod
     @contextmanager
-    def told(cls, what: str, extra: str) -> Iterator[None]:
-        """What is imported in this block comes with an extra of ours, and ``what`` needs it.
+    def raised_for(cls, what: str, extra: str) -> Iterator[None]:
+        """Raise this error for a failed import in the block; ``what`` needs the extra.
 
-        >>> with MissingExtra.told("a teleporter", "beam"):
+        >>> with MissingExtra.raised_for("a teleporter", "beam"):
         ...     import no_such_package
         Traceback (most recent call last):
         headwater.errors.MissingExtra: a teleporter needs the package no-such-package
@@ -228,7 +228,7 @@ class StoreRefused(Misuse):
 
 
 class TooManyRows(Misuse):
-    """A query asks an attached store for more rows than may be brought."""
+    """A query needs more rows of an attached store than allowed."""
 
     code = "too_many_rows"
 
@@ -240,13 +240,13 @@ class CaptureBlocked(Misuse):
 
 
 class Unauthenticated(Misuse):
-    """The server asks for a key, and the request has none that it knows."""
+    """The server requires a key, and the request has no valid one."""
 
     code = "unauthenticated"
 
 
 class Forbidden(Misuse):
-    """The request's key has not the scope that is needed, or the request comes from a page of another site."""
+    """The request's key lacks the scope, or the request comes from another site."""
 
     code = "forbidden"
 
@@ -282,7 +282,7 @@ class ClosedError(Misuse):
 
 
 class Conflict(HeadwaterError):
-    """Somebody else moved first; look again."""
+    """Another process was first; read again and retry."""
 
     code = "conflict"
     exit_status = 3
@@ -301,7 +301,7 @@ class LeaseLost(Conflict):
 
 
 class CaptureLost(Conflict):
-    """The captured database does not keep our place in its log any more, or is another database."""
+    """The captured database no longer retains the capture's position in its log, or is another database."""
 
     code = "capture_lost"
 
@@ -314,13 +314,13 @@ class Unavailable(HeadwaterError):
 
 
 class NotYetCovered(Unavailable):
-    """The views have not reached what a token asks for, in the time given."""
+    """The views have not reached a token in time."""
 
     code = "not_yet_covered"
 
 
 class ViewPaused(Unavailable):
-    """A view stands still since it failed, and has not what was asked for."""
+    """A view is paused after a failure and has not reached the requested token."""
 
     code = "view_paused"
 

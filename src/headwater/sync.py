@@ -23,7 +23,7 @@ from headwater.errors import InvalidDeclaration, SinkRefused
 from headwater.log.event_time.capture_markers import watched
 from headwater.sinks.runner.captured_table_reader import CapturedTableReader
 from headwater.sinks.runner.sink_runner import SinkRunner
-from headwater.sinks.runner.sink_status import SinkState, SinkStatus, lineage
+from headwater.sinks.runner.sink_status import SinkState, SinkStatus, home_id
 from headwater.sinks.runner.sink_task import SinkTask
 from headwater.sinks.sink import PROGRESS_TABLE
 from headwater.views.state.manifest import Manifests
@@ -67,7 +67,7 @@ class Sync:
         self.backfills: dict[str, BackfillProgress] = {}
         self.app = App(NAME, home=home)
         try:
-            slot = f"headwater_sync_{lineage(self.app.log)[:12]}"  # another home is another copy
+            slot = f"headwater_sync_{home_id(self.app.log)[:12]}"  # another home is another copy
             for name, table in self.sources.items():
                 self.app.table(name, source=source_of(source, table, slot))
             self.convoy = self._followers()
@@ -77,11 +77,11 @@ class Sync:
 
     def _followers(self) -> SinkRunner:
         log = self.app.log
-        home, epoch = lineage(log), Manifests(log.catalog, NAME).take_over()
+        home, epoch = home_id(log), Manifests(log.catalog, NAME).take_over()
         followers = []
         for name in self.sources:
             sink = sink_of(self.to, name, log.topic(name).schema)
-            upstream = CapturedTableReader(log, name, lineage=home, epoch=lambda: epoch, whole=not sink.by_key)
+            upstream = CapturedTableReader(log, name, home_id=home, epoch=lambda: epoch, whole=not sink.by_key)
             followers.append(SinkTask(f"{name}.{sink.kind}", name, NAME, sink, upstream, log))
         return SinkRunner(followers)
 

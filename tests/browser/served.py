@@ -109,7 +109,7 @@ def seed(home: Path) -> Log:
     """The home, with what the app declares and some rows; the log stays open for the tests."""
     os.environ["BROWSED_SHOP_HOME"] = str(home)
     app_of(APP).close()
-    log = Log(home, upkeep_interval=None)
+    log = Log(home, maintenance_interval=None)
     now = dt.datetime.now(dt.UTC)
     users = log.topic("users")
     users.append([{"id": number, "country": COUNTRIES[number % len(COUNTRIES)]} for number in range(60)])

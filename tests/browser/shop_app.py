@@ -16,7 +16,7 @@ orders = app.topic(
     partitions=2,
 )
 users = app.table("users", "id BIGINT, country STRING", key="id")
-clicks = app.topic("clicks", "page STRING, at TIMESTAMP", event_time="at", retention_ms=7 * 24 * 3600 * 1000)
+clicks = app.topic("clicks", "page STRING, at TIMESTAMP", event_time="at", retention="7 days")
 app.inlet("site", hw.inlets.Webhook(clicks, path="/clicks", port=0))
 
 app.view(

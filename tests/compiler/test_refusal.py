@@ -13,7 +13,8 @@ import sqlglot
 from sqlglot import exp
 
 from headwater.errors import InvalidView
-from headwater.views.compiler.sql.refusal import find_span, refuse, syntax_error, underline
+from headwater.hints import underline
+from headwater.views.compiler.sql.refusal import find_span, refuse, syntax_error
 
 
 def refusal_of(sql: str) -> InvalidView:

@@ -216,12 +216,12 @@ def judge(kind: str, dsn: str, topics: dict[str, Topic], markers: Markers, write
 
 def _records(topic: Topic) -> list[dict[str, Any]]:
     topic.refresh()
-    extra = [] if topic.row().is_bag else ["_deleted"]
+    extra = [] if topic.row().is_multiset else ["_deleted"]
     return list(topic.rows(columns=[*topic.schema.names, *extra]))
 
 
 def _state(topic: Topic, rows: list[dict[str, Any]]) -> Counter[str]:
-    if topic.row().is_bag:
+    if topic.row().is_multiset:
         bag: Counter[str] = Counter()
         for row in rows:
             bag[_text(row)] += row["_weight"]

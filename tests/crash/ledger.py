@@ -28,7 +28,7 @@ class QuietLog(Log):
     def mark_dirty(self, partition: Any) -> None:
         """The workload syncs by itself."""
 
-    def wake_upkeep(self) -> None:
+    def wake_maintenance(self) -> None:
         """The workload seals by itself."""
 
     def abandon(self) -> None:

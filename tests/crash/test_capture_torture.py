@@ -113,7 +113,7 @@ def test_nothing_is_lost_doubled_or_torn_by_kills(kind: str, tmp_path: Path) -> 
 
 def _marked(home: Path) -> None:
     """Until there is one more marker: the stream has begun."""
-    with Log(home, upkeep_interval=None) as log:
+    with Log(home, maintenance_interval=None) as log:
         markers = Markers.find(log, "torture")
         assert markers is not None
         assert markers.topic.wait(markers.topic.end_offsets(), timeout=60)

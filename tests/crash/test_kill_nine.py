@@ -29,7 +29,13 @@ from tests.crash.writer import read_diary, write_until_killed
 WRITERS = 4
 ROUNDS = 27  # times two policies, times the writers: 216 kills
 KINDS = {
-    "interval": {"fsync": "interval", "fsync_interval_ms": 5, "partitions": 2, "key": "n", "segment_bytes_max": 10_000},
+    "interval": {
+        "fsync": "interval",
+        "fsync_interval": "5 ms",
+        "partitions": 2,
+        "key": "n",
+        "segment_bytes_max": 10_000,
+    },
     "always": {"fsync": "always", "partitions": 2, "key": "n", "segment_bytes_max": 8_000},
 }
 

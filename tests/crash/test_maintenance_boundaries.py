@@ -24,13 +24,15 @@ from tests.crash.ledger import QuietLog
 
 
 def quiet(home: Path, **options: Any) -> QuietLog:
-    return QuietLog(home, upkeep_interval=None, **options)
+    return QuietLog(home, maintenance_interval=None, **options)
 
 
 def prepare(log: QuietLog) -> tuple[Topic, Topic]:
     """Sealed segments with keys replaced and deleted in them, and others that are too old."""
-    users = log.topic("users", "id INT, name STRING", key="id", compact=True, tombstone_grace_ms=1000, fsync="always")
-    clicks = log.topic("clicks", "x INT", retention_ms=1000, archive="attic", fsync="always")
+    users = log.topic(
+        "users", "id INT, name STRING", key="id", compact=True, tombstone_grace="1 second", fsync="always"
+    )
+    clicks = log.topic("clicks", "x INT", retention="1 second", archive="attic", fsync="always")
     for turn in range(3):
         users.append([{"id": n, "name": f"{turn}"} for n in range(4)])
         clicks.append([{"x": turn}] * 10)

@@ -87,7 +87,7 @@ class LogMachine(RuleBasedStateMachine):
             "fsync": fsync,
             "segment_bytes_max": 1500,
             "compact": True,
-            "tombstone_grace_ms": 1,
+            "tombstone_grace": "1 ms",
         }
         self.logs = [self.open(), self.open()]
 

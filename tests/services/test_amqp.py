@@ -110,7 +110,7 @@ def test_poison_goes_to_the_dead_topic_with_the_reason(rabbit: RabbitMQ, queue: 
 
 def test_nothing_is_acknowledged_that_the_log_does_not_have(rabbit: RabbitMQ, queue: str, log: Log) -> None:
     full = log.topic(
-        "full", "order_id BIGINT, message_id STRING", overflow="block", overflow_rows_max=1, block_timeout_ms=10
+        "full", "order_id BIGINT, message_id STRING", overflow="block", overflow_rows_max=1, block_timeout="10 ms"
     )
     with full.consumer("slow"):
         full.append([{"order_id": 0}])

@@ -149,7 +149,7 @@ def test_a_row_that_does_not_fit_does_not_harm_its_neighbours(clicks: Topic, con
 
 
 def test_senders_wait_while_the_topic_is_full_and_nothing_is_lost(log: Log, context: zmq.Context[Any]) -> None:
-    full = log.topic("full", "n BIGINT", overflow="block", overflow_rows_max=50, block_timeout_ms=10)
+    full = log.topic("full", "n BIGINT", overflow="block", overflow_rows_max=50, block_timeout="10 ms")
     count = 500
 
     def push(address: str) -> None:

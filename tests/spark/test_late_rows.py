@@ -25,9 +25,9 @@ def opened(tmp_path):
         for app in apps:
             app.close()
         app = hw.App("timed", home=tmp_path / "home")
-        app._log = Log(tmp_path / "home", clock=clock, upkeep_interval=None)
+        app._log = Log(tmp_path / "home", clock=clock, maintenance_interval=None)
         app.clock = clock
-        app.clicks = app.topic("clicks", "id BIGINT, at TIMESTAMP", event_time="at", idle_ms=10_000)
+        app.clicks = app.topic("clicks", "id BIGINT, at TIMESTAMP", event_time="at", idle="10 seconds")
         app.view("minutes", COUNTS, **declared)
         apps.append(app)
         return app
@@ -193,7 +193,7 @@ def test_groups_that_closed_are_let_go_and_still_shown(opened):
 
 def test_a_topic_with_retention_is_not_copied_for_views_that_let_go(opened):
     app = opened(horizon="2 minutes")
-    app.topic("clicks", "id BIGINT, at TIMESTAMP", event_time="at", idle_ms=10_000, retention_bytes=1 << 20)
+    app.topic("clicks", "id BIGINT, at TIMESTAMP", event_time="at", idle="10 seconds", retention_bytes=1 << 20)
     for minute in range(6):
         app.clicks.append(at(*range(minute * 60, minute * 60 + 60)))
         app.tick()

@@ -353,7 +353,7 @@ def test_the_row_is_found_among_thousands_set_aside_and_left_out_by_every_view(
 @pytest.mark.parametrize("kind", ["table", "bag", "bounded", "log"])
 def test_a_record_set_aside_is_gone_from_the_state_of_every_kind_of_topic(tmp_path: Path, kind: str) -> None:
     with hw.App("shop", home=tmp_path) as app:
-        kinds: dict[str, dict[str, Any]] = {"bounded": {"retention_ms": 10**9}, "table": {"key": "id"}}
+        kinds: dict[str, dict[str, Any]] = {"bounded": {"retention": 10**6}, "table": {"key": "id"}}
         settings = kinds.get(kind, {})
         schema = "id BIGINT, n BIGINT"
         rows = app.topic("numbers", schema, **settings) if kind != "bag" else None

@@ -63,15 +63,15 @@ class Run:
 
     def open(self) -> None:
         self.app = hw.App("timed", home=self.home)
-        self.app._log = Log(self.home, clock=self.clock, upkeep_interval=None)
+        self.app._log = Log(self.home, clock=self.clock, maintenance_interval=None)
         self.clicks = self.app.topic(
             "clicks",
             SCHEMA,
             key="id" if self.keyed else None,
             event_time="at",
             partitions=2,
-            lateness_ms=LATENESS * 1000,
-            idle_ms=IDLE * 1000,
+            lateness=LATENESS,
+            idle=IDLE,
         )
         self.producers = {name: self.clicks.producer(name) for name in ("a", "b")}
         for name in self.names:

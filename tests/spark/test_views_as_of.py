@@ -49,7 +49,7 @@ pytestmark = pytest.mark.usefixtures("spark")
 def declare(home: Path | str, views: Sequence[str] = ("taxed",), **table: object) -> hw.App:
     """The shop, with a clock that is moved by hand."""
     app = hw.App("shop", home=home)
-    app._log = Log(home, clock=ManualClock(now_us=int(moment(0).timestamp()) * 1_000_000), upkeep_interval=None)
+    app._log = Log(home, clock=ManualClock(now_us=int(moment(0).timestamp()) * 1_000_000), maintenance_interval=None)
     app.table("users", "id BIGINT, country STRING, since TIMESTAMP", key="id", event_time="since", **table)
     app.topic(
         "orders",
@@ -215,7 +215,7 @@ def test_a_table_that_is_compacted_from_now_on_keeps_its_past_in_views(tmp_path:
     with declare(tmp_path) as app:
         fill(app)
         app.tick()
-    with Log(tmp_path, upkeep_interval=None) as log:
+    with Log(tmp_path, maintenance_interval=None) as log:
         schema = "id BIGINT, country STRING, since TIMESTAMP"
         topic = log.topic("users", schema, key="id", event_time="since", compact=True)
         compact_partition(topic, 0, force=True)
@@ -229,7 +229,7 @@ def test_a_table_that_is_compacted_from_now_on_keeps_its_past_in_views(tmp_path:
 
 def test_retention_takes_nothing_from_views_that_have_seen_the_versions(tmp_path: Path) -> None:
     with hw.App("shop", home=tmp_path) as app:
-        app._log = Log(tmp_path, upkeep_interval=None)
+        app._log = Log(tmp_path, maintenance_interval=None)
         schema, bounds = "id BIGINT, country STRING, since TIMESTAMP", {"retention_bytes": 1, "segment_bytes_max": 1}
         users = app.topic("users", schema, key="id", event_time="since", **bounds)
         orders = app.topic("orders", "order_id BIGINT, user_id BIGINT, amount INT, at TIMESTAMP", key="order_id")

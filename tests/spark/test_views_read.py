@@ -153,7 +153,7 @@ def test_a_changed_query_is_noticed_and_filled_anew(tmp_path: Path) -> None:
 
 def test_a_view_keeps_the_rows_that_retention_took_from_its_topic(tmp_path: Path) -> None:
     with hw.App("shop", home=tmp_path) as app:
-        app._log = Log(tmp_path, upkeep_interval=None)
+        app._log = Log(tmp_path, maintenance_interval=None)
         clicks = app.topic("clicks", "page STRING", retention_bytes=1, segment_bytes_max=1)
         app.view("pages", "SELECT page, count(*) AS clicks FROM clicks GROUP BY page")
         for page in "aab":
@@ -175,7 +175,7 @@ def test_a_view_keeps_the_rows_that_retention_took_from_its_topic(tmp_path: Path
 
 def test_an_app_that_retention_has_overtaken_says_so(tmp_path: Path) -> None:
     with hw.App("shop", home=tmp_path) as app:
-        app._log = Log(tmp_path, upkeep_interval=None)
+        app._log = Log(tmp_path, maintenance_interval=None)
         clicks = app.topic("clicks", "page STRING", retention_bytes=1, segment_bytes_max=1)
         app.view("pages", "SELECT page, count(*) AS clicks FROM clicks GROUP BY page")
         clicks.append([{"page": "a"}])
@@ -261,7 +261,7 @@ def test_rows_that_retention_may_take_are_kept_however_many_come_in_one_tick(
 ) -> None:
     monkeypatch.setattr(thresholds, "TASK_ROWS_MAX", 2)
     with declare(tmp_path) as app:
-        clicks = app.topic("clicks", "page STRING, user_id BIGINT", retention_ms=3_600_000)
+        clicks = app.topic("clicks", "page STRING, user_id BIGINT", retention="1 hour")
         app.view("seen", "SELECT page, country FROM clicks JOIN users ON user_id = id")
         clicks.append([{"page": f"p{number}", "user_id": 1} for number in range(10)])
         app.tick()

@@ -1,11 +1,10 @@
-"""The captures of an app: which tables follow which databases, and who runs that.
+"""App captures: the captured tables of an app and the threads that run them.
 
 What it is: ``Captures`` declares tables with a source, groups them by slot, and runs one ``Capture`` for each.
-Invariants: a table takes its columns and its key from its database when it is declared; when that does not answer and
-the table is known already, it is taken as it is known. Nothing is streamed before ``run`` or ``start``. One that ends
-with an error that may pass begins again, more and more seldom, unless somebody waits for its end.
-Not here: what a capture does (``capture.py``).
-Read next: ``capture.py``.
+Invariants: a table's columns and key come from its database when it is declared; if the database does not answer, a
+known table keeps its stored schema. Nothing is streamed before ``run`` or ``start``. A capture that ends with a
+transient error is started again with backoff, unless the caller waits for its end.
+Not here: one capture (``capture.py``). Read next: ``capture.py``.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from headwater.backoff import Backoff
 from headwater.capture.backfill import BackfillProgress
 from headwater.capture.capture import LAG_BYTES_ALERT, Capture, CapturedTable, Watched
 from headwater.capture.database import CaptureSource, SourceTable
@@ -40,11 +40,11 @@ from headwater.log.table import Table, declare_table
 logger = logging.getLogger("headwater.capture")
 
 AGAIN_SECONDS_MIN, AGAIN_SECONDS_MAX = 1.0, 60.0  # from the end of a capture to its next start
-SOUND_SECONDS = 60.0  # one that ran so long begins with the shortest pause again
+SOUND_SECONDS = 60.0  # a capture that ran this long starts again with the shortest pause
 
 
 class Captures:
-    """What an app captures."""
+    """The captures of an app."""
 
     def __init__(self, app: str) -> None:
         self.app = app
@@ -57,7 +57,6 @@ class Captures:
     # Declaring
 
     def declare(self, log: Log, name: str, source: CaptureSource, key: Any, settings: dict[str, Any]) -> Table:
-        """A table that follows ``source``."""
         capture = source.capture_name(self.app)
         if settings.get("partitions", 1) != 1:
             raise InvalidDeclaration(
@@ -102,7 +101,7 @@ class Captures:
     # Running
 
     def made(self, log: Log, on_progress: Callable[[BackfillProgress], None] | None = None) -> list[Capture]:
-        """A ``Capture`` for each slot."""
+        """Create a ``Capture`` for each slot."""
         return [
             Capture(
                 log,
@@ -122,14 +121,14 @@ class Captures:
         timeout: float | None = None,
         on_progress: Callable[[BackfillProgress], None] | None = None,
     ) -> None:
-        """Run all of them until interrupted, for ``timeout`` seconds, or ``until="caught up"``."""
+        """Run all captures until interrupted, for ``timeout`` seconds, or ``until="caught up"``."""
         if until not in (None, "caught up"):
             raise InvalidDeclaration(f"until cannot be {until!r}", hint='Use until="caught up", or leave it out.')
         self.start(log, until=until, timeout=timeout, on_progress=on_progress)
         try:
             for _, thread in self._running:
                 while thread.is_alive():
-                    thread.join(0.2)  # so that Ctrl-C is heard
+                    thread.join(0.2)  # so that Ctrl-C interrupts it
                     self.check()
         finally:
             self.stop()
@@ -142,7 +141,7 @@ class Captures:
         timeout: float | None = None,
         on_progress: Callable[[BackfillProgress], None] | None = None,
     ) -> None:
-        """Run all of them in threads of this process."""
+        """Run all captures in threads of this process."""
         for capture in self.made(log, on_progress):
             thread = threading.Thread(
                 target=_run, args=(capture, until, timeout), name=f"headwater-capture-{capture.name}", daemon=True
@@ -152,17 +151,15 @@ class Captures:
 
     @property
     def running(self) -> bool:
-        """Whether a thread of ``start`` is still at work."""
+        """Whether a thread of ``start`` is still running."""
         return any(thread.is_alive() for _, thread in self._running)
 
     def check(self) -> None:
-        """Raise what ended one of them."""
         for capture, _ in self._running:
             if capture.error is not None:
                 raise capture.error
 
     def stop(self) -> None:
-        """End what ``start`` began."""
         for capture, _ in self._running:
             capture.stop()
         running, self._running = self._running, []
@@ -173,14 +170,13 @@ class Captures:
             if capture.error is not None:
                 raise capture.error
 
-    # Looking
+    # Status
 
     def declared(self) -> dict[str, list[str]]:
         """The tables of each capture, by its name."""
         return {capture: list(tables) for capture, tables in self._tables.items()}
 
     def describe(self, log: Log) -> list[CapturedTable]:
-        """How far each table is."""
         found = []
         for capture in self.made(log):
             try:
@@ -190,7 +186,7 @@ class Captures:
         return found
 
     def watch(self, log: Log, *, lag_bytes_alert: int = LAG_BYTES_ALERT) -> list[Watched]:
-        """Look at what each database keeps for us, and note an alert where that is too much."""
+        """Check how much log each database retains for its capture, and note an alert where that is too much."""
         found = []
         for capture in self.made(log):
             capture.lag_bytes_alert = lag_bytes_alert
@@ -201,7 +197,7 @@ class Captures:
         return found
 
     def drop(self, log: Log) -> list[str]:
-        """Leave nothing behind in the databases; the names of the slots that were dropped."""
+        """Remove the captures from the databases; returns the names of the dropped slots."""
         names = []
         for capture in self.made(log):
             try:
@@ -216,7 +212,7 @@ class Captures:
         return names
 
     def restart(self, log: Log) -> list[str]:
-        """Let every table be read anew when its capture runs next."""
+        """Make every table start over with a backfill when its capture runs next."""
         names = []
         for capture in self.made(log):
             try:
@@ -228,8 +224,8 @@ class Captures:
 
 
 def _run(capture: Capture, until: str | None, timeout: float | None) -> None:
-    """Run it; without an end to wait for, again after an error that may pass."""
-    pause = AGAIN_SECONDS_MIN
+    """Run a capture; without ``until`` and ``timeout``, again after a transient error."""
+    backoff = Backoff(AGAIN_SECONDS_MIN, AGAIN_SECONDS_MAX)
     while True:
         began = time.monotonic()
         try:
@@ -241,16 +237,16 @@ def _run(capture: Capture, until: str | None, timeout: float | None) -> None:
             logger.error('capture "%s" ended%s: %s', capture.name, ", and is started again" * again, error)
             if not isinstance(error, HeadwaterError):
                 logger.debug("its trace", exc_info=error)
-            with suppress(HeadwaterError):  # a full disk, say, which the log has told already
+            with suppress(HeadwaterError):  # for example a full disk, which the log has reported already
                 capture.note_failure(error)
-            pause = AGAIN_SECONDS_MIN if time.monotonic() - began > SOUND_SECONDS else pause
-            if not again or capture.stopped(pause):
+            if time.monotonic() - began > SOUND_SECONDS:
+                backoff.reset()
+            if not again or capture.stopped(backoff.next()):
                 return
-            pause = min(2 * pause, AGAIN_SECONDS_MAX)
 
 
 def _may_pass(error: BaseException) -> bool:
-    """Not what somebody has to decide or mend first: a right that is missing, a slot that is gone, damaged data."""
+    """Whether an error is transient: not a missing right, a lost slot or damaged data, which need a person."""
     if isinstance(error, HeadwaterError):
         return not isinstance(error, Misuse | Conflict | Corruption)
     return isinstance(error, Exception)

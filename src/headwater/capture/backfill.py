@@ -1,11 +1,10 @@
-"""Backfill: what a table held before its stream begins.
+"""Backfill: the rows that a table held before its stream begins.
 
-What it is: ``Backfill`` reads the chunks of tables that wait for it, two at a time, and appends them.
-Invariants: each chunk is read at one snapshot, which is written down before its rows are appended under the next
-sequence. So after a crash a chunk is in the topic, with its snapshot known, or it is read again at a new one. Its table
-is shown to nobody before the stream has passed the largest ``reach`` of its chunks. A table without a key is one chunk,
-and one append: it is there once or not at all.
-Not here: which streamed changes the chunks have already (``change_writer.py``).
+What it is: ``Backfill`` reads the chunks of waiting tables, two at a time, and appends them.
+Invariants: each chunk is read at one snapshot, which is stored before its rows are appended under the next sequence. So
+after a crash a chunk is in the topic, with its snapshot known, or it is read again at a new one. A table is not visible
+before the stream has passed the largest ``reach`` of its chunks. A table without a key is one chunk and one append.
+Not here: streamed changes that chunks already contain (``change_writer.py``).
 Read next: ``change_writer.py``, ``docs/capture.md``.
 """
 
@@ -34,7 +33,7 @@ CONNECTIONS = 2
 
 @dataclass(frozen=True)
 class BackfillProgress:
-    """How far the backfill of one table is."""
+    """The progress of one table's backfill."""
 
     table: str
     rows_done: int
@@ -43,12 +42,10 @@ class BackfillProgress:
 
     @property
     def rows_per_second(self) -> float:
-        """How fast it is."""
         return self.rows_done / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def seconds_left(self) -> float | None:
-        """How long it still takes, as far as one can tell."""
         rate = self.rows_per_second
         return max(0, self.rows_estimated - self.rows_done) / rate if rate else None
 
@@ -102,7 +99,7 @@ class Backfill:
 
 
 class _Writer:
-    """One table's chunks on their way to its topic."""
+    """Reads and appends the chunks of one table."""
 
     def __init__(self, backfill: Backfill, topic: Topic, shape: SourceTable, name: str) -> None:
         self.backfill = backfill
@@ -119,12 +116,12 @@ class _Writer:
         self.rows = 0
 
     def missing(self) -> list[BackfillChunk]:
-        """The chunks that the topic has not."""
+        """The chunks that are not in the topic yet."""
         last = self.topic.partition(0).last_sequence(self.producer_id) // CHUNKS_PER_SEQUENCE
         return [each.chunk for each in self.state.chunks(self.name) if each.sequence is None or each.sequence > last]
 
     def chunk(self, chunk: BackfillChunk) -> None:
-        """Read one and append it."""
+        """Read one chunk and append it."""
         backfill = self.backfill
         if backfill.stopping():
             return
@@ -137,7 +134,7 @@ class _Writer:
             self.state.intend_chunk(self.name, chunk.number, sequence, read.snapshot, read.reach)
             for rows in texts:
                 self.large.note(rows, self.shape)
-            # Before the rows: a chunk that is in the topic is not read again, and its large values are needed.
+            # Before the rows: an appended chunk is not read again, and its large values are needed.
             self.large.save()
             if batches:
                 self.topic.append_batch(
@@ -150,9 +147,9 @@ class _Writer:
             self.rows += sum(batch.num_rows for batch in batches)
             self.state.change_table(self.name, rows_done=self.rows_before + self.rows)
             self.state.add_losses(self.name, losses.values)
-        self._tell()
+        self._report_progress()
 
-    def _tell(self) -> None:
+    def _report_progress(self) -> None:
         if self.backfill.on_progress is not None:
             table = self.state.tables()[self.name]
             seconds = time.monotonic() - self.began
@@ -163,19 +160,19 @@ class _Writer:
             )
 
     def finish(self) -> None:
-        """All chunks are there: what a repeated backfill did not find again is taken away."""
+        """Complete the backfill: rows that a repeated backfill did not find again are deleted."""
         table = self.state.tables()[self.name]
-        # The next sequence, which stays the same when this is done again after a crash.
+        # The next sequence; the same one when this is repeated after a crash.
         last = table.appends + 1
         if table.again_from is not None:
-            self._take_away(table.again_from, last)
+            self._delete_missing(table.again_from, last)
         self.topic.partition(0).sync()
         reach = max((each.reach or 0 for each in self.state.chunks(self.name)), default=0)
         self.state.change_table(self.name, phase=CATCHING_UP, reach=reach, again_from=None, appends=last)
 
-    def _take_away(self, stop: int, sequence: int) -> None:
-        if self.topic.row().is_bag:
-            rows = current_rows.taken_away(self.topic, stop)
+    def _delete_missing(self, stop: int, sequence: int) -> None:
+        if self.topic.row().is_multiset:
+            rows = current_rows.rows_to_delete(self.topic, stop)
         else:
             before = current_rows.live_keys(self.topic, stop)
             now = current_rows.live_keys(self.topic, self.topic.end_offsets()[0], start=stop)

@@ -1,14 +1,13 @@
-"""A capture: one database followed into the log.
+"""Capture: one database's changes, followed into the log.
 
-What it is: ``Capture`` runs the tables that share one slot: the backfill of those that need it, then the stream, with a
-marker behind each batch.
-Invariants: it goes on by itself after a crash of ours, a cut connection or a restart of the database; what it cannot go
-on after (a lost slot, a table that changed its key) ends it with an error that says the way out. The database is told
-to forget only what a marker covers or what has nothing for us, which is noted before, and nothing that a table which is
-still being read will need. A process that finds another one following takes nothing from it.
-Not here: SQL (``capture/postgres/postgres_database.py``), what a transaction becomes (``change_writer.py``), who starts
-it (``app.py``).
-Read next: ``change_writer.py``, ``backfill.py``.
+What it is: ``Capture`` runs the tables that share one slot: the backfill of those that need it, then the stream with
+its markers.
+Invariants: it resumes by itself after a crash, a lost connection or a restart of the database; a condition that
+prevents this (a lost slot, a changed key) ends it with an error that names the remedy. The database is told to forget
+only positions that a marker covers or that concern no captured table, which is noted before, and never one that a table
+in backfill still needs. A second process leaves a running one undisturbed.
+Not here: SQL (``capture/postgres/postgres_database.py``), conversion of transactions (``change_writer.py``), starting
+(``app.py``). Read next: ``change_writer.py``, ``backfill.py``.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from headwater.backoff import Backoff
 from headwater.capture.backfill import Backfill, BackfillProgress
 from headwater.capture.capture_state import BACKFILL, FOLLOWING, WAITING, CaptureState, TableState
 from headwater.capture.change_writer import ChangeWriter, has_new_values
@@ -42,7 +42,7 @@ LAG_BYTES_ALERT = 1 << 30
 
 @dataclass(frozen=True)
 class CapturedTable:
-    """How far a captured table is."""
+    """The progress of a captured table."""
 
     capture: str
     table: str
@@ -59,7 +59,7 @@ class CapturedTable:
 
 @dataclass(frozen=True)
 class Watched:
-    """What a database keeps for a capture; ``message`` says so when it is too much."""
+    """The amount of log that a database retains for a capture; ``message`` is set when it is too much."""
 
     capture: str
     lag_bytes: int | None
@@ -94,7 +94,7 @@ class Capture:
         self._stopping = threading.Event()
         self._backfill_error: BaseException | None = None
         self._away_since: float | None = None
-        self._let_go = 0  # the furthest position that is noted as one that the database may forget
+        self._released_to = 0  # the furthest position that was noted as released to the database
         self._caught_up = False
 
     # Running
@@ -102,31 +102,31 @@ class Capture:
     def run(self, *, until: str | None = None, timeout: float | None = None) -> None:
         """Follow until ``stop``, for ``timeout`` seconds, or ``until="caught up"`` with what is committed now.
 
-        With both, ``TimedOut`` tells that it has not caught up in that time.
+        With both, ``TimedOut`` is raised if it has not caught up in that time.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         target: int | None = None
-        pause = RETRY_SECONDS_MIN
+        backoff = Backoff(RETRY_SECONDS_MIN, RETRY_SECONDS_MAX)
         while not self._over(deadline):
             try:
                 generation = self._prepare()
                 target = self.server.reach() if until is not None and target is None else target
                 if self._follow(generation, target, deadline):
                     break
-                pause = RETRY_SECONDS_MIN
+                backoff.reset()
             except SourceUnavailable as error:
-                if target is not None and (self._told() or 0) >= target and not self._unfilled():
+                if target is not None and (self._confirmed_position() or 0) >= target and not self._unfilled():
                     self._caught_up = True  # by another process, which has the stream
                     break
-                self._tell_away(error)
+                self._report_unavailable(error)
+                pause = backoff.next()
                 self._stopping.wait(pause if deadline is None else max(0.0, min(pause, deadline - time.monotonic())))
-                pause = min(2 * pause, RETRY_SECONDS_MAX)
             finally:
                 self.server.close()
         if until is not None and not self._caught_up and not self._stopping.is_set():
             raise TimedOut(
                 f'capture "{self.name}" has not caught up within {timeout:g} s',
-                hint="What it has is in the log, and the next run goes on from there.",
+                hint="Captured changes are in the log, and the next run continues from there.",
                 capture=self.name,
             )
 
@@ -135,24 +135,24 @@ class Capture:
         self._stopping.set()
 
     def stopped(self, within: float) -> bool:
-        """Whether it was told to stop, in so many seconds from now."""
+        """Whether ``stop`` was called; waits up to this many seconds."""
         return self._stopping.wait(within)
 
     def _over(self, deadline: float | None = None) -> bool:
         return self._stopping.is_set() or (deadline is not None and time.monotonic() > deadline)
 
-    def _tell_away(self, error: SourceUnavailable) -> None:
+    def _report_unavailable(self, error: SourceUnavailable) -> None:
         if self._away_since is None:  # once, not with every try
             self._away_since = time.monotonic()
             logger.warning('capture "%s": %s; trying again', self.name, error)
 
-    def _tell_back(self) -> None:
+    def _report_available(self) -> None:
         if self._away_since is not None:
             logger.warning('capture "%s": the database is back', self.name)
             self._away_since = None
 
     def _prepare(self) -> str:
-        """Make or find our place in the database's log, and take up tables that were added; the generation's name."""
+        """Create or find the position in the database's log, and add new tables; returns the generation's name."""
         server, state = self.server, self.state
         identity = server.identity()
         generation = state.fact("generation")
@@ -162,11 +162,11 @@ class Capture:
             raise CaptureLost(
                 f'another database answers than the one that capture "{self.name}" has followed',
                 detail=f"It was {state.fact('identity')}, and is {identity}: a restored copy, or another server.",
-                hint="Correct the dsn; or read the tables anew: headwater capture restart APP.py",
+                hint="Correct the dsn; or read the tables again: headwater capture restart APP.py",
             )
         else:
-            server.check(self._told)
-            self._let_go = self._told() or 0
+            server.check(self._confirmed_position)
+            self._released_to = self._confirmed_position() or 0
             position = int(state.fact("base") or 0)
         server.base = position
         known = state.tables()
@@ -183,22 +183,24 @@ class Capture:
         return generation
 
     def _refill(self, names: Iterable[str]) -> None:
-        """Read tables anew beside the stream. Until that is done they are shown as they were."""
+        """Backfill tables again while the stream goes on. Until that is done their old state is visible."""
         for name in names:
-            logger.warning('capture "%s": table "%s" is read anew, for its columns have changed', self.name, name)
+            logger.warning(
+                'capture "%s": table "%s" is backfilled again because its columns have changed', self.name, name
+            )
             hold = max(int(self.state.fact("base") or 0), self._confirmed())
             self.state.change_table(name, phase=WAITING, hold=hold, reach=0)
 
     def _create(self, identity: str) -> int:
-        # Noted before it is made: what is there after a death in between is ours, and is made anew.
-        self.server.make_way(ours=self.state.fact("making") == identity)
+        # Noted before it is created: a leftover of a crash in between is ours, and is replaced.
+        self.server.remove_leftovers(ours=self.state.fact("making") == identity)
         self.state.remember(making=identity)
         try:
             position = self.server.create(sorted(self.tables.values()))
         except SourceRefused:  # nothing was made
             self.state.remember(making="")
             raise
-        # With the markers that were before: a log may begin at one and the same position again.
+        # With the markers from before: a log may begin at the same position again.
         since = str(self.markers.topic.end_offsets()[0])
         generation = f"{self.name}@{identity}@{position}@{since}"
         self.state.remember(
@@ -211,8 +213,8 @@ class Capture:
         base = int(self.state.fact("base") or 0)
         return base if last is None or last.offset < self._since() else max(base, last.number)
 
-    def _told(self) -> int | None:
-        """How far the database was told that we are; None in a home of before this was noted."""
+    def _confirmed_position(self) -> int | None:
+        """The position that was confirmed to the database; None in a home from before it was noted."""
         let_go = self.state.fact("let_go")
         return None if let_go is None else max(int(let_go), self._confirmed())
 
@@ -222,13 +224,13 @@ class Capture:
     # Following
 
     def _follow(self, generation: str, target: int | None, deadline: float | None) -> bool:
-        """Stream until it is over (True), or must begin anew because tables were backfilled (False)."""
-        self.server.claim()  # before anything is taken from whoever follows now
+        """Stream until the end (True), or until it must restart because tables were backfilled (False)."""
+        self.server.claim()  # before anything is taken from a process that follows now
         filling = self._start_backfill(generation)
         try:
             if filling is not None and not any(table.phase == FOLLOWING for table in self._mine()):
                 # Nothing streams yet: the slot keeps everything until the chunks are read.
-                self._tell_back()
+                self._report_available()
                 while filling.is_alive() and not self._over(deadline):
                     filling.join(0.1)
                 filling = None if not filling.is_alive() else filling
@@ -277,9 +279,9 @@ class Capture:
         hold = self._hold()
         start = min(self._confirmed(), hold) if hold else self._confirmed()
         stream = self.server.stream(changes, start)
-        self._tell_back()
+        self._report_available()
         confirmed = watched = asked = 0.0
-        self._route()  # what a crash kept from it
+        self._route()  # what a crash prevented
         try:
             while not self._over(deadline):
                 came = stream.read(IDLE_SECONDS)
@@ -298,7 +300,7 @@ class Capture:
                     watched = now
                 self._check_backfill()
                 if changes.has_idle and not self._filling():
-                    return False  # begin anew, from where the tables that are filled now need it
+                    return False  # restart, from where the backfilled tables need it
                 if target is not None and changes.position >= target and not self._unfinished(changes):
                     self._confirm(stream, changes)
                     self._caught_up = True
@@ -318,7 +320,7 @@ class Capture:
         return any(table.phase in (WAITING, BACKFILL) for table in self._mine())
 
     def _unfinished(self, changes: ChangeWriter) -> bool:
-        # By what is written down, not by what ``changes`` began with: a backfill may have ended beside it just now.
+        # By the stored state, not by what ``changes`` began with: a concurrent backfill may just have ended.
         return changes.waiting or self._unfilled()
 
     def _unfilled(self) -> bool:
@@ -333,7 +335,7 @@ class Capture:
             if name not in self.tables:
                 continue
             topic = self.log.topic(name)
-            # Only where it begins: the stream says how the table was at each moment.
+            # Only at the beginning: the stream has the table's columns at each moment.
             shape = replace(self.server.describe(table.source), key=topic.settings.key)
             followers[table.source] = TableFollower(topic, shape, table, self.state, generation)
         return followers
@@ -346,35 +348,35 @@ class Capture:
         position = changes.position if not changes.waiting else changes.marked
         hold = self._hold()
         position = min(position, hold) if hold else position
-        # Noted before the database forgets it: one that has forgotten more was followed by another copy of this home.
-        if position > max(changes.marked, self._let_go):
-            self._let_go = position
+        # Noted before the database forgets it: if it has forgotten more, another copy of this home has followed.
+        if position > max(changes.marked, self._released_to):
+            self._released_to = position
             self.state.remember(let_go=str(position))
         stream.confirm(position)
 
-    # Care
+    # Maintenance
 
     def watch(self) -> Watched:
-        """Note an alert when the database keeps much of its log for us. Also while nobody runs the capture."""
+        """Note an alert when the database retains much of its log. Also while the capture does not run."""
         lag = self.server.lag()
         message = None
         if (lag.bytes or 0) > self.lag_bytes_alert:
             message = f'slot "{self.name}" makes its database keep {lag.bytes:,} bytes of its log'
             if not lag.active:
-                message += "; nobody reads it: run the app, or let go with `headwater capture drop`"
+                message += "; no process reads it: run the app, or release it with `headwater capture drop`"
         detail = {"slot": self.name, "lag_bytes": lag.bytes or 0, "active": lag.active}
         if alerts.note_capture(self.markers.topic, "capture_lag", self.name, message, detail):
-            alerts.tell(self.log)
+            alerts.publish(self.log)
         return Watched(self.name, lag.bytes, lag.active, lag.state, message)
 
     def note_failure(self, error: BaseException | None) -> None:
-        """An alert while the capture has ended with an error, and nobody has started it anew."""
+        """Note an alert that the capture has ended with an error, until it is started again."""
         message = None if error is None else f'capture "{self.name}" ended: {error}'
         if alerts.note_capture(self.markers.topic, "capture_failed", self.name, message, {}):
-            alerts.tell(self.log)
+            alerts.publish(self.log)
 
     def restart(self) -> None:
-        """Give up our place in the database's log, and read every table anew when it runs next."""
+        """Drop the position in the database's log, and backfill every table when it runs next."""
         self.server.drop()
         self.server.close()
         for name, table in self.state.tables().items():
@@ -384,7 +386,7 @@ class Capture:
         self.state.forget_facts()
 
     def drop(self) -> None:
-        """Leave nothing behind in the database. The tables stay as they are, and are nobody's from then on."""
+        """Remove the capture from the database. The tables stay as they are and are ordinary tables from then on."""
         self.server.drop()
         self.server.close()
         for name in self.state.tables():
@@ -392,7 +394,6 @@ class Capture:
         self.state.forget_facts()
 
     def describe(self, *, ask: bool = True) -> list[CapturedTable]:
-        """How far each table is."""
         last: Marker | None = self.markers.last()
         lag = None
         if ask:
@@ -420,6 +421,5 @@ class Capture:
         ]
 
     def close(self) -> None:
-        """Give everything back."""
         self.server.close()
         self.state.close()

@@ -1,11 +1,10 @@
-"""What a capture remembers beside the log.
+"""Capture state: a capture's progress outside the log.
 
-What it is: one small SQLite file a capture, ``captures/NAME.sqlite`` in the home: which database it follows, in which
-phase each table is, which chunks of a backfill are done and at which snapshot, and large values by key.
-Invariants: nothing here is needed to know which changes are in the log: the topics' sequences say that. A chunk's
-snapshot is written before its rows are appended, and a chunk is done when the topic has its sequence.
-Not here: positions that were passed (the markers, ``log/event_time/capture_markers.py``).
-Read next: ``backfill.py``.
+What it is: one small SQLite file per capture, ``captures/NAME.sqlite`` in the home: the followed database, the phase of
+each table, the chunks of a backfill with their snapshots, and large values by key.
+Invariants: the topics' sequences alone say which changes are in the log. A chunk's snapshot is stored before its rows
+are appended, and a chunk is done when the topic has its sequence.
+Not here: passed positions (markers, ``log/event_time/capture_markers.py``). Read next: ``backfill.py``.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ WAITING, BACKFILL, CATCHING_UP, FOLLOWING = "waiting", "backfill", "catching up"
 
 @dataclass(frozen=True)
 class TableState:
-    """How far one table is."""
+    """The progress of one table."""
 
     name: str
     source: str
@@ -68,7 +67,7 @@ class TableState:
 
 @dataclass(frozen=True)
 class ChunkState:
-    """A chunk of a backfill, and what it was read at, when it was."""
+    """A chunk of a backfill, and the snapshot it was read at, if it was."""
 
     chunk: BackfillChunk
     sequence: int | None
@@ -101,16 +100,15 @@ class CaptureState:
     # Facts
 
     def fact(self, name: str) -> str | None:
-        """Something remembered of the capture as a whole."""
+        """A stored value of the capture as a whole."""
         rows = self._all("SELECT value FROM facts WHERE name = ?", (name,))
         return rows[0]["value"] if rows else None
 
     def remember(self, **facts: str) -> None:
-        """Remember some, in one transaction."""
+        """Store some values, in one transaction."""
         self._do(*(("INSERT OR REPLACE INTO facts VALUES (?, ?)", item) for item in facts.items()))
 
     def forget_facts(self) -> None:
-        """As if it had never run."""
         self._do(("DELETE FROM facts", ()))
 
     # Tables
@@ -124,34 +122,30 @@ class CaptureState:
         self._do(("INSERT INTO tables (name, source, phase, hold) VALUES (?, ?, ?, ?)", (name, source, WAITING, hold)))
 
     def change_table(self, name: str, **values: Any) -> None:
-        """Move a table on."""
         names = ", ".join(f"{column} = ?" for column in values)
         self._do((f"UPDATE tables SET {names} WHERE name = ?", (*values.values(), name)))
 
     def add_losses(self, name: str, values: int) -> None:
-        """Count values that became null."""
         self._do(("UPDATE tables SET losses = losses + ? WHERE name = ?", (values, name)))
 
     def remove_table(self, name: str) -> None:
-        """Forget a table."""
         self._do(
             *((f"DELETE FROM {table} WHERE name = ?", (name,)) for table in ("tables", "chunks", "large")),
             ("DELETE FROM facts WHERE name = ?", (f"columns {name}",)),
         )
 
     def columns(self, name: str) -> set[str] | None:
-        """The columns that the table's rows were last known with."""
+        """The last known columns of the table."""
         known = self.fact(f"columns {name}")
         return None if known is None else set(json.loads(known))
 
     def know_columns(self, name: str, columns: Iterable[str]) -> None:
-        """Remember them."""
         self.remember(**{f"columns {name}": json.dumps(list(columns))})
 
     # Chunks
 
     def plan_chunks(self, name: str, chunks: Iterable[BackfillChunk], rows_estimated: int) -> None:
-        """Begin a backfill."""
+        """Store the chunks of a new backfill."""
         insert = "INSERT INTO chunks (name, number, low, high) VALUES (?, ?, ?, ?)"
         self._do(
             ("DELETE FROM chunks WHERE name = ?", (name,)),
@@ -163,7 +157,6 @@ class CaptureState:
         )
 
     def chunks(self, name: str) -> list[ChunkState]:
-        """The chunks of a table's backfill."""
         rows = self._all("SELECT * FROM chunks WHERE name = ? ORDER BY number", (name,))
         return [
             ChunkState(
@@ -173,7 +166,7 @@ class CaptureState:
         ]
 
     def intend_chunk(self, name: str, number: int, sequence: int, snapshot: str, reach: int) -> None:
-        """A chunk's rows will be appended under this sequence."""
+        """Store the sequence under which a chunk's rows will be appended."""
         self._do(
             (
                 "UPDATE chunks SET sequence = ?, snapshot = ?, reach = ? WHERE name = ? AND number = ?",
@@ -183,25 +176,23 @@ class CaptureState:
         )
 
     def forget_chunks(self, name: str) -> None:
-        """The stream has passed them all."""
+        """Delete the chunks, after the stream has passed them all."""
         self._do(("DELETE FROM chunks WHERE name = ?", (name,)))
 
     # Large values
 
     def large_value(self, name: str, key: bytes, column: str) -> str | None:
-        """One value."""
         rows = self._all("SELECT value FROM large WHERE name = ? AND key = ? AND column_name = ?", (name, key, column))
         return rows[0]["value"] if rows else None
 
     def save_large_values(self, name: str, values: Mapping[tuple[bytes, str], str | None]) -> None:
-        """Store values."""
         insert = "INSERT OR REPLACE INTO large VALUES (?, ?, ?, ?)"
         self._do(*((insert, (name, key, column, value)) for (key, column), value in values.items()))
 
     # Truncates
 
     def emptied(self, name: str, place: int, stop: int) -> int:
-        """The end of a table when the transaction at ``place`` emptied it: what was noted first, also after a crash."""
+        """The end of a table when the transaction at ``place`` truncated it; the first noted value counts."""
         rows = self._all("SELECT stop FROM emptied WHERE name = ? AND place = ?", (name, place))
         if rows:
             return int(rows[0]["stop"])
@@ -209,6 +200,5 @@ class CaptureState:
         return stop
 
     def close(self) -> None:
-        """Give the file back."""
         with self._lock:
             self._db.close()

@@ -1,10 +1,9 @@
-"""The changes that come: transactions in, appends and markers out.
+"""Change writer: transactions of the stream in, appends and markers out.
 
-What it is: ``ChangeWriter`` is what a stream hands its transactions to. It collects the rows of each table, appends
-whole transactions in batches, and writes the marker behind them.
+What it is: ``ChangeWriter`` collects the rows of each table, appends whole transactions in batches, and writes markers.
 Invariants: a row is appended once: rows of transactions that the topic has, that the last marker covers, or that a
-chunk's snapshot saw, are passed over. The marker follows when all rows of the batch are durable, and only what a
-marker covers is confirmed to the database.
+chunk's snapshot saw, are skipped. The marker is written when all rows of the batch are durable, and only positions that
+a marker covers are confirmed to the database.
 Not here: reading the stream (``capture/postgres/replication.py``), the loop around it (``capture.py``).
 Read next: ``table_follower.py``, ``capture.py``.
 """
@@ -25,7 +24,7 @@ BATCH_BYTES = PART_BYTES // 2
 
 
 class ChangeWriter:
-    """What one connection of the stream has brought and the log has not yet."""
+    """The received changes of one connection of the stream that are not in the log yet."""
 
     def __init__(
         self,
@@ -48,14 +47,14 @@ class ChangeWriter:
         for follower in followers.values():
             if follower.following:
                 follower.passed = self.marked
-        self._place = self._number = 0  # of the transaction that is coming
+        self._place = self._number = 0  # of the current transaction
         self._whole_place = 0  # of the last one that is whole
-        self._in_parts = False  # some topic has a part of the one that is coming
-        # Up to here some topic has rows that the last marker does not name: until the stream is past them, what the
-        # topics hold is not the state of one moment, and there can be no marker.
+        self._in_parts = False  # some topic has a part of the current one
+        # Up to here some topic has rows that the last marker does not name: until the stream is past them, the topics
+        # do not hold the state of one moment, and no marker is written.
         self._settled = max((each.last // CHUNKS_PER_SEQUENCE for each in followers.values()), default=-1)
         self._commit = 0  # where its commit record is
-        self.to_refill: set[str] = set()  # tables whose old rows have values that only a backfill can tell
+        self.to_refill: set[str] = set()  # tables whose old rows have values that only a backfill can read
         self.transactions = 0  # whole ones that wait to be appended
         self._moved = any(each.end() > self._ends.get(each.name, 0) for each in followers.values() if each.streams)
 
@@ -69,7 +68,7 @@ class ChangeWriter:
             follower.parts = 0
 
     def verdict(self, follower: TableFollower) -> bool | None:
-        """Whether the rows of the coming transaction count for a table; None: it depends on the row."""
+        """Whether the rows of the current transaction count for a table; None: it depends on the row."""
         if not follower.streams or self._commit < follower.passed or follower.has(self._place):
             return False
         if follower.name in self.to_refill:  # its backfill will have them, with all that their rows are now
@@ -85,7 +84,7 @@ class ChangeWriter:
         return True
 
     def cut(self, follower: TableFollower) -> None:
-        """A transaction that grows too large is appended in parts as it comes."""
+        """Append a transaction that grows too large in parts."""
         while (size := follower.part()) is not None:
             if not self._in_parts:
                 self.mark()
@@ -95,18 +94,16 @@ class ChangeWriter:
     def reshape(self, follower: TableFollower, shape: SourceTable) -> None:
         """A table has other columns from here on."""
         follower.reshape(shape)
-        # What the topic has already is streamed with the columns of its time: a backfill that saw it knows better.
+        # Changes that the topic already has are streamed with older columns: a backfill that saw them is newer.
         if self.verdict(follower) is not False and has_new_values(self.server, self.state, follower.name, shape):
             self.to_refill.add(follower.name)
 
     def empty(self, follower: TableFollower) -> None:
-        """TRUNCATE of one table."""
         self.append_whole()  # so that the topic holds all that was before this transaction
         follower.empty(self._place)
         self.cut(follower)
 
     def commit(self, end: int, committed_us: int) -> None:
-        """The transaction is whole, and ends here."""
         touched = [follower for follower in self.followers.values() if follower.segments]
         for follower in touched:  # all of them first: cutting appends what was whole before this transaction
             self.cut(follower)
@@ -121,14 +118,14 @@ class ChangeWriter:
         self.position, self.committed_us = max(self.position, end), committed_us
 
     def passed(self, position: int) -> None:
-        """The database's log has nothing for us before this position."""
+        """Note that the database's log has no further changes before this position."""
         self.position = max(self.position, position)
 
     # Called by the capture
 
     @property
     def waiting(self) -> bool:
-        """Whether something is not in the log and marked yet."""
+        """Whether some change is not in the log and marked yet."""
         return self.transactions > 0 or self._moved or self._in_parts
 
     @property
@@ -143,20 +140,19 @@ class ChangeWriter:
 
     @property
     def full(self) -> bool:
-        """Whether enough has come for an append."""
+        """Whether there are enough rows for an append."""
         return any(
             follower.whole >= BATCH_ROWS or follower.bytes() >= BATCH_BYTES for follower in self.followers.values()
         )
 
     def append_whole(self) -> None:
-        """Append all transactions that are whole."""
         for follower in self.followers.values():
             if follower.whole:
                 follower.append(follower.whole, self._whole_place)
         self.transactions = 0
 
     def mark(self) -> bool:
-        """Append what is whole and write the marker; whether there was need for one."""
+        """Append the complete transactions and write the marker; whether one was needed."""
         if self._in_parts:
             return False
         self._moved |= self.transactions > 0
@@ -190,9 +186,9 @@ class ChangeWriter:
 
 
 def has_new_values(server: CapturedDatabase, state: CaptureState, name: str, shape: SourceTable) -> bool:
-    """Whether rows that a topic has got new values by a change of their table, which no stream tells.
+    """Whether a change of a table's columns gave new values to stored rows, which the stream does not send.
 
-    That is so when a column came with a DEFAULT, and when one may have been renamed. Else the columns are remembered.
+    So for a new column with a DEFAULT, and for one that may have been renamed. Otherwise the columns are stored.
     """
     known, now = state.columns(name), [column.name for column in shape.columns]
     new = [column for column in now if known is not None and column not in known]

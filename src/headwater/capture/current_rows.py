@@ -1,8 +1,8 @@
-"""What a captured table holds now, read from its topic.
+"""Current rows: the state of a captured table, read from its topic.
 
-What it is: the live keys of a keyed table, the live rows of a bag, as the rows that would take them all away.
-Invariants: the topic is read up to a given offset and no further, so that the answer is the same after a crash.
-Not here: when that is needed (TRUNCATE, and a backfill that is repeated: ``table_follower.py``, ``backfill.py``).
+What it is: the live keys of a keyed table, or the live rows of a multiset, as the rows that would delete them.
+Invariants: the topic is read up to a given offset, so the result is the same after a crash.
+Not here: its use for TRUNCATE and a repeated backfill (``table_follower.py``, ``backfill.py``).
 Read next: ``table_follower.py``.
 """
 
@@ -19,27 +19,27 @@ from headwater.log.topic import Topic
 
 
 def nullable(schema: pa.Schema) -> pa.Schema:
-    """The same columns, each of which may be null, as in a tombstone."""
+    """The same columns, all nullable, as in a tombstone."""
     return pa.schema([field.with_nullable(True) for field in schema])
 
 
-def taken_away(topic: Topic, stop: int, more: Iterable[tuple[pa.RecordBatch, Any]] = ()) -> pa.RecordBatch:
-    """Rows that take away all that the topic holds up to ``stop``, with ``more`` (rows, which of them are gone) after.
+def rows_to_delete(topic: Topic, stop: int, more: Iterable[tuple[pa.RecordBatch, Any]] = ()) -> pa.RecordBatch:
+    """Rows that delete the topic's state at ``stop``, followed by ``more`` (rows and their delete marks).
 
     >>> import headwater as hw, tempfile
     >>> users = hw.Log(tempfile.mkdtemp()).topic("users", "id BIGINT, name STRING", key="id")
     >>> _ = users.append([{"id": 1, "name": "Ada"}, {"id": 2, "name": "Bob"}])
     >>> _ = users.delete([{"id": 1}])
-    >>> taken_away(users, 3).to_pylist()
+    >>> rows_to_delete(users, 3).to_pylist()
     [{'id': 2, 'name': None}]
     """
-    return _rows(topic, stop, more) if topic.row().is_bag else _keys(topic, stop, more)
+    return _rows(topic, stop, more) if topic.row().is_multiset else _keys(topic, stop, more)
 
 
 def live_keys(
     topic: Topic, stop: int, more: Iterable[tuple[pa.RecordBatch, Any]] = (), start: int = 0
 ) -> dict[Any, bool]:
-    """Each key that was ever there, and whether it is there now."""
+    """Every key of the topic, and whether it is live."""
     key = list(topic.settings.key)
     found: dict[Any, bool] = {}
     for batch in topic.read_partition(0, max(start, topic.start_offsets()[0]), stop=stop, columns=[*key, "_deleted"]):
@@ -55,7 +55,7 @@ def live_keys(
 
 
 def tombstones(topic: Topic, keys: list[Any]) -> pa.RecordBatch:
-    """A row for each key, with nothing but the key."""
+    """A row for each key; all other columns are null."""
     names, schema = list(topic.settings.key), nullable(topic.schema)
     arrays = []
     for field in schema:

@@ -1,14 +1,13 @@
-"""The contract of a captured database: what each one must know how to do.
+"""Captured database: the contract that each database implements.
 
-What it is: ``SourceTable`` and ``SourceColumn`` (a table as its database has it), ``BackfillChunk`` and ``ChunkRead``
-(a backfill in pieces), and three protocols: ``CaptureSource``, what a user declares, ``CapturedDatabase``, the
-questions that are asked of a database, and ``Stream``, its replication log.
-Invariants: a stream hands over committed transactions, whole and in the order of their commits, and the same ones again
-after a restart from an older position. A chunk is read at one snapshot, and the stream can tell of each transaction
+What it is: ``SourceTable`` and ``SourceColumn`` (a table's schema in its database), ``BackfillChunk`` and
+``ChunkRead``, and three protocols: ``CaptureSource`` (the user's declaration), ``CapturedDatabase`` (the operations on
+a database), and ``Stream`` (its replication log).
+Invariants: a stream delivers committed transactions, whole and in the order of their commits, and the same ones again
+after a restart from an older position. A chunk is read at one snapshot, and the stream knows of each transaction
 whether that snapshot saw it.
-Not here: what becomes of the rows (``change_writer.py``, ``capture.py``); the databases
-(``capture/postgres/postgres_database.py``, ``capture/mysql/mysql_database.py``).
-Read next: ``capture.py``.
+Not here: the use of the rows (``change_writer.py``, ``capture.py``); the databases
+(``capture/postgres/postgres_database.py``, ``capture/mysql/mysql_database.py``). Read next: ``capture.py``.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Losses:
-    """How many values became null because the log's type cannot hold them."""
+    """The number of values that became null because the log's type cannot hold them."""
 
     values: int = 0
 
@@ -40,9 +39,9 @@ class SourceColumn:
     name: str
     arrow: pa.DataType
     read: Callable[[pa.Array, pa.DataType, Losses], pa.Array]  # the database's values, in the log's type
-    weight: int = 0  # how many bytes a byte of text may have in the database's row; 0: never moved out of its row
+    weight: int = 0  # bytes in the database's row per byte of text; 0: never moved out of its row
     padded: bool = False  # a cast to text would drop its blanks
-    plain: bool = False  # the backfill reads it as it is, not as text
+    plain: bool = False  # the backfill reads it natively, not as text
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class SourceTable:
 
     table: str  # with its schema: public.users
     columns: tuple[SourceColumn, ...]
-    key: tuple[str, ...]  # none: a bag
+    key: tuple[str, ...]  # none: a multiset
     rows_estimated: int = 0
 
     @cached_property
@@ -61,7 +60,7 @@ class SourceTable:
 
     @cached_property
     def key_places(self) -> tuple[int, ...]:
-        """Which columns the key has."""
+        """The indexes of the key's columns."""
         return tuple(self.schema.names.index(name) for name in self.key)
 
     @cached_property
@@ -84,21 +83,21 @@ class ChunkRead:
     """One chunk, read at one snapshot."""
 
     snapshot: str
-    reach: int  # the stream has passed all that the snapshot saw when it has passed this position
+    reach: int  # past this position, the stream has passed all that the snapshot saw
     batches: Iterator[TextRows]
 
 
 @dataclass(frozen=True)
 class CaptureLag:
-    """How far a capture is behind its database, as the database sees it."""
+    """The lag of a capture, as its database sees it."""
 
-    bytes: int | None  # of its log that it keeps for us; None: there is nothing kept
+    bytes: int | None  # of its log that it retains for the capture; None: nothing
     active: bool
     state: str
 
 
 class CaptureSource(Protocol):
-    """What a user declares as a table's source."""
+    """The declaration of a table's source."""
 
     @property
     def table(self) -> str:
@@ -117,62 +116,62 @@ class Stream(Protocol):
     position: int  # everything before it was handed over
 
     def read(self, seconds: float) -> bool:
-        """Hand over what comes, waiting so long for the first of it; whether anything came."""
+        """Pass on received changes, waiting this long for the first; whether any came."""
 
     def confirm(self, position: int) -> None:
-        """The database may forget what is before this position. Called when it is durable in our log."""
+        """Let the database forget what is before this position. Called when it is durable in the log."""
 
     def ask(self) -> None:
-        """Ask how far the log has got: an idle database says nothing by itself."""
+        """Request the end of the log, which an idle database does not send by itself."""
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Close the connection."""
 
 
 class CapturedDatabase(Protocol):
-    """One database, and one place in its replication log that is ours."""
+    """One database, and the capture's position in its replication log."""
 
     name: str  # of the capture: the slot
-    base: int  # what ``create`` gave: places are counted from here. Set by the capture, also after a restart
+    base: int  # the result of ``create``: places are counted from here. Set by the capture, also after a restart
 
     def describe(self, table: str) -> SourceTable:
         """A table's columns and key. Called when the table is declared, and when the stream says that it changed."""
 
     def identity(self) -> str:
-        """What tells this database from all others, also from a restored copy."""
+        """The identity of this database; a restored copy has another one."""
 
-    def make_way(self, *, ours: bool) -> None:
-        """Before ``create``: a place of our name is removed when an attempt of ours left it, and refused otherwise."""
+    def remove_leftovers(self, *, ours: bool) -> None:
+        """Before ``create``: remove the leftover of an interrupted attempt; refuse a slot of another owner."""
 
     def create(self, tables: Sequence[str]) -> int:
-        """Make our place in the log, from which on changes of these tables are kept; its position."""
+        """Create the capture's position in the log, from which on changes of these tables are retained; returns it."""
 
-    def check(self, told: Callable[[], int | None]) -> None:
-        """Raise ``CaptureLost`` when our place in the log is gone, or is beyond what it was ``told``."""
+    def check(self, confirmed: Callable[[], int | None]) -> None:
+        """Raise ``CaptureLost`` when the position in the log is gone, or is beyond the ``confirmed`` one."""
 
     def claim(self) -> None:
-        """Raise ``SourceUnavailable`` while another process follows from our place in the log."""
+        """Raise ``SourceUnavailable`` while another process streams from this position."""
 
     def include(self, tables: Sequence[str], stopping: Callable[[], bool]) -> None:
-        """Let the stream send these tables, and wait until every running transaction does."""
+        """Add these tables to the stream, and wait until every running transaction includes them."""
 
     def chunks(self, shape: SourceTable) -> list[BackfillChunk]:
-        """Cut a table into chunks for its backfill."""
+        """Split a table into chunks for its backfill."""
 
     def read(self, shape: SourceTable, chunk: BackfillChunk) -> ChunkRead:
         """Read one chunk. Called by several threads at once."""
 
     def reach(self) -> int:
-        """A position at or behind everything committed so far, which the stream is sure to pass."""
+        """A position at or after everything committed so far, which the stream will pass."""
 
     def stream(self, changes: ChangeWriter, position: int) -> Stream:
         """Begin to stream at a position."""
 
     def lag(self) -> CaptureLag:
-        """How much of its log the database keeps for us."""
+        """The amount of log that the database retains for the capture."""
 
     def drop(self) -> None:
-        """Leave nothing of ours behind. No error when there is nothing."""
+        """Remove everything that ``create`` made, if it exists."""
 
     def text(self, position: int) -> str:
         """A position as the database writes it."""
@@ -181,10 +180,10 @@ class CapturedDatabase(Protocol):
         """A position as a number for sequences: see ``position.py``."""
 
     def filled(self, table: str, columns: Sequence[str]) -> bool:
-        """Whether rows that were there before these columns were added may have values in them: a DEFAULT, say."""
+        """Whether older rows may have values in these added columns, for example by a DEFAULT."""
 
     def in_chunk(self, shape: SourceTable, chunk: BackfillChunk, key: str) -> bool:
         """Whether a row belongs to this chunk, by the text of its first key column."""
 
     def close(self) -> None:
-        """Give connections back."""
+        """Close the connections."""

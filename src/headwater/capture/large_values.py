@@ -1,12 +1,11 @@
-"""Large values: what an update left alone, and the database therefore does not send.
+"""Large values: unchanged values that an update does not send.
 
-What it is: PostgreSQL keeps large values outside of their row (TOAST); an update that does not touch such a value sends
-a mark in its place. ``LargeValues`` remembers them by key, and puts them where the mark is.
-Invariants: it is written after the rows are durable in their topic and before the marker, so that it is never ahead of
-a row that still needs an older value; after a crash the rows since the last marker come again and are remembered
-again. A value that is not found here is looked for in the topic itself: slow, and exact.
-Not here: where the values are stored (``capture_state.py``).
-Read next: ``change_writer.py``.
+What it is: PostgreSQL stores large values outside their row (TOAST); an update that does not change such a value sends
+a mark in its place. ``LargeValues`` remembers them by key and fills them in.
+Invariants: values are stored after the rows are durable in their topic and before the marker, so they are never ahead
+of a row that needs an older value; after a crash the rows since the last marker come again. A missing value is looked
+up in the topic: slow, and exact.
+Not here: storage of the values (``capture_state.py``). Read next: ``change_writer.py``.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class LargeValues:
         self._fresh: dict[tuple[bytes, str], str | None] = {}  # since the last save
 
     def fill(self, rows: TextRows, shape: SourceTable) -> tuple[TextRows, list[tuple[int, int, int]]]:
-        """The rows with every value that we know, and the places (row, column, row of the key) of those we do not."""
+        """The rows with all known values filled in, and the places (row, column, row of the key) of unknown ones."""
         if not shape.has_large:
             return rows, []
         lists: dict[int, list[Any]] = {place: rows.columns[place].to_pylist() for place in rows.unchanged}
@@ -89,23 +88,19 @@ class LargeValues:
         return self.state.large_value(self.table, key, name)
 
     def note(self, rows: TextRows, shape: SourceTable) -> None:
-        """Remember the large values of rows that are in the topic already."""
+        """Remember the large values of appended rows."""
         if shape.has_large and shape.key:
             self.fill(rows, shape)
 
     def save(self) -> None:
-        """Store what came since the last time. The caller has made the rows durable."""
+        """Store the values since the last call. The caller has made the rows durable."""
         if self._fresh:
             self.state.save_large_values(self.table, self._fresh)
             self._fresh = {}
 
-    def forget_fresh(self) -> None:
-        """The stream begins anew: what was not saved comes again."""
-        self._fresh = {}
-
 
 def large_rows(rows: TextRows, shape: SourceTable) -> Any:
-    """Which rows may have values outside of their row."""
+    """The rows that may have values stored outside the row."""
     size = np.full(len(rows), 8 * len(shape.columns), np.int64)
     for texts, column in zip(rows.columns, shape.columns, strict=True):
         if column.weight:

@@ -1,12 +1,11 @@
-"""Outbox: rows that an application inserts beside its own become events of topics.
+"""Outbox: rows that an application inserts in its transactions become events of topics.
 
-What it is: ``Outbox``, a source around another one, and ``Router``, which carries the captured rows on: each row goes
-to the topic that one of its columns names.
+What it is: ``Outbox``, a source around another one, and ``Router``, which appends each captured row to the topic that
+one of its columns names.
 Invariants: an event is appended once, in the order of commits, and only when its transaction is whole in the log: the
 router reads up to the last marker. The sequence of an append is the offset of its last row in the outbox's own topic,
-so that a target itself says what it has; nothing else decides it after a crash.
-Not here: how the outbox table is captured (``capture.py``).
-Read next: ``docs/debezium.md``, "Outbox".
+so after a crash the target alone says which events it has.
+Not here: capturing the outbox table (``capture.py``). Read next: ``docs/debezium.md``, "Outbox".
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ ROWS_AT_ONCE = 4096
 class Outbox:
     """A table whose inserted rows become events.
 
-    ``topic`` is the column that names an event's topic, within ``name``; the others are the event's own.
+    ``topic`` is the column that names an event's topic, within ``name``; the others belong to the event.
 
     >>> import headwater as hw
     >>> hw.capture.Outbox(hw.capture.MySQL("mysql://localhost/shop", table="outbox"), name="events.{}").table
@@ -52,7 +51,6 @@ class Outbox:
 
     @property
     def table(self) -> str:
-        """The outbox table, as its database names it."""
         return self.source.table
 
     @property
@@ -61,16 +59,14 @@ class Outbox:
         return (self.topic, self.id, self.aggregate_id, self.type, self.payload)
 
     def capture_name(self, app: str) -> str:
-        """As that of the source."""
         return self.source.capture_name(app)
 
     def server(self, app: str, log: Log | None = None) -> CapturedDatabase:
-        """As that of the source."""
         return self.source.server(app, log)
 
 
 class Router:
-    """The way from one outbox's topic to the topics of its events."""
+    """Moves events from an outbox's topic to their own topics."""
 
     def __init__(self, log: Log, outbox: Outbox, name: str, capture: str) -> None:
         self.log = log
@@ -81,7 +77,7 @@ class Router:
         self._targets: dict[str, tuple[Topic, int, int, int]] = {}  # with producer, epoch, and the last offset it has
 
     def route(self) -> int:
-        """Carry on what markers cover and the targets have not; how many events."""
+        """Append events that markers cover and targets lack; returns how many."""
         markers = Markers.find(self.log, self.capture)
         last = markers.last() if markers is not None else None
         stop = last.ends.get(self.name, 0) if last is not None else 0
@@ -93,7 +89,7 @@ class Router:
             raise SourceRefused(
                 f'{self.outbox.table} has no column "{missing[0]}"', hint="Name the columns: Outbox(…, payload=…)."
             )
-        marks = [] if source.row().is_bag else ["_deleted"]
+        marks = [] if source.row().is_multiset else ["_deleted"]
         start = max(self._position, source.start_offsets()[0])
         count = 0
         for batch in source.read_partition(
@@ -101,7 +97,7 @@ class Router:
         ):
             events: dict[str, list[tuple[int, dict[str, Any]]]] = {}
             for offset, row in zip(batch.offsets.tolist(), batch.data.to_pylist(), strict=True):
-                if not row.get("_deleted"):  # rows are taken out of an outbox when they have done their work
+                if not row.get("_deleted"):  # rows are deleted from an outbox after use
                     events.setdefault(self.outbox.name.format(row[self.outbox.topic]), []).append((offset, row))
             for name, found in events.items():
                 count += self._append(name, found)

@@ -1,12 +1,11 @@
-"""Positions: places in another database's log, and what a snapshot of it has seen.
+"""Positions: places in a database's log, and the transactions that a snapshot saw.
 
-What it is: PostgreSQL's LSN as a number and as text; ``Snapshot`` and ``Prefix``, which say of a transaction whether a
-read saw it; and how the place of a transaction becomes the sequence of an idempotent producer.
-Invariants: sequences rise with commits. Two transactions that follow each other have places at least ``PLACES_APART``
-apart: the parts of a large one are numbered in between, and the last append of a transaction has the number
-``PLACES_APART`` - 1 behind its place. So a stored sequence tells both which transaction was written and whether whole.
-Not here: connections (``capture/postgres/postgres_database.py``).
-Read next: ``change_writer.py``.
+What it is: PostgreSQL's LSN as a number and as text; ``Snapshot`` and ``Prefix``, which say whether a read saw a
+transaction; and the mapping from a transaction's place to the sequence of an idempotent producer.
+Invariants: sequences rise with commits. The places of two consecutive transactions are at least ``PLACES_APART`` apart:
+the parts of a large one are numbered in between, and the last append of a transaction has the number ``PLACES_APART`` -
+1 after its place. So a stored sequence says which transaction was written and whether completely.
+Not here: connections (``capture/postgres/postgres_database.py``). Read next: ``change_writer.py``.
 """
 
 from __future__ import annotations
@@ -40,10 +39,10 @@ def to_text(number: int) -> str:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What one read of a PostgreSQL database saw, as ``pg_current_snapshot()`` tells it.
+    """The transactions that one read of a PostgreSQL database saw, from ``pg_current_snapshot()``.
 
-    The order in which transactions become visible is not quite the order of their commit records, so an LSN cannot
-    tell whether a read saw a transaction. The numbers of those that were running can, exactly.
+    The order in which transactions become visible is not exactly the order of their commit records, so an LSN does not
+    say whether a read saw a transaction. The ids of running transactions do.
 
     >>> snapshot = Snapshot.parse("740:745:741,743")
     >>> [number for number in range(738, 747) if snapshot.saw(number)]
@@ -56,12 +55,11 @@ class Snapshot:
 
     @staticmethod
     def parse(text: str) -> Snapshot:
-        """From ``xmin:xmax:xip_list``."""
         first, following, running = text.split(":")
         return Snapshot(int(first), int(following), frozenset(map(int, filter(None, running.split(",")))))
 
     def saw(self, number: int) -> bool:
-        """Whether a transaction that committed was seen. The stream has only the lower 32 bits of its number."""
+        """Whether a committed transaction was seen. The stream has only the lower 32 bits of its id."""
         near = self.next_number
         whole = near + ((number - near + 0x80000000) & 0xFFFFFFFF) - 0x80000000
         if whole < self.first_running:
@@ -74,7 +72,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Prefix:
-    """What a read saw of a database whose transactions become visible in the order of its log: all before ``end``.
+    """The transactions that a read saw where visibility follows the order of the log: all before ``end``.
 
     >>> snapshot = seen("<745")
     >>> [number for number in range(743, 747) if snapshot.saw(number)]

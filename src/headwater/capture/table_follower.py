@@ -1,17 +1,16 @@
-"""A follower: one captured table as the stream meets it.
+"""Table follower: one captured table in the stream.
 
-What it is: the rows of a table that have come and are not in its topic yet, and how they are appended.
-Invariants: an append holds whole transactions, or a part of one that is too large; the sequence of an append says
-which, so that after a crash each row is known to be in the topic or not (``position.py``). Parts are cut by counting
-from the transaction's beginning, hence at the same rows each time it is streamed.
-Not here: which transactions there are (``change_writer.py``).
-Read next: ``change_writer.py``.
+What it is: the received rows of a table that are not in its topic yet, and their append.
+Invariants: an append holds whole transactions, or a part of one that is too large; its sequence says which, so that
+after a crash each row is known to be in the topic or not (``position.py``). Parts are cut by counting from the
+transaction's beginning, hence at the same rows each time.
+Not here: transactions (``change_writer.py``). Read next: ``change_writer.py``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -35,23 +34,9 @@ CHUNKS_PER_PART = 16
 PARTS_PER_PLACE = CHUNKS_PER_SEQUENCE // CHUNKS_PER_PART
 
 
-class RowBuffer(Protocol):
-    """Rows of one shape, as a database's stream collects them."""
-
-    bytes: int
-
-    def __len__(self) -> int: ...
-
-    def sizes(self) -> list[int]:
-        """The bytes of each row, as they came."""
-
-    def take(self, count: int) -> TextRows:
-        """The first ``count`` rows, which then are not here any more."""
-
-
 @dataclass
 class Ready:
-    """Rows that are made by us, not by the stream: the tombstones of a TRUNCATE."""
+    """Rows that do not come from the stream: the tombstones of a TRUNCATE."""
 
     batch: pa.RecordBatch
     gone: Mask
@@ -61,12 +46,11 @@ class Ready:
         return int(self.batch.num_rows)
 
     def sizes(self) -> list[int]:
-        """They are not counted by bytes: they have a key at most."""
         return [0] * len(self)
 
 
 class TableFollower:
-    """One table. Made anew for each connection of the stream."""
+    """One table, for one connection of the stream."""
 
     def __init__(
         self, topic: Topic, shape: SourceTable, table: TableState, state: CaptureState, generation: str
@@ -90,22 +74,21 @@ class TableFollower:
         ]
         self.segments: list[tuple[SourceTable, Any]] = []
         self.whole = 0  # of their rows, those of transactions that are whole
-        self.parts = 0  # of the transaction that is coming: appended already
+        self.parts = 0  # of the current transaction: appended already
 
     # Collecting
 
     def count(self) -> int:
-        """How many rows have come and are not appended."""
+        """The number of received rows that are not appended."""
         return sum(len(segment) for _, segment in self.segments)
 
     def bytes(self) -> int:
-        """How many bytes they had on their way."""
         return sum(segment.bytes for _, segment in self.segments)
 
     def part(self) -> int | None:
-        """How many rows the next part of the transaction that is coming has; None while it is small.
+        """The number of rows in the next part of the current transaction; None while it is small.
 
-        It depends on the transaction's rows alone, and not on when it is asked.
+        It depends on the transaction's rows alone, not on the time of the call.
         """
         own = self.count() - self.whole
         if own < PART_ROWS and (own <= 0 or self.bytes() < PART_BYTES):
@@ -146,7 +129,7 @@ class TableFollower:
         missing: list[tuple[int, int, int]],
         before: list[tuple[pa.RecordBatch, Any]],
     ) -> pa.RecordBatch:
-        """Values that nobody remembers: the topic has them, in the latest row of the key."""
+        """Look up values that are not remembered, in the latest row of the key in the topic."""
         wanted = {tuple(batch.column(name)[row].as_py() for name in shape.key) for _, _, row in missing}
         columns = sorted({shape.columns[column].name for _, column, _ in missing})
         found: dict[Any, dict[str, Any]] = {}
@@ -179,7 +162,7 @@ class TableFollower:
     # Appending
 
     def append(self, count: int, place: int, *, part: bool = False) -> None:
-        """Append the first rows under the number of the transaction at ``place``."""
+        """Append the first rows under the sequence of the transaction at ``place``."""
         batches = self.take(count)
         if not batches:
             return
@@ -213,27 +196,25 @@ class TableFollower:
         return self.last >= (place + LAST) * CHUNKS_PER_SEQUENCE
 
     def sync(self) -> None:
-        """Bring what was appended to disk."""
         self.topic.partition(0).sync()
 
     def end(self) -> int:
-        """The topic's end."""
         return self.topic.end_offsets()[0]
 
     # Changes of the table itself
 
     def empty(self, place: int) -> None:
-        """TRUNCATE: behind what the transaction at ``place`` did before, rows that take everything away."""
+        """TRUNCATE: after the earlier rows of the transaction at ``place``, append rows that delete everything."""
         stop = self.state.emptied(self.name, place, self.end())
         schema = current_rows.nullable(self.topic.schema)
         more = [(rows.cast(schema), gone) for rows, gone in self.take(self.count())]
-        removed = current_rows.taken_away(self.topic, stop, more)
+        removed = current_rows.rows_to_delete(self.topic, stop, more)
         joined = pa.concat_batches([*(rows for rows, _ in more), removed])
         gone = np.concatenate([*(gone for _, gone in more), np.ones(removed.num_rows, np.bool_)])
         self.segments = [(self.shape, Ready(joined, gone))]
 
     def reshape(self, shape: SourceTable) -> None:
-        """The table has other columns from here on: let the topic's schema grow."""
+        """Apply new columns of the table: extend the topic's schema."""
         grow(self.topic, shape)
         self.shape = shape
 
@@ -241,34 +222,36 @@ class TableFollower:
         rows = PARTS_PER_PLACE * LAST * PART_ROWS
         return CaptureBlocked(
             f"one transaction changed more than {rows:,} rows of {self.source}",
-            hint="Read the tables anew: headwater capture restart APP.py",
+            hint="Read the tables again: headwater capture restart APP.py",
             table=self.name,
         )
 
 
 def grow(topic: Topic, shape: SourceTable) -> None:
-    """Let a topic's schema follow its table."""
+    """Extend a topic's schema to its table's."""
     key = topic.settings.key
     if shape.key != key:
         raise CaptureBlocked(
             f"the key of {shape.table} was {_listed(key)} and is now {_listed(shape.key)}",
-            hint=f'Capture it under another name, and drop "{topic.name}" when nobody reads it any more.',
+            hint=f'Capture it under another name, and drop "{topic.name}" when it is no longer read.',
             table=topic.name,
         )
     wanted = grown(topic.schema, shape)
     if wanted.equals(topic.schema):
         return
     declared = pa.schema([field for field in wanted if field.name != WEIGHT])
-    open_or_declare(topic.log.registry, topic.name, declared, {}, topic.clock.now_us(), bag=topic.row().is_bag)
+    open_or_declare(
+        topic.log.registry, topic.name, declared, {}, topic.clock.now_us(), multiset=topic.row().is_multiset
+    )
     topic.refresh()
 
 
 def grown(stored: pa.Schema, shape: SourceTable) -> pa.Schema:
-    """A topic's schema when its table has this shape: columns only come, and only become wider."""
+    """The topic's schema for these columns of its table: columns are only added or widened."""
     fields = []
     for field in stored:
         now = next((column.arrow for column in shape.columns if column.name == field.name), field.type)
-        # A type that became narrower still fits what is stored; one of another kind is refused by the log.
+        # A narrower type still fits the stored one; a type of another kind is refused by the log.
         fields.append(field if widens(now, field.type) else field.with_type(now))
     added = [pa.field(column.name, column.arrow) for column in shape.columns if column.name not in stored.names]
     return pa.schema([*fields, *added])

@@ -1,10 +1,10 @@
-"""Rows of a captured table on their way to its topic.
+"""Text rows: rows of a captured table before they are appended.
 
-What it is: ``TextRows``, some rows as columns of text with a mark for each (put, or taken away), and ``batch_of``,
-which makes the topic's record batch of them.
-Invariants: the order of the rows is the order of their changes; columns that the topic has and the database has not any
-more are null; a bag's rows carry a weight instead of a mark.
-Not here: the wire (``capture/postgres/pgoutput.py``), values that were not sent (``large_values.py``).
+What it is: ``TextRows``, rows as columns of text with a delete mark for each, and ``batch_of``, which converts them to
+the topic's record batch.
+Invariants: rows are in the order of their changes; columns that the database no longer has are null; rows of a multiset
+carry a weight instead of a mark.
+Not here: the wire format (``capture/postgres/pgoutput.py``), values that were not sent (``large_values.py``).
 Read next: ``change_writer.py``.
 """
 
@@ -28,20 +28,20 @@ class TextRows:
     """Rows as the database wrote them, column by column."""
 
     columns: list[pa.Array]
-    gone: Mask  # of each row: it was taken away
-    unchanged: dict[int, Mask] = field(default_factory=dict)  # by column: values that were left alone and not sent
+    gone: Mask  # of each row: it was deleted
+    unchanged: dict[int, Mask] = field(default_factory=dict)  # by column: unchanged values that were not sent
     moved: frozenset[int] = frozenset()  # rows that stand for the row before them, under another key
 
     def __len__(self) -> int:
         return len(self.gone)
 
     def with_columns(self, columns: list[pa.Array]) -> TextRows:
-        """The same rows, with every value there."""
+        """The same rows, with every value filled in."""
         return replace(self, columns=columns, unchanged={})
 
 
 def batch_of(rows: TextRows, shape: SourceTable, schema: pa.Schema, losses: Losses) -> pa.RecordBatch:
-    """The rows in a topic's schema; those that are gone, when there is a key, with nothing but it."""
+    """The rows in a topic's schema; deleted ones, if there is a key, with the key alone."""
     given = {
         column.name: column.read(texts, column.arrow, losses)
         for column, texts in zip(shape.columns, rows.columns, strict=True)

@@ -12,11 +12,20 @@ from __future__ import annotations
 import datetime as dt
 import re
 
+from headwater.durations import UNITS_US, parse_us
 from headwater.errors import InvalidDeclaration
 
-DURATION_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 SIZE_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 NEVER = ("none", "forever", "unlimited")
+
+
+def parse_duration(text: str) -> dt.timedelta:
+    """A duration.
+
+    >>> parse_duration("7d"), parse_duration("1.5s")
+    (datetime.timedelta(days=7), datetime.timedelta(seconds=1, microseconds=500000))
+    """
+    return dt.timedelta(milliseconds=parse_duration_ms(text))
 
 
 def parse_duration_ms(text: str) -> int:
@@ -25,17 +34,12 @@ def parse_duration_ms(text: str) -> int:
     >>> parse_duration_ms("7d"), parse_duration_ms("1.5s"), parse_duration_ms("1h 30m")
     (604800000, 1500, 5400000)
     """
-    parts = re.findall(r"([\d.]+)\s*([a-z]+)", text.strip().lower())
-    whole = re.sub(r"\s+", "", text.lower())
-    try:
-        if not parts or "".join(number + unit for number, unit in parts) != whole:
-            raise ValueError
-        milliseconds = round(sum(float(number) * DURATION_UNITS_MS[unit] for number, unit in parts))
-    except (KeyError, ValueError):
+    microseconds = parse_us(text)
+    if microseconds is None:
         raise InvalidDeclaration(
             f"{text!r} is not a duration", hint="Write a number and its unit: 500ms, 30s, 15m, 24h, 7d, 2w."
-        ) from None
-    return milliseconds
+        )
+    return round(microseconds / 1000)
 
 
 def parse_size(text: str) -> int:
@@ -117,7 +121,7 @@ def show_duration_ms(milliseconds: int | None) -> str:
     if milliseconds is None:
         return "forever"
     for unit in ("d", "h", "m", "s"):
-        size = DURATION_UNITS_MS[unit]
+        size = UNITS_US[unit] // 1000
         if milliseconds and milliseconds % size == 0:
             return f"{milliseconds // size}{unit}"
     return f"{milliseconds}ms"

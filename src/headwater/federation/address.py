@@ -1,11 +1,10 @@
-"""Addresses: where an attached store is, and what kind it is.
+"""Address: the location and kind of an attached store.
 
-What it is: ``Address`` reads what a user gives (a URL, or the path of a file), fills in variables of the environment
-when it is used, and shows itself without its password.
-Invariants: nothing that is shown or raised holds a password or the value of a variable. A relative path becomes an
-absolute one when it is attached, for later queries run elsewhere.
-Not here: connecting (``postgres_store.py`` and the others).
-Read next: ``attachments.py``.
+What it is: ``Address`` reads a URL or the path of a file, fills in environment variables on use, and hides its
+password.
+Invariants: nothing that is shown or raised holds a password or the value of a variable. A relative path becomes
+absolute when it is attached, since later queries run elsewhere.
+Not here: connecting (``postgres_store.py`` and the others). Read next: ``attachments.py``.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ FORMS = (
 
 @dataclass(frozen=True)
 class Address:
-    """Where a store is.
+    """The location and kind of a store.
 
     >>> address = Address.read("postgresql://reader:${CRM_PASSWORD}@db.example/crm")
     >>> address.kind, address.shown
@@ -49,11 +48,10 @@ class Address:
     """
 
     kind: str
-    url: str  # as it was given, a path made absolute
+    url: str  # as given, with an absolute path
 
     @staticmethod
     def read(text: str) -> Address:
-        """What a user gave."""
         found = SCHEME.fullmatch(text.strip())
         if found is not None and found[1] in SERVERS:
             _check_server(text)
@@ -72,22 +70,21 @@ class Address:
 
     @property
     def shown(self) -> str:
-        """Without a password that was written into it."""
         return _hidden(self.url)
 
     @property
     def has_password(self) -> bool:
-        """Whether a password was written into it in plain text."""
+        """Whether it contains a password in plain text."""
         return self.shown != self.url
 
     @property
     def path(self) -> Path:
-        """Of files: where they are."""
+        """The path of a file store."""
         return Path(_filled(self.url.partition(":")[2], quoted=False))
 
     @property
     def filled(self) -> str:
-        """Of servers: the URL with the variables' values. Not to be shown."""
+        """The URL of a server with the variables' values. Not to be shown."""
         return _filled(self.url, quoted=True)
 
 
@@ -112,17 +109,17 @@ def _check_server(text: str) -> None:
         _ = parts.port
     except ValueError as error:
         raise InvalidDeclaration(
-            f"{_hidden(text)} is not a URL: {error}", hint="A password with special signs is best given as ${VARIABLE}."
+            f"{_hidden(text)} is not a URL: {error}", hint="Give a password with special characters as ${VARIABLE}."
         ) from error
     if not parts.path.strip("/"):
         raise InvalidDeclaration(f"{_hidden(text)} names no database", hint=f"Write one of: {FORMS}.")
 
 
 def _hidden(text: str) -> str:
-    """The text without passwords: of the user's part, and of ``password=`` behind the question mark."""
+    """The text without passwords, of the user's part and of ``password=`` in the query."""
     if "://" not in text:
         return text
-    # A password may hold any sign that should have been quoted: all between the first colon and the last @ is one.
+    # A password may hold unquoted special characters: everything between the first colon and the last @ is hidden.
     found = re.match(r"([a-z0-9+]+://[^:/@]*):(.*)@([^@]*)", text, re.DOTALL)
     if found is not None and not VARIABLE.fullmatch(found[2]):
         text = f"{found[1]}:***@{found[3]}"

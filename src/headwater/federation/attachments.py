@@ -1,9 +1,8 @@
-"""Attachments: the foreign stores that queries of a home may read, by name.
+"""Attachments: foreign stores that queries of a home may read, by name.
 
-What it is: ``Attachment`` is one of them; ``Attachments`` keeps them in the home's catalog.
-Invariants: a name is that of no topic or table. What the catalog keeps is what the user gave: variables stay names.
-Not here: what is in a store (``store.py``).
-Read next: ``address.py``, ``docs/federation.md``.
+What it is: ``Attachment``, and ``Attachments``, which keeps them in the home's catalog.
+Invariants: a name is not that of a topic or table. The catalog keeps addresses as given: variables stay names.
+Not here: the content of a store (``store.py``). Read next: ``address.py``, ``docs/federation.md``.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.errors import DeclarationConflict, InvalidDeclaration
 from headwater.federation.address import Address
-from headwater.log.topic_declaration import suggestion
+from headwater.hints import suggestion
 
 if TYPE_CHECKING:
     from headwater.log.home import Log
@@ -41,7 +40,6 @@ class Attachment:
 
     @staticmethod
     def declared(name: str, url: str, *, rows_max: int = ROWS_MAX, timeout: float = TIMEOUT_SECONDS) -> Attachment:
-        """What a user declares, checked."""
         if not NAME.fullmatch(name) or name.lower() in RESERVED:
             raise InvalidDeclaration(
                 f'a store cannot be attached as "{name}"',
@@ -49,11 +47,10 @@ class Attachment:
                 name=name,
             )
         if rows_max < 1 or timeout <= 0:
-            raise InvalidDeclaration("rows_max and timeout must be above zero", hint="Leave them out for the usual.")
+            raise InvalidDeclaration("rows_max and timeout must be above zero", hint="Leave them out for the defaults.")
         return Attachment(name, Address.read(url), rows_max, timeout)
 
     def to_dict(self) -> dict[str, Any]:
-        """For programs; without passwords."""
         return {
             "name": self.name,
             "kind": self.address.kind,
@@ -67,7 +64,7 @@ class Attachment:
 
 
 class Attachments(Mapping[str, Attachment]):
-    """The attachments of a home, by name, and those of this process, which hide others of the same name.
+    """The attachments of a home, by name, and those of this process, which take precedence.
 
     >>> import headwater as hw, tempfile
     >>> attachments = Attachments(hw.Log(tempfile.mkdtemp()))
@@ -81,7 +78,7 @@ class Attachments(Mapping[str, Attachment]):
         self._own: dict[str, Attachment] = {}
 
     def add(self, attachment: Attachment, *, keep: bool = True) -> None:
-        """Attach, or attach otherwise. Without ``keep`` it is known to this process alone."""
+        """Attach a store, or change an attachment. Without ``keep`` it is known to this process only."""
         name = attachment.name
         if any(topic.lower() == name.lower() for topic in self._log.registry.names()):
             raise DeclarationConflict(
@@ -108,7 +105,7 @@ class Attachments(Mapping[str, Attachment]):
             )
 
     def remove(self, name: str) -> None:
-        """Forget one. The store itself is not touched."""
+        """Remove an attachment. The store itself is not touched."""
         if name not in self:
             raise InvalidDeclaration(f'no store is attached as "{name}"', hint=suggestion(name, list(self)), name=name)
         self._own.pop(name.lower(), None)
@@ -117,7 +114,7 @@ class Attachments(Mapping[str, Attachment]):
 
     def _all(self) -> dict[str, Attachment]:
         if not self._log.catalog.read("SELECT 1 FROM sqlite_master WHERE name = 'attachments'"):
-            return dict(self._own)  # a home that cannot be written, made before there were any
+            return dict(self._own)  # a read-only home without the table
         rows = self._log.catalog.read("SELECT name, url, rows_max, timeout_ms FROM attachments ORDER BY name")
         kept = {
             row["name"].lower(): Attachment(

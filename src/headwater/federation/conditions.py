@@ -1,12 +1,11 @@
-"""Conditions: the part of a WHERE that a store may be asked.
+"""Conditions: the part of a WHERE that is pushed down to a store.
 
-What it is: a handful of forms (a column compared with a value, IN, LIKE, IS NULL, AND, OR), and ``condition_of``, which
-reads one from the syntax tree of a conjunct, or says why not.
+What it is: a few forms (a column compared with a value, IN, LIKE, IS NULL, AND, OR), and ``condition_of``, which reads
+one from the syntax tree of a conjunct, or raises the reason why not.
 Invariants: a condition is true for every row for which the conjunct is true in Spark. It may be true for more, so AND
-may lose a part; OR may not. NOT is pushed inwards, where three-valued logic allows it (De Morgan), so that no form here
-has a NOT. What a column may be asked, its store has said (``StoreColumn.operators``).
-Not here: values (``literals.py``), writing conditions (``rendering.py``, ``file_store.py``).
-Read next: ``literals.py``.
+may lose a part; OR may not. NOT is pushed inwards, where three-valued logic allows it (De Morgan), so no form has a
+NOT. ``StoreColumn.operators`` says what a column may be asked.
+Not here: values (``literals.py``), rendering (``rendering.py``, ``file_store.py``). Read next: ``literals.py``.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from sqlglot import exp
 from headwater.federation.literals import Value, value_of
 from headwater.federation.store import ComparedAs, StoreColumn, StoreTable
 
-LISTED_MAX = 1_000  # a longer IN is filtered here
+LISTED_MAX = 1_000  # a longer IN is not pushed down
 COMPARED = {exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
 OPPOSITE = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
-# Parts of a form that are looked at. A form with any other part means something else.
+# The parts of each form that are understood. A form with any other part is not pushed down.
 UNDERSTOOD = {"this", "expression", "expressions", "low", "high", "table"}
 TURNED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
@@ -79,7 +78,7 @@ Condition = Comparison | OneOf | Like | Null | Both | Either
 
 
 class Kept(Exception):
-    """Why a conjunct is filtered here and not there."""
+    """The reason why a conjunct is not pushed down."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -87,9 +86,9 @@ class Kept(Exception):
 
 
 def condition_of(conjunct: exp.Expr, shape: StoreTable, *, texts: bool = True) -> Condition:
-    """What the store may be asked for a conjunct that mentions only this table; raises ``Kept`` with the reason.
+    """The condition of a conjunct that references only this table; raises ``Kept`` with the reason.
 
-    Without ``texts``, none are compared: the query's text has escapes, which only Spark reads as Spark does.
+    Without ``texts``, no texts are compared: the query has escapes, which Spark reads in its own way.
 
     >>> import pyarrow as pa, sqlglot
     >>> shape = StoreTable("crm.users", ("users",), (StoreColumn("age", pa.int64(), frozenset({"<"})),))
@@ -101,7 +100,7 @@ def condition_of(conjunct: exp.Expr, shape: StoreTable, *, texts: bool = True) -
 
 
 def rejects_nulls(condition: Condition) -> bool:
-    """Whether a row of nulls, which an outer join adds, surely does not pass.
+    """Whether a row of nulls, which an outer join adds, certainly fails the condition.
 
     >>> import pyarrow as pa
     >>> age = StoreColumn("age", pa.int64())
@@ -115,13 +114,13 @@ def rejects_nulls(condition: Condition) -> bool:
     return not (isinstance(condition, Null) and condition.is_null)
 
 
-def together(conditions: Sequence[Condition]) -> Condition | None:
-    """All of them as one; None when there are none."""
+def all_of(conditions: Sequence[Condition]) -> Condition | None:
+    """The conjunction; None when there are none."""
     return None if not conditions else conditions[0] if len(conditions) == 1 else Both(tuple(conditions))
 
 
 def text_of(condition: Condition) -> str:
-    """A condition for people.
+    """A condition as text.
 
     >>> import pyarrow as pa
     >>> age = StoreColumn("age", pa.int64())
@@ -153,7 +152,7 @@ class _Reader:
         if isinstance(node, exp.And | exp.Or):
             return self._connected(node, all_of=isinstance(node, exp.And) != negated, negated=negated)
         if {name for name, value in node.args.items() if value} - UNDERSTOOD:  # NOT LIKE, IN over a query, SYMMETRIC, …
-            raise Kept("it is a form that stores are not asked")
+            raise Kept("it is a form that is not pushed down")
         for form, read in self._forms().items():
             if isinstance(node, form):
                 return read(node, negated)
@@ -220,7 +219,7 @@ class _Reader:
         column = self._column(node.this)
         pattern = self._value(column, node.expression)
         if negated or not isinstance(pattern, str):
-            raise Kept("NOT LIKE is not asked")
+            raise Kept("NOT LIKE is not pushed down")
         prefix = pattern.endswith("%") and not any(sign in pattern[:-1] for sign in "%_")
         if "like" not in column.operators and not (prefix and "prefix" in column.operators):
             raise Kept(f"the store may match {column.name} otherwise than Spark")
@@ -250,7 +249,7 @@ class _Reader:
 
     def _value(self, column: StoreColumn, node: exp.Expr) -> Value:
         if not self.texts and column.kind is ComparedAs.TEXT:
-            raise Kept("the query has a backslash, which texts may mean otherwise elsewhere")
+            raise Kept("the query has a backslash, which stores may read differently")
         value = value_of(_bare(node), column)
         if value is None or not column.admits(value):
             raise Kept(f"{column.name} is compared with something other than a plain value of its type")

@@ -1,10 +1,10 @@
-"""Files as attached stores: Parquet, CSV and Delta.
+"""File store: Parquet, CSV and Delta as attached stores.
 
-What it is: ``FileStore`` reads a file, or a folder of them, through Arrow's datasets; a Delta table through
-``deltalake``, at one version. Each is one table.
-Invariants: conditions go down to Arrow, which leaves out what a file's statistics rule out. Only comparisons are asked
-that Arrow makes as Spark does: not those of doubles that a NaN could pass, nor of times finer than microseconds; and
-of a Delta table only those that its statistics are right about.
+What it is: ``FileStore`` reads a file or a folder through Arrow's datasets, a Delta table through ``deltalake`` at one
+version. Each is one table.
+Invariants: conditions are pushed down to Arrow, which skips what a file's statistics rule out. Only comparisons are
+pushed down that Arrow makes as Spark does: not those of doubles that a NaN could pass, nor of times finer than
+microseconds; and for a Delta table only those for which its statistics are right.
 Not here: writing such files (``sinks/parquet_sink.py``, ``sinks/delta_sink.py``).
 Read next: ``store.py``; ``docs/federation.md``.
 """
@@ -64,11 +64,11 @@ class FileStore(Store):
         path = attachment.address.path
         if not path.exists():
             raise StoreUnavailable(
-                f'store "{self.name}" is not there: {path}',
-                hint=f"Attach it again where it is: headwater attach {self.name} PATH",
+                f'store "{self.name}" does not exist: {path}',
+                hint=f"Attach it again at its new place: headwater attach {self.name} PATH",
                 store=self.name,
             )
-        self._dataset = self._told(self._opened)
+        self._dataset = self._with_mapped_errors(self._opened)
 
     def _opened(self) -> Any:
         address = self.attachment.address
@@ -80,7 +80,6 @@ class FileStore(Store):
         return ds.dataset(str(address.path), format=address.kind, partitioning=partitioning)
 
     def describe(self, parts: Sequence[str]) -> StoreTable:
-        """See ``Store.describe``."""
         if parts:
             raise StoreRefused(
                 f'store "{self.name}" is one table', hint=f"Write its name alone: FROM {self.name}.", store=self.name
@@ -93,14 +92,12 @@ class FileStore(Store):
         return self.shaped(parts, [_column(field, rounded=rounded) for field in fields])
 
     def statement(self, request: StoreRequest) -> StoreStatement:
-        """See ``Store.statement``: here a sentence, for Arrow has no language of its own."""
         names = ", ".join(each.name for each in request.columns) or "nothing but the number of rows"
         filtered = "" if request.condition is None else f" where {text_of(request.condition)}"
         path = self.attachment.address.path
         return StoreStatement(f"read {names} of {path}{self._version}{filtered}, at most {request.rows_max} rows")
 
     def fetch(self, request: StoreRequest) -> Answered:
-        """See ``Store.fetch``."""
         statement = self.statement(request)
         chosen = None if request.condition is None else _expression(request.condition)
         names = [each.name for each in request.columns]
@@ -108,7 +105,7 @@ class FileStore(Store):
         def read() -> pa.Table:
             return self._dataset.scanner(columns=names, filter=chosen).head(request.rows_max)
 
-        rows = self._told(read, statement.text)
+        rows = self._with_mapped_errors(read, statement.text)
         if not names:
             return Answered(pa.table({NUMBERED: pa.nulls(rows.num_rows, pa.int64())}), statement)
         columns = [_fitted(rows.column(each.name), each.arrow) for each in request.columns]
@@ -117,7 +114,7 @@ class FileStore(Store):
     def close(self) -> None:
         """See ``Store.close``."""
 
-    def _told(self, call: Callable[[], Any], statement: str | None = None) -> Any:
+    def _with_mapped_errors(self, call: Callable[[], Any], statement: str | None = None) -> Any:
         try:
             return call()
         except HeadwaterError:
@@ -134,7 +131,7 @@ class FileStore(Store):
 
 
 def _held(arrow: pa.DataType) -> pa.DataType | None:
-    """The type that Spark holds it in; None: it holds no such column."""
+    """The column's type in Spark; None: Spark has none."""
     if kinds.is_uint64(arrow):
         return LARGE_UNSIGNED
     if kinds.is_time(arrow) or kinds.is_null(arrow):
@@ -150,7 +147,7 @@ def _fitted(column: pa.ChunkedArray, arrow: pa.DataType) -> pa.ChunkedArray:
         return column
     if kinds.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    # Spark's times have microseconds; what is finer is cut off, as Spark's own reader does.
+    # Spark's times have microseconds; finer digits are cut off, as in Spark's own reader.
     return column.cast(arrow, safe=not kinds.is_timestamp(arrow))
 
 
@@ -168,7 +165,7 @@ def _operators(arrow: pa.DataType, *, rounded: bool) -> frozenset[str]:
     if kinds.is_boolean(arrow):
         return EQUAL | NULL
     if kinds.is_float64(arrow) and not rounded:
-        return EQUAL | LESS | NULL  # a NaN is larger than all numbers in Spark, and unlike them here
+        return EQUAL | LESS | NULL  # in Spark a NaN is larger than all numbers, in Arrow it is not comparable
     if kinds.is_string(arrow) or kinds.is_large_string(arrow):
         return ORDERED | PREFIX | NULL
     if kinds.is_timestamp(arrow) and arrow.unit in ("us", "ms") and not rounded:
@@ -186,7 +183,6 @@ def _admits(arrow: pa.DataType) -> Callable[[Value], bool]:
 
 
 def _expression(condition: Condition) -> Any:
-    """A condition as Arrow's."""
     if isinstance(condition, Both):
         return functools.reduce(operator.and_, map(_expression, condition.parts))
     if isinstance(condition, Comparison | OneOf | Like | Null):
@@ -199,7 +195,7 @@ def _single(condition: Comparison | OneOf | Like | Null) -> Any:
     if isinstance(condition, Comparison):
         return COMPARED[condition.operator](field, _scalar(column, condition.value))
     if isinstance(condition, OneOf) and kinds.is_floating(column.origin):
-        # Not isin, which tells 0.0 from -0.0.
+        # Not isin, which distinguishes 0.0 from -0.0.
         return functools.reduce(operator.or_, [field == _scalar(column, value) for value in condition.values])
     if isinstance(condition, OneOf):
         return field.isin(pa.array([_scalar(column, value).as_py() for value in condition.values], column.origin))
@@ -215,6 +211,6 @@ def _scalar(column: StoreColumn, value: Value) -> Any:
 
 
 def _delta() -> Any:
-    with MissingExtra.told("an attached Delta table", "delta"):
+    with MissingExtra.raised_for("an attached Delta table", "delta"):
         from deltalake import DeltaTable
     return DeltaTable

@@ -1,11 +1,10 @@
 """Literals: a value in a query's text, as Spark compares it with a column.
 
-What it is: ``value_of`` gives the Python value of a literal, when Spark compares it with a column of this kind by that
-very value; else None, and the comparison is made by Spark alone.
-Invariants: where Spark would round, widen lossily, or read a text in several ways, the answer is None. Times are those
-of UTC, the time zone of every query.
-Not here: what a store does with the value.
-Read next: ``conditions.py``.
+What it is: ``value_of`` gives the Python value of a literal if Spark compares it with a column of this kind by exactly
+that value; otherwise None, and only Spark makes the comparison.
+Invariants: where Spark would round, widen lossily, or read a text in several ways, the result is None. Times are in
+UTC, the time zone of every query.
+Not here: the store's use of the value. Read next: ``conditions.py``.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ MOMENTS = (
     exp.DataType.Type.TIMESTAMPLTZ,
     exp.DataType.Type.TIMESTAMPNTZ,
 )
-WHOLE_DOUBLE_MAX = 1 << 53  # up to here a double is every whole number
+WHOLE_DOUBLE_MAX = 1 << 53  # up to here a double holds every whole number
 DIGITS_MAX = 38
 WHOLE_BOUND = 1 << 63
 WHOLE_DIGITS = 20  # Spark compares a BIGINT with a decimal as DECIMAL(20,0)
@@ -95,7 +94,7 @@ def _number(node: Any, column: StoreColumn) -> int | Decimal | float | None:
     precision, column_scale = (WHOLE_DIGITS, 0)
     if column.kind is ComparedAs.EXACT:
         precision, column_scale = column.arrow.precision, column.arrow.scale
-    # The type that holds both must not need more digits than there are: Spark would round.
+    # The common type must not need more than the available digits: Spark would round.
     if max(precision - column_scale, whole_digits) + max(column_scale, scale) > DIGITS_MAX:
         return None
     return int(number) if not scale else number

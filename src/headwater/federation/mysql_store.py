@@ -1,11 +1,10 @@
-"""MariaDB and MySQL as attached stores.
+"""MySQL store: MariaDB and MySQL as attached stores.
 
-What it is: ``MySQLStore``: one connection of pymysql's, one read-only transaction with a consistent snapshot, tables
-and views, fetched in pieces and made into Arrow.
-Invariants: types and values are those that a capture of the same table gives (``capture/mysql/mysql_types.py``). Texts
-are only asked for equality and LIKE: most collations take more texts for equal than Spark does, and none takes fewer.
-Not here: capturing (``capture/mysql/mysql_database.py``).
-Read next: ``store.py``; ``docs/federation.md``.
+What it is: ``MySQLStore``: one pymysql connection, one read-only transaction with a consistent snapshot, tables and
+views, fetched in batches and converted to Arrow.
+Invariants: types and values are those of a capture of the same table (``capture/mysql/mysql_types.py``). Texts are
+pushed down for equality and LIKE only: most collations take more texts for equal than Spark does, and none takes fewer.
+Not here: capturing (``capture/mysql/mysql_database.py``). Read next: ``store.py``; ``docs/federation.md``.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ FETCH_ROWS = 20_000
 PORT = 3306
 TEXTS = {"char", "varchar", "tinytext", "text", "mediumtext", "longtext"}
 TIMES = {"date", "datetime", "timestamp"}
-# A TIMESTAMP has seconds since 1970 in 32 bits; other years are compared in ways of their own.
+# A TIMESTAMP has seconds since 1970 in 32 bits; other years are compared differently.
 TIMESTAMP_YEARS = range(1971, 2038)
 YEARS = range(1000, 10000)
 SESSION = ("SET SESSION time_zone = '+00:00'", "SET SESSION sql_mode = ''")
@@ -77,7 +76,7 @@ class MySQLStore(Store):
         parts = urlsplit(attachment.address.filled)
         self.database = unquote(parts.path.strip("/"))
         self._connection: Any = None
-        self._connection = self._told(
+        self._connection = self._with_mapped_errors(
             lambda: self._driver.connect(
                 host=parts.hostname or "127.0.0.1",
                 port=parts.port or PORT,
@@ -114,7 +113,6 @@ class MySQLStore(Store):
         self._ask("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
 
     def describe(self, parts: Sequence[str]) -> StoreTable:
-        """See ``Store.describe``."""
         if not 1 <= len(parts) <= 2:
             raise self.misnamed(parts, "TABLE, or DATABASE.TABLE")
         database, table = (self.database, *parts) if len(parts) == 1 else parts
@@ -128,11 +126,9 @@ class MySQLStore(Store):
         return self.shaped(parts, [_column(each) for each in described])
 
     def statement(self, request: StoreRequest) -> StoreStatement:
-        """See ``Store.statement``."""
         return _MySQL().select(request)
 
     def fetch(self, request: StoreRequest) -> Answered:
-        """See ``Store.fetch``."""
         statement = self.statement(request)
         losses = Losses()
         schema = pa.schema([(each.name, each.arrow) for each in request.columns] or [(NUMBERED, pa.int64())])
@@ -148,13 +144,12 @@ class MySQLStore(Store):
                     ]
                     batches.append(pa.RecordBatch.from_arrays(arrays, schema=schema))
 
-        self._told(read, statement.text)
+        self._with_mapped_errors(read, statement.text)
         return Answered(pa.Table.from_batches(batches, schema), statement, losses.values)
 
     def close(self) -> None:
-        """See ``Store.close``."""
         if self._connection is not None:
-            self._connection._force_close()  # no waiting for rows that nobody wants any more
+            self._connection._force_close()  # no waiting for rows that are not needed any more
 
     def _ask(self, sql: str, values: Sequence[str] = ()) -> list[tuple[str, ...]]:
         def run() -> list[tuple[str, ...]]:
@@ -163,10 +158,10 @@ class MySQLStore(Store):
                 cursor.execute(sql % tuple(map(_literal, given)) if values else sql)
                 return [tuple("" if each is None else each.decode() for each in row) for row in cursor.fetchall()]
 
-        found: list[tuple[str, ...]] = self._told(run, sql)
+        found: list[tuple[str, ...]] = self._with_mapped_errors(run, sql)
         return found
 
-    def _told(self, call: Callable[[], Any], statement: str | None) -> Any:
+    def _with_mapped_errors(self, call: Callable[[], Any], statement: str | None) -> Any:
         try:
             return call()
         except (self._driver.Error, OSError, RuntimeError) as error:
@@ -181,7 +176,7 @@ class MySQLStore(Store):
             return StoreUnavailable(
                 f'store "{self.name}" did not answer within {self.attachment.timeout:g} s',
                 detail=detail,
-                hint=f"Filter more narrowly, or attach it with more: headwater attach {self.name} … --timeout 5m.",
+                hint=f"Filter more narrowly, or raise the limit: headwater attach {self.name} … --timeout 5m.",
                 **about,
             )
         if code in NOT_LET_IN:
@@ -189,9 +184,9 @@ class MySQLStore(Store):
             return StoreRefused(f'store "{self.name}" refuses', detail=detail, hint=hint, **about)
         if statement is None or code == 0 or 2000 <= code < 3000:
             return StoreUnavailable(
-                f'store "{self.name}" cannot be reached', detail=message, hint="Look whether it runs.", **about
+                f'store "{self.name}" cannot be reached', detail=message, hint="Check that it runs.", **about
             )
-        hint = "GRANT SELECT ON … TO …;" if code in LACKS_RIGHT else "Look at the detail."
+        hint = "GRANT SELECT ON … TO …;" if code in LACKS_RIGHT else "See the detail."
         return StoreRefused(f'store "{self.name}" refuses', detail=detail, hint=hint, **about)
 
 
@@ -238,7 +233,7 @@ def _literal(text: str) -> str:
 
 
 def _driver() -> Any:
-    with MissingExtra.told("an attached MariaDB or MySQL", "mysql"):
+    with MissingExtra.raised_for("an attached MariaDB or MySQL", "mysql"):
         import pymysql
         import pymysql.cursors
     return pymysql

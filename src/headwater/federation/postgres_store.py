@@ -1,12 +1,10 @@
-"""PostgreSQL as an attached store.
+"""PostgreSQL store: PostgreSQL as an attached store.
 
-What it is: ``PostgresStore``: one connection of ADBC's, one read-only transaction, tables, views and all that can be
-selected from, fetched as Arrow.
-Invariants: types and values are those that a capture of the same table gives (``capture/postgres/postgres_types.py``).
-Texts are compared in the order of their bytes, as Spark does, whatever their collation (``COLLATE "C"``); equality is
-asked plainly, so that an index serves it.
-Not here: capturing (``capture/postgres/postgres_database.py``).
-Read next: ``store.py``; ``docs/federation.md``.
+What it is: ``PostgresStore``: one ADBC connection, one read-only transaction, tables and views, fetched as Arrow.
+Invariants: types and values are those of a capture of the same table (``capture/postgres/postgres_types.py``). Texts
+are compared by their bytes, as in Spark, whatever their collation (``COLLATE "C"``); equality is sent without a
+collation, so an index can serve it.
+Not here: capturing (``capture/postgres/postgres_database.py``). Read next: ``store.py``; ``docs/federation.md``.
 """
 
 from __future__ import annotations
@@ -54,7 +52,7 @@ BOOLEAN, TEXT, VARCHAR, BLANK_PADDED, UUID, NUMERIC = 16, 25, 1043, 1042, 2950, 
 WHOLE = {20, 21, 23}
 DOUBLE = 701
 TIMES = {1082, 1114, 1184}
-# Read as they are; all else as text, which is read as a capture reads it.
+# Read natively; all else as text, which is converted as in a capture.
 PLAIN = {16, 20, 21, 23, 25, 700, 701, 1043}
 ARRAY = "A"
 NOT_NOW = ("starting up", "shutting down", "too many", "remaining connection slots")
@@ -85,7 +83,7 @@ class PostgresStore(Store):
         given.setdefault("connect_timeout", str(CONNECT_SECONDS))
         given.setdefault("application_name", "headwater")
         self._connection: Any = None
-        self._connection = self._told(lambda: driver.connect(conninfo.make_conninfo(**given)), None)
+        self._connection = self._with_mapped_errors(lambda: driver.connect(conninfo.make_conninfo(**given)), None)
         try:
             self._encoding = self._ask("SELECT current_setting('server_encoding')")[0][0]
         except HeadwaterError:
@@ -97,18 +95,17 @@ class PostgresStore(Store):
             return dict(conninfo.conninfo_to_dict(self.attachment.address.filled))
         except HeadwaterError:
             raise
-        except Exception:  # whose words quote the address, password and all
+        except Exception:  # its text quotes the address with the password
             raise StoreRefused(
                 f'the address of store "{self.name}" is not a URL that PostgreSQL reads',
-                hint="A password with special signs is best given as ${VARIABLE}.",
+                hint="Give a password with special characters as ${VARIABLE}.",
                 store=self.name,
             ) from None
 
     def describe(self, parts: Sequence[str]) -> StoreTable:
-        """See ``Store.describe``."""
         if not 1 <= len(parts) <= 2:
             raise self.misnamed(parts, "SCHEMA.TABLE")
-        # What is given alone is looked up along the user's search path, as psql does.
+        # A name without a schema is looked up along the search path, as in psql.
         quoted = ".".join('"' + part.replace('"', '""') + '"' for part in parts)
         rows = self._ask(COLUMNS.format(table=_literal(quoted)))
         if not rows:
@@ -121,7 +118,7 @@ class PostgresStore(Store):
             arrow = pa.list_(pa.string())
         quoted = '"' + name.replace('"', '""') + '"'
         read_as = None if number in PLAIN else f"CAST({quoted} AS TEXT)"
-        if number == BLANK_PADDED:  # a cast to text would take its blanks away
+        if number == BLANK_PADDED:  # a cast to text would drop its blanks
             read_as = f"CASE WHEN {quoted} IS NOT NULL THEN concat({quoted}) END"
         return StoreColumn(name, arrow, self._operators(number, arrow), self._admits(number), read_as, number)
 
@@ -141,11 +138,9 @@ class PostgresStore(Store):
         return lambda value: isinstance(value, str) and value.isascii() and self._encoding != "SQL_ASCII"
 
     def statement(self, request: StoreRequest) -> StoreStatement:
-        """See ``Store.statement``."""
         return _Postgres().select(request)
 
     def fetch(self, request: StoreRequest) -> Answered:
-        """See ``Store.fetch``."""
         statement = self.statement(request)
 
         def read() -> pa.Table:
@@ -153,7 +148,7 @@ class PostgresStore(Store):
                 cursor.execute(statement.text)
                 return cursor.fetch_arrow_table()
 
-        rows = self._told(read, statement.text)
+        rows = self._with_mapped_errors(read, statement.text)
         losses = Losses()
         arrays = []
         for column, chunks in zip(request.columns, rows.columns, strict=False):
@@ -165,7 +160,6 @@ class PostgresStore(Store):
         return Answered(table, statement, losses.values)
 
     def close(self) -> None:
-        """See ``Store.close``."""
         if self._connection is not None:
             self._connection.close()
 
@@ -175,10 +169,10 @@ class PostgresStore(Store):
                 cursor.execute(sql)
                 return list(cursor.fetchall())
 
-        found: list[tuple[Any, ...]] = self._told(run, sql)
+        found: list[tuple[Any, ...]] = self._with_mapped_errors(run, sql)
         return found
 
-    def _told(self, call: Callable[[], Any], statement: str | None) -> Any:
+    def _with_mapped_errors(self, call: Callable[[], Any], statement: str | None) -> Any:
         try:
             return call()
         except HeadwaterError:
@@ -189,7 +183,7 @@ class PostgresStore(Store):
     def _mapped(self, error: Exception, statement: str | None) -> HeadwaterError:
         state = getattr(error, "sqlstate", None) or ""
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        # The driver puts its own words before the database's.
+        # The driver puts its own text before the database's.
         message = re.sub(r"^.*?(ERROR|FATAL): +", "", lines[0]) if lines else type(error).__name__
         about = {"store": self.name, "statement": statement}
         detail = f"{message}{f' (in: {statement})' if statement else ''}"
@@ -197,14 +191,14 @@ class PostgresStore(Store):
             return StoreUnavailable(
                 f'store "{self.name}" did not answer within {self.attachment.timeout:g} s',
                 detail=detail,
-                hint=f"Filter more narrowly, or attach it with more: headwater attach {self.name} … --timeout 5m.",
+                hint=f"Filter more narrowly, or raise the limit: headwater attach {self.name} … --timeout 5m.",
                 **about,
             )
         if statement is None and ("FATAL" not in str(error) or any(sign in message for sign in NOT_NOW)):
             return StoreUnavailable(
-                f'store "{self.name}" cannot be reached', detail=message, hint="Look whether it runs.", **about
+                f'store "{self.name}" cannot be reached', detail=message, hint="Check that it runs.", **about
             )
-        hint = "Look at the detail."
+        hint = "See the detail."
         if statement is None:
             hint = "Correct user, password and database of its address: headwater attach ls shows it."
         elif state == "42501":
@@ -235,7 +229,7 @@ def _literal(text: str) -> str:
 
 
 def _drivers() -> tuple[Any, Any]:
-    with MissingExtra.told("an attached PostgreSQL", "postgres"):
+    with MissingExtra.raised_for("an attached PostgreSQL", "postgres"):
         import adbc_driver_postgresql.dbapi
         import psycopg.conninfo
     return adbc_driver_postgresql.dbapi, psycopg.conninfo

@@ -1,9 +1,9 @@
 """Rendering: a request as a statement of a database.
 
 What it is: ``StatementRenderer`` builds the syntax tree of a SELECT from columns and conditions, and writes it in a
-dialect. A database's own subclass says how values are written and how a column is compared.
-Invariants: names are quoted always; values are literals of the right type, or parameters.
-Not here: what may be asked (``conditions.py``).
+dialect. Subclasses say how values are written and how a column is compared.
+Invariants: names are always quoted; values are literals of the right type, or parameters.
+Not here: which conditions are pushed down (``conditions.py``).
 Read next: ``postgres_store.py``, ``mysql_store.py``, ``sqlite_store.py``.
 """
 
@@ -32,7 +32,7 @@ class StatementRenderer:
         self.parameters: list[Any] = []
 
     def select(self, request: StoreRequest) -> StoreStatement:
-        """The whole statement. A query that needs no column at all gets the number 1 for each row."""
+        """The statement. A query that needs no column gets the number 1 for each row."""
         tree = exp.Select(expressions=self.projections(request.columns))
         tree.set("from_", exp.From(this=_table(request.shape.parts)))
         if request.condition is not None:
@@ -41,7 +41,6 @@ class StatementRenderer:
         return StoreStatement(tree.sql(self.dialect), tuple(self.parameters))
 
     def projections(self, columns: Sequence[StoreColumn]) -> list[exp.Expr]:
-        """What is selected."""
         if not columns:
             return [exp.alias_(exp.Literal.number(1), NUMBERED, quoted=True)]
         return [
@@ -50,7 +49,6 @@ class StatementRenderer:
         ]
 
     def condition(self, condition: Condition) -> exp.Expr:
-        """A condition as an expression."""
         if isinstance(condition, Comparison):
             operands = self.operand(condition.column, condition.operator), self.value(condition.column, condition.value)
             return OPERATORS[condition.operator](this=operands[0], expression=operands[1])
@@ -68,11 +66,9 @@ class StatementRenderer:
         return exp.and_(*parts) if isinstance(condition, Both) else exp.or_(*parts)
 
     def operand(self, column: StoreColumn, operator: str) -> exp.Expr:  # noqa: ARG002
-        """The column in a comparison."""
         return _column(column)
 
     def value(self, column: StoreColumn, value: Value) -> exp.Expr:
-        """A value as a literal."""
         if isinstance(value, bool):
             return exp.Boolean(this=value)
         if isinstance(value, str):
@@ -90,7 +86,6 @@ class StatementRenderer:
         raise NotImplementedError
 
     def moment(self, column: StoreColumn, value: dt.datetime) -> exp.Expr:
-        """A time of UTC."""
         raise NotImplementedError
 
 
@@ -109,7 +104,7 @@ def _table(parts: Sequence[str]) -> exp.Table:
 
 
 def moment_text(value: dt.datetime) -> str:
-    """A time as all databases read it.
+    """A time as text that all databases read.
 
     >>> moment_text(dt.datetime(2026, 1, 2, 3, 4, 5, 60))
     '2026-01-02 03:04:05.000060'

@@ -1,11 +1,10 @@
-"""SQLite as an attached store.
+"""SQLite store: a SQLite file as an attached store.
 
 What it is: ``SQLiteStore``: a file opened for reading, one transaction, tables and views. Types come from declarations,
-for SQLite keeps any value in any column.
+since SQLite keeps any value in any column.
 Invariants: a value that does not fit the declared type is an error that names the column, never another value. Texts
-are compared by their bytes (``COLLATE BINARY``). Values travel as parameters, so that a double is exact.
-Not here: views that are carried to SQLite (``sinks/sqlite_sink.py``).
-Read next: ``store.py``; ``docs/federation.md``.
+are compared by their bytes (``COLLATE BINARY``). Values are sent as parameters, so a double is exact.
+Not here: sinks to SQLite (``sinks/sqlite_sink.py``). Read next: ``store.py``; ``docs/federation.md``.
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ from headwater.federation.store import (
 )
 from headwater.log.schema.ddl import TIMESTAMP_NTZ
 
-STEPS = 10_000  # between two looks at the clock
+STEPS = 10_000  # between two checks of the time limit
 BUSY_SECONDS = 5.0
 WHOLE_MAX = (1 << 63) - 1
 TABLES = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') ORDER BY 1 LIMIT 500"
-# Declared types, in the order in which they are looked for: exact names first, then SQLite's own rules of affinity.
+# Declared types in the order of matching: exact names first, then SQLite's rules of affinity.
 EXACT: dict[str, pa.DataType] = {
     "BOOLEAN": pa.bool_(),
     "BOOL": pa.bool_(),
@@ -83,11 +82,11 @@ class SQLiteStore(Store):
         self._until = float("inf")
         if not path.is_file():
             raise StoreUnavailable(
-                f'store "{self.name}" is not there: no file {path}',
-                hint=f"Attach it again where it is: headwater attach {self.name} sqlite:FILE",
+                f'store "{self.name}" does not exist: no file {path}',
+                hint=f"Attach it again at its new place: headwater attach {self.name} sqlite:FILE",
                 store=self.name,
             )
-        self._connection = self._told(lambda: self._opened(path.as_uri()), None)
+        self._connection = self._with_mapped_errors(lambda: self._opened(path.as_uri()), None)
         self._utf8 = self._ask("PRAGMA encoding")[0][0] == "UTF-8"
 
     def _opened(self, uri: str) -> Any:
@@ -99,7 +98,6 @@ class SQLiteStore(Store):
         return db
 
     def describe(self, parts: Sequence[str]) -> StoreTable:
-        """See ``Store.describe``."""
         if len(parts) != 1:
             raise self.misnamed(parts, "TABLE")
         rows = self._ask("SELECT name, type FROM pragma_table_xinfo(?) WHERE hidden <> 1", parts)
@@ -110,7 +108,7 @@ class SQLiteStore(Store):
     def _column(self, name: str, declared: str) -> StoreColumn:
         word = declared.upper().partition("(")[0].strip()
         arrow = EXACT.get(word) or next((arrow for part, arrow in CONTAINED if part in word), None)
-        if arrow is None:  # nothing was declared: as the text that SQLite makes of it
+        if arrow is None:  # no declared type: read as SQLite's text
             quoted = '"' + name.replace('"', '""') + '"'
             return StoreColumn(name, pa.string(), NULL, read_as=f"CAST({quoted} AS TEXT)")
         operators: frozenset[str] = NULL
@@ -121,14 +119,12 @@ class SQLiteStore(Store):
         return StoreColumn(name, arrow, operators, _admits(arrow), origin=declared)
 
     def statement(self, request: StoreRequest) -> StoreStatement:
-        """See ``Store.statement``."""
         return _SQLite().select(request)
 
     def fetch(self, request: StoreRequest) -> Answered:
-        """See ``Store.fetch``."""
         statement = self.statement(request)
         self._until = time.monotonic() + self.attachment.timeout
-        rows = self._told(
+        rows = self._with_mapped_errors(
             lambda: self._connection.execute(statement.text, statement.parameters).fetchall(), statement.text
         )
         if not request.columns:
@@ -159,15 +155,16 @@ class SQLiteStore(Store):
             ) from error
 
     def close(self) -> None:
-        """See ``Store.close``."""
         if self._connection is not None:
             self._connection.close()
 
     def _ask(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        found: list[tuple[Any, ...]] = self._told(lambda: self._connection.execute(sql, tuple(values)).fetchall(), sql)
+        found: list[tuple[Any, ...]] = self._with_mapped_errors(
+            lambda: self._connection.execute(sql, tuple(values)).fetchall(), sql
+        )
         return found
 
-    def _told(self, call: Callable[[], Any], statement: str | None) -> Any:
+    def _with_mapped_errors(self, call: Callable[[], Any], statement: str | None) -> Any:
         try:
             return call()
         except sqlite3.Error as error:
@@ -181,14 +178,17 @@ class SQLiteStore(Store):
             return StoreUnavailable(
                 f'store "{self.name}" did not answer within {self.attachment.timeout:g} s',
                 detail=detail,
-                hint=f"Filter more narrowly, or attach it with more: headwater attach {self.name} … --timeout 5m.",
+                hint=f"Filter more narrowly, or raise the limit: headwater attach {self.name} … --timeout 5m.",
                 **about,
             )
         if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_CANTOPEN", "SQLITE_IOERR")):
             return StoreUnavailable(
-                f'store "{self.name}" cannot be read now', detail=detail, hint="Try again; look who holds it.", **about
+                f'store "{self.name}" cannot be read now',
+                detail=detail,
+                hint="Try again; check which process holds it.",
+                **about,
             )
-        return StoreRefused(f'store "{self.name}" refuses', detail=detail, hint="Look at the detail.", **about)
+        return StoreRefused(f'store "{self.name}" refuses', detail=detail, hint="See the detail.", **about)
 
 
 def _admits(arrow: pa.DataType) -> Callable[[Value], bool]:

@@ -1,12 +1,11 @@
-"""The contract of a store: what every attached store can do for a query.
+"""Store: the contract of an attached store.
 
-What it is: ``Store`` describes tables and fetches from them; ``StoreTable`` and ``StoreColumn`` say what a table has
-and what may be asked about each column; ``StoreRequest`` is what a query wants, ``Answered`` what came.
-Invariants: a store is opened for one query and closed after it. All that one query fetches from it is of one moment,
-where the store has moments (a read-only transaction). ``operators`` of a column names only comparisons that are true
-there whenever they are true in Spark.
-Not here: which comparisons a query makes (``conditions.py``).
-Read next: ``postgres_store.py``, ``file_store.py``.
+What it is: ``Store`` describes tables and fetches from them; ``StoreTable`` and ``StoreColumn`` hold a table's columns
+and the operators that may be pushed down; ``StoreRequest`` is a query's request, ``Answered`` its result.
+Invariants: a store is opened for one query and closed after it. All fetches of one query are of one moment, where the
+store has moments (a read-only transaction). ``operators`` of a column names only comparisons that are true there
+whenever they are true in Spark.
+Not here: the comparisons of a query (``conditions.py``). Read next: ``postgres_store.py``, ``file_store.py``.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ import pyarrow as pa
 
 from headwater.errors import StoreRefused
 from headwater.federation.attachments import Attachment
-from headwater.log.topic_declaration import suggestion
+from headwater.hints import suggestion
 
 if TYPE_CHECKING:
     from headwater.federation.conditions import Condition
@@ -32,15 +31,15 @@ EQUAL = frozenset({"="})
 UNEQUAL = frozenset({"<>"})
 LESS = frozenset({"<", "<="})
 GREATER = frozenset({">", ">="})
-NULL = frozenset({"null"})  # IS NULL; that something is not null may always be asked
+NULL = frozenset({"null"})  # IS NULL; IS NOT NULL may always be pushed down
 LIKE = frozenset({"like"})
 PREFIX = frozenset({"prefix"})  # LIKE with one % at its end, and nothing else
-NUMBERED = "_one"  # the only column of what is fetched for a query that needs none
+NUMBERED = "_one"  # the only column fetched for a query that needs none
 ORDERED = EQUAL | UNEQUAL | LESS | GREATER
 
 
 class ComparedAs(StrEnum):
-    """What Spark compares a column as."""
+    """The kind of comparison that Spark makes for a column."""
 
     WHOLE = "whole"
     EXACT = "exact"
@@ -53,7 +52,7 @@ class ComparedAs(StrEnum):
 
 
 def kind_of(arrow: pa.DataType) -> ComparedAs:
-    """The kind of a type of the log's.
+    """The kind of one of the log's types.
 
     >>> str(kind_of(pa.decimal128(10, 2))), str(kind_of(pa.list_(pa.int32())))
     ('exact', 'other')
@@ -76,18 +75,18 @@ def _any_value(_: Value) -> bool:
 
 @dataclass(frozen=True)
 class StoreColumn:
-    """A column: its type here, and what the store may be asked about it."""
+    """A column: its type in Spark, and the operators that may be pushed down."""
 
     name: str
     arrow: pa.DataType
     operators: frozenset[str] = frozenset()
     admits: Callable[[Value], bool] = field(default=_any_value, compare=False)  # values that it may be compared with
-    read_as: str | None = None  # how the store is asked for it, when not by its name
+    read_as: str | None = None  # the store's expression for it, when not its name
     origin: Any = None  # the store's own type
 
     @property
     def kind(self) -> ComparedAs:
-        """What Spark compares it as."""
+        """The kind of comparison that Spark makes for it."""
         return kind_of(self.arrow)
 
 
@@ -100,18 +99,17 @@ class StoreTable:
     columns: tuple[StoreColumn, ...]
 
     def column(self, name: str) -> StoreColumn | None:
-        """A column by its name; Spark does not tell cases apart."""
+        """A column by its name, case-insensitively as in Spark."""
         return next((each for each in self.columns if each.name.lower() == name.lower()), None)
 
     @property
     def schema(self) -> pa.Schema:
-        """As Spark sees it."""
         return pa.schema([(each.name, each.arrow) for each in self.columns])
 
 
 @dataclass(frozen=True)
 class StoreRequest:
-    """What a query wants of one table."""
+    """A query's request to one table."""
 
     shape: StoreTable
     columns: tuple[StoreColumn, ...]
@@ -121,7 +119,7 @@ class StoreRequest:
 
 @dataclass(frozen=True)
 class StoreStatement:
-    """What is sent to a store."""
+    """The statement for a store."""
 
     text: str
     parameters: tuple[Any, ...] = ()
@@ -129,7 +127,7 @@ class StoreStatement:
 
 @dataclass(frozen=True)
 class Answered:
-    """What came. ``lost``: values that have no place in their column's type, and are null here."""
+    """The result of a fetch. ``lost``: values that do not fit their column's type and are null."""
 
     table: pa.Table
     statement: StoreStatement
@@ -147,11 +145,11 @@ class Store(ABC):
 
     @abstractmethod
     def describe(self, parts: Sequence[str]) -> StoreTable:
-        """A table by what is behind the attachment's name; raises ``StoreRefused`` when there is none."""
+        """A table by the parts after the attachment's name; raises ``StoreRefused`` when there is none."""
 
     @abstractmethod
     def statement(self, request: StoreRequest) -> StoreStatement:
-        """What ``fetch`` will send."""
+        """The statement that ``fetch`` will send."""
 
     @abstractmethod
     def fetch(self, request: StoreRequest) -> Answered:
@@ -159,20 +157,20 @@ class Store(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Give the connection back. Called once, also after an error."""
+        """Close the connection. Called once, also after an error."""
 
     def title(self, parts: Sequence[str]) -> str:
         """A table's whole name, as a query writes it."""
         return ".".join([self.name, *parts])
 
     def shaped(self, parts: Sequence[str], columns: Sequence[StoreColumn]) -> StoreTable:
-        """A shape, once it is sure that Spark can tell its columns apart."""
+        """A checked table: its column names differ for Spark."""
         seen: dict[str, str] = {}
         for each in columns:
             if each.name.lower() in seen:
                 raise StoreRefused(
-                    f"{self.title(parts)} has the columns {seen[each.name.lower()]} and {each.name}, which Spark does "
-                    "not tell apart",
+                    f"{self.title(parts)} has the columns {seen[each.name.lower()]} and {each.name}, which are "
+                    "equal for Spark",
                     hint="Make a view in the store that gives one of them another name, and query that.",
                     store=self.name,
                 )
@@ -180,7 +178,7 @@ class Store(ABC):
         return StoreTable(self.title(parts), tuple(parts), tuple(columns))
 
     def unknown(self, parts: Sequence[str], known: Sequence[str]) -> StoreRefused:
-        """There is no such table."""
+        """The error for an unknown table."""
         return StoreRefused(
             f'{self.attachment.address.kind} store "{self.name}" has no table {".".join(parts)}',
             hint=suggestion(".".join(parts), list(known)),
@@ -189,7 +187,7 @@ class Store(ABC):
         )
 
     def misnamed(self, parts: Sequence[str], form: str) -> StoreRefused:
-        """A name with too many or too few parts."""
+        """The error for a name with too many or too few parts."""
         return StoreRefused(
             f"{self.title(parts)} is not the name of a table", hint=f"Write {self.name}.{form}.", store=self.name
         )

@@ -1,11 +1,10 @@
-"""Stores: what a query fetches from all of them.
+"""Stores: the fetches of one query from all attached stores.
 
-What it is: ``Stores`` opens each store that a query mentions, once, describes its tables and fetches what is needed;
-``Fetched`` is what came from one table, with what was asked and how long it took.
-Invariants: every store is closed when the block ends, whatever happens in it. Equal requests are fetched once.
-More rows than the attachment allows is an error before Spark sees any.
-Not here: what is needed (``table_references.py``).
-Read next: ``store.py``.
+What it is: ``Stores`` opens each referenced store once, describes its tables and fetches the needed rows; ``Fetched``
+is the report about one table: rows, statement and duration.
+Invariants: every store is closed at the end of the block. Equal requests are fetched once. More rows than the
+attachment allows is an error before Spark sees any.
+Not here: which rows are needed (``table_references.py``). Read next: ``store.py``.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from headwater.federation.table_references import ForeignTable, Need
 
 @dataclass(frozen=True)
 class Fetched:
-    """What was fetched for one mention of a foreign table."""
+    """The report about one reference to a foreign table."""
 
     table: str  # crm.public.customers
     store: str
@@ -35,15 +34,14 @@ class Fetched:
     statement: str
     parameters: tuple[Any, ...]
     columns: tuple[str, ...]
-    asked: tuple[str, ...]  # conjuncts that the store was asked
+    asked: tuple[str, ...]  # conjuncts that were pushed down
     kept: tuple[tuple[str, str], ...]  # conjuncts that only Spark applies, each with the reason
     rows: int
     bytes: int
-    lost: int  # values that have no place in their column's type, and are null
+    lost: int  # values that do not fit their column's type and are null
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
-        """For programs."""
         return {
             "table": self.table,
             "store": self.store,
@@ -70,11 +68,10 @@ class Stores:
         self._ending = ExitStack()
 
     def shape(self, mention: ForeignTable) -> StoreTable:
-        """The table that a mention means."""
         return self._store(mention.store).describe(mention.parts)
 
     def fetch(self, mention: ForeignTable, shape: StoreTable, need: Need) -> tuple[pa.Table, Fetched]:
-        """What a query needs of a mention, and the report about it."""
+        """The rows that a query needs of a reference, and the report."""
         store = self._store(mention.store)
         rows_max = store.attachment.rows_max
         limit = rows_max + 1 if need.limit is None else min(rows_max + 1, need.limit)
@@ -89,8 +86,8 @@ class Stores:
             raise TooManyRows(
                 f"the query needs more than {rows_max:,} rows of {shape.title}",
                 detail=f"It was asked: {statement.text}",
-                hint=f"Filter it by a condition that the store can be asked (headwater query --explain shows which), "
-                f"or allow more: headwater attach {store.name} … --rows-max {10 * rows_max}.",
+                hint=f"Filter it by a condition that is pushed down (headwater query --explain shows which), "
+                f"or raise the limit: headwater attach {store.name} … --rows-max {10 * rows_max}.",
                 store=store.name,
                 rows_max=rows_max,
             )
@@ -124,7 +121,6 @@ class Stores:
 
 
 def opened(attachment: Attachment) -> Store:
-    """A store, connected to."""
     kind = attachment.address.kind
     if kind == "postgres":
         from headwater.federation.postgres_store import PostgresStore
@@ -144,7 +140,6 @@ def opened(attachment: Attachment) -> Store:
 
 
 def described(stores: Stores, mentions: Sequence[ForeignTable]) -> list[StoreTable]:
-    """The shape of each mention."""
     known: dict[tuple[str, tuple[str, ...]], StoreTable] = {}
     for each in mentions:
         if (each.store, each.parts) not in known:

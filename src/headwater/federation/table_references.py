@@ -1,11 +1,11 @@
-"""Mentions: the foreign tables of a query, and what it needs of each.
+"""Table references: the foreign tables of a query, and the columns and rows needed of each.
 
-What it is: ``separate`` finds the tables of attached stores in a query's tree and puts names of our own in their
-place; ``needs`` tells for each of them which columns the query uses and which conjuncts are about it alone.
-Invariants: the tree that Spark runs is the user's, with other table names and nothing else changed. What cannot be
-understood for sure leads to more columns and fewer conditions, never to other rows. A conjunct goes to a table only
-where an earlier filter gives the same answer: see ``_Joined``.
-Not here: what a conjunct means (``conditions.py``).
+What it is: ``separate`` finds the tables of attached stores in a query's tree and replaces their names; ``needs`` gives
+the columns that the query uses of each and the conjuncts about it alone.
+Invariants: the tree that Spark runs is the user's, with other table names and nothing else changed. When in doubt, more
+columns and fewer conditions are fetched, never other rows. A conjunct goes to a table only where an earlier filter
+gives the same answer: see ``_Joined``.
+Not here: the form of a conjunct (``conditions.py``).
 Read next: ``conditions.py``, ``views/serving/federated_tables.py``.
 """
 
@@ -20,27 +20,27 @@ from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.qualify import qualify
 from sqlglot.schema import MappingSchema
 
-from headwater.federation.conditions import Condition, Kept, condition_of, rejects_nulls, together
+from headwater.federation.conditions import Condition, Kept, all_of, condition_of, rejects_nulls
 from headwater.federation.store import StoreColumn, StoreTable
 
 NAME = "_foreign_{}"
-PLACE = "foreign"  # in a node's meta: which mention it is
-# A table with one of these is not read row by row: nothing is filtered before them.
+PLACE = "foreign"  # in a node's meta: the number of the reference
+# A table with one of these is not read row by row: no filter is pushed below them.
 PECULIAR = ("pivots", "joins", "sample", "version", "laterals", "match_recognize")
 
 
 @dataclass(frozen=True)
 class ForeignTable:
-    """One mention of a foreign table. The same table may be mentioned twice, with other conditions."""
+    """One reference to a foreign table. A table may be referenced twice, with different conditions."""
 
-    name: str  # the name of our own
+    name: str  # the replacement name
     store: str
     parts: tuple[str, ...]
 
 
 @dataclass
 class Need:
-    """What a query needs of one mention. ``kept``: conjuncts about it that Spark filters alone, with the reason."""
+    """The needs of one reference. ``kept``: conjuncts about it that are not pushed down, with the reason."""
 
     columns: tuple[StoreColumn, ...]
     condition: Condition | None = None
@@ -50,7 +50,7 @@ class Need:
 
 
 def separate(tree: exp.Expr, stores: Mapping[str, bool], own: Collection[str]) -> tuple[exp.Expr, list[ForeignTable]]:
-    """The tree with our names for foreign tables. ``stores`` says of each whether it is one table.
+    """The tree with replaced names of foreign tables. ``stores`` says of each whether it is one table.
 
     >>> import sqlglot
     >>> tree, found = separate(sqlglot.parse_one("SELECT * FROM crm.public.users u, orders o"), {"crm": False}, ())
@@ -105,9 +105,9 @@ def needs(
     push_down: bool = True,
     written: Callable[[exp.Expr], str] = _in_sparks_words,
 ) -> list[Need]:
-    """What the query needs of each mention. ``own`` has the columns of our relations."""
+    """The needs of each reference. ``own`` has the columns of the home's relations."""
     plain = [Need(shape.columns) for shape in shapes]
-    # NATURAL joins by whatever columns two tables share: all of them must be there.
+    # NATURAL joins by all common columns: all must be fetched.
     if not push_down or any(join.method.upper() == "NATURAL" for join in tree.find_all(exp.Join)):
         return plain
     try:
@@ -142,7 +142,7 @@ def _qualified(tree: exp.Expr, shapes: Sequence[StoreTable], own: Mapping[str, S
 
 
 def _plainly_read(query: Any) -> dict[int, exp.Table]:
-    """The mentions that are one table each, read row by row, with its columns under their own names."""
+    """The references to one table each, read row by row, with columns under their own names."""
     found: dict[int, list[exp.Table]] = {}
     for table in query.find_all(exp.Table):
         if PLACE in table.meta:
@@ -157,7 +157,7 @@ def _plainly_read(query: Any) -> dict[int, exp.Table]:
 
 
 def _used(query: Any, shape: StoreTable, table: exp.Table) -> tuple[StoreColumn, ...]:
-    """The columns that the query mentions of one table, by its alias, or without saying of which table."""
+    """The columns that the query uses of one table, by its alias, or unqualified."""
     if any(map(_is_open, query.find_all(exp.Star))):
         return shape.columns
     alias = table.alias_or_name.lower()
@@ -170,7 +170,7 @@ def _used(query: Any, shape: StoreTable, table: exp.Table) -> tuple[StoreColumn,
 
 
 def _is_open(star: exp.Star) -> bool:
-    """Whether a star means columns: all but that of ``count(*)``."""
+    """Whether there is a star other than that of ``count(*)``."""
     called = star.parent
     counted = isinstance(called, exp.Count) or (isinstance(called, exp.Anonymous) and called.name.lower() == "count")
     return not counted
@@ -179,10 +179,10 @@ def _is_open(star: exp.Star) -> bool:
 class _Joined:
     """The sources of one SELECT, and which conjuncts may filter them before they are joined.
 
-    A conjunct of WHERE is true for every row that comes out, so rows for which it is not may go before the joins. But a
-    source that an outer join fills up with nulls: a row that goes earlier makes a match into a row of nulls. Where the
-    conjunct does not pass nulls, that row goes as well, and the answer is the same; else the conjunct is kept. ON of an
-    inner join is as good as WHERE. ON of LEFT, SEMI and ANTI joins filters their right side only.
+    A conjunct of WHERE is true for every output row, so other rows may be removed before the joins. The exception is a
+    source that an outer join fills up with nulls: removing a row there turns a match into a row of nulls. Where the
+    conjunct rejects nulls, that row is removed as well, and the answer is the same; otherwise the conjunct is kept. ON
+    of an inner join is equal to WHERE. ON of LEFT, SEMI and ANTI joins filters their right side only.
     """
 
     def __init__(self, select: exp.Select) -> None:
@@ -193,7 +193,7 @@ class _Joined:
         self.aliases = [source.alias_or_name.lower() if source is not None else "" for source in self.sources]
 
     def mentioned(self) -> Iterator[tuple[str, int]]:
-        """Foreign tables among the sources: the alias and which mention it is."""
+        """Foreign tables among the sources: the alias and the number of the reference."""
         for source, alias in zip(self.sources, self.aliases, strict=True):
             if isinstance(source, exp.Table) and PLACE in source.meta and self.aliases.count(alias) == 1:
                 yield alias, source.meta[PLACE]
@@ -201,7 +201,7 @@ class _Joined:
     def decide(
         self, alias: str, shape: StoreTable, need: Need, *, texts: bool, written: Callable[[exp.Expr], str]
     ) -> None:
-        """Which conjuncts go to a table."""
+        """Decide which conjuncts are pushed down to each table."""
         conditions = []
         for conjunct, padded in self._conjuncts(alias):
             if not _is_about(conjunct, alias):
@@ -217,10 +217,10 @@ class _Joined:
                 continue
             conditions.append(condition)
             need.asked.append(text)
-        need.condition = together(conditions)
+        need.condition = all_of(conditions)
 
     def _conjuncts(self, alias: str) -> Iterator[tuple[exp.Expr, bool]]:
-        """Conjuncts that may filter this source, and whether it may be filled up with nulls before them."""
+        """Conjuncts that may filter this source, and whether an outer join may fill it with nulls before them."""
         place = self.aliases.index(alias)
         sides = [join.side.upper() for join in self.joins]
         own = sides[place - 1] if place else ""
@@ -255,7 +255,7 @@ def _is_about(conjunct: exp.Expr, alias: str) -> bool:
 
 
 def _limit(query: Any, found: Sequence[Need], tables: Mapping[int, exp.Table]) -> None:
-    """``SELECT columns FROM t LIMIT n`` needs n rows. With anything else in it, any row may be needed."""
+    """The limit of ``SELECT columns FROM t LIMIT n``. With any other clause, every row may be needed."""
     if not isinstance(query, exp.Select) or set(_present(query)) - {"expressions", "from_", "limit", "offset", "kind"}:
         return
     source = query.args["from_"].this if query.args.get("from_") else None

@@ -1,11 +1,10 @@
-"""The tally: what an inlet has counted, in this process and in the home.
+"""Counters: messages and rows that an inlet has counted, in this process and in the home.
 
-What it is: ``Counters`` (five numbers), ``CounterStore``, which threads count with, and ``stored``, what the catalog
-knows.
-Invariants: counting takes a lock and nothing else; the catalog gets differences, now and then and at the end, so that
-several processes may count for one inlet. A killed process loses what it counted since the last write, about a second:
-the log says what is in it, the counters only help to see.
-Not here: rows that a topic's overflow policy dropped, over all writers (the topic counts them too).
+What it is: ``Counters`` (five numbers), ``CounterStore``, which threads count with, and ``stored``.
+Invariants: counting takes a lock and nothing else; the catalog gets differences, about once a second and at the end, so
+several processes may count for one inlet. A killed process loses the counts since the last write: the log is the truth,
+counters are for observation.
+Not here: rows that a topic's backpressure dropped, over all writers (the topic counts them too).
 Read next: ``inlet.py``.
 """
 
@@ -26,11 +25,11 @@ WRITE_EVERY_S = 1.0
 
 @dataclass(frozen=True)
 class Counters:
-    """What came, and what became of it.
+    """The counters of an inlet.
 
     ``received``, ``repeated`` and ``refused`` are messages (requests, metrics); ``appended`` and ``dropped`` are rows.
-    ``dropped`` is what is known to be lost: by a full queue, by the kernel, by the topic's overflow policy, or missing
-    between two sequence numbers.
+    ``dropped`` counts known losses: by a full queue, by the kernel, by the topic's overflow policy, or missing between
+    two sequence numbers.
 
     >>> Counters(received=3, appended=2) + Counters(received=1, refused=1)
     Counters(received=4, appended=2, repeated=0, refused=1, dropped=0)
@@ -53,12 +52,11 @@ class Counters:
         return tuple(getattr(self, field.name) for field in fields(self))
 
     def to_dict(self) -> dict[str, int]:
-        """The numbers by name."""
         return asdict(self)
 
 
 class CounterStore:
-    """Counts for one inlet of this process, and carries the counts to the catalog."""
+    """Counts for one inlet of this process, and adds the counts to the catalog."""
 
     def __init__(self, log: Log, app: str, name: str) -> None:
         self.address: str | None = None
@@ -69,12 +67,12 @@ class CounterStore:
         self._writing = threading.Lock()
         self._now = Counters()
         self._written = Counters()
-        self._told: tuple[str | None, str | None] = (None, None)
+        self._reported: tuple[str | None, str | None] = (None, None)
         self._written_at = log.clock.monotonic()
 
     @property
     def counters(self) -> Counters:
-        """What this process has counted since the inlet was opened."""
+        """The counts of this process since the inlet was opened."""
         return self._now
 
     def count(self, **more: int) -> None:
@@ -84,20 +82,20 @@ class CounterStore:
             self._now = replace(now, **{name: getattr(now, name) + number for name, number in more.items()})
 
     def write_if_due(self) -> None:
-        """Carry the counts to the catalog, if that was a second ago."""
-        if self._log.clock.monotonic() - self._written_at >= WRITE_EVERY_S or self._told != (
+        """Add the counts to the catalog, at most once a second."""
+        if self._log.clock.monotonic() - self._written_at >= WRITE_EVERY_S or self._reported != (
             self.address,
             self.problem,
         ):
             self.write()
 
     def write(self) -> None:
-        """Carry the counts to the catalog."""
+        """Add the counts to the catalog."""
         with self._writing:
             self._written_at = self._log.clock.monotonic()
-            now, told = self._now, (self.address, self.problem)
+            now, reported = self._now, (self.address, self.problem)
             more = now - self._written
-            if not any(more.values()) and told == self._told:
+            if not any(more.values()) and reported == self._reported:
                 return
             names = [field.name for field in fields(Counters)]
             added = ", ".join(f"{name} = {name} + excluded.{name}" for name in names)
@@ -106,13 +104,13 @@ class CounterStore:
                     f"INSERT INTO inlets (app, name, {', '.join(names)}, address, problem, counted_us)"
                     f" VALUES (?, ?{', ?' * len(names)}, ?, ?, ?) ON CONFLICT DO UPDATE SET {added},"
                     " address = excluded.address, problem = excluded.problem, counted_us = excluded.counted_us",
-                    (*self._key, *more.values(), *told, self._log.clock.now_us()),
+                    (*self._key, *more.values(), *reported, self._log.clock.now_us()),
                 )
-            self._written, self._told = now, told
+            self._written, self._reported = now, reported
 
 
 def stored(log: Log, app: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """What the catalog knows of some inlets, by name; one that has never run has zeros.
+    """The stored counters of some inlets, by name; zeros for one that has never run.
 
     >>> import headwater as hw, tempfile
     >>> stored(hw.Log(tempfile.mkdtemp()), "shop", ["github"])["github"]["received"]

@@ -1,10 +1,9 @@
-"""Dead messages: what an inlet took from a sender and could not put into its topic.
+"""Dead messages: messages that an inlet accepted and could not append to its topic.
 
-What it is: ``DeadMessages`` keeps them in the topic ``<inlet>.dead``, as they came, with the reason.
-Invariants: a message with an id is there once, also when it is delivered again after a crash; the topic is made with
-the first one. Each is on disk before the sender is told.
-Not here: what a work group gave up (``log/groups/dead_letters.py``).
-Read next: ``inlets/amqp/amqp_inlet.py``.
+What it is: ``DeadMessages`` keeps them in the topic ``<inlet>.dead``, unchanged, with the reason.
+Invariants: a message with an id is there once, also when it is redelivered after a crash; the topic is created with the
+first one. Each message is on disk before the sender gets an answer.
+Not here: messages that a work group gave up (``log/groups/dead_letters.py``). Read next: ``inlets/amqp/amqp_inlet.py``.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ SCHEMA = (
 
 @dataclass(frozen=True)
 class DeadMessage:
-    """A message as it came. ``source``: a routing key, a prefix, whatever names where it came from."""
+    """An unchanged message. ``source``: its origin, such as a routing key or a prefix."""
 
     body: bytes
     error: HeadwaterError
@@ -52,22 +51,22 @@ class DeadMessages:
         self.log = log
         self.inlet = inlet
         self.name = f"{inlet}.dead"
-        self._receipts: DedupWindow | None = None
+        self._dedup_window: DedupWindow | None = None
 
     def bury(self, messages: Sequence[DeadMessage]) -> None:
-        """Keep some messages; returns when they are on disk."""
+        """Store some messages; returns when they are on disk."""
         if not messages:
             return
-        if self._receipts is None:
+        if self._dedup_window is None:
             topic = self.log.topic(self.name, SCHEMA, partitions=1, fsync="always")
-            self._receipts = DedupWindow(topic, "message_id")
-        receipts = self._receipts
-        with receipts.claimed(each.id for each in messages if each.id is not None):
+            self._dedup_window = DedupWindow(topic, "message_id")
+        dedup_window = self._dedup_window
+        with dedup_window.claimed(each.id for each in messages if each.id is not None):
             died = dt.datetime.fromtimestamp(self.log.clock.now_us() / 1_000_000, dt.UTC)
             seen: set[str] = set()
             rows = []
             for each in messages:
-                if each.id is not None and (each.id in seen or receipts.has(each.id)):
+                if each.id is not None and (each.id in seen or dedup_window.has(each.id)):
                     continue
                 if each.id is not None:
                     seen.add(each.id)
@@ -84,4 +83,4 @@ class DeadMessages:
                     }
                 )
             if rows:
-                receipts.topic.append(rows)
+                dedup_window.topic.append(rows)

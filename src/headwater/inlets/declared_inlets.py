@@ -1,9 +1,8 @@
-"""The inlets of an app: declared, found, started and stopped together.
+"""Declared inlets: the inlets of an app.
 
 What it is: ``DeclaredInlets``, which ``app.inlet`` and ``app.run`` delegate to.
 Invariants: declaring opens no socket; when one of several cannot start, those before it are stopped again.
-Not here: an inlet (``inlet.py``).
-Read next: ``app.py``, ``cli/connectors/inlet_commands.py``.
+Not here: one inlet (``inlet.py``). Read next: ``app.py``, ``cli/connectors/inlet_commands.py``.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from headwater.errors import DeclarationConflict, InvalidDeclaration
+from headwater.hints import suggestion
 from headwater.inlets.inlet import Inlet, InletDeclaration
-from headwater.log.topic_declaration import suggestion
 from headwater.log.topic_settings import check_name
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ class DeclaredInlets:
         self._inlets: dict[str, Inlet] = {}
 
     def declare(self, name: str, declared: InletDeclaration) -> Inlet:
-        """Open an inlet under a name; a declaration that makes no sense is refused here."""
+        """Open an inlet under a name; an invalid declaration is refused here."""
         check_name("inlet", name)
         if name in self._inlets:
             raise DeclarationConflict(
@@ -51,7 +50,6 @@ class DeclaredInlets:
         return inlet
 
     def find(self, name: str) -> Inlet:
-        """The inlet of this name."""
         if name not in self._inlets:
             raise InvalidDeclaration(
                 f'no inlet "{name}" was declared', hint=suggestion(name, list(self._inlets)), inlet=name
@@ -59,7 +57,6 @@ class DeclaredInlets:
         return self._inlets[name]
 
     def start(self) -> None:
-        """Start all of them."""
         try:
             for inlet in self:
                 inlet.start()
@@ -68,7 +65,7 @@ class DeclaredInlets:
             raise
 
     def stop(self) -> None:
-        """Stop all of them; each takes what it has received into the log."""
+        """Stop all of them; each appends its received messages first."""
         for inlet in self:
             inlet.stop()
 

@@ -1,13 +1,11 @@
-"""Receipts: which messages a topic has already.
+"""Dedup window: the ids of a topic's last messages.
 
-What it is: the ids of the last messages of a topic, read from a column of the topic itself, so that a message that is
-delivered again is recognised.
-Invariants: the memory is what the log holds, nothing else: the id and the rows are one append, so after a crash at any
-moment they are both there or neither is. It is bounded: ``window`` rows of each partition; an older one is forgotten.
-A message whose rows go to several partitions may have reached some of them before a crash: each partition is asked for
-itself. Two threads never write the same id at once; two processes may, within the same instant (documented).
-Not here: what is written (``ingest.py``).
-Read next: ``ingest.py``, ``docs/inlets.md``.
+What it is: the ids in a column of the topic itself, read back to recognise a redelivered message.
+Invariants: the log is the only memory: the id and the rows are one append, so after a crash both are there or neither
+is. It is bounded to ``window`` rows of each partition. A message whose rows go to several partitions may have reached
+some of them before a crash: each partition is asked. Two threads never write the same id at once; two processes may,
+within the same instant (documented).
+Not here: writing (``ingest.py``). Read next: ``ingest.py``, ``docs/inlets.md``.
 """
 
 from __future__ import annotations
@@ -33,9 +31,9 @@ class DedupWindow:
     >>> import headwater as hw, tempfile
     >>> topic = hw.Log(tempfile.mkdtemp()).topic("hooks", "x INT, delivery STRING")
     >>> _ = topic.append([{"x": 1, "delivery": "a"}])
-    >>> receipts = DedupWindow(topic, "delivery")
-    >>> with receipts.claimed(["a", "b"]):
-    ...     receipts.has("a"), receipts.has("b")
+    >>> dedup_window = DedupWindow(topic, "delivery")
+    >>> with dedup_window.claimed(["a", "b"]):
+    ...     dedup_window.has("a"), dedup_window.has("b")
     (True, False)
     """
 
@@ -57,13 +55,13 @@ class DedupWindow:
 
     @contextmanager
     def claimed(self, ids: Iterable[str]) -> Iterator[None]:
-        """Have some ids to oneself, with the memory up to date; whoever else wants one of them waits."""
+        """Lock some ids and update the window; other threads wait for these ids."""
         wanted = set(ids)
         if not wanted:
             yield
             return
         with self._changed:
-            # Two threads never hold a part and wait for the rest: all are claimed at once or none.
+            # All ids are claimed at once or none, so two threads cannot deadlock.
             while wanted & self._claims:
                 self._changed.wait()
             self._claims |= wanted
@@ -87,7 +85,7 @@ class DedupWindow:
         return any(message in ids for ids in self._ids.values())
 
     def missing(self, batch: pa.RecordBatch, *, besides: Collection[str] = ()) -> pa.RecordBatch:
-        """The rows of a batch whose ids neither the log has, where each row would go, nor ``besides``."""
+        """The rows of a batch whose ids are neither in their partition nor in ``besides``."""
         ids = batch.column(self.column).to_pylist()
         settings = self.topic.settings
         if settings.key and settings.partitions > 1:
@@ -100,7 +98,7 @@ class DedupWindow:
         return batch if all(keep) else batch.filter(pa.array(np.array(keep, dtype=bool)))
 
     def _catch_up(self) -> None:
-        """Read what was appended since the last look, by whomever."""
+        """Read the appends of all processes since the last call."""
         topic = self.topic
         ends = topic.end_offsets()
         starts = topic.start_offsets()

@@ -1,12 +1,11 @@
-"""The intake: messages become rows of a topic, each message once.
+"""Ingest: messages become rows of a topic, each message once.
 
-What it is: ``Ingest`` takes messages that were parsed, recognises those that the topic has already (by their ids, if it
-is told a column for them), checks the rows, and appends what is new as one batch.
+What it is: ``Ingest`` takes parsed messages, skips those that the topic has (by id, if an id column is declared),
+checks the rows, and appends new ones as one batch.
 Invariants: when ``take`` returns, the log has the rows, as durably as the topic's policy says; a message that does not
-fit is refused whole, and nothing of it is written; a refused message does not hold up those beside it.
-Not here: where messages come from (``inlets/webhook/webhook_receiver.py``, ``inlets/amqp/amqp_inlet.py``, …), what
-becomes of refused ones.
-Read next: ``dedup_window.py``.
+fit is refused whole, and does not hold up the others.
+Not here: receiving (``inlets/webhook/webhook_receiver.py``, ``inlets/amqp/amqp_inlet.py``, …), the handling of refused
+messages. Read next: ``dedup_window.py``.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from headwater.log.topic import Topic
 
 @dataclass(frozen=True)
 class IncomingMessage:
-    """One message: its rows, and its id if the sender gave it one beside them."""
+    """One message: its rows, and its id if the sender gave one outside the rows."""
 
     rows: tuple[dict[str, Any], ...]
     id: str | None = None
@@ -34,7 +33,7 @@ class IncomingMessage:
 
 @dataclass(frozen=True)
 class Ingested:
-    """What became of some messages. ``refused`` has the place of each among those given, and the reason."""
+    """The result for some messages. ``refused`` has the index of each refused message and the reason."""
 
     appended_rows: int = 0
     dropped_rows: int = 0
@@ -43,43 +42,48 @@ class Ingested:
 
 
 class Ingest:
-    """Takes messages into a topic.
+    """Appends messages to a topic.
 
     >>> import headwater as hw, tempfile
     >>> log = hw.Log(tempfile.mkdtemp())
-    >>> intake = Ingest(log.topic("hooks", "x INT, id STRING"), CounterStore(log, "", "hooks"), id_column="id")
-    >>> intake.take([IncomingMessage(({"x": 1},), id="a"), IncomingMessage(({"x": 2},), id="b")]).appended_rows
+    >>> ingest = Ingest(log.topic("hooks", "x INT, id STRING"), CounterStore(log, "", "hooks"), id_column="id")
+    >>> ingest.take([IncomingMessage(({"x": 1},), id="a"), IncomingMessage(({"x": 2},), id="b")]).appended_rows
     2
-    >>> intake.take([IncomingMessage(({"x": 1},), id="a")]).repeated
+    >>> ingest.take([IncomingMessage(({"x": 1},), id="a")]).repeated
     1
-    >>> intake.take([IncomingMessage(({"x": "two"},), id="c")]).refused[0].message
+    >>> ingest.take([IncomingMessage(({"x": "two"},), id="c")]).refused[0].message
     'row 0 (counted from 0), column "x": \\'two\\' is of type str, expected INT'
     """
 
     def __init__(
-        self, topic: Topic, tally: CounterStore, *, id_column: str | None = None, remember_rows: int = WINDOW_ROWS
+        self,
+        topic: Topic,
+        counter_store: CounterStore,
+        *,
+        id_column: str | None = None,
+        remember_rows: int = WINDOW_ROWS,
     ) -> None:
         if remember_rows < 1:
             raise InvalidDeclaration(f"remember_rows cannot be {remember_rows}", hint="Use a number above zero.")
         self.topic = topic
-        self.tally = tally
+        self.counter_store = counter_store
         self.id_column = id_column
-        self.receipts = DedupWindow(topic, id_column, window=remember_rows) if id_column is not None else None
+        self.dedup_window = DedupWindow(topic, id_column, window=remember_rows) if id_column is not None else None
 
     def take(self, messages: Sequence[IncomingMessage]) -> Ingested:
-        """Append what is new of these messages, and count."""
+        """Append the new ones of these messages, and count."""
         batches, refused = self._checked(messages)
-        with nullcontext() if self.receipts is None else self.receipts.claimed(self._ids(batches)):
+        with nullcontext() if self.dedup_window is None else self.dedup_window.claimed(self._ids(batches)):
             new, repeated = self._new(batches)
             token = self.topic.append_batch(_joined(new)) if new else None
         rows = sum(batch.num_rows for batch in new)
         dropped = token.dropped_rows if token is not None else 0
         taken = Ingested(rows - dropped, dropped, repeated, refused)
-        self.tally.count(appended=taken.appended_rows, dropped=dropped, repeated=repeated, refused=len(refused))
+        self.counter_store.count(appended=taken.appended_rows, dropped=dropped, repeated=repeated, refused=len(refused))
         return taken
 
     def _checked(self, messages: Sequence[IncomingMessage]) -> tuple[dict[int, pa.RecordBatch], dict[int, RowRefused]]:
-        """The rows of each message as a batch, by its place; and those that do not fit."""
+        """The rows of each message as a batch, by its index; and the refused messages."""
         batches: dict[int, pa.RecordBatch] = {}
         refused: dict[int, RowRefused] = {}
         whole = self._converted_at_once(messages)
@@ -116,13 +120,13 @@ class Ingest:
 
     def _new(self, batches: dict[int, pa.RecordBatch]) -> tuple[list[pa.RecordBatch], int]:
         """The batches that are not in the log, and how many messages were recognised."""
-        if self.receipts is None:
+        if self.dedup_window is None:
             return [batch for batch in batches.values() if batch.num_rows], 0
         new: list[pa.RecordBatch] = []
         repeated = 0
         before: set[str] = set()  # ids of the messages before, which are to be written now
         for place, batch in batches.items():
-            rest = self.receipts.missing(batch, besides=before)
+            rest = self.dedup_window.missing(batch, besides=before)
             before |= self._ids({place: batch})
             if rest.num_rows:
                 new.append(rest)

@@ -1,12 +1,11 @@
-"""An inlet: what lets foreign messages into a topic.
+"""Inlet: a source connector that appends foreign messages to a topic.
 
-What it is: the contract. ``InletDeclaration`` is what a user writes (frozen, starts nothing); ``open`` makes an
-``Inlet`` of it, which holds the socket or connection, runs in threads of its own, and counts.
-Invariants: ``start`` returns when messages can come (a server listens), or at once where a broker has to be reached
-first; ``stop`` takes what was received so far into the log, then lets go; both may be called again. What stops messages
-for now (no broker, a full disk) is a ``problem``, told and tried again; nothing ends an inlet but ``stop``.
-Not here: how messages become rows (``ingest.py``), counting (``counters.py``), what apps do with them
-(``declared_inlets.py``).
+What it is: the contract. ``InletDeclaration`` is the user's declaration (frozen, starts nothing); ``open`` makes an
+``Inlet`` of it, which holds the socket or connection, runs in its own threads, and counts.
+Invariants: ``start`` returns when messages can arrive (a server listens), or at once where a broker has to be reached
+first; ``stop`` appends the received messages, then closes; both may be called again. A transient failure (no broker, a
+full disk) is a ``problem``, reported and retried; only ``stop`` ends an inlet.
+Not here: conversion to rows (``ingest.py``), counting (``counters.py``), apps (``declared_inlets.py``).
 Read next: ``ingest.py``, then ``inlets/webhook/webhook_inlet.py``.
 """
 
@@ -19,6 +18,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from headwater.backoff import Backoff
 from headwater.errors import HeadwaterError, Unavailable, UnknownTopic
 from headwater.inlets.counters import WRITE_EVERY_S, Counters, CounterStore
 from headwater.log.topic import Topic
@@ -36,7 +36,7 @@ BACKOFF_MAX_S = 5.0
 
 
 class InletDeclaration(ABC):
-    """What a user declares; subclasses are frozen dataclasses with a ``topic``."""
+    """The declaration of an inlet; subclasses are frozen dataclasses with a ``topic``."""
 
     kind: ClassVar[str]
     topic: Topic | str
@@ -46,7 +46,7 @@ class InletDeclaration(ABC):
         """The inlet of this declaration on a log. It does not run yet."""
 
     def topic_on(self, log: Log, schema: str | None = None, **settings: Any) -> Topic:
-        """The topic that is written; one with a ``schema`` of ours is declared when it is missing."""
+        """The target topic; created if it is missing and the inlet has a ``schema``."""
         name = self.topic if isinstance(self.topic, str) else self.topic.name
         try:
             return log.topic(name)
@@ -57,7 +57,7 @@ class InletDeclaration(ABC):
 
 
 class Inlet(ABC):
-    """An inlet at work. Subclasses open what they need in ``_open`` and give their threads to ``_begin``."""
+    """A running inlet. Subclasses open their resources in ``_open`` and start threads by ``_begin``."""
 
     kind: ClassVar[str]
 
@@ -66,24 +66,24 @@ class Inlet(ABC):
         self.log = log
         self.name = name
         self.topic = topic
-        self.tally = CounterStore(log, app, name)
+        self.counter_store = CounterStore(log, app, name)
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
 
     @property
     def counters(self) -> Counters:
-        """What this inlet has counted since it was opened; ``headwater inlet ls`` adds up all runs."""
-        return self.tally.counters
+        """The counters since the inlet was opened; ``headwater inlet ls`` adds up all runs."""
+        return self.counter_store.counters
 
     @property
     def address(self) -> str | None:
-        """Where it listens, or what it is connected to; known once it is started."""
-        return self.tally.address
+        """The address it listens on or is connected to; known after the start."""
+        return self.counter_store.address
 
     @property
     def problem(self) -> str | None:
-        """Why nothing comes at present; None when all is well."""
-        return self.tally.problem
+        """The present failure; None without one."""
+        return self.counter_store.problem
 
     @property
     def running(self) -> bool:
@@ -91,24 +91,24 @@ class Inlet(ABC):
         return bool(self._threads) and not self._stopping.is_set()
 
     def start(self) -> None:
-        """Let messages in, in the background. Started already, it does nothing."""
+        """Receive messages in the background. A second call does nothing."""
         if self._threads:
             return
         self._stopping.clear()
         self._open()
         self._begin(self._count, "counters")
-        self.tally.write()
+        self.counter_store.write()
 
     def stop(self) -> None:
-        """Take what was received into the log, and let go."""
+        """Append the received messages, and close."""
         self._stopping.set()
         self._close()
         for thread in self._threads:
             thread.join()
         self._threads.clear()
-        self.tally.problem = None
+        self.counter_store.problem = None
         if not self.log.closed:
-            self.tally.write()
+            self.counter_store.write()
 
     @abstractmethod
     def _open(self) -> None:
@@ -126,22 +126,22 @@ class Inlet(ABC):
     def _count(self) -> None:
         while not self._stopping.wait(WRITE_EVERY_S):
             try:
-                self.tally.write_if_due()
-            except HeadwaterError as error:  # a busy catalog: the next second will do
+                self.counter_store.write_if_due()
+            except HeadwaterError as error:  # a busy catalog: written a second later
                 logger.warning('inlet "%s" could not store its counters: %s', self.name, error.message)
 
     def _has_problem(self, problem: str | None) -> None:
-        """Tell a problem when it begins, and that it has ended."""
-        if problem != self.tally.problem:
+        """Log a problem when it begins and when it ends."""
+        if problem != self.counter_store.problem:
             if problem is not None:
                 logger.warning('inlet "%s": %s', self.name, problem)
-            elif self.tally.problem is not None:
+            elif self.counter_store.problem is not None:
                 logger.info('inlet "%s" goes on', self.name)
-            self.tally.problem = problem
+            self.counter_store.problem = problem
 
     def _until_it_works(self, attempt: Callable[[], Any], *, meanwhile: Callable[[], None] | None = None) -> bool:
         """Call ``attempt`` until it is not ``Unavailable``; False when the inlet was stopped before it worked."""
-        backoff = BACKOFF_FIRST_S
+        backoff = Backoff(BACKOFF_FIRST_S, BACKOFF_MAX_S)
         while True:
             try:
                 attempt()
@@ -149,9 +149,8 @@ class Inlet(ABC):
                 return True
             except Unavailable as error:
                 self._has_problem(error.message)
-            if self._stopping.wait(backoff):
+            if self._stopping.wait(backoff.next()):
                 return False
-            backoff = min(2 * backoff, BACKOFF_MAX_S)
             if meanwhile is not None:
                 meanwhile()
 

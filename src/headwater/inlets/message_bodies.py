@@ -1,11 +1,9 @@
-"""Bodies: what a message carries, as rows.
+"""Message bodies: JSON and JSON lines, as rows.
 
-What it is: ``rows_of`` reads JSON (an object, an array of objects) and JSON lines, with the strictness of
+What it is: ``rows_of`` reads an object, an array of objects, or JSON lines, with the strictness of
 ``log/schema/json_lines.py``.
-Invariants: any bytes give rows or ``RowRefused``, never another error; a body of nothing is refused, an empty array is
-no rows.
-Not here: whether the rows fit a topic (``ingest.py``), Arrow (``inlets/zeromq/zeromq_inlet.py``).
-Read next: ``ingest.py``.
+Invariants: any bytes give rows or ``RowRefused``, never another error; an empty body is refused.
+Not here: the topic's schema (``ingest.py``), Arrow (``inlets/zeromq/zeromq_inlet.py``). Read next: ``ingest.py``.
 """
 
 from __future__ import annotations

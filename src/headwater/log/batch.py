@@ -1,9 +1,8 @@
-"""A batch: what reading hands out.
+"""Batch: consecutive rows of one partition, as a reader returns them.
 
-What it is: some consecutive rows of one partition as an Arrow record batch, with their offsets.
-Invariants: rows are in offset order; ``next_offset`` is where reading goes on (compaction may have left gaps).
-Not here: where the rows came from (``log/storage/partition_reader.py``).
-Read next: ``topic.py``.
+What it is: an Arrow record batch with the offsets of its rows.
+Invariants: rows are in offset order; ``next_offset`` is where reading goes on (compaction may leave gaps).
+Not here: reading (``log/storage/partition_reader.py``). Read next: ``topic.py``.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class Batch:
 
     @property
     def num_rows(self) -> int:
-        """How many rows."""
+        """The number of rows."""
         return int(self.data.num_rows)
 
     @property

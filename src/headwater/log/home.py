@@ -1,10 +1,9 @@
-"""A home: one directory, one log.
+"""Home: one directory that holds one log.
 
-What it is: ``Log`` opens (or makes) a home directory, declares and finds topics, and holds what all topics share.
-Invariants: many processes may have a home open at once; opening reads no rows and starts no thread; a home written by
-a newer format is refused untouched; a directory that holds other things is not turned into a home.
-Not here: anything about Spark; views and apps stand on this (``app.py``).
-Read next: ``topic.py``; ``docs/internals/files.md``.
+What it is: ``Log`` opens or creates a home directory, declares and finds topics, and holds shared resources.
+Invariants: many processes may open a home at once; opening reads no rows and starts no thread; a home of a newer format
+is refused unchanged; a directory with other content is not turned into a home.
+Not here: Spark, views and apps (``app.py``). Read next: ``topic.py``; ``docs/internals/files.md``.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ import pyarrow as pa
 
 from headwater.clock import Clock
 from headwater.errors import ClosedError, CorruptCatalog, InvalidDeclaration, NewerFormat, ReadOnlyHome, UnknownTopic
+from headwater.hints import suggestion
 from headwater.log.catalog.catalog import Catalog
 from headwater.log.catalog.registry import Registry, TopicRow
 from headwater.log.maintenance.background import Cleaner, Flusher, Sealer
@@ -33,7 +33,7 @@ from headwater.log.storage.files import Files
 from headwater.log.storage.recovery import Recovery
 from headwater.log.storage.wake import Waker
 from headwater.log.topic import Topic
-from headwater.log.topic_declaration import open_or_declare, suggestion
+from headwater.log.topic_declaration import open_or_declare
 
 if TYPE_CHECKING:
     from headwater.log.maintenance.alerts import Alert
@@ -64,13 +64,13 @@ class Log:
         files: Files | None = None,
         on_alert: Callable[[Alert], None] | None = None,
         create: bool = True,
-        upkeep_interval: float | None = 30.0,
+        maintenance_interval: float | None = 30.0,
     ) -> None:
         self.home = Path(home).expanduser().absolute()
         self.clock = clock or Clock()
         self.files = files or Files()
         self.on_alert = on_alert
-        self.upkeep_interval = upkeep_interval
+        self.maintenance_interval = maintenance_interval
         self.closed = False
         self.recoveries: list[Recovery] = []
         self.read_only = _prepare(self.home, self.files, create=create)
@@ -85,14 +85,16 @@ class Log:
         self.waker = Waker()
         self._flusher = Flusher()
         self._sealer = Sealer(self._seal_all)
-        self._caretaker = Cleaner(weakref.WeakMethod(self._care), None if self.read_only else self.upkeep_interval)
+        self._cleaner = Cleaner(
+            weakref.WeakMethod(self._maintain), None if self.read_only else self.maintenance_interval
+        )
 
     # Topics
 
     def topic(self, name: str, schema: str | pa.Schema | None = None, **settings: Any) -> Topic:
         """Declare a topic, or open one that exists (without ``schema``).
 
-        ``settings`` are those of ``TopicSettings``: key, event_time, partitions, fsync, retention_ms and so on.
+        ``settings``: key, event_time, partitions, fsync, retention="7 days" and so on; see ``docs/log.md``.
         Declaring again with more columns makes a new schema version.
 
         >>> import headwater as hw, tempfile
@@ -131,7 +133,7 @@ class Log:
             topic = self._topics[row.name] = Topic(self, row)
         elif topic.row() is not row:
             topic.refresh()
-        self._caretaker.start()
+        self._cleaner.start()
         return topic
 
     def topics(self) -> list[Topic]:
@@ -143,8 +145,8 @@ class Log:
         topic = self.topic(name)
         directory = topic.directory
         self.registry.delete(topic.id)
-        # One partition after the other: there may be more of them than descriptors. Nobody appends to it meanwhile;
-        # whoever waits for its lock finds the files gone and is told so.
+        # One partition after the other: there may be more of them than descriptors. A writer that waits for the lock
+        # finds the files gone and raises.
         for number in range(topic.settings.partitions):
             with contextlib.suppress(FileNotFoundError), topic.partition(number).lock:
                 shutil.rmtree(directory / str(number), ignore_errors=True)
@@ -152,12 +154,12 @@ class Log:
         topic.close()
         self._topics.pop(name, None)
 
-    # Care
+    # Maintenance
 
     def maintain(self) -> MaintenanceReport:
-        """Seal, compact, retain and watch lag now, for all topics; returns what was done.
+        """Run one round of maintenance over all topics: seal, compact, retain, watch lag; returns a report.
 
-        A process that has a topic open does this by itself every ``upkeep_interval`` seconds.
+        A process that has a topic open does this by itself every ``maintenance_interval`` seconds.
         """
         from headwater.log.maintenance.maintenance import maintain
 
@@ -174,10 +176,10 @@ class Log:
         self.check_open()
         return check(self, progress=progress)
 
-    def _care(self) -> None:
+    def _maintain(self) -> None:
         from headwater.log.maintenance.maintenance import maintain
 
-        report = maintain(self, wait=False, stopping=lambda: self._caretaker.closing)
+        report = maintain(self, wait=False, stopping=lambda: self._cleaner.closing)
         for step in report.steps:
             logger.log(logging.WARNING if step.failed else logging.INFO, "%s", step)
 
@@ -185,7 +187,7 @@ class Log:
         """A partition has appends that need a sync within its topic's interval."""
         self._flusher.mark(partition)
 
-    def wake_upkeep(self) -> None:
+    def wake_maintenance(self) -> None:
         """A segment was rolled: seal it in the background."""
         self._sealer.wake()
 
@@ -197,7 +199,7 @@ class Log:
                     pass
 
     def note_recovery(self, topic: Topic, partition: int, recovery: Recovery) -> None:
-        """Opening had to mend a partition: remember it, and pull groups back that are beyond its end."""
+        """Record a recovery, and move back groups that are beyond the partition's end."""
         from headwater.log.groups.groups import clamp_positions
 
         self.recoveries.append(recovery)
@@ -213,19 +215,19 @@ class Log:
             raise ClosedError(f"the log {self.home} was closed", hint="Open it again: Log(home).")
         if self._pid != os.getpid():
             # A forked child (multiprocessing's default on Linux) has the parent's descriptors, whose locks do not
-            # keep the two apart, and none of its threads: begin anew.
+            # keep the two apart, and none of its threads: make new ones.
             self._start_helpers()
             for topic in self._topics.values():
                 topic.after_fork()
 
     def close(self) -> None:
-        """Bring everything to disk and give all resources back."""
+        """Sync everything and release all resources."""
         if self.closed or self._pid != os.getpid():
             return
-        self._caretaker.close()
+        self._cleaner.close()
         try:
             self._flusher.close()
-        finally:  # a disk that refuses the last sync is told, and keeps nothing open
+        finally:  # a failed last sync is raised after everything was closed
             self._sealer.close()
             self.closed = True
             self.waker.close()
@@ -246,21 +248,19 @@ class Log:
 
 
 def _close(reference: weakref.ref[Log]) -> None:
-    """At the end of the process: a log that was not closed still brings its appends to disk."""
+    """At the end of the process: sync the appends of a log that was not closed."""
     log = reference()
     if log is not None:
         log.close()
 
 
 def _tables() -> tuple[str, ...]:
-    from headwater.log.catalog.app_tables import TABLES_APPS
-    from headwater.log.catalog.attachment_tables import TABLES_ATTACHMENTS
-    from headwater.log.catalog.inlet_tables import TABLES_INLETS
+    from headwater.log.catalog.catalog_tables import TABLES_ABOVE_LOG
     from headwater.log.groups.consumer import TABLES_CONSUMERS
     from headwater.log.groups.worker import TABLES_WORKERS
     from headwater.log.maintenance.alerts import TABLES_ALERTS
 
-    return (TABLES_ALERTS, TABLES_APPS, TABLES_ATTACHMENTS, TABLES_CONSUMERS, TABLES_INLETS, TABLES_WORKERS)
+    return (TABLES_ABOVE_LOG, TABLES_ALERTS, TABLES_CONSUMERS, TABLES_WORKERS)
 
 
 def _prepare(home: Path, files: Files, *, create: bool) -> bool:
@@ -290,7 +290,7 @@ def _prepare(home: Path, files: Files, *, create: bool) -> bool:
 
 
 def _foreign_names(home: Path) -> list[str]:
-    """What a directory holds besides the beginnings of a home that another process is just making, or died making."""
+    """The names in a directory that do not belong to a home, complete or being created."""
     if not home.exists():
         return []
     names = [path.name for path in home.iterdir() if not path.name.startswith(FORMAT_FILE)]
@@ -329,7 +329,7 @@ def _check_format(home: Path, marker: Path) -> None:
 
 
 def _check_catalog(home: Path) -> None:
-    """SQLite would make a missing or emptied catalog anew, and all topics would be gone without a word."""
+    """Refuse a missing or empty catalog: SQLite would create a new one, and all topics would be gone in silence."""
     catalog = home / "catalog.sqlite"
     if catalog.exists() and catalog.stat().st_size:
         return
@@ -337,7 +337,7 @@ def _check_catalog(home: Path) -> None:
     if topics:
         raise CorruptCatalog(
             f"the catalog {catalog} is {'empty' if catalog.exists() else 'missing'}",
-            detail=f"There are segments of {len(topics)} topics beside it ({topics[0]}, …); they are untouched.",
+            detail=f"There are segments of {len(topics)} topics ({topics[0]}, …); they are untouched.",
             hint="Stop all processes on this home and restore catalog.sqlite from a backup.",
         )
 

@@ -1,11 +1,10 @@
-"""The buffered producer: rows one at a time in, batches out.
+"""Producer: a buffer that takes single rows and appends batches.
 
-What it is: ``Producer`` collects rows and appends them when enough have come or a short while has passed.
-Invariants: rows are written in the order of ``send``; what was sent is in the log when ``flush`` returns, not before; a
-batch that is refused is given to the caller of the next ``send`` or ``flush`` and never dropped in silence; a named
-producer counts its batches, so that one tried again is not written twice; one that failed half-way (a full disk, a
-busy group) is tried again, under the same number, before anything that comes after it.
-Not here: the check of rows (``log/schema/row_conversion.py``), durability (the topic's ``fsync``).
+What it is: ``Producer`` appends when enough rows have come or a short time has passed.
+Invariants: rows are written in the order of ``send`` and are in the log when ``flush`` returns. A refused batch is
+raised by the next ``send`` or ``flush``, never dropped in silence. A named producer numbers its batches, so a retry is
+not written twice; a batch that failed half-way (a full disk, backpressure) is retried before any later one.
+Not here: conversion of rows (``log/schema/row_conversion.py``), durability (the topic's ``fsync``).
 Read next: ``topic.py``.
 """
 
@@ -29,10 +28,10 @@ if TYPE_CHECKING:
 
 
 class Producer:
-    """Made by ``topic.producer()``. Threads may share one.
+    """A buffered producer, created by ``topic.producer()``. Threads may share one.
 
     ``last_sequence`` is the highest number that some partition has. A program that died in the middle of an append
-    begins by sending that number again: partitions that have it recognise it.
+    begins with that number again: partitions that have it recognise it.
 
     >>> import headwater as hw, tempfile
     >>> topic = hw.Log(tempfile.mkdtemp()).topic("t", "x INT")
@@ -51,7 +50,7 @@ class Producer:
         self.name = name
         self.batch_rows = batch_rows
         self.linger = linger
-        # Taken from the left by whoever writes, while others may append: no row falls between two lists.
+        # The writing thread takes rows from the left while others append: no row falls between two lists.
         self._buffer: deque[Any] = deque()
         self._unfinished: tuple[pa.RecordBatch, int] | None = None
         self._lock = threading.RLock()
@@ -67,7 +66,7 @@ class Producer:
             self.last_sequence = max(stored) // CHUNKS_PER_SEQUENCE if max(stored) >= 0 else -1
 
     def send(self, row: Any) -> None:
-        """Take one row; it is written with others, at the latest after ``linger`` seconds."""
+        """Buffer one row; it is written with others, at the latest after ``linger`` seconds."""
         buffer = self._buffer
         buffer.append(row)
         if len(buffer) >= self.batch_rows or self._error is not None:
@@ -76,19 +75,19 @@ class Producer:
             self._start_lingering()
 
     def append(self, rows: Any, *, sequence: int | None = None) -> Token:
-        """Write a batch at once, after what is buffered. Without ``sequence`` it gets the next one."""
+        """Write a batch at once, after the buffered rows. Without ``sequence`` it gets the next one."""
         with self._lock:
             self._flush()
             return self._append(rows, sequence)
 
     def flush(self) -> Token:
-        """Write what is buffered; returns a token that contains everything sent so far."""
+        """Write the buffered rows; returns a token that contains every row sent so far."""
         with self._lock:
             self._flush()
             return self._token
 
     def heartbeat(self, nothing_before: dt.datetime) -> Token:
-        """Promise that this producer will send nothing before a moment any more. What is buffered is written first.
+        """Promise that this producer will send no row before a moment. The buffered rows are written first.
 
         >>> import datetime as dt, headwater as hw, tempfile
         >>> topic = hw.Log(tempfile.mkdtemp()).topic("clicks", "at TIMESTAMP", event_time="at")
@@ -103,7 +102,7 @@ class Producer:
     def _flush(self) -> None:
         if self._error is not None:
             error, self._error = self._error, None
-            self._wanted.set()  # what came since is still in the buffer
+            self._wanted.set()  # later rows are still in the buffer
             raise error
         if self._closed and self._buffer:
             raise ClosedError("this producer is closed", hint="Make a new one with topic.producer().")
@@ -117,7 +116,7 @@ class Producer:
         return [take() for _ in range(len(self._buffer))]
 
     def _append(self, rows: Any, sequence: int | None) -> Token:
-        batch = self.topic._to_batch(rows)
+        batch = self.topic.row_batch(rows)
         if self.name is not None:
             self._unfinished = (batch, self.last_sequence + 1 if sequence is None else sequence)
             return self._finish()
@@ -126,7 +125,7 @@ class Producer:
         return token
 
     def _finish(self) -> Token:
-        """Write the numbered batch that is not known to be written. Some partitions may have their part already."""
+        """Write the numbered batch that is not confirmed yet. Some partitions may have their part already."""
         if self._unfinished is None:
             return self._token
         batch, number = self._unfinished
@@ -160,14 +159,14 @@ class Producer:
                 if self._closed:
                     return
                 if self._error is not None:
-                    continue  # the caller is told first; what came since stays in the buffer
+                    continue  # the caller gets the error first; later rows stay in the buffer
                 try:
                     self._flush()
-                except BaseException as error:  # told to the caller of the next send or flush
+                except BaseException as error:  # raised by the next send or flush
                     self._error = error
 
     def close(self) -> None:
-        """Write what is buffered and stop."""
+        """Write the buffered rows and stop."""
         with self._lock:
             if self._closed:
                 return

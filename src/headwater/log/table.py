@@ -1,27 +1,28 @@
-"""A table: rows that are put, changed and taken away.
+"""Table: a topic seen as the current state of its rows.
 
-What it is: ``Table``, a topic seen as the state that its events leave. With a key the latest row of each key is the
-state, and a topic with a key *is* a table. Without a key it is a bag: equal rows may be there several times.
-Invariants: everything that changes a table is a record of its topic. In a bag each record has a weight, +1 or -1, and
-no prefix of the log takes away a row that is not there: whoever takes rows away holds the table's lock while it looks
-and appends, in all processes. Adding needs no lock, for it can only make more rows be there.
-Not here: counting rows (``bag.py``), reading a table's state (views and queries do that).
-Read next: ``bag.py``, ``docs/tables.md``.
+What it is: ``Table``. With a key the latest row of each key is the state: a keyed topic *is* a table. Without a key it
+is a multiset: equal rows may occur several times, and ``Multiset`` counts them.
+Invariants: every change of a table is a record of its topic. In a multiset each record has a weight, +1 or -1, and no
+prefix of the log removes a row that is not there: ``delete`` holds the table's lock, over all processes, while it reads
+and appends. ``insert`` needs no lock, since it only adds rows.
+Not here: reading a table's state, which views and queries do. Read next: ``topic.py``, ``docs/tables.md``.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from headwater.errors import DeclarationConflict, InvalidDeclaration, Misuse, ReadOnlyHome, RowRefused
-from headwater.log.bag import Bag, Missing
 from headwater.log.schema.columns import shorten
 from headwater.log.schema.ddl import to_ddl
 from headwater.log.schema.normalization import WEIGHT
 from headwater.log.schema.row_conversion import to_batches, to_rows
+from headwater.log.schema.row_identity import row_identities
 from headwater.log.storage.locks import FileLock
 from headwater.log.token import Token
 from headwater.log.topic import Topic
@@ -30,13 +31,66 @@ from headwater.log.topic_declaration import open_or_declare
 if TYPE_CHECKING:
     from headwater.log.home import Log
 
-LOCK_FILE = "bag.lock"
-# These drop old records, and with them rows that are still in the table.
-NOT_FOR_TABLES = ("retention_ms", "retention_bytes", "archive")
+LOCK_FILE = "multiset.lock"
+# These drop old records, and with them current rows of the table.
+NOT_FOR_TABLES = ("retention", "retention_bytes", "archive")
+
+
+PARTITION = 0  # a table without a key has one: an equal row must be found wherever it was put
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A row that cannot be deleted."""
+
+    place: int  # index among the rows of the call
+    there: int  # how often it is in the table
+    wanted: int  # how often the call deletes it
+
+
+class Multiset:
+    """The count of each row of a topic with weights. Not thread-safe."""
+
+    def __init__(self, topic: Topic) -> None:
+        self._topic = topic
+        self._version = 0
+        self._position = 0
+        self._counts: dict[bytes, int] = {}
+
+    def missing(self, rows: pa.RecordBatch) -> Missing | None:
+        """The first of the rows that occurs less often than it is given; None when there is none."""
+        identities = row_identities(rows)
+        for identity, wanted in Counter(identities).items():
+            there = self._counts.get(identity, 0)
+            if there < wanted:
+                last = [place for place, each in enumerate(identities) if each == identity][there]
+                return Missing(last, there, wanted)
+        return None
+
+    def catch_up(self) -> None:
+        """Read the records since the last call."""
+        topic = self._topic
+        topic.refresh()
+        if topic.schema_version != self._version:
+            self._version, self._counts = topic.schema_version, {}
+            self._position = topic.start_offsets()[PARTITION]
+        names = [name for name in topic.schema.names if name != WEIGHT]
+        for batch in topic.read_partition(PARTITION, self._position, columns=[WEIGHT, *names]):
+            self._add(batch.data.select(names), batch.data.column(WEIGHT).to_pylist())
+            self._position = batch.next_offset
+
+    def _add(self, rows: pa.RecordBatch, weights: list[int]) -> None:
+        counts = self._counts
+        for identity, weight in zip(row_identities(rows), weights, strict=True):
+            count = counts.get(identity, 0) + weight
+            if count:
+                counts[identity] = count
+            else:
+                counts.pop(identity, None)
 
 
 class Table:
-    """A topic seen as the rows that it leaves.
+    """A topic seen as the current state of its rows.
 
     >>> import headwater as hw, tempfile
     >>> from headwater.log.table import declare_table
@@ -51,15 +105,15 @@ class Table:
     """
 
     def __init__(self, topic: Topic) -> None:
-        if not topic.settings.key and not topic.row().is_bag:
+        if not topic.settings.key and not topic.row().is_multiset:
             raise DeclarationConflict(
                 f'"{topic.name}" is a topic without a key, not a table',
-                detail="Its rows are events: none of them can be changed or taken away.",
+                detail="Its rows are events, which cannot be changed or deleted.",
                 hint="Take another name, or copy the rows into a table.",
                 topic=topic.name,
             )
         self.topic = topic
-        self._bag = Bag(topic) if topic.row().is_bag else None
+        self._multiset = Multiset(topic) if topic.row().is_multiset else None
         self._schemas: tuple[int, pa.Schema, pa.Schema] | None = None
 
     @property
@@ -69,13 +123,13 @@ class Table:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The columns that identify a row; empty for a bag."""
+        """The columns that identify a row; empty for a multiset."""
         return self.topic.settings.key
 
     @property
-    def is_bag(self) -> bool:
+    def is_multiset(self) -> bool:
         """Whether it has no key."""
-        return self._bag is not None
+        return self._multiset is not None
 
     @property
     def schema(self) -> pa.Schema:
@@ -83,7 +137,7 @@ class Table:
         return self._schema_pair()[0]
 
     def upsert(self, rows: Any) -> Token:
-        """Put rows; one whose key is there already takes the old one's place. Rows are what ``Topic.append`` takes.
+        """Insert rows, or replace those of the same key. Accepts the same rows as ``Topic.append``.
 
         >>> import headwater as hw, tempfile
         >>> from headwater.log.table import declare_table
@@ -92,17 +146,17 @@ class Table:
         >>> str(users.upsert([{"id": 1, "name": "Ada Lovelace"}]))
         'users:0=2'
         """
-        if self.is_bag:
+        if self.is_multiset:
             raise Misuse(
-                f'table "{self.name}" has no key, so no row can take another one\'s place',
-                hint="Use insert to add rows and delete to take equal ones away, or declare a table with a key.",
+                f'table "{self.name}" has no key, so no row can be replaced',
+                hint="Use insert and delete, or declare a table with a key.",
                 table=self.name,
             )
         self._refuse_captured()
         return self.topic.append(rows)
 
     def insert(self, rows: Any) -> Token:
-        """Add rows to a table without a key; equal ones may be there already.
+        """Add rows to a table without a key; equal rows may exist already.
 
         >>> import headwater as hw, tempfile
         >>> from headwater.log.table import declare_table
@@ -111,10 +165,10 @@ class Table:
         >>> str(basket.delete([{"fruit": "apple"}]))
         'basket:0=3'
         """
-        if not self.is_bag:
+        if not self.is_multiset:
             raise Misuse(
-                f'table "{self.name}" has the key {", ".join(self.key)}, so rows are put, not inserted',
-                detail="An insert would have to refuse keys that are there, which only a look at the state can tell.",
+                f'table "{self.name}" has the key {", ".join(self.key)}, so rows are upserted, not inserted',
+                detail="An insert would have to refuse existing keys, which needs the table's state.",
                 hint="Use upsert: a new key is added, a known one replaced.",
                 table=self.name,
             )
@@ -122,12 +176,11 @@ class Table:
         return self._append(to_batches(rows, self.schema), 1)
 
     def delete(self, rows: Any) -> Token:
-        """Take rows away.
+        """Delete rows.
 
-        With a key: rows, or dicts with at least the key; a key that is not there is no error. An event time that is
-        given says since when the row is gone, for joins AS OF a moment; without, that is the time of this call.
-        Without a key: whole rows, each takes one equal row away. When one of them is not there, the error says which,
-        and none is taken.
+        With a key: rows, or dicts with at least the key; an unknown key is no error. A given event time is the time of
+        the deletion, for joins AS OF a moment; by default it is the time of this call. Without a key: whole rows, each
+        deletes one equal row. If one of them does not exist, the error names it and none is deleted.
 
         >>> import headwater as hw, tempfile
         >>> from headwater.log.table import declare_table
@@ -138,22 +191,22 @@ class Table:
             ...
         headwater.errors.RowRefused: row 1 (counted from 0) is not in table "basket": {'fruit': 'pear', 'ripe': None}
           Nothing of this call was done.
-          Hint: A row is taken away by an equal one: every column counts, and a column that is not given is null.
+          Hint: A row is deleted by an equal one: every column counts, and a missing column is null.
         """
         self._refuse_captured()
-        if self._bag is None:
-            # Whole rows are welcome, only their keys count, and the event time: since when the row is gone.
+        if self._multiset is None:
+            # Whole rows are accepted; only their keys count, and the event time of the deletion.
             given = to_batches(rows, self._schema_pair()[1], not_null=frozenset(self.key))
             event_time = self.topic.settings.event_time
-            told = [*self.key, *([event_time] if event_time and event_time not in self.key else [])]
-            return self.topic.delete(given.select(told))
+            kept = [*self.key, *([event_time] if event_time and event_time not in self.key else [])]
+            return self.topic.delete(given.select(kept))
         lock = FileLock(self.topic.directory / LOCK_FILE)
         try:
-            # The lock is made anew for each call, so that threads and forked children are kept apart as processes are.
+            # A new lock for each call, so that threads and forked children exclude each other as processes do.
             with lock:
-                self._bag.catch_up()
+                self._multiset.catch_up()
                 given = to_batches(rows, self.schema)  # after it, for catching up may have met a newer schema
-                missing = self._bag.missing(given)
+                missing = self._multiset.missing(given)
                 if missing is not None:
                     raise self._not_there(given, missing)
                 return self._append(given, -1)
@@ -180,7 +233,7 @@ class Table:
         return RowRefused(
             f'row {missing.place} (counted from 0) {often} in table "{self.name}": {shorten(row)}',
             detail="Nothing of this call was done.",
-            hint="A row is taken away by an equal one: every column counts, and a column that is not given is null.",
+            hint="A row is deleted by an equal one: every column counts, and a missing column is null.",
             table=self.name,
             row=missing.place,
             there=missing.there,
@@ -188,7 +241,7 @@ class Table:
         )
 
     def _schema_pair(self) -> tuple[pa.Schema, pa.Schema]:
-        """The user's columns, and the same with all of them nullable; the same objects until the schema grows."""
+        """The user's columns, and the same with all of them nullable; cached until the schema grows."""
         version = self.topic.schema_version
         if self._schemas is None or self._schemas[0] != version:
             schema = pa.schema([field for field in self.topic.schema if field.name != WEIGHT])
@@ -196,53 +249,55 @@ class Table:
         return self._schemas[1:]
 
     def __repr__(self) -> str:
-        key = f", key={', '.join(self.key)}" if self.key else ", a bag"
+        key = f", key={', '.join(self.key)}" if self.key else ", a multiset"
         return f"Table({self.name}, {to_ddl(self.schema)}{key})"
 
 
 def declare_table(
     log: Log, name: str, schema: str | pa.Schema | None = None, key: str | Sequence[str] | None = None, **settings: Any
 ) -> Table:
-    """Declare a table, or open one that exists (without ``schema``). Without a ``key`` it is a bag.
+    """Declare a table, or open one that exists (without ``schema``). Without a ``key`` it is a multiset.
 
-    ``settings`` are those of a topic, but for those that drop old rows.
+    ``settings`` are those of a topic, except for those that drop old rows.
 
     >>> import headwater as hw, tempfile
     >>> log = hw.Log(tempfile.mkdtemp())
     >>> declare_table(log, "basket", "fruit STRING")
-    Table(basket, fruit STRING, a bag)
+    Table(basket, fruit STRING, a multiset)
     >>> declare_table(log, "basket")
-    Table(basket, fruit STRING, a bag)
+    Table(basket, fruit STRING, a multiset)
     >>> log.topic("basket", "fruit STRING")
     Traceback (most recent call last):
         ...
-    headwater.errors.DeclarationConflict: "basket" is a table without a key, and cannot be declared otherwise
-      Its rows have weights, so that one equal row can be taken away; no key tells them apart.
-      Hint: Open it as what it is: app.table("basket", …) without a key. Or take another name.
+    headwater.errors.DeclarationConflict: "basket" is a table without a key and cannot be declared as anything else
+      Its rows have weights, so that one of several equal rows can be deleted.
+      Hint: Open it as a table: app.table("basket", …) without a key. Or choose another name.
     """
     if schema is None:
         if key is not None:
             settings["key"] = key
         return Table(log.topic(name, None, **settings))
-    _refuse_settings(name, settings, bag=key is None)
+    _refuse_settings(name, settings, multiset=key is None)
     if key is not None:
         return Table(log.topic(name, schema, key=key, **settings))
     log.check_open()
     if log.read_only:
         raise ReadOnlyHome(f"the home {log.home} cannot be written", hint="Open tables without a schema.")
-    return Table(log.opened(open_or_declare(log.registry, name, schema, settings, log.clock.now_us(), bag=True)))
+    return Table(log.opened(open_or_declare(log.registry, name, schema, settings, log.clock.now_us(), multiset=True)))
 
 
-def _refuse_settings(name: str, settings: dict[str, Any], *, bag: bool) -> None:
+def _refuse_settings(name: str, settings: dict[str, Any], *, multiset: bool) -> None:
     for setting in NOT_FOR_TABLES:
         if settings.get(setting) is not None:
             raise InvalidDeclaration(
                 f'table "{name}" cannot have {setting}',
-                detail="It drops old records, and rows that are still in the table with them.",
-                hint="Delete rows instead." if bag else "Delete rows instead; compact=True drops what was replaced.",
+                detail="It drops old records, and with them current rows of the table.",
+                hint="Delete rows instead."
+                if multiset
+                else "Delete rows instead; compact=True drops what was replaced.",
                 setting=setting,
             )
-    if bag and settings.get("partitions", 1) != 1:
+    if multiset and settings.get("partitions", 1) != 1:
         raise InvalidDeclaration(
             f'table "{name}" has no key, so it has one partition, not {settings["partitions"]!r}',
             hint="Leave partitions out, or declare a key.",

@@ -1,10 +1,9 @@
-"""A token: the frontier that contains what was appended.
+"""Token: the frontier that contains an append.
 
-What it is: for each topic and partition, the offset after the last row that the holder cares about. ``append``
-returns one; a query that is told ``at_least=token`` waits until it has seen that much.
+What it is: for each topic and partition, the offset after the last row of interest. ``append`` returns one; a query
+with ``at_least=token`` waits until its views cover it.
 Invariants: tokens only grow when joined; a token is plain text for other processes and languages.
-Not here: waiting for a view (the tick).
-Read next: ``topic.py``.
+Not here: waiting for a view (the tick). Read next: ``topic.py``.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from headwater.errors import InvalidDeclaration
 
 @dataclass(frozen=True)
 class Token:
-    """Where in the log something is contained.
+    """A frontier of the log: offsets by topic and partition.
 
     >>> first, second = Token({"orders": {0: 5}}), Token({"orders": {0: 3, 1: 7}})
     >>> str(first | second)
@@ -29,10 +28,10 @@ class Token:
     """
 
     frontier: Mapping[str, Mapping[int, int]]
-    dropped_rows: int = field(default=0, compare=False)  # rows that the overflow policy "drop" did not keep
+    dropped_rows: int = field(default=0, compare=False)  # rows that the overflow policy "drop" dropped
 
     def covers(self, other: Token) -> bool:
-        """Whether everything in ``other`` is in this one too."""
+        """Whether this frontier is at or beyond ``other``."""
         return all(
             self.frontier.get(topic, {}).get(partition, 0) >= offset
             for topic, offsets in other.frontier.items()
@@ -56,7 +55,7 @@ class Token:
 
     @staticmethod
     def parse(text: str) -> Token:
-        """The token that ``str(token)`` wrote."""
+        """The token of a text that ``str(token)`` wrote."""
         frontier: dict[str, dict[int, int]] = {}
         try:
             for part in filter(None, text.split(";")):

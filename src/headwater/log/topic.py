@@ -1,18 +1,15 @@
-"""A topic: what people append to and read from.
+"""Topic: a named, typed, partitioned log.
 
-What it is: the public face of one named, typed, partitioned log: append, read, describe, consumers.
-Invariants: a batch is checked whole before a byte of it is written; the same key always goes to the same partition;
-``append`` returns when the rows are as durable as the topic's policy says.
-Not here: bytes (``log/storage/partition_writer.py``), conversion of rows (``log/schema/row_conversion.py``), the
-buffered producer (``producer.py``).
-Read next: ``log/storage/partition_writer.py`` for writing, ``topic_reader.py`` for reading, ``log/groups/consumer.py``
-and ``log/groups/worker.py`` for sharing.
+What it is: the public interface of one topic: append, read, describe, consumers.
+Invariants: ``append`` returns when the rows are as durable as the topic's policy says.
+Not here: the append path (``topic_appender.py``), the buffered producer (``producer.py``).
+Read next: ``topic_appender.py`` for writing, ``topic_reader.py`` for reading, ``log/groups/consumer.py`` and
+``log/groups/worker.py`` for sharing.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import random
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,24 +18,18 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headwater.clock import Clock
-from headwater.errors import HeadwaterError, InvalidDeclaration, Misuse
 from headwater.log import topic_reader
 from headwater.log.batch import Batch
 from headwater.log.catalog.registry import TopicRow
 from headwater.log.event_time import heartbeats
-from headwater.log.groups import backpressure
 from headwater.log.producer import Producer
-from headwater.log.schema import clock_correction
 from headwater.log.schema.ddl import to_ddl
-from headwater.log.schema.evolution import conform
-from headwater.log.schema.json_lines import json_objects, json_rows
-from headwater.log.schema.row_conversion import to_batches
-from headwater.log.storage import routing
+from headwater.log.schema.json_lines import json_objects
 from headwater.log.storage.file_listing import FileList, list_files
-from headwater.log.storage.framing import frames_of
 from headwater.log.storage.partition_reader import PartitionReader
-from headwater.log.storage.partition_writer import PartitionWriter, StaleSchema, deleted
+from headwater.log.storage.partition_writer import PartitionWriter, deleted
 from headwater.log.token import Token
+from headwater.log.topic_appender import AppendIdentity, TopicAppender
 from headwater.log.topic_description import describe_topic, describe_watermark
 from headwater.log.topic_reader import Place
 from headwater.log.topic_settings import TopicSettings
@@ -65,23 +56,23 @@ class Topic:
         self.log = log
         self._row = row
         self._refresh_lock = threading.Lock()
-        self._turn = random.randrange(row.settings.partitions)
-        self._make_sides()
+        self._appender = TopicAppender(self)
+        self._make_handles()
         if not log.read_only:
             for partition in self._partitions:
                 log.files.make_dir(partition.directory, label="topic.make_directory")
 
-    def _make_sides(self) -> None:
+    def _make_handles(self) -> None:
         numbers = range(self._row.settings.partitions)
         self._partitions = [self._partition(number) for number in numbers]
         self._readers = [self.new_reader(number) for number in numbers]
 
     def after_fork(self) -> None:
-        """In a forked child: nothing is shared with the parent, so that the file locks keep them apart."""
+        """Make new handles in a forked child, so that the file locks keep it apart from its parent."""
         self._refresh_lock = threading.Lock()
         for partition in self._partitions:
             partition.abandon()
-        self._make_sides()
+        self._make_handles()
 
     def _partition(self, number: int) -> PartitionWriter:
         log = self.log
@@ -93,17 +84,17 @@ class Topic:
             log.files,
             log.clock,
             on_dirty=log.mark_dirty,
-            on_roll=log.wake_upkeep,
+            on_roll=log.wake_maintenance,
             on_recovery=self._recovered,
         )
 
     def _recovered(self, partition: PartitionWriter, recovery: Any) -> None:
         self.log.note_recovery(self, partition.number, recovery)
 
-    # What it is
+    # Declaration
 
     def row(self) -> TopicRow:
-        """The catalog's row as this process knows it."""
+        """The catalog's row, as cached by this process."""
         return self._row
 
     @property
@@ -138,7 +129,7 @@ class Topic:
 
     @property
     def directory(self) -> Path:
-        """Where the partitions' files are."""
+        """The directory of the partitions' files."""
         return self.log.home / "topics" / self._row.directory_name
 
     def refresh(self) -> None:
@@ -154,8 +145,8 @@ class Topic:
     def append(self, rows: Any, *, producer: str | None = None, sequence: int | None = None) -> Token:
         """Append rows: dicts, dataclasses, a pandas DataFrame, an Arrow table or batch. Returns a token.
 
-        With ``producer`` and ``sequence`` (whole numbers that rise), an append that is tried again is recognised
-        and not written twice, also after a restart.
+        With ``producer`` and ``sequence`` (rising whole numbers), a retried append is recognised and not written twice,
+        also after a restart.
 
         >>> import headwater as hw, tempfile
         >>> topic = hw.Log(tempfile.mkdtemp()).topic("t", "x INT")
@@ -164,7 +155,7 @@ class Topic:
         >>> topic.end_offsets()
         {0: 1}
         """
-        return self.append_batch(self._to_batch(rows), producer=producer, sequence=sequence)
+        return self.append_batch(self.row_batch(rows), producer=producer, sequence=sequence)
 
     def append_json(self, lines: str | bytes | Iterable[str | bytes]) -> Token:
         """Append JSON lines, one object a line.
@@ -177,14 +168,17 @@ class Topic:
         return self.append_batch(self.json_batch(json_objects(lines, self.schema)))
 
     def json_batch(self, rows: list[dict[str, Any]]) -> pa.RecordBatch:
-        """Dicts with JSON's values, checked and made a batch for ``append_batch``."""
-        self._refuse_bag()
-        return self._stamped(json_rows(rows, self._given(), not_null=self._not_null()))
+        """Dicts with JSON's values as a checked batch for ``append_batch``."""
+        return self._appender.json_batch(rows)
+
+    def row_batch(self, rows: Any) -> pa.RecordBatch:
+        """Rows as ``append`` takes them, as a checked batch for ``append_batch``."""
+        return self._appender.row_batch(rows)
 
     def delete(self, keys: Any) -> Token:
         """Append tombstones for these keys (rows with the key columns). Only for a topic with a key.
 
-        Where the topic has an event time, a row may say since when it is gone; without, that is the time of append.
+        Where the topic has an event time, a row may give the time of the deletion; the default is the time of append.
 
         >>> import headwater as hw, tempfile
         >>> users = hw.Log(tempfile.mkdtemp()).topic("users", "id INT, name STRING", key="id")
@@ -193,22 +187,12 @@ class Topic:
         >>> list(users.rows(columns=["id", "name", "_deleted"]))[-1]
         {'id': 1, 'name': None, '_deleted': True}
         """
-        key = self.settings.key
-        if not key:
-            raise Misuse(
-                f'topic "{self.name}" has no key, so nothing can be deleted from it by key',
-                hint='Declare it with key="…", or append an event that says what happened.',
-            )
-        every = _nullable(self.schema)
-        told = pa.schema([field for field in every if field.name in self._not_null()])
-        given = to_batches(keys, told, not_null=frozenset(key))
-        columns = [given.column(field.name) if field in told else pa.nulls(len(given), field.type) for field in every]
-        return self.append_batch(pa.RecordBatch.from_arrays(columns, schema=every), deleted=True)
+        return self.append_batch(self._appender.tombstones(keys), deleted=True)
 
     def producer(self, name: str | None = None, *, batch_rows: int = 8192, linger: float = 0.05) -> Producer:
         """A buffered producer: ``send`` one row at a time, written in batches.
 
-        With a ``name`` it is idempotent, and a newer producer of the same name shuts out an older one.
+        With a ``name`` it is idempotent, and a newer producer of the same name fences an older one.
 
         >>> import headwater as hw, tempfile
         >>> topic = hw.Log(tempfile.mkdtemp()).topic("t", "x INT")
@@ -219,26 +203,6 @@ class Topic:
         {0: 3}
         """
         return Producer(self, name, batch_rows=batch_rows, linger=linger)
-
-    def _not_null(self) -> frozenset[str]:
-        settings = self.settings
-        if settings.event_time is None or settings.clock is not None:
-            return frozenset(settings.key)
-        return frozenset({*settings.key, settings.event_time})
-
-    def _refuse_bag(self) -> None:
-        if self._row.is_bag:
-            raise Misuse(f'"{self.name}" is a table without a key', hint="Use insert and delete of its Table.")
-
-    def _to_batch(self, rows: Any) -> pa.RecordBatch:
-        self._refuse_bag()
-        return self._stamped(to_batches(rows, self._given(), not_null=self._not_null()))
-
-    def _given(self) -> pa.Schema:
-        return clock_correction.given(self.schema, self.settings)
-
-    def _stamped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        return clock_correction.stamped(batch, self.schema, self.settings, self.clock.now_us())
 
     def append_batch(
         self,
@@ -253,7 +217,7 @@ class Topic:
     ) -> Token:
         """Append one record batch that has the topic's schema already (``append`` makes it so).
 
-        ``deleted`` says of all rows, or of each (a topic of one partition), whether it is a tombstone.
+        ``deleted`` marks all rows, or each one (a topic of one partition), as tombstones.
 
         >>> import headwater as hw, pyarrow as pa, tempfile
         >>> users = hw.Log(tempfile.mkdtemp()).topic("users", "id BIGINT, name STRING", key="id")
@@ -261,73 +225,8 @@ class Topic:
         >>> str(users.append_batch(rows, deleted=pa.array([False, False, True])))
         'users:0=3'
         """
-        if not isinstance(deleted, bool) and self.settings.partitions != 1:
-            raise InvalidDeclaration(
-                "a mark for each row needs a topic of one partition",
-                hint="Append rows and tombstones one after the other.",
-            )
-        if (producer is None) != (sequence is None):
-            raise InvalidDeclaration("producer and sequence go together", hint="Give both or neither.")
-        if sequence is not None and not 0 <= sequence < 1 << 46:
-            raise InvalidDeclaration(f"sequence cannot be {sequence!r}", hint="Use a whole number from 0 to 2^46 - 1.")
-        self.log.check_open()
-        if producer is not None and not producer_id:
-            producer_id = self.log.registry.producer_id(self.id, producer)
-        rows = batch.num_rows
-        if rows == 0:
-            return Token({self.name: {}})
-        if self.settings.overflow != "keep" and not self._admitted(rows):
-            self.log.registry.count_dropped(self.id, rows)
-            return Token({self.name: {}}, dropped_rows=rows)
-        frontier: dict[int, int] = {}
-        for number, part in self._route(batch, sequence):
-            try:
-                frontier[number] = self._append_to(
-                    number, part, producer or "", producer_id, epoch, sequence, deleted, first_chunk
-                )
-            except HeadwaterError as error:
-                raise _partly(error, sorted(frontier), named=producer is not None) from error.__cause__
-        return Token({self.name: frontier})
-
-    def _admitted(self, rows: int) -> bool:
-        return backpressure.admit(self._row, rows, self.log.catalog, self.clock, self.end_offsets) > 0
-
-    def _route(self, batch: pa.RecordBatch, sequence: int | None) -> list[tuple[int, pa.RecordBatch]]:
-        partitions = self.settings.partitions
-        if partitions == 1:
-            return [(0, batch)]
-        if self.settings.key:
-            return routing.split(batch, routing.partition_of(batch, self.settings.key, partitions))
-        if sequence is not None:  # tried again, it must go where it went
-            return [(sequence % partitions, batch)]
-        self._turn = (self._turn + 1) % partitions
-        return [(self._turn, batch)]
-
-    def _append_to(
-        self,
-        number: int,
-        batch: pa.RecordBatch,
-        producer: str,
-        producer_id: int,
-        epoch: int,
-        sequence: int | None,
-        deleted: bool | pa.Array,
-        first_chunk: int,
-    ) -> int:
-        while True:
-            row = self._row
-            if not _same_columns(batch.schema, row.schema):  # another thread or process declared more meanwhile
-                batch = conform(batch, row.schema if deleted is False else _nullable(row.schema))
-            frames = frames_of(
-                batch, row, producer=producer_id, sequence=sequence, deleted=deleted, first_chunk=first_chunk
-            )
-            try:
-                following, _ = self._partitions[number].append(
-                    frames, version=row.version, producer_name=producer, epoch=epoch
-                )
-                return following
-            except StaleSchema:
-                self.refresh()
+        identity = AppendIdentity(producer, sequence, producer_id, epoch, first_chunk)
+        return self._appender.append(batch, identity, deleted)
 
     # Reading
 
@@ -341,7 +240,7 @@ class Topic:
         return {reader.number: reader.end_offset() for reader in self._readers}
 
     def offsets_at(self, moment: dt.datetime) -> dict[int, int]:
-        """The first offset at or after a moment of event time (append time, without one), by partition."""
+        """The first offset at or after an event time (or append time), by partition."""
         self.open_partitions()
         return topic_reader.offsets_for(self, moment, range(self.settings.partitions))
 
@@ -360,7 +259,7 @@ class Topic:
 
         ``start`` and ``stop`` are "earliest", "latest", an offset, {partition: offset}, a datetime or a token.
         ``columns`` may name system columns too: _offset, _partition, _appended_at, _producer, _deleted.
-        A follower ends when nothing has come for ``timeout`` seconds.
+        With ``follow``, reading ends after ``timeout`` seconds without rows.
 
         >>> import headwater as hw, tempfile
         >>> topic = hw.Log(tempfile.mkdtemp()).topic("t", "x INT, y INT")
@@ -397,7 +296,7 @@ class Topic:
     ) -> Iterator[Batch]:
         """Batches of one partition up to ``stop`` or the end; never waits.
 
-        A batch may be empty, where compaction left a gap: go on at its ``next_offset``.
+        A batch may be empty where compaction left a gap: continue at its ``next_offset``.
         """
         self.open_partitions()
         reader = self.new_reader(topic_reader.check_partitions(self, [partition])[0])
@@ -408,7 +307,7 @@ class Topic:
         yield from reader.read(start, end if stop is None else min(stop, end), wanted, **arguments)
 
     def wait(self, seen: Mapping[int, int], *, timeout: float) -> bool:
-        """Sleep until some partition grows past what was seen; False when the time ran out first."""
+        """Sleep until a partition grows beyond ``seen``; False after ``timeout`` seconds."""
         waker = self.log.waker
         deadline = self.clock.monotonic() + timeout
         for number in seen:
@@ -449,7 +348,7 @@ class Topic:
         return self._row
 
     def partition(self, number: int) -> PartitionWriter:
-        """The writing side of one partition."""
+        """The writer of one partition."""
         return self._partitions[number]
 
     def open_partitions(self) -> None:
@@ -462,7 +361,7 @@ class Topic:
     # Event time
 
     def heartbeat(self, nothing_before: dt.datetime) -> Token:
-        """Promise that rows before a moment will not come any more, from whoever appends without a name.
+        """Promise that anonymous appends will bring no more rows before a moment.
 
         >>> import datetime as dt, headwater as hw, tempfile
         >>> topic = hw.Log(tempfile.mkdtemp()).topic("clicks", "at TIMESTAMP", event_time="at")
@@ -473,7 +372,7 @@ class Topic:
         return heartbeats.send(self, nothing_before)
 
     def watermark(self) -> dict[str, Any]:
-        """How far the topic is in event time, and each of its producers, by what the log holds."""
+        """The watermark of the topic and of each of its producers."""
         return describe_watermark(self)
 
     # Groups
@@ -503,11 +402,11 @@ class Topic:
         return Group(self, name)
 
     def describe(self) -> dict[str, Any]:
-        """Everything a person may want to know, ready for a table or JSON."""
+        """The topic's declaration, offsets and sizes, as plain values."""
         return describe_topic(self)
 
     def close(self) -> None:
-        """Give descriptors back. ``Log.close`` does it for all topics."""
+        """Close the descriptors. ``Log.close`` does it for all topics."""
         for partition in self._partitions:
             partition.close()
         for reader in self._readers:
@@ -515,22 +414,3 @@ class Topic:
 
     def __repr__(self) -> str:
         return f"Topic({self.name}, {to_ddl(self.schema)})"
-
-
-def _partly(error: HeadwaterError, written: list[int], *, named: bool) -> HeadwaterError:
-    """A keyed batch may fail when some partitions have their part of it already: say so."""
-    if written:
-        error.detail = f"Partitions {', '.join(map(str, written))} have their part of this batch, the others have not."
-        again = "the partitions that have it recognise it." if named else "a named producer doubles no row."
-        error.hint = f"{error.hint or ''} Append it again: {again}".strip()
-        error.data["written_partitions"] = written
-    return error
-
-
-def _same_columns(one: pa.Schema, other: pa.Schema) -> bool:
-    """The same names and types; a tombstone's columns may be null where a row's may not."""
-    return bool(one.equals(other)) or (one.names == other.names and one.types == other.types)
-
-
-def _nullable(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([field.with_nullable(True) for field in schema])

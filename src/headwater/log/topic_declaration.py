@@ -1,24 +1,22 @@
-"""Declaring a topic: create it, open it, or let its schema grow.
+"""Topic declaration: creating a topic, opening it, or extending its schema.
 
-What it is: what ``log.topic(name, schema, …)`` means for a topic that exists already.
-Invariants: the decision is taken and stored in one catalog transaction, so two processes that declare at once agree;
-a declaration that says less than what is stored changes nothing; yesterday's code, with an older schema, still opens
-the topic; what cannot be changed is refused with the reason and nothing is stored.
-Not here: which schema may follow which (``log/schema/evolution.py``), DDL (``log/schema/ddl.py``).
-Read next: ``home.py``.
+What it is: the effect of ``log.topic(name, schema, …)`` on a topic that exists already.
+Invariants: the decision is made and stored in one catalog transaction, so two processes that declare at once agree; a
+declaration that says less than the stored one changes nothing; code with an older schema still opens the topic; a
+change that is impossible is refused with the reason, and nothing is stored.
+Not here: schema compatibility (``log/schema/evolution.py``), DDL (``log/schema/ddl.py``). Read next: ``home.py``.
 """
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from headwater.errors import DeclarationConflict, InvalidDeclaration
+from headwater.hints import suggestion
 from headwater.log.catalog.registry import Registry, TopicRow
-from headwater.log.schema.clock_correction import with_stamps
+from headwater.log.schema.clock_correction import with_clock_columns
 from headwater.log.schema.evolution import evolve
 from headwater.log.schema.normalization import WEIGHT, normalize_schema
 from headwater.log.storage.routing import check_key_type
@@ -28,35 +26,41 @@ WHY_FOREVER = {
     "key": "Rows were routed by the old key: the same key would be found in two partitions.",
     "partitions": "The same key would land in another partition than its older rows, and order would be lost.",
     "event_time": "Indexes and watermarks were made for the old column.",
-    "clock": "Rows were stamped by the old columns.",
+    "clock": "Event times were corrected by the old columns.",
 }
 
 
 def open_or_declare(
-    registry: Registry, name: str, schema: str | pa.Schema, values: dict[str, Any], now_us: int, *, bag: bool = False
+    registry: Registry,
+    name: str,
+    schema: str | pa.Schema,
+    values: dict[str, Any],
+    now_us: int,
+    *,
+    multiset: bool = False,
 ) -> TopicRow:
-    """The topic as declared; made, or brought up to the declaration, where that is allowed.
+    """The topic as declared: created, or changed to the declaration where that is allowed.
 
-    A ``bag`` is a table without a key: its rows have a weight, which users cannot declare.
+    A ``multiset`` is a table without a key; its rows have a weight.
     """
-    check_name("table" if bag else "topic", name)
+    check_name("table" if multiset else "topic", name)
     wanted = normalize_schema(schema)
-    if bag:  # first, so that the user's columns keep their order when one is added
+    if multiset:  # first, so that the user's columns keep their order when one is added
         wanted = pa.schema([pa.field(WEIGHT, pa.int64(), nullable=False), *wanted])
     changes = declared(values)
     with registry.catalog.write(durable=True):
         row = registry.find(name)
         if row is None:
             settings = TopicSettings(**changes)
-            wanted = with_stamps(wanted, settings)
+            wanted = with_clock_columns(wanted, settings)
             check_columns_exist(wanted, settings)
             return registry.create(name, _with_not_null(wanted, settings), settings, now_us)
-        if row.is_bag != bag:
+        if row.is_multiset != multiset:
             raise _other_kind(row)
         for setting in FOREVER:
             if setting in changes and changes[setting] != getattr(row.settings, setting):
                 raise conflict(name, setting, getattr(row.settings, setting), changes[setting])
-        wanted = _with_not_null(with_stamps(wanted, row.settings), row.settings)
+        wanted = _with_not_null(with_clock_columns(wanted, row.settings), row.settings)
         settings = row.settings.with_changes(changes)
         if settings != row.settings:
             registry.change_settings(row.id, settings)
@@ -82,25 +86,25 @@ def conflict(name: str, setting: str, stored: Any, asked: Any) -> DeclarationCon
 
 
 def _other_kind(row: TopicRow) -> DeclarationConflict:
-    """The error for a table without a key where there is something else, or the reverse."""
-    if row.is_bag:
+    """The error for a table without a key where the topic is of another kind, or the reverse."""
+    if row.is_multiset:
         return DeclarationConflict(
-            f'"{row.name}" is a table without a key, and cannot be declared otherwise',
-            detail="Its rows have weights, so that one equal row can be taken away; no key tells them apart.",
-            hint=f'Open it as what it is: app.table("{row.name}", …) without a key. Or take another name.',
+            f'"{row.name}" is a table without a key and cannot be declared as anything else',
+            detail="Its rows have weights, so that one of several equal rows can be deleted.",
+            hint=f'Open it as a table: app.table("{row.name}", …) without a key. Or choose another name.',
             topic=row.name,
         )
     what = f"has the key {shown(row.settings.key)}" if row.settings.key else "is a topic of events"
     return DeclarationConflict(
         f'"{row.name}" {what}, and cannot become a table without a key',
-        detail="Its rows have no weights, so none of them could be taken away.",
+        detail="Its rows have no weights, so none of them could be deleted.",
         hint=f"Declare it with key={shown(row.settings.key)}." if row.settings.key else "Take another name.",
         topic=row.name,
     )
 
 
 def shown(value: Any) -> str:
-    """A setting's value as a person would write it."""
+    """A setting's value as a user would write it."""
     if isinstance(value, tuple):
         return repr(value[0]) if len(value) == 1 else repr(list(value))
     return repr(value)
@@ -126,14 +130,6 @@ def check_columns_exist(schema: pa.Schema, settings: TopicSettings) -> None:
                 f'event_time "{settings.event_time}" is {kind}, not a time',
                 hint="Use a TIMESTAMP, TIMESTAMP_NTZ or DATE column.",
             )
-
-
-def suggestion(name: str, known: Sequence[str]) -> str:
-    """A did-you-mean, or the list of what there is."""
-    near = difflib.get_close_matches(name, known, n=1)
-    if near:
-        return f'Did you mean "{near[0]}"?'
-    return "Known: " + (", ".join(sorted(known)[:20]) or "none yet") + "."
 
 
 def _with_not_null(schema: pa.Schema, settings: TopicSettings) -> pa.Schema:

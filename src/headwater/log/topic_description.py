@@ -1,9 +1,8 @@
-"""A topic described: what ``topic.describe()`` and ``headwater topic describe`` show.
+"""Topic description: the content of ``topic.describe()`` and ``headwater topic describe``.
 
-What it is: the declaration, the offsets and the sizes of one topic, as plain values ready for a table or JSON.
-Invariants: it takes no lock and changes nothing; a file that is sealed or dropped while it looks is not counted.
-Not here: groups (``log/groups/groups.py``), whether the files are sound (``log/maintenance/home_check.py``).
-Read next: ``topic.py``.
+What it is: the declaration, offsets and sizes of one topic, as plain values for a table or JSON.
+Invariants: it takes no lock and changes nothing; a file that is sealed or dropped meanwhile is not counted.
+Not here: groups (``log/groups/groups.py``), verification (``log/maintenance/home_check.py``). Read next: ``topic.py``.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from headwater.clock import format_us
 from headwater.errors import Misuse
 from headwater.log.event_time import heartbeats
-from headwater.log.event_time.producer_progress import paces_of, together
+from headwater.log.event_time.producer_progress import merge_progress, progress_of
 from headwater.log.event_time.watermarks import Watermark
 from headwater.log.schema.ddl import to_ddl
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def describe_topic(topic: Topic, *, times: bool = True) -> dict[str, Any]:
-    """Everything a person may want to know of a topic; without ``times`` nothing that needs a look into segments."""
+    """The description of a topic; without ``times`` no segment is read."""
     row = topic.log.registry.find(topic.name) or topic.row()
     starts, ends = topic.start_offsets(), topic.end_offsets()
     sealed = topic.log.catalog.read(
@@ -62,20 +61,20 @@ def describe_topic(topic: Topic, *, times: bool = True) -> dict[str, Any]:
 
 
 def describe_watermark(topic: Topic) -> dict[str, Any]:
-    """How far a topic is in event time, by all that the log holds of it."""
+    """The watermark of a topic, computed from the whole log."""
     if topic.settings.event_time is None:
         raise Misuse(
             f'topic "{topic.name}" has no event time, so it has no watermark',
-            hint='Declare it with event_time="…", the column that says when a row happened.',
+            hint='Declare it with event_time="…", the column that holds the time of a row.',
             topic=topic.name,
         )
     stop = topic.end_offsets()
-    came = paces_of(topic, topic.start_offsets(), stop)
+    came = progress_of(topic, topic.start_offsets(), stop)
     sent = heartbeats.find(topic.log)
     if sent is not None:
-        _, paces = heartbeats.taken(sent, 0, sent.end_offsets()[0], {topic.name: stop})
-        came = together(came, paces.get(topic.name, {}))
-    now_us = max((pace.seen_us for pace in came.values()), default=0)
+        _, by_topic = heartbeats.taken(sent, 0, sent.end_offsets()[0], {topic.name: stop})
+        came = merge_progress(came, by_topic.get(topic.name, {}))
+    now_us = max((progress.seen_us for progress in came.values()), default=0)
     found = Watermark().moved(came, now_us=now_us, settings=topic.settings)
     return found.describe(topic.log.registry.producer_names(topic.id), topic.settings, now_us)
 

@@ -1,12 +1,11 @@
-"""Reading a whole topic: from anywhere, up to somewhere or for ever.
+"""Topic reader: rows of all partitions from a given position.
 
-What it is: turning what a caller says ("earliest", an offset, a time, a token) into an offset per partition, and
-walking the partitions by turns, waiting to be woken at the end.
-Invariants: within a partition rows come in offset order, each once; over partitions there is no order, but no
-partition is kept waiting for another; without ``follow`` the end is where it was when reading began.
-Not here: one partition (``log/storage/partition_reader.py``), sharing the work (``log/groups/consumer.py``,
-``log/groups/worker.py``).
-Read next: ``log/storage/wake.py``.
+What it is: resolving "earliest", an offset, a time or a token to an offset per partition, and reading the partitions
+round-robin, waiting at the end to be woken.
+Invariants: rows of a partition come in offset order, each once; between partitions there is no order, and none waits
+for another; without ``follow`` the end is the one at the start of the read.
+Not here: one partition (``log/storage/partition_reader.py``), groups (``log/groups/consumer.py``,
+``log/groups/worker.py``). Read next: ``log/storage/wake.py``.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ if TYPE_CHECKING:
     from headwater.log.topic import Topic
 
 Place = str | int | dt.datetime | Mapping[int, int] | Token
-WAIT_S = 60.0  # a follower without a time-out looks up this often even if nobody wakes it
+WAIT_S = 60.0  # a follower without a time-out checks at this interval even if it is not woken
 
 
 def offsets_for(topic: Topic, place: Place, partitions: Sequence[int]) -> dict[int, int]:
-    """An offset for each partition. A token speaks of what it contains: reading from it goes on after it."""
+    """An offset for each partition. Reading from a token continues after the rows it contains."""
     if isinstance(place, Token):
         place = place.frontier.get(topic.name, {})
         starts = topic.start_offsets()
@@ -97,7 +96,7 @@ def read(
     timeout: float | None,
     rows_max: int | None,
 ) -> Iterator[Batch]:
-    """See ``Topic.read``. Everything is checked before the first batch is asked for."""
+    """See ``Topic.read``. The arguments are checked before the first batch is requested."""
     numbers = check_partitions(topic, partitions)
     wanted = check_columns(topic, columns)
     positions = offsets_for(topic, start, numbers)

@@ -1,10 +1,10 @@
-"""What can be declared about a topic besides its columns.
+"""Topic settings: everything that a declaration says besides the columns.
 
-What it is: ``TopicSettings``, a frozen record with defaults, checked when it is made, stored as JSON in the catalog.
-Invariants: key, event_time, clock and partitions never change for a topic's life; everything else may be declared anew.
-Not here: the schema (``log/schema/normalization.py``), acting on the settings (``log/storage/partition_writer.py``,
+What it is: ``TopicSettings``, a frozen record with defaults, checked when created, stored as JSON in the catalog.
+Invariants: key, event_time, clock and partitions never change; all other settings may be declared again.
+Not here: the schema (``log/schema/normalization.py``), the effect of settings (``log/storage/partition_writer.py``,
 ``log/maintenance/retention.py``, ``log/maintenance/compaction.py``, ``log/groups/backpressure.py``).
-Read next: ``docs/log.md``, which explains each setting.
+Read next: ``docs/log.md``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ import re
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
+from headwater.durations import Duration, to_us
 from headwater.errors import InvalidDeclaration
+from headwater.hints import closest
 
 Fsync = Literal["always", "interval", "never"]
 Overflow = Literal["keep", "drop", "block"]
@@ -22,11 +24,22 @@ Overflow = Literal["keep", "drop", "block"]
 PARTITIONS_MAX = 1024
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 FOREVER = ("key", "event_time", "partitions", "clock")
+# Declared as durations ("7 days", a timedelta, seconds), stored in milliseconds.
+DURATIONS = {
+    "lateness": "lateness_ms",
+    "idle": "idle_ms",
+    "fsync_interval": "fsync_interval_ms",
+    "segment_age_max": "segment_ms_max",
+    "retention": "retention_ms",
+    "tombstone_grace": "tombstone_grace_ms",
+    "block_timeout": "block_timeout_ms",
+}
+_DECLARED_AS = {stored: name for name, stored in DURATIONS.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class TopicSettings:
-    """The settings of one topic. Times in milliseconds, sizes in bytes.
+    """The settings of one topic as they are stored. Times in milliseconds, sizes in bytes; see ``declared``.
 
     >>> TopicSettings(key=("id",), partitions=4).fsync
     'interval'
@@ -55,7 +68,7 @@ class TopicSettings:
     overflow: Overflow = "keep"
     overflow_rows_max: int | None = None
     block_timeout_ms: int = 30_000
-    captured_by: str | None = None  # the capture that writes it; ticks take it up to that one's last marker
+    captured_by: str | None = None  # the capture that writes it; ticks read it up to the capture's last marker
 
     def __post_init__(self) -> None:
         _one_of("fsync", self.fsync, ("always", "interval", "never"))
@@ -63,7 +76,7 @@ class TopicSettings:
         if not 1 <= self.partitions <= PARTITIONS_MAX:
             raise InvalidDeclaration(
                 f"partitions cannot be {self.partitions!r}",
-                hint=f"Use a number from 1 to {PARTITIONS_MAX}; as many as the consumers that shall share the work.",
+                hint=f"Use a number from 1 to {PARTITIONS_MAX}; as many as the consumers that will share the work.",
             )
         for name in (
             "fsync_interval_ms",
@@ -76,11 +89,14 @@ class TopicSettings:
         ):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value <= 0):
-                raise InvalidDeclaration(f"{name} cannot be {value!r}", hint="Use a whole number above zero.")
+                unit = (
+                    "Use a time of at least a millisecond."
+                    if name in _DECLARED_AS
+                    else "Use a whole number above zero."
+                )
+                raise InvalidDeclaration(f"{_DECLARED_AS.get(name, name)} cannot be {value!r}", hint=unit)
         if not isinstance(self.lateness_ms, int) or self.lateness_ms < 0:
-            raise InvalidDeclaration(
-                f"lateness_ms cannot be {self.lateness_ms!r}", hint="Use a whole number, 0 or more."
-            )
+            raise InvalidDeclaration(f"lateness cannot be {self.lateness_ms!r}", hint="Use a time of 0 or more.")
         if self.clock is not None and (len(self.clock) != 2 or self.event_time in (None, *self.clock)):
             raise InvalidDeclaration(
                 f"clock={self.clock!r} cannot be used with event_time={self.event_time!r}",
@@ -98,12 +114,12 @@ class TopicSettings:
             )
 
     def to_json(self) -> str:
-        """The text that the catalog stores."""
+        """The settings as the catalog's text."""
         return json.dumps(asdict(self))
 
     @staticmethod
     def from_json(text: str) -> TopicSettings:
-        """The settings in a catalog's text."""
+        """The settings of a catalog's text."""
         values = json.loads(text)
         known = {field.name for field in fields(TopicSettings)}
         values = {name: value for name, value in values.items() if name in known}
@@ -112,16 +128,28 @@ class TopicSettings:
         return TopicSettings(**{**values, **tuples})
 
     def with_changes(self, changes: dict[str, Any]) -> TopicSettings:
-        """The same settings with some declared anew."""
+        """The same settings with some changed."""
         return replace(self, **changes)
 
 
+# The names that a declaration may use.
+SETTING_NAMES = tuple(sorted(_DECLARED_AS.get(field.name, field.name) for field in fields(TopicSettings)))
+
+
 def declared(values: dict[str, Any]) -> dict[str, Any]:
-    """The settings somebody wrote, with unknown names refused and ``key`` made a tuple."""
-    known = {field.name for field in fields(TopicSettings)}
+    """The settings of a declaration as they are stored: durations in milliseconds, ``key`` as a tuple.
+
+    >>> declared({"key": "id", "retention": "7 days", "idle": None})
+    {'key': ('id',), 'idle_ms': None, 'retention_ms': 604800000}
+    """
     for name in values:
-        if name not in known:
-            raise InvalidDeclaration(f'unknown setting "{name}"', hint="Known: " + ", ".join(sorted(known)) + ".")
+        if name not in SETTING_NAMES:
+            near = closest(name, SETTING_NAMES)
+            hint = f'Did you mean "{near}"? ' if near else ""
+            raise InvalidDeclaration(f'unknown setting "{name}"', hint=f"{hint}Known: {', '.join(SETTING_NAMES)}.")
+    plain = {name: value for name, value in values.items() if name not in DURATIONS}
+    times = {DURATIONS[name]: _milliseconds(name, values[name]) for name in sorted(DURATIONS.keys() & values.keys())}
+    values = {**plain, **times}
     if "key" in values:
         key = values["key"]
         key = () if key is None else (key,) if isinstance(key, str) else tuple(key)
@@ -129,6 +157,10 @@ def declared(values: dict[str, Any]) -> dict[str, Any]:
     if values.get("clock") is not None:
         values = {**values, "clock": tuple(values["clock"])}
     return values
+
+
+def _milliseconds(name: str, duration: Duration | None) -> int | None:
+    return None if duration is None else round(to_us(duration, what=name) / 1000)
 
 
 def check_name(what: str, name: str) -> None:

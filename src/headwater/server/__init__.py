@@ -18,7 +18,7 @@ def required() -> None:
 
     >>> required()
     """
-    with MissingExtra.told("headwater serve", "server"):
+    with MissingExtra.raised_for("headwater serve", "server"):
         import fastapi  # noqa: F401
         import uvicorn  # noqa: F401
         import websockets  # noqa: F401

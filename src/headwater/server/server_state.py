@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headwater.errors import EngineUnavailable, NotYetCovered, TooMany, UnknownView
+from headwater.hints import suggestion
 from headwater.log.storage.bounded_logs import bounded
 from headwater.log.token import Token
-from headwater.log.topic_declaration import suggestion
 from headwater.server.engine.engine_channel import Answer
 from headwater.server.engine.supervisor import NONE, EngineState, Supervisor
 from headwater.server.engine.watchdog import Watchdog
@@ -42,7 +42,7 @@ from headwater.server.server_settings import ServerSettings
 from headwater.server.status.lag_history import LagHistory
 from headwater.server.status.status_reader import StatusReader
 from headwater.server.status.topic_rates import TopicRates
-from headwater.sinks.runner.sink_status import lineage
+from headwater.sinks.runner.sink_status import home_id
 from headwater.views.lifecycle.stalls import topics_read
 from headwater.views.serving.committed_changes import CommittedChanges
 from headwater.views.serving.serving_store import ServingStore, store_path
@@ -83,7 +83,7 @@ class ServerState:
         self.status = StatusReader(app, self._counting, self.rates)
         self.past = LagHistory()
         self.pulse = ChangeNotifier()
-        self.lineage = lineage(self.log)
+        self.home_id = home_id(self.log)
         self.hub = SubscriptionBroker(self)
         self.consumers = HeldConsumers(self.settings.members_max)
         self.connections = Counts(self.settings)

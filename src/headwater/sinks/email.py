@@ -16,7 +16,7 @@ from email.message import EmailMessage
 from typing import Any
 
 from headwater.errors import SinkRefused, Unavailable
-from headwater.log.groups.dead_letters import row_as_json
+from headwater.log.schema.json_lines import json_line
 
 ANSWER_SECONDS_MAX = 30.0
 SHOWN_MAX = 50
@@ -74,7 +74,7 @@ class Email:
         message["Subject"] = " ".join(subject.split())
         message["From"] = self.sender
         message["To"] = ", ".join(self.to)
-        lines = [f"{alert['key']}: {row_as_json(alert['row'])}" for alert in alerts[:SHOWN_MAX]]
+        lines = [f"{alert['key']}: {json_line(alert['row'])}" for alert in alerts[:SHOWN_MAX]]
         if len(alerts) > SHOWN_MAX:
             lines.append(f"… and {len(alerts) - SHOWN_MAX} more")
         message.set_content("\n".join([*lines, "", f"Since tick {first['tick']}."]) + "\n")

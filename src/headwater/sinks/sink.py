@@ -33,7 +33,7 @@ class SinkContext:
     """What a sink carries: one view, by one query, with its columns and its key.
 
     >>> carried = SinkContext("shop", "revenue", "revenue.sqlite", pa.schema([("country", pa.string())]), (), "7f/1/ab")
-    >>> carried.identity, carried.lineage
+    >>> carried.identity, carried.home_id
     ('shop/revenue/revenue.sqlite', '7f')
     """
 
@@ -42,7 +42,7 @@ class SinkContext:
     sink: str
     schema: pa.Schema
     key: tuple[str, ...]
-    version: str  # "lineage/born/table", with the sink's layout: other rows or other ways to store them have another
+    version: str  # "home_id/born/table", with the sink's layout: other rows or other ways to store them have another
 
     @property
     def identity(self) -> str:
@@ -50,9 +50,9 @@ class SinkContext:
         return f"{self.app}/{self.view}/{self.sink}"
 
     @property
-    def lineage(self) -> str:
+    def home_id(self) -> str:
         """The home that the view is from."""
-        return lineage_of(self.version)
+        return home_id_of(self.version)
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Target(ABC):
         """Give all resources back. Called once, also after an error. What was not committed is forgotten."""
 
 
-def lineage_of(version: str) -> str:
+def home_id_of(version: str) -> str:
     """The home of a version."""
     return version.partition("/")[0]
 
@@ -151,7 +151,7 @@ def check_fence(progress: StoredProgress | None, carried: SinkContext, epoch: in
     """
     if progress is None:
         return
-    if lineage_of(progress.version) != carried.lineage:
+    if home_id_of(progress.version) != carried.home_id:
         if filling:
             return
         raise Fenced(
@@ -173,7 +173,7 @@ def check_fence(progress: StoredProgress | None, carried: SinkContext, epoch: in
 
 def reached(progress: StoredProgress | None, carried: SinkContext) -> StoredProgress:
     """What ``apply`` returns when it did not apply: where the target is, or that it has nothing."""
-    return progress if progress is not None else StoredProgress(-1, 0, f"{carried.lineage}/nothing")
+    return progress if progress is not None else StoredProgress(-1, 0, f"{carried.home_id}/nothing")
 
 
 def missing_extra(package: str, extra: str, sink: str) -> MissingExtra:

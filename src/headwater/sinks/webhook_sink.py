@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
+from headwater.backoff import Backoff
 from headwater.clock import Clock, format_us
 from headwater.errors import InvalidDeclaration, Unavailable
 from headwater.log.schema.normalization import WEIGHT
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from headwater.log.home import Log
 
 ANSWER_SECONDS_MAX = 30.0
-PAUSE_FIRST_S, PAUSE_MAX_S = 0.05, 2.0
+PAUSE_FIRST_S, PAUSE_MAX_S = 0.1, 2.0
 LATER = {408, 425, 429}  # refusals that ask for another try
 NOTED = 100  # after so many changes the home remembers how many were sent
 DEAD_SCHEMA = "at TIMESTAMP, tick BIGINT, status INT, reason STRING, idempotency_key STRING, body STRING"
@@ -98,16 +99,14 @@ class Poster:
         self.hook = hook
         self.clock = clock
         self._connection: http.client.HTTPConnection | None = None
-        self._random = random.Random()
+        self._backoff = Backoff(PAUSE_FIRST_S, PAUSE_MAX_S, jitter=random.Random())
         self._pause = threading.Event()
 
     def post(self, body: bytes, idempotency_key: str) -> tuple[int, str]:
         """Send until it is answered for good; the status and what was said. ``Unavailable`` after some tries."""
         said = ""
-        for number in range(self.hook.tries):
-            if number:
-                bound = min(PAUSE_MAX_S, PAUSE_FIRST_S * 2**number)
-                self._pause.wait(bound * (0.5 + self._random.random() / 2))
+        for failures in range(self.hook.tries):
+            self._pause.wait(self._backoff.after(failures))
             try:
                 status, said = self._once(body, idempotency_key)
             except (OSError, http.client.HTTPException) as error:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from headwater.backoff import Backoff
 from headwater.clock import to_us
 from headwater.errors import HeadwaterError, Misuse, NotYetCovered, OffsetOutOfRange
 from headwater.log.home import Log
@@ -402,7 +403,7 @@ class AppRuntime:
         One of ``views`` that is paused and does not cover it is an error at once.
         """
         deadline = time.monotonic() + timeout
-        pause = 0.005
+        backoff = Backoff(0.005, 0.05)
         while True:
             manifest = self.manifests.current()
             check_covered(manifest, views, token)
@@ -420,8 +421,7 @@ class AppRuntime:
                     hint="Is the app running? headwater run APP.py keeps it up to date; app.tick() advances it once.",
                     app=self.name,
                 )
-            time.sleep(pause)
-            pause = min(2 * pause, 0.05)
+            time.sleep(backoff.next())
 
     def _read_by_views(self, topic: str, manifest: Manifest) -> bool:
         """Whether a topic is read by the views that ran, or by those declared here, which may wait for their first."""

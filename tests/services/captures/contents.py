@@ -33,7 +33,7 @@ def every_marker(markers: Markers) -> Iterator[Marker]:
 
 def records(topic: Topic, stop: int | None = None) -> list[dict[str, Any]]:
     topic.refresh()
-    if topic.row().is_bag:
+    if topic.row().is_multiset:
         return list(topic.rows(columns=topic.schema.names, stop={0: stop} if stop is not None else None))
     return list(topic.rows(columns=[*topic.schema.names, "_deleted"], stop={0: stop} if stop is not None else None))
 
@@ -46,7 +46,7 @@ def shown(topic: Topic) -> list[dict[str, Any]]:
 
 
 def state(topic: Topic, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    if topic.row().is_bag:
+    if topic.row().is_multiset:
         counts: dict[str, tuple[dict[str, Any], int]] = {}
         for row in rows:
             plain = {name: value for name, value in row.items() if name != WEIGHT}

@@ -245,13 +245,13 @@ def test_a_text_key_is_read_in_chunks_by_its_bytes(database: Any, app: hw.App, m
         quoted = key.replace("'", "''")
         database.execute(f"INSERT INTO t VALUES ('{quoted}', {number})")
     table = app.table("t", source=database.source("t"))
-    told: list[int] = []
+    reported: list[int] = []
 
-    app.capture(until="caught up", timeout=60, on_progress=lambda progress: told.append(progress.rows_done))
+    app.capture(until="caught up", timeout=60, on_progress=lambda progress: reported.append(progress.rows_done))
     database.execute("UPDATE t SET n = n + 100")
     follow(app)
 
-    assert len(told) == len(TEXT_KEYS) // 3 + 1
+    assert len(reported) == len(TEXT_KEYS) // 3 + 1
     same(shown(table.topic), database.rows("t"))
     (capture,) = app.captures.made(app.log)
     shape = capture.server.describe(database.source("t").table)

@@ -137,7 +137,7 @@ def test_a_table_without_a_key_is_a_bag(database: PostgresDatabase, app: hw.App)
     follow(app)
 
     same(shown(lines.topic), database.rows("lines"))
-    assert lines.is_bag
+    assert lines.is_multiset
 
 
 def test_a_bag_that_is_read_anew_has_no_row_twice(database: PostgresDatabase, app: hw.App) -> None:
@@ -233,12 +233,12 @@ def test_chunks_are_read_at_snapshots_of_their_own(
     database.execute("CREATE TABLE t (id uuid PRIMARY KEY, n int)")
     database.execute("INSERT INTO t SELECT gen_random_uuid(), g FROM generate_series(1, 95) g")
     table = app.table("t", source=database.source("t"))
-    told: list[int] = []
+    reported: list[int] = []
 
-    app.capture(until="caught up", timeout=60, on_progress=lambda progress: told.append(progress.rows_done))
+    app.capture(until="caught up", timeout=60, on_progress=lambda progress: reported.append(progress.rows_done))
 
-    assert len(told) == 10
-    assert max(told) == 95
+    assert len(reported) == 10
+    assert max(reported) == 95
     same([{**row} for row in shown(table.topic)], [{**row, "id": str(row["id"])} for row in database.rows("t")])
 
 
@@ -258,7 +258,7 @@ def test_chunks_are_read_at_snapshots_of_their_own(
             "CREATE VIEW v AS SELECT 1 AS id",
             "v",
             "public.v is not an ordinary table",
-            "Capture the tables that it is made of, each by its name.",
+            "Capture its underlying tables, each by its name.",
         ),
     ],
 )
@@ -287,7 +287,7 @@ def test_a_wrong_password_and_a_wrong_database_are_told_and_not_tried_again(
 ) -> None:
     database.execute("CREATE TABLE t (id int PRIMARY KEY)")
 
-    with pytest.raises(hw.errors.SourceRefused, match="does not let this user in"):
+    with pytest.raises(hw.errors.SourceRefused, match="refused the login"):
         app.table("t", source=hw.capture.Postgres(database.dsn.replace("postgres@", "nobody_here@"), table="t"))
     with pytest.raises(hw.errors.SourceRefused, match="there is no such database"):
         app.table("t", source=hw.capture.Postgres(database.dsn.replace(database.name, "nothere"), table="t"))

@@ -67,7 +67,7 @@ def test_a_slot_of_somebody_else_is_left_alone(database: PostgresDatabase, app: 
     database.execute("SELECT pg_create_logical_replication_slot('theirs', 'pgoutput')")
     app.table("t", source=database.source("t", slot="theirs"))
     for _ in range(2):
-        with pytest.raises(hw.errors.SourceRefused, match='slot "theirs" already, and it is not of this home'):
+        with pytest.raises(hw.errors.SourceRefused, match='slot "theirs" already, which does not belong to this home'):
             follow(app)
     assert database.slots() == 1
 
@@ -87,7 +87,9 @@ def test_a_slot_that_somebody_reads_is_never_taken(
         reading.start()
         try:
             wait_for_a_reader(database)
-            with pytest.raises(hw.errors.SourceRefused, match='slot "theirs" already, and it is not of this home'):
+            with pytest.raises(
+                hw.errors.SourceRefused, match='slot "theirs" already, which does not belong to this home'
+            ):
                 follow(app)
         finally:
             other.captures.stop()
@@ -153,7 +155,7 @@ def test_a_slot_that_somebody_removed_is_an_error_with_the_way_out(database: Pos
     app.captures.restart(app.log)
     follow(app)
 
-    assert caught.value.message == 'the replication slot "mine" is not there any more'
+    assert caught.value.message == 'the replication slot "mine" no longer exists'
     same(shown(table.topic), database.rows("t"))
 
 

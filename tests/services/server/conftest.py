@@ -18,7 +18,7 @@ def declared(home: Path) -> Log:
     """The home, with what the app declares."""
     os.environ["SERVED_SHOP_HOME"] = str(home)
     app_of(APP).close()
-    return Log(home, upkeep_interval=None)
+    return Log(home, maintenance_interval=None)
 
 
 @pytest.fixture(scope="module")

@@ -82,5 +82,5 @@ def test_no_request_that_the_schema_allows_or_forbids_is_an_unexpected_error(tmp
         server.stop()
         assert "Traceback" not in (tmp_path / "server.err").read_text()
         ticks.close()
-    with Log(tmp_path / "home", upkeep_interval=None) as log:
+    with Log(tmp_path / "home", maintenance_interval=None) as log:
         assert log.check().problems == ()

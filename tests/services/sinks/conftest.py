@@ -32,5 +32,5 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, servers: Servers) -> P
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[Log]:
-    with Log(tmp_path / "home", upkeep_interval=None) as log:
+    with Log(tmp_path / "home", maintenance_interval=None) as log:
         yield log

@@ -145,7 +145,7 @@ def topic_place(folder: Path, _: Servers) -> Place:
 
     def read(view: SyntheticView) -> pa.Table:
         names = view.schema.names
-        with Log(home, upkeep_interval=None) as log:
+        with Log(home, maintenance_interval=None) as log:
             batches = [batch.data for batch in log.topic("changes").read()]
         every = pa.Table.from_batches(batches) if batches else None
         if every is None:

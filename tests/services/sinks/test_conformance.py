@@ -188,11 +188,11 @@ def test_a_zombie_is_refused(place: Place, log: Log) -> None:
 
 
 def test_a_home_that_was_made_anew_takes_the_sink_over_and_shuts_the_old_one_out(place: Place, log: Log) -> None:
-    old = SyntheticView(SMALL, lineage="old", epoch=7)
+    old = SyntheticView(SMALL, home_id="old", epoch=7)
     old.change(users(1, 2))
     before = follow(old, place, log)
 
-    new = SyntheticView(SMALL, lineage="new", epoch=1)
+    new = SyntheticView(SMALL, home_id="new", epoch=1)
     new.change(users(5))
     follow(new, place, log).close()
     check(new, place)

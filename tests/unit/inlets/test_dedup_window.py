@@ -22,24 +22,24 @@ def topic(log: Log) -> Topic:
     return log.topic("hooks", "x INT, id STRING", partitions=2)
 
 
-def known(receipts: DedupWindow, *ids: str) -> list[bool]:
-    with receipts.claimed(ids):
-        return [receipts.has(one) for one in ids]
+def known(dedup_window: DedupWindow, *ids: str) -> list[bool]:
+    with dedup_window.claimed(ids):
+        return [dedup_window.has(one) for one in ids]
 
 
 def test_what_another_process_wrote_is_known(log: Log, topic: Topic) -> None:
-    receipts = DedupWindow(topic, "id")
-    before = known(receipts, "a")
+    dedup_window = DedupWindow(topic, "id")
+    before = known(dedup_window, "a")
 
     with Log(log.home) as other:
         other.topic("hooks").append([{"x": 1, "id": "a"}, {"x": 2, "id": None}])
 
     assert before == [False]
-    assert known(receipts, "a", "b") == [True, False]
+    assert known(dedup_window, "a", "b") == [True, False]
 
 
 def test_each_row_is_read_once(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
-    receipts = DedupWindow(topic, "id")
+    dedup_window = DedupWindow(topic, "id")
     asked: list[tuple[int, int]] = []
     reader = topic.reader(0)
     read = reader.read
@@ -51,7 +51,7 @@ def test_each_row_is_read_once(topic: Topic, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(reader, "read", watched)
     for number in range(10):
         topic.append_batch(topic.json_batch([{"x": number, "id": str(number)}]))
-        assert known(receipts, str(number)) == [True]
+        assert known(dedup_window, str(number)) == [True]
 
     assert [stop - start for start, stop in asked] == [1] * 5  # the other five are in the other partition
     assert [start for start, _ in asked] == list(range(5))
@@ -64,23 +64,23 @@ def test_sealed_rows_are_remembered_too(tmp_path: Path) -> None:
             small.append([{"x": number, "id": f"message {number} " + "." * 200}])
         log.maintain()
 
-        receipts = DedupWindow(small, "id", window=40)
+        dedup_window = DedupWindow(small, "id", window=40)
 
-        found = known(receipts, *(f"message {number} " + "." * 200 for number in range(50)))
+        found = known(dedup_window, *(f"message {number} " + "." * 200 for number in range(50)))
     assert found == [False] * 10 + [True] * 40
 
 
 def test_an_id_that_is_claimed_is_free_again_after_a_failure(topic: Topic) -> None:
-    receipts = DedupWindow(topic, "id")
+    dedup_window = DedupWindow(topic, "id")
 
-    with pytest.raises(RuntimeError), receipts.claimed(["a"]):
+    with pytest.raises(RuntimeError), dedup_window.claimed(["a"]):
         raise RuntimeError("the append failed")
 
-    assert known(receipts, "a") == [False]
+    assert known(dedup_window, "a") == [False]
 
 
 def test_a_message_that_comes_twice_at_once_is_written_once(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
-    intake = Ingest(topic, CounterStore(topic.log, "", "hooks"), id_column="id")
+    ingest = Ingest(topic, CounterStore(topic.log, "", "hooks"), id_column="id")
     append, both = topic.append_batch, threading.Barrier(2)
 
     def at_once(batch: Any) -> Any:
@@ -91,7 +91,7 @@ def test_a_message_that_comes_twice_at_once_is_written_once(topic: Topic, monkey
     monkeypatch.setattr(topic, "append_batch", at_once)
     taken: list[Ingested] = []
     senders = [
-        threading.Thread(target=lambda: taken.append(intake.take([IncomingMessage(({"x": 1},), id="a")])))
+        threading.Thread(target=lambda: taken.append(ingest.take([IncomingMessage(({"x": 1},), id="a")])))
         for _ in range(2)
     ]
     for sender in senders:

@@ -198,7 +198,7 @@ def test_the_memory_is_bounded(log: Log, pushes: Topic) -> None:
 def test_rows_that_reached_some_partitions_before_a_crash_are_completed(log: Log) -> None:
     topic = log.topic("orders", "id INT, message_id STRING", key="id", partitions=4)
     every = [{"id": number} for number in range(20)]
-    there = next(iter(topic._route(topic.json_batch([{**row, "message_id": "m"} for row in every]), None)))[1]
+    there = next(iter(topic._appender._route(topic.json_batch([{**row, "message_id": "m"} for row in every]), None)))[1]
     topic.append_batch(there)  # as a process that died between two partitions leaves it
 
     with opened(log, topic, id_header="X-Id", id_column="message_id") as inlet:
@@ -264,7 +264,7 @@ def each(threads: list[threading.Thread], action: Callable[[threading.Thread], N
 
 
 def test_a_full_topic_is_told_by_its_policy(log: Log) -> None:
-    blocking = log.topic("a", "x INT", overflow="block", overflow_rows_max=1, block_timeout_ms=10)
+    blocking = log.topic("a", "x INT", overflow="block", overflow_rows_max=1, block_timeout="10 ms")
     dropping = log.topic("b", "x INT", overflow="drop", overflow_rows_max=1)
     with blocking.consumer("slow"), dropping.consumer("slow"):
         with opened(log, blocking) as inlet:

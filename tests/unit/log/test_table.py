@@ -103,7 +103,7 @@ def test_a_time_of_a_delete_must_be_a_time(log: Log) -> None:
 def test_a_table_says_what_it_is(log: Log) -> None:
     users = declare_table(log, "users", USERS, key="id", partitions=2)
 
-    assert (users.name, users.key, users.is_bag) == ("users", ("id",), False)
+    assert (users.name, users.key, users.is_multiset) == ("users", ("id",), False)
     assert users.schema.names == ["id", "country"]
     assert users.topic is log.topic("users")
     assert repr(users) == "Table(users, id BIGINT NOT NULL, country STRING, key=id)"
@@ -138,8 +138,8 @@ def test_a_table_is_opened_again_by_its_name_alone(tmp_path: Path) -> None:
     with Log(tmp_path) as log:
         users, basket = declare_table(log, "users"), declare_table(log, "basket")
 
-        assert (users.key, users.is_bag) == (("id",), False)
-        assert (basket.key, basket.is_bag, basket.schema.names) == ((), True, ["fruit"])
+        assert (users.key, users.is_multiset) == (("id",), False)
+        assert (basket.key, basket.is_multiset, basket.schema.names) == ((), True, ["fruit"])
         with pytest.raises(UnknownTopic):
             declare_table(log, "user")
 
@@ -170,9 +170,9 @@ def test_a_table_with_a_key_and_one_without_do_not_become_each_other(log: Log) -
 
     with pytest.raises(DeclarationConflict, match="has the key 'id', and cannot become a table without a key"):
         declare_table(log, "users", USERS)
-    with pytest.raises(DeclarationConflict, match="is a table without a key, and cannot be declared otherwise"):
+    with pytest.raises(DeclarationConflict, match="is a table without a key and cannot be declared as anything else"):
         declare_table(log, "basket", "fruit STRING", key="fruit")
-    with pytest.raises(DeclarationConflict, match="is a table without a key, and cannot be declared otherwise"):
+    with pytest.raises(DeclarationConflict, match="is a table without a key and cannot be declared as anything else"):
         log.topic("basket", "fruit STRING")
 
 
@@ -193,7 +193,7 @@ def test_weights_are_not_for_users(log: Log) -> None:
     assert basket.topic.end_offsets() == {0: 0}
 
 
-@pytest.mark.parametrize("setting", ["retention_ms", "retention_bytes"])
+@pytest.mark.parametrize("setting", ["retention", "retention_bytes"])
 @pytest.mark.parametrize("key", [None, "id"])
 def test_a_table_never_forgets_rows_by_itself(log: Log, setting: str, key: str | None) -> None:
     with pytest.raises(InvalidDeclaration, match=f'table "users" cannot have {setting}'):

@@ -52,7 +52,7 @@ def test_an_append_that_fails_half_way_says_which_partitions_have_it(tmp_path: P
 def test_a_sync_that_failed_is_tried_again(tmp_path: Path) -> None:
     files = Faulty("interval.sync_data", {1})
     with Log(tmp_path, files=files) as log:
-        topic = log.topic("orders", "id BIGINT", fsync_interval_ms=1)
+        topic = log.topic("orders", "id BIGINT", fsync_interval="1 ms")
 
         topic.append([{"id": 1}])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 
 import pytest
@@ -18,7 +19,7 @@ from headwater.log.topic_settings import TopicSettings, declared
         ({"partitions": 0}, "partitions cannot be 0"),
         ({"partitions": 1025}, "partitions cannot be 1025"),
         ({"segment_bytes_max": 0}, "segment_bytes_max cannot be 0"),
-        ({"retention_ms": -5}, "retention_ms cannot be -5"),
+        ({"retention_ms": -5}, "retention cannot be -5"),
         ({"retention_bytes": 1.5}, "retention_bytes cannot be 1.5"),
         ({"compact": True}, "compact=True needs a key"),
         ({"overflow": "drop"}, "needs overflow_rows_max"),
@@ -32,10 +33,21 @@ def test_a_setting_that_makes_no_sense_is_refused_with_what_would(values, senten
 
 
 def test_an_unknown_setting_is_refused_with_the_known_ones():
-    with pytest.raises(InvalidDeclaration, match='unknown setting "retention"') as refused:
-        declared({"retention": 5})
+    with pytest.raises(InvalidDeclaration, match='unknown setting "retention_ms"') as refused:
+        declared({"retention_ms": 5})
 
-    assert "retention_ms" in refused.value.hint
+    assert refused.value.hint.startswith('Did you mean "retention"? Known: archive, ')
+
+
+@pytest.mark.parametrize("week", ["7 days", "168h", 604_800, dt.timedelta(days=7)])
+def test_a_duration_is_text_a_number_of_seconds_or_a_timedelta(week):
+    assert declared({"retention": week}) == {"retention_ms": 604_800_000}
+
+
+@pytest.mark.parametrize("wrong", ["soon", -5, float("nan"), True])
+def test_a_duration_that_cannot_be_read_is_refused(wrong):
+    with pytest.raises(InvalidDeclaration, match="retention cannot be"):
+        declared({"retention": wrong})
 
 
 def test_settings_come_back_from_the_catalogs_text():
@@ -58,7 +70,7 @@ def test_a_key_is_one_name_or_several(key, expected):
 def test_what_is_not_forever_may_be_declared_anew_by_any_handle(log):
     topic = log.topic("t", "x INT", fsync="interval")
 
-    log.topic("t", "x INT", fsync="always", retention_ms=1000)
+    log.topic("t", "x INT", fsync="always", retention="1 second")
 
     assert topic.settings.fsync == "always"
     assert topic.settings.retention_ms == 1000

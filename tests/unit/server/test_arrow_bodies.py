@@ -43,7 +43,7 @@ WHOLE = [stream(ROWS, compression, file=file) for file in (False, True) for comp
 
 @pytest.fixture(scope="module")
 def topic(tmp_path_factory: pytest.TempPathFactory) -> Iterator[hw.Topic]:
-    with hw.Log(tmp_path_factory.mktemp("arrow") / "home", upkeep_interval=None) as log:
+    with hw.Log(tmp_path_factory.mktemp("arrow") / "home", maintenance_interval=None) as log:
         schema = "id BIGINT, at TIMESTAMP, name STRING, list ARRAY<BIGINT>"
         yield log.topic("events", schema, event_time="at")
 

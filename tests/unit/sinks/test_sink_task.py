@@ -28,7 +28,7 @@ def told() -> list[Alert]:
 
 @pytest.fixture
 def log(tmp_path: Path, clock: ManualClock, told: list[Alert]) -> Iterator[Log]:
-    with Log(tmp_path / "home", clock=clock, on_alert=told.append, upkeep_interval=None) as log:
+    with Log(tmp_path / "home", clock=clock, on_alert=told.append, maintenance_interval=None) as log:
         yield log
 
 

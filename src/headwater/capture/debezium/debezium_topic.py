@@ -1,11 +1,10 @@
-"""A topic with Debezium's messages as a captured database.
+"""Debezium source: a topic of Debezium messages as a captured database.
 
-What it is: ``Debezium``, what a user declares as a table's source, and the contract of ``capture/database.py`` for it:
-the topic is the replication log, and a position is an offset of it.
-Invariants: each message is taken once, in the topic's order. The table is shown when everything that the topic held at
-its first run has been read; there is nothing else to backfill.
-Not here: what a message says (``envelope.py``).
-Read next: ``envelope.py``, ``docs/debezium.md``.
+What it is: ``Debezium``, the user's declaration, and the contract of ``capture/database.py`` for it: the topic is the
+replication log, and a position is an offset.
+Invariants: each message is taken once, in the topic's order. The table is visible after the messages that the topic
+held at the first run were read; there is no other backfill.
+Not here: the message format (``envelope.py``). Read next: ``envelope.py``, ``docs/debezium.md``.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ ROWS_AT_ONCE = 4096
 class Debezium:
     """A topic of JSON messages of Debezium as the source of a table.
 
-    ``schema`` and ``key`` say what the rows are: messages do not need to tell it. ``value`` is the topic's column with
-    the message. ``time_unit`` is how a TIMESTAMP is counted where the message has no schema that says it.
+    ``schema`` and ``key`` declare the rows; messages need no schema. ``value`` is the topic's column with the message.
+    ``time_unit`` is the unit of a TIMESTAMP where the message has no schema.
 
     >>> import headwater as hw
     >>> hw.capture.Debezium("dbz.users", schema="id BIGINT, name STRING", key="id")
@@ -64,21 +63,17 @@ class Debezium:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The columns of the key."""
         return (self.key,) if isinstance(self.key, str) else tuple(self.key)
 
     @property
     def table(self) -> str:
-        """The topic is the table."""
         return self.topic
 
     def capture_name(self, app: str) -> str:
-        """Each topic is captured by itself."""
         plain = re.sub("[^a-z0-9_]", "_", f"{app}_{self.topic}".lower())
         return f"debezium_{plain[:50]}"
 
     def server(self, app: str, log: Log | None = None) -> DebeziumDatabase:
-        """The topic, not opened yet."""
         assert log is not None
         return DebeziumDatabase(self, self.capture_name(app), log)
 
@@ -93,11 +88,10 @@ class DebeziumDatabase:
         self.base = 0
 
     def topic(self) -> Topic:
-        """The topic, when it is there."""
         row = self.log.registry.find(self.source.topic)
         if row is None:
             raise SourceUnavailable(
-                f'there is no topic "{self.source.topic}" yet', hint="Declare it, and let the messages come."
+                f'there is no topic "{self.source.topic}" yet', hint="Declare it, and append the messages to it."
             )
         topic = self.log.opened(row)
         if len(topic.end_offsets()) != 1:
@@ -115,9 +109,8 @@ class DebeziumDatabase:
         return topic
 
     def describe(self, table: str) -> SourceTable:
-        """As it was declared."""
         fields = normalize_schema(self.source.schema)
-        # Texts and bytes may be left out of an update, so they have to be remembered (``large_values.py``).
+        # Texts and bytes may be missing in an update, so they are remembered (``large_values.py``).
         columns = tuple(
             SourceColumn(
                 field.name, field.type, _read, 8 if kinds.is_string(field.type) or kinds.is_binary(field.type) else 0
@@ -127,66 +120,56 @@ class DebeziumDatabase:
         return SourceTable(table, columns, self.source.keys)
 
     def identity(self) -> str:
-        """The topic's name and number."""
         return f"{self.source.topic}#{self.topic().id}"
 
-    def make_way(self, *, ours: bool) -> None:
-        """There is nothing of ours."""
+    def remove_leftovers(self, *, ours: bool) -> None:
+        """Nothing to remove."""
 
     def create(self, tables: Sequence[str]) -> int:  # noqa: ARG002
-        """From the topic's beginning."""
         return self.topic().start_offsets()[0]
 
-    def check(self, told: Callable[[], int | None]) -> None:
-        """The stream finds out."""
+    def check(self, confirmed: Callable[[], int | None]) -> None:
+        """Nothing: the stream checks it."""
 
     def claim(self) -> None:
-        """Nothing: whoever is given the producers follows, and the other one is told."""
+        """Nothing: the process that holds the producers follows, and the other one is fenced."""
 
     def include(self, tables: Sequence[str], stopping: Callable[[], bool]) -> None:
-        """The topic has everything."""
+        """Nothing: the topic has everything."""
 
     def chunks(self, shape: SourceTable) -> list[BackfillChunk]:  # noqa: ARG002
-        """Nothing, so that the table is shown when the topic was read up to its present end."""
+        """None: the table becomes visible when the topic was read up to its present end."""
         return [BackfillChunk(0, None, None)]
 
     def read(self, shape: SourceTable, chunk: BackfillChunk) -> ChunkRead:  # noqa: ARG002
-        """Nothing: all rows are in the topic."""
         return ChunkRead(str(Prefix(self.base)), self.reach(), iter(()))
 
     def filled(self, table: str, columns: Sequence[str]) -> bool:  # noqa: ARG002
-        """Messages have all that there is."""
         return False
 
     def in_chunk(self, shape: SourceTable, chunk: BackfillChunk, key: str) -> bool:  # noqa: ARG002
-        """Everything is in the one chunk."""
         return True
 
     def reach(self) -> int:
-        """The topic's end."""
         return self.topic().end_offsets()[0]
 
     def stream(self, changes: ChangeWriter, position: int) -> DebeziumStream:
-        """Begin to read."""
         return DebeziumStream(self, changes, position)
 
     def lag(self) -> CaptureLag:
-        """The topic keeps nothing for us."""
         return CaptureLag(None, False, "topic")
 
     def drop(self) -> None:
-        """There is nothing of ours."""
+        """Nothing to remove."""
 
     def text(self, position: int) -> str:
-        """An offset of the topic."""
         return f"{self.source.topic}@{position}"
 
     def place(self, position: int) -> int:
-        """An offset as a number for sequences."""
         return max(0, position - self.base) * PLACES_PER_OFFSET
 
     def close(self) -> None:
-        """The log is not ours."""
+        """Nothing: the log belongs to the caller."""
 
 
 class DebeziumRows:
@@ -202,17 +185,14 @@ class DebeziumRows:
         return len(self.gone)
 
     def sizes(self) -> list[int]:
-        """The size of each."""
         return [_size(row) for row in self.rows]
 
     def add(self, row: list[str | None], gone: bool) -> None:
-        """One more."""
         self.rows.append(row)
         self.gone.append(gone)
         self.bytes += _size(row)
 
     def take(self, count: int) -> TextRows:
-        """The first ``count`` rows, which then are not here any more."""
         rows, self.rows = self.rows[:count], self.rows[count:]
         gone, self.gone = np.array(self.gone[:count], np.bool_), self.gone[count:]
         self.bytes = sum(map(_size, self.rows))
@@ -239,7 +219,7 @@ class DebeziumStream:
         changes.passed(position)
 
     def read(self, seconds: float) -> bool:
-        """Hand over what comes, waiting so long for the first of it; whether anything came."""
+        """Pass on received changes, waiting this long for the first; whether any came."""
         topic, column = self._topic, self.server.source.value
         if topic.end_offsets()[0] <= self.position and not topic.wait({0: self.position}, timeout=seconds):
             return False
@@ -254,9 +234,9 @@ class DebeziumStream:
                     break
         except OffsetOutOfRange as error:
             raise CaptureLost(
-                f'topic "{topic.name}" has let go of messages that the table has not seen',
+                f'topic "{topic.name}" has dropped messages that the table has not seen',
                 detail=str(error),
-                hint="Let the topic keep them longer; then: headwater capture restart APP.py",
+                hint="Raise the topic's retention; then: headwater capture restart APP.py",
             ) from error
         return True
 
@@ -297,13 +277,13 @@ class DebeziumStream:
         ]
 
     def confirm(self, position: int) -> None:
-        """The topic has its own retention."""
+        """Nothing: the topic has its own retention."""
 
     def ask(self) -> None:
-        """The end of a topic is known."""
+        """Nothing: the end of a topic is known."""
 
     def close(self) -> None:
-        """The log is not ours."""
+        """Nothing: the log belongs to the caller."""
 
 
 def _size(row: list[str | None]) -> int:

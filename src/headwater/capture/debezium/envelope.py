@@ -1,11 +1,10 @@
-"""Debezium's envelope, in and out.
+"""Debezium envelope: the message format, read and written.
 
 What it is: ``change_of`` reads one message (JSON, with or without its schema) into a ``Change``; ``envelopes`` writes
-the records of a captured table as such messages.
-Invariants: a message that is not an envelope is an error that names its offset, never a row. Values become the texts
-that a database would write, so that they pass through the same last step as captured ones.
-Not here: where messages come from (``debezium_topic.py``).
-Read next: ``debezium_topic.py``, ``docs/debezium.md``.
+the records of a captured table as messages.
+Invariants: any other message is an error that names its offset, never a row. Values become the texts that a database
+would write, so they share the last conversion step with captured ones.
+Not here: the topic of messages (``debezium_topic.py``). Read next: ``debezium_topic.py``, ``docs/debezium.md``.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ import pyarrow.types as kinds
 from headwater.errors import CaptureBlocked, InvalidDeclaration
 from headwater.log.topic import Topic
 
-UNAVAILABLE = "__debezium_unavailable_value"  # a large value that an update left alone
+UNAVAILABLE = "__debezium_unavailable_value"  # a large value that an update did not change
 EPOCH = dt.date(1970, 1, 1)
 PUT, GONE, EMPTIED, NOTHING = "put", "gone", "emptied", "nothing"
 OPERATIONS = {"c": PUT, "u": PUT, "r": PUT, "d": GONE, "t": EMPTIED, "m": NOTHING}
@@ -41,13 +40,13 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Change:
-    """What one message says."""
+    """The change in one message."""
 
     kind: str
     before: Row | None = None
     after: Row | None = None
     at_ms: int = 0
-    units: dict[str, str] | None = None  # of columns whose schema tells how their time is counted
+    units: dict[str, str] | None = None  # of columns whose schema names their unit of time
 
 
 def change_of(text: str | None, where: str) -> Change:
@@ -58,7 +57,7 @@ def change_of(text: str | None, where: str) -> Change:
     >>> change_of(None, "users@1").kind
     'nothing'
     """
-    if text is None:  # a tombstone, for compaction: the delete came before it
+    if text is None:  # a tombstone for compaction, after the delete itself
         return Change(NOTHING)
     try:
         message = json.loads(text, parse_float=Decimal)
@@ -132,10 +131,10 @@ def _is_number(text: str) -> bool:
 
 
 def envelopes(topic: Topic, *, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, str, str]]:
-    """The records of a keyed table as messages: the offset, the key and the value, both as JSON without a schema.
+    """The records of a keyed table as messages: offset, key and value, both as JSON without a schema.
 
-    ``before`` of a delete has the key alone; of an update it is null: the log holds what a row became. ``op`` is ``u``
-    for every row that is put, because an insert and an update are one thing to a log; readers of Debezium take both so.
+    ``before`` of a delete has the key alone; of an update it is null. ``op`` is ``u`` for every upsert, because the log
+    does not distinguish insert and update; readers of Debezium accept that.
 
     >>> import headwater as hw, tempfile
     >>> users = hw.Log(tempfile.mkdtemp()).topic("users", "id BIGINT, name STRING", key="id")

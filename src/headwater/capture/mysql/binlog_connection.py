@@ -1,11 +1,10 @@
-"""The connection that the binlog comes over.
+"""Binlog connection: packets of a server's binlog.
 
-What it is: ``BinlogConnection`` asks a server for its binlog from a file and a byte on, as a replica would, and cuts
-what comes into packets. It stands on pymysql for everything up to that.
-Invariants: waiting never leaves half a packet behind: what has come is kept for the next time. A server that is silent
-for longer than its heartbeats allow is away. Checksums are checked.
-Not here: what the events say (``binlog_events.py``).
-Read next: ``binlog_stream.py``.
+What it is: ``BinlogConnection`` requests the binlog from a file and byte on, as a replica does, and splits it into
+packets. pymysql makes the connection.
+Invariants: a wait that ends early loses no part of a packet. A server that is silent for longer than its heartbeats
+allow is unavailable. Checksums are verified.
+Not here: the events (``binlog_events.py``). Read next: ``binlog_stream.py``.
 """
 
 from __future__ import annotations
@@ -37,16 +36,16 @@ class BinlogConnection:
     def __init__(self, server: MySQLDatabase, file: str, byte: int) -> None:
         self._connection = server.connect()
         for name, value in {
-            "master_binlog_checksum": "@@GLOBAL.binlog_checksum",  # else a server that writes sums does not send
+            "master_binlog_checksum": "@@GLOBAL.binlog_checksum",  # otherwise a server with checksums does not send
             "master_heartbeat_period": str(HEARTBEAT_SECONDS * 1_000_000_000),
-            "mariadb_slave_capability": "4",  # GTIDs as they are, not as older replicas would understand them
+            "mariadb_slave_capability": "4",  # real GTIDs, not the form for older replicas
         }.items():
             server.ask(f"SET @{name} = {value}", on=self._connection)
-            # Newer servers of MySQL call it so.
+            # The name on newer MySQL servers.
             server.ask(f"SET @{name.replace('master_', 'source_')} = {value}", on=self._connection)
         ((checksum,),) = server.ask("SELECT @@GLOBAL.binlog_checksum")
         self._summed = checksum != "NONE"  # until the file says it
-        # A number nobody else has: a server has one reader for each, and sends an older one away.
+        # A unique number: a server has one reader for each, and disconnects an older one.
         number = random.randrange(1 << 31, 1 << 32)
         request = struct.pack("<BIHI", COM_BINLOG_DUMP, byte, 0, number) + file.encode()
         self._socket: Any = self._connection._sock
@@ -56,10 +55,10 @@ class BinlogConnection:
         try:
             self._socket.sendall(struct.pack("<I", len(request)) + request)
         except OSError as error:
-            raise mysql_errors.told(error) from error
+            raise mysql_errors.map_error(error) from error
 
     def take(self, seconds: float) -> memoryview | None:
-        """The next packet, waiting so long for it; None: nothing has come."""
+        """The next packet, waiting this long for it; None: none came."""
         until = time.monotonic() + seconds
         while (parts := self._parts()) is None:
             if not self._receive(until - time.monotonic()):
@@ -81,11 +80,11 @@ class BinlogConnection:
         view = memoryview(packet)
         body = view[:-CHECKSUM_BYTES]
         if zlib.crc32(body[1:]) != int.from_bytes(view[-CHECKSUM_BYTES:], "little"):
-            raise SourceUnavailable("an event of the binlog was damaged on its way", hint="It is tried again.")
+            raise SourceUnavailable("an event of the binlog was damaged in transit", hint="It is tried again.")
         return body
 
     def _parts(self) -> list[tuple[int, int]] | None:
-        """Where the parts of the next packet lie; None: not all of it has come. Only a packet of 16 MB has several."""
+        """The positions of the next packet's parts; None: it is incomplete. Only a packet of 16 MB has several."""
         buffer, at, parts = self._buffer, self._start, []
         while len(buffer) - at >= 4:
             size = buffer[at] | buffer[at + 1] << 8 | buffer[at + 2] << 16
@@ -105,10 +104,10 @@ class BinlogConnection:
             data = self._socket.recv(RECEIVE_BYTES)
         except TimeoutError:
             if time.monotonic() - self._heard > SILENT_SECONDS_MAX:
-                raise SourceUnavailable("the database is silent", hint="It is tried again.") from None
+                raise SourceUnavailable("the database sends no heartbeats", hint="It is tried again.") from None
             return False
         except OSError as error:
-            raise mysql_errors.told(error) from error
+            raise mysql_errors.map_error(error) from error
         if not data:
             raise SourceUnavailable("the database closed the connection", hint="It is tried again.")
         self._heard = time.monotonic()
@@ -116,5 +115,4 @@ class BinlogConnection:
         return True
 
     def close(self) -> None:
-        """Give the connection back."""
         self._connection._force_close()

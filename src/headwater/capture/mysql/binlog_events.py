@@ -1,8 +1,8 @@
-"""The binlog of MariaDB and MySQL: what its events say.
+"""Binlog events: the event formats of MariaDB and MySQL.
 
-What it is: the layout of the events that a capture needs: where a transaction begins and ends, statements, the
-description of a table, and where the rows of an event lie.
-Invariants: nothing is guessed. An event that could hold rows and is not understood is an error, not silence.
+What it is: the layout of the events that a capture needs: begin and end of transactions, statements, table maps, and
+the position of rows in an event.
+Invariants: nothing is guessed: an event that could hold rows and is not understood is an error.
 Not here: the connection (``binlog_stream.py``), the bytes of values (``binlog_values.py``).
 Read next: ``binlog_stream.py``.
 """
@@ -28,7 +28,7 @@ MARIADB_GTID: Final = 162
 QUERY_COMPRESSED: Final = 165
 WRITES, UPDATES, DELETES = {23, 30, 166, 169}, {24, 31, 167, 170}, {25, 32, 168, 171}
 ROWS = WRITES | UPDATES | DELETES
-ROWS_SECOND = {30, 31, 32, 169, 170, 171}  # of the second version: with data in front that is not for us
+ROWS_SECOND = {30, 31, 32, 169, 170, 171}  # version 2: with extra data in front, which is skipped
 ROWS_COMPRESSED = {166, 167, 168, 169, 170, 171}
 
 HEADER_BYTES: Final = 19
@@ -51,7 +51,7 @@ TWO_BYTES = {VARCHAR, BIT, DECIMAL, VAR_STRING, STRING, ENUM, SET}
 
 @dataclass(frozen=True)
 class Header:
-    """What every event begins with."""
+    """The header of every event."""
 
     time_seconds: int
     kind: int
@@ -61,7 +61,6 @@ class Header:
 
 
 def header_of(data: memoryview, at: int) -> Header:
-    """An event's header."""
     seconds, kind, server, size, end, _ = _HEADER.unpack_from(data, at)
     return Header(seconds, kind, server, size, end)
 
@@ -76,7 +75,6 @@ class MariadbGtid:
 
 
 def mariadb_gtid_of(data: memoryview, at: int) -> MariadbGtid:
-    """A MariaDB transaction begins."""
     sequence, domain, flags = struct.unpack_from("<QIB", data, at)
     return MariadbGtid(domain, sequence, flags)
 
@@ -98,7 +96,7 @@ def query_of(data: memoryview, at: int, end: int, *, compressed: bool = False) -
 
 
 def unpacked(data: memoryview, at: int, end: int) -> bytes:
-    """What MariaDB has compressed: a byte that says how, the length, and zlib's bytes."""
+    """MariaDB's compressed content, unpacked: a byte for the method, the length, and zlib's bytes."""
     return zlib.decompress(data[at + 1 + (data[at] & 7) : end])
 
 
@@ -265,7 +263,7 @@ def _lists(places: list[int], data: memoryview | None) -> dict[int, tuple[bytes,
 
 @dataclass(frozen=True)
 class RowsEvent:
-    """Where the rows of an event lie."""
+    """The position of the rows in an event."""
 
     table: int
     width: int
@@ -281,7 +279,6 @@ def rows_table(data: memoryview, at: int) -> int:
 
 
 def rows_of(kind: int, data: memoryview, at: int, end: int) -> RowsEvent:
-    """An event with rows."""
     table = rows_table(data, at)
     at += 8
     if kind in ROWS_SECOND:

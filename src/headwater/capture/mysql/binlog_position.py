@@ -1,12 +1,10 @@
-"""Places in the binlog of MariaDB and MySQL, as numbers that rise.
+"""Binlog positions: places in the binlog as rising numbers.
 
-What it is: ``Binlog`` says where a server's binlog ends, at which position a snapshot was taken, and in which file and
-at which byte to begin for a position.
-Invariants: a position is the first transaction that was *not* seen. Counted by GTID it is a sequence number within one
-domain, which a replica that takes over goes on with; counted by file it is the file's number and a byte, which mean
-nothing on another server.
-Not here: reading the binlog (``binlog_stream.py``).
-Read next: ``binlog_stream.py``, ``docs/mysql.md``, "Positions".
+What it is: ``Binlog`` gives the end of a server's binlog, the position of a snapshot, and the file and byte of a
+position.
+Invariants: a position is the first transaction that was *not* seen. By GTID it is a sequence number within one domain,
+which continues on a replica that takes over; by file it is the file's number and a byte, valid on one server only.
+Not here: reading the binlog (``binlog_stream.py``). Read next: ``binlog_stream.py``, ``docs/mysql.md``, "Positions".
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
 
 FILE_SHIFT = 32
 FILE_START = 4
-# The smallest transaction has more than 40 bytes, so that two of them are five places apart, as ``position.py`` wants.
+# The smallest transaction has more than 40 bytes, so two are five places apart, as ``position.py`` requires.
 FILE_UNIT = 8
 PLACES_PER_GTID = 8
 MARKER = re.compile(r"(\d+)-(\d+)-(\d+) (\S+):(\d+)")
@@ -43,7 +41,7 @@ def place_of(position: int, base: int, is_gtid: bool) -> int:
 
 @dataclass(frozen=True)
 class BinlogBegin:
-    """Where to begin to read."""
+    """The start of a read."""
 
     file: str
     byte: int
@@ -74,7 +72,6 @@ class Binlog:
 
     @property
     def is_mariadb(self) -> bool:
-        """Whether the server is MariaDB."""
         if self._is_mariadb is None:
             ((version,),) = self.server.ask("SELECT version()")
             self._is_mariadb = "mariadb" in version.lower()
@@ -90,7 +87,7 @@ class Binlog:
         return self.is_mariadb and self._wanted != "file"
 
     def identity(self) -> str:
-        """What a replica that takes over shares with this server; by file: what no other server has."""
+        """The identity that a replica shares with this server; by file: one that no other server has."""
         if self.is_gtid:
             return f"domain {self.domain()}"
         unique = "@@server_uid" if self.is_mariadb else "@@server_uuid"
@@ -98,16 +95,15 @@ class Binlog:
         return f"{number}-{name}"
 
     def domain(self) -> int:
-        """MariaDB's replication domain."""
         if self._domain is None:
             ((domain,),) = self.server.ask("SELECT @@GLOBAL.gtid_domain_id")
             self._domain = int(domain)
         return self._domain
 
-    # Where it ends
+    # The end
 
     def end(self) -> int:
-        """Behind everything that is committed."""
+        """The position after everything that is committed."""
         if self.is_gtid:
             ((text,),) = self.server.ask("SELECT @@GLOBAL.gtid_binlog_pos")
             return self._sequence(text) + 1
@@ -115,7 +111,7 @@ class Binlog:
         return self.number(file, byte)
 
     def of_snapshot(self, reader: Any) -> int:
-        """Behind everything that the transaction of this connection sees. MariaDB keeps that with the snapshot."""
+        """The position after everything that this connection's transaction sees. MariaDB keeps it with the snapshot."""
         rows = self.server.ask("SHOW STATUS LIKE 'binlog_snapshot_%'", on=reader)
         found = {_text(name).lower(): _text(value) for name, value in rows}
         file, byte = found["binlog_snapshot_file"], found["binlog_snapshot_position"]
@@ -150,7 +146,7 @@ class Binlog:
         self._stem = self._status()[0].rpartition(".")[0]
 
     def text(self, position: int) -> str:
-        """A position in words: the last GTID that was seen, and where it is; or the file and the byte."""
+        """A position as text: the last GTID that was seen, and its place; or the file and the byte."""
         passed = self.passed
         if not self.is_gtid:
             file, byte = self.name(position)
@@ -160,17 +156,17 @@ class Binlog:
         return f"{self.domain()}-?-{position - 1}"
 
     def bytes_behind(self) -> int | None:
-        """How much the stream has not read; None: there is no stream."""
+        """The bytes that the stream has not read; None: there is no stream."""
         if self.read_to is None:
             return None
         file, byte = self.read_to
         later = [int(row[1]) for row in self.server.ask("SHOW BINARY LOGS") if row[0] >= file]
         return max(0, sum(later) - byte)
 
-    # Where to begin
+    # The start
 
     def begin(self, position: int, marker: Marker | None, *, trust: bool = True) -> BinlogBegin:
-        """Where to begin to read so that nothing from this position on is missed."""
+        """The start from which nothing at or after this position is missed."""
         files = [row[0] for row in self.server.ask("SHOW BINARY LOGS")]
         end = self.end()
         if position > end:

@@ -1,10 +1,9 @@
-"""Statements in the binlog: what one does to captured tables.
+"""Binlog statements: the effect of a statement on captured tables.
 
-What it is: ``statement_of`` tells the few kinds that matter from each other: the ends of transactions, what empties a
-table without naming its rows, and what should have been rows.
-Invariants: a table is named by a whole word, with or without its database and quotes.
-Not here: what is done then (``binlog_stream.py``).
-Read next: ``binlog_stream.py``.
+What it is: ``statement_of`` distinguishes the kinds that matter: ends of transactions, statements that empty a table
+without naming its rows, and statements that should have been rows.
+Invariants: a table is matched as a whole word, with or without its database and quotes.
+Not here: the reaction (``binlog_stream.py``). Read next: ``binlog_stream.py``.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ WRITE = re.compile(r"(INSERT|UPDATE|DELETE|REPLACE|LOAD|CALL)\b(?P<names>.*)", r
 
 @dataclass(frozen=True)
 class BinlogStatement:
-    """What a statement does, and to what."""
+    """The kind of a statement, and its tables."""
 
     kind: str  # begin, commit, rollback, empty, partition, write, other
     text: str

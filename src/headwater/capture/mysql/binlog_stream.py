@@ -1,10 +1,10 @@
-"""The stream of a MariaDB or MySQL: its binlog, transaction by transaction.
+"""Binlog stream: the transactions of a MariaDB or MySQL server.
 
-What it is: ``MySQLStream`` reads events and hands transactions to ``ChangeWriter``.
-Invariants: a transaction is handed over from its GTID event to its commit, once its position is not before the one that
-was asked for. A table's columns are those that the binlog names in front of the rows, not those that the table has
-today. What would be captured wrongly (statements in place of rows, XA, partitions dropped) is an error.
-Not here: events and values (``binlog_events.py``, ``binlog_values.py``), where to begin (``binlog_position.py``).
+What it is: ``MySQLStream`` reads events and passes transactions to ``ChangeWriter``.
+Invariants: a transaction is passed on from its GTID event to its commit, if its position is not before the requested
+one. A table's columns are those that the binlog names before the rows, not the table's present ones. Anything that
+would be captured wrongly (statements in place of rows, XA, dropped partitions) is an error.
+Not here: events and values (``binlog_events.py``, ``binlog_values.py``), the start position (``binlog_position.py``).
 Read next: ``binlog_events.py``, ``capture/change_writer.py``.
 """
 
@@ -32,14 +32,14 @@ from headwater.errors import SourceUnavailable
 if TYPE_CHECKING:
     from headwater.capture.mysql.mysql_database import MySQLDatabase
 
-READ_SECONDS_MAX = 0.1  # then what came is appended, also when more waits
+READ_SECONDS_MAX = 0.1  # then received rows are appended, also when more wait
 LOOK_EVENTS = 64
 ERROR, END = 0xFF, 0xFE
 BINLOG_NOT_FOUND = {1236, 1220}
 
 
 class MySQLRows:
-    """Rows of one shape."""
+    """Rows with the same columns."""
 
     def __init__(self, kinds: list[pa.DataType]) -> None:
         self.kinds = kinds
@@ -52,18 +52,15 @@ class MySQLRows:
         return len(self.gone)
 
     def add(self, row: list[Any], gone: bool, size: int) -> None:
-        """One more."""
         self.rows.append(row)
         self.gone.append(gone)
         self.row_bytes.append(size)
         self.bytes += size
 
     def sizes(self) -> list[int]:
-        """The size of each."""
         return self.row_bytes
 
     def take(self, count: int) -> TextRows:
-        """The first ``count`` rows, which then are not here any more."""
         rows, self.rows = self.rows[:count], self.rows[count:]
         gone, self.gone = self.gone[:count], self.gone[count:]
         self.bytes -= sum(self.row_bytes[:count])
@@ -74,7 +71,7 @@ class MySQLRows:
 
 
 class _Table:
-    """A table as the binlog described it last, and where its rows go."""
+    """A table as the binlog described it last, and the target of its rows."""
 
     def __init__(self, follower: TableFollower, layout: RowLayout, kinds: list[pa.DataType]) -> None:
         self.follower = follower
@@ -82,7 +79,7 @@ class _Table:
         self.kinds = kinds
 
     def rows(self) -> MySQLRows:
-        """Where the next row goes."""
+        """The target of the next row."""
         segments = self.follower.segments
         if segments and isinstance(segments[-1][1], MySQLRows) and segments[-1][0] is self.follower.shape:
             last: MySQLRows = segments[-1][1]
@@ -121,7 +118,7 @@ class MySQLStream:
     # Reading
 
     def read(self, seconds: float) -> bool:
-        """Hand over what comes, waiting so long for the first of it; whether anything came."""
+        """Pass on received changes, waiting this long for the first; whether any came."""
         came, until = 0, 0.0
         while True:
             packet = self._connection.take(0 if came else seconds)
@@ -150,10 +147,10 @@ class MySQLStream:
             return
         if code in BINLOG_NOT_FOUND and not self._log.is_gtid:
             raise mysql_errors.purged(self._log.text(self.position), message)
-        raise mysql_errors.told(mysql_errors.driver().OperationalError(code, message))
+        raise mysql_errors.map_error(mysql_errors.driver().OperationalError(code, message))
 
     def _again(self) -> None:
-        """What the marker noted is not there: look for the position in all files."""
+        """Search the position in all files, because the one in the marker was not found."""
         self._connection.close()
         self._tables.clear()
         self._connect(trust=False)
@@ -192,7 +189,7 @@ class MySQLStream:
             )
             raise mysql_errors.not_understood(
                 f"the binlog is written with {name}, which is not captured",
-                f"Turn it off on the server; then {mysql_errors.ANEW[0].lower()}{mysql_errors.ANEW[1:]}",
+                f"Turn it off on the server; {mysql_errors.THEN_RESTART}",
             )
         if header.end:
             self._byte = header.end
@@ -210,7 +207,7 @@ class MySQLStream:
                 self._again()
                 return
         if self._log.is_gtid and gtid.domain != self._domain:
-            # Its order with ours is not told. It is passed over, unless it has rows of ours.
+            # Its order relative to ours is unknown. It is skipped, unless it has rows of captured tables.
             self._skipping, self._open, self._in_transaction = False, None, not gtid.flags & binlog_events.STANDALONE
             return
         self._prepared = bool(gtid.flags & binlog_events.PREPARED_XA)
@@ -220,7 +217,7 @@ class MySQLStream:
         self._begins(position, text, transaction=not gtid.flags & binlog_events.STANDALONE)
 
     def _check_history(self, sequence: int, text: str) -> None:
-        """A replica that took over must have the transaction that we saw last, and not another of its number."""
+        """Check that a replica that took over has the last seen transaction, not another one of its number."""
         marker = self._marker
         if marker is not None and sequence == marker.number - 1:
             seen = marker.position.split(" ")[0]
@@ -260,7 +257,7 @@ class MySQLStream:
         self._ends(header)
 
     def _xa(self) -> Exception:
-        return mysql_errors.not_understood("an XA transaction changed a captured table, and these are not captured")
+        return mysql_errors.not_understood("an XA transaction changed a captured table, and XA is not captured")
 
     # Statements
 
@@ -309,12 +306,12 @@ class MySQLStream:
         self._tables[number] = known[1]
 
     def _taken_up(self, follower: TableFollower, described: TableMap) -> _Table:
-        """The table has these columns from here on."""
+        """Use these columns for the table from here on."""
         source = follower.source
         if not described.named:
             raise mysql_errors.not_understood(
                 f"the binlog does not name the columns of {source}",
-                f"SET GLOBAL binlog_row_metadata = FULL; then {mysql_errors.ANEW[0].lower()}{mysql_errors.ANEW[1:]}",
+                f"SET GLOBAL binlog_row_metadata = FULL; {mysql_errors.THEN_RESTART}",
             )
         generated = self.server.generated(source)
         readers, kinds, columns, kept = [], [], [], []
@@ -351,7 +348,7 @@ class MySQLStream:
         if not all(map(table.layout.whole, event.present)):
             raise mysql_errors.not_understood(
                 f"the binlog does not have the whole rows of {follower.source}",
-                f"SET GLOBAL binlog_row_image = FULL; then {mysql_errors.ANEW[0].lower()}{mysql_errors.ANEW[1:]}",
+                f"SET GLOBAL binlog_row_image = FULL; {mysql_errors.THEN_RESTART}",
             )
         rows, places = table.rows(), follower.shape.key_places
         data, at, end = event.data, event.at, event.end
@@ -373,15 +370,14 @@ class MySQLStream:
                 add(row, kind in binlog_events.DELETES, after - at)
                 at = after
 
-    # Where we are
+    # Position
 
     def confirm(self, position: int) -> None:
-        """The server keeps nothing for us, and need not know."""
+        """Nothing: the server retains nothing for the capture."""
 
     def ask(self) -> None:
-        """The end of the binlog is that of a transaction, which comes by itself."""
+        """Nothing: the end of the binlog comes by itself."""
 
     def close(self) -> None:
-        """Give the connection back."""
         self._connection.close()
         self._log.read_to = None

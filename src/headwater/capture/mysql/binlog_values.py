@@ -1,12 +1,9 @@
-"""The values of a row in the binlog.
+"""Binlog values: decoding of a row's values.
 
-What it is: ``reader_of`` makes, for a column, the function that reads its value from a row's bytes; ``RowLayout`` reads
-whole rows.
-Invariants: a date or a time becomes the text that the server itself would write, numbers become numbers, texts become
-text whatever their charset. So what is streamed and what is backfilled pass through the same last step
-(``mysql_types.py``) and are equal.
-Not here: events (``binlog_events.py``).
-Read next: ``mysql_types.py``.
+What it is: ``reader_of`` makes, for a column, the decoder of its values; ``RowLayout`` reads whole rows.
+Invariants: a date or time becomes the text that the server itself would write, numbers become numbers, texts become
+text whatever their charset. So streamed and backfilled values share the last step (``mysql_types.py``).
+Not here: events (``binlog_events.py``). Read next: ``mysql_types.py``.
 """
 
 from __future__ import annotations
@@ -38,7 +35,7 @@ DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)  # of so many decimal digits
 
 
 def _as_control(error: UnicodeError) -> tuple[str, int]:
-    """Bytes that Windows left undefined are control characters to the server."""
+    """Map bytes that Windows left undefined to control characters, as the server does."""
     assert isinstance(error, UnicodeDecodeError)
     return "".join(map(chr, error.object[error.start : error.end])), error.end
 
@@ -47,7 +44,7 @@ codecs.register_error("headwater_control", _as_control)
 
 
 def reader_of(field: Field, encoding: str | None) -> tuple[Reader, pa.DataType] | None:
-    """How to read a column's values, and what they are then; None: this type is not known."""
+    """The reader of a column's values, and their type; None: unknown type."""
     kind, meta = field.kind, field.meta
     if kind in WHOLE_BYTES:
         return _whole(WHOLE_BYTES[kind], field.unsigned), pa.uint64() if field.unsigned else pa.int64()
@@ -177,7 +174,6 @@ def _temporal(kind: int, meta: int) -> Reader | None:
 
 
 def _fraction(data: memoryview, at: int, size: int) -> int:
-    """Microseconds."""
     return int.from_bytes(data[at : at + size], "big") * (0, 10_000, 100, 1)[size]
 
 
@@ -209,7 +205,7 @@ def _old_datetime(data: memoryview, at: int) -> tuple[Any, int]:
 
 
 def _time(data: memoryview, at: int, extra: int, count: int) -> str:
-    """Hours to seconds in bits, then the fraction; a time below zero is the whole of it, negated."""
+    """Hours to seconds in bits, then the fraction; a negative time is the whole value negated."""
     size = 3 + extra
     value = int.from_bytes(data[at : at + size], "big") - (0x80 << 8 * (size - 1))
     sign, value = ("-", -value) if value < 0 else ("", value)
@@ -225,7 +221,7 @@ def _old_time(data: memoryview, at: int) -> tuple[Any, int]:
 
 
 class RowLayout:
-    """The rows of one table, as one description of it lays them out. ``kept`` says which columns are captured."""
+    """The row layout of one table map. ``kept`` are the captured columns."""
 
     def __init__(self, readers: list[Reader], kept: list[bool]) -> None:
         self.readers = readers
@@ -233,18 +229,17 @@ class RowLayout:
         self._counts: dict[bytes, int] = {}
 
     def count(self, present: bytes) -> int:
-        """How many columns are there."""
         if present not in self._counts:
             mask = (1 << len(self.readers)) - 1
             self._counts[present] = (int.from_bytes(present, "little") & mask).bit_count()
         return self._counts[present]
 
     def whole(self, present: bytes) -> bool:
-        """Whether all columns are there that are captured: binlog_row_image=FULL."""
+        """Whether all captured columns are there: binlog_row_image=FULL."""
         return all(present[place >> 3] >> (place & 7) & 1 for place, kept in enumerate(self.kept) if kept)
 
     def row(self, data: memoryview, at: int, present: bytes) -> tuple[list[Any], int]:
-        """The values of the row at ``at``, and where it ends."""
+        """The values of the row at ``at``, and its end."""
         nulls = at
         at += (self.count(present) + 7) // 8
         values: list[Any] = []

@@ -1,11 +1,10 @@
 """MariaDB and MySQL as captured databases.
 
-What it is: ``MySQL``, what a user declares as a table's source, and ``MySQLDatabase``, the contract of
-``capture/database.py`` for it: settings, tables, chunks and the position that each was read at.
-Invariants: nothing of ours is in the database, and nothing there waits for us. A chunk is read at a snapshot whose
-position in the binlog is known exactly: MariaDB tells it; on others the table is locked against writers for the moment
-in which the snapshot is taken.
-Not here: the stream (``binlog_stream.py``), where positions lie (``binlog_position.py``).
+What it is: ``MySQL``, the user's declaration, and ``MySQLDatabase``, the contract of ``capture/database.py`` for it:
+settings, tables, chunks and their positions.
+Invariants: nothing is created in the database, and nothing there waits for a capture. A chunk is read at a snapshot
+with an exactly known binlog position: MariaDB reports it; on MySQL the table is locked meanwhile.
+Not here: the stream (``binlog_stream.py``), positions (``binlog_position.py``).
 Read next: ``binlog_position.py``, ``docs/mysql.md``.
 """
 
@@ -86,14 +85,12 @@ class MySQL:
             )
 
     def capture_name(self, app: str) -> str:
-        """What the capture is called."""
         if self.name is not None:
             return self.name
         digest = hashlib.sha256(self.dsn.encode()).hexdigest()[:6]
         return f"headwater_{re.sub('[^a-z0-9_]', '_', app.lower())[:40]}_{digest}"
 
     def server(self, app: str, log: Log | None = None) -> MySQLDatabase:  # noqa: ARG002
-        """The database, not connected yet."""
         return MySQLDatabase(self.dsn, self.capture_name(app), self.positions)
 
     def __repr__(self) -> str:  # without the dsn, which may hold a password
@@ -101,7 +98,7 @@ class MySQL:
 
 
 def settings_of(dsn: str) -> dict[str, Any]:
-    """What pymysql needs to connect.
+    """pymysql's connection settings.
 
     >>> settings_of("mysql://me:p%40ss@db.example.com/shop")["password"]
     'p@ss'
@@ -143,7 +140,6 @@ class MySQLDatabase:
     # Connections
 
     def connect(self, **options: Any) -> Any:
-        """A connection of the caller's own."""
         pymysql = mysql_errors.driver()
         try:
             return pymysql.connect(
@@ -155,7 +151,7 @@ class MySQLDatabase:
                 init_command="SET time_zone = '+00:00', sql_mode = ''",
             )
         except (pymysql.Error, OSError) as error:
-            raise mysql_errors.told(error) from error
+            raise mysql_errors.map_error(error) from error
 
     def _mine(self, kind: str, **options: Any) -> Any:
         """This thread's connection of one kind."""
@@ -175,7 +171,7 @@ class MySQLDatabase:
                 cursor.execute(sql, tuple(values) or None)
                 return list(cursor.fetchall())
         except (pymysql.Error, OSError) as error:
-            raise mysql_errors.told(error) from error
+            raise mysql_errors.map_error(error) from error
 
     # Tables
 
@@ -190,7 +186,6 @@ class MySQLDatabase:
         return [f"{wanted}.{row[0]}" for row in found]
 
     def describe(self, table: str) -> SourceTable:
-        """A table's columns and key."""
         database, _, name = table.partition(".")
         known = self.ask(
             "SELECT engine, coalesce(table_rows, 0), table_type FROM information_schema.tables"
@@ -222,7 +217,7 @@ class MySQLDatabase:
         """Python's name of the charset of a collation."""
         if not self._charsets:
             columns = "SELECT id, character_set_name FROM information_schema."
-            try:  # where collations are of several charsets, this view has their numbers
+            try:  # this view has the numbers of collations with several charsets
                 pairs = self.ask(f"{columns}collation_character_set_applicability")
             except SourceRefused:
                 pairs = self.ask(f"{columns}collations")
@@ -232,14 +227,13 @@ class MySQLDatabase:
     # Our place in the binlog
 
     def identity(self) -> str:
-        """What tells this database from others."""
         return f"{self.binlog.identity()}/{self.database}"
 
-    def make_way(self, *, ours: bool) -> None:
-        """There is nothing of ours in the database."""
+    def remove_leftovers(self, *, ours: bool) -> None:
+        """Nothing to remove: nothing is created in the database."""
 
     def create(self, tables: Sequence[str]) -> int:  # noqa: ARG002
-        """Where the binlog is now. Nothing is made in the database."""
+        """The present end of the binlog. Nothing is created in the database."""
         self.check(lambda: None)
         connection = self.connect()
         try:
@@ -247,8 +241,8 @@ class MySQLDatabase:
         finally:
             connection.close()
 
-    def check(self, told: Callable[[], int | None]) -> None:  # noqa: ARG002
-        """The server still writes what a capture needs."""
+    def check(self, confirmed: Callable[[], int | None]) -> None:  # noqa: ARG002
+        """Check that the server still writes what a capture needs."""
         for name, wanted in SETTINGS.items():
             rows = self.ask("SHOW GLOBAL VARIABLES LIKE %s", (name,))
             value = str(rows[0][1]) if rows else "not there"
@@ -256,27 +250,26 @@ class MySQLDatabase:
                 raise mysql_errors.setting(name, value, "ON" if wanted == "1" else wanted)
 
     def claim(self) -> None:
-        """Nothing: whoever is given the producers follows, and the other one is told."""
+        """Nothing: the process that holds the producers follows, and the other one is fenced."""
 
     def include(self, tables: Sequence[str], stopping: Callable[[], bool]) -> None:
-        """The binlog has every table."""
+        """Nothing: the binlog has every table."""
 
     def reach(self) -> int:
-        """The end of the binlog."""
         return self.binlog.end()
 
     def lag(self) -> CaptureLag:
-        """How much of the binlog is behind what the stream has read. The server keeps nothing for us."""
+        """The part of the binlog that the stream has not read. The server retains nothing for the capture."""
         behind = self.binlog.bytes_behind()
         return CaptureLag(behind, behind is not None, "binlog")
 
     def drop(self) -> None:
-        """There is nothing of ours."""
+        """Nothing to remove."""
 
     # Backfill
 
     def chunks(self, shape: SourceTable) -> list[BackfillChunk]:
-        """Ranges of the first key column when it is a whole number or a text; else the table at once."""
+        """Ranges of the first key column when it is a whole number or a text; otherwise the whole table."""
         kinds = {each.name: each.kind for each in self._described[shape.table]}
         kind = kinds[shape.key[0]] if shape.key else None
         if kind not in WHOLE and kind not in TEXT:
@@ -314,7 +307,7 @@ class MySQLDatabase:
         )
 
     def filled(self, table: str, columns: Sequence[str]) -> bool:
-        """Whether one of these columns has a default, be it the one that NOT NULL brings."""
+        """Whether one of these columns has a default, also the implicit one of NOT NULL."""
         database, _, name = table.partition(".")
         found = self.ask(
             "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s"
@@ -324,7 +317,6 @@ class MySQLDatabase:
         return any(row[0] in columns for row in found)
 
     def read(self, shape: SourceTable, chunk: BackfillChunk) -> ChunkRead:
-        """Read one chunk at a snapshot of its own."""
         pymysql = mysql_errors.driver()
         reader = self._mine("reader", use_unicode=False, conv={}, cursorclass=pymysql.cursors.SSCursor)
         position = self._snapshot(reader, shape.table)
@@ -337,7 +329,7 @@ class MySQLDatabase:
         if self.binlog.is_gtid:
             self.ask(begin, on=reader)
             return self.binlog.of_snapshot(reader)
-        if table is None:  # a table is read later than this, so that what it sees reaches at least to here
+        if table is None:  # a table is read after this, so that its snapshot reaches at least to here
             return self.binlog.end()
         self.ask(f"SET SESSION lock_wait_timeout = {LOCK_SECONDS}")
         self.ask(f"LOCK TABLES {_table(table)} READ")
@@ -365,26 +357,22 @@ class MySQLDatabase:
                     yield TextRows(arrays, np.zeros(len(rows), np.bool_))
             reader.commit()
         except (pymysql.Error, OSError) as error:
-            raise mysql_errors.told(error) from error
+            raise mysql_errors.map_error(error) from error
 
     # Streaming
 
     def stream(self, changes: ChangeWriter, position: int) -> MySQLStream:
-        """Begin to stream."""
         from headwater.capture.mysql.binlog_stream import MySQLStream
 
         return MySQLStream(self, changes, position)
 
     def text(self, position: int) -> str:
-        """A position as the server writes it."""
         return self.binlog.text(position)
 
     def place(self, position: int) -> int:
-        """A position as a number for sequences."""
         return place_of(position, self.base, self.binlog.is_gtid)
 
     def close(self) -> None:
-        """Close every connection that ``ask`` opened."""
         for connection in self._open:
             if connection.open:
                 connection.close()
@@ -397,7 +385,6 @@ def _table(table: str) -> str:
 
 
 def _encoding(charset: str) -> str:
-    """Python's name of a charset."""
     from pymysql.charset import charset_by_name
 
     if charset.startswith("utf8"):

@@ -1,12 +1,10 @@
-"""MariaDB's and MySQL's types in the log.
+"""MySQL types: the log's types for those of MariaDB and MySQL.
 
-What it is: the log's type of a column, from ``information_schema`` (``arrow_of_text``) and from the binlog's own
-description (``arrow_of_field``), how a backfill asks for a column (``selected``), and ``to_arrow``, the last step of
-both ways.
-Invariants: both descriptions of one column give one type, and both ways of a value give one value; a test has them all.
-A value that the log's type cannot hold (a zero date) becomes null and is counted.
-Not here: the bytes of the binlog (``binlog_values.py``).
-Read next: ``docs/mysql.md``, which has the table of types.
+What it is: the log's type of a column from ``information_schema`` (``arrow_of_text``) and from the binlog
+(``arrow_of_field``), the backfill's expression for a column (``selected``), and ``to_arrow``, the last step of both.
+Invariants: both descriptions of one column give one type, and both sources of a value give one value; a test covers
+all. A value that the log's type cannot hold (a zero date) becomes null and is counted.
+Not here: the bytes of the binlog (``binlog_values.py``). Read next: ``docs/mysql.md``, which has the table of types.
 """
 
 from __future__ import annotations
@@ -106,7 +104,8 @@ def arrow_of_text(column: Described) -> pa.DataType | None:
 def arrow_of_field(field: Field) -> pa.DataType | None:
     """The log's type of a column of the binlog.
 
-    >>> str(arrow_of_field(Field(binlog.DECIMAL, 12 << 8 | 2))), str(arrow_of_field(Field(binlog.LONG, 0)))
+    >>> fields = Field(binlog_events.DECIMAL, 12 << 8 | 2), Field(binlog_events.LONG, 0)
+    >>> tuple(str(arrow_of_field(field)) for field in fields)
     ('decimal128(12, 2)', 'int32')
     """
     if field.kind == binlog_events.DECIMAL:
@@ -131,7 +130,7 @@ def _arrow(kind: str, unsigned: bool, precision: int, scale: int) -> pa.DataType
 
 
 def selected(column: Described) -> str:
-    """How a backfill asks for a column, so that nothing of its value is rounded away."""
+    """The backfill's expression for a column, so that no value is rounded."""
     name = quoted(column.name)
     if column.kind == "float":  # its text has six digits
         return f"CAST({name} AS DOUBLE)"
@@ -148,7 +147,7 @@ def quoted(name: str) -> str:
 
 
 def to_arrow(values: pa.Array, arrow: pa.DataType, losses: Losses) -> pa.Array:
-    """A column in the log's type: from texts, as a backfill has them, or from what the binlog's readers give.
+    """A column in the log's type: from a backfill's texts, or from the values of the binlog's readers.
 
     >>> losses = Losses()
     >>> to_arrow(pa.array(["2026-01-02", "0000-00-00"]), pa.date32(), losses).to_pylist(), losses.values
@@ -176,7 +175,7 @@ def _reader(arrow: pa.DataType) -> Callable[[pa.Array], pa.Array]:
 
 
 def _one_by_one(values: pa.Array, arrow: pa.DataType, read: Callable[[pa.Array], pa.Array], losses: Losses) -> pa.Array:
-    """Some value does not fit: find out which."""
+    """Convert value by value, to find those that do not fit."""
     found = []
     for place in range(len(values)):
         try:

@@ -1,10 +1,10 @@
-"""pgoutput: what PostgreSQL's logical decoding sends, taken apart.
+"""pgoutput: the messages of PostgreSQL's logical decoding.
 
 What it is: the messages of protocol version 1 (``TransactionBegin``, ``Commit``, ``RelationMessage``, ``Truncate``),
-and ``Tuples``, which collects the rows of many messages and gives them back as columns.
+and ``Tuples``, which collects the rows of many messages and returns them as columns.
 Invariants: pure, no connection, no clock. A row costs no Python object per value: all tuples of a batch are joined to
-one buffer, and the columns are walked side by side with numpy. What the server sends is what comes out, as text.
-Not here: what texts mean (``postgres_types.py``), which rows count (``capture/change_writer.py``).
+one buffer, and numpy walks the columns. Values are returned as the server's text.
+Not here: conversion of texts (``postgres_types.py``), which rows count (``capture/change_writer.py``).
 Read next: ``capture/change_writer.py``; PostgreSQL's manual, "Logical Replication Message Formats".
 """
 
@@ -21,7 +21,7 @@ import pyarrow as pa
 NULL, UNCHANGED, TEXT = ord("n"), ord("u"), ord("t")
 # PostgreSQL counts microseconds from 2000-01-01.
 EPOCH_US = 946_684_800_000_000
-SHORT_BYTES = 48  # above this mean length, values are copied one by one: numpy copies byte by byte
+SHORT_BYTES = 48  # above this mean length, values are copied one by one, since numpy copies byte by byte
 
 _BEGIN = struct.Struct(">QqI")
 _COMMIT = struct.Struct(">BQQq")
@@ -30,7 +30,7 @@ _Places = np.ndarray[Any, np.dtype[np.int64]]
 
 @dataclass(frozen=True, slots=True)
 class TransactionBegin:
-    """A transaction begins. Its commit record's place is known beforehand."""
+    """Begin of a transaction. The position of its commit record is known beforehand."""
 
     place: int
     committed_us: int
@@ -39,7 +39,7 @@ class TransactionBegin:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A transaction is whole."""
+    """Commit of a transaction."""
 
     place: int
     end: int
@@ -58,7 +58,7 @@ class RelationColumn:
 
 @dataclass(frozen=True, slots=True)
 class RelationMessage:
-    """A table as it is from here on in the stream."""
+    """A table's columns from here on in the stream."""
 
     number: int
     schema: str
@@ -69,7 +69,7 @@ class RelationMessage:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """Tables are emptied."""
+    """Truncation of tables."""
 
     relations: tuple[int, ...]
 
@@ -134,7 +134,7 @@ def after_tuple(data: memoryview, at: int) -> int:
 
 
 def values_of(data: memoryview, at: int) -> list[bytes | None]:
-    """One tuple's values; an unchanged one is None too. For the few rows that are looked at one by one."""
+    """One tuple's values; an unchanged one is None too. For the few rows that are read one by one."""
     count = data[at] << 8 | data[at + 1]
     at += 2
     values: list[bytes | None] = []
@@ -154,7 +154,7 @@ class TextColumn:
     """One column of many rows, as the server wrote them."""
 
     values: pa.Array  # of text; null where the row has none
-    unchanged: np.ndarray[Any, np.dtype[np.bool_]] | None  # where a large value was left alone, and so not sent
+    unchanged: np.ndarray[Any, np.dtype[np.bool_]] | None  # where a large value was unchanged, and so not sent
 
 
 class Tuples:

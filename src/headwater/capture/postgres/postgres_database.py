@@ -1,13 +1,11 @@
 """PostgreSQL as a captured database.
 
-What it is: ``Postgres``, what a user declares as a table's source, and ``PostgresDatabase``, the contract of
-``capture/database.py`` for it: a slot, a publication, chunks and their snapshots.
-Invariants: the slot and the publication have the capture's name and are the only things of ours in the database. A
-table is in the publication, and every transaction that began before has ended, before its first chunk is read. Nothing
-here locks out a writer.
-Not here: the stream (``replication.py``), the texts of values (``postgres_types.py``), errors in words
-(``postgres_errors.py``).
-Read next: ``capture/database.py``, ``docs/capture.md``.
+What it is: ``Postgres``, the user's declaration, and ``PostgresDatabase``, the contract of ``capture/database.py`` for
+it: a slot, a publication, chunks and their snapshots.
+Invariants: the slot and the publication have the capture's name and are the only objects created in the database. A
+table is in the publication, and every earlier transaction has ended, before its first chunk is read. No writer waits.
+Not here: the stream (``replication.py``), conversion of values (``postgres_types.py``), errors
+(``postgres_errors.py``). Read next: ``capture/database.py``, ``docs/capture.md``.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ from headwater.log.home import Log
 
 CHUNK_ROWS = 200_000
 CHUNKS_MAX = 10_000
-# So that every session writes values in the same way.
+# Every session must write values in the same way.
 SESSION = {
     "datestyle": "ISO",
     "intervalstyle": "iso_8601",
@@ -45,7 +43,7 @@ SESSION = {
     "bytea_output": "hex",
     "lc_monetary": "C",
 }
-# Types whose order is the same here and there: whole numbers, and what sorts as its text does.
+# Types with the same order in Python and PostgreSQL: whole numbers, and types that sort as their text.
 WHOLE = {20, 21, 23, 26}
 AS_TEXT = {2950, 1082}
 # And texts, when they are compared by their bytes; in these encodings that is the order of their characters.
@@ -93,14 +91,12 @@ class Postgres:
             )
 
     def capture_name(self, app: str) -> str:
-        """What the slot is called."""
         if self.slot is not None:
             return self.slot
         digest = hashlib.sha256(self.dsn.encode()).hexdigest()[:6]
         return f"headwater_{re.sub('[^a-z0-9_]', '_', app.lower())[:40]}_{digest}"
 
     def server(self, app: str, log: Log | None = None) -> PostgresDatabase:  # noqa: ARG002
-        """The database, not connected yet."""
         return PostgresDatabase(self.dsn, self.capture_name(app))
 
     def __repr__(self) -> str:  # without the dsn, which may hold a password
@@ -121,12 +117,11 @@ class PostgresDatabase:
     # Connections
 
     def connect(self, **options: Any) -> Any:
-        """A connection of the caller's own."""
         psycopg = postgres_errors.driver()
         try:
             return psycopg.connect(**{**self._settings(), **options}, autocommit=True)
         except psycopg.Error as error:
-            raise postgres_errors.told(error, self.name) from error
+            raise postgres_errors.map_error(error, self.name) from error
 
     def _settings(self) -> dict[str, Any]:
         given = postgres_errors.driver().conninfo.conninfo_to_dict(self.dsn)
@@ -146,7 +141,6 @@ class PostgresDatabase:
         return reader
 
     def ask(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run a statement on this thread's connection."""
         psycopg = postgres_errors.driver()
         connection = getattr(self._local, "connection", None)
         if connection is None or connection.closed:
@@ -156,20 +150,19 @@ class PostgresDatabase:
             cursor = connection.execute(sql, values or None)
             return list(cursor.fetchall()) if cursor.description else []
         except psycopg.Error as error:
-            raise postgres_errors.told(error, self.name) from error
+            raise postgres_errors.map_error(error, self.name) from error
 
-    def away(self, error: Exception) -> HeadwaterError:
-        """The connection broke."""
-        return postgres_errors.told(error, self.name)
+    def unavailable(self, error: Exception) -> HeadwaterError:
+        """The error for a broken connection."""
+        return postgres_errors.map_error(error, self.name)
 
     def refused(self, message: str) -> HeadwaterError:
-        """The server does not start to stream."""
+        """The error for a server that does not start to stream."""
         return postgres_errors.not_started(message, self.name)
 
     # Tables
 
     def tables(self) -> list[str]:
-        """The tables that there are, with their schemas."""
         found = self.ask(
             "SELECT schemaname || '.' || tablename FROM pg_tables"
             " WHERE schemaname NOT IN ('pg_catalog', 'information_schema') ORDER BY 1"
@@ -177,7 +170,6 @@ class PostgresDatabase:
         return [row[0] for row in found]
 
     def describe(self, table: str) -> SourceTable:
-        """A table's columns and key."""
         schema, _, name = table.partition(".")
         rows = self.ask(COLUMNS, (schema, name))
         if not rows:
@@ -185,7 +177,7 @@ class PostgresDatabase:
         identity, estimated, kind = rows[0][3], rows[0][4], rows[0][5]
         if kind != "r":
             raise SourceRefused(
-                f"{table} is not an ordinary table", hint="Capture the tables that it is made of, each by its name."
+                f"{table} is not an ordinary table", hint="Capture its underlying tables, each by its name."
             )
         rows = [row for row in rows if not row[7]]  # generated columns are not streamed
         key = tuple(row[0] for row in rows if row[6])
@@ -209,7 +201,7 @@ class PostgresDatabase:
         return SourceColumn(name, arrow, to_arrow, weight, number == BLANK_PADDED, number in PLAIN or number in MOMENTS)
 
     def _resolved(self, number: int, modifier: int) -> tuple[int, int, str]:
-        """A domain is the type below it; types of users are known by their category."""
+        """The base type of a domain; user types are mapped by their category."""
         if number < 16384:
             return number, modifier, ""
         if number not in self._types:
@@ -223,15 +215,14 @@ class PostgresDatabase:
                 self._types[number] = (number, -1, category)
         return self._types[number]
 
-    # Our place in the log
+    # Position in the log
 
     def identity(self) -> str:
-        """The database cluster's own number, and the database's name."""
         ((system, database),) = self.ask("SELECT system_identifier::text, current_database() FROM pg_control_system()")
         return f"{system}/{database}"
 
-    def make_way(self, *, ours: bool) -> None:
-        """Remove the slot that an attempt of ours left; refuse one of somebody else, or that somebody reads."""
+    def remove_leftovers(self, *, ours: bool) -> None:
+        """Remove the slot of an interrupted attempt; refuse one of another owner, or one in use."""
         rows = self.ask(
             "SELECT reader.pid FROM pg_replication_slots AS slot LEFT JOIN pg_stat_replication AS reader"
             " ON reader.pid = slot.active_pid WHERE slot_name = %s",
@@ -244,7 +235,6 @@ class PostgresDatabase:
         self._drop_slot()
 
     def create(self, tables: Sequence[str]) -> int:
-        """Make publication and slot; where the slot begins."""
         ((level,),) = self.ask("SHOW wal_level")
         if level != "logical":
             raise postgres_errors.wal_level(level)
@@ -256,8 +246,8 @@ class PostgresDatabase:
         )
         return to_number(position)
 
-    def check(self, told: Callable[[], int | None]) -> None:
-        """Raise ``CaptureLost`` when the slot is gone, or further on than we have told it."""
+    def check(self, confirmed: Callable[[], int | None]) -> None:
+        """Raise ``CaptureLost`` when the slot is gone, or beyond the confirmed position."""
         rows = self.ask(
             "SELECT wal_status, confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = %s", (self.name,)
         )
@@ -265,12 +255,11 @@ class PostgresDatabase:
             raise postgres_errors.slot_gone(self.name)
         if rows[0][0] == "lost":
             raise postgres_errors.slot_lost(self.name)
-        known = told()  # asked after the slot: another process of this home may be about to tell it more
+        known = confirmed()  # read after the slot: another process of this home may just be confirming more
         if known is not None and to_number(rows[0][1]) > known:
             raise postgres_errors.slot_ahead(self.name)
 
     def claim(self) -> None:
-        """Raise ``SourceUnavailable`` while another process reads the slot."""
         active = self.ask(
             "SELECT active_pid FROM pg_replication_slots WHERE slot_name = %s AND active_pid IS NOT NULL", (self.name,)
         )
@@ -299,12 +288,11 @@ class PostgresDatabase:
             time.sleep(0.05)
 
     def reach(self) -> int:
-        """A position behind everything committed so far. The message makes sure that the log gets there."""
+        """A position after everything committed so far. The message makes sure that the log reaches it."""
         ((position,),) = self.ask("SELECT pg_logical_emit_message(true, 'headwater', '')::text")
         return to_number(position)
 
     def lag(self) -> CaptureLag:
-        """What the slot keeps."""
         rows = self.ask(
             "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint, active, coalesce(wal_status, 'unknown')"
             " FROM pg_replication_slots WHERE slot_name = %s",
@@ -313,7 +301,6 @@ class PostgresDatabase:
         return CaptureLag(*rows[0]) if rows else CaptureLag(None, False, "missing")
 
     def drop(self) -> None:
-        """Remove slot and publication."""
         self._drop_slot()
         self.ask(f'DROP PUBLICATION IF EXISTS "{self.name}"')
 
@@ -334,7 +321,7 @@ class PostgresDatabase:
     # Backfill
 
     def chunks(self, shape: SourceTable) -> list[BackfillChunk]:
-        """Ranges of the first key column, when its order is the same here and there; else the table at once."""
+        """Ranges of the first key column, when Python and PostgreSQL sort it alike; otherwise the whole table."""
         schema, _, name = shape.table.partition(".")
         column = shape.key[0] if shape.key else None
         kinds = {row[0]: self._resolved(row[1], row[2])[0] for row in self.ask(COLUMNS, (schema, name))}
@@ -348,7 +335,7 @@ class PostgresDatabase:
         return [BackfillChunk(number, edges[number], edges[number + 1]) for number in range(len(edges) - 1)]
 
     def _known_bounds(self, shape: SourceTable, column: str) -> list[str]:
-        """Bounds from the planner's statistics, which cut the table into equal parts; none when it has too few."""
+        """Bounds from the planner's statistics, which split the table into equal parts; none when there are too few."""
         schema, _, name = shape.table.partition(".")
         found = self.ask(
             "SELECT histogram_bounds::text::text[] FROM pg_stats WHERE schemaname = %s AND tablename = %s"
@@ -406,23 +393,22 @@ class PostgresDatabase:
         return bool(found)
 
     def read(self, shape: SourceTable, chunk: BackfillChunk) -> ChunkRead:
-        """Read one chunk at a snapshot of its own."""
-        cursor = self._told(lambda: self._reader().cursor())
-        self._told(cursor.execute, "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        self._told(cursor.execute, "SELECT pg_current_snapshot()::text")
+        cursor = self._with_mapped_errors(lambda: self._reader().cursor())
+        self._with_mapped_errors(cursor.execute, "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        self._with_mapped_errors(cursor.execute, "SELECT pg_current_snapshot()::text")
         ((snapshot,),) = cursor.fetchall()
-        # After the snapshot: all that it saw has its commit record before this position.
+        # After the snapshot: every transaction that it saw has its commit record before this position.
         return ChunkRead(snapshot, self.reach(), self._batches(cursor, shape, chunk))
 
-    def _told(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """Call the driver of Arrow; its errors become ours, and its connection is not used again."""
+    def _with_mapped_errors(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """Call the Arrow driver; after an error, which is mapped, its connection is not used again."""
         try:
             return call(*arguments)
         except StopIteration:
             raise
         except Exception as error:
             self._local.reader = None
-            raise postgres_errors.told(error, self.name) from error
+            raise postgres_errors.map_error(error, self.name) from error
 
     def _batches(self, cursor: Any, shape: SourceTable, chunk: BackfillChunk) -> Iterator[TextRows]:
         wanted = ", ".join(_read_as(column) for column in shape.columns)
@@ -434,11 +420,11 @@ class PostgresDatabase:
                 text = bound.replace("'", "''")
                 limits.append(f"{_name(key.name)}{by_bytes} {sign} '{text}'")
         where = f" WHERE {' AND '.join(limits)}" if limits else ""
-        self._told(cursor.execute, f"SELECT {wanted} FROM {_quoted(shape.table)}{where}")
+        self._with_mapped_errors(cursor.execute, f"SELECT {wanted} FROM {_quoted(shape.table)}{where}")
         reader = cursor.fetch_record_batch()
         while True:
             try:
-                batch = self._told(reader.read_next_batch)
+                batch = self._with_mapped_errors(reader.read_next_batch)
             except StopIteration:
                 break
             columns = [
@@ -446,25 +432,21 @@ class PostgresDatabase:
                 for column, array in zip(shape.columns, batch.columns, strict=True)
             ]
             yield TextRows(columns, np.zeros(batch.num_rows, np.bool_))
-        self._told(cursor.execute, "COMMIT")
+        self._with_mapped_errors(cursor.execute, "COMMIT")
         cursor.close()
 
     # Streaming
 
     def stream(self, changes: ChangeWriter, position: int) -> PostgresStream:
-        """Begin to stream."""
         return PostgresStream(self, changes, position)
 
     def text(self, position: int) -> str:
-        """An LSN as PostgreSQL writes it."""
         return to_text(position)
 
     def place(self, position: int) -> int:
-        """An LSN counted from the slot's beginning."""
         return max(0, position - self.base) // LSN_UNIT
 
     def close(self) -> None:
-        """Close every connection that ``ask`` opened."""
         for connection in self._open:
             connection.close()
         self._open.clear()
@@ -472,7 +454,7 @@ class PostgresDatabase:
 
 
 def _read_as(column: SourceColumn) -> str:
-    """A column as the backfill reads it: numbers as they are, all else as the text that the stream would send."""
+    """The backfill's expression for a column: numbers natively, all else as the text that the stream would send."""
     name = _name(column.name)
     if pa.types.is_timestamp(column.arrow):
         kind = MOMENTS[1114 if column.arrow.tz is None else 1184]
@@ -483,7 +465,7 @@ def _read_as(column: SourceColumn) -> str:
         )
     if column.plain:
         return name
-    # A cast to text is what the stream sends, but for this type, which loses its blanks by it.
+    # A cast to text is what the stream sends, except for this type, which would lose its blanks.
     return f"CASE WHEN {name} IS NOT NULL THEN concat({name}) END" if column.padded else f"{name}::text"
 
 

@@ -1,9 +1,8 @@
-"""What can go wrong between us and a PostgreSQL database, in words that help.
+"""PostgreSQL errors: psycopg's errors mapped to Headwater's.
 
-What it is: psycopg's errors as ours, each with the way out.
-Invariants: no sentence shows a password; what may work later is ``SourceUnavailable``, what needs a person is not.
-Not here: the classes (``errors.py``).
-Read next: ``docs/capture.md``, "When something is wrong".
+What it is: ``map_error`` and the errors of a capture from PostgreSQL, each with its remedy.
+Invariants: no sentence shows a password; a transient error is ``SourceUnavailable``, one that needs a person is not.
+Not here: the classes (``errors.py``). Read next: ``docs/capture.md``, "When something is wrong".
 """
 
 from __future__ import annotations
@@ -11,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from headwater.errors import CaptureLost, HeadwaterError, MissingExtra, SourceRefused, SourceUnavailable
-from headwater.log.topic_declaration import suggestion
+from headwater.hints import suggestion
 
-# A connection that is refused has no code, only words.
+# A refused connection has no code, only a text.
 NOT_LET_IN = (
     "authentication failed",
     "no password supplied",
@@ -25,7 +24,7 @@ NOT_LET_IN = (
 
 def driver() -> Any:
     """psycopg, imported when it is first needed."""
-    with MissingExtra.told("capturing PostgreSQL", "postgres"):
+    with MissingExtra.raised_for("capturing PostgreSQL", "postgres"):
         import psycopg
         import psycopg.conninfo
         import psycopg.errors
@@ -35,18 +34,18 @@ def driver() -> Any:
 
 def arrow_driver() -> Any:
     """The driver that reads tables into Arrow, imported when it is first needed."""
-    with MissingExtra.told("a backfill from PostgreSQL", "postgres"):
+    with MissingExtra.raised_for("a backfill from PostgreSQL", "postgres"):
         import adbc_driver_postgresql.dbapi
     return adbc_driver_postgresql.dbapi
 
 
-def told(error: Exception, name: str) -> HeadwaterError:
-    """One of our errors for one of psycopg's."""
+def map_error(error: Exception, name: str) -> HeadwaterError:
+    """Headwater's error for one of psycopg's."""
     state = getattr(error, "sqlstate", None) or ""
     message = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     if state.startswith("28") or any(sign in message for sign in NOT_LET_IN):
         return SourceRefused(
-            "the database does not let this user in", detail=message, hint="Correct user and password in the dsn."
+            "the database refused the login", detail=message, hint="Correct user and password in the dsn."
         )
     if state == "3D000" or ("database" in message and "does not exist" in message):
         return SourceRefused("there is no such database", detail=message, hint="Correct the dsn.")
@@ -62,7 +61,7 @@ def told(error: Exception, name: str) -> HeadwaterError:
         return SourceRefused(
             "all replication slots of the database are in use",
             detail=message,
-            hint="Raise max_replication_slots and restart the database, or drop a slot that nobody uses: "
+            hint="Raise max_replication_slots and restart the database, or drop an unused slot: "
             "SELECT slot_name, active FROM pg_replication_slots;",
         )
     if state == "55006":
@@ -72,14 +71,14 @@ def told(error: Exception, name: str) -> HeadwaterError:
             hint="Stop it, or give this capture another one: Postgres(…, slot=…).",
         )
     if state.startswith(("42", "22", "0A")):
-        return SourceRefused("the database refused a statement", detail=message, hint="Look at the detail.")
+        return SourceRefused("the database refused a statement", detail=message, hint="See the detail.")
     return SourceUnavailable(
-        "the database does not answer", detail=message, hint="It is tried again; look whether the database runs."
+        "the database does not answer", detail=message, hint="It is tried again; check that the database runs."
     )
 
 
 def not_started(message: str, name: str) -> HeadwaterError:
-    """START_REPLICATION was refused."""
+    """The error for a refused START_REPLICATION."""
     if "does not exist" in message:
         return slot_gone(name)
     if "can no longer" in message or "invalidated" in message:
@@ -90,54 +89,54 @@ def not_started(message: str, name: str) -> HeadwaterError:
 
 
 def slot_gone(name: str) -> CaptureLost:
-    """Somebody removed the slot."""
-    return _lost(name, "is not there any more", "Changes since then were not kept, so going on would lose them.")
+    """The error for a removed slot."""
+    return _lost(name, "no longer exists", "Changes since then were not kept, so going on would lose them.")
 
 
 def slot_lost(name: str) -> CaptureLost:
-    """The server threw the slot's log away (max_slot_wal_keep_size)."""
+    """The error for a slot whose log the server removed (max_slot_wal_keep_size)."""
     return _lost(
         name,
         "was invalidated: the database has removed log that it needs",
-        "The capture was away for longer than max_slot_wal_keep_size allows.",
+        "The capture was stopped for longer than max_slot_wal_keep_size allows.",
     )
 
 
 def slot_read(name: str, detail: str) -> SourceUnavailable:
-    """Another process follows; or one that was killed, and the server has not noticed yet."""
+    """The error for a slot in use: by another process, or by a killed one that the server has not noticed yet."""
     return SourceUnavailable(
         f'the slot "{name}" is read by another process',
         detail=detail,
-        hint="It is tried again. If the other one was not meant, stop it.",
+        hint="It is tried again. If the other process is a mistake, stop it.",
     )
 
 
 def slot_ahead(name: str) -> CaptureLost:
-    """The slot was read by somebody else, or this home went back to a backup."""
+    """The error for a slot that another process has read, or a home that was restored from a backup."""
     return _lost(
         name,
         "is further on than this home has followed it",
-        "The home went back to a backup, or a copy of it has followed meanwhile: going on would leave a gap.",
+        "The home was restored from a backup, or a copy of it has followed meanwhile: going on would leave a gap.",
     )
 
 
 def _lost(name: str, what: str, detail: str) -> CaptureLost:
-    hint = "Read the tables anew: headwater capture restart APP.py"
+    hint = "Read the tables again: headwater capture restart APP.py"
     return CaptureLost(f'the replication slot "{name}" {what}', detail=detail, hint=hint, slot=name)
 
 
 def slot_taken(name: str) -> SourceRefused:
-    """The slot exists and this home knows nothing of it."""
+    """The error for an existing slot that does not belong to this home."""
     return SourceRefused(
-        f'the database has a replication slot "{name}" already, and it is not of this home',
-        hint="Give this capture another one: Postgres(…, slot=…); or remove it when nobody uses it: "
+        f'the database has a replication slot "{name}" already, which does not belong to this home',
+        hint="Give this capture another one: Postgres(…, slot=…); or remove it if it is unused: "
         f"SELECT pg_drop_replication_slot('{name}');",
         slot=name,
     )
 
 
 def wal_level(level: str) -> SourceRefused:
-    """Logical decoding is off."""
+    """The error for a server without logical decoding."""
     return SourceRefused(
         f"the database's wal_level is {level}, and capture needs logical",
         hint="ALTER SYSTEM SET wal_level = logical; then restart the database.",
@@ -145,10 +144,10 @@ def wal_level(level: str) -> SourceRefused:
 
 
 def no_key(table: str) -> SourceRefused:
-    """Updates and deletes of this table could not be told."""
+    """The error for a table without a key, whose updates and deletes do not name a row."""
     return SourceRefused(
         f"{table} has no primary key",
-        detail="Its updates and deletes would not say which row they mean.",
+        detail="Its updates and deletes would not name their row.",
         hint=f"ALTER TABLE {table} ADD PRIMARY KEY (…); or, to capture it as rows without a key: "
         f"ALTER TABLE {table} REPLICA IDENTITY FULL;",
         table=table,
@@ -156,5 +155,5 @@ def no_key(table: str) -> SourceRefused:
 
 
 def unknown_table(table: str, known: list[str]) -> SourceRefused:
-    """No such table."""
+    """The error for an unknown table."""
     return SourceRefused(f"the database has no table {table}", hint=suggestion(table, known), table=table)

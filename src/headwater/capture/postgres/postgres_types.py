@@ -1,11 +1,10 @@
-"""PostgreSQL's types in the log, and its texts as values.
+"""PostgreSQL types: the log's types for PostgreSQL's, and values from its texts.
 
-What it is: ``arrow_of`` tells the log's type for a PostgreSQL type; ``to_arrow`` reads a column of texts into it.
-Invariants: backfill and stream both pass through here, so that one value is one value however it came; they send texts,
-but for types of which the backfill's driver is known to give the same values. A value that the log's type cannot hold
-(infinity, NaN in a DECIMAL, a year beyond 9999) becomes null and is counted; nothing crashes over it, and no other
-value of the row is touched.
-Not here: the wire (``pgoutput.py``), nested types of the log (``log/schema/nested_columns.py``).
+What it is: ``arrow_of`` gives the log's type for a PostgreSQL type; ``to_arrow`` converts a column of texts to it.
+Invariants: backfill and stream both pass through here, so a value is the same from either; both send texts, except for
+types whose values the backfill's driver reads identically. A value that the log's type cannot hold (infinity, NaN in a
+DECIMAL, a year beyond 9999) becomes null and is counted; the other values of the row stay.
+Not here: the wire format (``pgoutput.py``), nested types of the log (``log/schema/nested_columns.py``).
 Read next: ``docs/capture.md``, which has the table of types.
 """
 
@@ -23,7 +22,7 @@ from headwater.log.schema.ddl import TIMESTAMP, TIMESTAMP_NTZ
 
 NUMERIC = 1700
 DECIMAL_DIGITS_MAX = 38
-# What the backfill reads for an infinity, a year after this one, or one before Christ.
+# The backfill's mark for an infinity, a year after this one, or one before Christ.
 BEYOND, BEYOND_US = "10000-01-01", 253_402_300_800_000_000
 
 SCALARS: dict[int, pa.DataType] = {
@@ -91,7 +90,7 @@ def to_arrow(texts: pa.Array, arrow: pa.DataType, losses: Losses) -> pa.Array:
     >>> to_arrow(pa.array(["2026-01-02", "infinity"]), pa.date32(), losses).to_pylist(), losses.values
     ([datetime.date(2026, 1, 2), None], 1)
     """
-    if texts.type == arrow:  # text, or what the backfill reads as it is
+    if texts.type == arrow:  # text, or a type that the backfill reads natively
         return _without_marks(texts, losses) if kinds.is_timestamp(arrow) else texts
     read = _reader(arrow)
     try:
@@ -115,7 +114,7 @@ def _reader(arrow: pa.DataType) -> Callable[[pa.Array], pa.Array]:
 
 
 def _without_marks(moments: pa.Array, losses: Losses) -> pa.Array:
-    """Nulls in place of the moments that the backfill could only mark."""
+    """Nulls in place of the times that the backfill could only mark."""
     marked = pc.equal(moments, pa.scalar(BEYOND_US, pa.int64()).cast(moments.type))
     lost = pc.sum(marked).as_py() or 0
     losses.values += lost

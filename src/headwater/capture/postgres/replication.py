@@ -1,10 +1,10 @@
-"""PostgreSQL's replication protocol: the stream of a slot.
+"""Replication: the stream of a PostgreSQL replication slot.
 
-What it is: ``PostgresStream`` starts replication on a connection of its own, hands each message to ``ChangeWriter``,
-and tells the server how far we are. It stands on libpq through psycopg's ``pq``, which has all that is needed.
-Invariants: messages are handed over in order; a row's bytes are kept as they came until a whole batch is read. What is
-confirmed never goes back.
-Not here: what messages say (``pgoutput.py``), what becomes of rows (``capture/change_writer.py``).
+What it is: ``PostgresStream`` starts replication on its own connection, passes each message to ``ChangeWriter``, and
+confirms positions to the server. It uses libpq through psycopg's ``pq``.
+Invariants: messages are passed on in order; a row's bytes are kept unparsed until a whole batch is read. A confirmed
+position never goes back.
+Not here: messages (``pgoutput.py``), the use of rows (``capture/change_writer.py``).
 Read next: ``pgoutput.py``, ``capture/change_writer.py``.
 """
 
@@ -28,16 +28,16 @@ from headwater.errors import SourceUnavailable
 if TYPE_CHECKING:
     from headwater.capture.postgres.postgres_database import PostgresDatabase
 
-READ_SECONDS_MAX = 0.1  # then what came is appended, also when more waits
+READ_SECONDS_MAX = 0.1  # then received rows are appended, also when more wait
 LOOK_MESSAGES = 512
 _STATUS = struct.Struct(">cQQQqB")
 _KEEPALIVE = struct.Struct(">QqB")
 HEADER = 25  # of a message of the log, in front of what pgoutput says
-NEW, OLD_KEY, OLD_ROW = ord("N"), ord("K"), ord("O")
+NEW, OLD_ROW = ord("N"), ord("O")
 
 
 class PostgresRows:
-    """Rows of one shape, as messages."""
+    """Rows with the same columns, as messages."""
 
     def __init__(self) -> None:
         self.tuples = Tuples()
@@ -46,18 +46,15 @@ class PostgresRows:
 
     @property
     def bytes(self) -> int:
-        """Their size."""
         return self.tuples.bytes
 
     def __len__(self) -> int:
         return len(self.gone)
 
     def sizes(self) -> list[int]:
-        """The size of each."""
         return list(map(len, self.tuples.messages))
 
     def take(self, count: int) -> TextRows:
-        """The first ``count`` rows, which then are not here any more."""
         first, self.tuples = self.tuples.split(count)
         gone, self.gone = self.gone[:count], self.gone[count:]
         moved = frozenset(place for place in self.moved if place < count)
@@ -66,11 +63,11 @@ class PostgresRows:
         unchanged = {place: column.unchanged for place, column in enumerate(columns) if column.unchanged is not None}
         return TextRows([column.values for column in columns], np.array(gone, np.bool_), unchanged, moved)
 
-    width = 0  # how many columns a row has
+    width = 0  # the number of columns of a row
 
 
 class _Sink:
-    """Where the rows of one table go during one transaction."""
+    """The target of one table's rows during one transaction."""
 
     __slots__ = ("by_row", "changes", "follower", "key_place", "rows")
 
@@ -82,7 +79,7 @@ class _Sink:
         self.key_place = follower.shape.key_places[0] if follower.shape.key else 0
 
     def add(self, data: memoryview, at: int, gone: bool, moved: bool = False) -> bool:
-        """One row; whether it counts. One that was ``moved`` was, before, the row that was added last."""
+        """Add one row; whether it counts. A ``moved`` row was the last added row before."""
         if self.by_row:
             key = values_of(data, at)[self.key_place]
             if key is None or not self.changes.counts(self.follower, key.decode()):
@@ -124,13 +121,13 @@ class PostgresStream:
         self._pq.nonblocking = 1
 
     def read(self, seconds: float) -> bool:
-        """Hand over what comes, waiting so long for the first of it; whether anything came."""
+        """Pass on received changes, waiting this long for the first; whether any came."""
         from psycopg import OperationalError
 
         try:
             return self._read(seconds)
         except OperationalError as error:
-            raise self.server.away(error) from error
+            raise self.server.unavailable(error) from error
 
     def _read(self, seconds: float) -> bool:
         take, came, until = self._pq.get_copy_data, 0, 0.0
@@ -161,19 +158,19 @@ class PostgresStream:
     # Messages
 
     def _message(self, data: memoryview) -> None:
-        if data[0] != 119:  # w: something of the log; else k: a sign of life
+        if data[0] != 119:  # w: log data; otherwise k: a keepalive
             self._alive(data)
             return
         kind = data[HEADER]
-        if kind == 73:  # I: a row came
+        if kind == 73:  # I: insert
             sink = self._sink(data)
             if sink is not None:
                 sink.add(data, HEADER + 6, False)
-        elif kind == 85:  # U: a row changed
+        elif kind == 85:  # U: update
             sink = self._sink(data)
             if sink is not None:
                 self._update(sink, data)
-        elif kind == 68:  # D: a row went
+        elif kind == 68:  # D: delete
             sink = self._sink(data)
             if sink is not None:
                 sink.add(data, HEADER + 6, True)
@@ -243,7 +240,7 @@ class PostgresStream:
             if sink is not None:
                 self.changes.cut(sink.follower)
 
-    # Where we are
+    # Position
 
     def _alive(self, data: memoryview) -> None:
         end, _, wanted = _KEEPALIVE.unpack_from(data, 1)
@@ -258,13 +255,12 @@ class PostgresStream:
             self._send(0)
 
     def confirm(self, position: int) -> None:
-        """The server may forget what is before this position."""
         if position > self.confirmed:
             self.confirmed = position
             self._send(0)
 
     def ask(self) -> None:
-        """Ask for a sign of life: it says how far the server has read its log."""
+        """Request a keepalive, which has the server's position in its log."""
         self._send(1)
 
     def _send(self, wanted: int) -> None:
@@ -276,11 +272,10 @@ class PostgresStream:
             self._pq.put_copy_data(_STATUS.pack(b"r", confirmed, confirmed, confirmed, now, wanted))
             self._pq.flush()
         except OperationalError as error:
-            raise self.server.away(error) from error
+            raise self.server.unavailable(error) from error
         self._answered = time.monotonic()
 
     def close(self) -> None:
-        """Give the connection back."""
         self._connection.close()
 
 
@@ -291,7 +286,7 @@ def _rows(shape: SourceTable) -> Any:
 
 
 def _readable(descriptor: int, seconds: float) -> bool:
-    """Whether something can be read in time. Not select, which knows the first 1024 descriptors only."""
+    """Whether data arrives in time. Not select, which is limited to the first 1024 descriptors."""
     poller = select.poll()
     poller.register(descriptor, select.POLLIN)
     return bool(poller.poll(seconds * 1000))

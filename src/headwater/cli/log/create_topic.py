@@ -16,29 +16,29 @@ import typer
 
 from headwater.cli.command_options import HomeOption, JsonOption, TopicArgument, opened
 from headwater.cli.output import say, write_json
-from headwater.cli.quantities import is_never, parse_duration_ms, parse_size
+from headwater.cli.quantities import is_never, parse_duration, parse_size
 from headwater.errors import Misuse
 
-# Which option of `topic create` declares which field of TopicSettings.
+# The option of `topic create` for each setting of a topic.
 SETTING_OPTIONS = {
     "key": "--key",
     "event_time": "--event-time",
-    "lateness_ms": "--lateness",
-    "idle_ms": "--idle",
+    "lateness": "--lateness",
+    "idle": "--idle",
     "clock": "--clock",
     "partitions": "--partitions",
     "fsync": "--fsync",
-    "fsync_interval_ms": "--fsync-interval",
+    "fsync_interval": "--fsync-interval",
     "segment_bytes_max": "--segment-bytes-max",
-    "segment_ms_max": "--segment-age-max",
-    "retention_ms": "--retention",
+    "segment_age_max": "--segment-age-max",
+    "retention": "--retention",
     "retention_bytes": "--retention-bytes",
     "archive": "--archive",
     "compact": "--compact",
-    "tombstone_grace_ms": "--tombstone-grace",
+    "tombstone_grace": "--tombstone-grace",
     "overflow": "--overflow",
     "overflow_rows_max": "--overflow-rows-max",
-    "block_timeout_ms": "--block-timeout",
+    "block_timeout": "--block-timeout",
 }
 KEEPING = "What is kept"
 WRITING = "How it is written"
@@ -61,10 +61,10 @@ def create(
         str | None, _option("event_time", "The column that says when it happened.", metavar="COLUMN")
     ] = None,
     lateness: Annotated[
-        str | None, _option("lateness_ms", "How far rows may be out of order, e.g. 30s.", metavar="TIME")
+        str | None, _option("lateness", "How far rows may be out of order, e.g. 30s.", metavar="TIME")
     ] = None,
     idle: Annotated[
-        str | None, _option("idle_ms", "A producer silent for so long is not waited for, e.g. 1m.", metavar="TIME")
+        str | None, _option("idle", "A producer silent for so long is not waited for, e.g. 1m.", metavar="TIME")
     ] = None,
     clock: Annotated[
         str | None, _option("clock", "The device's columns: when it happened, when it was sent.", metavar="A,B")
@@ -78,7 +78,7 @@ def create(
     fsync_interval: Annotated[
         str | None,
         _option(
-            "fsync_interval_ms",
+            "fsync_interval",
             "Under fsync=interval: at most so long unsynced, e.g. 50ms.",
             panel=WRITING,
             metavar="TIME",
@@ -89,7 +89,7 @@ def create(
         _option("segment_bytes_max", "A segment is sealed at this size, e.g. 128MiB.", panel=WRITING, metavar="SIZE"),
     ] = None,
     segment_age_max: Annotated[
-        str | None, _option("segment_ms_max", "… or at this age, e.g. 24h.", panel=WRITING, metavar="TIME")
+        str | None, _option("segment_age_max", "… or at this age, e.g. 24h.", panel=WRITING, metavar="TIME")
     ] = None,
     overflow: Annotated[
         str | None, _option("overflow", "When consumers are too far behind.", panel=WRITING, metavar="keep|drop|block")
@@ -100,14 +100,11 @@ def create(
     block_timeout: Annotated[
         str | None,
         _option(
-            "block_timeout_ms",
-            "Under overflow=block: how long an append waits, e.g. 30s.",
-            panel=WRITING,
-            metavar="TIME",
+            "block_timeout", "Under overflow=block: how long an append waits, e.g. 30s.", panel=WRITING, metavar="TIME"
         ),
     ] = None,
     retention: Annotated[
-        str | None, _option("retention_ms", "Drop what is older, e.g. 7d; or forever.", panel=KEEPING, metavar="TIME")
+        str | None, _option("retention", "Drop what is older, e.g. 7d; or forever.", panel=KEEPING, metavar="TIME")
     ] = None,
     retention_bytes: Annotated[
         str | None,
@@ -133,7 +130,7 @@ def create(
     ] = None,
     tombstone_grace: Annotated[
         str | None,
-        _option("tombstone_grace_ms", "A delete stays visible for so long, e.g. 24h.", panel=KEEPING, metavar="TIME"),
+        _option("tombstone_grace", "A delete stays visible for so long, e.g. 24h.", panel=KEEPING, metavar="TIME"),
     ] = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
@@ -145,23 +142,23 @@ def create(
     declared = {
         "key": _columns(key),
         "event_time": event_time,
-        "lateness_ms": lateness and parse_duration_ms(lateness),
+        "lateness": lateness and parse_duration(lateness),
         "clock": _columns(clock),
         "partitions": partitions,
         "fsync": fsync,
-        "fsync_interval_ms": fsync_interval and parse_duration_ms(fsync_interval),
+        "fsync_interval": fsync_interval and parse_duration(fsync_interval),
         "segment_bytes_max": segment_bytes_max and parse_size(segment_bytes_max),
-        "segment_ms_max": segment_age_max and parse_duration_ms(segment_age_max),
+        "segment_age_max": segment_age_max and parse_duration(segment_age_max),
         "overflow": overflow,
-        "block_timeout_ms": block_timeout and parse_duration_ms(block_timeout),
+        "block_timeout": block_timeout and parse_duration(block_timeout),
         "compact": compact,
-        "tombstone_grace_ms": tombstone_grace and parse_duration_ms(tombstone_grace),
+        "tombstone_grace": tombstone_grace and parse_duration(tombstone_grace),
     }
     settings: dict[str, Any] = {field: value for field, value in declared.items() if value is not None}
     # These can be taken away again, and are then declared as None.
     for field, text, parse in (
-        ("idle_ms", idle, parse_duration_ms),
-        ("retention_ms", retention, parse_duration_ms),
+        ("idle", idle, parse_duration),
+        ("retention", retention, parse_duration),
         ("retention_bytes", retention_bytes, parse_size),
         ("overflow_rows_max", overflow_rows_max, _whole_number),
         ("archive", archive, str),

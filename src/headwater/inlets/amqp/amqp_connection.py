@@ -1,10 +1,9 @@
-"""The broker's connection: how we reach an AMQP broker, and what its errors mean to us.
+"""AMQP connection: the broker's address, and pika's errors mapped to Headwater's.
 
-What it is: ``client`` (pika, imported late), ``parameters`` of an address, and ``translated``, which makes pika's
-errors ``Unavailable`` with the broker's own words.
-Invariants: a password never appears in an address that is shown or in an error.
-Not here: consuming (``amqp_inlet.py``), publishing (``confirmed_channel.py``).
-Read next: ``amqp_inlet.py``.
+What it is: ``client`` (pika, imported late), ``parameters`` of an address, and ``translated``, which maps pika's
+errors.
+Invariants: a password never appears in a shown address or in an error.
+Not here: consuming (``amqp_inlet.py``), publishing (``confirmed_channel.py``). Read next: ``amqp_inlet.py``.
 """
 
 from __future__ import annotations
@@ -21,18 +20,17 @@ CONNECT_SECONDS_MAX = 10.0
 
 
 def client() -> Any:
-    """The client library."""
-    with MissingExtra.told("AMQP", "amqp"):
+    with MissingExtra.raised_for("AMQP", "amqp"):
         import pika
         import pika.exceptions
     noisy = logging.getLogger("pika")
-    if noisy.level == logging.NOTSET:  # it tells of each lost connection with several stack traces; we say it in a line
+    if noisy.level == logging.NOTSET:  # it logs several stack traces for each lost connection; we log a line
         noisy.setLevel(logging.CRITICAL)
     return pika
 
 
 def check_address(url: str) -> None:
-    """Refuse an address that is none.
+    """Refuse an invalid address.
 
     >>> check_address("rabbit:5672")
     Traceback (most recent call last):
@@ -49,7 +47,6 @@ def check_address(url: str) -> None:
 
 
 def parameters(url: str) -> Any:
-    """What pika connects with."""
     found = client().URLParameters(url)
     found.socket_timeout = found.blocked_connection_timeout = CONNECT_SECONDS_MAX
     found.stack_timeout = CONNECT_SECONDS_MAX
@@ -68,16 +65,16 @@ def shown(url: str, *rest: str) -> str:
 
 @contextmanager
 def translated(what: str) -> Iterator[None]:
-    """The broker's and the network's errors as ``Unavailable``: a broker comes back, a queue is made, a right given."""
+    """Map the broker's and the network's errors to ``Unavailable``: each may be resolved later."""
     exceptions = client().exceptions
     try:
         yield
     except (exceptions.AMQPError, OSError) as error:
-        raise Unavailable(f"{what}: {reason(error)}", hint="It is tried again by itself.") from error
+        raise Unavailable(f"{what}: {reason(error)}", hint="It is retried automatically.") from error
 
 
 def reason(error: BaseException) -> str:
-    """An error of pika in a few words; many of its classes have no text at all."""
+    """A short text for an error of pika; many of its classes have none."""
     text = getattr(error, "reply_text", "") or str(error)
     causes = [repr(each) for each in getattr(error, "exceptions", ())] or [text]
     return f"{type(error).__name__} {causes[0]}".strip()[:300]

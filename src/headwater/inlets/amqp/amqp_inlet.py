@@ -1,11 +1,11 @@
-"""AMQP: the messages of a broker's queue (RabbitMQ), into a topic.
+"""AMQP inlet: the messages of a broker's queue (RabbitMQ), into a topic.
 
-What it is: ``Amqp``, the declaration, and ``AmqpInlet``, which consumes the queue with a prefetch, takes what has come
-as one batch, and acknowledges it.
-Invariants: a message is acknowledged only when the log has it, so none is lost, whatever is killed; one that is
-delivered again is recognised by its message id, if it has one, so none is doubled. A message that cannot be a row goes
-to ``<inlet>.dead`` with the reason, and is acknowledged: it does not come for ever. A lost connection is made again.
-Not here: the way out (``amqp_publisher.py``), the memory of ids (``inlets/dedup_window.py``).
+What it is: ``Amqp``, the declaration, and ``AmqpInlet``, which consumes the queue with a prefetch, ingests the received
+messages as one batch, and acknowledges it.
+Invariants: a message is acknowledged only when the log has it, so none is lost; a redelivery is recognised by its
+message id, if it has one, so none is doubled. A message that is no valid row goes to ``<inlet>.dead`` with the reason
+and is acknowledged. A lost connection is made again.
+Not here: publishing (``amqp_publisher.py``), deduplication (``inlets/dedup_window.py``).
 Read next: ``inlets/ingest.py``, ``dead_messages.py``; ``docs/inlets.md``.
 """
 
@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from headwater.backoff import Backoff
 from headwater.errors import HeadwaterError, InvalidDeclaration, RowRefused, Unavailable
 from headwater.inlets.amqp import amqp_connection
 from headwater.inlets.dead_messages import DeadMessage, DeadMessages
@@ -37,12 +38,12 @@ NOT_FOUND = 404
 
 @dataclass(frozen=True)
 class Amqp(InletDeclaration):
-    """Takes the messages of a queue; each is a JSON object, an array of them, or JSON lines.
+    """Ingests the messages of a queue; each is a JSON object, an array of them, or JSON lines.
 
     With ``id_column`` a message's id (its property ``message_id``) is kept in that column, and a message that is
     delivered again is recognised; without the property, by the rows' own values in that column.
-    ``routing_key_column`` keeps the routing key. ``prefetch`` messages at most are under way. A queue that is missing
-    is made, durable, unless ``create=False``; with ``exchange`` it is bound to one.
+    ``routing_key_column`` stores the routing key. At most ``prefetch`` messages are unacknowledged. A missing queue is
+    created, durable, unless ``create=False``; with ``exchange`` it is bound to one.
 
     >>> import headwater as hw, tempfile
     >>> log = hw.Log(tempfile.mkdtemp())
@@ -75,14 +76,13 @@ class Amqp(InletDeclaration):
         return f"Amqp({amqp_connection.shown(self.url, self.queue)!r})"
 
     def open(self, log: Log, name: str, *, app: str = "") -> AmqpInlet:
-        """The inlet of this declaration on a log."""
         amqp_connection.client()
         return AmqpInlet(self, log, name, self.topic_on(log), app=app)
 
 
 @dataclass(frozen=True)
 class AmqpDelivery:
-    """One message as the broker hands it over."""
+    """One message of the broker."""
 
     tag: int
     routing_key: str
@@ -91,12 +91,11 @@ class AmqpDelivery:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The message's headers, as text."""
         return {str(name): str(value) for name, value in (self.properties.headers or {}).items()}
 
 
 class AmqpInlet(Inlet):
-    """AMQP at work."""
+    """A running AMQP inlet."""
 
     kind = Amqp.kind
 
@@ -110,31 +109,32 @@ class AmqpInlet(Inlet):
                 hint=f'Declare it with "{column} STRING" among its columns.',
                 topic=topic.name,
             )
-        self.intake = Ingest(topic, self.tally, id_column=declared.id_column, remember_rows=declared.remember_rows)
+        self.ingest = Ingest(
+            topic, self.counter_store, id_column=declared.id_column, remember_rows=declared.remember_rows
+        )
         self.dead = DeadMessages(log, name)
 
     def _open(self) -> None:
-        self.tally.address = amqp_connection.shown(self.declared.url, self.declared.queue)
+        self.counter_store.address = amqp_connection.shown(self.declared.url, self.declared.queue)
         self._begin(self._consume_for_ever, "consumer")
 
     def _close(self) -> None:
-        """The consumer looks every now and then."""
+        """Nothing: the consumer checks ``_stopping`` regularly."""
 
     def _consume_for_ever(self) -> None:
-        backoff = BACKOFF_FIRST_S
+        backoff = Backoff(BACKOFF_FIRST_S, BACKOFF_MAX_S)
         while not self._stopping.is_set():
             try:
                 with amqp_connection.translated("the broker"), self._channel() as (connection, channel):
                     self._has_problem(None)
-                    backoff = BACKOFF_FIRST_S
+                    backoff.reset()
                     self._consume(connection, channel)
             except HeadwaterError as error:
                 self._has_problem(error.message)
-            except Exception as error:  # a bug of ours: told, and what was not acknowledged comes again
+            except Exception as error:  # a bug of ours: logged, and unacknowledged messages come again
                 logger.exception('inlet "%s" failed', self.name)
                 self._has_problem(f"unexpected {type(error).__name__}: {error}")
-            self._stopping.wait(backoff)
-            backoff = min(2 * backoff, BACKOFF_MAX_S)
+            self._stopping.wait(backoff.next())
 
     @contextmanager
     def _channel(self) -> Iterator[tuple[Any, Any]]:
@@ -147,7 +147,7 @@ class AmqpInlet(Inlet):
                 connection.close()
 
     def _prepared(self, connection: Any) -> Any:
-        """A channel with the queue there, bound and limited."""
+        """Prepare a channel: queue, binding and prefetch."""
         exceptions = amqp_connection.client().exceptions
         declared = self.declared
         channel = connection.channel()
@@ -181,7 +181,7 @@ class AmqpInlet(Inlet):
                 raise Unavailable(f'the broker does not have queue "{self.declared.queue}" any more')
 
     def _take(self, connection: Any, deliveries: list[AmqpDelivery]) -> bool:
-        """Bring messages into the log; False when that was not possible before the inlet was stopped."""
+        """Ingest messages; False when the inlet was stopped before that was possible."""
         messages: list[IncomingMessage] = []
         read: list[AmqpDelivery] = []
         dead: list[DeadMessage] = []
@@ -194,15 +194,15 @@ class AmqpInlet(Inlet):
         unread = len(dead)
 
         def keep() -> None:
-            # Told to the log first, then to the dead: what is done again after a failure is recognised by its id.
-            for place, error in self.intake.take(messages).refused.items():
+            # First the log, then the dead messages: a repetition after a failure is recognised by its id.
+            for place, error in self.ingest.take(messages).refused.items():
                 dead.append(self._dead(read[place], error))
 
-        # A connection that is silent for too long is taken for dead by the broker.
+        # The broker closes a connection that is silent for too long.
         alive = {"meanwhile": lambda: connection.process_data_events(time_limit=0)}
         if not self._until_it_works(keep, **alive) or not self._until_it_works(lambda: self.dead.bury(dead), **alive):
             return False
-        self.tally.count(received=len(deliveries), refused=unread)
+        self.counter_store.count(received=len(deliveries), refused=unread)
         return True
 
     def _rows(self, delivery: AmqpDelivery) -> tuple[dict[str, Any], ...]:

@@ -1,11 +1,10 @@
-"""The way out to AMQP: the rows of a topic, published to an exchange.
+"""AMQP publisher: the rows of a topic, published to an exchange.
 
-What it is: ``AmqpPublisher`` is a member of a consumer group of the topic; each row becomes a persistent message of
-JSON, and the group's position moves when the broker has confirmed the batch.
-Invariants: at least once, in the order of each partition. The message id is ``topic/partition/offset``, the same each
-time, so that consumers recognise a repetition. A broker that is away, or an exchange that routes nowhere, stops the
-group and loses nothing.
-Not here: views' changes (``sinks/``), the way in (``amqp_inlet.py``).
+What it is: ``AmqpPublisher`` is a member of a consumer group of the topic; each row becomes a persistent JSON message,
+and the group's position moves when the broker has confirmed the batch.
+Invariants: at least once, in the order of each partition. The message id is ``topic/partition/offset``, so consumers
+recognise a repetition. An unavailable broker, or an exchange without a route, stops the group and loses nothing.
+Not here: changes of views (``sinks/``), consuming (``amqp_inlet.py``).
 Read next: ``confirmed_channel.py``; ``docs/inlets.md``.
 """
 
@@ -18,6 +17,7 @@ from contextlib import closing, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from headwater.backoff import Backoff
 from headwater.errors import Fenced, HeadwaterError, InvalidDeclaration
 from headwater.inlets.amqp import amqp_connection
 from headwater.inlets.amqp.confirmed_channel import ConfirmedChannel, Outgoing
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("headwater.inlets")
 
-MESSAGES_MAX = 500  # under way at once
+MESSAGES_MAX = 500  # unconfirmed at once
 POLL_S = 0.2
 PERSISTENT = 2
 
@@ -84,21 +84,20 @@ class AmqpPublisher:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Publish in the background, what is there and what comes. Started already, it does nothing."""
+        """Publish existing and new rows in the background. A second call does nothing."""
         if self._thread is None:
             self._stopping.clear()
             self._thread = threading.Thread(target=self._run, name=f"headwater-amqp-{self.group}", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
-        """End after the messages that are under way."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()
             self._thread = None
 
     def _run(self) -> None:
-        backoff = BACKOFF_FIRST_S
+        backoff = Backoff(BACKOFF_FIRST_S, BACKOFF_MAX_S)
         while not self._stopping.is_set():
             try:
                 with closing(ConfirmedChannel(self.url)) as channel:
@@ -107,14 +106,16 @@ class AmqpPublisher:
                 if error.message != self.problem:
                     logger.warning("publisher of %s: %s", self.topic.name, error.message)
                 self.problem = error.message
-            except Exception as error:  # a bug of ours: told, and nothing is committed
+            except Exception as error:  # a bug of ours: logged, and nothing is committed
                 logger.exception("publisher of %s failed", self.topic.name)
                 self.problem = f"unexpected {type(error).__name__}: {error}"
-            self._stopping.wait(backoff)
-            backoff = BACKOFF_FIRST_S if self.problem is None else min(2 * backoff, BACKOFF_MAX_S)
+            pause = backoff.next()
+            if self.problem is None:
+                backoff.reset()
+            self._stopping.wait(pause)
 
     def _follow(self, channel: ConfirmedChannel) -> None:
-        """Publish what the group has not seen, for ever. Begun anew, it sends the same messages with the same ids."""
+        """Publish rows that the group has not committed, for ever. A repetition has the same message ids."""
         columns = [*self.topic.schema.names, *(["_deleted"] if self.topic.settings.key else [])]
         with self.topic.consumer(self.group, start=self._place, columns=columns) as consumer:
             while not self._stopping.is_set():

@@ -1,11 +1,10 @@
-"""A confirmed channel: messages to a broker, many under way at once, each confirmed.
+"""Confirmed channel: pipelined publishing with confirms.
 
-What it is: ``ConfirmedChannel`` publishes a list of messages and returns when the broker has confirmed all of them. A
-thread of its own runs pika's loop, so that confirms come in while others go out: one at a time is three times slower.
-Invariants: ``publish`` returns only when every message was confirmed and none came back unroutable; otherwise it raises
-``Unavailable``, and the caller does not know which of them arrived: all are to be sent again.
-Not here: where messages come from (``amqp_publisher.py``).
-Read next: ``amqp_publisher.py``.
+What it is: ``ConfirmedChannel`` publishes a list of messages and returns when the broker has confirmed all of them. Its
+own thread runs pika's loop, so confirms arrive while others are sent: one at a time is three times slower.
+Invariants: ``publish`` returns only when every message was confirmed and none was unroutable; otherwise it raises
+``Unavailable``, and all messages must be sent again.
+Not here: the messages (``amqp_publisher.py``). Read next: ``amqp_publisher.py``.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class ConfirmedChannel:
         self._failure: str | None = None
         self._unconfirmed: set[int] = set()
         self._sent = 0
-        self._outstanding = 0  # of the present list: messages that are not confirmed, or not even sent
+        self._outstanding = 0  # of the current list: messages that are not sent or not confirmed
         self._channel: Any = None
         self._connection = pika.SelectConnection(
             amqp_connection.parameters(url),
@@ -68,7 +67,6 @@ class ConfirmedChannel:
         self._wait(lambda: self._outstanding == 0, "to confirm messages")
 
     def close(self) -> None:
-        """Give the connection back."""
 
         def close() -> None:
             if self._connection.is_open:
@@ -78,14 +76,14 @@ class ConfirmedChannel:
 
         if self._thread.is_alive():
             self._connection.ioloop.add_callback_threadsafe(close)
-            self._thread.join(CLOSE_SECONDS_MAX)  # a broker that does not even say goodbye is left
+            self._thread.join(CLOSE_SECONDS_MAX)  # a broker that does not answer the close is left
 
     # In the loop's thread
 
     def _run(self) -> None:
         try:
             self._connection.ioloop.start()
-        except Exception as error:  # pika's loop ends with whatever the socket said
+        except Exception as error:  # pika's loop ends with any error of the socket
             self._fail(amqp_connection.reason(error))
 
     def _opened(self, connection: Any) -> None:
@@ -148,4 +146,4 @@ class ConfirmedChannel:
 
     def _check(self) -> None:
         if self._failure is not None:
-            raise Unavailable(f"the broker: {self._failure}", hint="It is tried again by itself.")
+            raise Unavailable(f"the broker: {self._failure}", hint="It is retried automatically.")

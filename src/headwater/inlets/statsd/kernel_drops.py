@@ -1,9 +1,8 @@
-"""Kernel drops: how many datagrams the kernel threw away, because a socket's buffer was full.
+"""Kernel drops: datagrams that the kernel dropped because a socket's buffer was full.
 
-What it is: ``of`` reads the number from ``/proc/net/udp``, where there is one.
-Invariants: it never fails; where the number cannot be had (macOS) it is None.
-Not here: what we drop ourselves (``statsd_inlet.py``).
-Read next: ``statsd_inlet.py``.
+What it is: ``of`` reads the number from ``/proc/net/udp``.
+Invariants: it never fails; where the number is not available (macOS) it is None.
+Not here: our own drops (``statsd_inlet.py``). Read next: ``statsd_inlet.py``.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""StatsD: metrics over UDP, into a topic.
+"""StatsD inlet: metrics over UDP, into a topic.
 
-What it is: ``StatsD``, the declaration, and ``StatsdInlet``: one thread takes datagrams off the socket into a bounded
+What it is: ``StatsD``, the declaration, and ``StatsdInlet``: one thread moves datagrams from the socket to a bounded
 queue, another parses them and appends batches.
-Invariants: it is lossy and says so. Nothing waits for the log: a full queue, a topic that does not take more, and the
-kernel's own drops are counted as dropped, lines that are no metric as refused; so what was sent to this machine is
-appended + refused + dropped (the kernel counts datagrams). What ``stop`` finds received is written.
-Not here: lines (``statsd_lines.py``), adding up (views).
+Invariants: it is lossy and counts the losses. Nothing waits for the log: a full queue, backpressure of the topic and
+the kernel's own drops are counted as dropped, invalid lines as refused; so the datagrams sent to this machine are
+appended + refused + dropped (the kernel counts datagrams). ``stop`` writes what was received.
+Not here: lines (``statsd_lines.py``), aggregation (views).
 Read next: ``statsd_lines.py``, ``kernel_drops.py``; ``docs/inlets.md``.
 """
 
@@ -50,9 +50,9 @@ TYPES = {
 
 @dataclass(frozen=True)
 class StatsD(InletDeclaration):
-    """Takes StatsD's metrics, one or several in a datagram; a topic that is missing is declared with ``SCHEMA``.
+    """Ingests StatsD's metrics, one or several in a datagram; a missing topic is declared with ``SCHEMA``.
 
-    ``queue_max`` datagrams may wait to be written; ``buffer_bytes`` is what the kernel is asked to keep before that. A
+    ``queue_max`` datagrams may wait to be written; ``buffer_bytes`` is the size of the kernel's buffer before that. A
     ``port`` of 0 takes a free one.
 
     >>> import headwater as hw, socket, tempfile
@@ -83,12 +83,11 @@ class StatsD(InletDeclaration):
             raise InvalidDeclaration(f"queue_max cannot be {self.queue_max}", hint="Use a number above zero.")
 
     def open(self, log: Log, name: str, *, app: str = "") -> StatsdInlet:
-        """The inlet of this declaration on a log."""
         return StatsdInlet(self, log, name, self.topic_on(log, self.SCHEMA, event_time="received_at"), app=app)
 
 
 class StatsdInlet(Inlet):
-    """StatsD at work."""
+    """A running StatsD inlet."""
 
     kind = StatsD.kind
 
@@ -114,7 +113,7 @@ class StatsdInlet(Inlet):
         family = socket.AF_INET6 if ":" in declared.host else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_DGRAM)
         try:
-            # The kernel gives at most net.core.rmem_max; less is no failure.
+            # The kernel allows at most net.core.rmem_max; less is no error.
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, declared.buffer_bytes)
             self._socket.bind((declared.host, declared.port))
         except OSError as error:
@@ -127,13 +126,13 @@ class StatsdInlet(Inlet):
         self._socket.settimeout(LOOK_AT_STOP_S)
         self.bound = self._socket.getsockname()[:2]
         self._drops = 0
-        self.tally.address = f"udp://{self.bound[0]}:{self.bound[1]}"
+        self.counter_store.address = f"udp://{self.bound[0]}:{self.bound[1]}"
         self._begin(self._receive, "receiver")
         self._receiving = self._threads[-1]
         self._begin(self._write, "writer")
 
     def _close(self) -> None:
-        """The threads look every now and then; the receiver goes first, so that the writer sees its last."""
+        """The threads check ``_stopping`` regularly; the receiver ends first, so the writer gets its last datagrams."""
         if self._receiving is not None:
             self._receiving.join()
             self._receiving = None
@@ -158,7 +157,7 @@ class StatsdInlet(Inlet):
                 queue.append((clock.now_us(), datagram))
                 if not self._waiting.is_set():
                     self._waiting.set()
-                # A sender that never pauses must not keep us from stopping.
+                # A sender that never pauses must not prevent the stop.
                 if self._stopping.is_set():
                     receiver.setblocking(False)
                     with contextlib.suppress(BlockingIOError):
@@ -169,14 +168,14 @@ class StatsdInlet(Inlet):
 
     def _drop(self, datagram: bytes) -> None:
         with self._settled:
-            self.tally.count(dropped=sum(1 for line in datagram.split(b"\n") if line))
+            self.counter_store.count(dropped=sum(1 for line in datagram.split(b"\n") if line))
             self._settled.notify_all()
 
     def _count_drops(self) -> None:
         with self._settled:
             drops = kernel_drops.of(self._socket)
             if drops is not None and drops > self._drops:
-                self.tally.count(dropped=drops - self._drops)
+                self.counter_store.count(dropped=drops - self._drops)
                 self._drops = drops
                 self._settled.notify_all()
 
@@ -213,11 +212,11 @@ class StatsdInlet(Inlet):
                     moments += [moment] * len(found)
         appended, dropped = self._append(rows, moments)
         with self._settled:
-            self.tally.count(received=len(rows) + refused, appended=appended, refused=refused, dropped=dropped)
+            self.counter_store.count(received=len(rows) + refused, appended=appended, refused=refused, dropped=dropped)
             self._settled.notify_all()
 
     def _append(self, rows: list[Metric], moments: list[int]) -> tuple[int, int]:
-        """How many rows were appended, and how many could not be: there is nobody to tell, and nothing to wait for."""
+        """The number of appended and of lost rows; UDP has no way to report a failure or to wait."""
         if not rows:
             return 0, 0
         try:
@@ -241,7 +240,7 @@ class StatsdInlet(Inlet):
         return pa.RecordBatch.from_arrays(arrays, names=self.columns)
 
     def settle(self, sent: int, *, timeout: float = 30.0) -> None:
-        """Wait until it is known what became of so many metrics: appended, refused or dropped."""
+        """Wait until this many metrics were appended, refused or dropped."""
 
         def known() -> bool:
             counted = self.counters

@@ -1,10 +1,9 @@
-"""Metrics: the lines of StatsD, read.
+"""StatsD lines: the parser of metrics.
 
 What it is: ``parse`` reads one line (``page.views:1|c|@0.1|#country:de``) into the columns of a topic: counters, gauges
 with their changes, timers, histograms, distributions and sets, with sample rate and DogStatsD's tags.
 Invariants: any bytes give metrics or ``None``, never an error; a value is a finite number, or the member of a set.
-Not here: UDP (``statsd_inlet.py``), adding up (a view does that).
-Read next: ``statsd_inlet.py``; ``docs/inlets.md``.
+Not here: UDP (``statsd_inlet.py``), aggregation (views). Read next: ``statsd_inlet.py``; ``docs/inlets.md``.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Metric(NamedTuple):
 
 
 def parse(line: bytes) -> list[Metric] | None:
-    """The metrics of a line (several, where it packs values as ``name:1:2:3|ms``); None when it is none.
+    """The metrics of a line (several, where it packs values as ``name:1:2:3|ms``); None when it is invalid.
 
     >>> parse(b"page.views:1|c|@0.1|#country:de,beta")
     [Metric(metric='page.views', type='c', value=1.0, delta=False, member=None, sample_rate=0.1, \
@@ -76,7 +75,7 @@ tags={'country': 'de', 'beta': ''})]
 
 
 def _options(sections: list[str]) -> tuple[float, dict[str, str]] | None:
-    """Sample rate and tags; sections that we do not know (DogStatsD's container and time) are passed over."""
+    """Sample rate and tags; unknown sections (DogStatsD's container and time) are skipped."""
     rate, tags = 1.0, {}
     for section in sections:
         if section.startswith("@"):

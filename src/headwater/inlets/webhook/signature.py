@@ -1,10 +1,10 @@
-"""Signatures: whether a request comes from somebody who knows the secret.
+"""Signature: the HMAC check of a webhook's sender.
 
-What it is: ``Signature``, the HMAC check that nearly all senders of webhooks use, told by a few words: which header,
-which prefix, which algorithm, what is signed; with ready ones for GitHub, Stripe, Slack and Shopify.
-Invariants: the comparison takes the same time wherever the two differ; a time is believed only if it is signed too; no
-secret appears in a ``repr`` or an error. Several secrets may hold at once, so that one can be changed without a gap.
-Not here: signatures by public keys. Requests that are sent again within the tolerance (``inlets/dedup_window.py``).
+What it is: ``Signature``, by header, prefix, algorithm and signed text; with presets for GitHub, Stripe, Slack and
+Shopify.
+Invariants: the comparison takes constant time; a timestamp counts only if it is signed too; no secret appears in a
+``repr`` or an error. Several secrets may be valid at once, so one can be rotated without a gap.
+Not here: public-key signatures; replays within the tolerance (``inlets/dedup_window.py``).
 Read next: ``webhook_receiver.py``.
 """
 
@@ -25,10 +25,10 @@ TOLERANCE_S = 300.0
 
 @dataclass(frozen=True, kw_only=True)
 class Signature:
-    """How requests are signed.
+    """The signing scheme of a sender.
 
     ``header`` holds the signature behind ``prefix``, alone or as one of several elements with commas between.
-    ``signed`` is what the HMAC is of: ``{body}``, and ``{timestamp}`` where the sender signs one; that comes from
+    ``signed`` is the signed text: ``{body}``, and ``{timestamp}`` where the sender signs one; it comes from
     ``timestamp_header`` (behind ``timestamp_prefix``), in seconds, and may be ``tolerance`` seconds off.
 
     >>> signature = Signature.github("my secret")
@@ -64,13 +64,13 @@ class Signature:
             raise InvalidDeclaration(f"signed={self.signed!r} must hold {{body}} once", hint='For example "{body}".')
         if ("{timestamp}" in self.signed) != (self.timestamp_header is not None):
             raise InvalidDeclaration(
-                "a time that is not signed proves nothing, and one that is signed must be found",
+                "a timestamp header and a signed {timestamp} need each other",
                 hint='Give both: signed="{timestamp}.{body}" and timestamp_header="…".',
             )
 
     @staticmethod
     def github(*secrets: str) -> Signature:
-        """GitHub, and the many that do as it does."""
+        """GitHub's scheme, used by many others."""
         return Signature(secrets=secrets)
 
     @staticmethod
@@ -122,7 +122,7 @@ class Signature:
             )
         timestamp = self._timestamp(headers)
         expected = [self.sign(body, timestamp=timestamp, secret=each).encode() for each in self.secrets]
-        # Every pair is compared, so that the time taken tells nothing.
+        # Every pair is compared, so that the time taken reveals nothing.
         matches = [hmac.compare_digest(one.encode("utf-8", "replace"), other) for one in given for other in expected]
         if not any(matches):
             raise MessageRefused(
@@ -135,7 +135,7 @@ class Signature:
             when = "ago" if age > 0 else "ahead"
             raise MessageRefused(
                 f"the request was signed {abs(age):.0f} s {when}, {self.tolerance:g} are allowed",
-                hint="Send it anew, or set the clocks.",
+                hint="Send it again, or set the clocks.",
                 header=self.timestamp_header,
             )
 

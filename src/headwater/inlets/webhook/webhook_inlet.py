@@ -1,8 +1,8 @@
-"""A webhook: others post JSON, and it becomes rows of a topic.
+"""Webhook inlet: posted JSON becomes rows of a topic.
 
 What it is: ``Webhook``, the declaration, and ``WebhookInlet``, which listens.
 Invariants: nothing listens before ``start``; by default only this machine can reach it.
-Not here: what is answered (``webhook_receiver.py``), HTTP (``webhook_server.py``), signatures (``signature.py``).
+Not here: answers (``webhook_receiver.py``), HTTP (``webhook_server.py``), signatures (``signature.py``).
 Read next: ``webhook_receiver.py``; ``docs/inlets.md``.
 """
 
@@ -30,12 +30,12 @@ ENVELOPE_SCHEMA = "received_at TIMESTAMP, headers MAP<STRING, STRING>, body STRI
 
 @dataclass(frozen=True)
 class Webhook(InletDeclaration):
-    """Takes JSON that others post: an object or an array of them, or JSON lines.
+    """Ingests posted JSON: an object, an array of them, or JSON lines.
 
     ``secret`` is the short form of ``signature=Signature.github(secret)``. With ``id_column`` a request that is sent
-    again is recognised: by ``id_header``, whose value is kept in that column, or else by the rows' own values in it.
-    ``envelope=True`` keeps each request as it came, in the columns ``received_at``, ``headers`` and ``body``.
-    A ``port`` of 0 takes a free one.
+    again is recognised: by ``id_header``, whose value is stored in that column, or by the rows' own values in it.
+    ``envelope=True`` stores each request unchanged, in the columns ``received_at``, ``headers`` and ``body``. A
+    ``port`` of 0 takes a free one.
 
     >>> import headwater as hw, json, tempfile, urllib.request
     >>> log = hw.Log(tempfile.mkdtemp())
@@ -85,18 +85,17 @@ class Webhook(InletDeclaration):
 
     @property
     def checked(self) -> Signature | None:
-        """How requests must be signed; None when anybody may post."""
+        """The required signature; None when requests need none."""
         return Signature.github(self.secret) if self.secret is not None else self.signature
 
     def open(self, log: Log, name: str, *, app: str = "") -> WebhookInlet:
-        """The inlet of this declaration on a log."""
         schema = ENVELOPE_SCHEMA + (f", {self.id_column} STRING" if self.id_column else "")
         topic = self.topic_on(log, schema if self.envelope else None)
         return WebhookInlet(self, log, name, topic, app=app)
 
 
 class WebhookInlet(Inlet):
-    """A webhook at work."""
+    """A running webhook."""
 
     kind = Webhook.kind
 
@@ -110,8 +109,10 @@ class WebhookInlet(Inlet):
                 hint=f'Declare it with "{ENVELOPE_SCHEMA}".',
                 topic=topic.name,
             )
-        self.intake = Ingest(topic, self.tally, id_column=declared.id_column, remember_rows=declared.remember_rows)
-        self.receiver = WebhookReceiver(declared, self.intake)
+        self.ingest = Ingest(
+            topic, self.counter_store, id_column=declared.id_column, remember_rows=declared.remember_rows
+        )
+        self.receiver = WebhookReceiver(declared, self.ingest)
         self._server: WebhookServer | None = None
 
     def _open(self) -> None:
@@ -126,7 +127,7 @@ class WebhookInlet(Inlet):
             ) from error
         port = self._server.server_address[1]
         host = f"[{declared.host}]" if ":" in declared.host else declared.host
-        self.tally.address = f"http://{host}:{port}{declared.path}"
+        self.counter_store.address = f"http://{host}:{port}{declared.path}"
         self._begin(partial(self._server.serve_forever, poll_interval=STOP_SECONDS_MAX), "server")
 
     def _close(self) -> None:

@@ -1,13 +1,11 @@
-"""The receiver: a request in, an answer out.
+"""Webhook receiver: a request in, an answer out.
 
-What it is: ``WebhookReceiver.answer`` is all that is to be decided about a webhook's request: who may send, what it may
-be, whether the log has it already, and what the sender is told. It knows no socket, so that any HTTP server can mount
-it.
-Invariants: 202 (new) and 200 (had it already) are said only when the log has the rows, as durably as the topic's policy
-says; anything else means that nothing was written, so the sender may send it again. Nothing is parsed before the
+What it is: ``WebhookReceiver.answer`` decides about one request: signature, form, deduplication, append and answer. It
+knows no socket, so any HTTP server can mount it.
+Invariants: 202 (new) and 200 (already there) are answered only when the log has the rows, as durably as the topic's
+policy says; any other status means that nothing was written, so the sender may retry. Nothing is parsed before the
 signature was checked. Every refusal is the document of ``error.to_dict()``, and never names a secret.
-Not here: HTTP itself (``webhook_server.py``).
-Read next: ``inlets/ingest.py``, ``signature.py``.
+Not here: HTTP (``webhook_server.py``). Read next: ``inlets/ingest.py``, ``signature.py``.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ NOT_STORED = {"authorization", "cookie", "proxy-authorization"}  # an envelope k
 
 @dataclass(frozen=True)
 class WebhookRequest:
-    """What a server was sent. Names of ``headers`` are in lower case."""
+    """One HTTP request. Names of ``headers`` are in lower case."""
 
     method: str
     path: str
@@ -47,7 +45,7 @@ class WebhookRequest:
 
 @dataclass(frozen=True)
 class WebhookAnswer:
-    """What the sender is told: a status, a document for JSON, and further headers."""
+    """The answer to the sender: a status, a JSON document, and further headers."""
 
     status: int
     document: dict[str, Any]
@@ -75,39 +73,39 @@ class WebhookReceiver:
     {0: 1}
     """
 
-    def __init__(self, declared: Webhook, intake: Ingest) -> None:
+    def __init__(self, declared: Webhook, ingest: Ingest) -> None:
         self.declared = declared
-        self.intake = intake
+        self.ingest = ingest
 
     def answer(self, request: WebhookRequest) -> WebhookAnswer:
         """Decide about one request; never raises."""
-        tally = self.intake.tally
-        tally.count(received=1)
+        counter_store = self.ingest.counter_store
+        counter_store.count(received=1)
         try:
             message = self._message(request)
-            taken = self.intake.take([message])
+            taken = self.ingest.take([message])
             for error in taken.refused.values():
-                return _refusal(400, error)  # the intake has counted it
+                return _refusal(400, error)  # ``Ingest`` has counted it
             if taken.dropped_rows:
-                return _dropped(self.intake.topic.name, taken.dropped_rows)
+                return _dropped(self.ingest.topic.name, taken.dropped_rows)
             return WebhookAnswer(
                 200 if taken.repeated else 202, {"rows": taken.appended_rows, "repeated": bool(taken.repeated)}
             )
         except (MessageRefused, RowRefused) as error:
-            tally.count(refused=1)
+            counter_store.count(refused=1)
             return _refusal(error.data.pop("status", 400), error)
         except Unavailable as error:
             return _refusal(503, error, {"Retry-After": str(RETRY_AFTER_S)})
         except HeadwaterError as error:
             logger.error("%s", error)
             return _refusal(500, error if isinstance(error, Corruption) else _ours(error))
-        except Exception as error:  # a bug of ours must not look like an answer of the sender's proxy
+        except Exception as error:  # a bug of ours must not look like an answer of a proxy
             logger.exception("a request to %s failed", request.path)
             return _refusal(500, _ours(error))
 
     def refuse(self, status: int, error: HeadwaterError) -> WebhookAnswer:
-        """The answer to a request that the server itself could not take; counted as the others."""
-        self.intake.tally.count(received=1, refused=1)
+        """The answer to a request that the server could not read; counted as refused."""
+        self.ingest.counter_store.count(received=1, refused=1)
         return _refusal(status, error)
 
     def _message(self, request: WebhookRequest) -> IncomingMessage:
@@ -122,7 +120,7 @@ class WebhookReceiver:
             raise too_large(len(request.body), declared.body_bytes_max)
         if declared.checked is not None:
             try:
-                declared.checked.check(request.headers, request.body, now=self.intake.topic.clock.now_us() / 1_000_000)
+                declared.checked.check(request.headers, request.body, now=self.ingest.topic.clock.now_us() / 1_000_000)
             except MessageRefused as error:
                 error.data["status"] = 401
                 raise
@@ -138,10 +136,10 @@ class WebhookReceiver:
                 hint="Send application/json, or application/x-ndjson; or declare the inlet with envelope=True.",
                 status=415,
             )
-        return rows_of(request.body, self.intake.topic.schema)
+        return rows_of(request.body, self.ingest.topic.schema)
 
     def _envelope(self, request: WebhookRequest) -> dict[str, Any]:
-        topic = self.intake.topic
+        topic = self.ingest.topic
         body: Any = request.body
         if not pa.types.is_binary(topic.schema.field("body").type):
             try:

@@ -1,11 +1,9 @@
-"""The server of one webhook: HTTP in front of a receiver.
+"""Webhook server: HTTP in front of a receiver.
 
-What it is: the standard library's HTTP server with bounds: on threads, on the size of a request, on the time it may
-take.
-Invariants: one request for each connection; a body that is announced too large is refused before it is read; a sender
-that dawdles is cut off; ``close`` waits for the requests that are being answered.
-Not here: TLS (put a proxy before it), what is answered (``webhook_receiver.py``).
-Read next: ``webhook_receiver.py``.
+What it is: the standard library's HTTP server with bounds on threads, request size and time.
+Invariants: one request per connection; a body that is announced too large is refused before it is read; a slow sender
+is cut off; ``close`` waits for running requests.
+Not here: TLS (use a proxy), answers (``webhook_receiver.py``). Read next: ``webhook_receiver.py``.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ class WebhookServer(ThreadingHTTPServer):
         self._places = threading.BoundedSemaphore(THREADS_MAX)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread of its own; while all are busy, further senders wait in the backlog."""
+        """Answer in a new thread; while all are busy, further senders wait in the backlog."""
         self._places.acquire()
         try:
             super().process_request(request, client_address)
@@ -51,14 +49,13 @@ class WebhookServer(ThreadingHTTPServer):
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """The thread of one connection."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A sender that goes away in the middle is no error of ours; the receiver catches all others."""
+        """Ignore a sender that disconnects; the receiver catches all other errors."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -72,14 +69,14 @@ class Handler(BaseHTTPRequestHandler):
     timeout = REQUEST_SECONDS_MAX
 
     def do_POST(self) -> None:
-        """Take the body, unless it is known to be too large, and answer."""
+        """Read the body, unless it is announced too large, and answer."""
         refused = self._refused()
         if refused is not None:
             self._send(refused)
             self._let_sender_finish()
             return
         body = self._body(int(self.headers["Content-Length"]))
-        if body is not None:  # a sender that went away in the middle has sent nothing
+        if body is not None:  # a sender that disconnected has sent nothing
             self._send(self.server.receiver.answer(self._request(body)))
 
     def _body(self, length: int) -> bytes | None:
@@ -100,7 +97,7 @@ class Handler(BaseHTTPRequestHandler):
     do_GET = do_PUT = do_DELETE = do_PATCH = do_HEAD = do_OPTIONS = _other
 
     def handle_expect_100(self) -> bool:
-        """A sender that asks before it sends a large body is told at once."""
+        """Answer ``Expect: 100-continue`` of a sender with a large body at once."""
         refused = self._refused()
         if refused is not None:
             self._send(refused)
@@ -111,7 +108,7 @@ class Handler(BaseHTTPRequestHandler):
         receiver = self.server.receiver
         text = self.headers.get("Content-Length", "")
         if self.headers.get("Transfer-Encoding") is not None or not text.isascii() or not text.isdigit():
-            error = MessageRefused("the request does not say how long it is", hint="Send a Content-Length.")
+            error = MessageRefused("the request has no Content-Length", hint="Send a Content-Length.")
             return receiver.refuse(411, error)
         limit = receiver.declared.body_bytes_max
         return receiver.refuse(413, too_large(int(text[:18]), limit)) if int(text[:18]) > limit else None
@@ -134,7 +131,7 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection = True
 
     def _let_sender_finish(self) -> None:
-        """Read what still comes, within bounds: closing at once would reset the connection under the answer."""
+        """Read the rest, within bounds: closing at once would reset the connection before the answer is read."""
         with contextlib.suppress(OSError):
             self.wfile.flush()
             self.connection.shutdown(socket.SHUT_WR)
@@ -144,4 +141,4 @@ class Handler(BaseHTTPRequestHandler):
                 left -= len(read)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """No line for each request: the counters say it."""
+        """No log line per request: counters suffice."""

@@ -1,9 +1,8 @@
-"""Frames: what a ZeroMQ message says, as rows or as an Arrow table.
+"""ZeroMQ frames: one message as rows or as an Arrow table.
 
-What it is: ``ZeromqFrames`` reads the frames of one message; ``Gaps`` counts what is missing between sequence numbers.
-Invariants: any frames give rows or ``RowRefused``; Arrow data of strangers is validated before anything touches it.
-Not here: sockets (``zeromq_inlet.py``).
-Read next: ``zeromq_inlet.py``.
+What it is: ``ZeromqFrames`` reads the frames of one message; ``Gaps`` counts missing sequence numbers.
+Invariants: any frames give rows or ``RowRefused``; foreign Arrow data is validated before use.
+Not here: sockets (``zeromq_inlet.py``). Read next: ``zeromq_inlet.py``.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class ZeromqFrames:
         try:
             tables = [pa.ipc.open_stream(payload).read_all() for payload in payloads]
             for table in tables:
-                table.validate(full=True)  # offsets of a stranger may point anywhere
+                table.validate(full=True)  # offsets in foreign data may point anywhere
             whole = pa.concat_tables(tables)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise RowRefused(
@@ -84,7 +83,7 @@ class ZeromqFrames:
 
 
 class Gaps:
-    """Counts the numbers that are missing, for each prefix; a lower number is a sender that began anew.
+    """Counts missing numbers for each prefix; a lower number is a sender that restarted.
 
     >>> gaps = Gaps("n", None)
     >>> gaps.in_rows([{"n": 1}, {"n": 2}, {"n": 5}]), gaps.in_rows([{"n": 7}, {"n": 1}, {"n": 2}])
@@ -97,13 +96,12 @@ class Gaps:
         self._last: OrderedDict[Any, int] = OrderedDict()
 
     def in_rows(self, rows: Iterable[dict[str, Any]]) -> int:
-        """How many numbers are missing before and between some rows."""
+        """The count of missing numbers before and between some rows."""
         if self.column is None:
             return 0
         return sum(self._missing(row.get(self.prefix_column or ""), row.get(self.column)) for row in rows)
 
     def in_table(self, table: pa.Table) -> int:
-        """The same of a table."""
         if self.column is None or self.column not in table.column_names:
             return 0
         names = [name for name in (self.column, self.prefix_column) if name is not None]

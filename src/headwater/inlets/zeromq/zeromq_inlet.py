@@ -1,12 +1,10 @@
-"""ZeroMQ: messages of PUB and PUSH sockets, into a topic.
+"""ZeroMQ inlet: messages of PUB and PUSH sockets, into a topic.
 
-What it is: ``ZeroMQ``, the declaration, and ``ZeromqInlet``, whose one thread takes what has come and appends it as a
-batch.
-Invariants: at most once, as ZeroMQ is: what is in a socket's queue when a process dies is lost, and a publisher throws
-away what a slow subscriber does not take. Where the sender numbers its messages (``sequence``), the gaps are counted as
-dropped. While the log takes nothing, nothing more is taken from the socket, so that senders of PUSH wait.
-Not here: frames (``zeromq_frames.py``).
-Read next: ``zeromq_frames.py``, ``inlets/ingest.py``; ``docs/inlets.md``.
+What it is: ``ZeroMQ``, the declaration, and ``ZeromqInlet``, whose one thread appends received messages in batches.
+Invariants: at most once, as ZeroMQ is: messages in a socket's queue are lost when a process dies, and a publisher drops
+messages for a slow subscriber. Where the sender numbers its messages (``sequence``), gaps are counted as dropped. While
+the log accepts nothing, the socket is not read, so PUSH senders wait.
+Not here: frames (``zeromq_frames.py``). Read next: ``zeromq_frames.py``, ``inlets/ingest.py``; ``docs/inlets.md``.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ LOOK_AT_STOP_MS = 200
 
 @dataclass(frozen=True)
 class ZeroMQ(InletDeclaration):
-    """Takes messages of a PUSH socket (``pattern="pull"``) or a PUB socket (``"sub"``).
+    """Ingests messages of a PUSH socket (``pattern="pull"``) or a PUB socket (``"sub"``).
 
     ``format`` is "json" (an object, an array of them, or lines), "arrow" (a stream of Arrow IPC), or "raw": the bytes,
     in the BINARY column ``raw_column``. Of several frames, SUB takes the first as the prefix, kept in ``prefix_column``
@@ -79,20 +77,18 @@ class ZeroMQ(InletDeclaration):
             raise InvalidDeclaration(f"queue_max cannot be {self.queue_max}", hint="Use a number above zero.")
 
     def open(self, log: Log, name: str, *, app: str = "") -> ZeromqInlet:
-        """The inlet of this declaration on a log."""
         client()
         return ZeromqInlet(self, log, name, self.topic_on(log), app=app)
 
 
 def client() -> Any:
-    """The client library."""
-    with MissingExtra.told("ZeroMQ", "zeromq"):
+    with MissingExtra.raised_for("ZeroMQ", "zeromq"):
         import zmq
     return zmq
 
 
 class ZeromqInlet(Inlet):
-    """ZeroMQ at work."""
+    """A running ZeroMQ inlet."""
 
     kind = ZeroMQ.kind
 
@@ -110,7 +106,7 @@ class ZeromqInlet(Inlet):
                     topic=topic.name,
                     column=column,
                 )
-        self.intake = Ingest(topic, self.tally)
+        self.ingest = Ingest(topic, self.counter_store)
         self.dead = DeadMessages(log, name)
         self.frames = ZeromqFrames(
             topic,
@@ -138,11 +134,11 @@ class ZeromqInlet(Inlet):
             raise Unavailable(
                 f"cannot {verb} {declared.address}: {error}", hint="Give another address; the port may be taken."
             ) from error
-        self.tally.address = self._socket.getsockopt(zmq.LAST_ENDPOINT).rstrip(b"\0").decode()
+        self.counter_store.address = self._socket.getsockopt(zmq.LAST_ENDPOINT).rstrip(b"\0").decode()
         self._begin(self._receive, "receiver")
 
     def _close(self) -> None:
-        """The receiver looks every now and then."""
+        """Nothing: the receiver checks ``_stopping`` regularly."""
 
     def _receive(self) -> None:
         zmq = client()
@@ -150,7 +146,7 @@ class ZeromqInlet(Inlet):
             while not self._stopping.is_set():
                 if self._socket.poll(LOOK_AT_STOP_MS):
                     self._take(self._waiting(zmq))
-            while messages := self._waiting(zmq):  # what was received is written, also when it stops
+            while messages := self._waiting(zmq):  # received messages are written, also on stop
                 self._take(messages)
                 if len(messages) < BATCH_MESSAGES_MAX:
                     break
@@ -158,7 +154,7 @@ class ZeromqInlet(Inlet):
             self._context.destroy(linger=0)
 
     def _waiting(self, zmq: Any) -> list[list[bytes]]:
-        """What is in the socket's queue, up to a batch."""
+        """The messages in the socket's queue, up to a batch."""
         found: list[list[bytes]] = []
         try:
             while len(found) < BATCH_MESSAGES_MAX:
@@ -171,18 +167,18 @@ class ZeromqInlet(Inlet):
         try:
             self._write(received)
         except HeadwaterError as error:
-            self._lose(len(received), error.message)
-        except Exception as error:  # a bug of ours, or of a library on strange bytes: told, and counted as lost
+            self._count_lost(len(received), error.message)
+        except Exception as error:  # a bug of ours, or of a library on strange bytes: logged, and counted as lost
             logger.exception('inlet "%s" failed', self.name)
-            self._lose(len(received), f"unexpected {type(error).__name__}: {error}")
+            self._count_lost(len(received), f"unexpected {type(error).__name__}: {error}")
 
-    def _lose(self, messages: int, problem: str) -> None:
-        self.tally.count(dropped=messages)
+    def _count_lost(self, messages: int, problem: str) -> None:
+        self.counter_store.count(dropped=messages)
         self._has_problem(problem)
         self._stopping.wait(BACKOFF_FIRST_S)
 
     def _write(self, received: list[list[bytes]]) -> None:
-        self.tally.count(received=len(received))
+        self.counter_store.count(received=len(received))
         messages: list[IncomingMessage] = []
         places: list[int] = []
         dead: list[DeadMessage] = []
@@ -194,29 +190,29 @@ class ZeromqInlet(Inlet):
                 rows = self.frames.rows(frames)
                 messages.append(IncomingMessage(rows))
                 places.append(place)
-                self.tally.count(dropped=self.gaps.in_rows(rows))
+                self.counter_store.count(dropped=self.gaps.in_rows(rows))
             except RowRefused as error:
-                self.tally.count(refused=1)
+                self.counter_store.count(refused=1)
                 dead.append(_dead(frames, error))
 
         def take() -> None:
-            for at, error in self.intake.take(messages).refused.items():
+            for at, error in self.ingest.take(messages).refused.items():
                 dead.append(_dead(received[places[at]], error))
 
         if messages and not self._until_it_works(take):
-            self.tally.count(dropped=sum(len(message.rows) for message in messages))
+            self.counter_store.count(dropped=sum(len(message.rows) for message in messages))
         self._until_it_works(lambda: self.dead.bury(dead))
 
     def _write_table(self, frames: list[bytes]) -> None:
         table = self.frames.table(frames)
-        self.tally.count(dropped=self.gaps.in_table(table))
+        self.counter_store.count(dropped=self.gaps.in_table(table))
 
         def append() -> None:
             token = self.topic.append(table)
-            self.tally.count(appended=table.num_rows - token.dropped_rows, dropped=token.dropped_rows)
+            self.counter_store.count(appended=table.num_rows - token.dropped_rows, dropped=token.dropped_rows)
 
         if not self._until_it_works(append):
-            self.tally.count(dropped=table.num_rows)
+            self.counter_store.count(dropped=table.num_rows)
 
 
 def _dead(frames: list[bytes], error: HeadwaterError) -> DeadMessage:

@@ -1,11 +1,11 @@
-"""The catalog: what must change together, in one SQLite database.
+"""Catalog: the home's metadata in one SQLite database.
 
-What it is: topics, schema versions, sealed segments, producers, groups, positions and leases of one
-home, in WAL mode, shared by every process that opens the home.
-Invariants: every change is one ``write()`` transaction (BEGIN IMMEDIATE); what allows a file to be
-deleted is committed with ``durable=True`` before the file goes; no transaction stays open while waiting.
-Not here: the rows of topics (segments hold them); the meaning of each table (the module that owns it:
-``registry.py`` topics and segments, ``log/groups/consumer.py`` and ``log/groups/worker.py`` groups).
+What it is: topics, schema versions, sealed segments, producers, groups, positions and leases, in WAL mode, shared by
+every process that opens the home.
+Invariants: every change is one ``write()`` transaction (BEGIN IMMEDIATE); a change that allows a file to be deleted is
+committed with ``durable=True`` before the file is deleted; no transaction stays open while waiting.
+Not here: rows of topics (segments); the meaning of each table (``registry.py`` for topics and segments,
+``log/groups/consumer.py`` and ``log/groups/worker.py`` for groups).
 Read next: ``registry.py``; ``docs/internals/files.md``.
 """
 
@@ -112,7 +112,7 @@ class Catalog:
         self._file = DatabaseFile(
             f"the catalog {path}",
             damage=CorruptCatalog,
-            damage_detail="Topics, schemas and group positions are in it; the segments beside it are untouched.",
+            damage_detail="Topics, schemas and group positions are in it; the segments are untouched.",
             damage_hint="Stop all processes on this home and restore catalog.sqlite from a backup; do not delete it.",
         )
         self._lock = threading.RLock()
@@ -123,8 +123,8 @@ class Catalog:
         with self._translated():
             uri = self.path.resolve().as_uri()
             if self.read_only:
-                # A read-only disk cannot hold SQLite's -shm file: "immutable" reads without. But it would overlook
-                # what a writer that died left in the -wal file; then SQLite's own way of reading it is needed.
+                # A read-only disk cannot hold SQLite's -shm file: "immutable" reads without it, but ignores a -wal file
+                # that a dead writer left; then SQLite reads in its normal mode.
                 wal = self.path.with_name(self.path.name + "-wal")
                 uri += "?mode=ro" + ("" if wal.exists() and wal.stat().st_size else "&immutable=1")
             db = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
@@ -151,7 +151,6 @@ class Catalog:
         return self._db
 
     def read(self, sql: str, parameters: Sequence[Any] = ()) -> list[sqlite3.Row]:
-        """All rows of one SELECT."""
         db = self._live()
         with self._lock, self._translated():
             return db.execute(sql, parameters).fetchall()
@@ -176,14 +175,13 @@ class Catalog:
                     db.execute("PRAGMA synchronous = NORMAL")
 
     def integrity_problems(self) -> list[str]:
-        """What SQLite's own check finds wrong; empty when all is well."""
+        """Problems that SQLite's integrity check finds; empty without any."""
         rows = self.read("PRAGMA integrity_check(20)")
         problems = [str(row[0]) for row in rows if row[0] != "ok"]
         problems += [f"foreign key: {tuple(row)}" for row in self.read("PRAGMA foreign_key_check")]
         return problems
 
     def close(self) -> None:
-        """Close this process's connection."""
         if self._pid == os.getpid():
             with self._lock:
                 self._db.close()

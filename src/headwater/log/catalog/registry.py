@@ -1,11 +1,10 @@
-"""The registry: topics, their schema versions, sealed segments and producers, as rows of the catalog.
+"""Registry: topics, schema versions, sealed segments and producers, as rows of the catalog.
 
-What it is: the SQL behind ``Topic`` and the segments, and nothing else.
-Invariants: a topic's number (id) is never used again, so a directory belongs to one topic for ever; schema versions
-count from 1; a sealed segment's row appears in the same transaction that makes its Arrow twin deletable.
-Not here: groups (``log/groups/groups.py``), files (``log/storage/partition_writer.py``), which schema may follow which
-(``log/schema/evolution.py``).
-Read next: ``topic.py``.
+What it is: the SQL behind ``Topic`` and the segments.
+Invariants: a topic's id is never used again, so a directory belongs to one topic for ever; schema versions count from
+1; a sealed segment's row appears in the transaction that makes its Arrow twin deletable.
+Not here: groups (``log/groups/groups.py``), files (``log/storage/partition_writer.py``), schema compatibility
+(``log/schema/evolution.py``). Read next: ``topic.py``.
 """
 
 from __future__ import annotations
@@ -37,17 +36,15 @@ class TopicRow:
 
     @property
     def version(self) -> int:
-        """The latest schema version."""
         return max(self.schemas)
 
     @property
     def schema(self) -> pa.Schema:
-        """The latest schema."""
         return self.schemas[self.version]
 
     @cached_property
-    def is_bag(self) -> bool:
-        """Whether it is a table without a key: its rows have weights, and only ``log/table.py`` writes them."""
+    def is_multiset(self) -> bool:
+        """Whether it is a table without a key: its rows have weights and are written by ``log/table.py`` only."""
         return WEIGHT in self.schema.names
 
     @property
@@ -57,7 +54,7 @@ class TopicRow:
 
 
 class _Moved(Exception):
-    """A segment that was to be replaced is not there any more."""
+    """A segment that was to be replaced no longer exists."""
 
 
 class Registry:
@@ -65,10 +62,10 @@ class Registry:
 
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
-        self._known: dict[str, tuple[tuple[object, ...], TopicRow]] = {}  # by name: what was read, and what it says
+        # By name: the columns that were read, and the row made from them.
+        self._known: dict[str, tuple[tuple[object, ...], TopicRow]] = {}
 
     def names(self) -> list[str]:
-        """All topics' names, sorted."""
         return [row["name"] for row in self.catalog.read("SELECT name FROM topics ORDER BY name")]
 
     def find(self, name: str) -> TopicRow | None:
@@ -116,17 +113,16 @@ class Registry:
         return int(latest) + 1
 
     def change_settings(self, topic_id: int, settings: TopicSettings) -> None:
-        """Store settings that were declared anew."""
         with self.catalog.write(durable=True) as db:
             db.execute("UPDATE topics SET settings = ? WHERE id = ?", (settings.to_json(), topic_id))
 
     def delete(self, topic_id: int) -> None:
-        """Forget the topic; its directory can then be removed."""
+        """Delete the topic; its directory can then be removed."""
         with self.catalog.write(durable=True) as db:
             db.execute("DELETE FROM topics WHERE id = ?", (topic_id,))
 
     def count_dropped(self, topic_id: int, rows: int) -> None:
-        """Add to the number of rows that the overflow policy dropped."""
+        """Add to the number of rows that backpressure dropped."""
         with self.catalog.write() as db:
             db.execute("UPDATE topics SET dropped_rows = dropped_rows + ? WHERE id = ?", (rows, topic_id))
 
@@ -182,7 +178,7 @@ class Registry:
         new: Sequence[SealedSegment],
         sequences: Mapping[int, int] | None = None,
     ) -> bool:
-        """Put ``new`` in the place of ``old`` in one durable transaction; False when ``old`` changed meanwhile."""
+        """Replace ``old`` by ``new`` in one durable transaction; False when ``old`` changed meanwhile."""
         try:
             with self.catalog.write(durable=True) as db:
                 for segment in old:
@@ -223,7 +219,7 @@ class Registry:
         return True
 
     def move_start(self, topic_id: int, partition: int, start: int, gone: Sequence[SealedSegment], now_us: int) -> None:
-        """Retention: forget these segments and begin the partition at ``start``."""
+        """Drop these segments and move the partition's start (retention)."""
         with self.catalog.write(durable=True) as db:
             db.executemany(
                 "DELETE FROM segments WHERE topic_id = ? AND partition = ? AND base_offset = ?",
@@ -238,7 +234,7 @@ class Registry:
     # Producers
 
     def open_producer(self, topic_id: int, name: str) -> tuple[int, int]:
-        """The producer's number and a new epoch, which shuts out whoever held the name before."""
+        """The producer's number and a new epoch, which fences the previous holder of the name."""
         with self.catalog.write(durable=True) as db:
             db.execute(
                 "INSERT INTO producers (topic_id, name, epoch) VALUES (?, ?, 1) "
@@ -251,12 +247,11 @@ class Registry:
         return row["id"], row["epoch"]
 
     def producer_epoch(self, producer_id: int) -> int:
-        """The epoch that may write."""
         rows = self.catalog.read("SELECT epoch FROM producers WHERE id = ?", (producer_id,))
         return rows[0]["epoch"] if rows else 0
 
     def producer_id(self, topic_id: int, name: str) -> int:
-        """The producer's number, made when new, without a new epoch."""
+        """The producer's number, created if new; the epoch stays."""
         rows = self.catalog.read("SELECT id FROM producers WHERE topic_id = ? AND name = ?", (topic_id, name))
         return rows[0]["id"] if rows else self.open_producer(topic_id, name)[0]
 

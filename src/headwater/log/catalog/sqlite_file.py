@@ -1,9 +1,9 @@
-"""A database file: what SQLite's refusals mean.
+"""SQLite errors, mapped to Headwater's.
 
-What it is: ``DatabaseFile`` says what a SQLite file is to its users; ``translated`` turns what SQLite raises into our
-errors, in its words; ``immediate`` is a writing transaction.
-Invariants: a full disk, a damaged file, a held lock and missing permissions are told in one way for every SQLite file
-of a home. What is none of these (a mistake in SQL) goes through as it is.
+What it is: ``DatabaseFile`` names a SQLite file; ``translated`` maps SQLite's errors; ``immediate`` is a writing
+transaction.
+Invariants: a full disk, a damaged file, a held lock and missing permissions give the same errors for every SQLite file
+of a home. Other errors (a mistake in SQL) pass through unchanged.
 Not here: connections (``catalog.py``, ``views/serving/serving_file.py``); other files (``log/storage/files.py``).
 Read next: ``catalog.py``.
 """
@@ -24,7 +24,7 @@ DAMAGED = ("malformed", "not a database", "decode")  # said by errors that have 
 
 @contextmanager
 def immediate(db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-    """A transaction that has the right to write from its beginning: all of it or nothing.
+    """A transaction that holds the write lock from its beginning.
 
     >>> db = sqlite3.connect(":memory:", isolation_level=None)
     >>> with immediate(db):
@@ -44,7 +44,7 @@ def immediate(db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
 
 @dataclass(frozen=True)
 class DatabaseFile:
-    """What a SQLite file is to its users.
+    """The name, and the advice for its errors, of a SQLite file.
 
     >>> from headwater.errors import Corruption
     >>> store = DatabaseFile("the store shop.sqlite", Corruption, "It holds copies only.", "Delete it.")
@@ -63,7 +63,7 @@ class DatabaseFile:
 
     @contextmanager
     def translated(self) -> Iterator[None]:
-        """Turn SQLite's refusals inside the block into our errors."""
+        """Map SQLite's errors inside the block."""
         try:
             yield
         except (sqlite3.Error, UnicodeDecodeError) as error:
@@ -80,7 +80,7 @@ class DatabaseFile:
             return DiskFull(
                 f"no space left on the disk for {self.title}",
                 detail="The change was rolled back.",
-                hint="Free some space and try again; an app that runs tries by itself.",
+                hint="Free some space and try again; a running app retries by itself.",
             )
         if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
             return ReadOnlyHome(
@@ -89,12 +89,12 @@ class DatabaseFile:
         if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
             return CatalogBusy(
                 f"{self.title} was held by another process for more than {BUSY_TIMEOUT_S:.0f} s",
-                hint="Look for a stopped process that has the file open (lsof), then try again.",
+                hint="Find a stopped process that has the file open (lsof), then try again.",
             )
         if name.startswith("SQLITE_IOERR"):
             return Unavailable(
                 f"the disk refused to read or write {self.title}: {text}",
                 detail="The change was rolled back.",
-                hint="Look at the disk's health, its free space and the limits of this process, and try again.",
+                hint="Check the disk's health, its free space and the limits of this process, and try again.",
             )
         return error

@@ -1,11 +1,11 @@
-"""Captured tables: up to where a tick may read them.
+"""Capture markers: the offsets up to which a tick may read captured tables.
 
-What it is: the markers that a capture writes after each batch, one system topic ``_captured.NAME`` a capture: how far
-it is in the other database's log, and up to which offset each of its tables holds whole transactions.
-Invariants: a marker is durable after the rows that it names, and before the other database is told that they are; the
-offsets in markers only grow; a table that no marker names yet is shown to nobody. All tables of one capture are read up
-to one and the same marker, so that a tick never shows half a transaction. A home without captures pays nothing.
-Not here: who writes markers (``capture/capture.py``); the tick (``views/tick/engine.py``).
+What it is: a capture writes a marker after each batch to its system topic ``_captured.NAME``: its position in the other
+database's log, and the offset up to which each of its tables holds whole transactions.
+Invariants: a marker is durable after the rows that it names and before the database is told to forget them; offsets in
+markers only grow; a table without a marker is not visible. All tables of one capture are read up to the same marker, so
+a tick never shows half a transaction. A home without captures pays nothing.
+Not here: writing markers (``capture/capture.py``); the tick (``views/tick/engine.py``).
 Read next: ``views/tick/engine.py``, ``docs/capture.md``.
 """
 
@@ -32,7 +32,7 @@ Stops = dict[str, dict[int, int]]
 
 @dataclass(frozen=True)
 class Marker:
-    """One place at which a capture's tables are whole."""
+    """A point at which a capture's tables hold whole transactions."""
 
     offset: int
     position: str
@@ -41,11 +41,11 @@ class Marker:
     ends: Ends  # of each table
 
     def reaches(self, offsets: Ends) -> bool:
-        """Whether every one of these tables is there, and so far."""
+        """Whether the marker has all of these tables, at these offsets or beyond."""
         return all(self.ends.get(name, 0) >= offset for name, offset in offsets.items())
 
     def within(self, offsets: Ends) -> bool:
-        """Whether none of these tables is further."""
+        """Whether none of these tables is beyond its offset."""
         return all(self.ends.get(name, 0) <= offset for name, offset in offsets.items())
 
 
@@ -65,7 +65,7 @@ class Markers:
 
     @staticmethod
     def declared(log: Log, capture: str) -> Markers:
-        """The markers of a capture, made when they are not there."""
+        """The markers of a capture; the topic is created if missing."""
         return Markers(log.topic(MARKERS + capture, SCHEMA, **SETTINGS))
 
     @staticmethod
@@ -75,26 +75,24 @@ class Markers:
         return None if row is None else Markers(log.opened(row))
 
     def append(self, position: str, number: int, committed_at: dt.datetime | None, ends: Ends) -> None:
-        """Write one, durably."""
         text = str(Token({name: {0: end} for name, end in ends.items()}))
         row = {"position": position, "number": number, "committed_at": committed_at, "ends": text}
         self.topic.append([row])
 
     def last(self) -> Marker | None:
-        """The latest one."""
         return self.at(self.topic.end_offsets()[0] - 1)
 
     def last_within(self, offsets: Ends) -> Marker | None:
-        """The latest one that goes beyond none of these offsets."""
+        """The latest marker that is beyond none of these offsets."""
         place = self._first(lambda marker: not marker.within(offsets))
         return self.at(place - 1)
 
     def first_beyond(self, offsets: Ends) -> Marker | None:
-        """The first one that has all of these offsets, and more of some table."""
+        """The first marker that has all of these offsets, and more of some table."""
         return self.at(self._first(lambda marker: marker.reaches(offsets) and not marker.within(offsets)))
 
     def _first(self, wanted: Callable[[Marker], bool]) -> int:
-        """Halving: what is wanted holds from some marker on, because offsets only grow."""
+        """Binary search: offsets only grow, so the condition holds from some marker on."""
         low, high = self.topic.start_offsets()[0], self.topic.end_offsets()[0]
         while low < high:
             middle = (low + high) // 2
@@ -106,7 +104,7 @@ class Markers:
         return low
 
     def at(self, offset: int) -> Marker | None:
-        """The one at an offset, if it is still kept."""
+        """The marker at an offset, if it is still kept."""
         if not self.topic.start_offsets()[0] <= offset < self.topic.end_offsets()[0]:
             return None
         for batch in self.topic.read_partition(0, offset, stop=offset + 1):
@@ -118,7 +116,7 @@ class Markers:
 
 
 def bound(topics: Iterable[Topic], ends: Stops) -> Stops:
-    """The ends, of captured tables no further than the last marker says."""
+    """The ends; those of captured tables are bounded by the last marker."""
     held = dict(ends)
     for capture, tables in _captures(topics).items():
         last = _last(tables[0].log, capture)
@@ -131,9 +129,9 @@ def bound(topics: Iterable[Topic], ends: Stops) -> Stops:
 def cut(
     topics: Iterable[Topic], begin: Mapping[str, Mapping[int, int]], stop: Stops, ends: Mapping[str, Mapping[int, int]]
 ) -> Stops:
-    """Where a tick ends that should go to ``stop`` and may go to ``ends``: each capture's tables at one marker.
+    """The end of a tick that should reach ``stop`` and may reach ``ends``: each capture's tables at one marker.
 
-    A single batch that is larger than what ``stop`` allows is taken whole.
+    A single batch that is larger than ``stop`` allows is taken whole.
     """
     held = dict(stop)
     for capture, tables in _captures(topics).items():
@@ -151,7 +149,7 @@ def _chosen(markers: Markers, old: Ends, allowed: Ends, most: Ends) -> Marker | 
     if last is None or last.within(old) or last.within(allowed):
         return last
     within = markers.last_within(allowed)
-    # Never back: a table that is further already would be ahead of the others.
+    # Never back: a table that is further already would otherwise be ahead of the others.
     if within is not None and within.reaches(old) and not within.within(old):
         return within
     whole = markers.first_beyond(old)
@@ -172,7 +170,7 @@ def _last(log: Log, capture: str) -> Marker | None:
 
 
 def watched(topics: Iterable[Topic]) -> list[Topic]:
-    """The topics of markers that bound these topics: whoever waits for new rows waits for them."""
+    """The marker topics that bound these topics; a reader that waits for new rows waits for these."""
     found = []
     for capture, tables in _captures(topics).items():
         markers = Markers.find(tables[0].log, capture)

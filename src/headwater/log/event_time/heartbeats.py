@@ -1,11 +1,9 @@
-"""Heartbeats: a producer's promise that nothing before some event time will come from it any more.
+"""Heartbeats: a producer's promise that it will send no row before an event time.
 
 What it is: the system topic ``_heartbeats``, to which ``producer.heartbeat(at)`` and ``topic.heartbeat(at)`` append.
-Invariants: a heartbeat is a record of the log like others, so that ticks see it in order and a replay sees it again; it
-names the offsets that its topic had reached, and counts only for who has read so far: rows that were sent before it
-are never taken for late because of it.
-Not here: what a watermark is (``watermarks.py``).
-Read next: ``watermarks.py``.
+Invariants: a heartbeat is a record of the log, so ticks see it in order and a replay sees it again. It names the
+offsets that its topic had reached and takes effect for readers at these offsets only: it never makes earlier rows late.
+Not here: watermarks (``watermarks.py``). Read next: ``watermarks.py``.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ import pyarrow.compute as pc
 
 from headwater.clock import to_us
 from headwater.errors import Misuse
-from headwater.log.event_time.producer_progress import ProducerProgress, together
+from headwater.log.event_time.producer_progress import ProducerProgress, merge_progress
 from headwater.log.token import Token
 
 if TYPE_CHECKING:
@@ -31,11 +29,11 @@ SETTINGS = {"retention_bytes": 16 << 20, "segment_bytes_max": 1 << 20}
 
 
 def send(topic: Topic, nothing_before: dt.datetime, producer: int = 0) -> Token:
-    """Promise that this producer (0: those without a name) will send nothing before a moment."""
+    """Promise that this producer (0: anonymous ones) will send no row before a moment."""
     if topic.settings.event_time is None:
         raise Misuse(
-            f'topic "{topic.name}" has no event time, so there is nothing to promise',
-            hint='Declare it with event_time="…", the column that says when a row happened.',
+            f'topic "{topic.name}" has no event time, so it takes no heartbeats',
+            hint='Declare it with event_time="…", the column that holds the time of a row.',
             topic=topic.name,
         )
     reached = str(Token({topic.name: topic.end_offsets()}))
@@ -54,12 +52,12 @@ def find(log: Log) -> Topic | None:
 def taken(
     heartbeats: Topic, start: int, stop: int, frontier: Mapping[str, Mapping[int, int]]
 ) -> tuple[int, dict[str, dict[int, ProducerProgress]]]:
-    """The heartbeats that count for who has read up to ``frontier``: up to which offset, and their paces by topic.
+    """The heartbeats in effect at ``frontier``: the offset up to which they were taken, and the progress by topic.
 
-    One that speaks of rows beyond the frontier has to wait, and those behind it with it. Topics that are not in the
-    frontier are nobody's concern.
+    A heartbeat that names rows beyond the frontier waits, and all later ones with it. Topics outside the frontier are
+    ignored.
     """
-    paces: dict[str, dict[int, ProducerProgress]] = {}
+    by_topic: dict[str, dict[int, ProducerProgress]] = {}
     start = max(start, heartbeats.start_offsets()[0])
     for batch in heartbeats.read_partition(0, start, stop=stop, columns=[*_NAMES, "_appended_at"]):
         offsets = batch.offsets
@@ -70,10 +68,10 @@ def taken(
                 continue
             reached = Token.parse(row["reached"]).frontier.get(topic, {})
             if any(frontier[topic].get(number, 0) < offset for number, offset in reached.items()):
-                return int(offsets[place]), paces
-            pace = ProducerProgress(nothing_before_us=to_us(row["nothing_before"]), seen_us=moments[place])
-            paces[topic] = together(paces.get(topic, {}), {row["producer"]: pace})
-    return max(start, stop), paces
+                return int(offsets[place]), by_topic
+            progress = ProducerProgress(nothing_before_us=to_us(row["nothing_before"]), seen_us=moments[place])
+            by_topic[topic] = merge_progress(by_topic.get(topic, {}), {row["producer"]: progress})
+    return max(start, stop), by_topic
 
 
 _NAMES = ["topic", "producer", "nothing_before", "reached"]

@@ -1,11 +1,10 @@
-"""Paces: how far each producer has come in event time.
+"""Producer progress: how far each producer is in event time.
 
-What it is: for a range of offsets of a topic, the largest event time of each producer and the moment of its last
-append; and ``ProducerProgress``, which is that for one producer.
-Invariants: exact for any range, whatever form the segments have by now; rows without an event time (tombstones) count
-for the moment only. A row group of a sealed segment that one producer wrote is not read: its statistics say it all.
-Not here: what follows from it (``watermarks.py``).
-Read next: ``watermarks.py``.
+What it is: ``ProducerProgress``: the largest event time of one producer and the time of its last append;
+``progress_of`` computes it for a range of offsets.
+Invariants: exact for any range, Arrow or sealed; rows without an event time (tombstones) count for the append time
+only. A sealed row group that one producer wrote is not read: its statistics suffice.
+Not here: watermarks (``watermarks.py``). Read next: ``watermarks.py``.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ NEVER = NO_TIME_MAX  # neutral for max: no event time was seen
 
 @dataclass(frozen=True)
 class ProducerProgress:
-    """One producer: its largest event time, what it promised by a heartbeat, and when something last came from it.
+    """One producer's largest event time, its last heartbeat, and the time of its last append.
 
-    >>> ProducerProgress(newest_us=5, seen_us=9).and_also(ProducerProgress(nothing_before_us=7, seen_us=8))
+    >>> ProducerProgress(newest_us=5, seen_us=9).merge(ProducerProgress(nothing_before_us=7, seen_us=8))
     ProducerProgress(newest_us=5, nothing_before_us=7, seen_us=9)
     """
 
@@ -42,8 +41,8 @@ class ProducerProgress:
     nothing_before_us: int = NEVER
     seen_us: int = NEVER
 
-    def and_also(self, other: ProducerProgress) -> ProducerProgress:
-        """Both together."""
+    def merge(self, other: ProducerProgress) -> ProducerProgress:
+        """The later of both, field by field."""
         return ProducerProgress(
             max(self.newest_us, other.newest_us),
             max(self.nothing_before_us, other.nothing_before_us),
@@ -51,33 +50,35 @@ class ProducerProgress:
         )
 
 
-def together(one: Mapping[int, ProducerProgress], other: Mapping[int, ProducerProgress]) -> dict[int, ProducerProgress]:
-    """The paces of two ranges as those of one.
+def merge_progress(
+    one: Mapping[int, ProducerProgress], other: Mapping[int, ProducerProgress]
+) -> dict[int, ProducerProgress]:
+    """The progress of two ranges as that of one.
 
-    >>> together({1: ProducerProgress(5)}, {1: ProducerProgress(7), 2: ProducerProgress(3)})[1].newest_us
+    >>> merge_progress({1: ProducerProgress(5)}, {1: ProducerProgress(7), 2: ProducerProgress(3)})[1].newest_us
     7
     """
     return {
-        producer: one.get(producer, ProducerProgress()).and_also(other.get(producer, ProducerProgress()))
+        producer: one.get(producer, ProducerProgress()).merge(other.get(producer, ProducerProgress()))
         for producer in {**one, **other}
     }
 
 
-def paces_of(topic: Topic, start: Mapping[int, int], stop: Mapping[int, int]) -> dict[int, ProducerProgress]:
-    """The pace of each producer (0: those without a name) between two places of a topic with an event time.
+def progress_of(topic: Topic, start: Mapping[int, int], stop: Mapping[int, int]) -> dict[int, ProducerProgress]:
+    """The progress of each producer (0: anonymous ones) between two frontiers of a topic with an event time.
 
     >>> import datetime as dt, headwater as hw, tempfile
     >>> topic = hw.Log(tempfile.mkdtemp()).topic("clicks", "at TIMESTAMP", event_time="at")
     >>> _ = topic.append([{"at": dt.datetime(1970, 1, 1, second=7)}])
-    >>> paces_of(topic, {0: 0}, {0: 1})[0].newest_us
+    >>> progress_of(topic, {0: 0}, {0: 1})[0].newest_us
     7000000
     """
     column = topic.settings.event_time
     assert column is not None, "ask only for topics with an event time"
     found: dict[int, ProducerProgress] = {}
     for number in sorted(stop):
-        for producer, pace in _in_partition(topic, number, start.get(number, 0), stop[number], column):
-            found[producer] = found.get(producer, ProducerProgress()).and_also(pace)
+        for producer, progress in _in_partition(topic, number, start.get(number, 0), stop[number], column):
+            found[producer] = found.get(producer, ProducerProgress()).merge(progress)
     return found
 
 
@@ -118,7 +119,7 @@ def _in_partition(
 def _entries(
     arrow: ArrowSegment, start: int, stop: int
 ) -> tuple[list[tuple[int, ProducerProgress]], list[tuple[int, int]]]:
-    """What a segment's index tells of the frames that lie in a range, and what of the range other frames hold."""
+    """The index entries of the frames inside a range, and the parts of the range that other frames hold."""
     entries = arrow.entries
     first = entries["base_offset"]
     following = first + entries["rows"]
@@ -135,7 +136,7 @@ def _entries(
 def _row_groups(
     sealed: SealedSegment, start: int, stop: int, column: str
 ) -> Iterator[tuple[int, int, tuple[int, ProducerProgress] | None]]:
-    """The row groups that reach into a range: what of it they hold and, where statistics tell it, the pace."""
+    """The row groups that overlap a range: the part they hold and, where statistics suffice, the progress."""
     metadata = pq.read_metadata(sealed.path)
     for place in range(metadata.num_row_groups):
         group = metadata.row_group(place)
@@ -151,9 +152,9 @@ def _row_groups(
             continue
         inside = start <= first and following <= stop
         wanted: list[Any] = [columns.get(name) for name in ("_producer", "_appended_at", column)]
-        told = all(known is not None and known.has_min_max for known in wanted)
+        has_statistics = all(known is not None and known.has_min_max for known in wanted)
         producer, appended, times = wanted
-        if inside and told and producer.min == producer.max and not producer.null_count:
+        if inside and has_statistics and producer.min == producer.max and not producer.null_count:
             yield first, following, (producer.max, ProducerProgress(_us(times.max), seen_us=_us(appended.max)))
         else:
             yield max(first, start), min(following, stop), None

@@ -1,11 +1,10 @@
-"""Assignment: which member of a consumer group has which partitions.
+"""Partition assignment of a consumer group: balanced and sticky.
 
-What it is: the balanced, sticky sharing-out (a pure function), and the rebalance that writes it down.
-Invariants: a rebalance is one transaction and raises the generation by one; shares differ by at most one
-partition; as few partitions move as that allows; a living owner is never robbed (it hands over by itself,
-see ``hand_over``), a dead one is replaced at once.
-Not here: when to join, leave or hand over (``consumer.py``).
-Read next: ``consumer.py``.
+What it is: the assignment (a pure function), and the rebalance that stores it.
+Invariants: a rebalance is one transaction and raises the generation by one; shares differ by at most one partition and
+as few partitions as possible move; a live owner keeps a partition until it hands it over (``hand_over``), a dead one
+loses it at once.
+Not here: when to join, leave or hand over (``consumer.py``). Read next: ``consumer.py``.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ CREATE TABLE IF NOT EXISTS assignments (
 
 
 def assigned(partitions: Collection[int], members: Collection[str], current: Mapping[int, str]) -> dict[int, str]:
-    """Share partitions out among members: balanced, and moving as few as possible from ``current``.
+    """Assign partitions to members: balanced, moving as few as possible from ``current``.
 
     >>> assigned(range(4), ["a", "b"], {})
     {0: 'a', 1: 'a', 2: 'b', 3: 'b'}
@@ -41,7 +40,7 @@ def assigned(partitions: Collection[int], members: Collection[str], current: Map
         if owner in held:
             held[owner].append(partition)
 
-    # The shares that are one larger go to those who hold most already: each then gives up least.
+    # The larger shares go to the members that hold most: they then give up least.
     share, larger_shares = divmod(len(partitions), len(held))
     by_load = sorted(held, key=lambda member: (-len(held[member]), member))
     quota = {member: share + (place < larger_shares) for place, member in enumerate(by_load)}
@@ -56,7 +55,7 @@ def assigned(partitions: Collection[int], members: Collection[str], current: Map
 
 
 def rebalance(db: sqlite3.Connection, group_id: int, *, partitions: Sequence[int], now_us: int) -> int:
-    """Evict members whose session ran out, share the partitions out anew; returns the new generation."""
+    """Evict members with expired sessions and assign the partitions again; returns the new generation."""
     db.execute("DELETE FROM members WHERE group_id = ? AND heartbeat_us + session_us < ?", (group_id, now_us))
     living = {row[0] for row in db.execute("SELECT id FROM members WHERE group_id = ?", (group_id,))}
     rows = db.execute("SELECT partition, owner, wanted FROM assignments WHERE group_id = ?", (group_id,))
@@ -89,14 +88,14 @@ def rebalance(db: sqlite3.Connection, group_id: int, *, partitions: Sequence[int
 
 
 def take_over(db: sqlite3.Connection, group_id: int, *, old: str, new: str) -> None:
-    """A member of the same name follows another: it gets its partitions, and the old one is fenced."""
+    """Give a member's partitions to its successor of the same name; the old one is fenced."""
     db.execute("UPDATE assignments SET owner = ? WHERE group_id = ? AND owner = ?", (new, group_id, old))
     db.execute("UPDATE assignments SET wanted = ? WHERE group_id = ? AND wanted = ?", (new, group_id, old))
     db.execute("DELETE FROM members WHERE group_id = ? AND id = ?", (group_id, old))
 
 
 def hand_over(db: sqlite3.Connection, group_id: int, partition: int, *, owner: str) -> None:
-    """Give a partition from its living owner to the member that is to have it."""
+    """Move a partition from its live owner to the member it is assigned to."""
     db.execute(
         "UPDATE assignments SET owner = wanted, generation = (SELECT generation FROM groups WHERE id = group_id)"
         " WHERE group_id = ? AND partition = ? AND owner = ? AND wanted IS NOT owner",

@@ -1,11 +1,10 @@
-"""Overflow: what happens when producers outrun consumers.
+"""Backpressure: a topic's policy when producers are faster than consumers.
 
-What it is: the topic's declared policy, asked before each append: ``keep`` (the disk is the buffer), ``drop``
-(counted), ``block`` (wait for the slowest group, with a time-out).
-Invariants: with no group on the topic there is nobody to outrun, and everything is kept; a batch is admitted or not as
-a whole; what was dropped is counted in the catalog and told in the token.
-Not here: how far groups are (``groups.py``), retention (which may drop what nobody has read:
-``log/maintenance/retention.py``).
+What it is: ``admit``, called before each append: ``keep`` (the disk is the buffer), ``drop`` (counted), ``block`` (wait
+for the slowest group, with a time-out).
+Invariants: a topic without groups keeps everything; a batch is admitted or dropped as a whole; dropped rows are counted
+in the catalog and in the token.
+Not here: positions of groups (``groups.py``), retention, which may drop unread rows (``log/maintenance/retention.py``).
 Read next: ``topic.py``.
 """
 
@@ -22,7 +21,7 @@ LOOK_AGAIN_S = 0.01
 
 
 def admit(topic: TopicRow, rows: int, catalog: Catalog, clock: Clock, ends: Callable[[], Mapping[int, int]]) -> int:
-    """How many of the rows may be appended (all or none); waits under ``block``."""
+    """The number of rows that may be appended (all or none); waits under ``block``."""
     settings = topic.settings
     if settings.overflow == "keep":
         return rows
@@ -40,7 +39,7 @@ def admit(topic: TopicRow, rows: int, catalog: Catalog, clock: Clock, ends: Call
             raise Backpressure(
                 f'topic "{topic.name}" is full: group "{group}" is {lag} rows behind, {limit} are allowed',
                 detail=f"Waited {settings.block_timeout_ms / 1000:g} s for it; nothing of this batch was written.",
-                hint="Add consumers to the group, raise overflow_rows_max, or append again later.",
+                hint="Add consumers to the group, raise overflow_rows_max, or append later.",
                 topic=topic.name,
                 group=group,
                 lag=lag,

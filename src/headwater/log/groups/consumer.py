@@ -1,18 +1,16 @@
 """Consumers: members of a consumer group, which read whole partitions in order.
 
-What it is: joining, heartbeats, polling, committing and handing partitions over; the semantics of Kafka's groups
-with no coordinator: every step is a transaction on the catalog.
+What it is: joining, heartbeats, polling, committing and handing over partitions, with the semantics of Kafka's consumer
+groups. There is no coordinator: every step is a transaction on the catalog.
 Invariants: a partition has one owner at a time, and only the owner commits (others are ``Fenced``, and nothing
-changes); a new owner starts at the committed offset, so after a crash nothing is skipped and at most the
-uncommitted tail is seen twice; a commit never goes back, except after ``seek`` by the owner or a group's reset.
-Not here: membership (``members.py``); who gets what (``assignment.py``); reset by others (``groups.py``); single
-messages (``worker.py``).
-Read next: ``members.py``, then ``assignment.py``.
+changes); a new owner starts at the committed offset, so after a crash no row is skipped and at most the uncommitted
+tail is seen twice; a commit never goes back, except after ``seek`` or a group's reset.
+Not here: membership (``members.py``), assignment (``assignment.py``), reset (``groups.py``), single messages
+(``worker.py``). Read next: ``members.py``, then ``assignment.py``.
 
-A living owner keeps a partition that another member is to have until all that it handed out of it is committed
-(with ``auto_commit``: until its next poll), hands out no more of it meanwhile, and at a poll ``session_timeout``
-later gives it up even so. A handler that hangs keeps its partitions as long as its process lives, since heartbeats
-come from a thread.
+An owner keeps a partition that is assigned to another member until every batch it returned from it is committed (with
+``auto_commit``: until its next poll) and returns no more of it; at a poll ``session_timeout`` later it gives the
+partition up anyway. A hanging handler keeps its partitions while its process lives: heartbeats come from a thread.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
 
 TABLES_CONSUMERS = TABLES_MEMBERS + TABLES_ASSIGNMENTS
 
-# Waiting is cut into slices, after each of which a rebalance would be noticed.
+# Waits are cut into slices; a rebalance is noticed after each.
 SLICE_S = 1.0
 SLICE_WHILE_PENDING_S = 0.05
 
@@ -47,9 +45,9 @@ SLICE_WHILE_PENDING_S = 0.05
 class Consumer:
     """One member of a consumer group; made by ``topic.consumer(group)``.
 
-    ``start`` counts only for a group that does not exist yet. ``member`` is a name of your own: a second consumer
-    of the same name takes the first one's place and partitions at once, and the first is fenced. ``background=False``
-    leaves heartbeats to ``poll``, ``commit`` and ``heartbeat``.
+    ``start`` applies only to a new group. ``member`` is a static member name: a second consumer of the same name takes
+    over the first one's partitions at once, and the first is fenced. With ``background=False`` heartbeats are sent by
+    ``poll``, ``commit`` and ``heartbeat`` only.
 
     >>> import tempfile
     >>> from headwater.log.home import Log
@@ -104,13 +102,13 @@ class Consumer:
             arguments = (weakref.ref(self), self._closed, session_timeout / 3)
             threading.Thread(target=_beat, args=arguments, name=f"headwater-{self.member}", daemon=True).start()
 
-    # What the member knows of itself. "handed out" is position > committed.
+    # The member's own state. Rows between committed and position were returned and are not committed.
     def _forget(self) -> None:
         self._position: dict[int, int] = {}
         self._committed: dict[int, int] = {}
         self._sought: set[int] = set()
-        self._leaving: dict[int, float] = {}  # partition -> when we give it up at the latest
-        self._pending = False  # a partition is to be ours, and its owner has not let go yet
+        self._leaving: dict[int, float] = {}  # partition -> the time at which it is given up at the latest
+        self._pending = False  # a partition is assigned to this member, and its owner has not released it yet
         self._readers: dict[int, Iterator[Batch]] = {}
 
     # -- reading ---------------------------------------------------------------------------------------------------
@@ -118,11 +116,11 @@ class Consumer:
     def poll(self, timeout: float | None = None) -> Batch | None:
         """The next batch of one of the owned partitions, or None after ``timeout`` seconds (None: wait for ever).
 
-        A member that finds itself evicted joins again here, as a new member, and forgets what it had not committed.
+        An evicted member joins again here, as a new member, and drops its uncommitted positions.
         """
         self._require_open()
         if self.auto_commit:
-            # An evicted member's rows will be seen again by the new owner; there is nothing to undo here.
+            # The new owner reads an evicted member's uncommitted rows again; nothing is undone here.
             with contextlib.suppress(Fenced):
                 self.commit()
         deadline = None if timeout is None else self._clock.monotonic() + timeout
@@ -183,7 +181,7 @@ class Consumer:
         assert reader is not None
         self._readers[partition] = reader
         self._position[partition] = batch.next_offset
-        # Where everything was compacted away, a batch is only a word on where to go on.
+        # Where compaction removed all rows, a batch only says where to go on.
         return batch if batch.num_rows else self._read(partition, end)
 
     def _out_of_range(self, partition: int, position: int) -> OffsetOutOfRange:
@@ -204,7 +202,7 @@ class Consumer:
 
     @property
     def member(self) -> str:
-        """This member's id; another one after each join."""
+        """This member's id; a new one after each join."""
         return self._member.id
 
     @property
@@ -220,19 +218,19 @@ class Consumer:
         return tuple(sorted(self._position))
 
     def position(self) -> dict[int, int]:
-        """The next offset to be handed out of each owned partition."""
+        """The next offset of each owned partition."""
         return dict(sorted(self._position.items()))
 
     def lag(self) -> dict[int, int]:
-        """How many offsets each owned partition's end is ahead of what was handed out."""
+        """The distance from the position to the end of each owned partition, in offsets."""
         ends = self.topic.end_offsets()
         return {partition: max(0, ends[partition] - offset) for partition, offset in self.position().items()}
 
     def commit(self, what: Batch | Mapping[int, int] | None = None) -> None:
-        """Remember what is done: all that was handed out, one batch and all before it, or ``{partition: offset}``.
+        """Commit positions: of all returned rows, of one batch and all before it, or ``{partition: offset}``.
 
-        All of it or, when one partition is no longer owned, nothing (``Fenced``). An offset below the committed one
-        is covered already and changes nothing, unless the owner has sought back.
+        All or, when one partition is no longer owned, nothing (``Fenced``). An offset below the committed one changes
+        nothing, unless the owner has called ``seek``.
         """
         self._require_open()
         with self._lock:
@@ -254,7 +252,7 @@ class Consumer:
                 back = partition in self._sought
                 self._committed[partition] = offset if back else max(offset, self._committed.get(partition, offset))
                 self._sought.discard(partition)
-            self._let_go()
+            self._revoke()
 
     def _commit_offsets(self, what: Batch | Mapping[int, int] | None) -> dict[int, int]:
         if what is None:
@@ -264,9 +262,9 @@ class Consumer:
         return {what.partition: what.next_offset}
 
     def seek(self, to: Place) -> None:
-        """Read owned partitions from another place: "earliest", "latest", an offset, offsets by partition, a time.
+        """Continue at another position: "earliest", "latest", an offset, offsets by partition, a time.
 
-        It is the group's position only once it is committed; then it may also be lower than before.
+        It becomes the group's position with the next commit, also when it is lower than before.
         """
         self._require_open()
         with self._lock:
@@ -287,7 +285,7 @@ class Consumer:
     # -- membership ------------------------------------------------------------------------------------------------
 
     def heartbeat(self) -> bool:
-        """Say that this member lives, and notice those that do not; False when it was itself evicted."""
+        """Send a heartbeat and evict expired members; False when this member was itself evicted."""
         with self._lock:
             if self._closed.is_set() or not self._member.beat():
                 return False
@@ -295,7 +293,7 @@ class Consumer:
             return True
 
     def close(self, *, commit: bool | None = None) -> None:
-        """Leave the group; the others take over at once. Commits first if ``auto_commit`` (or ``commit``) says so."""
+        """Leave the group; the others take over at once. Commits first with ``auto_commit`` (or ``commit``)."""
         with self._lock:
             if self._closed.is_set():
                 return
@@ -322,7 +320,7 @@ class Consumer:
         return f"<Consumer {self.member} of {self.group}, generation {self.generation}: {places or 'no partitions'}>"
 
     def _keep_up(self) -> None:
-        """What every poll does first: one SELECT when nothing has changed."""
+        """The first step of every poll: one SELECT when nothing has changed."""
         present, rebalanced = self._member.look()
         if not present:
             self._member.rejoin()
@@ -333,7 +331,7 @@ class Consumer:
         elif rebalanced or self._pending:
             self._look()
         if self._leaving:
-            self._let_go(waited=True)
+            self._revoke(waited=True)
 
     def _look(self) -> None:
         """Learn our shares; take up new partitions at the committed offset."""
@@ -351,9 +349,9 @@ class Consumer:
         for partition in [p for p in self._position if p not in owned]:
             self._drop(partition)
         self._pending = any(not share.owned for share in shares)
-        self._let_go()
+        self._revoke()
 
-    def _let_go(self, *, waited: bool = False) -> None:
+    def _revoke(self, *, waited: bool = False) -> None:
         """Hand over what others are to have, once nothing of it is uncommitted.
 
         ``waited``: or once its time is up; asked by poll only, since a handler at work is not to be robbed.

@@ -1,23 +1,17 @@
 """Dead letters: messages that a work group gave up, kept in a topic with the reason.
 
-What it is: burying (in the transaction that settles the message) and posting (carrying what is buried to the
-topic ``<topic>.<group>.dead``).
-Invariants: exactly once, also across crashes. All letters of one burial share one sequence number and are posted as
-one append under it; sequences rise in the order of the transactions, and whoever posts begins at the lowest one
-pending. So a batch that another process has posted already, or that was posted just before a crash, is
-recognised by its sequence and not written again.
-Not here: when a message is given up (``worker.py``).
-Read next: ``worker.py``.
+What it is: ``bury`` records letters in the transaction that settles the message; ``post`` appends recorded letters to
+the topic ``<topic>.<group>.dead``.
+Invariants: exactly once, also across crashes. Letters of one transaction share one sequence number and are posted as
+one append under it; sequences rise in the order of the transactions, and posting begins at the lowest pending one. A
+batch that was posted before is recognised by its sequence and not written again.
+Not here: when a message is given up (``worker.py``). Read next: ``worker.py``.
 """
 
 from __future__ import annotations
 
-import base64
 import datetime as dt
-import decimal
-import json
 import logging
-import math
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headwater.errors import Unavailable
+from headwater.log.schema.json_lines import json_line
 
 if TYPE_CHECKING:
     from headwater.log.topic import Topic
@@ -102,7 +97,7 @@ def bury(db: sqlite3.Connection, group_id: int, letters: Sequence[DeadLetter], *
         "INSERT INTO dead_letters (group_id, sequence, partition, offset, deliveries, reason, worker, died_us, row)"
         f" VALUES ({group_id}, {sequence}, ?, ?, ?, ?, ?, {now_us}, ?)",
         [
-            (each.partition, each.offset, each.deliveries, each.reason, each.worker, row_as_json(each.row))
+            (each.partition, each.offset, each.deliveries, each.reason, each.worker, json_line(dict(each.row)))
             for each in letters
         ],
     )
@@ -111,12 +106,12 @@ def bury(db: sqlite3.Connection, group_id: int, letters: Sequence[DeadLetter], *
 def post(topic: Topic, group: str, group_id: int) -> int:
     """Carry what is buried to the dead-letter topic; returns how many letters this call posted.
 
-    A disk that is full for now, say, keeps them in the catalog: the next take of any worker posts them.
+    If that is impossible for now (a full disk), they stay in the catalog and the next take of any worker posts them.
     """
     try:
         return _post(topic, group, group_id)
     except Unavailable as error:
-        _logger.warning("dead letters of group %s wait in the catalog: %s", group, error.message)
+        _logger.warning("dead letters of group %s stay in the catalog for now: %s", group, error.message)
         return 0
 
 
@@ -155,28 +150,3 @@ def _as_row(topic: str, group: str, row: sqlite3.Row) -> dict[str, Any]:
         "died_at": dt.datetime.fromtimestamp(row["died_us"] / 1_000_000, tz=dt.UTC),
         "row": row["row"],
     }
-
-
-def row_as_json(row: Mapping[str, Any]) -> str:
-    """A row as JSON text: times in ISO 8601, decimals as text, bytes in base64.
-
-    >>> row_as_json({"id": 1, "at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC), "blob": b"x", "ratio": float("nan")})
-    '{"id": 1, "at": "2026-01-01T00:00:00+00:00", "blob": "eA==", "ratio": "nan"}'
-    """
-    return json.dumps(_plain(row), ensure_ascii=False)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    if isinstance(value, dt.datetime | dt.date | dt.time):
-        return value.isoformat()
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode("ascii")
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, decimal.Decimal | dt.timedelta):
-        return str(value)
-    return value

@@ -1,9 +1,9 @@
-"""Groups: named readers that share a topic, and what both kinds of them have in common.
+"""Groups: named readers that share a topic.
 
-What it is: opening a group, its description, lag, reset and deletion, and what the log's care asks of all
-groups at once (the slowest positions, positions after a power cut).
-Invariants: a group has one kind for life; it has a position for every partition from its first moment on;
-a reset under the feet of active members happens only with ``force``, and then fences them.
+What it is: the parts common to consumer groups and work groups: opening, description, lag, reset, deletion, and the
+positions that maintenance needs.
+Invariants: a group's kind never changes; it has a position for every partition from the beginning; a group with active
+members is reset only with ``force``, which fences them.
 Not here: reading (``consumer.py``: whole partitions, in order; ``worker.py``: single messages).
 Read next: ``consumer.py``, then ``worker.py``.
 """
@@ -40,10 +40,10 @@ class MemberDescription:
 
 @dataclass(frozen=True)
 class GroupDescription:
-    """Everything there is to see of a group at one moment.
+    """The state of a group at one moment.
 
-    ``in_flight``, ``dead_letters`` and ``missed`` are counts of a work group: leased now, given up for good,
-    and removed by retention before anybody took them.
+    ``in_flight``, ``dead_letters`` and ``missed`` are counts of a work group: leased now, given up, and removed by
+    retention before delivery.
     """
 
     topic: str
@@ -59,12 +59,12 @@ class GroupDescription:
     missed: int
 
     def to_dict(self) -> dict[str, Any]:
-        """The shape programs get: ``headwater group describe --json``."""
+        """The form of ``headwater group describe --json``."""
         return asdict(self)
 
 
 class Group:
-    """A handle on one group of a topic; it reads nothing and holds no place in the group.
+    """A handle on one group of a topic; it is not a member and reads no rows.
 
     >>> import tempfile
     >>> from headwater.log.home import Log
@@ -91,7 +91,7 @@ class Group:
             raise UnknownGroup(
                 f'topic "{topic.name}" has no group "{name}"',
                 detail=f"Its groups are: {', '.join(others)}." if others else "It has no groups yet.",
-                hint="A group comes into being with its first consumer or worker.",
+                hint="A group is created by its first consumer or worker.",
                 topic=topic.name,
                 group=name,
             )
@@ -109,7 +109,7 @@ class Group:
         return {row["partition"]: row["offset"] for row in rows}
 
     def lag(self) -> dict[int, int]:
-        """How many offsets each partition's end is ahead of the group."""
+        """The distance from the group's position to the end of each partition, in offsets."""
         positions = self.positions()
         ends = self.topic.end_offsets()
         return {partition: max(0, ends[partition] - offset) for partition, offset in positions.items()}
@@ -137,16 +137,16 @@ class Group:
         )
 
     def reset(self, to: Place, *, force: bool = False) -> dict[int, int]:
-        """Move the group to another place; returns the new positions.
+        """Move the group to another position; returns the new positions.
 
         ``to``: "earliest", "latest", an offset for every partition, ``{partition: offset}`` (the others stay), or a
-        datetime. Members that are active are in the way (``Conflict``), unless ``force``: then they are fenced.
-        A work group forgets its leases and delivery counts.
+        datetime. Active members are a ``Conflict``, unless ``force``, which fences them. A work group loses its leases
+        and delivery counts.
         """
         offsets = resolve_place(self.topic, to)
         now_us = self.topic.clock.now_us()
         with self._catalog.write() as db:
-            self._make_way(db, now_us, force=force, what="reset")
+            self._require_no_members(db, now_us, force=force, what="reset")
             for partition, offset in offsets.items():
                 where = (offset, self.id, partition)
                 db.execute(
@@ -158,9 +158,9 @@ class Group:
         return self.positions()
 
     def delete(self, *, force: bool = False) -> None:
-        """Forget the group: its positions, members and leases. Its dead-letter topic stays."""
+        """Delete the group with its positions, members and leases. Its dead-letter topic stays."""
         with self._catalog.write() as db:
-            self._make_way(db, self.topic.clock.now_us(), force=force, what="deletion")
+            self._require_no_members(db, self.topic.clock.now_us(), force=force, what="deletion")
             db.execute("DELETE FROM groups WHERE id = ?", (self.id,))
 
     def _members(self, now_us: int) -> tuple[MemberDescription, ...]:
@@ -185,14 +185,14 @@ class Group:
         sql = "SELECT count(*) FROM work_messages WHERE group_id = ? AND released = 0 AND lease_until_us > ?"
         return int(self._catalog.read(sql, (self.id, now_us))[0][0])
 
-    def _make_way(self, db: sqlite3.Connection, now_us: int, *, force: bool, what: str) -> None:
+    def _require_no_members(self, db: sqlite3.Connection, now_us: int, *, force: bool, what: str) -> None:
         active = [member.id for member in self._members(now_us) if member.alive]
         leases = self._leases(now_us)
         if (active or leases) and not force:
             raise Conflict(
-                f'group "{self.name}" of topic "{self.topic.name}" is active: no {what} under its members\' feet',
+                f'group "{self.name}" of topic "{self.topic.name}" has active members: {what} refused',
                 detail=f"Members: {', '.join(active) or 'none'}; messages in flight: {leases}.",
-                hint="Stop them (a killed one counts until its session or lease runs out), or use force.",
+                hint="Stop them (a killed one counts until its session or lease expires), or use force.",
                 group=self.name,
                 members=active,
                 in_flight=leases,
@@ -239,9 +239,9 @@ def open_group(topic: Topic, name: str, *, kind: Kind, start: Place) -> int:
 
 
 def resolve_place(topic: Topic, place: Place) -> dict[int, int]:
-    """A place in words, time or numbers as offsets, which are checked to be in the log.
+    """A position ("earliest", a time, offsets) resolved to offsets, which must be in the log.
 
-    ``{partition: offset}`` speaks of the partitions in it only.
+    ``{partition: offset}`` concerns the named partitions only.
     """
     numbers = sorted(place) if isinstance(place, Mapping) else range(topic.settings.partitions)
     offsets = offsets_for(topic, place, numbers)
@@ -262,7 +262,7 @@ def resolve_place(topic: Topic, place: Place) -> dict[int, int]:
 
 @dataclass(frozen=True)
 class ClampedPosition:
-    """A position that was ahead of the log after a power cut, and where it was put."""
+    """A position that was beyond the log's end after a power cut, and its new value."""
 
     group: str
     partition: int
@@ -271,7 +271,7 @@ class ClampedPosition:
 
 
 def clamp_positions(db: sqlite3.Connection, topic_id: int, partition: int, end: int) -> list[ClampedPosition]:
-    """Bring groups back to the log's end; for recovery, when a power cut took rows that a group had seen."""
+    """Move positions back to the log's end, for recovery after a power cut that lost rows a group had read."""
     rows = db.execute(
         "SELECT groups.id, groups.name, positions.offset FROM groups JOIN positions ON positions.group_id = groups.id"
         " WHERE groups.topic_id = ? AND positions.partition = ? AND positions.offset > ? ORDER BY groups.name",

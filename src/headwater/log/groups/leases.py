@@ -1,12 +1,11 @@
-"""Leases: which messages of a work group are with whom.
+"""Leases: the worker that holds each delivered message of a work group.
 
-What it is: the tables of a work group and every statement on them. Each function runs in a transaction of its
-caller; together they are the state machine of a message: new → leased → (released or run out → leased)* → settled.
-Invariants: a row in ``work_messages`` exists only while a message is delivered and not settled; a message is held
-by the number of the take that leased it, which is never used again, so that a late word from an earlier holder finds
-nothing; ``work_partitions.next`` is the first offset never delivered; ``positions.offset`` the lowest unsettled.
-Not here: waiting, rows, transactions (``worker.py``); dead letters (``dead_letters.py``).
-Read next: ``worker.py``.
+What it is: the tables of a work group and every statement on them, each run in the caller's transaction. A message's
+states are: new → leased → (released or expired → leased)* → settled.
+Invariants: a row in ``work_messages`` exists only while a message is delivered and not settled. A message is held under
+the number of the take that leased it; numbers are never used again, so a late answer of an earlier holder finds no row.
+``work_partitions.next`` is the first offset never delivered, ``positions.offset`` the lowest unsettled one.
+Not here: waiting, rows, transactions (``worker.py``); dead letters (``dead_letters.py``). Read next: ``worker.py``.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ class Lease(NamedTuple):
 
 @dataclass(frozen=True)
 class Gap:
-    """Leased offsets of a partition that hold no row, and the first offset after them that may."""
+    """Leased offsets of a partition without a row, and the first offset after them that may have one."""
 
     partition: int
     missing: tuple[tuple[int, int], ...]  # offset, lease number
@@ -77,7 +76,7 @@ class Leases:
         self.group_id = group_id
 
     def prepare(self, db: sqlite3.Connection) -> None:
-        """Make the rows a work group needs beyond its positions; harmless when they are there."""
+        """Create the rows that a work group needs besides its positions, if missing."""
         db.execute("INSERT OR IGNORE INTO work_groups (group_id, due_us) VALUES (?, ?)", (self.group_id, NEVER_US))
         db.execute(
             "INSERT OR IGNORE INTO work_partitions (group_id, partition, next)"
@@ -86,7 +85,7 @@ class Leases:
         )
 
     def begin(self, db: sqlite3.Connection) -> tuple[int, int]:
-        """The number of a new take, and the time before which no message comes back."""
+        """The number of a new take, and the time before which no lease expires."""
         db.execute("UPDATE work_groups SET lease = lease + 1 WHERE group_id = ?", (self.group_id,))
         row = db.execute("SELECT lease, due_us FROM work_groups WHERE group_id = ?", (self.group_id,)).fetchone()
         return row[0], row[1]
@@ -94,7 +93,7 @@ class Leases:
     def back_too_often(
         self, db: sqlite3.Connection, *, now_us: int, deliveries_max: int, limit: int
     ) -> list[tuple[Lease, str]]:
-        """Messages that came back and were delivered as often as they may be, each with the reason to give it up."""
+        """Returned messages that reached the maximum of deliveries, each with the reason to give it up."""
         rows = db.execute(
             "SELECT partition, offset, deliveries, lease, worker, released FROM work_messages"
             " WHERE group_id = ? AND lease_until_us <= ? AND deliveries >= ? LIMIT ?",
@@ -105,7 +104,7 @@ class Leases:
     def back(
         self, db: sqlite3.Connection, *, number: int, worker: str, now_us: int, deliveries_max: int, limit: int
     ) -> list[Lease]:
-        """Messages that came back, as next deliveries; those that wait longest first."""
+        """Returned messages as next deliveries, the longest waiting first."""
         rows = db.execute(
             "SELECT partition, offset, deliveries FROM work_messages"
             " WHERE group_id = ? AND lease_until_us <= ? AND deliveries < ?"
@@ -117,7 +116,7 @@ class Leases:
     def fresh(
         self, db: sqlite3.Connection, *, number: int, worker: str, ends: Mapping[int, int], limit: int, turn: int
     ) -> list[Lease]:
-        """Messages never delivered, in offset order, shared evenly over the partitions; moves ``next``."""
+        """Messages never delivered, in offset order, taken evenly from the partitions; moves ``next``."""
         rows = db.execute(
             "SELECT partition, next FROM work_partitions WHERE group_id = ? ORDER BY partition", (self.group_id,)
         ).fetchall()
@@ -126,7 +125,7 @@ class Leases:
             return []
         first = turn % len(waiting)
         waiting = waiting[first:] + waiting[:first]
-        # The partitions with least to give come first, so that what they cannot fill is shared by the others.
+        # Partitions with the fewest messages come first; the others fill the rest.
         if limit > len(waiting):
             waiting.sort(key=lambda each: ends[each[0]] - each[1])
         leases: list[Lease] = []
@@ -142,7 +141,7 @@ class Leases:
         return leases
 
     def write(self, db: sqlite3.Connection, *, fresh: Sequence[Lease], again: Sequence[Lease], until_us: int) -> None:
-        """Note leases down, on messages never delivered before and on those that came back."""
+        """Store leases, on new and on returned messages."""
         db.executemany(
             "INSERT INTO work_messages"
             " (group_id, partition, offset, deliveries, lease, worker, lease_until_us, released)"
@@ -158,12 +157,12 @@ class Leases:
             self._due(db, until_us)
 
     def unsettled(self, db: sqlite3.Connection) -> int:
-        """How many messages are delivered and not settled."""
+        """The number of messages that are delivered and not settled."""
         row = db.execute("SELECT count(*) FROM work_messages WHERE group_id = ?", (self.group_id,)).fetchone()
         return int(row[0])
 
     def find_due(self, db: sqlite3.Connection) -> None:
-        """Look up when the next message comes back; until then only a release can bring one."""
+        """Find the time of the next expiry; until then only a release returns a message."""
         db.execute(
             "UPDATE work_groups SET due_us = ifnull("
             "(SELECT min(lease_until_us) FROM work_messages WHERE group_id = work_groups.group_id), ?)"
@@ -172,7 +171,7 @@ class Leases:
         )
 
     def settle(self, db: sqlite3.Connection, leases: Iterable[Lease]) -> list[Lease]:
-        """Forget messages that are done; returns the leases that were lost to another holder."""
+        """Delete settled messages; returns the leases that were lost to another holder."""
         lost: list[Lease] = []
         partitions: set[int] = set()
         for run in runs(leases):
@@ -187,15 +186,15 @@ class Leases:
         return lost
 
     def release(self, db: sqlite3.Connection, leases: Iterable[Lease], *, now_us: int) -> list[Lease]:
-        """Give messages back; returns the leases that were lost to another holder."""
+        """Return messages to the group; returns the leases that were lost to another holder."""
         return self._until(db, leases, until_us=now_us, released=1)
 
     def renew(self, db: sqlite3.Connection, leases: Iterable[Lease], *, until_us: int) -> list[Lease]:
-        """Move the end of leases; returns the leases that were lost to another holder."""
+        """Extend leases; returns the leases that were lost to another holder."""
         return self._until(db, leases, until_us=until_us, released=0)
 
     def release_all(self, db: sqlite3.Connection, *, worker: str, now_us: int) -> None:
-        """Give back everything that one worker holds."""
+        """Release every message that one worker holds."""
         given_back = db.execute(
             "UPDATE work_messages SET released = 1, lease_until_us = ?"
             " WHERE group_id = ? AND worker = ? AND released = 0",
@@ -205,7 +204,7 @@ class Leases:
             self._due(db, now_us)
 
     def close_gap(self, db: sqlite3.Connection, gap: Gap) -> None:
-        """Forget leases on what is not there, and go on from the next row there is."""
+        """Delete leases on offsets without a row, and continue at the next row."""
         where = (self.group_id, gap.partition)
         dropped = db.executemany(
             "DELETE FROM work_messages WHERE group_id = ? AND partition = ? AND offset = ? AND lease = ?",
@@ -214,7 +213,7 @@ class Leases:
         following = db.execute(
             "SELECT next FROM work_partitions WHERE group_id = ? AND partition = ?", where
         ).fetchone()
-        # Leased offsets are below "next", and between them and next_row nothing is: no row is jumped over.
+        # Leased offsets are below "next", and no row lies between them and next_row: none is skipped.
         db.execute(
             "UPDATE work_partitions SET next = max(next, ?) WHERE group_id = ? AND partition = ?",
             (gap.next_row, *where),
@@ -225,7 +224,7 @@ class Leases:
         self.move_positions(db, {gap.partition})
 
     def move_positions(self, db: sqlite3.Connection, partitions: Iterable[int]) -> None:
-        """Put the group's positions to the lowest unsettled offset."""
+        """Set the group's positions to the lowest unsettled offset."""
         for partition in partitions:
             db.execute(
                 "UPDATE positions SET offset = ifnull("
@@ -252,7 +251,7 @@ class Leases:
 
 
 def runs(leases: Iterable[Lease]) -> list[list[Lease]]:
-    """Leases of one take on consecutive offsets, together: one statement settles them all.
+    """Leases of one take on consecutive offsets as ranges: one statement settles each.
 
     >>> [len(run) for run in runs([Lease(0, 4, 1, 7, "w"), Lease(0, 3, 1, 7, "w"), Lease(0, 6, 1, 7, "w")])]
     [2, 1]
@@ -268,7 +267,7 @@ def runs(leases: Iterable[Lease]) -> list[list[Lease]]:
 
 
 def given_up_reason(deliveries: int, *, released: bool) -> str:
-    """Why a message that nobody rejected is given up.
+    """The reason for giving up a message that was not rejected.
 
     >>> given_up_reason(5, released=False)
     'not accepted in 5 deliveries; the last lease ran out'

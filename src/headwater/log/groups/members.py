@@ -1,11 +1,10 @@
-"""Members: a consumer's place in its group.
+"""Members: membership of a consumer in its group.
 
-What it is: joining, heartbeats, noticing the dead, leaving, and the proof of ownership that a commit needs; each one
-transaction on the catalog, since there is no coordinator.
-Invariants: every join is under a new id, so an id that was evicted never owns anything again; whoever notices that
-a session ran out evicts that member and rebalances; of one name there is one member, the latest.
-Not here: positions and batches (``consumer.py``), the sharing-out (``assignment.py``).
-Read next: ``assignment.py``.
+What it is: joining, heartbeats, eviction of dead members, leaving, and the proof of ownership that a commit needs; each
+is one transaction on the catalog, since there is no coordinator.
+Invariants: every join has a new id, so an evicted id never owns a partition again; a member that notices an expired
+session evicts that member and rebalances; a name has one member, the latest.
+Not here: positions and batches (``consumer.py``), assignment (``assignment.py``). Read next: ``assignment.py``.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ CREATE TABLE IF NOT EXISTS members (
 
 @dataclass(frozen=True)
 class Share:
-    """One partition that a member owns or is to own, with the committed offset."""
+    """One partition that a member owns or is assigned, with the committed offset."""
 
     partition: int
     owned: bool
@@ -62,7 +61,7 @@ class Member:
         self._catalog: Catalog = topic.log.catalog
 
     def join(self) -> None:
-        """Become a member under a new id. One of the same name is replaced, and its partitions are inherited."""
+        """Join under a new id. A member of the same name is replaced, and its partitions are inherited."""
         self.id = new_id(self.name)
         now_us = self.topic.clock.now_us()
         with self._catalog.write() as db:
@@ -81,7 +80,7 @@ class Member:
         self.beaten_us = now_us
 
     def rejoin(self) -> None:
-        """Join again after an eviction; refused when it was a namesake that took the place."""
+        """Join again after an eviction; refused when a member of the same name took over."""
         namesakes = self._catalog.read(
             "SELECT id FROM members WHERE group_id = ? AND name = ?", (self.group_id, self.name)
         )
@@ -89,7 +88,7 @@ class Member:
             raise Fenced(
                 f'another consumer "{self.name}" has taken this one\'s place in group "{self.group}"',
                 detail=f"This is {self.id}; the other is {namesakes[0]['id']}.",
-                hint="Close this one, or give each its own member name.",
+                hint="Close this one, or give each member its own name.",
                 group=self.group,
                 member=self.id,
                 owner=namesakes[0]["id"],
@@ -108,8 +107,8 @@ class Member:
         return bool(rows[0]["present"]), rows[0]["generation"] != self.generation
 
     def shares(self) -> list[Share]:
-        """The partitions that this member owns or is to own; brings ``generation`` up to date."""
-        # The generation first: when it moves on in between, the next look tells so.
+        """The partitions that this member owns or is assigned; updates ``generation``."""
+        # The generation first: if it moves on in between, the next look sees it.
         generation = self._catalog.read("SELECT generation FROM groups WHERE id = ?", (self.group_id,))
         rows = self._catalog.read(
             "SELECT a.partition, a.owner, a.wanted, p.offset FROM assignments a"
@@ -129,7 +128,7 @@ class Member:
         ]
 
     def beat(self) -> bool:
-        """Say that this member lives, and evict those that do not; False when it was itself evicted."""
+        """Send a heartbeat and evict expired members; False when this member was itself evicted."""
         now_us = self.topic.clock.now_us()
         with self._catalog.write() as db:
             if not self.refresh(db, now_us):
@@ -142,7 +141,7 @@ class Member:
         return True
 
     def refresh(self, db: sqlite3.Connection, now_us: int) -> bool:
-        """The heartbeat itself, inside a transaction."""
+        """Update the heartbeat, inside a transaction."""
         beaten = db.execute(
             "UPDATE members SET heartbeat_us = ? WHERE group_id = ? AND id = ?", (now_us, self.group_id, self.id)
         )
@@ -150,11 +149,11 @@ class Member:
         return bool(beaten.rowcount)
 
     def beat_is_due(self) -> bool:
-        """Whether a third of the session has gone by since the last heartbeat."""
+        """Whether a third of the session has passed since the last heartbeat."""
         return self.topic.clock.now_us() - self.beaten_us >= self.session_us // 3
 
     def require_ownership(self, db: sqlite3.Connection, partitions: Iterable[int]) -> None:
-        """Refuse what only the owner may do; inside the transaction that does it."""
+        """Raise ``Fenced`` unless this member owns the partitions; inside the caller's transaction."""
         for partition in partitions:
             row = db.execute(
                 "SELECT groups.generation, owner FROM groups LEFT JOIN assignments"
@@ -178,19 +177,19 @@ class Member:
                 )
 
     def hand_over(self, partition: int) -> None:
-        """Give an owned partition to the member that is to have it."""
+        """Hand an owned partition over to the member it is assigned to."""
         with self._catalog.write() as db:
             assignment.hand_over(db, self.group_id, partition, owner=self.id)
 
     def leave(self) -> None:
-        """Be no member any more; the others share the partitions at once."""
+        """Leave the group; its partitions are assigned to the others at once."""
         with self._catalog.write() as db:
             gone = db.execute("DELETE FROM members WHERE group_id = ? AND id = ?", (self.group_id, self.id))
             if gone.rowcount:
                 self._rebalance(db, self.topic.clock.now_us())
 
     def deleted(self) -> Fenced:
-        """The error of a group that is not there any more."""
+        """The error for a group that was deleted."""
         return Fenced(f'group "{self.group}" of topic "{self.topic.name}" was deleted', group=self.group)
 
     def _rebalance(self, db: sqlite3.Connection, now_us: int) -> None:
@@ -199,5 +198,5 @@ class Member:
 
 
 def new_id(name: str | None) -> str:
-    """An id for a member or worker: its name, or host and process, and something that never comes again."""
+    """An id for a member or worker: its name, or host and process, and a random part."""
     return f"{name or f'{socket.gethostname()}-{os.getpid()}'}-{secrets.token_hex(4)}"

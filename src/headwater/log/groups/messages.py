@@ -1,11 +1,9 @@
-"""Messages: rows in the hands of a worker.
+"""Messages: rows that were delivered to a worker.
 
-What it is: the message with its four answers (accept, release, reject, renew), and the reader that finds the rows of
-leased offsets.
-Invariants: a message is answered once; the same answer again is harmless, another one is refused. The reader
-keeps one batch per partition, since takes mostly go on where the last one ended.
-Not here: what an answer does to the group (``leases.py``).
-Read next: ``worker.py``.
+What it is: ``Message`` with its four answers (accept, release, reject, renew), and the reader of leased offsets.
+Invariants: a message is answered once; the same answer again is harmless, another one is refused. The reader keeps one
+batch per partition, since most takes continue where the last one ended.
+Not here: the effect of an answer on the group (``leases.py``). Read next: ``worker.py``.
 """
 
 from __future__ import annotations
@@ -66,24 +64,24 @@ class Message:
 
     @property
     def offset(self) -> int:
-        """Its place in the partition."""
+        """Its offset in the partition."""
         return self.lease.offset
 
     @property
     def deliveries(self) -> int:
-        """How often it was given to a worker, this time included."""
+        """The number of deliveries, this one included."""
         return self.lease.deliveries
 
     def accept(self) -> None:
-        """It is done, and is never delivered again. ``LeaseLost`` if it is with another worker by now."""
+        """Settle it as done. ``LeaseLost`` if another worker holds it by now."""
         self._worker.accept([self])
 
     def release(self) -> None:
-        """Give it back at once, for anybody; after the last allowed delivery it goes to the dead letters."""
+        """Return it to the group at once; after the last allowed delivery it becomes a dead letter."""
         self._worker.release([self])
 
     def reject(self, reason: str) -> None:
-        """Give it up: straight to the dead letters."""
+        """Give it up: it becomes a dead letter."""
         self._worker.reject([self], reason)
 
     def renew(self, lease: float | None = None) -> None:
@@ -91,7 +89,7 @@ class Message:
         self._worker.renew([self], lease)
 
     def unanswered(self, answer: str) -> bool:
-        """Whether ``answer`` has still to be given; refuses one that contradicts an earlier one."""
+        """Whether ``answer`` is still to be given; refuses one that contradicts an earlier answer."""
         if self.answer is not None and self.answer != answer:
             raise Misuse(
                 f"{self!r} cannot be {answer}: it was {self.answer} already",
@@ -115,7 +113,7 @@ class MessageReader:
     def read(
         self, leases: Sequence[Lease], ends: Mapping[int, int]
     ) -> tuple[dict[tuple[int, int], tuple[dict[str, Any], bool]], list[Gap]]:
-        """The row and tombstone mark by (partition, offset), and what is not there."""
+        """The row and tombstone mark by (partition, offset), and the gaps."""
         found: dict[tuple[int, int], tuple[dict[str, Any], bool]] = {}
         gaps: list[Gap] = []
         by_partition: dict[int, dict[int, int]] = {}

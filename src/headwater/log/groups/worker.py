@@ -1,17 +1,16 @@
-"""Workers: members of a work group, which take single messages and answer for each.
+"""Workers: members of a work group, which take and acknowledge single messages.
 
-What it is: taking messages on a lease, and accept, release, reject and renew; the semantics of Kafka's share groups
-(KIP-932). Any number of workers, also more than partitions.
-Invariants: a message is with one worker at a time, and settled once: accepted, or given up. Deliveries are counted
-when they begin, so that a message that kills its workers is given up after ``deliveries_max`` too.
+What it is: taking messages on a lease, and accept, release, reject and renew, with the semantics of Kafka's share
+groups (KIP-932). A group may have more workers than partitions.
+Invariants: a message is leased to one worker at a time and settled once: accepted or given up. Deliveries are counted
+when they begin, so a message that kills its workers is given up after ``deliveries_max`` too.
 Not here: whole partitions in order (``consumer.py``); the tables (``leases.py``).
 Read next: ``messages.py``, ``leases.py``, then ``dead_letters.py``.
 
-Order: messages that came back go first (those that wait longest before the others), then new ones in offset order in
-each partition, partitions in turn. Among several workers, and after any redelivery, nothing is said about the order
-in which messages are *finished*: whoever needs order uses a consumer group. Offsets that compaction removed are
-skipped; tombstones are delivered (``message.deleted``). What retention removed before it was taken cannot be
-delivered: it is skipped, and counted as ``missed`` in the group's description.
+Order: returned messages first (the longest waiting before the others), then new ones in offset order in each partition,
+partitions round-robin. The order in which several workers *finish* messages is undefined: where order matters, use a
+consumer group. Offsets that compaction removed are skipped; tombstones are delivered (``message.deleted``). Messages
+that retention removed before they were taken are skipped and counted as ``missed`` in the group's description.
 """
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ TABLES_WORKERS = TABLES_LEASES + TABLE_DEAD_LETTERS
 
 # A worker counts as active for so long after its last take.
 SESSION_S = 10.0
-# Given-up messages handled by one take, so that it stays short.
+# Given-up messages that one take handles, so that it stays short.
 BURIALS_MAX = 1000
-# How long a waiting worker sleeps; what another process releases is seen after one slice.
+# The sleep of a waiting worker; releases of other processes are seen after one slice.
 SLICE_S = 1.0
 SLICE_WHILE_IN_FLIGHT_S = 0.1
 ENDS_AGE_MAX_S = 0.02
@@ -50,10 +49,10 @@ ENDS_AGE_MAX_S = 0.02
 class Worker:
     """One member of a work group; made by ``topic.worker(group)``.
 
-    ``lease``: seconds until an unsettled message may be given to another. ``deliveries_max``: deliveries (also those
-    that ended by time-out or release) before it is given up. ``max_in_flight``: unsettled messages of the whole group
-    beyond which no new ones are taken. ``dead_letter=False``: what is given up is only counted. ``start`` counts only
-    for a group that does not exist yet.
+    ``lease``: seconds until an unsettled message may be delivered to another worker. ``deliveries_max``: deliveries
+    (also those that ended by time-out or release) before a message is given up. ``max_in_flight``: unsettled messages
+    of the whole group beyond which no new ones are taken. ``dead_letter=False``: given-up messages are only counted.
+    ``start`` applies only to a new group.
 
     >>> import tempfile
     >>> from headwater.log.home import Log
@@ -67,7 +66,7 @@ class Worker:
     ...         else:
     ...             message.reject("no address")
     >>> [(row["offset"], row["reason"], row["row"]) for row in log.topic("mails.senders.dead").rows()]
-    [(1, 'no address', '{"address": "nobody"}')]
+    [(1, 'no address', '{"address":"nobody"}')]
     """
 
     def __init__(
@@ -150,7 +149,7 @@ class Worker:
         return max(0.001, min(SLICE_WHILE_IN_FLIGHT_S, until_due_s))
 
     def _take_now(self, count: int) -> tuple[list[Message], bool]:
-        """Messages that are to be had now, and whether it makes sense to look again at once."""
+        """The messages available now, and whether another look at once makes sense."""
         now_us = self._clock.now_us()
         if not self._worth_a_transaction(count, now_us):
             return [], False
@@ -162,7 +161,7 @@ class Worker:
             if due_us <= now_us:
                 limits = {"now_us": now_us, "deliveries_max": self.deliveries_max}
                 given_up = self._leases.back_too_often(db, **limits, limit=BURIALS_MAX)
-                # Leased, but not delivered, to read their rows; should we die before the burial, another does it.
+                # Leased, but not delivered, to read their rows; if this process dies, another one buries them.
                 given_up = [(lease._replace(number=number), reason) for lease, reason in given_up]
                 leases = self._leases.back(db, **limits, number=number, worker=self.id, limit=count)
             again = [lease for lease, _ in given_up] + leases
@@ -188,7 +187,7 @@ class Worker:
         return messages, bool(leases or given_up)
 
     def _worth_a_transaction(self, count: int, now_us: int) -> bool:
-        """A look that costs one SELECT; also posts dead letters that a crash, or a full disk, left behind."""
+        """A check that costs one SELECT; also posts dead letters that a crash or a full disk left behind."""
         rows = self._catalog.read(
             "SELECT p.partition, p.next, w.due_us,"
             " EXISTS (SELECT 1 FROM dead_letters d WHERE d.group_id = w.group_id) AS buried"
@@ -200,7 +199,7 @@ class Worker:
         if rows[0]["buried"]:
             post(self.topic, self.group, self._group_id)
         known = sum(max(0, self._ends.get(row["partition"], 0) - row["next"]) for row in rows)
-        # Also in the midst of plenty: a long partition must not keep us from seeing that others have grown.
+        # Also while messages are plenty: a long partition must not hide that others have grown.
         if known < count or self._clock.monotonic() - self._ends_seen > ENDS_AGE_MAX_S:
             self._ends = self.topic.end_offsets()
             self._ends_seen = self._clock.monotonic()
@@ -212,7 +211,7 @@ class Worker:
         return False
 
     def _read(self, leases: Sequence[Lease]) -> dict[tuple[int, ...], tuple[dict[str, Any], bool]]:
-        """The rows of leased messages; leases on what is not there (compacted, or gone by retention) are dropped."""
+        """The rows of leased messages; leases on removed rows (compaction, retention) are dropped."""
         if not leases:
             return {}
         found, gaps = self._reader.read(leases, self._ends)
@@ -227,8 +226,8 @@ class Worker:
     def accept(self, messages: Iterable[Message]) -> None:
         """Settle messages as done, in one transaction.
 
-        Those that are with another worker by now raise ``LeaseLost`` together, after the others were accepted.
-        Accepting what this worker has accepted already is harmless.
+        Messages that another worker holds by now raise one ``LeaseLost``, after the others were accepted. Accepting
+        twice is harmless.
         """
         todo = [message for message in messages if message.unanswered("accepted")]
         with self._catalog.write() as db:
@@ -295,7 +294,7 @@ class Worker:
                 f'{len(places)} of {len(messages)} messages of group "{self.group}" are no longer this worker\'s:'
                 f" {', '.join(places[:5])}{', …' if len(places) > 5 else ''}",
                 detail=f"The lease ran out ({self.lease:g} s) and another worker took them, or the group was reset.",
-                hint="Take a longer lease, or renew() while working; what was done may be done again by the other.",
+                hint="Take a longer lease, or renew() while working; the other worker may do the work again.",
                 group=self.group,
                 worker=self.id,
                 lost=[(lease.partition, lease.offset) for lease in lost],
@@ -304,7 +303,7 @@ class Worker:
     # -- membership ------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Give back what this worker still holds, at once, and leave the group."""
+        """Release all messages of this worker at once, and leave the group."""
         if self._closed.is_set():
             return
         self._closed.set()
@@ -313,7 +312,7 @@ class Worker:
             db.execute("DELETE FROM members WHERE group_id = ? AND id = ?", (self._group_id, self.id))
 
     def _beat(self, db: sqlite3.Connection, now_us: int) -> None:
-        """Be listed as active; those that died are struck off."""
+        """Update this worker's heartbeat and remove expired workers."""
         db.execute(
             "INSERT OR REPLACE INTO members (group_id, id, name, session_us, heartbeat_us) VALUES (?, ?, ?, ?, ?)",
             (self._group_id, self.id, self.name, round(SESSION_S * 1e6), now_us),

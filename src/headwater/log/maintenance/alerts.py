@@ -1,14 +1,14 @@
-"""Alerts: somebody should know.
+"""Alerts: conditions that a user should act on.
 
-What it is: the conditions that the log watches for its users (a group that retention is about to overtake or has
-overtaken, a damaged segment, rows that come too late for a view, a view that was paused, a sink in trouble),
-remembered in the catalog, told by a callback and in the system topic ``_alerts``.
-Invariants: a condition is told when it begins and not again while it lasts; when it ended and comes back it is told
-anew. Noting a condition is one transaction, so of several processes one tells it; it is in ``_alerts`` exactly once,
-also when that process dies in between, because its number is the sequence of an idempotent producer. A loss is noted in
-the transaction that loses. The callback is called after that, by the process that told, at most once.
-Not here: when to look (``maintenance.py``), dropping segments (``retention.py``), finding damage (``home_check.py``).
-Read next: ``maintenance.py``.
+What it is: conditions such as a group that retention is about to overtake or has overtaken, a damaged segment, late
+rows of a view, a paused view, a failing sink; stored in the catalog, published by a callback and in the topic
+``_alerts``.
+Invariants: a condition is published when it begins and not again while it lasts; after it ended it may begin again.
+Noting a condition is one transaction, so one of several processes publishes it. It is in ``_alerts`` exactly once, also
+when that process dies in between, because its number is the sequence of an idempotent producer. A loss is noted in the
+transaction that loses. The callback is called afterwards, by the publishing process, at most once.
+Not here: when conditions are checked (``maintenance.py``), dropping segments (``retention.py``), finding damage
+(``home_check.py``). Read next: ``maintenance.py``.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ ALERTS_SCHEMA = (
     "at TIMESTAMP, kind STRING, topic STRING, `group` STRING, `partition` INT, message STRING, detail STRING"
 )
 ALERTS_SETTINGS = {"event_time": "at", "retention_bytes": 16 << 20, "segment_bytes_max": 1 << 20}
-RISK = 0.8  # of the way to being dropped
+RISK = 0.8  # of the retention limit
 
 TABLES_ALERTS = """
-CREATE TABLE IF NOT EXISTS alerts (     -- conditions that last, or are not told yet
+CREATE TABLE IF NOT EXISTS alerts (     -- conditions that last, or are not published yet
     id INTEGER PRIMARY KEY AUTOINCREMENT,  -- also the sequence under which it is written to the topic _alerts
     topic_id INTEGER NOT NULL REFERENCES topics(id) ON DELETE CASCADE,
     kind TEXT NOT NULL,
@@ -49,7 +49,7 @@ CREATE TABLE IF NOT EXISTS alerts (     -- conditions that last, or are not told
     at_us INTEGER NOT NULL,
     message TEXT NOT NULL,
     detail TEXT NOT NULL,                -- JSON
-    told INTEGER NOT NULL DEFAULT 0,
+    published INTEGER NOT NULL DEFAULT 0,
     lasting INTEGER NOT NULL DEFAULT 1,
     UNIQUE (topic_id, kind, partition, subject)
 );
@@ -58,13 +58,13 @@ CREATE TABLE IF NOT EXISTS alerts (     -- conditions that last, or are not told
 
 @dataclass(frozen=True)
 class Alert:
-    """What ``Log(on_alert=…)`` is called with, and what a row of ``_alerts`` says.
+    """The argument of ``Log(on_alert=…)``, and the content of a row of ``_alerts``.
 
     ``kind``: "lag_at_risk" (retention will soon drop what the group has not read), "lag_lost" (it did), "corruption"
     (a segment is damaged), "stragglers" (too many rows come too late for a view), "capture_lag" (a captured database
     keeps much of its log for us), "capture_failed" (a capture ended with an error), "view_paused" (a view failed and
     stands still), "set_aside" (a record was set aside), "sink" (one does not answer, or was refused) or "engine" (rows
-    of an app wait and no tick comes). What belongs to no topic has that of the alerts.
+    of an app wait and no tick comes). An alert without a topic has the topic of the alerts.
 
     >>> alert = Alert(at_us=0, kind="lag_lost", topic="orders", group="billing", partition=0, message="…", detail={})
     >>> alert.to_dict()["at"]
@@ -80,7 +80,6 @@ class Alert:
     detail: Mapping[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
-        """The shape programs get."""
         values = asdict(self)
         return {"at": format_us(values.pop("at_us")), **values}
 
@@ -105,7 +104,7 @@ class _Condition:
 
 
 def risk(spans: Sequence[SegmentSpan], settings: TopicSettings, position: int, now_us: int) -> tuple[float, str]:
-    """How far the oldest segment with unread rows is on its way to being dropped (1.0: due), and by what.
+    """The fraction of a retention limit that the oldest unread segment has reached (1.0: due), and which limit.
 
     >>> spans = [SegmentSpan(0, 10, 400, newest_us=0), SegmentSpan(10, 20, 400, newest_us=5_000)]
     >>> risk(spans, TopicSettings(retention_ms=10), position=3, now_us=9_000)
@@ -125,7 +124,7 @@ def risk(spans: Sequence[SegmentSpan], settings: TopicSettings, position: int, n
 
 
 def watch_groups(topic: Topic) -> None:
-    """Note which groups of a topic retention endangers or has overtaken, and which it does not any more."""
+    """Note the groups of a topic that retention endangers or has overtaken, and resolve the others."""
     catalog, row = topic.log.catalog, topic.row()
     settings = row.settings
     limited = settings.retention_ms is not None or settings.retention_bytes is not None
@@ -137,7 +136,7 @@ def watch_groups(topic: Topic) -> None:
     if set(found) == _lasting(catalog.read, row.id):
         return
     with catalog.write() as db:
-        # Looked at again inside, because another process may have been faster.
+        # Checked again inside, because another process may have been faster.
         def read(sql: str, parameters: Sequence[Any]) -> list[sqlite3.Row]:
             return db.execute(sql, parameters).fetchall()
 
@@ -149,7 +148,7 @@ def watch_groups(topic: Topic) -> None:
 
 
 def note_lost(db: sqlite3.Connection, row: TopicRow, partition: int, now_us: int) -> None:
-    """Inside the transaction that moves a partition's start: note the groups that were before it."""
+    """Note the groups that were before a partition's new start; inside the transaction that moves it."""
 
     def read(sql: str, parameters: Sequence[Any]) -> list[sqlite3.Row]:
         return db.execute(sql, parameters).fetchall()
@@ -201,13 +200,13 @@ def _lost(row: TopicRow, position: sqlite3.Row) -> _Condition:
 def _at_risk(row: TopicRow, position: sqlite3.Row, offset: int, end: int, part: float, by: str) -> _Condition:
     group, partition = position["name"], position["partition"]
     limit = row.settings.retention_ms if by == "age" else row.settings.retention_bytes
-    setting = f"retention_{'ms' if by == 'age' else 'bytes'}={limit}"
+    setting = f"retention={limit} ms" if by == "age" else f"retention_bytes={limit}"
     return _Condition(
         "lag_at_risk",
         partition,
         group,
         f'group "{group}" is {end - offset} rows behind in topic "{row.name}" partition {partition}, and the oldest '
-        f"of them are {min(part, 1.0):.0%} of the way to being dropped ({setting})",
+        f"of them have reached {min(part, 1.0):.0%} of {setting}",
         {"position": offset, "end": end, "lag": end - offset, "part": round(part, 3), "by": by},
     )
 
@@ -216,17 +215,17 @@ def _at_risk(row: TopicRow, position: sqlite3.Row, offset: int, end: int, part: 
 
 
 def note_corruption(topic: Topic, partition: int, file: str, message: str) -> None:
-    """A segment is damaged: tell it once, until ``check`` finds it well."""
+    """Note a damaged segment, once until ``check`` finds it undamaged."""
     condition = _Condition("corruption", partition, file, message, {"file": file})
     with topic.log.catalog.write() as db:
         _note(db, topic.id, condition, topic.clock.now_us())
 
 
-# Stragglers
+# Late rows
 
 
-def note_stragglers(topic: Topic, view: str, message: str | None, detail: dict[str, Any]) -> bool:
-    """Many of a topic's rows come too late for a view (``message``), or do not any more; whether that is new."""
+def note_late_rows(topic: Topic, view: str, message: str | None, detail: dict[str, Any]) -> bool:
+    """Note that many rows of a topic are late for a view (``message``), or resolve it; whether that is new."""
     catalog, row = topic.log.catalog, topic.row()
     lasts = ("stragglers", 0, view) in _lasting(catalog.read, row.id, "stragglers")
     if lasts == (message is not None):
@@ -242,7 +241,7 @@ def note_stragglers(topic: Topic, view: str, message: str | None, detail: dict[s
 
 
 def note_capture(topic: Topic, kind: str, capture: str, message: str | None, detail: dict[str, Any]) -> bool:
-    """A condition of a capture: "capture_lag" or "capture_failed" began (``message``), or ended; whether it is new."""
+    """Note "capture_lag" or "capture_failed" (``message``), or resolve it; whether it is new."""
     catalog, row = topic.log.catalog, topic.row()
     lasts = (kind, 0, capture) in _lasting(catalog.read, row.id, kind)
     if lasts == (message is not None):
@@ -260,7 +259,7 @@ def note_capture(topic: Topic, kind: str, capture: str, message: str | None, det
 
 
 def note_paused(log: Log, app: str, paused: Mapping[str, tuple[str, dict[str, Any]]]) -> None:
-    """These views of an app failed and stand still ({view: message, detail}), and no others any more."""
+    """Note the paused views of an app ({view: message, detail}), and resolve all others."""
     lasting = {
         row["subject"]
         for row in log.catalog.read(
@@ -278,24 +277,24 @@ def note_paused(log: Log, app: str, paused: Mapping[str, tuple[str, dict[str, An
         for subject, (view, message, detail) in wanted.items():
             condition = _Condition("view_paused", 0, subject, message, {"app": app, "view": view, **detail})
             _note(db, topic.id, condition, log.clock.now_us())
-    tell(log)
+    publish(log)
 
 
 def note_set_aside(log: Log, record: str, message: str, detail: dict[str, Any]) -> None:
-    """A record was set aside: told once, and no condition that lasts."""
+    """Note a record that was set aside: published once, not a lasting condition."""
     topic = log.topic(ALERTS_TOPIC, ALERTS_SCHEMA, **ALERTS_SETTINGS)
     subject = f"{detail['app']}/{record}"
     with log.catalog.write() as db:
         _note(db, topic.id, _Condition("set_aside", 0, subject, message, detail), log.clock.now_us())
         _resolve(db, topic.id, "set_aside", 0, subject)
-    tell(log)
+    publish(log)
 
 
 # Sinks
 
 
 def note_sink(log: Log, sink: str, message: str | None, detail: dict[str, Any]) -> None:
-    """A sink is in trouble (``message``), or is not any more: told when it begins."""
+    """Note a failing sink (``message``), or resolve it; published when it begins."""
     if message is None and not log.catalog.read("SELECT 1 FROM alerts WHERE kind = 'sink' AND subject = ?", (sink,)):
         return
     topic = log.topic(ALERTS_TOPIC, ALERTS_SCHEMA, **ALERTS_SETTINGS)
@@ -305,11 +304,11 @@ def note_sink(log: Log, sink: str, message: str | None, detail: dict[str, Any]) 
         else:
             condition = _Condition("sink", 0, sink, message, {"sink": sink, **detail})
             _note(db, topic.id, condition, log.clock.now_us())
-    tell(log)
+    publish(log)
 
 
 def note_engine(log: Log, app: str, message: str | None, detail: dict[str, Any]) -> None:
-    """Rows of an app wait and no tick comes (``message``), or ticks come again: told when it begins."""
+    """Note that rows of an app wait and no tick comes (``message``), or resolve it; published when it begins."""
     if message is None and not log.catalog.read("SELECT 1 FROM alerts WHERE kind = 'engine' AND subject = ?", (app,)):
         return
     topic = log.topic(ALERTS_TOPIC, ALERTS_SCHEMA, **ALERTS_SETTINGS)
@@ -318,11 +317,11 @@ def note_engine(log: Log, app: str, message: str | None, detail: dict[str, Any])
             _resolve(db, topic.id, "engine", 0, app)
         else:
             _note(db, topic.id, _Condition("engine", 0, app, message, {"app": app, **detail}), log.clock.now_us())
-    tell(log)
+    publish(log)
 
 
 def resolve_corruption(topic: Topic, still: set[tuple[int, str]]) -> None:
-    """``check`` has seen the whole topic: what is not damaged any more, (partition, file), has ended."""
+    """Resolve corruption alerts after a complete ``check`` of a topic, except for (partition, file) in ``still``."""
     catalog = topic.log.catalog
     ended = _lasting(catalog.read, topic.id, "corruption") - {("corruption", *where) for where in still}
     if ended:
@@ -331,7 +330,7 @@ def resolve_corruption(topic: Topic, still: set[tuple[int, str]]) -> None:
                 _resolve(db, topic.id, kind, partition, subject)
 
 
-# Remembering and telling
+# Storing and publishing
 
 
 def _lasting(read: Any, topic_id: int, family: str = "lag") -> set[tuple[str, int, str]]:
@@ -353,39 +352,41 @@ def _note(db: sqlite3.Connection, topic_id: int, condition: _Condition, now_us: 
 def _resolve(db: sqlite3.Connection, topic_id: int, kind: str, partition: int, subject: str) -> None:
     where = "topic_id = ? AND kind = ? AND partition = ? AND subject = ?"
     values = (topic_id, kind, partition, subject)
-    # One that nobody was told of yet is told all the same, and forgotten then.
-    db.execute(f"DELETE FROM alerts WHERE told AND {where}", values)
+    # An unpublished one is still published, and deleted then.
+    db.execute(f"DELETE FROM alerts WHERE published AND {where}", values)
     db.execute(f"UPDATE alerts SET lasting = 0 WHERE {where}", values)
 
 
-def tell(log: Log) -> list[Alert]:
-    """Write every alert that was noted and not told to ``_alerts``, then call ``log.on_alert``; returns them."""
-    untold = "SELECT alerts.*, topics.name FROM alerts JOIN topics ON topics.id = topic_id WHERE NOT told ORDER BY id"
-    if not log.catalog.read(untold):
+def publish(log: Log) -> list[Alert]:
+    """Append every unpublished alert to ``_alerts``, then call ``log.on_alert``; returns them."""
+    unpublished = (
+        "SELECT alerts.*, topics.name FROM alerts JOIN topics ON topics.id = topic_id WHERE NOT published ORDER BY id"
+    )
+    if not log.catalog.read(unpublished):
         return []
     topic = log.topic(ALERTS_TOPIC, ALERTS_SCHEMA, **ALERTS_SETTINGS)
-    told = []
+    published = []
     lock = FileLock(log.home / "alerts.lock")
     try:
         # One at a time, in the order of their numbers: the idempotent producer takes a lower one for a repetition.
         with lock:
-            for row in log.catalog.read(untold):
+            for row in log.catalog.read(unpublished):
                 alert = _alert(row)
                 topic.append([_record(alert)], producer="headwater", sequence=row["id"])
                 with log.catalog.write() as db:
-                    db.execute("UPDATE alerts SET told = 1 WHERE id = ?", (row["id"],))
+                    db.execute("UPDATE alerts SET published = 1 WHERE id = ?", (row["id"],))
                     db.execute("DELETE FROM alerts WHERE id = ? AND NOT lasting", (row["id"],))
-                told.append(alert)
+                published.append(alert)
     finally:
         lock.close()
-    for alert in told:
+    for alert in published:
         logger.warning("%s", alert)
         if log.on_alert is not None:
             try:
                 log.on_alert(alert)
             except Exception:
                 logger.exception("on_alert failed for %s", alert)
-    return told
+    return published
 
 
 def lasting(log: Log) -> list[Alert]:

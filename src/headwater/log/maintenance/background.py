@@ -1,12 +1,10 @@
-"""Upkeep: the background threads of a log.
+"""Background maintenance: the threads of a log.
 
-What it is: threads of a ``Log`` that sync topics with ``fsync="interval"`` (``Flusher``), seal rolled segments
-(``Sealer``) and run a round of care every now and then (``Cleaner``).
-Invariants: they do nothing that ``Log.maintain`` would not do; an error in one is logged, is tried again (the next
-``maintain`` reports it if it lasts), and never stops appends; they start when there is a topic to work on, not with
-the opening of a home.
-Not here: what a round does (``maintenance.py``).
-Read next: ``sealing.py``, ``maintenance.py``.
+What it is: ``Flusher`` syncs topics with ``fsync="interval"``, ``Sealer`` seals rolled segments, ``Cleaner`` runs a
+round of maintenance at intervals.
+Invariants: the threads do nothing that ``Log.maintain`` would not do; an error is logged and retried (the next
+``maintain`` reports it if it lasts) and never stops appends; threads start with the first topic.
+Not here: the steps of a round (``maintenance.py``). Read next: ``sealing.py``, ``maintenance.py``.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ class Flusher:
         self._closed = False
 
     def mark(self, partition: PartitionWriter) -> None:
-        """This partition has appends that no sync has covered yet."""
+        """Note that a partition has appends without a sync."""
         if partition in self._dirty:
             return
         with self._condition:
@@ -63,7 +61,7 @@ class Flusher:
                 self.mark(partition)  # again after the next interval
 
     def close(self, *, sync: bool = True) -> None:
-        """Stop; with ``sync``, after bringing everything to disk."""
+        """Stop; with ``sync``, after syncing everything."""
         with self._condition:
             self._closed = True
             self._condition.notify_all()
@@ -73,7 +71,7 @@ class Flusher:
         for partition in list(self._dirty) if sync else []:
             try:
                 partition.sync()
-            except Exception as error:  # the others are to be safe all the same
+            except Exception as error:  # the others are synced nevertheless
                 refused = refused or error
         self._dirty.clear()
         if refused is not None:
@@ -91,7 +89,7 @@ class Sealer:
         self._lock = threading.Lock()
 
     def wake(self) -> None:
-        """There is something to seal."""
+        """Start a run, because a segment was rolled."""
         if self._thread is None and not self._closed:
             with self._lock:
                 if self._thread is None:
@@ -100,7 +98,7 @@ class Sealer:
         self._wanted.set()
 
     def _run(self) -> None:
-        _give_way()
+        _lower_priority()
         while True:
             self._wanted.wait()
             self._wanted.clear()
@@ -110,11 +108,11 @@ class Sealer:
 
     @property
     def closing(self) -> bool:
-        """Whether the work should come to an end."""
+        """Whether the work should end soon."""
         return self._closed
 
     def close(self) -> None:
-        """Finish the segment at hand and stop; the rest is sealed by whoever opens the home next."""
+        """Finish the current segment and stop; the rest is sealed when the home is opened next."""
         self._closed = True
         self._wanted.set()
         if self._thread is not None and self._thread is not threading.current_thread():
@@ -125,19 +123,19 @@ class Cleaner:
     """Runs ``work`` every ``interval`` seconds, first after one interval: a short process never sees it run."""
 
     def __init__(self, work: weakref.WeakMethod[Callable[[], None]], interval: float | None) -> None:
-        self._work = work  # weak, so that a log that nobody closed can still go
+        self._work = work  # weak, so that an unclosed log can be collected
         self._interval = interval
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin, unless it has begun or is not wanted."""
+        """Start the thread, unless it runs or is disabled."""
         if self._thread is None and self._interval is not None and not self._stop.is_set():
             self._thread = threading.Thread(target=self._run, name="headwater-caretaker", daemon=True)
             self._thread.start()
 
     def _run(self) -> None:
-        _give_way()
+        _lower_priority()
         while not self._stop.wait(self._interval):
             work = self._work()
             if work is None:
@@ -147,25 +145,25 @@ class Cleaner:
 
     @property
     def closing(self) -> bool:
-        """Whether the work should come to an end."""
+        """Whether the work should end soon."""
         return self._stop.is_set()
 
     def close(self) -> None:
-        """Stop; a round that is under way ends at the next place where it may."""
+        """Stop; a running round ends at its next step."""
         self._stop.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout=120)
 
 
-def _give_way() -> None:
-    """Let appends and reads go first where cores are few: on Linux a thread has a priority of its own."""
+def _lower_priority() -> None:
+    """Lower this thread's priority (Linux), so that appends and reads go first where cores are few."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
 
 
 def _quietly(work: Callable[[], None], what: str) -> bool:
-    """Do the work; an error is logged. Whether it was done."""
+    """Do the work and log an error; whether it succeeded."""
     try:
         work()
         return True

@@ -1,14 +1,13 @@
-"""Compaction: of each key, only the latest record stays.
+"""Compaction: the latest record of each key is kept, older ones are removed.
 
-What it is: ``compact_partition`` rewrites the sealed segments of a keyed topic without the records that a later one of
-the same key has replaced, and merges small segments into larger ones.
-Invariants: records keep their offsets and their order; the ranges of the segments stay without holes, so every offset
-from the start on is found; a tombstone leaves only when its grace is over, and never before the older records of its
-key: segments are replaced from the oldest on, each group in one transaction. A new file has a name that was never used;
-the old files go when the catalog has forgotten them. Readers that are in the middle of an old file go on in it.
-In memory are the keys, offsets, marks and append times of one partition; rows are streamed.
-Not here: Arrow segments (sealing comes first), which partitions (``maintenance.py``).
-Read next: ``maintenance.py``.
+What it is: ``compact_partition`` rewrites the sealed segments of a keyed topic without replaced records, and merges
+small segments into larger ones.
+Invariants: records keep their offsets and order; the ranges of the segments stay without holes, so every offset from
+the start on is found; a tombstone is removed only after its grace period, and never before the older records of its
+key: segments are replaced from the oldest on, each group in one transaction. A new file has a new name; old files are
+deleted after the catalog has dropped them, and readers of an open file continue in it. Keys, offsets, marks and append
+times of one partition are in memory; rows are streamed.
+Not here: Arrow segments (sealed first), the choice of partitions (``maintenance.py``). Read next: ``maintenance.py``.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.errors import CorruptSegment, Misuse
+from headwater.errors import Misuse
 from headwater.log.catalog.registry import TopicRow
-from headwater.log.maintenance.sealing import seal_partition
+from headwater.log.maintenance.sealing import never, seal_closed
 from headwater.log.schema.evolution import conform
-from headwater.log.storage.active_segment import ArrowSegment, FrameRange
-from headwater.log.storage.partition_layout import alone, layout_of, partition_directory
+from headwater.log.storage.active_segment import FrameRange
+from headwater.log.storage.partition_layout import layout_of, maintenance_lock, partition_directory
 from headwater.log.storage.partition_writer import stored_schema
 from headwater.log.storage.sealed_segment import SealedSegment, appended_of, producer_of, write_sealed
 
@@ -37,14 +36,13 @@ if TYPE_CHECKING:
 
 Offsets = np.ndarray[Any, np.dtype[np.int64]]
 
-DIRTY_RATIO = 0.5  # rows since the last compaction, of all sealed rows, from which on it is worth while
-SAVED_FILES_MIN = 8  # and so many files fewer are worth it too
-SEALING_TRIES_MAX = 100
+DIRTY_RATIO = 0.5  # share of sealed rows added since the last compaction that triggers one
+SAVED_FILES_MIN = 8  # this many fewer files trigger one too
 
 
 @dataclass(frozen=True)
 class Compacted:
-    """What a compaction did to one partition."""
+    """The result of compacting one partition."""
 
     segments_before: int
     segments_after: int
@@ -61,20 +59,15 @@ class Compacted:
 
 
 class _Stopped(Exception):
-    """The log is being closed or the topic was deleted; what is half written is swept up later."""
-
-
-def never() -> bool:
-    """Nobody asks us to stop."""
-    return False
+    """The log is being closed or the topic was deleted; partial files are removed later."""
 
 
 def compact_partition(
     topic: Topic, number: int, *, force: bool = False, wait: bool = False, stopping: Callable[[], bool] = never
 ) -> Compacted | None:
-    """Compact what is sealed, when it is worth while; None when it is not, or another process is at it.
+    """Compact the sealed segments if that pays; None if not, or if another process is doing so.
 
-    ``force``: end and seal the active segment first, and compact whatever there is. ``wait``: for the other process.
+    ``force``: roll and seal the active segment first, and compact always. ``wait``: for the other process.
     """
     topic.refresh()
     if not topic.settings.compact:
@@ -87,7 +80,7 @@ def compact_partition(
         topic.partition(number).roll()
         seal_closed(topic, number, wait=True, stopping=stopping)
     directory = partition_directory(topic, number)
-    with alone(directory, wait=wait or force) as got:
+    with maintenance_lock(directory, wait=wait or force) as got:
         segments = layout_of(topic, number).sealed if got else ()
         oldest_tombstone_us = topic.clock.now_us() - topic.settings.tombstone_grace_ms * 1000
         if not segments or not (force or worthwhile(segments, topic.settings.segment_bytes_max, oldest_tombstone_us)):
@@ -96,41 +89,6 @@ def compact_partition(
             return _Compaction(topic, number, directory, oldest_tombstone_us, stopping).run(segments)
         except _Stopped:
             return None
-
-
-def seal_closed(topic: Topic, number: int, *, wait: bool, stopping: Callable[[], bool] = never) -> int:
-    """Seal every closed segment; returns how many. ``wait``: until those that another process is sealing are, too."""
-    sealed = 0
-    directory = partition_directory(topic, number)
-    for _ in range(SEALING_TRIES_MAX):
-        while not stopping() and seal_partition(topic, number, at_most=1):
-            sealed += 1
-        if stopping() or len(layout_of(topic, number).arrow) <= 1:
-            break
-        # Either another process was sealing, or something is wrong with the segment.
-        with alone(directory, wait=wait) as got:
-            if not got:
-                break
-            _check_closed(directory, layout_of(topic, number).arrow)
-    return sealed
-
-
-def _check_closed(directory: Path, arrow: Sequence[int]) -> None:
-    """A segment with a younger one after it has an end in its index; without, sealing would wait for it for ever."""
-    if len(arrow) < 2:
-        return
-    segment = ArrowSegment(directory, arrow[0])
-    try:
-        if segment.next_base is None:
-            raise CorruptSegment(
-                f"the index of {segment.data_path} is damaged",
-                detail=f"It lists rows up to offset {segment.next_offset - 1} and has no end.",
-                hint="Restore the file from a backup; `headwater check` tells what else is damaged.",
-                file=str(segment.data_path),
-                offset=segment.next_offset,
-            )
-    finally:
-        segment.close()
 
 
 def worthwhile(segments: Sequence[SealedSegment], segment_bytes_max: int, oldest_tombstone_us: int) -> bool:
@@ -159,7 +117,7 @@ def _first_tombstone_us(segment: SealedSegment) -> int:
 
 
 def _grouped(sizes: Sequence[float], bytes_max: int) -> list[range]:
-    """Neighbours that become one file: runs of segments whose sizes add up to at most the maximum.
+    """Neighbouring segments that become one file: their sizes add up to at most the maximum.
 
     >>> _grouped([10, 10, 90, 5, 200, 0], 100)
     [range(0, 2), range(2, 4), range(4, 6)]
@@ -175,7 +133,7 @@ def _grouped(sizes: Sequence[float], bytes_max: int) -> list[range]:
 
 
 class _Compaction:
-    """One run over one partition. The caller is alone with it."""
+    """One run over one partition. The caller holds the maintenance lock."""
 
     def __init__(
         self, topic: Topic, number: int, directory: Path, oldest_tombstone_us: int, stopping: Callable[[], bool]
@@ -207,7 +165,7 @@ class _Compaction:
         )
 
     def _survivors(self, segments: Sequence[SealedSegment]) -> Offsets:
-        """The offsets that stay, in order: the last of each key, less the tombstones whose grace is over."""
+        """The offsets that stay, in order: the last of each key, without tombstones after their grace period."""
         key = list(self.row.settings.key)
         key_schema = pa.schema([self.row.schema.field(name) for name in key])
         keys: list[pa.RecordBatch] = []
@@ -230,7 +188,7 @@ class _Compaction:
     def _replace(self, old: Sequence[SealedSegment], kept: int, survivors: Offsets) -> Sequence[SealedSegment]:
         log = self.topic.log
         if len(old) == 1 and kept == old[0].rows:
-            # Nothing to leave out: the file stays, and the catalog remembers that it was looked at.
+            # Nothing to remove: the file stays, and the catalog marks it as compacted.
             same = replace(old[0], compacted=True)
             if not old[0].compacted:
                 log.registry.replace_segments(self.topic.id, old, [same])
@@ -294,6 +252,6 @@ def _count_in(survivors: Offsets, start: int, stop: int) -> int:
 
 
 def _next_suffix(old: Sequence[SealedSegment]) -> str:
-    """A name never used before: segments are only ever merged, so a base's count only rises."""
+    """A new file name: segments are only ever merged, so a base's count only rises."""
     counts = [int(s.path.stem.partition("-c")[2] or 0) for s in old]
     return f"-c{max(counts) + 1}"

@@ -1,15 +1,13 @@
-"""Check: is everything that was written still there, and whole?
+"""Home check: verification of everything that was written.
 
-What it is: ``check`` verifies every segment's bytes, that segments follow each other without gaps from each
-partition's start to its end, the catalog, and that groups and producers fit the log; ``check_home`` does so for a
-directory that may be too damaged to open.
-Invariants: it changes no data and can be run while other processes append, seal, compact and retain: what changed
-under its eyes is looked at again, what is appended meanwhile is left out. It does not raise for what it finds: each
-thing is a ``Problem``. What keeps it from looking (no descriptors, a catalog that is held) is no finding, but raised. A
-damaged segment is also told as an alert.
-Not here: the bytes of one segment (``segment_check.py``), mending (``log/storage/recovery.py`` mends tails; the rest
-comes from a backup).
-Read next: ``segment_check.py``.
+What it is: ``check`` verifies every segment's bytes, that segments follow each other without gaps from each partition's
+start to its end, the catalog, and that groups and producers fit the log; ``check_home`` does so for a directory that
+may be too damaged to open.
+Invariants: it changes no data and may run while other processes append, seal, compact and retain: a segment that
+changed meanwhile is checked again, later appends are left out. Every finding is a ``Problem``, never an exception;
+obstacles (no descriptors, a held catalog) are raised. A damaged segment is also an alert.
+Not here: the bytes of one segment (``segment_check.py``), repair (``log/storage/recovery.py`` repairs tails; the rest
+comes from a backup). Read next: ``segment_check.py``.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ import pyarrow as pa
 
 from headwater.errors import CatalogBusy, HeadwaterError, TooManyFiles, UnknownTopic
 from headwater.log.catalog.registry import TopicRow
-from headwater.log.maintenance.alerts import note_corruption, resolve_corruption, tell
+from headwater.log.maintenance.alerts import note_corruption, publish, resolve_corruption
 from headwater.log.maintenance.segment_check import (
     MEND,
     Problem,
@@ -41,7 +39,13 @@ from headwater.log.maintenance.segment_check import (
 from headwater.log.storage.active_segment import segment_name
 from headwater.log.storage.files import translated
 from headwater.log.storage.locks import FileLock
-from headwater.log.storage.partition_layout import LOOKS_MAX, PartitionLayout, alone, layout_of, partition_directory
+from headwater.log.storage.partition_layout import (
+    LOOKS_MAX,
+    PartitionLayout,
+    layout_of,
+    maintenance_lock,
+    partition_directory,
+)
 
 if TYPE_CHECKING:
     from headwater.log.home import Log
@@ -49,12 +53,12 @@ if TYPE_CHECKING:
 
 CATALOG_HINT = "Stop all processes on this home and restore catalog.sqlite from a backup."
 CANNOT_LOOK = (TooManyFiles, CatalogBusy)
-STRAY_HINT = "It holds nothing that is needed: sealing removes it, or you may."
+STRAY_HINT = "No data is in it: sealing removes it, or you may."
 
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What ``Log.check`` found.
+    """The result of ``Log.check``.
 
     >>> import headwater as hw, tempfile
     >>> log = hw.Log(tempfile.mkdtemp())
@@ -74,11 +78,10 @@ class CheckReport:
 
     @property
     def ok(self) -> bool:
-        """Whether there is no error; warnings cost nothing but space."""
+        """Whether there is no error; warnings cost only space."""
         return not any(problem.severity == "error" for problem in self.problems)
 
     def to_dict(self) -> dict[str, Any]:
-        """The shape programs get."""
         return {**self.__dict__, "ok": self.ok, "problems": [problem.to_dict() for problem in self.problems]}
 
     def __str__(self) -> str:
@@ -90,7 +93,7 @@ class CheckReport:
 
 
 def check(log: Log, *, progress: Callable[[int, int], None] | None = None) -> CheckReport:
-    """Verify everything in an open home. ``progress`` is called with bytes done and bytes in all."""
+    """Verify an open home. ``progress`` is called with the bytes done and the total."""
     with translated(f"check {log.home}"):
         return _HomeCheck(log.home, progress).run(log)
 
@@ -109,7 +112,7 @@ def check_home(home: str | os.PathLike[str], *, progress: Callable[[int, int], N
     path = Path(home).expanduser().absolute()
     try:
         with translated(f"check {path}"):
-            log = Log(path, create=False, upkeep_interval=None)
+            log = Log(path, create=False, maintenance_interval=None)
     except CANNOT_LOOK:
         raise
     except (HeadwaterError, sqlite3.Error) as error:
@@ -119,7 +122,7 @@ def check_home(home: str | os.PathLike[str], *, progress: Callable[[int, int], N
 
 
 class _SegmentMoved(Exception):
-    """The layout changed under our eyes: look again."""
+    """The layout changed meanwhile: check again."""
 
 
 class _HomeCheck:
@@ -128,7 +131,7 @@ class _HomeCheck:
         self.began = time.monotonic()
         self.problems: list[Problem] = []
         self.topics = self.partitions = self.segments = self.rows = self.bytes = 0
-        self._told = progress
+        self._on_progress = progress
         self._done = self._total = 0
 
     # The whole
@@ -158,7 +161,7 @@ class _HomeCheck:
         return self.report()
 
     def run_without_catalog(self, error: Exception) -> CheckReport:
-        """The catalog cannot be opened: say so, and whether the segments beside it are whole."""
+        """Report that the catalog cannot be opened, and check the segments without it."""
         message = error.message if isinstance(error, HeadwaterError) else str(error)
         hint = (error.hint if isinstance(error, HeadwaterError) else None) or CATALOG_HINT
         self._add("error", str(self.home), message, hint)
@@ -187,7 +190,7 @@ class _HomeCheck:
     def _topic(self, topic: Topic) -> None:
         where = f'topic "{topic.name}"'
         with self._guard(where):
-            topic.open_partitions()  # as any reader does: what a crash left at the end is mended first
+            topic.open_partitions()  # as any reader does: the tail is recovered first
         if sorted(topic.row().schemas) != list(range(1, topic.schema_version + 1)):
             self._add("error", where, "a schema version is missing in the catalog", CATALOG_HINT)
         damaged: set[tuple[int, str]] = set()
@@ -219,7 +222,7 @@ class _HomeCheck:
             except _SegmentMoved:
                 continue
             if problems and look == 0:
-                continue  # a second look, before something is called a gap
+                continue  # a second look, before a gap is reported
             break
         else:
             self._add("warning", f"{topic.name}[{number}]", "it changed too fast to be checked", "Run the check again.")
@@ -237,7 +240,7 @@ class _HomeCheck:
         verified: dict[str, SegmentFinding],
         problems: list[Problem],
     ) -> list[SegmentFinding]:
-        """Each segment, and that each begins where the one before ended."""
+        """Check each segment, and that it begins where the one before ended."""
         where = f"{topic.name}[{number}]"
         directory = partition_directory(topic, number)
         findings: list[SegmentFinding] = []
@@ -287,7 +290,7 @@ class _HomeCheck:
         try:
             finding = inspect_arrow(directory, base, progress=self._progress)
             if finding.problems and active and not topic.log.read_only:
-                # A write or a recovery may be under way: while we hold the lock, nothing is.
+                # A write or a recovery may be under way; the lock excludes both.
                 with FileLock(directory / "lock"):
                     finding = inspect_arrow(directory, base, progress=self._progress)
             return finding
@@ -295,16 +298,16 @@ class _HomeCheck:
             if base not in layout_of(topic, number).arrow:
                 raise _SegmentMoved from None
             finding = SegmentFinding(str(directory / f"{segment_name(base)}.index"), base)
-            if not active or has_frames(directory, base):  # without any, the pair is just being made
+            if not active or has_frames(directory, base):  # without any, the pair is being created
                 finding.error("the file is missing", MEND)
             return finding
 
     def _strays(self, topic: Topic, number: int) -> None:
-        """Files that nobody needs. Only while nobody is sealing or compacting: their files are not known yet."""
+        """Report unused files. Only while no sealing or compaction runs: their new files are not listed yet."""
         directory = partition_directory(topic, number)
         if topic.log.read_only or not directory.exists():
             return
-        with alone(directory) as got:
+        with maintenance_lock(directory) as got:
             if not got:
                 return
             layout = layout_of(topic, number)
@@ -343,7 +346,7 @@ class _HomeCheck:
             " WHERE groups.topic_id = ? ORDER BY groups.name, positions.partition",
             (topic.id,),
         )
-        # The bounds come after the positions: who has read up to the end by now cannot seem to be beyond it.
+        # The bounds are read after the positions, so a group at the end cannot seem to be beyond it.
         ends, starts = topic.end_offsets(), topic.start_offsets()
         seen: dict[str, list[int | None]] = {}
         for row in rows:
@@ -368,7 +371,7 @@ class _HomeCheck:
         if row["kind"] == "work" and row["next"] is not None and (row["astray"] or row["next"] < offset):
             self._add("error", where, "its leases do not fit its position", f"Reset it: {reset}")
 
-    # Telling
+    # Reporting
 
     def _alert(self, topic: Topic, damaged: set[tuple[int, str]], *, whole: bool) -> None:
         if topic.log.read_only:
@@ -379,7 +382,7 @@ class _HomeCheck:
                 note_corruption(topic, number, file, message)
             if whole:
                 resolve_corruption(topic, damaged)
-            tell(topic.log)
+            publish(topic.log)
 
     def _count(self, finding: SegmentFinding) -> None:
         self.segments += 1
@@ -392,12 +395,12 @@ class _HomeCheck:
 
     def _progress(self, fresh: int) -> None:
         self._done = min(self._done + fresh, self._total)
-        if self._told is not None:
-            self._told(self._done, self._total)
+        if self._on_progress is not None:
+            self._on_progress(self._done, self._total)
 
     @contextmanager
     def _guard(self, where: str, hint: str = "") -> Iterator[None]:
-        """Whatever a damaged home makes a step raise is a problem, and the check goes on."""
+        """Record any exception of a step as a problem, and go on."""
         try:
             with translated(where):
                 yield

@@ -1,13 +1,10 @@
-"""Care: everything that keeps a home in good shape, in one round.
+"""Maintenance: one round over all topics of a home.
 
-What it is: ``maintain`` goes over all topics and ends old segments, seals, compacts, watches groups and drops what
-retention does not keep; it returns what it did.
-Invariants: running it again changes nothing more; several processes may run it at once (each partition is worked on by
-one at a time); a step that fails is in the report and does not keep the others from being done.
-Groups are warned before retention drops anything in the same round.
-Not here: the steps themselves (``sealing.py``, ``compaction.py``, ``retention.py``, ``alerts.py``), the thread that
-calls it now and then (``background.py``).
-Read next: ``compaction.py``, ``retention.py``, ``alerts.py``.
+What it is: ``maintain`` rolls old segments, seals, compacts, watches groups and applies retention; it returns a report.
+Invariants: a second run changes nothing more; several processes may run it at once (one at a time per partition); a
+failed step is reported and does not stop the others. Groups are warned before retention drops anything.
+Not here: the steps (``sealing.py``, ``compaction.py``, ``retention.py``, ``alerts.py``), the thread
+(``background.py``). Read next: ``compaction.py``, ``retention.py``, ``alerts.py``.
 """
 
 from __future__ import annotations
@@ -18,9 +15,10 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headwater.errors import CorruptSegment, HeadwaterError, ReadOnlyHome, UnknownTopic
-from headwater.log.maintenance.alerts import ALERTS_TOPIC, Alert, note_corruption, tell, watch_groups
-from headwater.log.maintenance.compaction import compact_partition, never, seal_closed
+from headwater.log.maintenance.alerts import ALERTS_TOPIC, Alert, note_corruption, publish, watch_groups
+from headwater.log.maintenance.compaction import compact_partition
 from headwater.log.maintenance.retention import retain_partition
+from headwater.log.maintenance.sealing import never, seal_closed
 from headwater.log.storage.partition_layout import spans_of
 
 if TYPE_CHECKING:
@@ -30,11 +28,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Step:
-    """One thing that was done, or that failed."""
+    """One step that was done, or that failed."""
 
     topic: str
     partition: int | None
-    action: str  # roll, seal, compact, retain, watch, tell
+    action: str  # roll, seal, compact, retain, watch, publish alerts
     message: str
     numbers: dict[str, int] = field(default_factory=dict)
     failed: bool = False
@@ -46,7 +44,7 @@ class Step:
 
 @dataclass(frozen=True)
 class MaintenanceReport:
-    """What one round of ``Log.maintain`` did.
+    """The result of one round of ``Log.maintain``.
 
     >>> import headwater as hw, tempfile
     >>> log = hw.Log(tempfile.mkdtemp())
@@ -64,27 +62,25 @@ class MaintenanceReport:
 
     @property
     def ok(self) -> bool:
-        """Whether no step failed."""
         return not any(step.failed for step in self.steps)
 
     def to_dict(self) -> dict[str, Any]:
-        """The shape programs get."""
         return {**asdict(self), "ok": self.ok, "alerts": [alert.to_dict() for alert in self.alerts]}
 
     def __str__(self) -> str:
         head = f"{self.topics} topics, {self.partitions} partitions in {self.seconds:.2f} s"
-        told = [*map(str, self.steps), *(f"alert {alert}" for alert in self.alerts)]
-        return "\n  ".join([f"Maintained {head}:", *told]) if told else f"Nothing to do: {head}"
+        lines = [*map(str, self.steps), *(f"alert {alert}" for alert in self.alerts)]
+        return "\n  ".join([f"Maintained {head}:", *lines]) if lines else f"Nothing to do: {head}"
 
 
 def maintain(log: Log, *, wait: bool = True, stopping: Callable[[], bool] = never) -> MaintenanceReport:
     """One round over all topics.
 
-    ``wait``: also for a partition that another process works on; without it such a partition is left to that process.
-    ``stopping`` is asked now and then and ends the round early.
+    ``wait``: also for partitions that another process works on, which are skipped otherwise. ``stopping`` is called
+    between steps and ends the round early.
     """
     if log.read_only:
-        raise ReadOnlyHome(f"the home {log.home} cannot be written", hint="Maintain it where it may be written.")
+        raise ReadOnlyHome(f"the home {log.home} cannot be written", hint="Run it where the home is writable.")
     return _Round(log, wait, stopping).run()
 
 
@@ -107,11 +103,11 @@ class _Round:
             except UnknownTopic:
                 continue  # deleted since the list was made
             self.topics += 1
-            self._care_for(topic)
+            self._maintain_topic(topic)
         seconds = self.log.clock.monotonic() - began
         return MaintenanceReport(self.topics, self.partitions, tuple(self.steps), tuple(self.alerts), seconds)
 
-    def _care_for(self, topic: Topic) -> None:
+    def _maintain_topic(self, topic: Topic) -> None:
         numbers = range(topic.settings.partitions)
         for number in numbers:
             if self.stopping():
@@ -129,8 +125,8 @@ class _Round:
 
     def _shape(self, topic: Topic, number: int) -> None:
         with self._step(topic, number, "roll"):
-            if end_if_old(topic, number):
-                self._did(topic, number, "roll", "ended the active segment")
+            if roll_if_old(topic, number):
+                self._did(topic, number, "roll", "rolled the active segment")
         with self._step(topic, number, "seal"):
             sealed = seal_closed(topic, number, wait=self.wait, stopping=self.stopping)
             if sealed:
@@ -143,11 +139,11 @@ class _Round:
 
     def _watch(self, topic: Topic) -> None:
         if topic.name == ALERTS_TOPIC:
-            return  # an alert about the alerts would never end
+            return  # no alerts about the topic of alerts
         with self._step(topic, None, "watch"):
             watch_groups(topic)
-        with self._step(topic, None, "tell"):
-            self.alerts += tell(self.log)
+        with self._step(topic, None, "publish alerts"):
+            self.alerts += publish(self.log)
 
     def _did(self, topic: Topic, number: int, action: str, message: str, numbers: dict[str, int] | None = None) -> None:
         self.steps.append(Step(topic.name, number, action, message, numbers or {}))
@@ -165,11 +161,11 @@ class _Round:
             self.steps.append(Step(topic.name, number, action, str(error), failed=True))
 
 
-def end_if_old(topic: Topic, number: int) -> bool:
+def roll_if_old(topic: Topic, number: int) -> bool:
     """Roll the active segment when its first row is older than ``segment_ms_max``; True when it did."""
     limit_us = topic.clock.now_us() - topic.settings.segment_ms_max * 1000
     spans = spans_of(topic, number)
-    # A look before the lock: a round over many quiet partitions should not open each of them for writing.
+    # Checked before the lock: a round over many quiet partitions should not open each for writing.
     if not spans or not spans[-1].active or spans[-1].oldest_us > limit_us:
         return False
     return topic.partition(number).roll(older_than_us=limit_us)

@@ -1,14 +1,13 @@
-"""Retention: the oldest segments leave, by age and by size.
+"""Retention: the oldest segments are dropped, by age and by size.
 
 What it is: ``retain_partition`` drops whole sealed segments from the front of a partition, after copying them to the
-archive when the topic has one, and moves the partition's start.
-Invariants: a segment leaves by age when its newest row was appended ``retention_ms`` ago, and by size while the
-partition has more than ``retention_bytes`` on disk; always the oldest first, never the active one (one that is too old
-as a whole is ended and sealed first). A file is whole in the archive before the catalog forgets it, and the catalog
-has forgotten it, durably, before it is deleted: a crash in between leaves a stray that sealing sweeps up. Groups that
-had not read what leaves are noted in the same transaction.
-Not here: warnings before it happens (``alerts.py``), what a reader before the start gets
-(``log/storage/partition_reader.py``).
+topic's archive if it has one, and moves the partition's start.
+Invariants: a segment expires by age when its newest row was appended ``retention_ms`` ago, and by size while the
+partition has more than ``retention_bytes`` on disk; always the oldest first, never the active one (an expired active
+segment is rolled and sealed first). A file is complete in the archive before the catalog drops it, and dropped durably
+before it is deleted: a crash in between leaves a stray file that sealing removes. Groups that had not read the dropped
+rows are noted in the same transaction.
+Not here: warnings before it happens (``alerts.py``), reads before the start (``log/storage/partition_reader.py``).
 Read next: ``alerts.py``.
 """
 
@@ -21,12 +20,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.log.maintenance.alerts import note_lost
-from headwater.log.maintenance.compaction import seal_closed
+from headwater.log.maintenance.sealing import seal_closed
 from headwater.log.storage.active_segment import segment_name
+from headwater.log.storage.checksums import checksum_of
 from headwater.log.storage.files import Files, translated
-from headwater.log.storage.partition_layout import SegmentSpan, alone, layout_of, partition_directory, spans_of
+from headwater.log.storage.partition_layout import (
+    SegmentSpan,
+    layout_of,
+    maintenance_lock,
+    partition_directory,
+    spans_of,
+)
 from headwater.log.storage.partition_writer import arrow_bases
-from headwater.log.storage.sealed_segment import SealedSegment, checksum_of, damaged
+from headwater.log.storage.sealed_segment import SealedSegment, damaged
 from headwater.log.topic_settings import TopicSettings
 
 if TYPE_CHECKING:
@@ -37,7 +43,7 @@ COPY_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class Retained:
-    """What left a partition."""
+    """The segments that were dropped from a partition."""
 
     segments: int
     rows: int
@@ -54,16 +60,16 @@ class Retained:
 
 
 def retain_partition(topic: Topic, number: int, *, wait: bool = False) -> Retained | None:
-    """Drop what is too old or too much; None when nothing is, or (without ``wait``) another process is at it."""
+    """Drop expired segments; None when there are none, or (without ``wait``) another process is doing so."""
     settings = topic.settings
     if settings.retention_ms is None and settings.retention_bytes is None:
         return None
     directory = partition_directory(topic, number)
     now_us = topic.clock.now_us()
-    _end_if_old(topic, number, now_us, wait=wait)
+    _roll_if_expired(topic, number, now_us, wait=wait)
     if not expired(spans_of(topic, number), settings, now_us):
         return None
-    with alone(directory, wait=wait) as got:
+    with maintenance_lock(directory, wait=wait) as got:
         if not got:
             return None
         count = expired(spans_of(topic, number), settings, now_us)
@@ -72,7 +78,7 @@ def retain_partition(topic: Topic, number: int, *, wait: bool = False) -> Retain
 
 
 def expired(spans: Sequence[SegmentSpan], settings: TopicSettings, now_us: int) -> int:
-    """How many segments must leave, counted from the oldest.
+    """The number of expired segments, from the oldest.
 
     >>> spans = [SegmentSpan(0, 10, 400, newest_us=0), SegmentSpan(10, 20, 400, newest_us=5_000)]
     >>> spans.append(SegmentSpan(20, 21, 400, 9_000, True))
@@ -93,14 +99,14 @@ def expired(spans: Sequence[SegmentSpan], settings: TopicSettings, now_us: int) 
     return count
 
 
-def _end_if_old(topic: Topic, number: int, now_us: int, *, wait: bool) -> None:
-    """A partition that nobody appends to any more has an active segment that would stay for ever."""
+def _roll_if_expired(topic: Topic, number: int, now_us: int, *, wait: bool) -> None:
+    """Roll an active segment that has expired as a whole: without appends it would stay for ever."""
     retention_ms = topic.settings.retention_ms
     spans = spans_of(topic, number)
     if retention_ms is None or not spans or not spans[-1].active:
         return
     if now_us - spans[-1].newest_us >= retention_ms * 1000:
-        # An append that comes in between is no harm: the segment is judged again when it is sealed.
+        # An append in between does no harm: the segment is checked again when it is sealed.
         topic.partition(number).roll()
         seal_closed(topic, number, wait=wait)
 
@@ -132,19 +138,19 @@ def _drop(topic: Topic, number: int, gone: Sequence[SealedSegment], now_us: int)
 
 
 def archive_directory(topic: Topic, number: int) -> Path:
-    """Where this partition's segments go; a relative archive is in the home."""
+    """The archive directory of a partition; a relative archive is in the home."""
     assert topic.settings.archive is not None
     return topic.log.home / Path(topic.settings.archive).expanduser() / topic.name / str(number)
 
 
 def archive_segment(segment: SealedSegment, directory: Path, files: Files) -> Path:
-    """A whole, synced copy of the segment in the archive. Again is harmless."""
+    """Copy the segment to the archive, synced. A second call is harmless."""
     if checksum_of(segment.path) != segment.checksum:
         raise damaged(segment, "It was to be archived, and its bytes do not match the checksum in the catalog.")
     files.make_dir(directory, label="archive.make_directory")
     target = directory / segment.path.name
     if target.exists() and checksum_of(target) != segment.checksum:
-        # A topic of the same name that was deleted and made anew: what was archived of the old one stays.
+        # A topic of the same name was deleted and created again: the archive of the old one stays.
         target = directory / f"{segment.path.stem}-{segment.checksum & (1 << 64) - 1:016x}.parquet"
     if not target.exists():
         try:
@@ -158,7 +164,7 @@ def archive_segment(segment: SealedSegment, directory: Path, files: Files) -> Pa
 
 
 def _copy(source: Path, target: Path, files: Files) -> None:
-    """Another filesystem: copy, sync, and only then the final name."""
+    """Copy to another filesystem: copy, sync, then rename."""
     temporary = target.with_name(target.name + ".tmp")
     with translated(f"archive {source.name}"), source.open("rb", buffering=0) as data:
         fd = files.create(temporary, label="archive.create")

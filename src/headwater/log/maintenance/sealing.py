@@ -1,20 +1,22 @@
 """Sealing: a rolled Arrow segment becomes Parquet.
 
-What it is: ``seal_partition`` turns every closed Arrow segment of a partition into a sealed one, oldest first.
-Invariants: the Parquet file is complete, synced and under its name before the catalog knows it; the catalog knows it,
-durably, before the Arrow twin is deleted; a crash anywhere in between is repeated harmlessly. One process seals a
-partition at a time; appends and reads go on meanwhile.
-Not here: when (``background.py``), the file itself (``log/storage/sealed_segment.py``).
-Read next: ``background.py``.
+What it is: ``seal_partition`` seals every closed Arrow segment of a partition, oldest first; ``seal_closed`` also waits
+for other processes that do so.
+Invariants: the Parquet file is complete, synced and renamed before the catalog lists it; the catalog lists it, durably,
+before the Arrow twin is deleted; a crash in between is repeated harmlessly. One process seals a partition at a time;
+appends and reads continue.
+Not here: when (``background.py``), the file format (``log/storage/sealed_segment.py``). Read next: ``background.py``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headwater.errors import CorruptSegment
 from headwater.log.storage.active_segment import ArrowSegment
-from headwater.log.storage.locks import FileLock
+from headwater.log.storage.partition_layout import layout_of, maintenance_lock, partition_directory
 from headwater.log.storage.partition_writer import arrow_bases, stored_schema
 from headwater.log.storage.sealed_segment import write_sealed
 
@@ -22,34 +24,70 @@ if TYPE_CHECKING:
     from headwater.log.topic import Topic
 
 
+SEALING_TRIES_MAX = 100
+
+
+def never() -> bool:
+    return False
+
+
 def seal_partition(topic: Topic, number: int, *, at_most: int | None = None) -> int:
-    """Seal the closed segments of a partition; returns how many. 0 as well when another process is at it."""
-    directory = topic.directory / str(number)
+    """Seal the closed segments of a partition; returns how many. 0 also when another process is doing so."""
+    directory = partition_directory(topic, number)
     if not directory.exists():
         return 0
     sealed = 0
-    lock = FileLock(directory / "seal.lock")
-    try:
-        if not lock.acquire(blocking=False):
+    with maintenance_lock(directory) as got:
+        if not got:
             return 0
-        try:
-            _sweep(topic, number, directory)
-            for base in arrow_bases(directory):
-                if at_most is not None and sealed >= at_most:
-                    break
-                segment = ArrowSegment(directory, base)
-                try:
-                    if segment.next_base is None:
-                        break  # the active one
-                    _seal(topic, number, directory, segment)
-                    sealed += 1
-                finally:
-                    segment.close()
-        finally:
-            lock.release()
-    finally:
-        lock.close()
+        _sweep(topic, number, directory)
+        for base in arrow_bases(directory):
+            if at_most is not None and sealed >= at_most:
+                break
+            segment = ArrowSegment(directory, base)
+            try:
+                if segment.next_base is None:
+                    break  # the active one
+                _seal(topic, number, directory, segment)
+                sealed += 1
+            finally:
+                segment.close()
     return sealed
+
+
+def seal_closed(topic: Topic, number: int, *, wait: bool, stopping: Callable[[], bool] = never) -> int:
+    """Seal every closed segment; returns how many. ``wait``: until those that another process is sealing are, too."""
+    sealed = 0
+    directory = partition_directory(topic, number)
+    for _ in range(SEALING_TRIES_MAX):
+        while not stopping() and seal_partition(topic, number, at_most=1):
+            sealed += 1
+        if stopping() or len(layout_of(topic, number).arrow) <= 1:
+            break
+        # Either another process was sealing, or something is wrong with the segment.
+        with maintenance_lock(directory, wait=wait) as got:
+            if not got:
+                break
+            _check_closed(directory, layout_of(topic, number).arrow)
+    return sealed
+
+
+def _check_closed(directory: Path, arrow: Sequence[int]) -> None:
+    """Raise if a rolled segment has no end in its index: sealing would wait for it for ever."""
+    if len(arrow) < 2:
+        return
+    segment = ArrowSegment(directory, arrow[0])
+    try:
+        if segment.next_base is None:
+            raise CorruptSegment(
+                f"the index of {segment.data_path} is damaged",
+                detail=f"It lists rows up to offset {segment.next_offset - 1} and has no end.",
+                hint="Restore the file from a backup; `headwater check` lists all damage.",
+                file=str(segment.data_path),
+                offset=segment.next_offset,
+            )
+    finally:
+        segment.close()
 
 
 def _seal(topic: Topic, number: int, directory: Path, segment: ArrowSegment) -> None:
@@ -73,14 +111,14 @@ def _seal(topic: Topic, number: int, directory: Path, segment: ArrowSegment) -> 
         for producer, sequence in zip(named["producer"].tolist(), named["sequence"].tolist(), strict=True):
             sequences[producer] = max(sequence, sequences.get(producer, -1))
         registry.replace_segments(topic.id, [], [sealed], sequences)
-    # The data goes first: an index without data is swept up, data without an index would be opened.
+    # The data first: an index without data is swept, data without an index would be opened.
     files.unlink(segment.data_path, label="seal.remove_data")
     files.sync_dir(directory, label="seal.sync_removal")
     files.unlink(segment.index_path, label="seal.remove_index")
 
 
 def _sweep(topic: Topic, number: int, directory: Path) -> None:
-    """Remove what an interrupted sealing, compaction or retention left behind. The caller holds the seal lock.
+    """Remove leftovers of an interrupted sealing, compaction or retention. The caller holds the maintenance lock.
 
     Appends go on meanwhile and may begin a segment: its data file comes before its index, so an index whose data
     file is not there *now* is a leftover.

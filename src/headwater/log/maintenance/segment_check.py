@@ -1,11 +1,10 @@
-"""Damage: what is wrong with one segment's bytes.
+"""Segment check: verification of one segment's bytes.
 
-What it is: ``inspect_arrow`` and ``inspect_sealed`` read one segment completely and list every way in which it is not
-what was written: a ``Problem`` each.
-Invariants: they change nothing and never raise for what the bytes are; a file that is not there raises
-``FileNotFoundError``, because only the caller knows whether it should be. Every byte counts: entries, their copies in
-the index, payloads, the zeros between frames, and the whole of a sealed file. What is appended meanwhile is left alone.
-Not here: how segments fit together, the catalog, groups (``home_check.py``); mending (``log/storage/recovery.py``).
+What it is: ``inspect_arrow`` and ``inspect_sealed`` read one segment and list every deviation as a ``Problem``.
+Invariants: they change nothing and never raise for bad bytes; a missing file raises ``FileNotFoundError``, because only
+the caller knows whether it should exist. Every byte counts: entries, their copies in the index, payloads, the zeros
+between frames, and the whole of a sealed file. Later appends are left out.
+Not here: the order of segments, the catalog, groups (``home_check.py``); repair (``log/storage/recovery.py``).
 Read next: ``home_check.py``.
 """
 
@@ -25,10 +24,11 @@ import xxhash
 
 from headwater.log.catalog.registry import TopicRow
 from headwater.log.storage.active_segment import segment_name
+from headwater.log.storage.checksums import signed
 from headwater.log.storage.file_descriptors import EXHAUSTED, open_file, too_many_files, with_room
 from headwater.log.storage.frame_index import DATA, ENTRY_BYTES, HEADER, ROLL, Entry, padded
 from headwater.log.storage.partition_writer import stored_schema
-from headwater.log.storage.sealed_segment import APPENDED_TYPE, SYSTEM_COLUMNS, SealedSegment, signed, time_range
+from headwater.log.storage.sealed_segment import APPENDED_TYPE, SYSTEM_COLUMNS, SealedSegment, time_range
 
 READ_BYTES = 8 << 20
 RESTORE = "Restore the file from a backup or the archive."
@@ -40,7 +40,7 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is not as it should be. A warning costs nothing but space; an error is data at stake."""
+    """One finding. A warning costs only space; an error means damaged or missing data."""
 
     severity: Severity
     where: str
@@ -48,7 +48,6 @@ class Problem:
     hint: str = ""
 
     def to_dict(self) -> dict[str, str]:
-        """The shape programs get."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -58,7 +57,7 @@ class Problem:
 
 @dataclass
 class SegmentFinding:
-    """What an inspection saw of one segment."""
+    """The findings about one segment."""
 
     where: str
     next_offset: int
@@ -69,7 +68,6 @@ class SegmentFinding:
     problems: list[Problem] = field(default_factory=list)
 
     def error(self, message: str, hint: str = RESTORE) -> None:
-        """Note something wrong."""
         self.problems.append(Problem("error", self.where, message, hint))
 
 
@@ -107,7 +105,7 @@ class _Arrow:
         # The index first: a frame that it lists is complete in the data file.
         listed = os.pread(self.index_fd, os.fstat(self.index_fd).st_size, 0)
         if len(listed) <= ENTRY_BYTES and os.fstat(self.data_fd).st_size < 64 << 10 and not self._header_is_whole():
-            return  # it is just being made, or was when its process died; it holds no rows
+            return  # it is being created, or its process died doing so; it holds no rows
         header = self._header()
         if header is None:
             return
@@ -166,7 +164,7 @@ class _Arrow:
             self.progress(entry.end - entry.position)
 
     def _end(self, roll: Entry, position: int, *, after: int) -> None:
-        """The segment is closed: nothing may follow."""
+        """Check the end of a closed segment: nothing may follow."""
         self.finding.next_base = roll.base_offset
         if roll.base_offset != self.finding.next_offset or after:
             self.finding.error("the end of its index does not fit the entries before it", MEND)
@@ -219,15 +217,15 @@ def inspect_sealed(segment: SealedSegment, row: TopicRow, *, progress: Progress)
     with with_room(lambda: segment.path.open("rb")) as file:
         _whole_file(finding, segment, file, progress)
         if not finding.problems:
-            # The bytes are what was written: so a difference from here on is the catalog's.
-            with _told(finding, "it cannot be read"):
+            # The bytes are as written, so a difference from here on is the catalog's.
+            with _recording_errors(finding, "it cannot be read"):
                 _rows_of(finding, segment, row, file)
     return finding
 
 
 def _whole_file(finding: SegmentFinding, segment: SealedSegment, file: BinaryIO, progress: Progress) -> None:
     hasher, size = xxhash.xxh3_64(), 0
-    with _told(finding, "it cannot be read"):
+    with _recording_errors(finding, "it cannot be read"):
         while block := file.read(READ_BYTES):
             hasher.update(block)
             size += len(block)
@@ -285,8 +283,8 @@ class _Range:
 
 
 @contextmanager
-def _told(finding: SegmentFinding, what: str) -> Iterator[None]:
-    """Whatever a library says about bad bytes is a problem of the file, not of the check."""
+def _recording_errors(finding: SegmentFinding, what: str) -> Iterator[None]:
+    """Record any exception of a library as a problem of the file."""
     try:
         yield
     except FileNotFoundError:
@@ -298,9 +296,9 @@ def _told(finding: SegmentFinding, what: str) -> Iterator[None]:
 
 
 def inspect_bare_parquet(path: Path) -> SegmentFinding:
-    """What can be said of a sealed file without the catalog: its pages against their own checksums."""
+    """Verify a sealed file without the catalog: its pages against their own checksums."""
     finding = SegmentFinding(str(path), 0, bytes=path.stat().st_size)
-    with _told(finding, "it cannot be read"):
+    with _recording_errors(finding, "it cannot be read"):
         parquet: Any = with_room(lambda: pq.ParquetFile(path, page_checksum_verification=True))
         for batch in parquet.iter_batches(batch_size=131_072):
             finding.rows += batch.num_rows

@@ -1,9 +1,9 @@
-"""Arrow and pandas columns, fitted to a topic's columns.
+"""Arrow and pandas columns, cast to a topic's types.
 
-What it is: ``fit`` takes one Arrow column of any type and returns it in the topic's type when no value changes by
-that; ``pandas_column`` reads a pandas column into Arrow first. Invariants: a column that already has the type is
-handed on untouched (no copy, an offset stays an offset); casts are Arrow's safe ones and only between types that
-mean the same (a number is never text, a float never an integer); the first value that would change is named.
+What it is: ``fit`` returns an Arrow column in the topic's type if no value changes by that; ``pandas_column`` reads a
+pandas column into Arrow first.
+Invariants: a column that has the type is passed on without a copy; casts are Arrow's safe ones and only between types
+of one meaning (a number is never text, a float never an integer); the first value that would change is named.
 Not here: Python objects (``columns.py``, ``nested_columns.py``), matching columns to names (``row_conversion.py``).
 Read next: ``row_conversion.py``.
 """
@@ -20,7 +20,7 @@ from headwater.errors import InvalidDeclaration
 from headwater.log.schema.columns import TOO_LARGE, ColumnConverter, Misfit, shorten
 from headwater.log.schema.normalization import normalize_type
 
-# Whole floats beyond this may already have lost their last digits on the way through float64.
+# Whole floats beyond this may have lost digits on the way through float64.
 EXACT_FLOAT_MAX = 2**53
 
 
@@ -52,7 +52,7 @@ def fit(array: pa.Array | pa.ChunkedArray, column: ColumnConverter) -> pa.Array:
 
 
 def pandas_column(series: Any, column: ColumnConverter) -> pa.Array:
-    """A pandas column in the topic's type. What pandas calls missing (NaN, NaT, NA, None) becomes null."""
+    """A pandas column in the topic's type. pandas' missing values (NaN, NaT, NA, None) become null."""
     if series.dtype == object:
         missing = series.isna()
         if missing.any():
@@ -90,7 +90,7 @@ def _one_chunk(array: pa.Array | pa.ChunkedArray, column: ColumnConverter) -> pa
 
 
 def _means_the_same(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether a cast between these types can be lossless; whether it is, the safe cast finds out."""
+    """Whether a cast between these types can be lossless; the safe cast checks the values."""
     if kinds.is_timestamp(target):
         # A local time can be read as UTC; a moment cannot lose its zone.
         return bool(kinds.is_timestamp(source) and (source.tz is None or target.tz is not None))
@@ -140,7 +140,7 @@ def _cast_exactly(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _first_failing(array: pa.Array, target: pa.DataType) -> int:
-    """The first index whose value cannot be cast: half the range again and again."""
+    """The first index whose value cannot be cast, by binary search."""
     start, stop = 0, len(array)
     while stop - start > 1:
         middle = (start + stop) // 2
@@ -159,7 +159,7 @@ def _fit_nested(array: pa.Array, column: ColumnConverter) -> pa.Array:
             return array.cast(column.arrow)
     except (InvalidDeclaration, pa.ArrowInvalid, pa.ArrowNotImplementedError):
         pass
-    # Parts that differ in name, order or type: value by value, which also names the guilty one.
+    # Parts that differ in name, order or type: value by value, which also names the bad one.
     return column.convert(array.to_pylist())
 
 
@@ -185,7 +185,7 @@ def _cast_hint(source: pa.DataType, target: pa.DataType) -> str:
 
 
 def has_required_parts(arrow: pa.DataType) -> bool:
-    """Whether a NOT NULL field stands somewhere inside this type."""
+    """Whether this type has a NOT NULL field somewhere inside."""
     if kinds.is_struct(arrow):
         return any(not field.nullable or has_required_parts(field.type) for field in arrow)
     if kinds.is_map(arrow):
@@ -194,7 +194,7 @@ def has_required_parts(arrow: pa.DataType) -> bool:
 
 
 def refuse_hidden_nulls(array: pa.Array, column: ColumnConverter) -> None:
-    """A null in a NOT NULL field inside the column: Arrow lets it pass, so it is looked for."""
+    """Refuse a null in a NOT NULL field inside the column, which Arrow does not check."""
     if _hides_null(array):
         column.convert(array.to_pylist())  # slow, and names the row and the field
 

@@ -1,10 +1,10 @@
-"""Strict conversion of Python values to one Arrow column, for the types without parts.
+"""Column converters for types without parts: Python values to one Arrow column, strictly.
 
-What it is: one small class for each kind of Spark type; ``convert`` takes a list of values and returns an Arrow
-array. Invariants: no value is changed on its way in (pyarrow itself would cut 1.5 to 1, take bytes for text and
-integers for times); a list is judged by the *set* of its classes, so the honest case costs one pass in C; the
-first value that does not fit is searched for only after something failed, and raised as a ``Misfit`` with its index.
-Not here: lists, maps and structs (``nested_columns.py``), whole rows and their error messages (``row_conversion.py``).
+What it is: one small class for each kind of Spark type; ``convert`` takes a list of values and returns an Arrow array.
+Invariants: no value changes (pyarrow itself would cut 1.5 to 1, take bytes for text and integers for times). A list is
+checked by the *set* of its classes, so a valid list costs one pass in C; the first bad value is searched for only after
+a failure and raised as a ``Misfit`` with its index.
+Not here: lists, maps and structs (``nested_columns.py``), rows and their error messages (``row_conversion.py``).
 Read next: ``nested_columns.py``.
 """
 
@@ -44,7 +44,7 @@ _short.maxlevel = 2
 
 
 def shorten(value: Any) -> str:
-    """The value as a message shows it.
+    """The value as an error message shows it.
 
     >>> shorten("x" * 1000)
     "'xxxxxxxxxxxxxxxxxxxxxxxxxxx...xxxxxxxxxxxxxxxxxxxxxxxxxxxx'"
@@ -56,7 +56,7 @@ def shorten(value: Any) -> str:
 
 
 class Misfit(Exception):
-    """One value that does not fit: where it stands in the list, what it is, and why it is refused."""
+    """One value that does not fit: its index, the value, and the reason."""
 
     def __init__(self, index: int, value: Any, expected: str, reason: str, hint: str | None = None) -> None:
         super().__init__(reason)
@@ -75,7 +75,7 @@ class Misfit(Exception):
 
 
 class ValueRefused(Exception):
-    """Raised by an admission: the value's class would do, the value does not."""
+    """Raised by an admission: the value's class fits, the value does not."""
 
     def __init__(self, reason: str, hint: str | None = None) -> None:
         super().__init__(reason)
@@ -84,7 +84,7 @@ class ValueRefused(Exception):
 
 
 class ColumnConverter:
-    """How the values of one type become an Arrow array. Subclasses say which classes fit."""
+    """Converts values of one type to an Arrow array. Subclasses say which classes fit."""
 
     exact: ClassVar[frozenset[type]]
 
@@ -107,11 +107,11 @@ class ColumnConverter:
         return array
 
     def build(self, values: Values, types: set[type]) -> pa.Array:  # noqa: ARG002
-        """The array, when every class is one of ``exact``. May raise whatever pyarrow raises."""
+        """The array, when every class is one of ``exact``. pyarrow's exceptions pass through."""
         return pa.array(values, self.arrow)
 
     def admission(self, kind: type) -> Admission | None:  # noqa: ARG002
-        """How a value of a class outside ``exact`` is made one of them without loss; None when it is not."""
+        """The lossless conversion of a class outside ``exact``; None when there is none."""
         return None
 
     def unfit(self, value: Any) -> tuple[str, str | None]:
@@ -153,9 +153,9 @@ def _is_whole(kind: type) -> bool:
 
 
 class InferredColumn(ColumnConverter):
-    """A column whose type pyarrow finds out by itself from the values that fit, and from no others.
+    """A column whose type pyarrow infers from fitting values, and from no others.
 
-    Letting it find out is then also the check of every value's class, and cheaper: 52 ns instead of 86 for a text.
+    The inference then also checks every value's class, and is cheaper: 52 ns instead of 86 for a text.
     """
 
     def convert(self, values: Values) -> pa.Array:
@@ -219,7 +219,7 @@ class StringColumn(InferredColumn):
     def unfit(self, value: Any) -> tuple[str, str | None]:
         return (
             f"{shorten(value)} cannot be written as UTF-8",
-            "It holds half a surrogate pair; decode it rightly first.",
+            "It holds half a surrogate pair; decode it correctly first.",
         )
 
     def unfit_class(self, value: Any) -> tuple[str, str | None]:
@@ -268,7 +268,7 @@ class TimestampColumn(ColumnConverter):
 
     def build(self, values: Values, types: set[type]) -> pa.Array:
         # pyarrow asks each aware datetime for its offset (600 ns each). Subtracting an epoch that has the same tzinfo
-        # asks nobody, refuses a mixture of naive and aware, and the differences convert at once: 130 ns.
+        # needs no offset, refuses a mixture of naive and aware, and the differences convert at once: 130 ns.
         try:
             return self._since(self._epoch_for(values), values, types)
         except TypeError:
@@ -320,7 +320,7 @@ class IntervalColumn(ColumnConverter):
 
 
 class VoidColumn(ColumnConverter):
-    """VOID, likewise: nothing but null."""
+    """VOID, likewise: null only."""
 
     exact = NULL
 

@@ -1,17 +1,16 @@
-"""Spark DDL text to an Arrow schema, and back.
+"""DDL: Spark's column lists to an Arrow schema, and back.
 
-What it is: a small hand-written parser for the column lists people already write for Spark
-(``"order_id BIGINT NOT NULL, tags ARRAY<STRING>"``), with every Spark type a topic can store.
-Invariants: ``parse_ddl(to_ddl(schema))`` is the schema again; a text that this parser takes means the
-same to Spark (``tests/spark/test_ddl_agrees_with_spark.py``); a text it does not take is refused with the
-place underlined. Comments are read and dropped, since a topic has no place to keep them.
-Not here: which column names and Arrow types a topic accepts (``normalization.py``); CREATE TABLE's other clauses.
+What it is: a parser for column lists (``"order_id BIGINT NOT NULL, tags ARRAY<STRING>"``) with every Spark type of a
+topic.
+Invariants: ``parse_ddl(to_ddl(schema))`` is the schema again; an accepted text means the same to Spark
+(``tests/spark/test_ddl_agrees_with_spark.py``); any other text is refused with the place underlined. Comments are
+dropped.
+Not here: names and Arrow types that a topic accepts (``normalization.py``); CREATE TABLE's other clauses.
 Read next: ``normalization.py``, then ``evolution.py``.
 """
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing import NoReturn
 import pyarrow as pa
 
 from headwater.errors import InvalidDeclaration
+from headwater.hints import closest, underline
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 TIMESTAMP_NTZ = pa.timestamp("us")
@@ -47,7 +47,7 @@ SIMPLE_TYPES: dict[str, pa.DataType] = {
 # The first spelling of each type is the one that is written back.
 SPARK_NAMES: dict[pa.DataType, str] = {arrow: name for name, arrow in reversed(SIMPLE_TYPES.items())}
 
-# What a view's state can hold besides: no topic stores them, so only ``parse_view_ddl`` reads them.
+# Further types of a view's state: no topic stores them, so only ``parse_view_ddl`` reads them.
 DAY_TO_SECOND = "INTERVAL DAY TO SECOND"
 VIEW_TYPES: dict[str, pa.DataType] = {DAY_TO_SECOND: pa.duration("us"), "VOID": pa.null()}
 VIEW_NAMES: dict[pa.DataType, str] = {arrow: name for name, arrow in VIEW_TYPES.items()}
@@ -58,7 +58,7 @@ NESTED = ("ARRAY", "MAP", "STRUCT")
 KNOWN_TYPES = (*SIMPLE_TYPES, *DECIMALS, *TEXTS_WITH_LENGTH, *NESTED)
 DECIMAL_PRECISION_MAX = 38
 
-# Types that Spark has and a topic has not, each with what to use in its place.
+# Spark types that a topic cannot store, each with its replacement.
 REFUSED_TYPES = {
     "INTERVAL": "Store the length as BIGINT (microseconds), or its two ends as TIMESTAMP.",
     "TIME": "Store the time of day as BIGINT (microseconds since midnight) or as STRING.",
@@ -67,7 +67,7 @@ REFUSED_TYPES = {
     "GEOMETRY": "Store the WKB bytes as BINARY.",
     "GEOGRAPHY": "Store the WKB bytes as BINARY.",
 }
-# What people know from other databases, where no Spark type is near in spelling.
+# Type names of other databases that are not near a Spark type in spelling.
 FOREIGN_TYPES = {
     "TEXT": "STRING",
     "BYTEA": "BINARY",
@@ -99,7 +99,7 @@ TOKEN = re.compile(
 
 @dataclass(frozen=True)
 class DdlToken:
-    """One word or sign of the text, and where it stands."""
+    """One word or sign of the text, and its position."""
 
     kind: str
     text: str
@@ -130,7 +130,7 @@ def parse_ddl(text: str) -> pa.Schema:
 
 
 def parse_view_ddl(text: str) -> pa.Schema:
-    """The same, of a view's columns: they may be of two types more.
+    """The same for a view's columns, which may have two more types.
 
     >>> parse_view_ddl("length INTERVAL DAY TO SECOND, nothing ARRAY<VOID>").types
     [DurationType(duration[us]), ListType(list<item: null>)]
@@ -173,8 +173,7 @@ def _type_and_null(field: pa.Field) -> str:
 
 
 def backquoted(name: str) -> str:
-    """A name as Spark's DDL has it; quoted where it must be. In a query ``views/spark/topic_scan.py``'s ``quoted`` is
-    surer.
+    """A name in Spark's DDL, quoted where necessary. In a query use ``quoted`` of ``views/spark/topic_scan.py``.
 
     >>> backquoted("id"), backquoted("odd `name`")
     ('id', '`odd ``name```')
@@ -183,7 +182,7 @@ def backquoted(name: str) -> str:
 
 
 class _Parser:
-    """Recursive descent over the tokens: each method reads one thing and leaves the place after it."""
+    """Recursive descent over the tokens: each method reads one construct and stops after it."""
 
     def __init__(self, text: str, *, of_view: bool = False) -> None:
         self.text = text
@@ -381,7 +380,11 @@ class _Parser:
 
     def fail(self, message: str, token: DdlToken, hint: str | None = None) -> NoReturn:
         raise InvalidDeclaration(
-            message, detail=_underline(self.text, token), hint=hint, ddl=self.text, position=token.start
+            message,
+            detail=underline(self.text, (token.start, token.start + len(token.text))),
+            hint=hint,
+            ddl=self.text,
+            position=token.start,
         )
 
 
@@ -391,18 +394,7 @@ NESTED_EXAMPLES = {"ARRAY": "ARRAY<STRING>", "MAP": "MAP<STRING, INT>", "STRUCT"
 def _near_type(word: str) -> str:
     if word.upper() in FOREIGN_TYPES:
         return f"Spark's name for it is {FOREIGN_TYPES[word.upper()]}."
-    near = difflib.get_close_matches(word.upper(), KNOWN_TYPES, n=1)
-    if near:
-        return f"{word}: did you mean {near[0]}?"
+    near = closest(word, KNOWN_TYPES)
+    if near is not None:
+        return f"{word}: did you mean {near}?"
     return "The types are " + ", ".join(KNOWN_TYPES) + "."
-
-
-def _underline(text: str, token: DdlToken, *, width: int = 100) -> str:
-    """The token's line and, below it, carets under the token; a long line is cut around the token."""
-    first = text.rfind("\n", 0, token.start) + 1
-    line = text[first:].split("\n", 1)[0].replace("\t", " ")
-    column = token.start - first
-    cut = max(0, min(column - width // 2, len(line) - width))
-    carets = "^" * max(1, min(len(token.text), width - (column - cut)))
-    # The error puts two spaces before the detail; the second line needs its own.
-    return f"{line[cut : cut + width]}\n  {' ' * (column - cut)}{carets}"

@@ -1,10 +1,10 @@
-"""Whether one schema may follow another, and how old batches are read under the new one.
+"""Schema evolution: which schema may follow another, and old batches under the new one.
 
-What it is: ``evolve`` merges a new declaration into the stored schema or says why it cannot; ``conform`` makes a
-batch written under an older version look like the latest.
-Invariants: every batch ever written conforms to every later version without losing a value; the merged schema keeps
-the old columns' order and puts new ones at the end; keys keep their meaning, so the partition of a key never changes.
-Not here: where versions are stored (``log/catalog/registry.py``), rows (``row_conversion.py``).
+What it is: ``evolve`` merges a declaration into the stored schema or raises the reason; ``conform`` converts a batch of
+an older version to the latest.
+Invariants: every batch ever written conforms to every later version without losing a value; the merged schema keeps the
+old columns' order and appends new ones; the partition of a key never changes.
+Not here: storage of versions (``log/catalog/registry.py``), rows (``row_conversion.py``).
 Read next: ``row_conversion.py``.
 """
 
@@ -29,8 +29,8 @@ NEW_COLUMN = "Add the change under a new column name, or write a new topic."
 def evolve(old: pa.Schema, new: pa.Schema, *, key: tuple[str, ...] = (), event_time: str | None = None) -> pa.Schema:
     """The schema that follows ``old`` when ``new`` is declared; ``SchemaConflict`` when none can.
 
-    A declaration equal to an *earlier* version (a process with yesterday's code) is not a change: look at the stored
-    versions before. Here a missing column or a narrower type is refused, since nothing tells the two cases apart.
+    A declaration equal to an *earlier* version (a process with older code) is not a change: the caller checks the
+    stored versions first. Here a missing column or a narrower type is refused.
 
     >>> from headwater.log.schema.normalization import normalize_schema
     >>> old, new = map(normalize_schema, ("id INT, name STRING", "id BIGINT, name STRING, note STRING"))
@@ -80,7 +80,7 @@ def widens(old: pa.DataType, new: pa.DataType) -> bool:
 
 
 def conform(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
-    """A batch written under an older version, as the later version ``target`` shows it. Free when they are equal.
+    """A batch of an older version in the later version ``target``. Free when they are equal.
 
     >>> from headwater.log.schema.normalization import normalize_schema
     >>> old = pa.record_batch({"id": pa.array([1], pa.int32())})
@@ -136,7 +136,7 @@ def _evolve_column(old: pa.Field, new: pa.Field, *, key: tuple[str, ...], event_
 
 
 def _merge(old: pa.DataType, new: pa.DataType) -> pa.DataType:
-    """The wider type. A struct keeps the old order of its fields, so that an order alone is no new version."""
+    """The wider type. A struct keeps the old order of its fields, so a new order alone is no new version."""
     if kinds.is_list(old):
         return pa.list_(_merge(old.value_type, new.value_type))
     if kinds.is_map(old):
@@ -188,7 +188,7 @@ def _refuse_missing(field: pa.Field, new: pa.Schema) -> NoReturn:
         hint = f'Keep "{field.name} {stored} NOT NULL" in the declaration; every row must have it.'
     for name in new.names:
         if name.lower() == field.name.lower():
-            hint = f'Write "{field.name}" instead of "{name}"; Spark does not tell them apart.'
+            hint = f'Write "{field.name}" instead of "{name}"; Spark treats them as equal.'
     raise SchemaConflict(
         f'column "{field.name}" is missing in the new schema',
         detail=detail,

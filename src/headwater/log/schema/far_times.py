@@ -1,12 +1,12 @@
-"""Far times: dates and times before the year 1 or after 9999, given as plain numbers.
+"""Far times: dates and times outside the years 1 to 9999, given as plain numbers.
 
-What it is: ``far_rows`` and ``far_json_rows`` are ``to_batches`` and ``json_rows`` for values that came out of
-Headwater before: a date or time may be the number of days or microseconds since 1970 that ``rows.to_values`` gave, and
-a length of time the number of its microseconds.
-Invariants: ``far_rows(to_rows(batch), schema)`` is the batch again. A number is taken only where no date and no
-datetime could say the same: any other number is somebody's mistake about its unit, and refused.
-Not here: appending, where every number is refused, for one in nanoseconds would look like a far time (``columns.py``).
-Read next: ``row_conversion.py``; ``views/serving/serving_columns.py``, which keeps such values.
+What it is: ``far_rows`` and ``far_json_rows`` are ``to_batches`` and ``json_rows`` for values that Headwater wrote: a
+date or time may be the number of days or microseconds since 1970 that ``to_values`` gave, and an interval its
+microseconds.
+Invariants: ``far_rows(to_rows(batch), schema)`` is the batch again. A number is accepted only where no date or datetime
+can express the value: any other number is a mistake about its unit and refused.
+Not here: appending, where every number is refused, since one in nanoseconds would look like a far time
+(``columns.py``). Read next: ``row_conversion.py``; ``views/serving/serving_columns.py``.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""JSON lines in and out: one object for each row, one row for each line.
+"""JSON lines: the one JSON form of rows, read and written.
 
-What it is: ``json_lines`` reads text into a record batch with the strictness of ``row_conversion.py``;
-``batch_to_json_lines`` writes what it reads. Where JSON has no word for a value: TIMESTAMP and DATE are ISO-8601 text
-(never epoch numbers, which do not say their unit), BINARY is base64, DECIMAL a number that never passes through a
-float, NaN and Infinity are the strings "NaN", "Infinity", "-Infinity", and a MAP whose key is not text is a list of
-[key, value] pairs.
-Invariants: reading what was written gives the same rows; a name that stands twice in an object is refused. A date or
-time outside of the years 1 to 9999 is written as a plain number, which only ``far_times.py`` reads.
-Not here: files and streams (the command line's part). Read next: ``columns.py`` for the strict types.
+What it is: ``json_lines`` reads text into a record batch with the strictness of ``row_conversion.py``; ``json_line``
+and ``batch_to_json_lines`` write it. TIMESTAMP and DATE are ISO-8601 text (never epoch numbers, which have no unit),
+BINARY is base64, DECIMAL a number that never passes through a float, NaN and Infinity are the strings "NaN",
+"Infinity", "-Infinity", and a MAP whose key is not text is a list of [key, value] pairs.
+Invariants: reading a written line gives the same row; a name that occurs twice in an object is refused. A date or time
+outside the years 1 to 9999 is written as a number, which only ``far_times.py`` reads.
+Not here: files and streams (``cli/log/input_files.py``). Read next: ``columns.py``.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ NOT_NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 def json_lines(
     text: bytes | str | Iterable[str | bytes], schema: pa.Schema, *, not_null: frozenset[str] = frozenset()
 ) -> pa.RecordBatch:
-    """A record batch from JSON lines: a whole text, or its lines one by one. Empty lines are passed over.
+    """A record batch from JSON lines: a whole text, or its lines one by one. Empty lines are skipped.
 
     >>> from headwater.log.schema.normalization import normalize_schema
     >>> schema = normalize_schema("id BIGINT, price DECIMAL(10,2), at TIMESTAMP")
@@ -71,7 +70,7 @@ def json_objects(text: bytes | str | Iterable[str | bytes], schema: pa.Schema) -
 
 
 def json_decoder(schema: pa.Schema) -> json.JSONDecoder:
-    """A strict decoder of JSON for rows of a schema: no name twice, no NaN, fractions exact where DECIMAL needs it.
+    """A strict JSON decoder for rows of a schema: no duplicate name, no NaN, exact fractions where DECIMAL needs them.
 
     >>> json_decoder(pa.schema([("price", pa.decimal128(10, 2))])).decode('{"price": 9.90}')
     {'price': Decimal('9.90')}
@@ -133,10 +132,10 @@ class JsonDecimalColumn(DecimalColumn):
 
 
 class JsonFloatColumn(FloatColumn):
-    """FLOAT and DOUBLE as a number, or as one of the three strings that stand for no number."""
+    """FLOAT and DOUBLE as a number, or as one of the strings "NaN", "Infinity", "-Infinity"."""
 
     def convert(self, values: Values) -> pa.Array:
-        # 1e999 is read as infinity; who means infinity writes "Infinity".
+        # 1e999 is read as infinity; infinity itself is written "Infinity".
         if math.inf in values or -math.inf in values:
             values = [_TooLarge(value) if type(value) is float and math.isinf(value) else value for value in values]
         return super().convert(values)
@@ -147,7 +146,7 @@ class JsonFloatColumn(FloatColumn):
 
 
 class _TooLarge(float):
-    """A number in the text that no DOUBLE holds."""
+    """A number that is too large for DOUBLE."""
 
 
 JSON_LEAVES: Leaves = {
@@ -299,7 +298,7 @@ WRITERS: dict[type, Callable[[Any], str]] = {
     date: lambda value: f'"{value.isoformat()}"',
     datetime: _write_moment,
     timedelta: lambda value: str(value // timedelta(microseconds=1)),
-    # As a number, digit for digit; json.dumps would take it through a float.
+    # As a number, digit for digit; json.dumps would convert it to a float.
     Decimal: lambda value: format(value, "f"),
     dict: _write_dict,
     list: _write_list,

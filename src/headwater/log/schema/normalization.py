@@ -1,11 +1,10 @@
-"""The columns a topic may have: any declared schema, made into the one form that is stored.
+"""Schema normalization: a declared schema in the form that is stored.
 
-What it is: ``normalize_schema`` takes Spark DDL or an Arrow schema and returns an Arrow schema that uses only
-types Spark reads natively. Invariants: the result is a fixed point (normalizing it again changes nothing), holds
-no metadata, no duplicate name (case-insensitively, as Spark resolves names) and no reserved name; a type is
-replaced only by one that holds every value of it, so nothing is lost by normalizing, and otherwise refused.
-Not here: the DDL grammar (``ddl.py``), whether one schema can follow another (``evolution.py``), values
-(``row_conversion.py``).
+What it is: ``normalize_schema`` takes Spark DDL or an Arrow schema and returns an Arrow schema of types that Spark
+reads natively.
+Invariants: the result is a fixed point, has no metadata, no duplicate name (case-insensitively, as Spark resolves
+names) and no reserved name; a type is replaced only by one that holds every value of it, and otherwise refused.
+Not here: the DDL grammar (``ddl.py``), schema compatibility (``evolution.py``), values (``row_conversion.py``).
 Read next: ``evolution.py``, then ``row_conversion.py``.
 """
 
@@ -17,10 +16,10 @@ import pyarrow.types as kinds
 from headwater.errors import InvalidDeclaration
 from headwater.log.schema.ddl import DECIMAL_PRECISION_MAX, SPARK_NAMES, TIMESTAMP, TIMESTAMP_NTZ, parse_ddl
 
-# How often a row is added (+1) or taken away (-1): the one column that a table without a key has besides the user's.
+# The weight of a row, +1 added or -1 removed: the one system column of a table without a key.
 WEIGHT = "_weight"
 
-# The log's own columns, and those of the change feed (Spark's names). Users cannot have them.
+# System columns of the log, and those of the change feed (Spark's names). Users cannot declare them.
 RESERVED_COLUMNS = frozenset(
     {
         "_appended_at",
@@ -59,7 +58,7 @@ def normalize_schema(schema: str | pa.Schema) -> pa.Schema:
     Traceback (most recent call last):
         ...
     headwater.errors.InvalidDeclaration: column "ID" is declared twice
-      "id" and "ID" differ only in case, and Spark does not tell them apart.
+      "id" and "ID" differ only in case, and Spark treats them as equal.
       Hint: Rename one of them.
     """
     if isinstance(schema, str):
@@ -102,7 +101,7 @@ def normalize_type(arrow: pa.DataType, where: str = "column") -> pa.DataType:
     if kinds.is_fixed_size_binary(arrow):
         return pa.binary()
     if _is_any_list(arrow):
-        # Spark's ARRAY in DDL may always hold nulls, so the element's NOT NULL is let go.
+        # Spark's ARRAY in DDL may always hold nulls, so the element's NOT NULL is dropped.
         return pa.list_(normalize_type(arrow.value_type, f"{where}[]"))
     if kinds.is_map(arrow):
         key = normalize_type(arrow.key_type, f"{where} key")
@@ -175,7 +174,7 @@ def _refuse_duplicates(names: list[str], *, where: str) -> None:
             earlier, full = seen[name.lower()], f"{where}.{name}" if where else name
             detail = None
             if earlier != name:
-                detail = f'"{earlier}" and "{name}" differ only in case, and Spark does not tell them apart.'
+                detail = f'"{earlier}" and "{name}" differ only in case, and Spark treats them as equal.'
             raise InvalidDeclaration(
                 f'column "{full}" is declared twice', detail=detail, hint="Rename one of them.", column=full
             )

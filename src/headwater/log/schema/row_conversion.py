@@ -1,12 +1,11 @@
-"""Rows, in every form a user has them, become one Arrow record batch; and batches become rows again.
+"""Row conversion: user's rows to one Arrow record batch, and batches to rows.
 
-What it is: ``to_batches`` takes dicts, dataclasses, pandas or Arrow data and returns exactly one contiguous record
-batch with exactly the topic's schema. Invariants: all or nothing, the first row that does not fit raises
-``RowRefused`` with row, column, value and expected type; nothing is coerced silently; columns are matched by name;
-Arrow data that already has the schema is handed on without a copy. A ``RowConverter`` is compiled once per schema.
+What it is: ``to_batches`` takes dicts, dataclasses, pandas or Arrow data and returns one contiguous record batch with
+exactly the topic's schema. A ``RowConverter`` is compiled once per schema.
+Invariants: all or nothing: the first row that does not fit raises ``RowRefused`` with row, column, value and expected
+type; no silent coercion; columns are matched by name; Arrow data that has the schema is not copied.
 Not here: JSON lines (``json_lines.py``), single types (``columns.py``, ``nested_columns.py``), casts
-(``arrow_input.py``).
-Read next: ``nested_columns.py`` for how dicts become columns, ``topic.py`` for where batches go.
+(``arrow_input.py``). Read next: ``nested_columns.py``, ``topic.py``.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from headwater.errors import RowRefused
+from headwater.hints import suggestion
 from headwater.log.schema.arrow_input import fit, has_required_parts, pandas_column, refuse_hidden_nulls
 from headwater.log.schema.columns import (
     ARROW_FAILURES,
@@ -34,9 +34,9 @@ from headwater.log.schema.columns import (
     TimestampColumn,
     shorten,
 )
-from headwater.log.schema.nested_columns import Leaves, RecordColumn, near
+from headwater.log.schema.nested_columns import Leaves, RecordColumn
 
-# Up to here one struct conversion is cheaper than one conversion for each column.
+# Up to this many rows one struct conversion is cheaper than one conversion per column.
 FEW_ROWS_MAX = 32
 
 Rows = Any  # dicts, dataclasses, a pandas DataFrame, Arrow data, or one dict
@@ -63,7 +63,7 @@ class RowConverter:
         self.not_null = not_null | {field.name for field in schema if not field.nullable}
         self._record = RecordColumn(schema, self.not_null, leaves)
         self._required = [index for index, name in enumerate(schema.names) if name in self.not_null]
-        # Other leaves have their own ways to convert, which the shortcut would pass by.
+        # Other leaves convert in their own way, which the shortcut would skip.
         self._few = FewRows(self._record, schema) if leaves is None else None
         self._with_parts = [index for index, field in enumerate(schema) if has_required_parts(field.type)]
 
@@ -95,7 +95,7 @@ class RowConverter:
             return self._from_objects([rows])
         if isinstance(rows, (str, bytes)):
             raise RowRefused("text is not a list of rows", hint="JSON lines are appended with append_json.")
-        if hasattr(rows, "__arrow_c_stream__"):  # Polars, DuckDB and whoever else speaks Arrow
+        if hasattr(rows, "__arrow_c_stream__"):  # Polars, DuckDB and other libraries with Arrow's stream interface
             return self._from_arrow(pa.table(rows))
         try:
             listed = list(rows)
@@ -140,7 +140,8 @@ class RowConverter:
         """A batch from columns that are matched by name; one that is not given is null."""
         for name in names:
             if name not in self._record.known:
-                hint = near(str(name), self.schema.names) or "The columns are " + ", ".join(self.schema.names) + "."
+                columns = "The columns are " + ", ".join(self.schema.names) + "."
+                hint = suggestion(str(name), self.schema.names, otherwise=columns)
                 raise RowRefused(f"unknown column {shorten(name)}", hint=hint, column=str(name))
             if names.count(name) > 1:
                 raise RowRefused(f'column "{name}" is given twice', hint="Drop one of them.", column=name)
@@ -176,8 +177,8 @@ class RowConverter:
 class FewRows:
     """A shortcut for a few plain dicts: the same batch with one call into pyarrow, not one for each column.
 
-    A call costs 4 µs whatever it converts, which is most of the time of appending a single row. The shortcut takes
-    only what is beyond doubt (every value's class is one of its column's ``exact``) and else answers None.
+    A call costs 4 µs whatever it converts, which is most of the time of appending a single row. The shortcut takes only
+    rows whose values all have a class in their column's ``exact``, and returns None otherwise.
     """
 
     def __init__(self, record: RecordColumn, schema: pa.Schema) -> None:
@@ -253,7 +254,7 @@ def converter_for(schema: pa.Schema, not_null: frozenset[str] = frozenset()) -> 
 
 
 def refused(misfit: Misfit) -> RowRefused:
-    """The error a user sees for a value that does not fit."""
+    """The user's error for a value that does not fit."""
     column = misfit.path.removeprefix(".")
     where = f"row {misfit.index} (counted from 0)" + (f', column "{column}"' if column else "")
     return RowRefused(
@@ -283,8 +284,8 @@ def to_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 def to_values(array: pa.Array) -> list[Any]:
     """One column's values as Python objects, each as it was appended.
 
-    A date or time that Python has no word for, before the year 1 or after 9999, is the plain number of days or
-    microseconds since 1970. In text that is no UTF-8 each wrong byte is U+FFFD, as Java shows it.
+    A date or time outside the years 1 to 9999 is the number of days or microseconds since 1970. In text that is not
+    UTF-8 each wrong byte is U+FFFD, as in Java.
 
     >>> to_values(pa.array([0, None], pa.timestamp("us", tz="UTC")))
     [datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.timezone.utc), None]
@@ -297,7 +298,7 @@ def to_values(array: pa.Array) -> list[Any]:
         since = array.cast(pa.timestamp("us", arrow.tz)).view(MICROSECONDS)
         listed = since.to_numpy(zero_copy_only=False).tolist()
         try:
-            if listed.count(None) > array.null_count:  # to numpy the least of all moments is none
+            if listed.count(None) > array.null_count:  # numpy takes the smallest time for NaT
                 raise OverflowError
             if array.null_count:
                 return [None if value is None else epoch + value for value in listed]
@@ -330,7 +331,7 @@ def to_values(array: pa.Array) -> list[Any]:
 
 
 def _or_number(epoch: date, since: int | None, unit: timedelta) -> date | int | None:
-    """The moment so many units after the epoch; the number itself where Python's calendar ends."""
+    """The time at this many units after the epoch; the number itself outside Python's calendar."""
     try:
         return None if since is None else epoch + since * unit
     except OverflowError:

@@ -1,15 +1,14 @@
-"""Equal rows: what makes two values, and two rows, the same.
+"""Row identity: which values and rows are equal.
 
-What it is: ``canonical`` gives the bytes of one value, ``comparable`` a column that Arrow can group by, and
-``row_identities`` the bytes of each row. Whoever must find equal rows without Spark stands on these: tables without a
-key, netting, lookups, the change feed.
-Invariants: equal as GROUP BY has it: null equals null, NaN equals NaN, -0.0 equals 0.0, the order of a MAP's entries
-does not matter. Identities of one schema can be compared, in one version of Headwater; those of two schemas cannot.
-A long row is its BLAKE2 digest of 256 bits: two rows with one digest have never been seen, by anyone.
-Not here: which rows there are (``log/bag.py``); equality between two types, which a CAST decides
-(``views/state/row_hash.py``); values that are equal and must still be read by people
-(``views/serving/serving_columns.py``).
-Read next: ``log/bag.py``.
+What it is: ``canonical`` gives the bytes of one value, ``comparable`` a column that Arrow can group by,
+``row_identities`` the bytes of each row. Tables without a key, consolidation, lookups and the change feed find equal
+rows by these, without Spark.
+Invariants: equality of GROUP BY: null equals null, NaN equals NaN, -0.0 equals 0.0, the order of a MAP's entries does
+not matter. Identities are comparable within one schema and one version of Headwater. A long row is its 256-bit BLAKE2
+digest; collisions are not handled.
+Not here: the rows of a table (``log/table.py``); equality between two types, which a CAST decides
+(``views/state/row_hash.py``); equal values that stay readable (``views/serving/serving_columns.py``).
+Read next: ``log/table.py``.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def row_identities(rows: pa.RecordBatch | pa.Table) -> list[bytes]:
 
 
 def _quick_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """The values as Python objects whose ``repr`` is the same exactly when they are equal; numbers where that works."""
+    """The values as Python objects whose ``repr`` is equal exactly when the values are; numbers where possible."""
     arrow = column.type
     if kinds.is_decimal(arrow):
         column = column.cast(pa.string())
@@ -56,7 +55,7 @@ def _quick_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
 
 
 def comparable(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """A column that Arrow can group by and encode, with equal values exactly where SQL has equal ones.
+    """A column that Arrow can group by and encode, with equal values exactly where SQL has equal values.
 
     >>> comparable(pa.array([-0.0, 1.5])).to_pylist()
     [0.0, 1.5]
@@ -71,21 +70,21 @@ def comparable(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray
     if kinds.is_dictionary(arrow):
         return column.cast(arrow.value_type)
     if kinds.is_null(arrow):
-        return column.cast(pa.int8())  # Arrow groups by everything but nothing
+        return column.cast(pa.int8())  # Arrow cannot group by a NULL column
     return column
 
 
 def plain_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     """The values of a nested column as Python objects, with a whole number in place of each date and time.
 
-    Python has no date before the year 1 nor after 9999, and Spark has: ``to_pylist`` would fail.
+    ``to_pylist`` would fail for dates outside the years 1 to 9999, which Spark has.
 
     >>> plain_values(pa.array([[0, None]], pa.list_(pa.timestamp("us"))))
     [[0, None]]
     """
     try:
         return list(column.cast(_plain(column.type)).to_pylist())
-    except UnicodeDecodeError:  # then all texts are their bytes, which count as the same
+    except UnicodeDecodeError:  # then all texts are their bytes, which compare alike
         return list(column.cast(_plain(column.type, text=pa.binary())).to_pylist())
 
 
@@ -113,7 +112,7 @@ def canonical(value: Any) -> bytes:
 
 
 def _parts(value: Any) -> Iterator[bytes]:
-    """A letter for the type, the length where it varies, then the value; so no two values share their bytes."""
+    """A letter for the type, the length where it varies, then the value: unequal values have unequal bytes."""
     if value is None:
         yield b"n"
     elif isinstance(value, dict):

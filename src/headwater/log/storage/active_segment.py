@@ -1,14 +1,13 @@
-"""A segment that is still Arrow: the active one, or a rolled one that waits to be sealed.
+"""Arrow segment: the active segment of a partition, or a rolled one that is not sealed yet.
 
-What it is: ``ArrowSegment`` reads the pair of files (``N.arrow`` data, ``N.index``); ``SegmentWriter`` creates
-the pair and appends frames to it.
-Invariants: the data file is a HEADER frame whose payload is the Arrow schema, then frames of one record batch each;
-one segment has one schema version. Readers take no lock and trust only what the index lists; every payload is
-checked against its checksum before it is decoded. Only the holder of the partition's lock writes. The files are open
-while they are used, and else as long as there are descriptors to spare (``file_descriptors.py``).
-Not here: what to do about damage (``recovery.py``), Parquet (``sealed_segment.py``), choosing the segment
-(``partition_writer.py``).
-Read next: ``partition_writer.py``.
+What it is: ``ArrowSegment`` reads the pair of files (``N.arrow`` data, ``N.index``); ``SegmentWriter`` creates and
+appends.
+Invariants: the data file is a HEADER frame whose payload is the Arrow schema, then frames of one record batch each; a
+segment has one schema version. Readers take no lock and trust only the index; every payload is checked against its
+checksum before it is decoded. Only the holder of the partition's lock writes. Files stay open while used, and otherwise
+as long as descriptors are available (``file_descriptors.py``).
+Not here: damage (``recovery.py``), Parquet (``sealed_segment.py``), the choice of the segment
+(``partition_writer.py``). Read next: ``partition_writer.py``.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ READ_BYTES_MAX = 8 << 20  # consecutive frames are fetched in one read of at mos
 
 
 def segment_name(base_offset: int) -> str:
-    """File names sort as their offsets do."""
+    """The file name of a segment; names sort by offset."""
     return f"{base_offset:020d}"
 
 
 @dataclass(frozen=True, slots=True)
 class FrameRange:
-    """Some consecutive rows of one segment as they are stored, with what the system knows of each.
+    """Consecutive rows of one segment as they are stored, with their system columns.
 
     ``offsets`` is None when they rise by one from ``first_offset``; compaction leaves gaps. ``appended_us`` and
     ``producer`` are one number for all rows, or an Arrow array with one for each.
@@ -78,7 +77,7 @@ class FrameRange:
 
 
 def joined(chunks: Sequence[FrameRange]) -> FrameRange:
-    """Consecutive chunks of one schema version as one: many small appends should not be many small batches."""
+    """Consecutive ranges of one schema version as one: many small appends should not be many small batches."""
     if len(chunks) == 1:
         return chunks[0]
     first, last = chunks[0], chunks[-1]
@@ -138,7 +137,7 @@ class ArrowSegment:
         if header is None or header.kind != HEADER or xxhash.xxh3_64_intdigest(payload) != header.payload_checksum:
             raise CorruptSegment(
                 f"the header of {self.data_path} is damaged",
-                hint="Restore the file from a backup; `headwater check` tells what else is damaged.",
+                hint="Restore the file from a backup; `headwater check` lists all damage.",
                 file=str(self.data_path),
             )
         return pa.ipc.read_schema(pa.py_buffer(payload)), header.schema_version
@@ -146,7 +145,7 @@ class ArrowSegment:
     def refresh(self) -> bool:
         """Read the entries that were added since the last call; True when there were some.
 
-        FileNotFoundError when it was sealed away since, and its descriptors had been given back.
+        FileNotFoundError when it was sealed meanwhile and its descriptors had been closed.
         """
         size = self._held.stat(1).st_size
         if size < self._index_bytes + ENTRY_BYTES or self.next_base is not None:
@@ -162,7 +161,7 @@ class ArrowSegment:
             fresh = fresh[:-1]
         if len(fresh):
             if not len(self.entries) and fresh["schema_version"][0] != self.schema_version:
-                # An empty segment is replaced where it stands when its topic gets a newer schema.
+                # An empty segment is replaced in place when its topic gets a newer schema.
                 self.schema, self.schema_version = self._read_header()
             self._keep(fresh)
         return True
@@ -170,7 +169,7 @@ class ArrowSegment:
     def _keep(self, fresh: Entries) -> None:
         have = len(self.entries)
         if have + len(fresh) > len(self._room):
-            # Doubling, so that a follower of many small appends does not copy its list for each of them.
+            # Doubling, so that a follower of many small appends does not copy the list for each.
             room: Entries = np.empty(max(2 * len(self._room), have + len(fresh)), dtype=frame_index.ENTRY)
             room[:have] = self.entries
             self._room = room
@@ -179,7 +178,7 @@ class ArrowSegment:
 
     @property
     def removed(self) -> bool:
-        """Whether it was sealed away. Its open file still has what was compacted since: look for the rows anew."""
+        """Whether it was sealed. Its open file may hold rows that were compacted since: look them up again."""
         try:
             return self._held.stat(0).st_nlink == 0
         except FileNotFoundError:
@@ -192,11 +191,6 @@ class ArrowSegment:
             return self.base_offset
         last = self.entries[-1]
         return int(last["base_offset"]) + int(last["rows"])
-
-    @property
-    def data_bytes(self) -> int:
-        """The size of the data file as the index knows it."""
-        return Entry.of(self.entries[-1]).end if len(self.entries) else ENTRY_BYTES
 
     def read(self, start: int, stop: int) -> Iterator[FrameRange]:
         """The rows from ``start`` up to ``stop`` (not included), frame by frame, checksums verified."""
@@ -228,7 +222,7 @@ class ArrowSegment:
             raise CorruptSegment(
                 f"offsets {first} to {first + int(entry['rows']) - 1} of {self.data_path} are damaged",
                 detail="Their bytes do not match the checksum that was stored when they were written.",
-                hint="Restore the file from a backup; `headwater check` tells what else is damaged.",
+                hint="Restore the file from a backup; `headwater check` lists all damage.",
                 file=str(self.data_path),
                 offset=first,
             )
@@ -245,7 +239,6 @@ class ArrowSegment:
         )
 
     def close(self) -> None:
-        """Give the descriptors back."""
         self._held.close()
 
     def __del__(self) -> None:
@@ -254,7 +247,7 @@ class ArrowSegment:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A record batch ready to be written: its bytes and what its entry will say, except for its place."""
+    """A record batch ready to be written: its bytes and its entry, except for the position."""
 
     payload: pa.Buffer
     rows: int
@@ -280,7 +273,7 @@ class SegmentWriter:
         except BaseException:
             os.close(data_fd)
             raise
-        # Opened again without creating: a pair that is gone by then was sealed, and the partition has moved on.
+        # Opened without creating: a missing pair was sealed, and the partition has moved on.
         self.held = HeldFiles(paths, os.O_RDWR, opened=(data_fd, index_fd))
         self.synced_bytes = 0
 
@@ -288,7 +281,7 @@ class SegmentWriter:
     def create(
         directory: Path, base_offset: int, schema: pa.Schema, schema_version: int, files: Files, *, durable: bool
     ) -> SegmentWriter:
-        """A new, empty segment. A crash inside leaves a pair that recovery recognises as empty and replaces."""
+        """A new, empty segment. A crash inside leaves an empty pair that recovery replaces."""
         writer = SegmentWriter(directory, base_offset, files)
         try:
             with writer.held as (data_fd, index_fd):
@@ -302,8 +295,8 @@ class SegmentWriter:
         self, data_fd: int, index_fd: int, payload: pa.Buffer, schema_version: int, *, durable: bool
     ) -> None:
         files = self.files
-        # What an interrupted creation left, or an empty segment of an older schema. The index goes first, and for
-        # good: an index that knows of a header means, where the header is missing, that somebody damaged the file.
+        # The leftover of an interrupted creation, or an empty segment of an older schema. The index is removed first,
+        # durably: an index without the header it lists means damage.
         if os.fstat(index_fd).st_size:
             files.truncate(index_fd, 0, label="segment.empty_index")
             files.sync(index_fd, label="segment.sync_empty_index")
@@ -328,14 +321,14 @@ class SegmentWriter:
             files.sync_dir(self.directory, label="segment.sync_directory")
 
     def _index_header(self, synced_bytes: int) -> bytes:
-        # The header of the index remembers how much of the data file a sync has covered: damage below that
-        # is corruption, damage above it is what a power cut leaves.
+        # The header of the index stores the synced length of the data file: damage below it is corruption, damage above
+        # it is the effect of a power cut.
         return Entry(kind=HEADER, base_offset=self.base_offset, position=synced_bytes, length=0).pack()
 
     def append(
         self, frames: Sequence[Frame], *, position: int, base_offset: int, version: int, now_us: int, sync: bool
     ) -> list[Entry]:
-        """Write the frames in one go: data, then (``sync``) to disk, then the index entries."""
+        """Write the frames: data, then (``sync``) to disk, then the index entries."""
         entries: list[Entry] = []
         parts: list[Any] = []
         for frame in frames:
@@ -363,10 +356,10 @@ class SegmentWriter:
             try:
                 if sync:
                     self.files.sync(data_fd, label="append.sync_data")
-                # The entries come last: what the index lists is whole (and, with sync, on disk) in the data file.
+                # The entries last: a listed frame is whole (and, with sync, on disk) in the data file.
                 self.files.write(index_fd, [entry.pack() for entry in entries], label="append.write_index")
             except Exception:
-                # A full disk, say. Rows that were refused must not be adopted by the next opening.
+                # For example a full disk. Refused rows must not be adopted by the next recovery.
                 self.files.truncate(data_fd, entries[0].position, label="append.take_back")
                 raise
         if sync:
@@ -380,7 +373,7 @@ class SegmentWriter:
         return header.schema_version if header else 0
 
     def note_synced(self, data_bytes: int) -> None:
-        """Remember that everything up to ``data_bytes`` is on disk."""
+        """Store that everything up to ``data_bytes`` is on disk."""
         self.synced_bytes = max(self.synced_bytes, data_bytes)
         with self.held as (_, index_fd):
             self.files.write_at(index_fd, self._index_header(self.synced_bytes), 0, label="segment.note_synced")
@@ -399,5 +392,4 @@ class SegmentWriter:
         self.files.sync_dir(self.directory, label="roll.sync_directory")
 
     def close(self) -> None:
-        """Give the descriptors back."""
         self.held.close()

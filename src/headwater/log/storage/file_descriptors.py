@@ -1,13 +1,11 @@
-"""File descriptors: few of them, for many segments.
+"""File descriptors: a bounded number of open files for many segments.
 
-What it is: ``HeldFiles``, files of one owner that are opened when they are used; ``Descriptors``, which closes those
-that were not used for longest when this process holds more than its share of what the system allows it.
-Invariants: a file that is in use is never closed, so no read or write ever meets another file under its number; files
-that belong together are opened and closed together, so they are always of one moment; a share is about half of the
-limit, the rest is for connections, databases and other programs' libraries. Out of descriptors is ``TooManyFiles``,
-after everything idle was closed, and never taken for damage.
-Not here: what the files hold (``active_segment.py``, ``locks.py``), changing them (``files.py``).
-Read next: ``active_segment.py``.
+What it is: ``HeldFiles``, files of one owner, opened on use; ``Descriptors``, which closes the least recently used ones
+when the process holds more than its share of the system's limit.
+Invariants: a file in use is never closed, so a descriptor never refers to another file; files that belong together are
+opened and closed together, so they are of one moment. The share is about half of the limit; the rest is for
+connections, databases and other libraries. Running out is ``TooManyFiles``, after every idle file was closed.
+Not here: content (``active_segment.py``, ``locks.py``), changes (``files.py``). Read next: ``active_segment.py``.
 """
 
 from __future__ import annotations
@@ -27,12 +25,12 @@ from headwater.errors import TooManyFiles
 Opened = TypeVar("Opened")
 
 HELD_MIN, HELD_MAX = 16, 16_384
-WANTED = 65_536  # descriptors that a process of ours asks for, where the system lets it
+WANTED = 65_536  # descriptors that Headwater's own programs ask for
 EXHAUSTED = (errno.EMFILE, errno.ENFILE)
 
 
 class Descriptors:
-    """All files of this process that are held open; those that were used lately have a second chance to stay."""
+    """All held files of this process; recently used ones get a second chance (clock algorithm)."""
 
     def __init__(self) -> None:
         self.held: OrderedDict[HeldFiles, None] = OrderedDict()
@@ -40,17 +38,17 @@ class Descriptors:
         self.after_fork()
 
     def after_fork(self) -> None:
-        """The lock may be held by a thread that the child has not."""
+        """In a forked child: the lock may be held by a thread that does not exist there."""
         # Re-entrant: the garbage collector may close a segment while this very thread is in here.
         self.lock = threading.RLock()
 
     @property
     def limit(self) -> int:
-        """How many may be held: half of what the system allows this process now."""
+        """The number of files that may be held: half of the process's limit."""
         return max(HELD_MIN, min(HELD_MAX, open_files_max() // 2))
 
     def make_room(self, wanted: int) -> None:
-        """Close what was not used for longest until so many more fit. What is in use stays, also beyond the limit."""
+        """Close the least recently used files until this many more fit. Files in use stay, also beyond the limit."""
         limit = self.limit
         for _ in range(2 * len(self.held)):
             if self.count + wanted <= limit:
@@ -58,7 +56,7 @@ class Descriptors:
             self._close_oldest()
 
     def close_idle(self) -> bool:
-        """Close everything that is not in use; whether that was something."""
+        """Close every file that is not in use; whether there was one."""
         with self.lock:
             before = self.count
             for _ in range(2 * len(self.held)):
@@ -78,7 +76,7 @@ os.register_at_fork(after_in_child=DESCRIPTORS.after_fork)
 
 
 class HeldFiles:
-    """Files that belong together: ``with held as (data, index):`` has them open.
+    """Files that belong together: ``with held as (data, index):`` opens them.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "a"
@@ -106,8 +104,8 @@ class HeldFiles:
                 self._hold(tuple(opened))
 
     def __enter__(self) -> tuple[int, ...]:
-        # Without a lock, for every append comes by here: a user is noted before it looks whether the files are open,
-        # and whoever closes them takes them away before it looks for users. So one of the two always sees the other.
+        # Without a lock, since every append passes here: a user registers before it checks that the files are open, and
+        # a closer removes them before it checks for users. So one of the two always sees the other.
         self._users.append(None)
         fds = self._fds
         if fds:
@@ -149,21 +147,21 @@ class HeldFiles:
         DESCRIPTORS.count += len(fds)
 
     def stat(self, number: int) -> os.stat_result:
-        """Of one of the files, without opening it: of the open one, or of the one that has its name now."""
+        """The stat of one file without opening it: of the open file, or by its name."""
         with DESCRIPTORS.lock:
             if self._fds:
                 return os.fstat(self._fds[number])
         return os.stat(self._paths[number])
 
     def close(self) -> None:
-        """Give the descriptors back, at once or when the last user has done. They are opened again when needed."""
+        """Close the descriptors, at once or after the last user. They are opened again when needed."""
         with DESCRIPTORS.lock:
             self._closing = bool(self._fds) and not self.close_if_idle()
-            if self._closing and not self._users:  # the last one has just gone, and did not know yet
+            if self._closing and not self._users:  # the last user has just left, before this was set
                 self._closing = not self.close_if_idle()
 
     def close_if_idle(self) -> bool:
-        """Give the descriptors back unless somebody uses them; whether they were. With the lock held."""
+        """Close the descriptors unless they are in use; whether they were closed. The caller holds the lock."""
         fds, self._fds = self._fds, ()
         if self._users:
             self._fds = fds
@@ -175,19 +173,19 @@ class HeldFiles:
         return True
 
     def abandon(self) -> None:
-        """Close them whoever uses them: in a forked child, where those threads are not."""
+        """Close them even if in use: in a forked child, where the using threads do not exist."""
         with DESCRIPTORS.lock:
             self._users.clear()
             self.close()
 
 
 def open_file(path: str | os.PathLike[str], flags: int, mode: int = 0o644) -> int:
-    """``os.open``; where descriptors have run out, after giving back all that are only held."""
+    """``os.open``; when descriptors have run out, again after closing all idle ones."""
     return with_room(lambda: os.open(path, flags | os.O_CLOEXEC, mode))
 
 
 def with_room(opening: Callable[[], Opened]) -> Opened:
-    """What ``opening`` returns; where descriptors have run out, tried again after giving back all that are held."""
+    """The result of ``opening``; when descriptors have run out, again after closing all idle ones."""
     try:
         return opening()
     except OSError as error:
@@ -218,7 +216,7 @@ def too_many_files(error: OSError) -> TooManyFiles:
 
 
 def exhausted() -> TooManyFiles | None:
-    """The error, when no file can be opened at the moment: for libraries that do not say why they could not."""
+    """The error, if no file can be opened now: for libraries that do not name the cause."""
     try:
         os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
     except OSError as error:
@@ -227,15 +225,15 @@ def exhausted() -> TooManyFiles | None:
 
 
 def open_files_max() -> int:
-    """How many files this process may have open."""
+    """The process's limit of open files."""
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return WANTED if soft == resource.RLIM_INFINITY else soft
 
 
 def raise_limit() -> int:
-    """Let this process, and those it starts, have as many files open as it is allowed to ask for; returns how many.
+    """Raise the soft limit of open files to the hard limit, also for child processes; returns it.
 
-    For programs at their start; a library leaves the limit of its host alone.
+    For programs at their start; a library does not change the limit of its host.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = WANTED if hard == resource.RLIM_INFINITY else min(hard, WANTED)

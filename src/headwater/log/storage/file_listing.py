@@ -1,9 +1,9 @@
-"""The files of an offset range: how Spark gets at the log without Python in the way.
+"""File listing: the Parquet files of an offset range, for Spark.
 
-What it is: for a range of offsets, the sealed Parquet files that hold it (with the exact part of each that is meant)
-and the ranges that are still Arrow and must be handed over by the driver.
+What it is: for a range of offsets, the sealed files that hold it (with the exact part of each) and the ranges that are
+still Arrow and must be read by the driver.
 Invariants: the files and tails of a ``FileList`` cover each offset of the range once; ``_offset`` in each file lets the
-reader cut it exactly. A file may be compacted away later: whoever reads it must be ready to list again.
+reader cut it exactly. A file may be compacted away later: a reader must be ready to list again.
 Not here: reading (``partition_reader.py``), the data source (``views/source/data_source.py``).
 Read next: ``sealed_segment.py``.
 """
@@ -32,7 +32,7 @@ class Range:
 
 @dataclass(frozen=True)
 class SealedFile:
-    """One Parquet file and the part of it that is meant."""
+    """One Parquet file and the part of it in the range."""
 
     segment: SealedSegment
     start: int
@@ -40,12 +40,10 @@ class SealedFile:
 
     @property
     def path(self) -> Path:
-        """The Parquet file."""
         return self.segment.path
 
     @property
     def partition(self) -> int:
-        """The partition it belongs to."""
         return self.segment.partition
 
     @property
@@ -56,7 +54,7 @@ class SealedFile:
 
 @dataclass(frozen=True)
 class FileList:
-    """What ``topic.files`` returns."""
+    """The result of ``topic.files``."""
 
     files: tuple[SealedFile, ...]
     tails: tuple[Range, ...]

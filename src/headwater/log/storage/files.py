@@ -1,12 +1,10 @@
-"""Every change to a file goes through here.
+"""Files: every change that the log makes to a file.
 
-What it is: write, sync, rename, unlink, truncate, each with a label, and the mapping of the
-operating system's refusals to our errors.
-Invariants: no other module of ``log`` calls ``os.write``, ``os.fsync``, ``os.rename``,
-``os.unlink`` or ``os.ftruncate``; so a test can crash at each of these boundaries (``testing/crashing_disk.py``),
-and a full or read-only disk is told in one way. A write that fails leaves the file as long as it was.
-Not here: SQLite's own files (it is crash-safe by itself); what the bytes mean.
-Read next: ``frame_index.py`` and ``active_segment.py`` for the bytes.
+What it is: write, sync, rename, unlink and truncate, each with a label, and the mapping of OS errors.
+Invariants: no other module of ``log`` calls ``os.write``, ``os.fsync``, ``os.rename``, ``os.unlink`` or
+``os.ftruncate``, so a test can crash at each boundary (``testing/crashing_disk.py``) and a full or read-only disk gives
+one error. A write that fails leaves the file as long as it was.
+Not here: SQLite's own files; the meaning of the bytes. Read next: ``frame_index.py``, ``active_segment.py``.
 """
 
 from __future__ import annotations
@@ -50,13 +48,12 @@ class Files:
             os.pwrite(fd, data, position)
 
     def sync(self, fd: int, *, label: str) -> None:
-        """Make the file's contents survive a power cut."""
         with translated(label):
             # macOS has no fdatasync; its fsync is the nearest thing.
             getattr(os, "fdatasync", os.fsync)(fd)
 
     def sync_dir(self, path: Path, *, label: str) -> None:
-        """Make a directory's entries (creations, renames) survive a power cut."""
+        """Make a directory's entries (creations, renames) durable."""
         with translated(label):
             fd = open_file(path, os.O_RDONLY)
             try:
@@ -80,12 +77,12 @@ class Files:
             os.replace(source, target)
 
     def unlink(self, path: Path, *, label: str) -> None:
-        """Remove a file; one that is gone already is fine."""
+        """Remove a file; a missing one is no error."""
         with translated(label):
             path.unlink(missing_ok=True)
 
     def make_dir(self, path: Path, *, label: str) -> None:
-        """Create a directory and its parents, so that they survive a power cut."""
+        """Create a directory and its parents, durably."""
         missing = [folder for folder in (path, *path.parents) if not folder.exists()]
         with translated(label):
             path.mkdir(parents=True, exist_ok=True)
@@ -95,7 +92,7 @@ class Files:
 
 @contextmanager
 def translated(what: str) -> Iterator[None]:
-    """Turn the operating system's refusals inside the block into our errors."""
+    """Map the operating system's errors inside the block."""
     try:
         yield
     except OSError as error:
@@ -103,7 +100,7 @@ def translated(what: str) -> Iterator[None]:
 
 
 def mapped(error: OSError, what: str) -> HeadwaterError | OSError:
-    """Our error for an operating system's one, or the same error when it is none of ours."""
+    """The mapped error of the operating system, or the same error when there is no mapping."""
     where = f" ({error.filename})" if error.filename else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return DiskFull(

@@ -1,12 +1,12 @@
-"""The entry: 128 bytes that describe one frame, and the index that lists them.
+"""Frame index: 128-byte entries that describe the frames of a segment.
 
-What it is: an entry stands in front of each frame in a segment's data file (so the file explains itself)
-and again in the ``.index`` file beside it (so that a reader finds its place without walking the data).
-Invariants: an entry ends with a checksum over its first 120 bytes; an entry in the index file means that
-the frame is complete in the data file, and, under ``fsync="always"``, that it is on disk. Entries are
-ordered: each begins at the offset and byte where the one before ended. The index can always be rebuilt
-from the data file. The first entry of both files is a HEADER; the last of a closed segment's index is a ROLL.
-Not here: reading or writing files (``active_segment.py``), deciding what a bad entry means (``recovery.py``).
+What it is: an entry precedes each frame in the data file (so the file is self-describing) and is repeated in the
+``.index`` file (so a reader finds an offset without scanning the data).
+Invariants: an entry ends with a checksum over its first 120 bytes. An entry in the index means that the frame is
+complete in the data file and, under ``fsync="always"``, on disk. Each entry begins at the offset and byte where the one
+before ended. The index can be rebuilt from the data file. The first entry of both files is a HEADER; the last of a
+closed segment's index is a ROLL.
+Not here: files (``active_segment.py``), bad entries (``recovery.py``).
 Read next: ``active_segment.py``; ``docs/internals/files.md``.
 """
 
@@ -23,13 +23,13 @@ ENTRY_BYTES = 128
 MAGIC = 0x31305748  # "HW01" in little-endian order
 HEADER, DATA, ROLL = 1, 2, 3
 DURABLE = 1  # flag: the frame was synced before its entry was listed
-CONTINUES = 2  # flag: the next frame belongs to the same append (a large one); alone they are not a whole batch
+CONTINUES = 2  # flag: the next frame belongs to the same (large) append
 NO_TIME_MIN, NO_TIME_MAX = 2**63 - 1, -(2**63)  # neutral for min and max: "no event time here"
 
 _STRUCT = struct.Struct("<IHHqqqiiqqqqqQ32xQ")
 assert _STRUCT.size == ENTRY_BYTES
 
-# The same layout for numpy: a whole index is read as one array and searched without a Python loop.
+# The same layout for numpy: an index is read as one array and searched without a Python loop.
 ENTRY = np.dtype(
     {
         "names": [
@@ -74,7 +74,7 @@ ENTRY = np.dtype(
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One frame's description. ``position`` is where the entry stands in the data file; its payload follows.
+    """One frame's description. ``position`` is the entry's byte in the data file; the payload follows.
 
     >>> entry = Entry(kind=DATA, base_offset=0, position=128, length=10, rows=1)
     >>> Entry.unpack(entry.pack()) == entry
@@ -106,7 +106,6 @@ class Entry:
         return self.position + ENTRY_BYTES + padded(self.length)
 
     def pack(self) -> bytes:
-        """The entry's 128 bytes."""
         body = _STRUCT.pack(
             MAGIC,
             self.kind,
@@ -173,7 +172,7 @@ def padding(length: int) -> bytes:
 
 
 def read_entries(data: bytes) -> Entries:
-    """The undamaged, consecutive entries at the start of ``data``; what follows the first bad one is left out."""
+    """The undamaged, consecutive entries at the start of ``data``, up to the first bad one."""
     whole = len(data) // ENTRY_BYTES
     entries = np.frombuffer(data, dtype=ENTRY, count=whole)
     good = 0

@@ -1,10 +1,9 @@
-"""Framing: a batch of rows cut into the frames that a segment stores.
+"""Framing: a batch of rows as the frames that a segment stores.
 
-What it is: ``frames_of``, which adds the mark of tombstones, cuts what is large, and notes each frame's event times.
-Invariants: the rows of one append stay together (each frame but the last says that the next one continues it); a
-stored sequence is the caller's times ``CHUNKS_PER_SEQUENCE``, plus the frame's number.
-Not here: writing frames (``active_segment.py``), where they go (``topic.py``).
-Read next: ``active_segment.py``.
+What it is: ``frames_of`` adds the tombstone marks, cuts large batches, and notes each frame's event times.
+Invariants: the rows of one append stay together (each frame but the last says that the next one continues it); a stored
+sequence is the caller's times ``CHUNKS_PER_SEQUENCE``, plus the frame's number.
+Not here: writing frames (``active_segment.py``), routing (``topic_appender.py``). Read next: ``active_segment.py``.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ def frames_of(
     deleted: bool | pa.Array,
     first_chunk: int = 0,
 ) -> list[Frame]:
-    """The frames of one append to one partition. ``deleted`` marks all rows alike, or each by its own mark.
+    """The frames of one append to one partition. ``deleted`` is one mark for all rows, or one for each.
 
-    ``first_chunk`` tells appends apart that share a sequence: the parts of one large transaction.
+    ``first_chunk`` distinguishes appends that share a sequence: the parts of one large transaction.
     """
     settings = row.settings
     stored = batch

@@ -1,10 +1,9 @@
-"""File locks between processes.
+"""File locks between processes and threads.
 
-What it is: ``FileLock``, an exclusive ``flock`` on a small file, joined with a lock between threads.
-Invariants: the kernel gives a dead process's lock back at once, so a ``kill -9`` never blocks anybody; the lock is
+What it is: ``FileLock``, an exclusive ``flock`` on a small file, combined with a thread lock.
+Invariants: the kernel releases a dead process's lock at once, so ``kill -9`` never blocks others; the lock is
 re-entrant within a thread.
-Not here: locks over machines (a home belongs to one machine).
-Read next: ``partition_writer.py``.
+Not here: locks over machines (a home belongs to one machine). Read next: ``partition_writer.py``.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from headwater.log.storage.files import mapped
 
 
 class FileLock:
-    """``with lock:`` is alone among all threads and processes that use the same file."""
+    """A lock that excludes all other threads and processes that use the same file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -30,7 +29,7 @@ class FileLock:
         self._fd = -1  # while the lock is held
 
     def acquire(self, *, blocking: bool = True) -> bool:
-        """Take the lock; without ``blocking``, False when somebody has it."""
+        """Take the lock; without ``blocking``, False when it is held."""
         if not self._threads.acquire(blocking=blocking):
             return False
         try:
@@ -54,7 +53,6 @@ class FileLock:
         return True
 
     def release(self) -> None:
-        """Give it back."""
         self._depth -= 1
         if self._depth == 0 and self._fd >= 0:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
@@ -72,13 +70,13 @@ class FileLock:
         self.release()
 
     def close(self) -> None:
-        """Close the file; a lock that is held is given back by the kernel."""
+        """Close the file; the kernel releases a held lock."""
         if self._fd >= 0:
             self._fd = -1
             self._held.__exit__(None, None, None)
         self._held.close()
 
     def abandon(self) -> None:
-        """Close the file in a forked child, which has none of the threads that may hold the lock."""
+        """Close the file in a forked child, where the threads that may hold the lock do not exist."""
         self._fd = -1
         self._held.abandon()

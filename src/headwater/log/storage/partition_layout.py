@@ -1,13 +1,12 @@
-"""The layout of a partition: which segments hold it right now.
+"""Partition layout: the segments that hold a partition now.
 
-What it is: ``layout_of`` looks once at the directory and the catalog and says where the partition begins, which
-segments are sealed and which are still Arrow; ``spans_of`` says of each segment how large and how old it is.
-Invariants: a layout is one consistent moment, although appends, sealing, compaction and retention go on meanwhile: the
-directory is listed before the catalog is asked, so a segment that is sealed in between is seen sealed, never missed.
-``alone`` is what sealing, compaction and retention of one partition hold, one at a time over all processes.
-Not here: reading rows (``partition_reader.py``), what should happen to a segment (``log/maintenance/retention.py``,
-``log/maintenance/compaction.py``).
-Read next: ``log/maintenance/retention.py``.
+What it is: ``layout_of`` reads the directory and the catalog once and returns the start, the sealed and the Arrow
+segments; ``spans_of`` returns the size and age of each segment.
+Invariants: a layout is one consistent moment, although appends, sealing, compaction and retention go on: the directory
+is listed before the catalog is read, so a segment that is sealed in between is seen sealed, never missed.
+``maintenance_lock`` is held by sealing, compaction and retention of a partition, one at a time over all processes.
+Not here: reading rows (``partition_reader.py``), decisions about segments (``log/maintenance/retention.py``,
+``log/maintenance/compaction.py``). Read next: ``log/maintenance/retention.py``.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from headwater.log.storage.sealed_segment import SealedSegment
 if TYPE_CHECKING:
     from headwater.log.topic import Topic
 
-LOOKS_MAX = 20  # a layout that changes this often while it is looked at is given up
+LOOKS_MAX = 20  # attempts to read a layout that keeps changing
 
 
 @dataclass(frozen=True)
@@ -42,13 +41,13 @@ class PartitionLayout:
 
     @property
     def sealed_end(self) -> int:
-        """Where the sealed part ends and the Arrow part begins."""
+        """The offset where the sealed part ends and the Arrow part begins."""
         return self.sealed[-1].next_offset if self.sealed else self.start_offset
 
 
 @dataclass(frozen=True)
 class SegmentSpan:
-    """One segment as retention sees it: its offsets, size, and the append times of its newest and oldest row."""
+    """One segment's offsets, size, and the append times of its newest and oldest row."""
 
     base_offset: int
     next_offset: int
@@ -59,7 +58,7 @@ class SegmentSpan:
 
 
 def partition_directory(topic: Topic, number: int) -> Path:
-    """Where a partition's files are."""
+    """The directory of a partition's files."""
     return topic.directory / str(number)
 
 
@@ -74,7 +73,7 @@ def layout_of(topic: Topic, number: int) -> PartitionLayout:
         if registry.start(topic.id, number)[0] == start:
             break
     end = sealed[-1].next_offset if sealed else start
-    # What lies below the end is the twin of a sealed segment, about to be deleted.
+    # A segment below the end is the twin of a sealed one, about to be deleted.
     return PartitionLayout(start, sealed, tuple(base for base in bases if base >= end))
 
 
@@ -97,15 +96,15 @@ def spans_of(topic: Topic, number: int) -> list[SegmentSpan]:
 
 
 def _arrow_span(directory: Path, base: int, *, active: bool) -> list[SegmentSpan]:
-    """From the first and the last entry of the index: an active one may be long, and is looked at again and again.
+    """The span, from the first and the last entry of the index: an active index may be long and is read often.
 
-    Nothing when it has no rows, or when its index cannot be read: sealing, reading and check say so.
+    Empty when there are no rows, or when the index cannot be read, which sealing, reading and check report.
     """
     with with_room(lambda: (directory / f"{segment_name(base)}.index").open("rb", buffering=0)) as file:
         count = os.fstat(file.fileno()).st_size // ENTRY_BYTES
         first = Entry.unpack(os.pread(file.fileno(), ENTRY_BYTES, ENTRY_BYTES))
         rolled = False
-        # The last one may be the mark of the end, or still be on its way to the file.
+        # The last entry may be the ROLL, or still be in the middle of being written.
         for number in range(count - 1, max(0, count - 4), -1):
             last = Entry.unpack(os.pread(file.fileno(), ENTRY_BYTES, number * ENTRY_BYTES))
             rolled = rolled or (last is not None and last.kind == ROLL)
@@ -116,8 +115,8 @@ def _arrow_span(directory: Path, base: int, *, active: bool) -> list[SegmentSpan
 
 
 @contextmanager
-def alone(directory: Path, *, wait: bool = False) -> Iterator[bool]:
-    """Be the only one that seals, compacts or retains this partition; False when another one is at it."""
+def maintenance_lock(directory: Path, *, wait: bool = False) -> Iterator[bool]:
+    """The lock of sealing, compaction and retention of a partition; False when another process holds it."""
     lock = FileLock(directory / "seal.lock")
     try:
         got = lock.acquire(blocking=wait)

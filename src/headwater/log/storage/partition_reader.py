@@ -1,10 +1,10 @@
-"""One partition's reading side.
+"""Partition reader: rows of one partition from any offset.
 
-What it is: ``PartitionReader`` finds the segment that holds an offset, whatever form it has by now, and yields its
-rows; it knows the partition's first and next offset.
-Invariants: it takes no lock and blocks no writer; a segment that was sealed, compacted or dropped while it was
-looked for is looked for again; an offset outside the partition is an error that names the bounds; rows of older
-schema versions come out in the asked schema.
+What it is: ``PartitionReader`` finds the segment that holds an offset, Arrow or sealed, and yields its rows; it knows
+the partition's first and next offset.
+Invariants: it takes no lock and blocks no writer; a segment that was sealed, compacted or dropped meanwhile is looked
+up again; an offset outside the partition is an error that names the bounds; older rows are returned in the requested
+schema.
 Not here: several partitions, following, waking (``log/topic_reader.py``).
 Read next: ``active_segment.py``, ``sealed_segment.py``.
 """
@@ -31,7 +31,7 @@ from headwater.log.storage.partition_writer import arrow_bases
 from headwater.log.storage.sealed_segment import SealedSegment, appended_of, offsets_of, producer_of
 
 BATCH_ROWS = 65_536
-LOOKS_MAX = 3  # a segment that is not found may have been sealed or compacted between two looks
+LOOKS_MAX = 3  # a missing segment may have been sealed or compacted meanwhile
 SMALL_ROWS = 4_096  # frames with fewer rows are joined into larger batches
 
 
@@ -63,12 +63,12 @@ class PartitionReader:
         return max(self.registry.sealed_end(topic.id, self.number), self.start_offset())
 
     def _advance(self) -> ArrowSegment | None:
-        """The segment that is active now, with its newest entries read."""
+        """The active segment, with its newest entries read."""
         tail = self._refreshed()
         if tail is None:
             return None
         if tail.next_base is None and tail.removed:
-            # A process died while it made this segment, and another one has made it anew: this one will never grow.
+            # A process died while it created this segment, and another one has replaced it: this one will never grow.
             # A segment that was just opened has its newest entries.
             tail = self._tail = self._open(max(arrow_bases(self.directory), default=tail.base_offset))
             if tail is None:
@@ -76,7 +76,7 @@ class PartitionReader:
         while tail.next_base is not None:
             following = self._open(tail.next_base)
             if following is None:
-                # Not made yet, or rolled and sealed since this reader last looked.
+                # Not created yet, or rolled and sealed meanwhile.
                 newest = max(arrow_bases(self.directory), default=-1)
                 following = self._open(newest) if newest > tail.base_offset else None
                 if following is None:
@@ -85,7 +85,7 @@ class PartitionReader:
         return tail
 
     def _refreshed(self) -> ArrowSegment | None:
-        """The tail that this reader knows, or the newest segment, with its newest entries."""
+        """The known tail segment, or the newest one, with its newest entries."""
         for _ in range(LOOKS_MAX):
             if self._tail is None:
                 for base in reversed(arrow_bases(self.directory)):
@@ -96,12 +96,12 @@ class PartitionReader:
                 if self._tail is not None:
                     self._tail.refresh()
                 return self._tail
-            except FileNotFoundError:  # its descriptors had been given back, and it was sealed away since
+            except FileNotFoundError:  # its descriptors had been closed, and it was sealed since
                 self._tail = None
         return None
 
     def _open(self, base: int) -> ArrowSegment | None:
-        """A segment's Arrow form; None when it is not there (sealed) or is just being made."""
+        """A segment's Arrow form; None when it is missing (sealed) or being created."""
         try:
             return ArrowSegment(self.directory, base)
         except FileNotFoundError:
@@ -137,7 +137,7 @@ class PartitionReader:
     # Rows
 
     def read(self, start: int, stop: int, columns: Sequence[str] | None, rows_max: int = BATCH_ROWS) -> Iterator[Batch]:
-        """The rows from ``start`` up to ``stop`` (not included), joined or cut into handy batches."""
+        """The rows from ``start`` up to ``stop`` (not included), joined or cut into batches of a useful size."""
         waiting: list[FrameRange] = []
         rows = 0
         for chunk in self.chunks(start, stop, columns):
@@ -193,7 +193,7 @@ class PartitionReader:
         )
 
     def locate(self, offset: int) -> tuple[ArrowSegment | None, SealedSegment | None]:
-        """The segment that holds an offset, in the form that it has now; neither when it has just changed."""
+        """The segment that holds an offset, sealed or Arrow; neither when it has just changed."""
         with self._lock:
             for segment in (self._current, self._tail):
                 if segment is not None and segment.base_offset <= offset and not segment.removed:
@@ -254,7 +254,7 @@ class PartitionReader:
     # Time
 
     def offset_at(self, moment_us: int) -> int:
-        """The first offset whose event time (append time, without one) is at or after the moment; the end if none."""
+        """The first offset whose event time (or append time) is at or after the moment; the end if none."""
         column = self.topic().settings.event_time
         position = self.start_offset()
         end = self.end_offset()
@@ -295,7 +295,6 @@ class PartitionReader:
         return None
 
     def close(self) -> None:
-        """Give the descriptors back."""
         with self._lock:
             self._tail = self._current = None
 

@@ -1,13 +1,13 @@
-"""One partition's writing side: order, offsets, and when a segment ends.
+"""Partition writer: order, offsets, and the roll of segments.
 
-What it is: ``PartitionWriter`` opens a partition (recovering it first), appends frames to its active segment, rolls to
-the next, and syncs.
+What it is: ``PartitionWriter`` opens a partition (recovering it first), appends frames to its active segment, rolls and
+syncs.
 Invariants: appends happen under the partition's file lock, so offsets rise by one over all processes; before each
-append the process looks whether another one has written or rolled since; a producer's sequence is checked under the
-same lock, so a retried append is recognised. Threads that append at the same time share one write and one sync
-(group commit). The state here is a cache of what the files say.
-Not here: rows and schemas (``topic.py``), reading (``partition_reader.py``), Parquet (``log/maintenance/sealing.py``).
-Read next: ``recovery.py``, ``active_segment.py``.
+append the process checks whether another one has written or rolled; a producer's sequence is checked under the same
+lock, so a retried append is recognised. Threads that append at the same time share one write and one sync (group
+commit). The state here is a cache of the files.
+Not here: rows and schemas (``topic_appender.py``), reading (``partition_reader.py``), Parquet
+(``log/maintenance/sealing.py``). Read next: ``recovery.py``, ``active_segment.py``.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from headwater.log.storage.recovery import Recovery, recover_tail
 
 logger = logging.getLogger("headwater.log")
 
-OPEN_ATTEMPTS_MAX = 100  # how often a segment may be sealed away while a partition is being opened
+OPEN_ATTEMPTS_MAX = 100  # attempts to open a partition whose segments keep being sealed
 
 
 class StaleSchema(Exception):
-    """The frames were made under an older schema than the active segment's: make them anew."""
+    """The frames have an older schema than the active segment: they must be made again."""
 
 
 @dataclass
@@ -58,7 +58,7 @@ class _Append:
 
 @dataclass
 class _Active:
-    """What this process knows of the active segment."""
+    """The cached state of the active segment."""
 
     writer: SegmentWriter
     version: int
@@ -84,7 +84,7 @@ class PartitionWriter:
 
     directory: Path
     number: int
-    topic: Callable[[], TopicRow]  # the topic as it is known now; schemas may be added
+    topic: Callable[[], TopicRow]  # the topic's current row; schemas may be added
     registry: Registry
     files: Files
     clock: Clock
@@ -107,13 +107,13 @@ class PartitionWriter:
     def open(self) -> None:
         """Recover once per process, before the first read or append."""
         if not self._opened:
-            # Readers need no active segment: where there is no room to begin one, they read what there is.
-            with suppress(DiskFull), self._alone():
+            # Readers need no active segment: on a full disk they read without one.
+            with suppress(DiskFull), self._exclusive():
                 self._open_locked()
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """The file lock; where its directory is gone, the topic was deleted."""
+    def _exclusive(self) -> Iterator[None]:
+        """Take the file lock; a missing directory means that the topic was deleted."""
         try:
             self.lock.acquire()
         except FileNotFoundError as error:
@@ -127,7 +127,7 @@ class PartitionWriter:
         for attempt in range(OPEN_ATTEMPTS_MAX):
             if self._opened:
                 return
-            # Sealing goes on without this lock and may remove a segment between the look and the opening: look again.
+            # Sealing does not take this lock and may remove a segment before it is opened: look again.
             try:
                 self._recover_and_load()
                 self._opened = True
@@ -137,7 +137,7 @@ class PartitionWriter:
                 if attempt == OPEN_ATTEMPTS_MAX - 1:
                     raise CorruptSegment(
                         f"the file {error.filename} is missing",
-                        hint="Restore it from a backup; `headwater check` tells what else is damaged.",
+                        hint="Restore it from a backup; `headwater check` lists all damage.",
                         file=str(error.filename),
                     ) from error
 
@@ -154,7 +154,7 @@ class PartitionWriter:
         self._load(bases)
 
     def _load(self, bases: list[int]) -> None:
-        """Take the last segment as the active one, or begin one where the last ended."""
+        """Load the last segment as the active one, or create one where the last ended."""
         topic = self.topic()
         self._sequences = {}
         segment: ArrowSegment | None = None
@@ -242,8 +242,8 @@ class PartitionWriter:
             for one in waiting:
                 if not one.done:
                     one.error, one.done = error, True
-            # After a failed or interrupted write the cache may not match the files, nor the sequences what was
-            # written of them: look again before the next one.
+            # After a failed or interrupted write the cached state and sequences may not match the files: read them
+            # again.
             self._forget()
             if not isinstance(error, Exception):
                 raise
@@ -253,7 +253,7 @@ class PartitionWriter:
         self._opened = False
 
     def _catch_up(self) -> None:
-        """See what other processes did since this one last held the lock."""
+        """Update the cached state with the writes of other processes since the lock was last held."""
         active = self._active
         assert active is not None
         try:
@@ -262,14 +262,14 @@ class PartitionWriter:
                 index_bytes = index_stat.st_size
                 more = index_bytes - active.index_bytes
                 added = os.pread(index_fd, more, active.index_bytes) if more > 0 else b""
-        except FileNotFoundError:  # the descriptors had been given back, and the pair was sealed away since
+        except FileNotFoundError:  # the descriptors had been closed, and the pair was sealed since
             self._forget()
             self._open_locked()
             return
         if index_stat.st_nlink == 0 and not self.directory.exists():
             raise deleted(self.topic().name)
         if index_bytes == active.index_bytes and data_bytes == active.data_bytes:
-            # An empty segment may have been replaced where it stands, for a newer schema.
+            # An empty segment may have been replaced in place, for a newer schema.
             if active.next_offset > active.writer.base_offset or active.writer.header_version() == active.version:
                 return
             self._forget()
@@ -285,7 +285,7 @@ class PartitionWriter:
                 active.opened_us = active.opened_us or int(fresh["appended_us"][0])
                 active.last_us = last.appended_us
                 return
-        # Rolled by another process, or another process died in the middle of a write: open anew.
+        # Rolled by another process, or another process died in the middle of a write: open again.
         self._forget()
         self._open_locked()
 
@@ -311,7 +311,7 @@ class PartitionWriter:
             self.on_dirty(self)
 
     def _unseen(self, one: _Append) -> list[Frame] | None:
-        """The frames of an append that are not in the log yet; None when its producer was shut out."""
+        """The frames of an append that are not in the log yet; None when its producer was fenced."""
         if not one.frames or one.frames[0].producer == 0:
             return list(one.frames)
         producer = one.frames[0].producer
@@ -328,7 +328,7 @@ class PartitionWriter:
                 return None
         last = self._sequences.get(producer, -1)
         fresh = [frame for frame in one.frames if frame.sequence > last]
-        if fresh:  # at once: the next in this turn may be the same append, tried by another thread
+        if fresh:  # at once: the next append in this turn may be a retry of this one by another thread
             self._sequences[producer] = fresh[-1].sequence
         return fresh
 
@@ -374,7 +374,7 @@ class PartitionWriter:
         active = self._active
         assert active is not None
         if active.next_offset == active.writer.base_offset:
-            # Nothing in it: replace it where it stands (its schema version is outdated).
+            # Empty: replace it in place (its schema version is outdated).
             self._drop_active()
             self._begin(active.writer.base_offset)
             return
@@ -384,8 +384,8 @@ class PartitionWriter:
         self.on_roll()
 
     def roll(self, *, older_than_us: int | None = None) -> bool:
-        """End the active segment (if it has rows, and its first is older); True when it did."""
-        with self._turn, self._alone():
+        """Roll the active segment (if it has rows, and its first is older); True when it did."""
+        with self._turn, self._exclusive():
             self._open_locked()
             self._catch_up()
             active = self._active
@@ -398,7 +398,7 @@ class PartitionWriter:
             return True
 
     def sync(self) -> None:
-        """Bring what was appended so far to disk, without holding up appends meanwhile."""
+        """Sync the appends so far, without blocking new ones."""
         with ExitStack() as using:
             with self._turn:
                 active = self._active
@@ -407,7 +407,7 @@ class PartitionWriter:
                         return
                     data_bytes = active.data_bytes
                     try:
-                        # Also where they were closed since: a sync is of the file, whoever wrote to it.
+                        # Also where they were closed since: a sync covers the whole file, for every writer.
                         data_fd, _ = using.enter_context(active.writer.held)
                     except FileNotFoundError:
                         return  # rolled and sealed by another process, and so on disk; or the topic was deleted
@@ -421,9 +421,9 @@ class PartitionWriter:
                 active.writer.note_synced(data_bytes)
 
     def _sync_last(self) -> None:
-        """Bring the last segment to disk without opening the partition, which on a full disk has no room to begin one.
+        """Sync the last segment without opening the partition, which fails on a full disk.
 
-        The last is enough: the one before it was synced when it was rolled.
+        Earlier segments were synced when they were rolled.
         """
         try:
             name = segment_name(arrow_bases(self.directory)[-1])
@@ -437,7 +437,7 @@ class PartitionWriter:
 
     def last_sequence(self, producer: int) -> int:
         """The last sequence that this partition holds of a producer, -1 for none."""
-        with self._turn, self._alone():
+        with self._turn, self._exclusive():
             self._open_locked()
             self._catch_up()
             return self._sequences.get(producer, -1)
@@ -448,7 +448,7 @@ class PartitionWriter:
             self._active = None
 
     def abandon(self) -> None:
-        """Close the descriptors without taking any lock: after a fork, or a crash that a test makes."""
+        """Close the descriptors without taking any lock: after a fork, or a simulated crash."""
         if self._active is not None:
             self._active.writer.held.abandon()
             self._active = None
@@ -456,23 +456,21 @@ class PartitionWriter:
         self.lock.abandon()
 
     def close(self) -> None:
-        """Give descriptors back; what was acknowledged stays as durable as the policy made it."""
+        """Close the descriptors; acknowledged rows stay as durable as the policy made them."""
         with self._turn:
             self._forget()
             self.lock.close()
 
 
 def deleted(name: str) -> Misuse:
-    """The error for a topic that somebody deleted while this process had it open."""
+    """The error for a topic that was deleted while this process had it open."""
     return Misuse(
-        f'topic "{name}" was deleted',
-        hint="Open it again with log.topic(name, schema) if it was made anew.",
-        topic=name,
+        f'topic "{name}" was deleted', hint="If it was created again, open it with log.topic(name, schema).", topic=name
     )
 
 
 def stored_schema(schema: pa.Schema, topic: TopicRow) -> pa.Schema:
-    """The user's columns, and for a keyed topic the mark of a tombstone (which has nothing but its key)."""
+    """The user's columns and, for a keyed topic, the tombstone mark."""
     key = topic.settings.key
     if not key:
         return schema

@@ -1,11 +1,10 @@
-"""Recovery: what opening a partition does about a crash.
+"""Recovery: the repair of a partition's tail after a crash.
 
-What it is: ``recover_tail`` brings the last segment's two files back to the last whole frame.
-Invariants: a frame is kept when its bytes match its checksum; a frame that is whole but not yet in the index is
-adopted; what follows is cut off, and the cut is told. Running it twice changes nothing more. Damage below what a
-sync has covered, with whole frames after it, is not a crash but corruption: nothing is cut, reading and
-``check`` report it. The caller holds the partition's lock.
-Not here: sealed segments (they are never repaired), group positions (``partition_writer.py`` clamps them).
+What it is: ``recover_tail`` restores the last segment's two files to the last whole frame.
+Invariants: a frame is kept when its bytes match its checksum; a whole frame that the index lacks is added; the rest is
+cut off and reported. A second run changes nothing. Damage below the synced length, with whole frames after it, is
+corruption and no crash: nothing is cut; reading and ``check`` report it. The caller holds the partition's lock.
+Not here: sealed segments (never repaired), group positions (``partition_writer.py`` clamps them).
 Read next: ``partition_writer.py``.
 """
 
@@ -34,38 +33,37 @@ from headwater.log.storage.frame_index import (
 
 @dataclass(frozen=True)
 class Recovery:
-    """What was found and done for one partition's last segment."""
+    """The result of recovering one partition's last segment."""
 
     file: str
     next_offset: int
     cut_bytes: int = 0
     adopted_rows: int = 0
     lost_rows: int = 0
-    mended: bool = False  # the index, or the last frame's entry, was damaged and written anew; no row was lost by that
+    mended: bool = False  # the index, or the last frame's entry, was damaged and rewritten; no row was lost by that
     empty: bool = False  # the segment was never completely created; it was removed
 
     @property
     def changed(self) -> bool:
-        """Whether anything had to be mended."""
         return bool(self.cut_bytes or self.adopted_rows or self.lost_rows or self.mended or self.empty)
 
     def __str__(self) -> str:
         if self.empty:
             return f"{self.file}: removed, its creation was interrupted"
-        told = [f"{self.file}: recovered to offset {self.next_offset}"]
+        parts = [f"{self.file}: recovered to offset {self.next_offset}"]
         if self.adopted_rows:
-            told.append(f"{self.adopted_rows} whole rows had not been listed yet and were kept")
+            parts.append(f"{self.adopted_rows} whole rows had not been listed yet and were kept")
         if self.cut_bytes:
-            told.append(f"{self.cut_bytes} bytes of an unfinished write were cut off")
+            parts.append(f"{self.cut_bytes} bytes of an unfinished write were cut off")
         if self.lost_rows:
-            told.append(f"{self.lost_rows} listed rows did not survive")
-        if self.mended and len(told) == 1:
-            told.append("a damaged index entry was written anew")
-        return "; ".join(told)
+            parts.append(f"{self.lost_rows} listed rows did not survive")
+        if self.mended and len(parts) == 1:
+            parts.append("a damaged index entry was rewritten")
+        return "; ".join(parts)
 
 
 def recover_tail(directory: Path, base_offset: int, files: Files) -> Recovery:
-    """Mend the last segment of a partition. See the module's invariants."""
+    """Repair the last segment of a partition. See the module's invariants."""
     name = segment_name(base_offset)
     data_path, index_path = directory / f"{name}.arrow", directory / f"{name}.index"
     data_fd = files.create(data_path, label="recover.open_data")
@@ -87,7 +85,7 @@ def _recover(
     if header is None or header.kind != HEADER:
         if _header_was_synced(index_fd):
             return Recovery(str(data_path), base_offset)  # not a crash but damage: reading reports it
-        # The index first: an index without data would be taken for a leftover, and swept up, at any time.
+        # The index first: an index without data would be swept as a leftover at any time.
         files.unlink(index_path, label="recover.remove_index")
         files.unlink(data_path, label="recover.remove_data")
         return Recovery(str(data_path), base_offset, empty=True)
@@ -114,8 +112,8 @@ def _recover(
     if data_bytes != end:  # it may also be too short: the padding after the last frame was cut
         files.truncate(data_fd, end, label="recover.cut_data")
     if adopted or not synced:
-        # Adopted frames may have been written for fsync="always" and not have got to their sync: a repetition of
-        # the same append is recognised from here on, and acknowledged, so they must be as safe as written anew.
+        # Adopted frames may have been written for fsync="always" and not been synced: a retry of the same append is
+        # recognised from here on, and acknowledged, so they must be synced.
         files.sync(data_fd, label="recover.sync_data")
         synced = end
     mended = _mend_index(index_fd, base_offset, kept, adopted, roll, min(synced, end), files)
@@ -125,7 +123,7 @@ def _recover(
 
 
 def _header_was_synced(index_fd: int) -> bool:
-    """Whether the index says that the data file's header had got to disk; then rows may be behind it."""
+    """Whether the index says that the data file's header was synced; then rows may follow it."""
     first = Entry.unpack(os.pread(index_fd, ENTRY_BYTES, 0))
     return first is not None and first.kind == HEADER and first.position > 0
 
@@ -150,7 +148,7 @@ def _listed(index_fd: int, header: Entry, base_offset: int) -> tuple[list[Entry]
 
 
 def _verified(data_fd: int, data_bytes: int, listed: list[Entry], synced: int) -> tuple[list[Entry], int]:
-    """The listed frames that may stay. Only those that no sync has covered, and the last, need a look."""
+    """The listed frames that may stay. Only unsynced ones, and the last, are verified."""
     for number, entry in enumerate(listed):
         past_the_end = entry.position + ENTRY_BYTES + entry.length > data_bytes
         unsure = (entry.end > synced and not entry.flags & DURABLE) or number == len(listed) - 1
@@ -175,7 +173,7 @@ def _whole_frame(data_fd: int, position: int, data_bytes: int) -> Entry | None:
 
 
 def _mend_frame(data_fd: int, entry: Entry, files: Files) -> bool:
-    """Write a frame's entry and padding anew where they are damaged; its rows are known to be whole."""
+    """Rewrite a frame's damaged entry and padding; its rows are known to be whole."""
     mended = False
     rows_end = entry.position + ENTRY_BYTES + entry.length
     for wanted, position in ((entry.pack(), entry.position), (padding(entry.length), rows_end)):
@@ -194,7 +192,7 @@ def _mend_index(
     synced: int,
     files: Files,
 ) -> bool:
-    """Make the index say what is in the data file; returns whether it did not."""
+    """Make the index match the data file; returns whether it was changed."""
     size = os.fstat(index_fd).st_size
     have = os.pread(index_fd, size, 0)
     header = Entry.unpack(have)
@@ -204,8 +202,8 @@ def _mend_index(
         files.write_at(index_fd, fresh, 0, label="recover.write_index_header")
         size = max(size, ENTRY_BYTES)
         mended = True
-    # Entries that stay are left in place, other processes may be reading them; the rest is cut and written
-    # anew. A crash in between loses only copies of what the data file still says.
+    # Entries that stay are left in place, since other processes may read them; the rest is cut and rewritten. A crash
+    # in between loses only copies of entries in the data file.
     wanted = b"".join(entry.pack() for entry in [*kept, *adopted] + ([roll] if roll else []))
     have = have[ENTRY_BYTES:]
     same = 0

@@ -1,11 +1,11 @@
-"""Which partition a row goes to.
+"""Routing: the partition of each row.
 
-What it is: a stable hash of the key columns, computed for a whole batch at once, and the splitting of the batch.
-Invariants: the same key always lands in the same partition, on every machine, in every version of Headwater and of
-its libraries; so the hash is spelled out here and pinned by a test. An integer hashes as 64 bits whatever its width,
-so that widening a key column moves nothing. Within a partition rows keep their order.
-Not here: rows without a key (``topic.py`` sends each whole batch to one partition, by turns).
-Read next: ``topic.py``.
+What it is: a stable hash of the key columns, computed for a whole batch, and the split of the batch.
+Invariants: the same key always has the same partition, on every machine, in every version of Headwater and of its
+libraries: the hash is written out here and pinned by a test. An integer hashes as 64 bits whatever its width, so
+widening a key column moves nothing. Rows of a partition keep their order.
+Not here: rows without a key (``topic_appender.py``: each batch goes to one partition, round-robin).
+Read next: ``topic_appender.py``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 
 
 def check_key_type(name: str, kind: pa.DataType) -> None:
-    """Refuse a key column whose values have no one true form."""
+    """Refuse a key column whose values have several equal forms."""
     allowed = (
         pa.types.is_integer(kind),
         pa.types.is_boolean(kind),
@@ -55,7 +55,6 @@ def mix(values: Hashes) -> Hashes:
 
 
 def partition_of(batch: pa.RecordBatch, key: Sequence[str], partitions: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """The partition of each row."""
     hashes: Hashes | None = None
     for name in key:
         column = _hash(batch.column(name))

@@ -1,18 +1,15 @@
-"""A sealed segment: one Parquet file, never changed again.
+"""Sealed segment: one immutable Parquet file.
 
-What it is: writing the file, and reading it back whole or by columns.
+What it is: writing the file, and reading it whole or by columns.
 Invariants: the file holds the user's columns and ``_offset``, ``_appended_at``, ``_producer`` (and ``_deleted`` for a
-keyed topic), ordered by ``_offset``; the catalog's row knows its range and the checksum of all its bytes, and this
-process verifies that checksum before it returns the first row of the file: a damaged sealed segment is an error,
-never data. Spark reads the same file natively.
+keyed topic), ordered by ``_offset``. The catalog has its range and the checksum of all bytes, and each process verifies
+the checksum before it returns the first row: a damaged file is an error, never data.
 Not here: when to seal (``log/maintenance/sealing.py``), what to keep (``log/maintenance/retention.py``,
-``log/maintenance/compaction.py``).
-Read next: ``log/maintenance/sealing.py``.
+``log/maintenance/compaction.py``). Read next: ``log/maintenance/sealing.py``.
 """
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import sqlite3
@@ -25,10 +22,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-import xxhash
 
 from headwater.errors import CorruptSegment
 from headwater.log.storage.active_segment import FrameRange, segment_name
+from headwater.log.storage.checksums import checksum_of, has_checksum
 from headwater.log.storage.file_descriptors import open_file, with_room
 from headwater.log.storage.files import Files, translated
 from headwater.log.storage.frame_index import NO_TIME_MAX, NO_TIME_MIN
@@ -78,7 +75,7 @@ class SealedSegment:
                     yield held
                 held = self._chunk(batch, offsets).clip(start, stop)
         # The last chunk reaches to the end of the range even where compaction left a gap there, and a range
-        # without any row is one empty chunk: so whoever keeps a position always gets on.
+        # without any row is one empty chunk, so that a reader's position always advances.
         until = min(self.next_offset, stop)
         if held is not None:
             yield replace(held, next_offset=until)
@@ -186,7 +183,7 @@ def write_sealed(
 
 
 def _repeating(group: pa.Table | None) -> list[str]:
-    """The columns whose values repeat: a dictionary makes these small, and all others slow (measured: by half)."""
+    """The columns with repeating values: a dictionary makes these small, and all others slow (measured: by half)."""
     names = ["_appended_at", "_producer"]
     if group is None:
         return names
@@ -199,7 +196,7 @@ def _repeating(group: pa.Table | None) -> list[str]:
 
 
 class _Summary:
-    """What the catalog wants to know about the rows that pass."""
+    """The statistics that the catalog stores about the written rows."""
 
     def __init__(self, event_time: str | None) -> None:
         self.event_time = event_time
@@ -225,7 +222,7 @@ def time_range(column: pa.Array | pa.ChunkedArray) -> tuple[int, int]:
     if pa.types.is_date(column.type):
         column = column.cast(pa.timestamp("us"))
     if isinstance(column, pa.Array) and len(column) and not column.null_count:
-        # The way of every append: numpy looks at the values where they are, a tenth of what Arrow's kernels cost.
+        # On the path of every append: numpy reads the values in place, at a tenth of the cost of Arrow's kernels.
         moments = column.view(pa.int64()).to_numpy()
         return int(moments.min()), int(moments.max())
     both = pc.min_max(column.cast(pa.int64()))
@@ -281,42 +278,14 @@ def producer_of(chunk: FrameRange) -> pa.Array:
     return pa.array(np.full(chunk.batch.num_rows, chunk.producer, dtype=np.int64))
 
 
-def checksum_of(path: Path) -> int:
-    """xxh3_64 of a whole file, as the signed number that SQLite stores."""
-    hasher = xxhash.xxh3_64()
-    with with_room(lambda: path.open("rb", buffering=0)) as file:
-        while block := file.read(4 << 20):
-            hasher.update(block)
-    return signed(hasher.intdigest())
-
-
-def signed(number: int) -> int:
-    """An unsigned 64-bit number as SQLite's signed one."""
-    return number - (1 << 64) if number >= 1 << 63 else number
-
-
 def verify(segment: SealedSegment) -> None:
     """Compare a file's bytes with the catalog's checksum, once per process; FileNotFoundError when it is gone."""
-    stat = segment.path.stat()
-    try:
-        _compare(segment.path, stat.st_mtime_ns, stat.st_size, segment.checksum)
-    except _Different:
-        raise damaged(segment, "Its bytes do not match the checksum in the catalog.") from None
-
-
-class _Different(Exception):
-    """The bytes are not those that were written. Not remembered, so that a restored file is looked at again."""
-
-
-@functools.lru_cache(maxsize=65_536)
-def _compare(path: Path, _mtime_ns: int, _size: int, checksum: int) -> None:
-    """Remembered by time and size too: a file that was changed is another one."""
-    if checksum_of(path) != checksum:
-        raise _Different
+    if not has_checksum(segment.path, segment.checksum):
+        raise damaged(segment, "Its bytes do not match the checksum in the catalog.")
 
 
 def _open_verified(segment: SealedSegment) -> pq.ParquetFile:
-    """The file, opened, after its bytes were verified."""
+    """Open the file after verifying its bytes."""
     try:
         verify(segment)
         return pq.ParquetFile(with_room(lambda: pa.memory_map(str(segment.path))), pre_buffer=False)
@@ -327,19 +296,19 @@ def _open_verified(segment: SealedSegment) -> pq.ParquetFile:
 
 
 def damaged(segment: SealedSegment, reason: str) -> CorruptSegment:
-    """The error for a sealed segment whose bytes are not what was written."""
+    """The error for a damaged sealed segment."""
     return CorruptSegment(
         f"the sealed segment {segment.path} is damaged",
         detail=f"{reason} It holds offsets {segment.base_offset} to {segment.next_offset - 1} "
         f"of partition {segment.partition}.",
-        hint="Restore the file from a backup or the archive; `headwater check` tells what else is damaged.",
+        hint="Restore the file from a backup or the archive; `headwater check` lists all damage.",
         file=str(segment.path),
         offset=segment.base_offset,
     )
 
 
 def _groups_in_range(file: pq.ParquetFile, start: int, stop: int) -> list[int]:
-    """The row groups whose offsets may be wanted."""
+    """The row groups that overlap the range."""
     metadata = file.metadata
     column = file.schema_arrow.names.index("_offset")
     groups = []

@@ -1,11 +1,10 @@
-"""Waking: how a waiting reader learns that something was appended, also by another process.
+"""Waking: notification of waiting readers about appends, also of other processes.
 
-What it is: ``Waker`` watches directories (inotify on Linux, a slow look at file sizes elsewhere) from one thread per
-process and counts changes; a reader notes the count, looks, and sleeps until the count moves.
+What it is: ``Waker`` watches directories (inotify on Linux, polling of file sizes elsewhere) from one thread per
+process and counts changes; a reader notes the count, reads, and sleeps until the count moves.
 Invariants: no change between the note and the sleep is missed; an idle process makes no system calls (Linux). One
-inotify instance serves all topics of a ``Log``; where none can be had, the slow look takes over.
-Not here: what changed (the reader looks for itself).
-Read next: ``log/topic_reader.py``.
+inotify instance serves all topics of a ``Log``; without one, polling takes over.
+Not here: what changed (the reader looks). Read next: ``log/topic_reader.py``.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-POLL_S = 0.005  # the slow look, where the system cannot tell us
+POLL_S = 0.005  # the polling interval without inotify
 
 
 class Waker:
@@ -35,7 +34,7 @@ class Waker:
         self._closed = False
 
     def watch(self, directory: Path) -> None:
-        """Begin to watch a directory; again is fine."""
+        """Watch a directory; a second call does nothing."""
         if directory in self._watched:
             return
         with self._condition:
@@ -81,7 +80,7 @@ class Waker:
         self._thread.start()
 
     def _fall_back(self) -> None:
-        """No more watches to be had from the kernel: look at file sizes instead."""
+        """Poll file sizes instead: the kernel gives no more watches."""
         assert self._stop is not None
         self._stop.close()
         self._inotify = None
@@ -105,7 +104,7 @@ class Waker:
 
     def _look(self, stop: socket.socket) -> None:
         seen: dict[str, int] = {}
-        poller = select.poll()  # not select, which knows the first 1024 descriptors only
+        poller = select.poll()  # not select, which is limited to the first 1024 descriptors
         poller.register(stop.fileno(), select.POLLIN)
         while not poller.poll(POLL_S * 1000):
             now: dict[str, int] = {}
@@ -121,13 +120,12 @@ class Waker:
         stop.close()
 
     def wake(self) -> None:
-        """Wake everyone who waits."""
         with self._condition:
             self._count += 1
             self._condition.notify_all()
 
     def close(self) -> None:
-        """Stop watching; everyone who waits is woken."""
+        """Stop watching and wake all waiting threads."""
         with self._condition:
             self._closed = True
             self._condition.notify_all()

@@ -27,6 +27,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from headwater.backoff import Backoff
 from headwater.clock import Clock, format_us
 from headwater.errors import EngineUnavailable, Fenced
 from headwater.server.engine.engine_channel import PATH_BYTES_MAX, Answer, ask
@@ -137,7 +138,7 @@ class Supervisor:
         _kill(process)
 
     def _run(self) -> None:
-        failures = 0
+        failures, backoff = 0, Backoff(AGAIN_FIRST_S, AGAIN_MAX_S)
         while not self._stopping.is_set():
             began = time.monotonic()
             try:
@@ -151,7 +152,7 @@ class Supervisor:
                 logger.error("another process runs the app; this server goes on without an engine")
                 return
             failures = 0 if time.monotonic() - began > SOUND_S else failures + 1
-            again_s = min(AGAIN_MAX_S, AGAIN_FIRST_S * 2.0 ** (failures - 1)) if failures else 0.0
+            again_s = backoff.after(failures)
             logger.warning("the engine ended with status %s; it is started again in %g s", status, again_s)
             self._change(state=WAITING, pid=None)
             self._stopping.wait(again_s)

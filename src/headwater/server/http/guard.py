@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from headwater.server.server_state import ServerState
 
 COOKIE = "headwater_key"
-# What shows nothing of anybody's data.
-OPEN_PATHS = frozenset({"/health/live", "/v1/session", "/openapi.json", "/docs", "/favicon.ico"})
 CALLERS_MAX = 10_000
 NOBODY = Holder("nobody", frozenset())
 EVERYBODY = Holder("everybody", frozenset({"admin"}))  # of a server without keys

@@ -168,7 +168,7 @@ def main(arguments: list[str]) -> None:
     }
     from headwater.federation.attachments import Attachments
 
-    with Log(told["home"], upkeep_interval=None) as log:
+    with Log(told["home"], maintenance_interval=None) as log:
         operation = AppRuntime(told["app"], log, (), settings, Attachments(log))
         operation.java_log = local / "spark.log"
         collected(operation.spark.sql("SELECT 1 AS one"), 1 << 20)  # what Java loads for its first query takes seconds

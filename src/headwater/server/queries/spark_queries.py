@@ -136,16 +136,16 @@ class SparkQueries:
                 if time.monotonic() - began < seconds + GRACE_S:
                     # Its jobs are cancelled, but a task that asks nobody goes on. Who is beside it need not suffer.
                     if self._free._value >= self._at_once_max - 1:
-                        self._lose(process)
+                        self._count_lost(process)
                     raise
-                self._lose(process)
+                self._count_lost(process)
                 logger.warning("a query of Spark could not be cancelled; its process was killed")
                 raise out_of_time(seconds) from None
             except OutOfMemory:
-                self._lose(process)  # its Java has ended, or is full of what nobody will ask for
+                self._count_lost(process)  # its Java has ended, or is full of what nobody will ask for
                 raise
             except EngineUnavailable as error:
-                self._lose(process)
+                self._count_lost(process)
                 raise EngineUnavailable(
                     "the Spark that ran this query has ended",
                     detail="This query, or one beside it, took more memory or time than it may.",
@@ -174,7 +174,7 @@ class SparkQueries:
             self._watch_idle(IDLE_S)
             return self._process
 
-    def _lose(self, process: QueryProcess) -> None:
+    def _count_lost(self, process: QueryProcess) -> None:
         with self._lock:
             if self._process is process:
                 self._process = None

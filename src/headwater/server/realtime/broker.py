@@ -106,7 +106,7 @@ class Broadcast:
 
     def __init__(self, state: ServerState, view: str) -> None:
         self._state = state
-        self.teller = MessageEncoder(view, state.committed, state.lineage)
+        self.teller = MessageEncoder(view, state.committed, state.home_id)
         self.at: ResumeToken | None = None
         self.users = 0  # also those that read for themselves at the moment
         self.subscribers: set[Subscriber] = set()

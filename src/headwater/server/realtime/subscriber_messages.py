@@ -100,12 +100,12 @@ class ViewMessage:
 class MessageEncoder:
     """Makes tellings of one view. Its methods block: call them in a thread."""
 
-    def __init__(self, view: str, committed: CommittedChanges, lineage: str) -> None:
+    def __init__(self, view: str, committed: CommittedChanges, home_id: str) -> None:
         self.view = view
         self._committed = committed
         self._manifests = committed.manifests
-        self._lineage = lineage
-        self._upstream = ViewReader(view, committed, lineage=lineage, epoch=lambda: 0)
+        self._home_id = home_id
+        self._upstream = ViewReader(view, committed, home_id=home_id, epoch=lambda: 0)
         self._feed = ChangeFeed(view, committed, lambda *_: False)
         self._one_at_a_time = threading.Lock()
         self._latest: ViewMessage | None = None  # the last snapshot, for those who come together
@@ -119,7 +119,7 @@ class MessageEncoder:
         about = None if manifest is None else manifest.views.get(self.view)
         if manifest is None or about is None:
             return None
-        return ResumeToken(manifest.tick, hashlib.sha256(f"{self._lineage}/{about['born']}".encode()).hexdigest()[:8])
+        return ResumeToken(manifest.tick, hashlib.sha256(f"{self._home_id}/{about['born']}".encode()).hexdigest()[:8])
 
     def resumed(self, have: ResumeToken) -> ResumeToken | None:
         """The place with its query, when its changes can be told from there on; None: only a snapshot helps."""

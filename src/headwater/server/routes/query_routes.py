@@ -19,8 +19,8 @@ from fastapi import APIRouter, Depends, Header, Query
 from pydantic import BaseModel, Field
 
 from headwater.errors import InvalidQuery, UnknownSink
+from headwater.hints import suggestion
 from headwater.log.token import Token
-from headwater.log.topic_declaration import suggestion
 from headwater.server.http.guard import Caller, needs
 from headwater.server.http.renderings import Rendered, accepted
 

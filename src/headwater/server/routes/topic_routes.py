@@ -81,7 +81,9 @@ def router(state: ServerState) -> APIRouter:
 
         def ready() -> Ready:
             found = _writable(state, topic)
-            rows = rows_of(body, kind, clock_correction.given(found.schema, found.settings), not_null=not_null(found))
+            rows = rows_of(
+                body, kind, clock_correction.input_schema(found.schema, found.settings), not_null=not_null(found)
+            )
             return found, lambda: found.append(rows, producer=headwater_producer, sequence=headwater_sequence)
 
         return await _appended(state, body, ready)
@@ -121,9 +123,11 @@ def router(state: ServerState) -> APIRouter:
         def ready() -> Ready:
             found = Table(_writable(state, table))
             topic = found.topic
-            if found.is_bag:
+            if found.is_multiset:
                 return topic, lambda: found.insert(rows_of(body, kind, found.schema))
-            rows = rows_of(body, kind, clock_correction.given(topic.schema, topic.settings), not_null=not_null(topic))
+            rows = rows_of(
+                body, kind, clock_correction.input_schema(topic.schema, topic.settings), not_null=not_null(topic)
+            )
             return topic, lambda: found.upsert(rows)
 
         return await _appended(state, body, ready)
@@ -164,7 +168,7 @@ async def _appended(state: ServerState, body: bytes, ready: Callable[[], Ready])
     def brief() -> Token | Callable[[], Token]:
         topic, write = ready()
         # Whoever waits for the disk, or for room, waits in a thread of its own, where appends of others join.
-        waits = topic.settings.fsync == "always" or topic.settings.overflow == "block" or topic.row().is_bag
+        waits = topic.settings.fsync == "always" or topic.settings.overflow == "block" or topic.row().is_multiset
         return write if waits else write()
 
     done = await (state.write_briefly(brief) if len(body) <= BRIEF_BYTES else state.write(brief))
@@ -226,7 +230,7 @@ def place_of(text: str) -> Place:
 def read_rows(topic: Topic, positions: dict[int, int], limit: int) -> tuple[dict[int, int], pa.Table]:
     """Up to ``limit`` rows, of each partition its share, and the positions after them."""
     names = [name for name in topic.schema.names if name != WEIGHT]
-    weight = [WEIGHT] if topic.row().is_bag else []
+    weight = [WEIGHT] if topic.row().is_multiset else []
     columns = ["_partition", "_offset", "_appended_at", *names, *weight, *(["_deleted"] if topic.settings.key else [])]
     following, tables, left, unsent = dict(positions), list[pa.Table](), limit, 0
     for place, number in enumerate(positions):

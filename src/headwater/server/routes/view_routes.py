@@ -213,7 +213,7 @@ def _history(state: ServerState, view: str, tick: int, limit: int, kind: str) ->
             hint="Ask for a tick that is kept.",
             view=view,
         )
-    upstream = ViewReader(view, state.committed, lineage=state.lineage, epoch=lambda: 0)
+    upstream = ViewReader(view, state.committed, home_id=state.home_id, epoch=lambda: 0)
     with upstream.rows_at(manifest) as (head, batches):
         found, count, held = [], 0, 0
         for batch in batches:

@@ -89,7 +89,7 @@ def describe(app: App) -> dict[str, Any]:
 
 def _base(topic: Topic) -> Node:
     settings = topic.settings
-    kind = "table" if settings.key or topic.row().is_bag else "topic"
+    kind = "table" if settings.key or topic.row().is_multiset else "topic"
     return {
         "id": f"{kind}:{topic.name}",
         "kind": kind,

@@ -37,11 +37,11 @@ class CapturedTableReader:
     ``whole`` tells that rows that leave are wanted with all their columns.
     """
 
-    def __init__(self, log: Log, table: str, *, lineage: str, epoch: Callable[[], int], whole: bool) -> None:
+    def __init__(self, log: Log, table: str, *, home_id: str, epoch: Callable[[], int], whole: bool) -> None:
         self.view = table
         self.epoch = epoch
         self._log = log
-        self._lineage = lineage
+        self._home_id = home_id
         self._whole = whole
 
     def head(self) -> ViewHead | None:
@@ -61,7 +61,7 @@ class CapturedTableReader:
         return None if capture is None else Markers.find(self._log, capture)
 
     def _moment(self, topic: Topic, marker: Marker) -> ViewHead:
-        version = f"{self._lineage}/{topic.id}/{topic.schema_version}"
+        version = f"{self._home_id}/{topic.id}/{topic.schema_version}"
         base = InputRelation(topic)
         return ViewHead(marker.offset + 1, version, base.schema, base.key)
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from headwater.errors import DeclarationConflict, InvalidDeclaration, UnknownSink
-from headwater.log.topic_declaration import suggestion
+from headwater.hints import suggestion
 from headwater.log.topic_settings import check_name
 from headwater.sinks.runner.sink_runner import SinkRunner
-from headwater.sinks.runner.sink_status import SinkStatus, lineage
+from headwater.sinks.runner.sink_status import SinkStatus, home_id
 from headwater.sinks.runner.sink_task import SinkTask
 from headwater.sinks.sink import Sink
 from headwater.views.serving.view_reader import ViewReader
@@ -125,7 +125,7 @@ class DeclaredSinks:
         """The followers, made when first needed."""
         if self._convoy is None:
             operation, log = self._app.operation, self._app.log
-            home = lineage(log)
+            home = home_id(log)
             self._convoy = SinkRunner(
                 SinkTask(
                     each.name,
@@ -133,7 +133,7 @@ class DeclaredSinks:
                     self._app.name,
                     each.sink,
                     ViewReader(
-                        each.view, operation.committed, lineage=home, epoch=lambda: operation.epoch, clock=log.clock
+                        each.view, operation.committed, home_id=home, epoch=lambda: operation.epoch, clock=log.clock
                     ),
                     log,
                 )

@@ -1,7 +1,7 @@
 """The status of sinks: how each is, remembered in the catalog for whoever looks from another process.
 
 What it is: ``SinkStatus``, and ``SinkStatuses``, which keeps those of one app's sinks; the memories of sinks whose
-other system can store no progress; the lineage of a home.
+other system can store no progress; a home's id.
 Invariants: a status is what the follower last knew. Where the target stores its progress, that is the truth, and this
 is a copy. A memory is changed by one transaction that compares the epoch.
 Not here: alerts (``log/maintenance/alerts.py``); deciding (``sink_task.py``).
@@ -86,20 +86,20 @@ class SinkStatuses:
         return replace(otherwise, **{**values, "state": SinkState(values["state"]), "to": otherwise.to})
 
 
-def lineage(log: Log) -> str:
+def home_id(log: Log) -> str:
     """The name of a home that no other home has.
 
     >>> import headwater as hw, tempfile
     >>> log = hw.Log(tempfile.mkdtemp())
-    >>> lineage(log) == lineage(log), len(lineage(log))
+    >>> home_id(log) == home_id(log), len(home_id(log))
     (True, 16)
     """
-    rows = log.catalog.read("SELECT name FROM lineage")
+    rows = log.catalog.read("SELECT id FROM home_id")
     if not rows:
         with log.catalog.write(durable=True) as db:
-            db.execute("INSERT OR IGNORE INTO lineage (one, name) VALUES (1, ?)", (secrets.token_hex(8),))
-        rows = log.catalog.read("SELECT name FROM lineage")
-    return str(rows[0]["name"])
+            db.execute("INSERT OR IGNORE INTO home_id (one, id) VALUES (1, ?)", (secrets.token_hex(8),))
+        rows = log.catalog.read("SELECT id FROM home_id")
+    return str(rows[0]["id"])
 
 
 class KeptProgress:

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from headwater.backoff import Backoff
 from headwater.errors import Corruption, Fenced, HeadwaterError, SinkRefused, Unavailable
 from headwater.log.maintenance.alerts import note_sink
 from headwater.sinks.runner.captured_table_reader import CapturedTableReader
@@ -61,7 +62,7 @@ class SinkTask:
         self._retry_at = 0.0
         self._advanced = False
         self._turn = threading.RLock()
-        self._random = random.Random()
+        self._backoff = Backoff(RETRY_FIRST_S, RETRY_MAX_S, jitter=random.Random())
 
     # Asking
 
@@ -83,10 +84,7 @@ class SinkTask:
     @property
     def retry_in(self) -> float:
         """How many seconds to wait before the next try, after failures."""
-        if not self._status.failures:
-            return 0.0
-        bound: float = min(RETRY_MAX_S, RETRY_FIRST_S * 2.0 ** min(self._status.failures - 1, 16))
-        return bound * (0.5 + self._random.random() / 2)  # so that many sinks do not knock at the same moment
+        return self._backoff.after(self._status.failures)
 
     # Working
 

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from headwater.clock import format_us
 from headwater.log.home import Log
-from headwater.log.maintenance.alerts import note_stragglers, tell
+from headwater.log.maintenance.alerts import note_late_rows, publish
 from headwater.log.topic import Topic
 from headwater.views.compiler.plan import TimedStage
 from headwater.views.event_time.state_expiry import microseconds
@@ -101,8 +101,8 @@ class LateTopic:
                         f'{part:.1%} of the recent rows of topic "{topic}" came too late for view "{name}" '
                         f"(its threshold is {limit:.1%}); they are in {side}"
                     )
-                if note_stragglers(self.log.topic(topic), name, message, {"late": late, "rows": rows}):
-                    tell(self.log)
+                if note_late_rows(self.log.topic(topic), name, message, {"late": late, "rows": rows}):
+                    publish(self.log)
 
 
 def late_rows(topic: Topic, manifest: Manifest, about: Mapping[str, Any], names: Mapping[int, str]) -> pa.Table:

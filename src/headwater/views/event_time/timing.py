@@ -88,7 +88,7 @@ class Timing:
             raise InvalidDeclaration(
                 f'view "{view}": late="drop" and horizon={horizon!r} contradict each other',
                 hint='With a horizon, what is later is dropped, and the rest corrects: leave late="drop" out. '
-                "For rows that are merely out of order, declare the topic's lateness_ms.",
+                "For rows that are merely out of order, declare the topic's lateness.",
             )
         if late == "drop" or (late is None and emit == "final" and horizon_us is None):
             horizon_us = 0

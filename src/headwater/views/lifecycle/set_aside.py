@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.clock import format_us
 from headwater.errors import OffsetOutOfRange
-from headwater.log.groups.dead_letters import SCHEMA, dead_letter_topic, row_as_json
+from headwater.log.groups.dead_letters import SCHEMA, dead_letter_topic
 from headwater.log.maintenance.alerts import note_set_aside
+from headwater.log.schema.json_lines import json_line
 from headwater.views.compiler.plan import TimedStage
 from headwater.views.lifecycle.rebuild import Rebuild, RebuildReport
 from headwater.views.state.delta import Delta
@@ -118,7 +119,7 @@ class SettingAside(Rebuild):
                 "reason": reason,
                 "worker": by,
                 "died_at": now,
-                "row": row_as_json(row),
+                "row": json_line(row),
             }
             dead = self.log.topic(letters_of(topic.name, app), SCHEMA, partitions=1, fsync="always")
             dead.append([letter], producer=f"{app} {place}", sequence=self.at.tick)  # a repeated try is recognised

@@ -18,7 +18,7 @@ from sqlglot import exp
 from headwater.errors import InvalidQuery
 from headwater.federation.stores import Stores, described
 from headwater.federation.table_references import needs, separate
-from headwater.log.topic_declaration import suggestion
+from headwater.hints import suggestion
 from headwater.views.compiler.frontend.query_tables import tables_of
 from headwater.views.compiler.sql.dialect import text
 from headwater.views.serving.snapshot import QueryReply, RelationSnapshot

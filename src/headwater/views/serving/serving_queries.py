@@ -24,9 +24,9 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from headwater.errors import AnswerTooLarge, Misuse, TimedOut
+from headwater.hints import suggestion
 from headwater.log.schema.far_times import far_rows
 from headwater.log.schema.row_conversion import to_batches
-from headwater.log.topic_declaration import suggestion
 from headwater.views.serving.serving_columns import column_of_declaration, inferred, quoted
 from headwater.views.serving.serving_tables import ServedTable
 from headwater.views.serving.sql_authorizer import PROBE, SqlAuthorizer

@@ -27,12 +27,12 @@ import pyarrow as pa
 
 from headwater.clock import Clock
 from headwater.errors import Fenced, HeadwaterError, InvalidDeclaration, Misuse
+from headwater.hints import suggestion
 from headwater.log.schema.columns import shorten
 from headwater.log.schema.row_conversion import to_rows
 from headwater.log.storage.files import Files
 from headwater.log.storage.wake import Waker
 from headwater.log.token import Token
-from headwater.log.topic_declaration import suggestion
 from headwater.views.serving.serving_columns import ServedColumn, quoted
 from headwater.views.serving.serving_damage import broken_views, changed_apart, damaged, mended
 from headwater.views.serving.serving_file import ServingFile

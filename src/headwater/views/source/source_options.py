@@ -10,13 +10,13 @@ Read next: ``data_source.py``; ``docs/spark.md``.
 from __future__ import annotations
 
 import datetime as dt
-import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from headwater.errors import InvalidDeclaration
+from headwater.hints import suggestion
 
 BATCH_ONLY = ("endingOffsets",)
 STREAM_ONLY = ("maxRowsPerTrigger",)
@@ -98,9 +98,7 @@ def _known_only(options: Mapping[str, str]) -> dict[str, str]:
                 raise InvalidDeclaration(
                     f"load({value!r}) was given a path", hint='Use .option("home", "…") and .load() without arguments.'
                 )
-            near = difflib.get_close_matches(name.lower(), spelt, n=1)
-            hint = f'Did you mean "{spelt[near[0]]}"?' if near else "Known: " + ", ".join(KNOWN) + "."
-            raise InvalidDeclaration(f'unknown option "{name}"', hint=hint, option=name)
+            raise InvalidDeclaration(f'unknown option "{name}"', hint=suggestion(name, KNOWN), option=name)
         given[known] = value
     return given
 

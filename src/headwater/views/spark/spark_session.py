@@ -32,7 +32,7 @@ NOISY_LOGGER = "SQLQueryContextLogger"
 
 def register_source(spark: SparkSession) -> None:
     """See ``headwater.views.register``."""
-    with MissingExtra.told("reading topics with Spark", "spark"):
+    with MissingExtra.raised_for("reading topics with Spark", "spark"):
         from headwater.views.source.data_source import TopicSource
     use_this_python(spark)
     logging.getLogger(NOISY_LOGGER).setLevel(logging.CRITICAL + 1)
@@ -64,7 +64,7 @@ DEFAULTS = {
 
 def start_session(name: str, settings: Mapping[str, str], java_log: Path | None = None) -> SparkSession:
     """The session that runs now, or a new one: local unless ``settings`` say otherwise."""
-    with MissingExtra.told("keeping views", "spark"):
+    with MissingExtra.raised_for("keeping views", "spark"):
         from pyspark.sql import SparkSession
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

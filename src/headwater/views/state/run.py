@@ -10,7 +10,6 @@ Read next: ``trace.py``.
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,8 +22,8 @@ import pyarrow.types as kinds
 import xxhash
 
 from headwater.errors import Corruption
+from headwater.log.storage.checksums import checksum_of, has_checksum
 from headwater.log.storage.files import Files, translated
-from headwater.log.storage.sealed_segment import checksum_of
 from headwater.views.compiler.plan import WEIGHT
 from headwater.views.spark.scans import fitted
 
@@ -205,30 +204,19 @@ def read_parquet(path: Path, fields: pa.Schema) -> Iterator[pa.RecordBatch]:
         yield from fitted(pa.Table.from_batches([batch]), fields).to_batches()
 
 
-class _Different(Exception):
-    """The bytes are not those that were written. Not remembered, so that a restored file is looked at again."""
-
-
 def verify_run(folder: Path, run: Run) -> None:
     """Compare each file with its size and checksum, once per process."""
     for file in run.files:
         path = folder / file.name
         try:
-            stat = path.stat()
-            _compare(path, stat.st_mtime_ns, stat.st_size, file)
-        except (FileNotFoundError, _Different) as error:
-            gone = isinstance(error, FileNotFoundError)
+            problem = None if has_checksum(path, file.checksum, size=file.bytes) else "damaged"
+        except FileNotFoundError:
+            problem = "missing"
+        if problem is not None:
             raise Corruption(
-                f"the state file {path} is {'missing' if gone else 'damaged'}",
+                f"the state file {path} is {problem}",
                 detail=f"It belongs to ticks {run.first_tick} to {run.last_tick} and was written once, "
                 f"with {file.bytes} bytes and checksum {file.checksum}.",
                 hint="State is derived from the log: rebuild the view.",
                 file=str(path),
-            ) from None
-
-
-@functools.lru_cache(maxsize=65_536)
-def _compare(path: Path, _mtime_ns: int, size: int, file: RunFile) -> None:
-    """Remembered by time and size too: a file that was changed is another one."""
-    if size != file.bytes or checksum_of(path) != file.checksum:
-        raise _Different
+            )

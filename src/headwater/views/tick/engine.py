@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.log.event_time import capture_markers, heartbeats
 from headwater.log.event_time.heartbeats import HEARTBEATS
-from headwater.log.event_time.producer_progress import paces_of, together
+from headwater.log.event_time.producer_progress import merge_progress, progress_of
 from headwater.log.schema.ddl import to_ddl
 from headwater.log.topic import Topic
 from headwater.views import thresholds
@@ -258,13 +258,13 @@ class TickEngine:
         """The times after a tick over these rows, and up to where it takes heartbeats."""
         bases = self.prepared.bases.values()
         topics = {base.topic.name: base.topic for base in bases if base.topic.settings.event_time}
-        came = {name: paces_of(topic, begin[name], stop[name]) for name, topic in topics.items()}
+        came = {name: progress_of(topic, begin[name], stop[name]) for name, topic in topics.items()}
         reached = self._beats()
         if sent is not None:
             start = reached.get(HEARTBEATS, {}).get(0, 0)
             until, paces = heartbeats.taken(sent, start, sent.end_offsets()[0], {name: stop[name] for name in topics})
             reached = {HEARTBEATS: {0: until}}
-            came = {name: together(came[name], paces.get(name, {})) for name in topics}
+            came = {name: merge_progress(came[name], paces.get(name, {})) for name in topics}
         reads = {name: view.topics for name, view in self.running.items()}
         settings = {name: topic.settings for name, topic in topics.items()}
         return self.times.moved(came, settings, reads), reached

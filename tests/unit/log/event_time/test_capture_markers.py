@@ -17,7 +17,7 @@ from headwater.log.topic import Topic
 
 @pytest.fixture
 def log(tmp_path: Path) -> Log:
-    return Log(tmp_path / "home", upkeep_interval=None)
+    return Log(tmp_path / "home", maintenance_interval=None)
 
 
 def table(log: Log, name: str, rows: int) -> Topic:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import InvalidDeclaration, Misuse
-from headwater.log.event_time.producer_progress import ProducerProgress, paces_of, together
+from headwater.log.event_time.producer_progress import ProducerProgress, merge_progress, progress_of
 from headwater.log.event_time.watermarks import Watermark
 from headwater.log.home import Log
 from headwater.log.maintenance.sealing import seal_partition
@@ -32,7 +32,7 @@ def clock():
 
 @pytest.fixture
 def log(tmp_path, clock):
-    with Log(tmp_path, clock=clock, upkeep_interval=None) as opened:
+    with Log(tmp_path, clock=clock, maintenance_interval=None) as opened:
         yield opened
 
 
@@ -41,7 +41,7 @@ def told(topic) -> dict[str, str]:
 
 
 def test_the_slowest_active_producer_decides(log):
-    topic = log.topic("clicks", "at TIMESTAMP", event_time="at", lateness_ms=5_000)
+    topic = log.topic("clicks", "at TIMESTAMP", event_time="at", lateness="5 seconds")
     with topic.producer("slow") as slow, topic.producer("fast") as fast:
         slow.append([at(60), at(30)])
         fast.append([at(3600)])
@@ -51,7 +51,7 @@ def test_the_slowest_active_producer_decides(log):
 
 
 def test_a_silent_producer_is_not_waited_for_after_its_time_out(log, clock):
-    topic = log.topic("clicks", "at TIMESTAMP", event_time="at", idle_ms=10_000)
+    topic = log.topic("clicks", "at TIMESTAMP", event_time="at", idle="10 seconds")
     with topic.producer("silent") as silent, topic.producer("busy") as busy:
         silent.append([at(0)])
         clock.advance(10)
@@ -74,7 +74,7 @@ def test_a_topic_whose_producers_are_all_idle_says_so_and_stays_where_it_was():
 
 
 def test_a_heartbeat_moves_a_producer_that_has_nothing_to_say(log):
-    topic = log.topic("clicks", "at TIMESTAMP", event_time="at", idle_ms=None)
+    topic = log.topic("clicks", "at TIMESTAMP", event_time="at", idle=None)
     with topic.producer("quiet") as quiet, topic.producer("busy") as busy:
         quiet.append([at(0)])
         busy.append([at(100)])
@@ -115,7 +115,7 @@ rows = st.lists(st.tuples(st.sampled_from(["", "a", "b"]), st.integers(0, 1000))
 @given(appends=st.lists(rows, min_size=1, max_size=6), cut=st.integers(0, 200), sealed=st.integers(0, 6))
 def test_paces_are_exact_for_any_range_and_any_form_of_the_segments(tmp_path_factory, appends, cut, sealed):
     clock = ManualClock()
-    with Log(tmp_path_factory.mktemp("home"), clock=clock, upkeep_interval=None) as log:
+    with Log(tmp_path_factory.mktemp("home"), clock=clock, maintenance_interval=None) as log:
         topic = log.topic("clicks", "at TIMESTAMP", event_time="at", segment_bytes_max=1)
         expected: list[tuple[str, int, int]] = []
         producers = {name: topic.producer(name) for name in ("a", "b")}
@@ -130,14 +130,14 @@ def test_paces_are_exact_for_any_range_and_any_form_of_the_segments(tmp_path_fac
         names = log.registry.producer_names(topic.id)
 
         for first, last in ((0, cut), (cut, len(expected)), (0, len(expected))):
-            found = paces_of(topic, {0: first}, {0: last})
+            found = progress_of(topic, {0: first}, {0: last})
             mine = expected[first:last]
             assert {names.get(number, ""): (pace.newest_us, pace.seen_us) for number, pace in found.items()} == {
                 name: (max(t for who, t, _ in mine if who == name), max(s for who, _, s in mine if who == name))
                 for name in {who for who, _, _ in mine}
             }
-        halves = together(paces_of(topic, {0: 0}, {0: cut}), paces_of(topic, {0: cut}, {0: len(expected)}))
-        assert halves == paces_of(topic, {0: 0}, {0: len(expected)})
+        halves = merge_progress(progress_of(topic, {0: 0}, {0: cut}), progress_of(topic, {0: cut}, {0: len(expected)}))
+        assert halves == progress_of(topic, {0: 0}, {0: len(expected)})
 
 
 def test_a_topic_without_event_time_has_no_watermark(log):
@@ -150,9 +150,9 @@ def test_a_topic_without_event_time_has_no_watermark(log):
 
 
 def test_wrong_settings_are_refused():
-    with pytest.raises(InvalidDeclaration, match="lateness_ms cannot be -1"):
+    with pytest.raises(InvalidDeclaration, match="lateness cannot be -1"):
         TopicSettings(event_time="at", lateness_ms=-1)
-    with pytest.raises(InvalidDeclaration, match="idle_ms cannot be 0"):
+    with pytest.raises(InvalidDeclaration, match="idle cannot be 0"):
         TopicSettings(event_time="at", idle_ms=0)
 
 

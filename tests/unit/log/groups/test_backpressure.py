@@ -68,7 +68,7 @@ def test_block_waits_until_the_group_has_caught_up(home):
 
 
 def test_block_gives_up_after_its_time_and_says_who_is_behind(home):
-    topic = home.topic("t", "x INT", overflow="block", overflow_rows_max=10, block_timeout_ms=20)
+    topic = home.topic("t", "x INT", overflow="block", overflow_rows_max=10, block_timeout="20 ms")
     topic.append(rows(10))
     with behind(topic), pytest.raises(Backpressure, match='group "slow" is 10 rows behind, 10 are allowed') as refused:
         topic.append(rows(5))

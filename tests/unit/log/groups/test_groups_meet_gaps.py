@@ -14,7 +14,7 @@ def compacted(log, clock, keys, *, deleted=()):
 
     Keys in ``deleted`` get a tombstone at the end, and that is gone as well.
     """
-    topic = log.topic("users", "id BIGINT", key="id", compact=True, partitions=1, tombstone_grace_ms=GRACE_S * 1000)
+    topic = log.topic("users", "id BIGINT", key="id", compact=True, partitions=1, tombstone_grace=GRACE_S)
     topic.append([{"id": key} for key in keys])
     if deleted:
         topic.delete([{"id": key} for key in deleted])
@@ -26,7 +26,7 @@ def compacted(log, clock, keys, *, deleted=()):
 
 def retained(log, clock):
     """A topic of a hundred rows, and what to call to make retention take the first forty."""
-    topic = log.topic("events", "id BIGINT", partitions=1, retention_ms=1000)
+    topic = log.topic("events", "id BIGINT", partitions=1, retention="1 second")
     topic.append([{"id": n} for n in range(40)])
     topic.partition(0).roll()
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headwater.log.home import Log
-from headwater.log.maintenance.alerts import ALERTS_TOPIC, Alert, tell, watch_groups
+from headwater.log.maintenance.alerts import ALERTS_TOPIC, Alert, publish, watch_groups
 from headwater.log.topic import Topic
 from headwater.testing import ManualClock
 
@@ -22,7 +22,7 @@ def told() -> list[Alert]:
 
 @pytest.fixture
 def log(tmp_path: Path, clock: ManualClock, told: list[Alert]) -> Iterator[Log]:
-    with Log(tmp_path / "home", clock=clock, on_alert=told.append, upkeep_interval=None) as log:
+    with Log(tmp_path / "home", clock=clock, on_alert=told.append, maintenance_interval=None) as log:
         yield log
 
 
@@ -37,7 +37,7 @@ def recorded(log: Log) -> list[tuple[str, str]]:
 
 
 def test_a_group_is_warned_at_four_fifths_of_the_way_by_age(log: Log, clock: ManualClock, told: list[Alert]) -> None:
-    topic = clicks(log, retention_ms=100_000)
+    topic = clicks(log, retention="100 seconds")
     topic.append([{"x": 1}, {"x": 2}])
 
     clock.advance(79)
@@ -71,7 +71,7 @@ def test_a_group_is_warned_by_bytes_too(log: Log, told: list[Alert]) -> None:
 
 
 def test_it_is_a_row_of_the_system_topic(log: Log, clock: ManualClock) -> None:
-    clicks(log, retention_ms=1000).append([{"x": 1}])
+    clicks(log, retention="1 second").append([{"x": 1}])
     clock.advance(0.9)
 
     log.maintain()
@@ -87,7 +87,7 @@ def test_it_is_a_row_of_the_system_topic(log: Log, clock: ManualClock) -> None:
 def test_it_is_not_repeated_while_it_lasts_and_told_again_when_it_comes_back(
     log: Log, clock: ManualClock, told: list[Alert]
 ) -> None:
-    topic = clicks(log, retention_ms=100_000)
+    topic = clicks(log, retention="100 seconds")
     topic.append([{"x": 1}])
     clock.advance(85)
     for _ in range(3):
@@ -109,7 +109,7 @@ def test_it_is_not_repeated_while_it_lasts_and_told_again_when_it_comes_back(
 def test_a_group_that_was_overtaken_is_told_how_many_rows_it_lost(
     log: Log, clock: ManualClock, told: list[Alert]
 ) -> None:
-    topic = clicks(log, retention_ms=1000)
+    topic = clicks(log, retention="1 second")
     topic.append([{"x": n} for n in range(7)])
     clock.advance(2)
 
@@ -122,7 +122,7 @@ def test_a_group_that_was_overtaken_is_told_how_many_rows_it_lost(
 
 
 def test_a_group_that_has_read_everything_is_left_in_peace(log: Log, clock: ManualClock, told: list[Alert]) -> None:
-    topic = clicks(log, retention_ms=1000)
+    topic = clicks(log, retention="1 second")
     topic.append([{"x": 1}])
     topic.group("billing").reset("latest")
     clock.advance(2)
@@ -134,7 +134,7 @@ def test_a_group_that_has_read_everything_is_left_in_peace(log: Log, clock: Manu
 
 
 def test_each_group_and_partition_has_its_own(log: Log, clock: ManualClock, told: list[Alert]) -> None:
-    topic = log.topic("wide", "id INT", key="id", partitions=2, retention_ms=1000)
+    topic = log.topic("wide", "id INT", key="id", partitions=2, retention="1 second")
     topic.worker("work").close()
     topic.consumer("read").close()
     topic.append([{"id": n} for n in range(50)])
@@ -146,44 +146,44 @@ def test_each_group_and_partition_has_its_own(log: Log, clock: ManualClock, told
 
 
 def test_two_processes_that_look_at_the_same_time_tell_it_once(log: Log, clock: ManualClock, tmp_path: Path) -> None:
-    topic = clicks(log, retention_ms=1000)
+    topic = clicks(log, retention="1 second")
     topic.append([{"x": 1}])
     clock.advance(0.9)
     other_told: list[Alert] = []
-    with Log(tmp_path / "home", clock=clock, on_alert=other_told.append, upkeep_interval=None) as other:
+    with Log(tmp_path / "home", clock=clock, on_alert=other_told.append, maintenance_interval=None) as other:
         watch_groups(topic)
         watch_groups(other.topic("clicks"))
 
-        both = [*tell(other), *tell(log)]
+        both = [*publish(other), *publish(log)]
 
     assert len(both) == len(other_told) == 1
     assert recorded(log) == [("lag_at_risk", "billing")]
 
 
 def test_one_that_was_written_but_not_marked_as_told_is_not_written_twice(log: Log, clock: ManualClock) -> None:
-    clicks(log, retention_ms=1000).append([{"x": 1}])
+    clicks(log, retention="1 second").append([{"x": 1}])
     clock.advance(0.9)
     log.maintain()
 
     with log.catalog.write() as db:  # as if the process had died between the two
-        db.execute("UPDATE alerts SET told = 0")
+        db.execute("UPDATE alerts SET published = 0")
     log.maintain()
 
     assert recorded(log) == [("lag_at_risk", "billing")]
-    assert log.catalog.read("SELECT told FROM alerts")[0]["told"] == 1
+    assert log.catalog.read("SELECT published FROM alerts")[0]["published"] == 1
 
 
 def test_one_that_ended_before_it_was_told_is_told_all_the_same(
     log: Log, clock: ManualClock, told: list[Alert]
 ) -> None:
-    topic = clicks(log, retention_ms=1000)
+    topic = clicks(log, retention="1 second")
     topic.append([{"x": 1}])
     clock.advance(0.9)
     watch_groups(topic)
     topic.group("billing").reset("latest")
     watch_groups(topic)
 
-    tell(log)
+    publish(log)
 
     assert [alert.kind for alert in told] == ["lag_at_risk"]
     assert log.catalog.read("SELECT * FROM alerts") == []
@@ -193,8 +193,8 @@ def test_a_callback_that_fails_does_not_stop_the_care(tmp_path: Path, clock: Man
     def refuse(alert: Alert) -> None:
         raise RuntimeError(str(alert))
 
-    with Log(tmp_path / "other", clock=clock, on_alert=refuse, upkeep_interval=None) as log:
-        clicks(log, retention_ms=1000).append([{"x": 1}])
+    with Log(tmp_path / "other", clock=clock, on_alert=refuse, maintenance_interval=None) as log:
+        clicks(log, retention="1 second").append([{"x": 1}])
         clock.advance(2)
 
         report = log.maintain()
@@ -204,7 +204,7 @@ def test_a_callback_that_fails_does_not_stop_the_care(tmp_path: Path, clock: Man
 
 
 def test_deleting_a_topic_ends_its_alerts(log: Log, clock: ManualClock) -> None:
-    clicks(log, retention_ms=1000).append([{"x": 1}])
+    clicks(log, retention="1 second").append([{"x": 1}])
     clock.advance(0.9)
     log.maintain()
 

@@ -16,7 +16,7 @@ from headwater.testing import ManualClock
 
 
 def users(log: Log, **settings: Any) -> Topic:
-    settings = {"tombstone_grace_ms": 60_000, "segment_bytes_max": 1 << 20, **settings}
+    settings = {"tombstone_grace": "1 minute", "segment_bytes_max": 1 << 20, **settings}
     return log.topic("users", "id INT, name STRING", key="id", compact=True, **settings)
 
 

@@ -44,13 +44,13 @@ def test_a_new_reader_and_one_that_read_everything_end_with_the_same_table(steps
     model: dict[tuple[int, str], int] = {}
     follower: dict[tuple[int, str], int] = {}
     position = value = 0
-    with tempfile.TemporaryDirectory() as home, Log(home, clock=clock, upkeep_interval=None) as log:
+    with tempfile.TemporaryDirectory() as home, Log(home, clock=clock, maintenance_interval=None) as log:
         topic = log.topic(
             "t",
             "id INT, code STRING, value INT",
             key=["id", "code"],
             compact=True,
-            tombstone_grace_ms=60_000,
+            tombstone_grace="1 minute",
             fsync="never",
             segment_bytes_max=6_000,
         )

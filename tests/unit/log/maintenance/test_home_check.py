@@ -28,13 +28,13 @@ EACH = settings(
 class UnsealedLog(Log):
     """Leaves rolled segments as they are."""
 
-    def wake_upkeep(self) -> None:
+    def wake_maintenance(self) -> None:
         """Nothing: the test wants them to stay Arrow."""
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[Log]:
-    with UnsealedLog(tmp_path / "home", upkeep_interval=None) as log:
+    with UnsealedLog(tmp_path / "home", maintenance_interval=None) as log:
         yield log
 
 
@@ -97,7 +97,7 @@ def test_a_sound_home_has_no_problem_and_is_counted(log: Log) -> None:
 def test_a_flipped_byte_anywhere_in_a_sealed_segment_is_found_and_never_read(
     tmp_path_factory: pytest.TempPathFactory, place: float
 ) -> None:
-    with UnsealedLog(tmp_path_factory.mktemp("home"), upkeep_interval=None) as log:
+    with UnsealedLog(tmp_path_factory.mktemp("home"), maintenance_interval=None) as log:
         topic, path = sealed(log)
         flip(path, int(place * path.stat().st_size))
 
@@ -126,7 +126,7 @@ def test_a_flipped_byte_in_each_part_of_a_sealed_segment_is_found(log: Log, wher
 def test_a_flipped_byte_anywhere_in_a_rolled_arrow_segment_is_found_and_never_read(
     tmp_path_factory: pytest.TempPathFactory, place: float
 ) -> None:
-    with UnsealedLog(tmp_path_factory.mktemp("home"), upkeep_interval=None) as log:
+    with UnsealedLog(tmp_path_factory.mktemp("home"), maintenance_interval=None) as log:
         topic, path = rolled(log)
         sound = read_x(topic)
         flip(path, int(place * path.stat().st_size))
@@ -144,7 +144,7 @@ def test_a_flipped_byte_anywhere_in_a_rolled_arrow_segment_is_found_and_never_re
 def test_a_flipped_byte_anywhere_in_the_index_of_a_rolled_segment_is_found(
     tmp_path_factory: pytest.TempPathFactory, place: float
 ) -> None:
-    with UnsealedLog(tmp_path_factory.mktemp("home"), upkeep_interval=None) as log:
+    with UnsealedLog(tmp_path_factory.mktemp("home"), maintenance_interval=None) as log:
         topic, path = rolled(log)
         index = path.with_suffix(".index")
         flip(index, int(place * index.stat().st_size))
@@ -309,7 +309,7 @@ def test_whatever_is_done_to_the_catalog_check_does_not_raise(
     tmp_path_factory: pytest.TempPathFactory, place: float, width: int
 ) -> None:
     home = tmp_path_factory.mktemp("home")
-    with UnsealedLog(home, upkeep_interval=None) as log:
+    with UnsealedLog(home, maintenance_interval=None) as log:
         sealed(log)
     catalog = home / "catalog.sqlite"
     data = bytearray(catalog.read_bytes())

@@ -19,11 +19,11 @@ import itertools, sys
 import headwater as hw
 from headwater.log.maintenance.compaction import compact_partition
 
-log = hw.Log(sys.argv[1], upkeep_interval=0.05)
+log = hw.Log(sys.argv[1], maintenance_interval=0.05)
 seed = int(sys.argv[2])
-users = log.topic("users", "id INT, name STRING", key="id", partitions=2, compact=True, tombstone_grace_ms=50,
+users = log.topic("users", "id INT, name STRING", key="id", partitions=2, compact=True, tombstone_grace="50 ms",
                   segment_bytes_max=20_000)
-clicks = log.topic("clicks", "x INT, at TIMESTAMP", event_time="at", segment_bytes_max=10_000, retention_ms=300)
+clicks = log.topic("clicks", "x INT, at TIMESTAMP", event_time="at", segment_bytes_max=10_000, retention="300 ms")
 consumer = clicks.consumer(f"readers-{seed}")
 print("ready", flush=True)
 for turn in itertools.count():
@@ -67,7 +67,7 @@ def busy(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_check_of_a_busy_home_is_clean(busy: Path) -> None:
     seen: dict[str, int] = {"segments": 0, "rows": 0}
-    with Log(busy, upkeep_interval=None) as log:
+    with Log(busy, maintenance_interval=None) as log:
         for _ in range(10):
             before = log.topic("clicks").end_offsets()
             for report in (log.check(), check_home(busy)):

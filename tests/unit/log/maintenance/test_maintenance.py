@@ -23,7 +23,7 @@ def until(condition: object, *, seconds: float = 60) -> None:
 
 
 def test_a_segment_older_than_segment_ms_max_is_ended_and_sealed(log: Log, clock: ManualClock) -> None:
-    topic = log.topic("t", "x INT", segment_ms_max=60_000)
+    topic = log.topic("t", "x INT", segment_age_max="1 minute")
     topic.append([{"x": 1}])
     young = log.maintain()
 
@@ -37,7 +37,7 @@ def test_a_segment_older_than_segment_ms_max_is_ended_and_sealed(log: Log, clock
 
 
 def test_the_report_can_be_read_by_people_and_programs(log: Log, clock: ManualClock) -> None:
-    topic = log.topic("t", "x INT", retention_ms=1000)
+    topic = log.topic("t", "x INT", retention="1 second")
     topic.consumer("g").close()
     topic.append([{"x": 1}] * 3)
     clock.advance(1)
@@ -63,7 +63,7 @@ def test_a_step_that_fails_is_reported_alerted_and_does_not_stop_the_others(log:
     path.write_bytes(data)
     broken.append([{"id": 1}])
     broken.partition(0).roll()
-    sound = log.topic("b", "x INT", retention_ms=1000)
+    sound = log.topic("b", "x INT", retention="1 second")
     sound.append([{"x": 1}])
     clock.advance(1)
 
@@ -77,9 +77,9 @@ def test_a_step_that_fails_is_reported_alerted_and_does_not_stop_the_others(log:
 
 
 def test_two_rounds_at_once_do_everything_once(tmp_path: Path, clock: ManualClock) -> None:
-    logs = [Log(tmp_path / "home", clock=clock, upkeep_interval=None) for _ in range(2)]
+    logs = [Log(tmp_path / "home", clock=clock, maintenance_interval=None) for _ in range(2)]
     topics = [
-        log.topic("t", "id INT, x INT", key="id", partitions=3, compact=True, retention_ms=10_000) for log in logs
+        log.topic("t", "id INT, x INT", key="id", partitions=3, compact=True, retention="10 seconds") for log in logs
     ]
     for turn in range(6):
         topics[0].append([{"id": n, "x": turn} for n in range(30)])
@@ -102,8 +102,8 @@ def test_two_rounds_at_once_do_everything_once(tmp_path: Path, clock: ManualCloc
 
 
 def test_a_process_that_stays_cares_by_itself(tmp_path: Path, clock: ManualClock) -> None:
-    with Log(tmp_path / "home", clock=clock, upkeep_interval=0.05) as log:
-        topic = log.topic("t", "x INT", retention_ms=1000)
+    with Log(tmp_path / "home", clock=clock, maintenance_interval=0.05) as log:
+        topic = log.topic("t", "x INT", retention="1 second")
         topic.append([{"x": 1}])
 
         clock.advance(1)
@@ -116,7 +116,7 @@ def test_without_an_interval_nothing_happens_by_itself_and_opening_starts_no_thr
         return sum(thread.name == "headwater-caretaker" for thread in threading.enumerate())
 
     before = caretakers()
-    with Log(tmp_path / "a") as log, Log(tmp_path / "b", upkeep_interval=None) as other:
+    with Log(tmp_path / "a") as log, Log(tmp_path / "b", maintenance_interval=None) as other:
         opened = caretakers()
         log.topic("t", "x INT")
         other.topic("t", "x INT")
@@ -135,10 +135,10 @@ def test_a_closed_log_is_not_cared_for(log: Log) -> None:
 
 def test_a_closed_segment_whose_index_is_damaged_is_told_instead_of_waited_for(tmp_path: Path) -> None:
     class UnsealedLog(Log):
-        def wake_upkeep(self) -> None:
+        def wake_maintenance(self) -> None:
             """Nothing: the segments stay Arrow until the round."""
 
-    with UnsealedLog(tmp_path / "home", upkeep_interval=None) as log:
+    with UnsealedLog(tmp_path / "home", maintenance_interval=None) as log:
         topic = log.topic("t", "x INT")
         for _ in range(2):
             topic.append([{"x": 1}])

@@ -32,7 +32,7 @@ def files_of(topic: Topic, pattern: str = "*.parquet") -> list[str]:
 
 
 def test_segments_older_than_retention_ms_leave_and_the_start_moves(log: Log, clock: ManualClock) -> None:
-    topic = log.topic("t", "x INT", retention_ms=DAY_S * 1000)
+    topic = log.topic("t", "x INT", retention=DAY_S)
     fill(topic, 2)
     clock.advance(DAY_S / 2)
     fill(topic, 1)
@@ -47,7 +47,7 @@ def test_segments_older_than_retention_ms_leave_and_the_start_moves(log: Log, cl
 
 
 def test_reading_before_the_start_is_an_error_that_names_the_new_start(log: Log, clock: ManualClock) -> None:
-    topic = log.topic("t", "x INT", retention_ms=1000)
+    topic = log.topic("t", "x INT", retention="1 second")
     fill(topic, 1)
     clock.advance(1)
     log.maintain()
@@ -60,7 +60,7 @@ def test_reading_before_the_start_is_an_error_that_names_the_new_start(log: Log,
 
 
 def test_an_active_segment_that_is_all_too_old_leaves_too_and_offsets_go_on(log: Log, clock: ManualClock) -> None:
-    topic = log.topic("t", "x INT", retention_ms=1000)
+    topic = log.topic("t", "x INT", retention="1 second")
     topic.append([{"x": 1}, {"x": 2}])
     clock.advance(1)
 
@@ -73,7 +73,7 @@ def test_an_active_segment_that_is_all_too_old_leaves_too_and_offsets_go_on(log:
 
 
 def test_a_segment_is_judged_by_its_newest_row(log: Log, clock: ManualClock) -> None:
-    topic = log.topic("t", "x INT", retention_ms=10_000)
+    topic = log.topic("t", "x INT", retention="10 seconds")
     topic.append([{"x": 1}])
     clock.advance(9)
     topic.append([{"x": 2}])
@@ -124,7 +124,7 @@ def test_what_leaves_is_in_the_archive(
     if other_filesystem:
         monkeypatch.setattr(os, "link", refuse)
     log = Log(tmp_path / "home", clock=clock)
-    topic = log.topic("t", "x INT", retention_ms=1000, archive=str(tmp_path / "attic"))
+    topic = log.topic("t", "x INT", retention="1 second", archive=str(tmp_path / "attic"))
     fill(topic, 2)
 
     clock.advance(1)
@@ -138,7 +138,7 @@ def test_what_leaves_is_in_the_archive(
 
 
 def test_a_relative_archive_is_in_the_home_and_check_leaves_it_alone(log: Log, clock: ManualClock) -> None:
-    topic = log.topic("t", "x INT", retention_ms=1000, archive="attic")
+    topic = log.topic("t", "x INT", retention="1 second", archive="attic")
     fill(topic, 1)
 
     clock.advance(1)
@@ -150,7 +150,7 @@ def test_a_relative_archive_is_in_the_home_and_check_leaves_it_alone(log: Log, c
 
 def test_a_topic_made_anew_does_not_overwrite_what_its_namesake_archived(log: Log, clock: ManualClock) -> None:
     for value in (1, 2):
-        topic = log.topic("t", "x INT", retention_ms=1000, archive="attic")
+        topic = log.topic("t", "x INT", retention="1 second", archive="attic")
         topic.append([{"x": value}])
         clock.advance(1)
         log.maintain()
@@ -162,7 +162,7 @@ def test_a_topic_made_anew_does_not_overwrite_what_its_namesake_archived(log: Lo
 
 
 def test_a_damaged_segment_is_not_archived_as_if_it_were_whole(log: Log, clock: ManualClock) -> None:
-    topic = log.topic("t", "x INT", retention_ms=1000, archive="attic")
+    topic = log.topic("t", "x INT", retention="1 second", archive="attic")
     fill(topic, 1)
     path = topic.directory / "0" / files_of(topic)[0]
     data = bytearray(path.read_bytes())

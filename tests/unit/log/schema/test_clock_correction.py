@@ -18,11 +18,11 @@ NOW = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
 
 @pytest.fixture
 def log(tmp_path):
-    with Log(tmp_path, clock=ManualClock(), upkeep_interval=None) as opened:
+    with Log(tmp_path, clock=ManualClock(), maintenance_interval=None) as opened:
         yield opened
 
 
-def stamped(log, occurred, sent):
+def appended(log, occurred, sent):
     topic = log.topic("clicks", SCHEMA, **TIMED)
     topic.append([{"user": 1, "occurred_at": occurred, "sent_at": sent}])
     return list(topic.rows())[-1]
@@ -47,7 +47,7 @@ def ago(**parts) -> dt.datetime:
     ],
 )
 def test_the_time_on_the_device_counts_and_not_its_clock(log, occurred, sent, corrected):
-    row = stamped(log, occurred, sent)
+    row = appended(log, occurred, sent)
 
     assert row["at"] == corrected
     assert (row["occurred_at"], row["sent_at"], row["received_at"]) == (occurred, sent, NOW)

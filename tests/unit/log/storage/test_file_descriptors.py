@@ -15,7 +15,7 @@ import pytest
 import headwater as hw
 from headwater.log.storage.file_descriptors import DESCRIPTORS, HeldFiles
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 FILES_MAX = 256
 PARTITIONS, TOPICS = 100, 6
 
@@ -55,7 +55,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = program(
         f"""
         import sys, headwater as hw
-        with hw.Log(sys.argv[1], upkeep_interval=None) as log:
+        with hw.Log(sys.argv[1], maintenance_interval=None) as log:
             topics = [log.topic(f"t{{n}}", "id BIGINT", partitions={PARTITIONS}) for n in range({TOPICS})]
             for turn in range(2):
                 for topic in topics:
@@ -72,7 +72,7 @@ def test_more_partitions_than_descriptors_are_read_and_followed(home: Path) -> N
     done = program(
         f"""
         import json, sys, headwater as hw
-        with hw.Log(sys.argv[1], upkeep_interval=None) as log:
+        with hw.Log(sys.argv[1], maintenance_interval=None) as log:
             followers = [topic.read("earliest", follow=True, timeout=0) for topic in log.topics()]
             for topic in log.topics():
                 assert sorted(row["id"] for row in topic.rows()) == sorted(2 * list(range({PARTITIONS})))
@@ -98,7 +98,8 @@ def test_a_topic_of_more_partitions_than_descriptors_is_deleted_and_whoever_had_
     done = program(
         """
         import sys, headwater as hw
-        with hw.Log(sys.argv[1], upkeep_interval=None) as log, hw.Log(sys.argv[1], upkeep_interval=None) as other:
+        still = {"maintenance_interval": None}
+        with hw.Log(sys.argv[1], **still) as log, hw.Log(sys.argv[1], **still) as other:
             topic = log.topic("t", "id BIGINT", partitions=300)
             topic.append([{"id": 1}])
             held = other.topic("t")
@@ -123,7 +124,7 @@ def test_out_of_descriptors_is_told_as_that_and_never_as_damage(tmp_path: Path, 
         f"""
         import json, os, sys, headwater as hw
         from headwater.log.maintenance.home_check import check_home
-        log = hw.Log(sys.argv[1], upkeep_interval=None)
+        log = hw.Log(sys.argv[1], maintenance_interval=None)
         topic = log.topic("t", "id BIGINT", partitions=8)
         topic.append([{{"id": 1}}])
         if {verb!r} == "open":
@@ -179,7 +180,7 @@ def test_a_file_in_use_stays_open_while_idle_ones_are_closed(tmp_path: Path) -> 
 
 
 def test_rows_stay_right_when_descriptors_are_taken_away_between_any_two_calls(tmp_path: Path) -> None:
-    with hw.Log(tmp_path / "home", upkeep_interval=None) as log:
+    with hw.Log(tmp_path / "home", maintenance_interval=None) as log:
         topic = log.topic("t", "id BIGINT", segment_bytes_max=2000)
         follower = topic.read("earliest", follow=True, timeout=0)
         seen = []

@@ -95,7 +95,7 @@ def test_appending_until_the_disk_is_full_keeps_exactly_what_was_acknowledged(di
 def test_closing_on_a_full_disk_brings_what_was_appended_to_disk(disk):
     files = NotedFiles()
     with Log(disk.path / "home", files=files) as log:
-        topic = log.topic("t", "x BIGINT, text STRING", segment_bytes_max=20_000, fsync_interval_ms=60_000)
+        topic = log.topic("t", "x BIGINT, text STRING", segment_bytes_max=20_000, fsync_interval="1 minute")
         topic.append(rows(500))
         disk.fill()
         with pytest.raises(DiskFull):  # the next segment has no room to begin
@@ -113,7 +113,7 @@ def test_a_disk_that_refuses_the_last_sync_is_told_and_the_log_is_closed(tmp_pat
     files = NotedFiles()
     log = Log(tmp_path / "home", files=files)
     for name in ("one", "two"):
-        log.topic(name, "x BIGINT, text STRING", fsync_interval_ms=60_000).append(rows(1))
+        log.topic(name, "x BIGINT, text STRING", fsync_interval="1 minute").append(rows(1))
     files.refuse = True
 
     with pytest.raises(DiskFull, match=r"interval\.sync_data"):
@@ -141,7 +141,7 @@ def test_a_named_producers_retry_after_a_full_disk_is_written_once(disk):
 def test_sealing_on_a_full_disk_leaves_the_rows_where_they_are(disk):
     with Log(disk.path / "home") as log:
         topic = log.topic("t", "x BIGINT, text STRING")
-        log.wake_upkeep = lambda: None  # this test seals by itself
+        log.wake_maintenance = lambda: None  # this test seals by itself
         topic._partitions[0].on_roll = lambda: None
         topic.append(rows(500))
         topic.partition(0).roll()

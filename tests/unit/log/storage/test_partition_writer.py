@@ -127,7 +127,7 @@ def test_an_append_sees_what_another_handle_wrote_rolled_and_sealed(tmp_path):
 
 def test_a_segment_ends_when_it_is_too_large_or_too_old(tmp_path):
     clock = ManualClock()
-    topic = Log(tmp_path / "home", clock=clock).topic("t", "x INT", segment_ms_max=60_000, segment_bytes_max=900)
+    topic = Log(tmp_path / "home", clock=clock).topic("t", "x INT", segment_age_max="1 minute", segment_bytes_max=900)
 
     topic.append([{"x": 1}])
     clock.advance(59)
@@ -148,7 +148,7 @@ def test_rows_made_under_an_older_schema_never_land_in_a_segment_of_a_newer_one(
     topic = log.topic("t", "x INT", segment_bytes_max=1)
     topic.append([{"x": 0}])
     row = topic.row()
-    frames = frames_of(topic._to_batch([{"x": 1}]), row, producer=0, sequence=None, deleted=False)
+    frames = frames_of(topic.row_batch([{"x": 1}]), row, producer=0, sequence=None, deleted=False)
     log.topic("t", "x INT, y STRING")
 
     # The segment is full, so this append rolls, and the next segment has the newer schema.

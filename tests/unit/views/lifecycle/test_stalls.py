@@ -50,7 +50,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def log(tmp_path: Path, clock: ManualClock) -> Iterator[Log]:
-    with hw.Log(tmp_path / "home", clock=clock, upkeep_interval=None) as log:
+    with hw.Log(tmp_path / "home", clock=clock, maintenance_interval=None) as log:
         log.topic("orders", "id BIGINT")
         yield log
 

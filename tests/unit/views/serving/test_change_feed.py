@@ -212,7 +212,7 @@ def test_whoever_applies_the_feed_has_the_view(
     tmp_path_factory: pytest.TempPathFactory, states: list[dict[str, int]], data: st.DataObject
 ) -> None:
     copy: dict[str, int] = {}
-    with Log(tmp_path_factory.mktemp("home"), upkeep_interval=None) as log:
+    with Log(tmp_path_factory.mktemp("home"), maintenance_interval=None) as log:
         ticks = Ticks(log)
         before: Counter[Row] = Counter()
         next_tick = 1

@@ -25,7 +25,7 @@ def ticks(log: Log) -> Any:
 
 def upstream_of(ticks: Ticks, log: Log) -> ViewReader:
     committed = CommittedChanges(ticks.manifests, ticks.folder, log.files)
-    return ViewReader("revenue", committed, lineage="home", epoch=lambda: ticks.epoch, clock=log.clock)
+    return ViewReader("revenue", committed, home_id="home", epoch=lambda: ticks.epoch, clock=log.clock)
 
 
 def head_of(upstream: ViewReader) -> ViewHead:

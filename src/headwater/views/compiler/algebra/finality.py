@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from headwater.durations import UNITS_US, parse_us
 from headwater.errors import InvalidDeclaration
 from headwater.views.compiler.algebra.event_time_columns import is_event_time, window_of
 from headwater.views.compiler.frontend.as_of import is_as_of
@@ -26,15 +27,6 @@ from headwater.views.compiler.sql.dialect import SparkAsWritten as Spark
 from headwater.views.compiler.sql.expressions import Node, conjuncts, is_grouped, named
 
 CLOSES = "closes__"
-UNITS_US = {
-    "MICROSECOND": 1,
-    "MILLISECOND": 1_000,
-    "SECOND": 1_000_000,
-    "MINUTE": 60_000_000,
-    "HOUR": 3_600_000_000,
-    "DAY": 86_400_000_000,
-    "WEEK": 604_800_000_000,
-}
 NO_WINDOW = "it groups without a window(…), so that none of its rows is ever final"
 
 
@@ -249,7 +241,7 @@ def _interval_us(expression: Node) -> int | None:
         return None
     for interval in expression.find_all(exp.Interval):
         number = interval.this
-        unit = str(interval.args.get("unit") or "").upper().removesuffix("S")
+        unit = str(interval.args.get("unit") or "").lower().removesuffix("s")
         if not isinstance(number, exp.Literal) or unit not in UNITS_US:
             return None
         try:
@@ -266,11 +258,5 @@ def _length_us(call: exp.Anonymous) -> int | None:
     size = call.expressions[1]
     if isinstance(size, exp.Interval | Interval):
         return _interval_us(size)
-    words = size.this.lower().removeprefix("interval ").split() if isinstance(size, exp.Literal) else []
-    total = 0
-    for number, unit in zip(words[::2], words[1::2], strict=False):
-        known = UNITS_US.get(unit.upper().removesuffix("S"))
-        if known is None:
-            return None
-        total += round(float(number) * known)
-    return total or None
+    text = size.this.lower().removeprefix("interval ") if isinstance(size, exp.Literal) else ""
+    return parse_us(text) or None

@@ -21,6 +21,7 @@ from sqlglot.optimizer.qualify import qualify
 from sqlglot.optimizer.scope import Scope, traverse_scope
 from sqlglot.schema import MappingSchema
 
+from headwater.hints import closest
 from headwater.views.compiler.frontend.as_of import VERSIONS, check_moments, is_as_of, written_out
 from headwater.views.compiler.frontend.session_distinct import write_out_sets
 from headwater.views.compiler.frontend.time_windows import (
@@ -37,7 +38,7 @@ from headwater.views.compiler.sql.builtin_functions import check_bare_call
 from headwater.views.compiler.sql.dialect import text
 from headwater.views.compiler.sql.expressions import Node, mentions, output_name
 from headwater.views.compiler.sql.output_names import sparks_name
-from headwater.views.compiler.sql.refusal import Span, circle, closest, refuse
+from headwater.views.compiler.sql.refusal import Span, circle, refuse
 
 TYPED = "typed"  # the key in an alias's meta under which the user's spelling travels
 GUESSED = "guessed"  # there, of a name that the user did not write: Spark is asked for it

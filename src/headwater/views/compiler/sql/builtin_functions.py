@@ -16,8 +16,9 @@ from collections.abc import Collection
 
 from sqlglot import exp
 
+from headwater.hints import closest
 from headwater.views.compiler.sql.dialect import CALLED_WITHOUT_BRACKETS, WrittenCast
-from headwater.views.compiler.sql.refusal import Span, closest, refuse
+from headwater.views.compiler.sql.refusal import Span, refuse
 
 
 def _names(text: str) -> frozenset[str]:

@@ -10,9 +10,8 @@ Read next: ``builtin_functions.py``.
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from sqlglot import exp
@@ -22,11 +21,11 @@ from sqlglot.errors import TokenError as SqlglotTokenError
 from sqlglot.tokenizer_core import Token
 
 from headwater.errors import InvalidView
+from headwater.hints import underline
 from headwater.views.compiler.sql.dialect import text
 
 Span = tuple[int, int]  # offsets into the SQL text: the first character, and the one behind the last
 
-WIDTH = 100  # of the line that is shown; a longer one is cut around the clause
 
 # Clauses whose node begins behind the keyword that people look for.
 KEYWORDS: dict[type[exp.Expr], str] = {
@@ -113,17 +112,6 @@ def syntax_error(sql: str, error: Exception) -> NoReturn:
     refuse(sql, None, f"the SQL cannot be read: {said}", hint)
 
 
-def closest(word: str, known: Iterable[str]) -> str | None:
-    """The known word nearest in spelling, if one is near.
-
-    >>> closest("lenght", ["length", "left"])
-    'length'
-    """
-    by_folded = {name.casefold(): name for name in known}
-    near = difflib.get_close_matches(word.casefold(), by_folded, n=1, cutoff=0.6)
-    return by_folded[near[0]] if near else None
-
-
 def circle(view: str, missing: str, waiting: Mapping[str, str]) -> tuple[str, str] | None:
     """The sentence and the hint for a view that reads itself, at once or by way of others; None for one that does not.
 
@@ -179,24 +167,6 @@ def line_and_column(sql: str, offset: int) -> tuple[int, int]:
     (2, 1)
     """
     return sql.count("\n", 0, offset) + 1, offset - (sql.rfind("\n", 0, offset) + 1) + 1
-
-
-def underline(sql: str, span: Span) -> str:
-    """The line that a span begins on and, below it, carets under the span as far as that line goes.
-
-    >>> print("  " + underline("SELECT a\\nFROM tt", (14, 16)))
-      FROM tt
-           ^^
-    """
-    start, stop = span
-    first = sql.rfind("\n", 0, start) + 1
-    line = sql[first:].split("\n", 1)[0].replace("\t", " ").rstrip()
-    column = start - first
-    cut = max(0, min(column - WIDTH // 2, len(line) - WIDTH))
-    # A span of several lines is underlined on its first one.
-    length = max(1, min(stop - start, len(line) - column, WIDTH - (column - cut)))
-    # The error puts two spaces before the detail; the second line needs its own.
-    return f"{line[cut : cut + WIDTH]}\n  {' ' * (column - cut)}{'^' * length}"
 
 
 def _tokens(sql: str) -> list[Token]:

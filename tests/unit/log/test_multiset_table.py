@@ -24,7 +24,7 @@ from headwater.log.schema.row_conversion import to_batches
 from headwater.log.schema.row_identity import row_identities
 from headwater.log.table import Table, declare_table
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 THOROUGH = int(os.environ.get("HEADWATER_THOROUGH", "1"))
 
 
@@ -135,7 +135,7 @@ Steps = st.lists(st.tuples(st.booleans(), st.lists(st.integers(0, 3), max_size=4
 def test_a_bag_behaves_as_a_counter(tmp_path_factory: pytest.TempPathFactory, steps: Any) -> None:
     home = tmp_path_factory.mktemp("home")
     model: Counter[int] = Counter()
-    with Log(home, upkeep_interval=None) as log, Log(home, upkeep_interval=None) as other:
+    with Log(home, maintenance_interval=None) as log, Log(home, maintenance_interval=None) as other:
         tables = [declare_table(each, "bag", "x INT", segment_bytes_max=2000, fsync="never") for each in (log, other)]
         for insert, numbers, which in steps:
             table = tables[which]

@@ -1,0 +1,72 @@
+"""Catalog tables of the packages above the log: apps, ticks, sinks, attachments and inlets.
+
+What it is: ``TABLES_ABOVE_LOG``, created with the catalog. ``views/state/manifest.py`` owns ``apps`` and ``ticks``,
+``views/tick/reports.py`` ``tick_reports``, ``sinks/runner/sink_status.py`` ``home_id`` and the sinks,
+``federation/attachments.py`` the attachments, ``inlets/counters.py`` the inlets.
+Invariants: ``apps.tick`` names the current row of ``ticks``; both change in one transaction. A home's id never changes.
+An attachment's address is stored as given: ``${NAME}`` stays a name. Counters of inlets are only added to, so several
+processes may count for one inlet.
+Not here: topics and segments (``registry.py``), groups (``log/groups``).
+Read next: ``views/state/manifest.py``, ``sinks/runner/sink_status.py``.
+"""
+
+from __future__ import annotations
+
+TABLES_ABOVE_LOG = """
+CREATE TABLE IF NOT EXISTS apps (
+    name TEXT PRIMARY KEY,
+    epoch INTEGER NOT NULL,              -- raised by each takeover
+    tick INTEGER NOT NULL                -- the last committed one
+);
+CREATE TABLE IF NOT EXISTS ticks (
+    app TEXT NOT NULL,
+    tick INTEGER NOT NULL,
+    epoch INTEGER NOT NULL,
+    committed_us INTEGER NOT NULL,
+    manifest TEXT NOT NULL,              -- JSON, see views/state/manifest.py
+    PRIMARY KEY (app, tick)
+);
+CREATE TABLE IF NOT EXISTS tick_reports (  -- durations of the last ticks, for other processes
+    app TEXT NOT NULL,
+    tick INTEGER NOT NULL,
+    report TEXT NOT NULL,                -- JSON, see views/tick/reports.py
+    PRIMARY KEY (app, tick)
+);
+CREATE TABLE IF NOT EXISTS home_id (    -- distinguishes this home from others with apps of the same names
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    id TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS sinks (      -- the last known status of each sink
+    identity TEXT PRIMARY KEY,           -- app/view/sink
+    app TEXT NOT NULL,
+    sink TEXT NOT NULL,
+    status TEXT NOT NULL                 -- JSON, see sinks/runner/sink_status.py
+);
+CREATE TABLE IF NOT EXISTS sink_memories (  -- progress of sinks whose other system can store none
+    identity TEXT PRIMARY KEY,
+    tick INTEGER NOT NULL,
+    epoch INTEGER NOT NULL,
+    version TEXT NOT NULL,
+    memory TEXT NOT NULL                 -- JSON: further state of the sink
+);
+CREATE TABLE IF NOT EXISTS attachments (
+    name TEXT PRIMARY KEY,
+    url TEXT NOT NULL,
+    rows_max INTEGER NOT NULL,           -- fetched from one table
+    timeout_ms INTEGER NOT NULL,         -- of one statement
+    attached_us INTEGER NOT NULL
+);
+CREATE TABLE IF NOT EXISTS inlets (
+    app TEXT NOT NULL,
+    name TEXT NOT NULL,
+    received INTEGER NOT NULL DEFAULT 0,
+    appended INTEGER NOT NULL DEFAULT 0,
+    repeated INTEGER NOT NULL DEFAULT 0,
+    refused INTEGER NOT NULL DEFAULT 0,
+    dropped INTEGER NOT NULL DEFAULT 0,
+    address TEXT,                        -- where it listens, or what it is connected to
+    problem TEXT,                        -- why it receives nothing; NULL without a problem
+    counted_us INTEGER NOT NULL,         -- when a process last wrote here
+    PRIMARY KEY (app, name)
+);
+"""

@@ -1,0 +1,184 @@
+"""The append path of a topic: rows become a checked batch, and each partition gets its part.
+
+What it is: ``TopicAppender``: conversion, clock correction, backpressure, routing, and the append to each partition.
+Invariants: a batch is checked whole before a byte of it is written; the same key always goes to the same partition; a
+batch that is appended again with its producer and sequence goes to the same partitions.
+Not here: bytes and ordering (``log/storage/partition_writer.py``).
+Read next: ``log/schema/row_conversion.py``, ``log/storage/partition_writer.py``.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from headwater.errors import HeadwaterError, InvalidDeclaration, Misuse
+from headwater.log.groups import backpressure
+from headwater.log.schema import clock_correction
+from headwater.log.schema.evolution import conform
+from headwater.log.schema.json_lines import json_rows
+from headwater.log.schema.row_conversion import to_batches
+from headwater.log.storage import routing
+from headwater.log.storage.framing import frames_of
+from headwater.log.storage.partition_writer import StaleSchema
+from headwater.log.token import Token
+
+if TYPE_CHECKING:
+    from headwater.log.topic import Topic
+
+SEQUENCE_BOUND = 1 << 46
+
+
+@dataclass(frozen=True)
+class AppendIdentity:
+    """The producer of a batch and the batch's sequence number; both are empty for an anonymous append."""
+
+    producer: str | None = None
+    sequence: int | None = None
+    producer_id: int = 0
+    epoch: int = 0
+    first_chunk: int = 0
+
+
+class TopicAppender:
+    """Appends batches to one topic, for all threads of a process."""
+
+    def __init__(self, topic: Topic) -> None:
+        self._topic = topic
+        self._round_robin = random.randrange(topic.settings.partitions)
+
+    def row_batch(self, rows: Any) -> pa.RecordBatch:
+        """Python rows, checked, as one batch."""
+        self._refuse_multiset()
+        return self._corrected(to_batches(rows, self._input_schema(), not_null=self._not_null()))
+
+    def json_batch(self, rows: list[dict[str, Any]]) -> pa.RecordBatch:
+        """Rows with JSON's values, checked, as one batch."""
+        self._refuse_multiset()
+        return self._corrected(json_rows(rows, self._input_schema(), not_null=self._not_null()))
+
+    def tombstones(self, keys: Any) -> pa.RecordBatch:
+        """Rows that hold the key and, where one is declared, the event time; all other columns are null."""
+        topic = self._topic
+        if not topic.settings.key:
+            raise Misuse(
+                f'topic "{topic.name}" has no key, so rows cannot be deleted by key',
+                hint='Declare it with key="…", or append an event that says what happened.',
+            )
+        every = _nullable(topic.schema)
+        kept = pa.schema([field for field in every if field.name in self._not_null()])
+        given = to_batches(keys, kept, not_null=frozenset(topic.settings.key))
+        columns = [given.column(field.name) if field in kept else pa.nulls(len(given), field.type) for field in every]
+        return pa.RecordBatch.from_arrays(columns, schema=every)
+
+    def append(self, batch: pa.RecordBatch, identity: AppendIdentity, deleted: bool | pa.Array) -> Token:
+        """Append one batch that has the topic's schema."""
+        topic, rows = self._topic, batch.num_rows
+        self._check(identity, deleted)
+        topic.log.check_open()
+        if identity.producer is not None and not identity.producer_id:
+            number = topic.log.registry.producer_id(topic.id, identity.producer)
+            identity = AppendIdentity(
+                identity.producer, identity.sequence, number, identity.epoch, identity.first_chunk
+            )
+        if rows == 0:
+            return Token({topic.name: {}})
+        if topic.settings.overflow != "keep" and not self._admitted(rows):
+            topic.log.registry.count_dropped(topic.id, rows)
+            return Token({topic.name: {}}, dropped_rows=rows)
+        frontier: dict[int, int] = {}
+        for number, part in self._route(batch, identity.sequence):
+            try:
+                frontier[number] = self._append_to(number, part, identity, deleted)
+            except HeadwaterError as error:
+                named = identity.producer is not None
+                raise _partly_written(error, sorted(frontier), named=named) from error.__cause__
+        return Token({topic.name: frontier})
+
+    def _check(self, identity: AppendIdentity, deleted: bool | pa.Array) -> None:
+        sequence = identity.sequence
+        if not isinstance(deleted, bool) and self._topic.settings.partitions != 1:
+            raise InvalidDeclaration(
+                "a mark for each row needs a topic of one partition",
+                hint="Append rows and tombstones one after the other.",
+            )
+        if (identity.producer is None) != (sequence is None):
+            raise InvalidDeclaration("producer and sequence go together", hint="Give both or neither.")
+        if sequence is not None and not 0 <= sequence < SEQUENCE_BOUND:
+            raise InvalidDeclaration(f"sequence cannot be {sequence!r}", hint="Use a whole number from 0 to 2^46 - 1.")
+
+    def _not_null(self) -> frozenset[str]:
+        settings = self._topic.settings
+        if settings.event_time is None or settings.clock is not None:
+            return frozenset(settings.key)
+        return frozenset({*settings.key, settings.event_time})
+
+    def _refuse_multiset(self) -> None:
+        if self._topic.row().is_multiset:
+            raise Misuse(f'"{self._topic.name}" is a table without a key', hint="Use insert and delete of its Table.")
+
+    def _input_schema(self) -> pa.Schema:
+        return clock_correction.input_schema(self._topic.schema, self._topic.settings)
+
+    def _corrected(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        topic = self._topic
+        return clock_correction.corrected(batch, topic.schema, topic.settings, topic.clock.now_us())
+
+    def _admitted(self, rows: int) -> bool:
+        topic = self._topic
+        return backpressure.admit(topic.row(), rows, topic.log.catalog, topic.clock, topic.end_offsets) > 0
+
+    def _route(self, batch: pa.RecordBatch, sequence: int | None) -> list[tuple[int, pa.RecordBatch]]:
+        partitions, key = self._topic.settings.partitions, self._topic.settings.key
+        if partitions == 1:
+            return [(0, batch)]
+        if key:
+            return routing.split(batch, routing.partition_of(batch, key, partitions))
+        if sequence is not None:  # an append that is tried again must reach the same partition
+            return [(sequence % partitions, batch)]
+        self._round_robin = (self._round_robin + 1) % partitions
+        return [(self._round_robin, batch)]
+
+    def _append_to(self, number: int, batch: pa.RecordBatch, identity: AppendIdentity, deleted: bool | pa.Array) -> int:
+        topic = self._topic
+        while True:
+            row = topic.row()
+            if not _same_columns(batch.schema, row.schema):  # another thread or process declared columns meanwhile
+                batch = conform(batch, row.schema if deleted is False else _nullable(row.schema))
+            frames = frames_of(
+                batch,
+                row,
+                producer=identity.producer_id,
+                sequence=identity.sequence,
+                deleted=deleted,
+                first_chunk=identity.first_chunk,
+            )
+            try:
+                following, _ = topic.partition(number).append(
+                    frames, version=row.version, producer_name=identity.producer or "", epoch=identity.epoch
+                )
+                return following
+            except StaleSchema:
+                topic.refresh()
+
+
+def _partly_written(error: HeadwaterError, written: list[int], *, named: bool) -> HeadwaterError:
+    """The error of a keyed batch that some partitions have written and others have not."""
+    if written:
+        error.detail = f"Partitions {', '.join(map(str, written))} have their part of this batch, the others have not."
+        again = "the partitions that have it recognise it." if named else "a named producer doubles no row."
+        error.hint = f"{error.hint or ''} Append it again: {again}".strip()
+        error.data["written_partitions"] = written
+    return error
+
+
+def _same_columns(one: pa.Schema, other: pa.Schema) -> bool:
+    """Equal names and types; a tombstone's columns may be null where a row's may not."""
+    return bool(one.equals(other)) or (one.names == other.names and one.types == other.types)
+
+
+def _nullable(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([field.with_nullable(True) for field in schema])
