@@ -56,7 +56,7 @@ def judge(app: hw.App, wanted: Mapping[str, Bag], replay: Replay) -> None:
     with ServingStore(store_path(app.log.home, app.name)) as store:
         assert {view: bag(store.query(f"SELECT * FROM {view}")) for view in VIEWS} == wanted
     assert replay.rows == wanted
-    assert all(found.equal for found in app.operation.verify())
+    assert all(found.equal for found in app.verify())
 
 
 @pytest.mark.timeout(900)  # minutes where other work takes the cores
@@ -68,7 +68,7 @@ def test_a_pause_and_its_end_that_die_anywhere_lose_nothing(quick_path: Path, mo
         orders = {number: (10 * number, 1 + number % 3) for number in range(1, 6)}
 
         def send(number: int, amount: int, parts: int) -> None:
-            app.table("orders").upsert([{"id": number, "amount": amount, "parts": parts}])
+            app.get_table("orders").upsert([{"id": number, "amount": amount, "parts": parts}])
             orders[number] = (amount, parts)
 
         for number, (amount, parts) in list(orders.items()):
@@ -92,9 +92,9 @@ def test_a_pause_and_its_end_that_die_anywhere_lose_nothing(quick_path: Path, mo
             points = Points(crash_on=COMMITS[number // 2 % len(COMMITS)])
             if number % 2:
                 points = Points(crash_at=chance.randrange(boundaries))
-            mortal.dies(points, lambda app: app.view("shares").resume())
-            if app.view("shares").paused is not None:
-                app.view("shares").resume()
+            mortal.dies(points, lambda app: app.get_view("shares").resume())
+            if app.get_view("shares").paused is not None:
+                app.get_view("shares").resume()
             app.tick()
             judge(app, expected(orders), replay)
 

@@ -66,7 +66,7 @@ class Mortal:
         self.app = app
         self.points: Points | None = None
         self.deaths: list[str] = []
-        self._prepared = app.operation.prepared
+        self._prepared = app._runtime.prepared
         watch_commits(monkeypatch, lambda: self.points)
 
     def dies(self, points: Points, work: Callable[[hw.App], Any] = hw.App.tick) -> bool:

@@ -208,9 +208,9 @@ class Captures:
                 capture.drop()
                 names.append(capture.name)
                 for name in capture.tables:
-                    row = log.topic(name).row()
+                    row = log.get_topic(name).row()
                     log.registry.change_settings(row.id, row.settings.with_changes({"captured_by": None}))
-                    log.topic(name)
+                    log.get_topic(name)
             finally:
                 capture.close()
         return names

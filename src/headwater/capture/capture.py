@@ -332,7 +332,7 @@ class Capture:
         for name, table in self.state.tables().items():
             if name not in self.tables:
                 continue
-            topic = self.log.topic(name)
+            topic = self.log.get_topic(name)
             # Only where it begins: the stream says how the table was at each moment.
             shape = replace(self.server.describe(table.source), key=topic.settings.key)
             followers[table.source] = TableFollower(topic, shape, table, self.state, generation)

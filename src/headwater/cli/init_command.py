@@ -66,7 +66,7 @@ def append_some_rows() -> hw.Token:
 if __name__ == "__main__":
     token = append_some_rows()
     app.tick()  # one advance of all views; app.run() goes on until stopped
-    for row in app.query("SELECT * FROM revenue ORDER BY country", at_least=token).to_pylist():
+    for row in app.sql("SELECT * FROM revenue ORDER BY country", at_least=token).to_pylist():
         print(row)
     app.close()
 '''

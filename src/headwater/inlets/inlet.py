@@ -49,7 +49,7 @@ class InletDeclaration(ABC):
         """The topic that is written; one with a ``schema`` of ours is declared when it is missing."""
         name = self.topic if isinstance(self.topic, str) else self.topic.name
         try:
-            return log.topic(name)
+            return log.get_topic(name)
         except UnknownTopic:
             if schema is None:
                 raise

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headwater.errors import DeclarationConflict, InvalidDeclaration, Misuse, ReadOnlyHome, RowRefused
+from headwater.errors import DeclarationConflict, InvalidDeclaration, Misuse, ReadOnlyHome, RowRefused, UnknownTopic
 from headwater.log.bag import Bag, Missing
 from headwater.log.schema.columns import shorten
 from headwater.log.schema.ddl import to_ddl
@@ -25,7 +25,7 @@ from headwater.log.schema.row_conversion import to_batches, to_rows
 from headwater.log.storage.locks import FileLock
 from headwater.log.token import Token
 from headwater.log.topic import Topic
-from headwater.log.topic_declaration import open_or_declare
+from headwater.log.topic_declaration import open_or_declare, suggestion
 
 if TYPE_CHECKING:
     from headwater.log.home import Log
@@ -201,17 +201,15 @@ class Table:
 
 
 def declare_table(
-    log: Log, name: str, schema: str | pa.Schema | None = None, key: str | Sequence[str] | None = None, **settings: Any
+    log: Log, name: str, schema: str | pa.Schema, key: str | Sequence[str] | None = None, **settings: Any
 ) -> Table:
-    """Declare a table, or open one that exists (without ``schema``). Without a ``key`` it is a bag.
+    """Declare a table. Without a ``key`` it is a bag. ``open_table`` finds one that exists.
 
     ``settings`` are those of a topic, but for those that drop old rows.
 
     >>> import headwater as hw, tempfile
     >>> log = hw.Log(tempfile.mkdtemp())
     >>> declare_table(log, "basket", "fruit STRING")
-    Table(basket, fruit STRING, a bag)
-    >>> declare_table(log, "basket")
     Table(basket, fruit STRING, a bag)
     >>> log.topic("basket", "fruit STRING")
     Traceback (most recent call last):
@@ -220,17 +218,29 @@ def declare_table(
       Its rows have weights, so that one equal row can be taken away; no key tells them apart.
       Hint: Open it as what it is: app.table("basket", …) without a key. Or take another name.
     """
-    if schema is None:
-        if key is not None:
-            settings["key"] = key
-        return Table(log.topic(name, None, **settings))
     _refuse_settings(name, settings, bag=key is None)
     if key is not None:
         return Table(log.topic(name, schema, key=key, **settings))
     log.check_open()
     if log.read_only:
-        raise ReadOnlyHome(f"the home {log.home} cannot be written", hint="Open tables without a schema.")
+        raise ReadOnlyHome(f"the home {log.home} cannot be written", hint="Find tables: app.get_table(name).")
     return Table(log.opened(open_or_declare(log.registry, name, schema, settings, log.clock.now_us(), bag=True)))
+
+
+def open_table(log: Log, name: str) -> Table:
+    """The table of this name; a topic with a key is one.
+
+    >>> import headwater as hw, tempfile
+    >>> log = hw.Log(tempfile.mkdtemp())
+    >>> _ = declare_table(log, "basket", "fruit STRING")
+    >>> open_table(log, "basket")
+    Table(basket, fruit STRING, a bag)
+    """
+    try:
+        return Table(log.get_topic(name))
+    except UnknownTopic:
+        tables = [topic.name for topic in log.topics() if topic.settings.key or topic.row().is_bag]
+        raise UnknownTopic(f'no table "{name}" in this home', hint=suggestion(name, tables), topic=name) from None
 
 
 def _refuse_settings(name: str, settings: dict[str, Any], *, bag: bool) -> None:

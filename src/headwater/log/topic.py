@@ -5,14 +5,13 @@ Invariants: a batch is checked whole before a byte of it is written; the same ke
 ``append`` returns when the rows are as durable as the topic's policy says.
 Not here: bytes (``log/storage/partition_writer.py``), conversion of rows (``log/schema/row_conversion.py``), the
 buffered producer (``producer.py``).
-Read next: ``log/storage/partition_writer.py`` for writing, ``topic_reader.py`` for reading, ``log/groups/consumer.py``
+Read next: ``topic_appender.py`` for writing, ``topic_reader.py`` for reading, ``log/groups/consumer.py``
 and ``log/groups/worker.py`` for sharing.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import random
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,24 +20,21 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headwater.clock import Clock
-from headwater.errors import HeadwaterError, InvalidDeclaration, Misuse
+from headwater.errors import Misuse
 from headwater.log import topic_reader
 from headwater.log.batch import Batch
 from headwater.log.catalog.registry import TopicRow
 from headwater.log.event_time import heartbeats
-from headwater.log.groups import backpressure
 from headwater.log.producer import Producer
 from headwater.log.schema import clock_correction
 from headwater.log.schema.ddl import to_ddl
-from headwater.log.schema.evolution import conform
 from headwater.log.schema.json_lines import json_objects, json_rows
 from headwater.log.schema.row_conversion import to_batches
-from headwater.log.storage import routing
 from headwater.log.storage.file_listing import FileList, list_files
-from headwater.log.storage.framing import frames_of
 from headwater.log.storage.partition_reader import PartitionReader
-from headwater.log.storage.partition_writer import PartitionWriter, StaleSchema, deleted
+from headwater.log.storage.partition_writer import PartitionWriter, deleted
 from headwater.log.token import Token
+from headwater.log.topic_appender import TopicAppender, nullable
 from headwater.log.topic_description import describe_topic, describe_watermark
 from headwater.log.topic_reader import Place
 from headwater.log.topic_settings import TopicSettings
@@ -65,7 +61,7 @@ class Topic:
         self.log = log
         self._row = row
         self._refresh_lock = threading.Lock()
-        self._turn = random.randrange(row.settings.partitions)
+        self._appender = TopicAppender(self)
         self._make_sides()
         if not log.read_only:
             for partition in self._partitions:
@@ -199,7 +195,7 @@ class Topic:
                 f'topic "{self.name}" has no key, so nothing can be deleted from it by key',
                 hint='Declare it with key="…", or append an event that says what happened.',
             )
-        every = _nullable(self.schema)
+        every = nullable(self.schema)
         told = pa.schema([field for field in every if field.name in self._not_null()])
         given = to_batches(keys, told, not_null=frozenset(key))
         columns = [given.column(field.name) if field in told else pa.nulls(len(given), field.type) for field in every]
@@ -261,73 +257,15 @@ class Topic:
         >>> str(users.append_batch(rows, deleted=pa.array([False, False, True])))
         'users:0=3'
         """
-        if not isinstance(deleted, bool) and self.settings.partitions != 1:
-            raise InvalidDeclaration(
-                "a mark for each row needs a topic of one partition",
-                hint="Append rows and tombstones one after the other.",
-            )
-        if (producer is None) != (sequence is None):
-            raise InvalidDeclaration("producer and sequence go together", hint="Give both or neither.")
-        if sequence is not None and not 0 <= sequence < 1 << 46:
-            raise InvalidDeclaration(f"sequence cannot be {sequence!r}", hint="Use a whole number from 0 to 2^46 - 1.")
-        self.log.check_open()
-        if producer is not None and not producer_id:
-            producer_id = self.log.registry.producer_id(self.id, producer)
-        rows = batch.num_rows
-        if rows == 0:
-            return Token({self.name: {}})
-        if self.settings.overflow != "keep" and not self._admitted(rows):
-            self.log.registry.count_dropped(self.id, rows)
-            return Token({self.name: {}}, dropped_rows=rows)
-        frontier: dict[int, int] = {}
-        for number, part in self._route(batch, sequence):
-            try:
-                frontier[number] = self._append_to(
-                    number, part, producer or "", producer_id, epoch, sequence, deleted, first_chunk
-                )
-            except HeadwaterError as error:
-                raise _partly(error, sorted(frontier), named=producer is not None) from error.__cause__
-        return Token({self.name: frontier})
-
-    def _admitted(self, rows: int) -> bool:
-        return backpressure.admit(self._row, rows, self.log.catalog, self.clock, self.end_offsets) > 0
-
-    def _route(self, batch: pa.RecordBatch, sequence: int | None) -> list[tuple[int, pa.RecordBatch]]:
-        partitions = self.settings.partitions
-        if partitions == 1:
-            return [(0, batch)]
-        if self.settings.key:
-            return routing.split(batch, routing.partition_of(batch, self.settings.key, partitions))
-        if sequence is not None:  # tried again, it must go where it went
-            return [(sequence % partitions, batch)]
-        self._turn = (self._turn + 1) % partitions
-        return [(self._turn, batch)]
-
-    def _append_to(
-        self,
-        number: int,
-        batch: pa.RecordBatch,
-        producer: str,
-        producer_id: int,
-        epoch: int,
-        sequence: int | None,
-        deleted: bool | pa.Array,
-        first_chunk: int,
-    ) -> int:
-        while True:
-            row = self._row
-            if not _same_columns(batch.schema, row.schema):  # another thread or process declared more meanwhile
-                batch = conform(batch, row.schema if deleted is False else _nullable(row.schema))
-            frames = frames_of(
-                batch, row, producer=producer_id, sequence=sequence, deleted=deleted, first_chunk=first_chunk
-            )
-            try:
-                following, _ = self._partitions[number].append(
-                    frames, version=row.version, producer_name=producer, epoch=epoch
-                )
-                return following
-            except StaleSchema:
-                self.refresh()
+        return self._appender.append(
+            batch,
+            producer=producer,
+            sequence=sequence,
+            producer_id=producer_id,
+            epoch=epoch,
+            deleted=deleted,
+            first_chunk=first_chunk,
+        )
 
     # Reading
 
@@ -515,22 +453,3 @@ class Topic:
 
     def __repr__(self) -> str:
         return f"Topic({self.name}, {to_ddl(self.schema)})"
-
-
-def _partly(error: HeadwaterError, written: list[int], *, named: bool) -> HeadwaterError:
-    """A keyed batch may fail when some partitions have their part of it already: say so."""
-    if written:
-        error.detail = f"Partitions {', '.join(map(str, written))} have their part of this batch, the others have not."
-        again = "the partitions that have it recognise it." if named else "a named producer doubles no row."
-        error.hint = f"{error.hint or ''} Append it again: {again}".strip()
-        error.data["written_partitions"] = written
-    return error
-
-
-def _same_columns(one: pa.Schema, other: pa.Schema) -> bool:
-    """The same names and types; a tombstone's columns may be null where a row's may not."""
-    return bool(one.equals(other)) or (one.names == other.names and one.types == other.types)
-
-
-def _nullable(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([field.with_nullable(True) for field in schema])

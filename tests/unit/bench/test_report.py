@@ -12,7 +12,7 @@ from rich.console import Console
 
 from bench.report import Bar, Measurement, Samples, show, to_json
 
-BENCH = Path(__file__).parents[2] / "bench"
+BENCH = Path(__file__).parents[3] / "bench"
 
 
 def _samples() -> Samples:

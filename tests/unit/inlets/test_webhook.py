@@ -198,7 +198,7 @@ def test_the_memory_is_bounded(log: Log, pushes: Topic) -> None:
 def test_rows_that_reached_some_partitions_before_a_crash_are_completed(log: Log) -> None:
     topic = log.topic("orders", "id INT, message_id STRING", key="id", partitions=4)
     every = [{"id": number} for number in range(20)]
-    there = next(iter(topic._route(topic.json_batch([{**row, "message_id": "m"} for row in every]), None)))[1]
+    there = next(iter(topic._appender._route(topic.json_batch([{**row, "message_id": "m"} for row in every]), None)))[1]
     topic.append_batch(there)  # as a process that died between two partitions leaves it
 
     with opened(log, topic, id_header="X-Id", id_column="message_id") as inlet:
@@ -286,7 +286,7 @@ def test_an_envelope_keeps_the_request_as_it_came(log: Log, clock: ManualClock) 
         taken = post(inlet, "payload=1", headers)
         refused = post(inlet, b"\xff", headers)
 
-    (row,) = log.topic("raw").rows()
+    (row,) = log.get_topic("raw").rows()
     assert (taken.status, refused.status) == (202, 400)
     assert row["body"] == "payload=1"
     assert dict(row["headers"])["x-event"] == "push"

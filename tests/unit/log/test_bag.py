@@ -24,7 +24,7 @@ from headwater.log.schema.row_conversion import to_batches
 from headwater.log.schema.row_identity import row_identities
 from headwater.log.table import Table, declare_table
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 THOROUGH = int(os.environ.get("HEADWATER_THOROUGH", "1"))
 
 
@@ -175,9 +175,9 @@ CLERK = """
 import random, sys
 from headwater.errors import RowRefused
 from headwater.log.home import Log
-from headwater.log.table import declare_table
+from headwater.log.table import open_table
 
-bag = declare_table(Log(sys.argv[1]), "bag")
+bag = open_table(Log(sys.argv[1]), "bag")
 chance, taken = random.Random(int(sys.argv[2])), 0
 print("ready", flush=True)
 sys.stdin.readline()

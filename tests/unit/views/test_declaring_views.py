@@ -62,9 +62,9 @@ def test_views_that_read_each_other_are_named(app: hw.App) -> None:
 
 def test_functions_that_read_themselves_or_each_other_are_told_so_too(app: hw.App) -> None:
     with pytest.raises(InvalidDeclaration, match="a view cannot read itself"):
-        app.view("daily", inputs=["daily"])(unchanged)
+        app.view_function("daily", inputs=["daily"])(unchanged)
     with pytest.raises(InvalidDeclaration, match='there is no topic, table or view "weekly"'):
-        app.view("daily", inputs=["users", "weekly"])(unchanged)
+        app.view_function("daily", inputs=["users", "weekly"])(unchanged)
     with pytest.raises(InvalidView) as caught:
         app.view("weekly", "SELECT id FROM daily")
 
@@ -82,9 +82,9 @@ def test_a_view_that_is_declared_rightly_after_all_is_in_no_circle(app: hw.App) 
 
 
 def test_before_the_first_tick_the_views_have_reached_nothing(app: hw.App) -> None:
-    token = app.table("users").upsert([{"id": 1, "country": "DE"}])
+    token = app.get_table("users").upsert([{"id": 1, "country": "DE"}])
 
     with pytest.raises(NotYetCovered) as caught:
-        app.operation.covering(token, 0.0)
+        app._runtime.covering(token, 0.0)
 
     assert caught.value.detail == "They are at tick 0: nothing yet."

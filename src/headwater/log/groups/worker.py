@@ -66,7 +66,7 @@ class Worker:
     ...             message.accept()
     ...         else:
     ...             message.reject("no address")
-    >>> [(row["offset"], row["reason"], row["row"]) for row in log.topic("mails.senders.dead").rows()]
+    >>> [(row["offset"], row["reason"], row["row"]) for row in log.get_topic("mails.senders.dead").rows()]
     [(1, 'no address', '{"address": "nobody"}')]
     """
 

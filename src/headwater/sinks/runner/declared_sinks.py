@@ -124,7 +124,7 @@ class DeclaredSinks:
     def convoy(self) -> SinkRunner:
         """The followers, made when first needed."""
         if self._convoy is None:
-            operation, log = self._app.operation, self._app.log
+            operation, log = self._app._runtime, self._app.log
             home = lineage(log)
             self._convoy = SinkRunner(
                 SinkTask(

@@ -15,7 +15,7 @@ import pytest
 import headwater as hw
 from headwater.log.storage.file_descriptors import DESCRIPTORS, HeldFiles
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 FILES_MAX = 256
 PARTITIONS, TOPICS = 100, 6
 
@@ -101,7 +101,7 @@ def test_a_topic_of_more_partitions_than_descriptors_is_deleted_and_whoever_had_
         with hw.Log(sys.argv[1], upkeep_interval=None) as log, hw.Log(sys.argv[1], upkeep_interval=None) as other:
             topic = log.topic("t", "id BIGINT", partitions=300)
             topic.append([{"id": 1}])
-            held = other.topic("t")
+            held = other.get_topic("t")
             held.end_offsets()
             log.delete_topic("t")
             try:

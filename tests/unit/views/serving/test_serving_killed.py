@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from headwater.views.serving.serving_store import ServingStore
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 KILLS = 5 * int(os.environ.get("HEADWATER_THOROUGH", "1"))
 ROWS = 60
 
