@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, Unpack
 
 import pyarrow as pa
 
@@ -22,7 +22,7 @@ from headwater.errors import InvalidDeclaration
 from headwater.log.home import Log
 from headwater.log.table import Table, declare_table, open_table
 from headwater.log.topic import Topic
-from headwater.log.topic_settings import check_name
+from headwater.log.topic_settings import TableOptions, TopicOptions, check_name
 
 if TYPE_CHECKING:
     from headwater.capture.app_captures import Captures
@@ -73,8 +73,14 @@ class AppDeclarations:
 
     # Topics and tables
 
-    def topic(self, name: str, schema: str | pa.Schema, **settings: Any) -> Topic:
-        """Declare a topic: make it, or let its columns and settings grow. See ``Log.topic``."""
+    def topic(self, name: str, schema: str | pa.Schema, **settings: Unpack[TopicOptions]) -> Topic:
+        """Declare a topic: make it, or let its columns and settings grow. See ``Log.topic``.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> app.topic("orders", "order_id BIGINT, amount DOUBLE", key="order_id", partitions=2).settings.partitions
+        2
+        """
         self._views.check_free(name)
         return self.log.topic(name, schema, **settings)
 
@@ -96,7 +102,7 @@ class AppDeclarations:
         *,
         key: str | Sequence[str] | None = None,
         source: CaptureSource | None = None,
-        **settings: Any,
+        **settings: Unpack[TableOptions],
     ) -> Table:
         """Declare a table. Without a key it is a bag: equal rows may be there twice.
 
@@ -283,7 +289,7 @@ class AppDeclarations:
         >>> _ = app.view("countries", "SELECT country, count(*) AS users FROM users GROUP BY country")
         >>> _ = app.sink("countries", hw.sinks.SQLite(f"{tempfile.mkdtemp()}/copy.db"))
         >>> app.get_sink("countries").status().state
-        <State.IDLE: 'idle'>
+        <SinkState.IDLE: 'idle'>
         """
         return self.sinks.find(name)
 

@@ -19,7 +19,7 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 
@@ -34,6 +34,7 @@ from headwater.log.storage.recovery import Recovery
 from headwater.log.storage.wake import Waker
 from headwater.log.topic import Topic
 from headwater.log.topic_declaration import open_or_declare, suggestion
+from headwater.log.topic_settings import TopicOptions
 
 if TYPE_CHECKING:
     from headwater.log.maintenance.alerts import Alert
@@ -89,7 +90,7 @@ class Log:
 
     # Topics
 
-    def topic(self, name: str, schema: str | pa.Schema, **settings: Any) -> Topic:
+    def topic(self, name: str, schema: str | pa.Schema, **settings: Unpack[TopicOptions]) -> Topic:
         """Declare a topic: make it, or let its columns and settings grow. ``get_topic`` finds one that exists.
 
         ``settings`` are those of ``TopicSettings``: key, event_time, partitions, fsync, retention_ms and so on.

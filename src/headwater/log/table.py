@@ -5,14 +5,14 @@ state, and a topic with a key *is* a table. Without a key it is a bag: equal row
 Invariants: everything that changes a table is a record of its topic. In a bag each record has a weight, +1 or -1, and
 no prefix of the log takes away a row that is not there: whoever takes rows away holds the table's lock while it looks
 and appends, in all processes. Adding needs no lock, for it can only make more rows be there.
-Not here: counting rows (``bag.py``), reading a table's state (views and queries do that).
-Read next: ``bag.py``, ``docs/tables.md``.
+Not here: counting rows (``bag.py``), finding the rows that there are (``table_reader.py``).
+Read next: ``table_reader.py``, ``bag.py``, ``docs/tables.md``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 
@@ -23,11 +23,15 @@ from headwater.log.schema.ddl import to_ddl
 from headwater.log.schema.normalization import WEIGHT
 from headwater.log.schema.row_conversion import to_batches, to_rows
 from headwater.log.storage.locks import FileLock
+from headwater.log.table_reader import TableReader
 from headwater.log.token import Token
 from headwater.log.topic import Topic
 from headwater.log.topic_declaration import open_or_declare, suggestion
+from headwater.log.topic_settings import TableOptions
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from headwater.log.home import Log
 
 LOCK_FILE = "bag.lock"
@@ -160,6 +164,75 @@ class Table:
         finally:
             lock.close()
 
+    # Reading
+
+    def to_arrow(self) -> pa.Table:
+        """All rows that are in the table now, as an Arrow table, from the log: no Spark, and no tick is waited for.
+
+        Every record of the table is read, also those that were replaced, in memory for about twice the rows that are
+        there: seconds for a million records. For a table that is large or read often, declare a view of it,
+        ``SELECT * FROM users``, whose rows the serving store has ready.
+
+        >>> import headwater as hw, tempfile
+        >>> users = hw.App("shop", home=tempfile.mkdtemp()).table("users", "id BIGINT, country STRING", key="id")
+        >>> _ = users.upsert([{"id": 1, "country": "DE"}, {"id": 2, "country": "FR"}])
+        >>> _ = users.upsert([{"id": 1, "country": "AT"}])
+        >>> users.to_arrow().to_pydict()
+        {'id': [2, 1], 'country': ['FR', 'AT']}
+        """
+        return TableReader(self.topic).all()
+
+    def to_pandas(self) -> pd.DataFrame:
+        """All rows as a pandas DataFrame (needs the extra ``pandas``); see ``to_arrow``.
+
+        >>> import headwater as hw, tempfile
+        >>> users = hw.App("shop", home=tempfile.mkdtemp()).table("users", "id BIGINT, country STRING", key="id")
+        >>> _ = users.upsert([{"id": 1, "country": "DE"}])
+        >>> users.to_pandas()
+           id country
+        0   1      DE
+        """
+        return self.to_arrow().to_pandas()
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """All rows as dicts, as ``Topic.rows`` and ``View.rows`` give them; see ``to_arrow``.
+
+        >>> import headwater as hw, tempfile
+        >>> basket = hw.App("shop", home=tempfile.mkdtemp()).table("basket", "fruit STRING")
+        >>> _ = basket.insert([{"fruit": "apple"}, {"fruit": "pear"}, {"fruit": "apple"}])
+        >>> _ = basket.delete([{"fruit": "pear"}])
+        >>> list(basket.rows())
+        [{'fruit': 'apple'}, {'fruit': 'apple'}]
+        """
+        for batch in self.to_arrow().to_batches():
+            yield from to_rows(batch)
+
+    def get(self, *key: Any, **columns: Any) -> list[dict[str, Any]]:
+        """The rows with this key, or with these values, as ``View.get`` gives them; from the log.
+
+        By key one partition is read, by other columns everything; see ``to_arrow``. ``View.get`` of a view looks the
+        row up instead.
+
+        >>> import headwater as hw, tempfile
+        >>> users = hw.App("shop", home=tempfile.mkdtemp()).table("users", "id BIGINT, country STRING", key="id")
+        >>> _ = users.upsert([{"id": 1, "country": "DE"}, {"id": 2, "country": "FR"}])
+        >>> users.get(2), users.get(country="DE"), users.get(3)
+        ([{'id': 2, 'country': 'FR'}], [{'id': 1, 'country': 'DE'}], [])
+        """
+        if key and len(key) != len(self.key):
+            asked = f"has the key {', '.join(self.key)}" if self.key else "has no key"
+            raise Misuse(
+                f'table "{self.name}" {asked}, and {len(key)} value{"s were" if len(key) > 1 else " was"} given',
+                hint="Ask by columns: get(column=value).",
+                table=self.name,
+            )
+        wanted = {**dict(zip(self.key, key, strict=False)), **columns}
+        if not wanted:
+            raise Misuse("get needs a key or columns", hint="For all rows: rows() or to_arrow().", table=self.name)
+        return [row for batch in TableReader(self.topic).matching(wanted).to_batches() for row in to_rows(batch)]
+
+    # Inside
+
     def _refuse_captured(self) -> None:
         capture = self.topic.settings.captured_by
         if capture is not None:
@@ -201,7 +274,11 @@ class Table:
 
 
 def declare_table(
-    log: Log, name: str, schema: str | pa.Schema, key: str | Sequence[str] | None = None, **settings: Any
+    log: Log,
+    name: str,
+    schema: str | pa.Schema,
+    key: str | Sequence[str] | None = None,
+    **settings: Unpack[TableOptions],
 ) -> Table:
     """Declare a table. Without a ``key`` it is a bag. ``open_table`` finds one that exists.
 
@@ -243,7 +320,7 @@ def open_table(log: Log, name: str) -> Table:
         raise UnknownTopic(f'no table "{name}" in this home', hint=suggestion(name, tables), topic=name) from None
 
 
-def _refuse_settings(name: str, settings: dict[str, Any], *, bag: bool) -> None:
+def _refuse_settings(name: str, settings: Mapping[str, Any], *, bag: bool) -> None:
     for setting in NOT_FOR_TABLES:
         if settings.get(setting) is not None:
             raise InvalidDeclaration(

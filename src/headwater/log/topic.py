@@ -15,7 +15,7 @@ import datetime as dt
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 
@@ -36,13 +36,13 @@ from headwater.log.storage.partition_writer import PartitionWriter, deleted
 from headwater.log.token import Token
 from headwater.log.topic_appender import TopicAppender, nullable
 from headwater.log.topic_description import describe_topic, describe_watermark
-from headwater.log.topic_reader import Place
+from headwater.log.topic_reader import Place, ReadOptions
 from headwater.log.topic_settings import TopicSettings
 
 if TYPE_CHECKING:
-    from headwater.log.groups.consumer import Consumer
+    from headwater.log.groups.consumer import Consumer, ConsumerOptions
     from headwater.log.groups.groups import Group
-    from headwater.log.groups.worker import Worker
+    from headwater.log.groups.worker import Worker, WorkerOptions
     from headwater.log.home import Log
 
 
@@ -312,7 +312,7 @@ class Topic:
             self, start, stop, partitions, columns, follow=follow, timeout=timeout, rows_max=rows_max
         )
 
-    def rows(self, start: Place = "earliest", **arguments: Any) -> Iterator[dict[str, Any]]:
+    def rows(self, start: Place = "earliest", **options: Unpack[ReadOptions]) -> Iterator[dict[str, Any]]:
         """The same as ``read``, row by row as dicts.
 
         >>> import headwater as hw, tempfile
@@ -321,7 +321,7 @@ class Topic:
         >>> list(topic.rows(columns=["_offset", "x"]))
         [{'_offset': 0, 'x': 1}]
         """
-        for batch in self.read(start, **arguments):
+        for batch in self.read(start, **options):
             yield from batch.to_pylist()
 
     def read_partition(
@@ -416,13 +416,13 @@ class Topic:
 
     # Groups
 
-    def consumer(self, group: str, **options: Any) -> Consumer:
+    def consumer(self, group: str, **options: Unpack[ConsumerOptions]) -> Consumer:
         """A member of a consumer group: whole partitions, in order. See ``Consumer``."""
         from headwater.log.groups.consumer import Consumer
 
         return Consumer(self, group, **options)
 
-    def worker(self, group: str, **options: Any) -> Worker:
+    def worker(self, group: str, **options: Unpack[WorkerOptions]) -> Worker:
         """A member of a work group: single messages, each acknowledged. See ``Worker``."""
         from headwater.log.groups.worker import Worker
 

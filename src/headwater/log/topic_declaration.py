@@ -11,7 +11,7 @@ Read next: ``home.py``.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -33,7 +33,7 @@ WHY_FOREVER = {
 
 
 def open_or_declare(
-    registry: Registry, name: str, schema: str | pa.Schema, values: dict[str, Any], now_us: int, *, bag: bool = False
+    registry: Registry, name: str, schema: str | pa.Schema, values: Mapping[str, Any], now_us: int, *, bag: bool = False
 ) -> TopicRow:
     """The topic as declared; made, or brought up to the declaration, where that is allowed.
 

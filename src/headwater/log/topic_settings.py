@@ -1,6 +1,7 @@
 """What can be declared about a topic besides its columns.
 
-What it is: ``TopicSettings``, a frozen record with defaults, checked when it is made, stored as JSON in the catalog.
+What it is: ``TopicSettings``, a frozen record with defaults, checked when it is made, stored as JSON in the catalog;
+``TopicOptions`` and ``TableOptions``, the same names as keyword arguments, for editors and type checkers.
 Invariants: key, event_time, clock and partitions never change for a topic's life; everything else may be declared anew.
 Not here: the schema (``log/schema/normalization.py``), acting on the settings (``log/storage/partition_writer.py``,
 ``log/maintenance/retention.py``, ``log/maintenance/compaction.py``, ``log/groups/backpressure.py``).
@@ -11,8 +12,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from headwater.errors import InvalidDeclaration
 
@@ -116,8 +118,48 @@ class TopicSettings:
         return replace(self, **changes)
 
 
-def declared(values: dict[str, Any]) -> dict[str, Any]:
-    """The settings somebody wrote, with unknown names refused and ``key`` made a tuple."""
+class TableOptions(TypedDict, total=False):
+    """What ``app.table`` takes by keyword, besides the key. A test keeps it equal to ``TopicSettings``.
+
+    >>> options: TableOptions = {"event_time": "since", "compact": True}
+    >>> TopicSettings(key=("id",), **options).compact
+    True
+    """
+
+    event_time: str | None
+    lateness_ms: int
+    idle_ms: int | None
+    clock: Sequence[str] | None
+    partitions: int
+    fsync: Fsync
+    fsync_interval_ms: int
+    segment_bytes_max: int
+    segment_ms_max: int
+    compact: bool
+    tombstone_grace_ms: int
+    overflow: Overflow
+    overflow_rows_max: int | None
+    block_timeout_ms: int
+    captured_by: str | None
+
+
+class TopicOptions(TableOptions, total=False):
+    """What ``log.topic`` and ``app.topic`` take by keyword: every setting of ``TopicSettings``.
+
+    >>> options: TopicOptions = {"key": "order_id", "retention_ms": 604_800_000}
+    >>> TopicSettings(**declared(options)).key
+    ('order_id',)
+    """
+
+    key: str | Sequence[str] | None
+    retention_ms: int | None
+    retention_bytes: int | None
+    archive: str | None
+
+
+def declared(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings somebody wrote, with unknown names refused, and ``key`` and ``clock`` made tuples."""
+    values = dict(values)
     known = {field.name for field in fields(TopicSettings)}
     for name in values:
         if name not in known:

@@ -59,7 +59,7 @@ class SinkHandle:
         return follower.status
 
     def __repr__(self) -> str:
-        return f"Carriage({self.name!r}, view={self.view!r}, sink={self.sink!r})"
+        return f"SinkHandle({self.name!r}, view={self.view!r}, sink={self.sink!r})"
 
 
 class DeclaredSinks:
