@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from headwater.app_declarations import AppDeclarations
 from headwater.log.token import Token
+from headwater.notebook import NotebookCard, card_html
 
 if TYPE_CHECKING:
     from headwater.capture.backfill import BackfillProgress
@@ -181,6 +182,27 @@ class App(AppDeclarations):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _repr_html_(self) -> str:
+        return card_html(f"App {self.name}", self._card)
+
+    def _card(self) -> NotebookCard:
+        title = f"App {self.name}"
+        facts: list[tuple[str, object]] = [("home", self.home)]
+        if self._log is None:  # showing an app makes no home
+            return NotebookCard(title, [*facts, ("log", "not open")])
+        runtime = self._runtime
+        topics = [
+            [
+                "table" if topic.settings.key or topic.row().is_bag else "topic",
+                topic.name,
+                sum(topic.end_offsets().values()) - sum(topic.start_offsets().values()),
+            ]
+            for topic in self.log.topics()
+        ]
+        views = [["view", view.name, runtime.served_count(view.name)] for view in self.views]
+        facts += [("tick", runtime.manifests.tick()), ("sinks", len(self.sinks)), ("inlets", len(self.inlets))]
+        return NotebookCard(title, facts, ["", "name", "rows or records"], [*topics, *views])
 
     def __repr__(self) -> str:
         return f"App({self.name!r}, home={str(self.home)!r})"

@@ -60,7 +60,7 @@ class AppDeclarations:
         self.home = home if home is not None else f"./{name}-data"
         self.spark_settings = dict(spark or {})
         self._log: Log | None = None
-        self._views = DeclaredViews(lambda: self.log, lambda: self._runtime)
+        self._views = DeclaredViews(lambda: self.log, lambda: self._runtime, lambda: self._log is not None)
         self._made_runtime: AppRuntime | None = None
         self._companions = AppServices(self)
 

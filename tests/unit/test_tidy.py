@@ -45,7 +45,7 @@ PUBLIC_NAMES = [
 PUBLIC_NAMES_MAX = 13
 
 # Who may import whom, inside the package: data walks through once. A part may always import itself.
-GROUND = {"errors", "clock", "durations", "event", "settings"}
+GROUND = {"errors", "clock", "durations", "event", "notebook", "settings"}
 LOG = GROUND | {"log"}
 DERIVED = {"capture", "federation", "inlets", "views", "aggregates", "sinks"}
 BUILT = LOG | DERIVED | {"app", "app_declarations", "app_file", "app_services", "sync", "upkeep"}

@@ -27,7 +27,9 @@ from headwater.log.table_reader import TableReader
 from headwater.log.token import Token
 from headwater.log.topic import Topic
 from headwater.log.topic_declaration import open_or_declare, suggestion
+from headwater.log.topic_description import topic_card
 from headwater.log.topic_settings import TableOptions
+from headwater.notebook import card_html
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -267,6 +269,9 @@ class Table:
             schema = pa.schema([field for field in self.topic.schema if field.name != WEIGHT])
             self._schemas = (version, schema, pa.schema([field.with_nullable(True) for field in schema]))
         return self._schemas[1:]
+
+    def _repr_html_(self) -> str:
+        return card_html(f"Table {self.name}", lambda: topic_card(self.topic, "Table"))
 
     def __repr__(self) -> str:
         key = f", key={', '.join(self.key)}" if self.key else ", a bag"

@@ -35,9 +35,10 @@ from headwater.log.storage.partition_reader import PartitionReader
 from headwater.log.storage.partition_writer import PartitionWriter, deleted
 from headwater.log.token import Token
 from headwater.log.topic_appender import TopicAppender, nullable
-from headwater.log.topic_description import describe_topic, describe_watermark
+from headwater.log.topic_description import describe_topic, describe_watermark, topic_card
 from headwater.log.topic_reader import Place, ReadOptions
 from headwater.log.topic_settings import TopicSettings
+from headwater.notebook import card_html
 
 if TYPE_CHECKING:
     from headwater.log.groups.consumer import Consumer, ConsumerOptions
@@ -450,6 +451,9 @@ class Topic:
             partition.close()
         for reader in self._readers:
             reader.close()
+
+    def _repr_html_(self) -> str:
+        return card_html(f"Topic {self.name}", lambda: topic_card(self, "Topic"))
 
     def __repr__(self) -> str:
         return f"Topic({self.name}, {to_ddl(self.schema)})"

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 class DeclaredViews:
     """The views of one app, in the order of their declaration."""
 
-    def __init__(self, log: Callable[[], Log], runtime: Callable[[], AppRuntime]) -> None:
+    def __init__(self, log: Callable[[], Log], runtime: Callable[[], AppRuntime], is_open: Callable[[], bool]) -> None:
         self._log = log
+        self._is_open = is_open
         self._runtime = runtime
         self._declared: dict[str, ViewDeclaration] = {}
         self._plans: dict[str, ViewPlan | None] = {}
@@ -38,6 +39,11 @@ class DeclaredViews:
     def log(self) -> Log:
         """The app's log."""
         return self._log()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the log is open; asking for it would open it."""
+        return self._is_open()
 
     @property
     def runtime(self) -> AppRuntime:

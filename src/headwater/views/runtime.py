@@ -303,6 +303,13 @@ class AppRuntime:
                 )
         return self.serving.query(f"SELECT * FROM {served_name(view)}")
 
+    def served_count(self, view: str) -> int | None:
+        """How many rows the serving store has of a view; None when it has no such view. Makes nothing."""
+        if not (self.folder / STORE).exists() or view not in self.serving.views():
+            return None
+        (count,) = self.serving.query(f"SELECT count(*) AS n FROM {served_name(view)}").column("n").to_pylist()
+        return int(count)
+
     def _check_computed(self, view: str, manifest: Manifest) -> None:
         if view not in manifest.views:
             raise NotYetCovered(

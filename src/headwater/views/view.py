@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headwater.errors import Misuse
+from headwater.log.schema.ddl import parse_view_ddl, spark_type
 from headwater.log.schema.row_conversion import to_rows
 from headwater.log.token import Token
+from headwater.notebook import NotebookCard, card_html
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -227,6 +229,26 @@ class View:
         from headwater.views.explain import explain
 
         return explain(self.plan or self._runtime.prepared.views[self.name].plan)
+
+    def _repr_html_(self) -> str:
+        return card_html(f"View {self.name}", self._card)
+
+    def _card(self) -> NotebookCard:
+        title, facts = f"View {self.name}", [("declared at", self.declared.location)]
+        columns = [[column.name, ""] for column in self.plan.columns] if self.plan is not None else []
+        if not self._views.is_open:  # showing opens nothing
+            return NotebookCard(title, [*facts, ("log", "not open")], ["column", "type"], columns)
+        manifest = self._runtime.manifests.current()
+        known = manifest.views.get(self.name)
+        if known is None:
+            return NotebookCard(title, [*facts, ("tick", "not computed yet")], ["column", "type"], columns)
+        columns = [[field.name, spark_type(field.type)] for field in parse_view_ddl(known["columns"])]
+        more: list[tuple[str, object]] = [("tick", manifest.tick)]
+        if self.declared.serve:
+            more.append(("rows", self._runtime.served_count(self.name)))
+        if (paused := self.paused) is not None:
+            more.append(("paused", paused["reason"]))
+        return NotebookCard(title, [*facts, *more], ["column", "type"], columns)
 
     def __repr__(self) -> str:
         columns = ", ".join(column.name for column in self.plan.columns) if self.plan is not None else "…"
