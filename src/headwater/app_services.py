@@ -60,7 +60,7 @@ class AppServices:
         from headwater.sinks.runner.declared_sinks import DeclaredSinks
 
         if self._sinks is None:
-            self._sinks = DeclaredSinks(self._app)
+            self._sinks = DeclaredSinks(self._app.name, lambda: self._app.log, lambda: self._app._runtime)
         return self._sinks
 
     @property

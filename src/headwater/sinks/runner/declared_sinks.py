@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headwater.errors import DeclarationConflict, InvalidDeclaration, UnknownSink
+from headwater.log.home import Log
 from headwater.log.topic_declaration import suggestion
 from headwater.log.topic_settings import check_name
 from headwater.sinks.runner.sink_runner import SinkRunner
@@ -23,6 +24,9 @@ from headwater.sinks.runner.sink_task import SinkTask
 from headwater.sinks.sink import Sink
 from headwater.views.serving.view_reader import ViewReader
 from headwater.views.view_declaration import caller
+
+if TYPE_CHECKING:
+    from headwater.views.runtime import AppRuntime
 
 OnTick = Callable[[Any], None]
 
@@ -65,8 +69,10 @@ class SinkHandle:
 class DeclaredSinks:
     """The sinks of one app."""
 
-    def __init__(self, app: Any) -> None:
+    def __init__(self, app: str, log: Callable[[], Log], runtime: Callable[[], AppRuntime]) -> None:
         self._app = app
+        self._log = log
+        self._runtime = runtime
         self._declared: dict[str, DeclaredSink] = {}
         self._convoy: SinkRunner | None = None
 
@@ -124,16 +130,16 @@ class DeclaredSinks:
     def convoy(self) -> SinkRunner:
         """The followers, made when first needed."""
         if self._convoy is None:
-            operation, log = self._app._runtime, self._app.log
+            runtime, log = self._runtime(), self._log()
             home = lineage(log)
             self._convoy = SinkRunner(
                 SinkTask(
                     each.name,
                     each.view,
-                    self._app.name,
+                    self._app,
                     each.sink,
                     ViewReader(
-                        each.view, operation.committed, lineage=home, epoch=lambda: operation.epoch, clock=log.clock
+                        each.view, runtime.committed, lineage=home, epoch=lambda: runtime.epoch, clock=log.clock
                     ),
                     log,
                 )
