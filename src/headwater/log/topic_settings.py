@@ -10,15 +10,18 @@ Read next: ``docs/log.md``, which explains each setting.
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, TypedDict
 
+from headwater.durations import to_us
 from headwater.errors import InvalidDeclaration
 
 Fsync = Literal["always", "interval", "never"]
+Milliseconds = int | str | dt.timedelta  # 5000, "5 seconds", timedelta(seconds=5)
 Overflow = Literal["keep", "drop", "block"]
 
 PARTITIONS_MAX = 1024
@@ -118,6 +121,9 @@ class TopicSettings:
         return replace(self, **changes)
 
 
+DURATIONS = {field.name for field in fields(TopicSettings) if "_ms" in field.name}
+
+
 class TableOptions(TypedDict, total=False):
     """What ``app.table`` takes by keyword, besides the key. A test keeps it equal to ``TopicSettings``.
 
@@ -127,39 +133,47 @@ class TableOptions(TypedDict, total=False):
     """
 
     event_time: str | None
-    lateness_ms: int
-    idle_ms: int | None
+    lateness_ms: Milliseconds
+    idle_ms: Milliseconds | None
     clock: Sequence[str] | None
     partitions: int
     fsync: Fsync
-    fsync_interval_ms: int
+    fsync_interval_ms: Milliseconds
     segment_bytes_max: int
-    segment_ms_max: int
+    segment_ms_max: Milliseconds
     compact: bool
-    tombstone_grace_ms: int
+    tombstone_grace_ms: Milliseconds
     overflow: Overflow
     overflow_rows_max: int | None
-    block_timeout_ms: int
+    block_timeout_ms: Milliseconds
     captured_by: str | None
 
 
 class TopicOptions(TableOptions, total=False):
     """What ``log.topic`` and ``app.topic`` take by keyword: every setting of ``TopicSettings``.
 
-    >>> options: TopicOptions = {"key": "order_id", "retention_ms": 604_800_000}
-    >>> TopicSettings(**declared(options)).key
-    ('order_id',)
+    >>> options: TopicOptions = {"key": "order_id", "retention_ms": "7 days"}
+    >>> settings = TopicSettings(**declared(options))
+    >>> settings.key, settings.retention_ms
+    (('order_id',), 604800000)
     """
 
     key: str | Sequence[str] | None
-    retention_ms: int | None
+    retention_ms: Milliseconds | None
     retention_bytes: int | None
     archive: str | None
 
 
 def declared(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings somebody wrote, with unknown names refused, and ``key`` and ``clock`` made tuples."""
-    values = dict(values)
+    """The settings somebody wrote, with unknown names refused, in the types that ``TopicSettings`` has.
+
+    >>> declared({"key": "id", "retention_ms": "7 days", "idle_ms": 500})
+    {'key': ('id',), 'retention_ms': 604800000, 'idle_ms': 500}
+    """
+    values = {
+        name: to_us(value, what=name) // 1000 if name in DURATIONS and isinstance(value, str | dt.timedelta) else value
+        for name, value in values.items()
+    }
     known = {field.name for field in fields(TopicSettings)}
     for name in values:
         if name not in known:

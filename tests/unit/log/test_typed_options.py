@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from headwater.errors import InvalidDeclaration
 from headwater.log.groups.consumer import Consumer, ConsumerOptions
 from headwater.log.groups.worker import Worker, WorkerOptions
+from headwater.log.home import Log
 from headwater.log.table import NOT_FOR_TABLES
 from headwater.log.topic import Topic
 from headwater.log.topic_reader import ReadOptions
-from headwater.log.topic_settings import TableOptions, TopicOptions, TopicSettings
+from headwater.log.topic_settings import DURATIONS, TableOptions, TopicOptions, TopicSettings
 
 WIDER = {"key", "clock"}  # a name or a list may be written; a tuple is stored
 
@@ -27,12 +31,30 @@ def written(options: type) -> dict[str, str]:
 def test_the_options_of_a_topic_are_its_settings() -> None:
     settings = {field.name: field.type for field in dataclasses.fields(TopicSettings)}
 
-    options = written(TopicOptions)
+    options = {name: kind.replace("Milliseconds", "int") for name, kind in written(TopicOptions).items()}
 
     assert set(options) == set(settings)
     assert {name: kind for name, kind in options.items() if name not in WIDER} == {
         name: kind for name, kind in settings.items() if name not in WIDER
     }
+
+
+def test_every_duration_may_be_written_as_people_say_it(tmp_path: Path) -> None:
+    taken = {name for name, kind in written(TopicOptions).items() if "Milliseconds" in kind}
+    assert (
+        taken
+        == DURATIONS
+        == {field.name for field in dataclasses.fields(TopicSettings) if "ms" in field.name.split("_")}
+    )
+
+    with Log(tmp_path) as log:
+        topic = log.topic(
+            "t", "at TIMESTAMP", event_time="at", retention_ms="7 days", lateness_ms=dt.timedelta(seconds=5)
+        )
+        with pytest.raises(InvalidDeclaration, match="retention_ms cannot be 'a while'"):
+            log.topic("t", "at TIMESTAMP", retention_ms="a while")
+
+        assert (topic.settings.retention_ms, topic.settings.lateness_ms) == (604_800_000, 5_000)
 
 
 def test_the_options_of_a_table_are_those_of_a_topic_but_for_what_drops_rows() -> None:
