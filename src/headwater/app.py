@@ -64,7 +64,12 @@ class App(AppDeclarations):
         return report
 
     def sync_sinks(self) -> list[SinkStatus]:
-        """Bring every sink to the last committed tick, those that were stopped too; returns how each is."""
+        """Bring every sink to the last committed tick, those that were stopped too; returns how each is.
+
+        >>> import headwater as hw, tempfile
+        >>> hw.App("shop", home=tempfile.mkdtemp()).sync_sinks()
+        []
+        """
         return self.sinks.sync()
 
     def run(self, *, timeout: float | None = None, on_tick: Callable[[TickReport], None] | None = None) -> None:
@@ -76,7 +81,18 @@ class App(AppDeclarations):
             self._runtime.run(timeout=timeout, on_tick=told)
 
     def start(self, *, on_tick: Callable[[TickReport], None] | None = None) -> None:
-        """Like ``run``, in the background; ``stop`` ends it."""
+        """Like ``run``, in the background; ``stop`` ends it.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> users = app.table("users", "id BIGINT, country STRING", key="id")
+        >>> countries = app.view("countries", "SELECT country, count(*) AS users FROM users GROUP BY country")
+        >>> app.start()
+        >>> token = users.upsert([{"id": 1, "country": "DE"}])
+        >>> list(countries.rows(at_least=token))
+        [{'country': 'DE', 'users': 1}]
+        >>> app.stop()
+        """
         self._runtime.start(on_tick=self._companions.start(on_tick))
 
     def stop(self) -> None:

@@ -246,11 +246,28 @@ class AppDeclarations:
 
     @property
     def views(self) -> list[View]:
-        """The declared views, in the order of their declaration."""
+        """The declared views, in the order of their declaration.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> _ = app.table("users", "id BIGINT, country STRING", key="id")
+        >>> _ = app.view("countries", "SELECT DISTINCT country FROM users")
+        >>> [view.name for view in app.views]
+        ['countries']
+        """
         return list(self._views)
 
     def drop_view(self, name: str) -> None:
-        """Take a declaration back. Its state goes with the next tick. Refused while another view reads it."""
+        """Take a declaration back. Its state goes with the next tick. Refused while another view reads it.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> _ = app.table("users", "id BIGINT, country STRING", key="id")
+        >>> _ = app.view("countries", "SELECT DISTINCT country FROM users")
+        >>> app.drop_view("countries")
+        >>> app.views
+        []
+        """
         self._views.check_unread(name)
         self._companions.refuse_drop(name)
         self._views.drop(name)

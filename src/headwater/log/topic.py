@@ -418,13 +418,31 @@ class Topic:
     # Groups
 
     def consumer(self, group: str, **options: Unpack[ConsumerOptions]) -> Consumer:
-        """A member of a consumer group: whole partitions, in order. See ``Consumer``."""
+        """A member of a consumer group: whole partitions, in order. See ``Consumer``.
+
+        >>> import headwater as hw, tempfile
+        >>> topic = hw.Log(tempfile.mkdtemp()).topic("t", "x INT")
+        >>> _ = topic.append([{"x": 1}])
+        >>> with topic.consumer("billing", member="till") as consumer:
+        ...     consumer.poll(timeout=10).to_pylist()
+        [{'x': 1}]
+        """
         from headwater.log.groups.consumer import Consumer
 
         return Consumer(self, group, **options)
 
     def worker(self, group: str, **options: Unpack[WorkerOptions]) -> Worker:
-        """A member of a work group: single messages, each acknowledged. See ``Worker``."""
+        """A member of a work group: single messages, each acknowledged. See ``Worker``.
+
+        >>> import headwater as hw, tempfile
+        >>> topic = hw.Log(tempfile.mkdtemp()).topic("t", "x INT")
+        >>> _ = topic.append([{"x": 1}])
+        >>> with topic.worker("mailers", lease=60.0) as worker:
+        ...     messages = worker.take(1, timeout=10)
+        ...     worker.accept(messages)
+        >>> [message.row for message in messages]
+        [{'x': 1}]
+        """
         from headwater.log.groups.worker import Worker
 
         return Worker(self, group, **options)

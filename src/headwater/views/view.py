@@ -171,11 +171,32 @@ class View:
 
         Each row has ``_change_type`` (insert, delete, update_preimage, update_postimage), ``_commit_version`` (the
         tick) and ``_commit_timestamp``. Remember the last ``_commit_version`` and go on at the next one.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> users = app.table("users", "id BIGINT, country STRING", key="id")
+        >>> countries = app.view("countries", "SELECT country, count(*) AS users FROM users GROUP BY country")
+        >>> _ = users.upsert([{"id": 1, "country": "DE"}])
+        >>> _ = app.tick()
+        >>> [change] = [row for table in countries.changes() for row in table.to_pylist()]
+        >>> change["_change_type"], change["_commit_version"], change["country"], change["users"]
+        ('insert', 1, 'DE', 1)
         """
         return self._runtime.feed(self.name).changes(from_tick, follow=follow, timeout=timeout)
 
     def history(self, as_of: int | dt.datetime) -> pa.Table:
-        """Its rows as they were after a tick, or at a moment, as far back as ticks are kept."""
+        """Its rows as they were after a tick, or at a moment, as far back as ticks are kept. Spark reads them.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> users = app.table("users", "id BIGINT, country STRING", key="id")
+        >>> countries = app.view("countries", "SELECT country, count(*) AS users FROM users GROUP BY country")
+        >>> for country in ("DE", "FR"):
+        ...     _ = users.upsert([{"id": 1, "country": country}])
+        ...     _ = app.tick()
+        >>> countries.history(as_of=1).to_pylist()
+        [{'country': 'DE', 'users': 1}]
+        """
         return self._runtime.history(self.name, as_of)
 
     def watermark(self) -> str | None:
@@ -225,7 +246,15 @@ class View:
         return self._runtime.diagnose(self.name, limit=limit)
 
     def explain(self) -> str:
-        """Its stages: what each does, its kind, and what it costs per tick."""
+        """Its stages: what each does, its kind, and what it costs per tick.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> users = app.table("users", "id BIGINT, country STRING", key="id")
+        >>> countries = app.view("countries", "SELECT country, count(*) AS users FROM users GROUP BY country")
+        >>> print(countries.explain())
+        countries...
+        """
         from headwater.views.explain import explain
 
         return explain(self.plan or self._runtime.prepared.views[self.name].plan)

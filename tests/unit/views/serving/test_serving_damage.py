@@ -53,7 +53,7 @@ def test_the_damaged_view_alone_misses_the_tick_and_nobody_reads_it_until_it_is_
         with pytest.raises(Unavailable, match='view "damaged" cannot be read from the serving store'):
             other.get("damaged", 1)
         with pytest.raises(Misuse, match="damaged"):
-            other.sql("SELECT * FROM damaged")
+            other.query("SELECT * FROM damaged")
         other.reset("damaged", pa.table({"id": [1], "n": [7]}).to_reader(), tick=3)
         assert other.broken() == {}
     assert store.get("damaged", 1) == store.query("SELECT * FROM damaged").to_pylist() == [{"id": 1, "n": 7}]
