@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import pyarrow as pa
 
 from headwater.errors import DeclarationConflict, InvalidDeclaration, Misuse, ReadOnlyHome, RowRefused, UnknownTopic
-from headwater.log.bag import Bag, Missing
+from headwater.log.bag import PARTITION, Bag, Missing
 from headwater.log.schema.columns import shorten
 from headwater.log.schema.ddl import to_ddl
 from headwater.log.schema.normalization import WEIGHT
@@ -157,6 +157,8 @@ class Table:
         try:
             # The lock is made anew for each call, so that threads and forked children are kept apart as processes are.
             with lock:
+                # A process that was killed may have taken rows that no reader sees yet; our append would show them.
+                self.topic.partition(PARTITION).take_up()
                 self._bag.catch_up()
                 given = to_batches(rows, self.schema)  # after it, for catching up may have met a newer schema
                 missing = self._bag.missing(given)
