@@ -43,7 +43,7 @@ FILTERS = {
 def asked(app: hw.App, sql: str, *, push_down: bool) -> tuple[float, Fetched, list[dict[str, object]]]:
     """How long a query takes, what was fetched for it, and its answer."""
     began = time.perf_counter()
-    reply = app.operation.reply(sql, push_down=push_down)
+    reply = app.sql_reply(sql, push_down=push_down)
     return time.perf_counter() - began, reply.fetched[0], reply.table.to_pylist()
 
 

@@ -104,7 +104,7 @@ def _moments(seconds: np.ndarray) -> pa.Array:
 
 def sizes(app: hw.App, home: Path) -> dict[str, float]:
     """What is kept now, in megabytes."""
-    manifest = app.operation.engine.manifest
+    manifest = app._runtime.engine.manifest
     state = sum(
         file[1]
         for name, entry in manifest.relations.items()
@@ -192,18 +192,18 @@ def day(home: Path, hours: int, rate: int, step: int) -> list[Measurement]:
 def check(app: hw.App, stream: Stream) -> None:
     """Compare the views with what was sent. Rows may be a minute out of order, so none was late."""
     for name in ("counts", "largest", "unclicked"):
-        late = app.view(name).stragglers()
+        late = app.get_view(name).stragglers()
         if late:
             raise AssertionError(f"{name} has stragglers: {late}")
     counts = {
         (int((row["minute"] - START).total_seconds() // 60), row["country"]): row["n"]
-        for row in app.view("counts").rows().to_pylist()
+        for row in app.get_view("counts").to_arrow().to_pylist()
     }
     if counts != dict(stream.minutes):
         raise AssertionError("the counts are not what was sent")
-    if app.view("largest").rows().num_rows != len(stream.minutes):
+    if app.get_view("largest").to_arrow().num_rows != len(stream.minutes):
         raise AssertionError("the percentiles are not those of the minutes that were sent")
-    shown = set(app.view("unclicked").rows().column("id").to_pylist())
+    shown = set(app.get_view("unclicked").to_arrow().column("id").to_pylist())
     if not shown <= stream.unclicked or len(shown) < 0.9 * len(stream.unclicked):
         raise AssertionError("the searches without a click are not what was sent")
 

@@ -168,7 +168,7 @@ def compare(app: object, people: People, number: int) -> None:
     at = pa.array([START + dt.timedelta(seconds=each // 3) for each in ids], pa.timestamp("us", tz="UTC"))
     texts = [f"post {each} of {author}" for each, author in zip(ids, authors, strict=True)]
     posts = pa.table({"id": ids, "author": authors, "text": texts, "at": at})
-    found = app.view("timeline").rows()  # type: ignore[attr-defined]
+    found = app.get_view("timeline").to_arrow()  # type: ignore[attr-defined]
     with duckdb.connect() as duck:
         duck.execute("SET TimeZone = 'UTC'")
         for name, table in (("follows", follows), ("posts", posts), ("found", found)):
@@ -186,7 +186,7 @@ def read(app: object, people: People) -> list[float]:
     took = []
     for follower in people.random.integers(0, people.users, READS).tolist():
         began = time.perf_counter()
-        rows = app.view("timeline").get(follower=follower)  # type: ignore[attr-defined]
+        rows = app.get_view("timeline").get(follower=follower)  # type: ignore[attr-defined]
         took.append((time.perf_counter() - began) * 1e3)
         assert rows
     return took

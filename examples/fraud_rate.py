@@ -3,7 +3,7 @@
 What it is: a rate, and a view that holds the alarms. A window is judged once, when it has closed: ``emit="final"``.
 Payments come up to half a minute out of order; what comes later than that is counted and set aside, never lost.
 Invariants: running this file declares, and starts nothing; its home is PAYMENTS_HOME, else ``./payments-data``.
-Not here: appending, and telling people: ``app.view("alarms").changes(follow=True)`` yields each alarm once.
+Not here: appending, and telling people: ``app.get_view("alarms").changes(follow=True)`` yields each alarm once.
 Read next: ``docs/time.md``.
 """
 

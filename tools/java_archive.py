@@ -36,8 +36,8 @@ with hw.App("warm", home=sys.argv[1]) as app:
         users.upsert([{"id": 7, "country": "DE", "since": now}])
         orders.append([{"id": number, "user_id": 7, "amount": 1.0, "at": now}])
         app.tick()
-    app.operation.verify()
-    app.query("SELECT * FROM revenue ORDER BY revenue")
+    app.verify()
+    app.sql("SELECT * FROM revenue ORDER BY revenue")
 """
 
 

@@ -205,7 +205,7 @@ def _append_in_process(home: str, count: int, number: int, repeats: int, start: 
         rows = Rows(count=count, first_id=number * count)
         batches = rows.batches(_ARROW_ROWS)
         with Log(home) as log:
-            topic = log.topic("orders")
+            topic = log.get_topic("orders")
             topic.append(batches[0].slice(0, 1))
             start.wait(_PROCESS_SECONDS_MAX)
             for _ in range(repeats):

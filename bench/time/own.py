@@ -54,12 +54,12 @@ def measure(scale: Scale, folder: Path) -> Lines:
 def filled_in(app: hw.App, name: str, expected: Answer, *, emit: str = "now") -> float:
     """The seconds in which one more view takes everything that waits."""
     app.view(name, SUMS, emit=emit)
-    app.operation.prepared  # compiled before the clock starts  # noqa: B018
+    app._runtime.prepared  # compiled before the clock starts  # noqa: B018
     began = time.perf_counter()
     while app.tick().behind:
         pass
     seconds = time.perf_counter() - began
-    check(answer_of(app.operation.serving.query(f"SELECT * FROM {name}")), expected)
+    check(answer_of(app._runtime.serving.query(f"SELECT * FROM {name}")), expected)
     return seconds
 
 
@@ -70,7 +70,7 @@ def plain(app: hw.App, topic: hw.Topic, expected: Answer, runs: int) -> tuple[in
     listing = topic.files(topic.start_offsets(), topic.end_offsets())
     assert not listing.tails
     paths = [str(file.path) for file in listing.files]
-    spark = app.operation.spark.newSession()
+    spark = app._runtime.spark.newSession()
     took = []
     for _ in range(runs + WARM_UPS):
         began = time.perf_counter()

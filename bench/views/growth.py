@@ -65,7 +65,7 @@ def ticks(shop: ShopApp, scale: Scale) -> tuple[float, float]:
 
 def gain(shop: ShopApp, scale: Scale, folder: Path, lines: Lines, tick_seconds: float) -> None:
     """Ticks of growing lots beside plain Spark."""
-    plain = Plain(shop.app.operation.spark, folder / "plain", shop.shop)
+    plain = Plain(shop.app._runtime.spark, folder / "plain", shop.shop)
     full = plain.computed()
     lines.figure("computing over plain Parquet", full * 1e3, "ms")
     lines.at_least(f"gain of a tick of {scale.tick_changes:,} changes", full / tick_seconds, 5.0)

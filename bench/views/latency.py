@@ -82,13 +82,13 @@ def measure(scale: Scale, folder: Path) -> Lines:
 def delays(shop: ShopApp, turns: Iterator, count: int) -> list[float]:
     """Seconds from before each append until the serving store covers it."""
     took = []
-    shop.app.operation.start()
+    shop.app._runtime.start()
     try:
         for append in itertools.islice(turns, count):
             time.sleep(PAUSE_S)
             began = time.perf_counter()
             token = append()
-            if not shop.app.operation.serving.wait(token, SECONDS_MAX):
+            if not shop.app._runtime.serving.wait(token, SECONDS_MAX):
                 raise TimeoutError(f"{token} was not visible after {SECONDS_MAX:.0f} s")
             took.append(time.perf_counter() - began)
     finally:
@@ -126,7 +126,7 @@ def one_kind(shop: Shop, kind: str, count: int) -> pa.Table:
 
 def microbatches(shop: ShopApp, folder: Path, scale: Scale, count: int) -> list[float]:
     """Seconds from before each append until a ``foreachBatch`` that does nothing was called for it."""
-    spark = shop.app.operation.spark.newSession()
+    spark = shop.app._runtime.spark.newSession()
     for name, value in SETTINGS.items():
         spark.conf.set(name, value)
     register(spark)

@@ -59,7 +59,7 @@ class ShopApp:
 
     def check(self) -> None:
         """The revenue in the serving store must be the right one."""
-        found = as_answer(self.app.operation.serving.query("SELECT country, revenue, orders FROM revenue"))
+        found = as_answer(self.app._runtime.serving.query("SELECT country, revenue, orders FROM revenue"))
         if found != self.shop.answer():
             raise AssertionError("the view does not hold the right answer; its time would mean nothing")
 

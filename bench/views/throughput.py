@@ -100,12 +100,12 @@ def caught_up_in(app: hw.App, number: int, expected: tuple[int, float]) -> float
     """The seconds in which one more view of the sums catches up. The first one warms up, as plain Spark is warm."""
     name = f"minutes_{number}"
     app.view(name, MINUTES)
-    app.operation.prepared  # compiled before the clock starts  # noqa: B018
+    app._runtime.prepared  # compiled before the clock starts  # noqa: B018
     began = time.perf_counter()
     while app.tick().behind:
         pass
     seconds = time.perf_counter() - began
-    found = app.operation.serving.query(f"SELECT count(*) AS minutes, sum(amount) AS amount FROM {name}")
+    found = app._runtime.serving.query(f"SELECT count(*) AS minutes, sum(amount) AS amount FROM {name}")
     if tuple(found.to_pylist()[0].values()) != expected:
         raise AssertionError(f"catching up gave {found.to_pylist()}, not {expected}; its time would mean nothing")
     return seconds
@@ -139,7 +139,7 @@ def plain_sums(app: hw.App, topic: hw.Topic) -> tuple[float, tuple[int, float]]:
 
     listing = topic.files(topic.start_offsets(), topic.end_offsets())
     assert not listing.tails
-    spark = app.operation.spark.newSession()
+    spark = app._runtime.spark.newSession()
     took = []
     for _ in range(COMPUTATIONS + 1):
         began = time.perf_counter()

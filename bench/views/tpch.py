@@ -69,7 +69,11 @@ def measure(scale: Scale, folder: Path) -> Lines:
 
 def compare(app: hw.App, oracle: Oracle, queries: dict[str, str]) -> None:
     """Every view beside DuckDB's answer over the tables as they are now."""
-    wrong = [name for name, sql in queries.items() if difference(oracle.answer(sql), app.view(name).rows()) is not None]
+    wrong = [
+        name
+        for name, sql in queries.items()
+        if difference(oracle.answer(sql), app.get_view(name).to_arrow()) is not None
+    ]
     if wrong:
         raise AssertionError(f"{', '.join(wrong)} differ from DuckDB; the times would mean nothing")
 
@@ -87,7 +91,7 @@ def ticked(app: hw.App) -> tuple[float, int]:
 def recomputed(app: hw.App, oracle: Oracle, queries: dict[str, str], folder: Path) -> float:
     """The median seconds in which Spark runs all queries over plain files of the current tables."""
     folder.mkdir()
-    spark = app.operation.spark.newSession()
+    spark = app._runtime.spark.newSession()
     spark.conf.set("spark.sql.shuffle.partitions", str(os.cpu_count()))
     for name in oracle.tables:
         pq.write_table(oracle.ask(f"SELECT * FROM {name}"), folder / f"{name}.parquet", compression="zstd")

@@ -14,8 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headwater import capture, clock, errors, sinks
-    from headwater import inlets as inlets
+    from headwater import capture, clock, errors, inlets, sinks
     from headwater.app import App
     from headwater.errors import HeadwaterError
     from headwater.log.batch import Batch
@@ -38,6 +37,7 @@ __all__ = [
     "capture",
     "clock",
     "errors",
+    "inlets",
     "sinks",
 ]
 

@@ -7,7 +7,7 @@ Invariants: an app that declares none of them imports nothing of theirs. What br
 what carries them out stops after: so what a stop finds under way still gets out. One that fails to start or to stop
 does not keep the others from stopping.
 Not here: what each of them does (``capture/``, ``inlets/``, ``sinks/``).
-Read next: ``app.py``.
+Read next: ``app_declarations.py``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headwater.app import App
+    from headwater.app_declarations import AppDeclarations
     from headwater.capture.app_captures import Captures
     from headwater.federation.attachments import Attachments
     from headwater.inlets.declared_inlets import DeclaredInlets
@@ -29,7 +29,7 @@ OnTick = Callable[[Any], None]
 class AppServices:
     """The captures, inlets, sinks and attached stores of one app."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: AppDeclarations) -> None:
         self._app = app
         self._captures: Captures | None = None
         self._inlets: DeclaredInlets | None = None
@@ -60,7 +60,7 @@ class AppServices:
         from headwater.sinks.runner.declared_sinks import DeclaredSinks
 
         if self._sinks is None:
-            self._sinks = DeclaredSinks(self._app)
+            self._sinks = DeclaredSinks(self._app.name, lambda: self._app.log, lambda: self._app._runtime)
         return self._sinks
 
     @property

@@ -80,7 +80,7 @@ class Sync:
         home, epoch = home_id(log), Manifests(log.catalog, NAME).take_over()
         followers = []
         for name in self.sources:
-            sink = sink_of(self.to, name, log.topic(name).schema)
+            sink = sink_of(self.to, name, log.get_topic(name).schema)
             upstream = CapturedTableReader(log, name, home_id=home, epoch=lambda: epoch, whole=not sink.by_key)
             followers.append(SinkTask(f"{name}.{sink.kind}", name, NAME, sink, upstream, log))
         return SinkRunner(followers)
@@ -101,7 +101,7 @@ class Sync:
 
     def wait(self, seconds: float) -> None:
         """Sleep until something was captured, at most so long, and wake the sinks."""
-        for topic in watched(self.app.log.topic(name) for name in self.sources):
+        for topic in watched(self.app.log.get_topic(name) for name in self.sources):
             topic.wait(topic.end_offsets(), timeout=seconds)
         self.convoy.wake()
 

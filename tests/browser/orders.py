@@ -15,4 +15,4 @@ def order(log: Log, *, user: int, amount: float = 3.5, times: int = 1, late: dt.
     """Orders of one user, now or some time ago."""
     at = dt.datetime.now(dt.UTC) - (late or dt.timedelta())
     rows = [{"order_id": next(NUMBERS), "user_id": user, "amount": amount, "at": at} for _ in range(times)]
-    log.topic("orders").append(rows)
+    log.get_topic("orders").append(rows)

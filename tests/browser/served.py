@@ -111,9 +111,9 @@ def seed(home: Path) -> Log:
     app_of(APP).close()
     log = Log(home, maintenance_interval=None)
     now = dt.datetime.now(dt.UTC)
-    users = log.topic("users")
+    users = log.get_topic("users")
     users.append([{"id": number, "country": COUNTRIES[number % len(COUNTRIES)]} for number in range(60)])
-    log.topic("orders").append(
+    log.get_topic("orders").append(
         [
             {
                 "order_id": number,
@@ -124,8 +124,8 @@ def seed(home: Path) -> Log:
             for number in range(6000)
         ]
     )
-    log.topic("clicks").append([{"page": PAGES[number % 4], "at": now} for number in range(400)])
-    with log.topic("orders").consumer("billing", member="till") as consumer:
+    log.get_topic("clicks").append([{"page": PAGES[number % 4], "at": now} for number in range(400)])
+    with log.get_topic("orders").consumer("billing", member="till") as consumer:
         consumer.poll(timeout=5)
         consumer.commit()
     return log

@@ -78,7 +78,7 @@ def test_the_last_rows_of_a_topic_come_as_they_are_appended(look: Look, log: Log
     page = look("/topics/clicks")
     expect(page.get_by_role("region", name="Last rows").locator("tbody tr").first).to_be_visible()
 
-    log.topic("clicks").append([{"page": "/brand-new", "at": dt.datetime.now(dt.UTC)}])
+    log.get_topic("clicks").append([{"page": "/brand-new", "at": dt.datetime.now(dt.UTC)}])
 
     expect(page.get_by_role("region", name="Last rows").locator("tbody tr").first).to_contain_text("/brand-new")
     expect(page.get_by_text("7 days, then dropped")).to_be_visible()

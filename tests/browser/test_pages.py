@@ -80,7 +80,7 @@ def test_no_page_is_wider_than_a_phone(look: Look) -> None:
 
 
 def test_a_group_has_its_lag_and_its_members(look: Look, log: Log) -> None:
-    with log.topic("orders").consumer("billing", member="till"):
+    with log.get_topic("orders").consumer("billing", member="till"):
         page = look("/groups/orders/billing")
         expect(page.get_by_role("region", name="Members")).to_contain_text("till")
 
@@ -90,7 +90,7 @@ def test_a_group_has_its_lag_and_its_members(look: Look, log: Log) -> None:
 
 
 def test_strings_of_rows_do_nothing_but_be_shown(look: Look, log: Log) -> None:
-    log.topic("users").append([{"id": 900, "country": HOSTILE}])
+    log.get_topic("users").append([{"id": 900, "country": HOSTILE}])
     order(log, user=900)
 
     page = look("/views/revenue")

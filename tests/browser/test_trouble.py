@@ -19,7 +19,7 @@ def lasting(page: Page) -> Locator:
 
 
 def test_a_paused_view_is_marked_with_its_reader_until_it_is_resumed(look: Look, log: Log, served: Served) -> None:
-    stock = log.topic("stock")
+    stock = log.get_topic("stock")
     stock.append([{"id": 1, "pieces": 12, "boxes": 3}])
     page = look("/views/per_box")
     rows = page.get_by_role("region", name="Rows of per_box").locator("tbody tr")

@@ -15,7 +15,7 @@ from headwater.log.home import Log
 def consume(home: str, journal: str) -> None:
     """Consume for ever. The journal says of each batch that it was seen, and then that it was committed."""
     with Log(home) as log, open(journal, "a", buffering=1) as out:
-        consumer = log.topic("orders").consumer("billing", session_timeout=3.0, rows_max=50)
+        consumer = log.get_topic("orders").consumer("billing", session_timeout=3.0, rows_max=50)
         for batch in consumer:
             out.write(f"seen {batch.partition} {batch.first_offset} {batch.next_offset}\n")
             time.sleep(random.random() * 0.01)  # the work: it makes room for a kill between seeing and committing
@@ -29,7 +29,7 @@ def consume(home: str, journal: str) -> None:
 def hold(home: str, signal_file: str) -> None:
     """Take one batch, wait for the signal, then commit it: the zombie."""
     with Log(home) as log:
-        consumer = log.topic("orders").consumer("billing", session_timeout=1.0)
+        consumer = log.get_topic("orders").consumer("billing", session_timeout=1.0)
         batch = consumer.poll(timeout=60)
         print(f"holding {batch.partition} {batch.next_offset}", flush=True)
         while not Path(signal_file).exists():
@@ -44,7 +44,7 @@ def hold(home: str, signal_file: str) -> None:
 def work(home: str, ledger: str, name: str, taken_max: str) -> None:
     """Work for ever; the ledger has a row for each attempt, and one for each acceptance that went through."""
     book = sqlite3.connect(ledger, isolation_level=None, timeout=60)
-    with Log(home) as log, log.topic("jobs").worker("runners", name=name, lease=2.0, deliveries_max=100) as worker:
+    with Log(home) as log, log.get_topic("jobs").worker("runners", name=name, lease=2.0, deliveries_max=100) as worker:
         while True:
             messages = worker.take(random.randint(1, int(taken_max)))
             places = [(name, message.partition, message.offset) for message in messages]
@@ -58,7 +58,7 @@ def work(home: str, ledger: str, name: str, taken_max: str) -> None:
 
 def stumble(home: str, name: str) -> None:
     """Work for ever, and die of every message that is poison."""
-    with Log(home) as log, log.topic("jobs").worker("runners", name=name, lease=0.5, deliveries_max=3) as worker:
+    with Log(home) as log, log.get_topic("jobs").worker("runners", name=name, lease=0.5, deliveries_max=3) as worker:
         for message in worker:
             if message.row["poison"]:
                 os.kill(os.getpid(), signal.SIGKILL)

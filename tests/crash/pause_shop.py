@@ -50,7 +50,7 @@ def judge(app: hw.App, wanted: Mapping[str, Bag], replay: Replay) -> None:
     with ServingStore(store_path(app.log.home, app.name)) as store:
         assert {view: bag(store.query(f"SELECT * FROM {view}")) for view in VIEWS} == wanted
     assert replay.rows == wanted
-    assert all(found.equal for found in app.operation.verify())
+    assert all(found.equal for found in app.verify())
 
 
 def say(text: str) -> None:
@@ -64,6 +64,6 @@ if __name__ == "__main__":
         app.run(on_tick=lambda report: say(f"tick {report.tick}"))
     app.tick()
     say("resuming")
-    app.view("shares").resume()
+    app.get_view("shares").resume()
     say("resumed")
     sys.stdin.read()  # until it is killed

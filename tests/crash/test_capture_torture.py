@@ -103,7 +103,7 @@ def test_nothing_is_lost_doubled_or_torn_by_kills(kind: str, tmp_path: Path) -> 
             writer.stop()
         with declare(kind, str(tmp_path / "home"), server.dsn) as app:
             app.capture(until="caught up")  # the writers may be far ahead, where other work takes the cores
-            topics = {name: app.log.topic(name) for name in TABLES}
+            topics = {name: app.log.get_topic(name) for name in TABLES}
             markers = Markers.find(app.log, "torture")
             assert markers is not None
             compared = judge(kind, server.dsn, topics, markers, writers)

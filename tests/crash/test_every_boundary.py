@@ -135,7 +135,7 @@ def reopen_and_verify(home: Path, ledger: Ledger, fsync: str, *, may_be_lost: bo
         assert report.ok, str(report)
 
     with QuietLog(home) as log:
-        assert ledger.verify(log.topic("orders")) == found
+        assert ledger.verify(log.get_topic("orders")) == found
         assert log.recoveries == []
 
 

@@ -205,4 +205,4 @@ def topic_lag(topic):
 
 def dead_letters(log):
     names = [topic.name for topic in log.topics()]
-    return list(log.topic("jobs.runners.dead").rows()) if "jobs.runners.dead" in names else []
+    return list(log.get_topic("jobs.runners.dead").rows()) if "jobs.runners.dead" in names else []

@@ -85,7 +85,7 @@ def wait_until_all_have_written(children: list[Any]) -> None:
 def judge(home: Path) -> tuple[int, int]:
     """Open the home and compare it with the diaries; returns the numbers of rows and of sealed segments."""
     with Log(home) as log:
-        topic = log.topic("orders")
+        topic = log.get_topic("orders")
         found: dict[int, list[int]] = {}
         for partition in range(topic.settings.partitions):
             numbers: list[int] = []

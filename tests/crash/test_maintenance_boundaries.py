@@ -74,7 +74,7 @@ def test_care_that_crashes_anywhere_is_repeated_harmlessly(quick_path: Path, pow
 
         where = f"crashed at {number}, {files.boundaries[-1]}"
         with quiet(home, clock=clock) as log:
-            users, clicks = log.topic("users"), log.topic("clicks")
+            users, clicks = log.get_topic("users"), log.get_topic("clicks")
             assert state(users) == before, where
             assert log.check().ok, f"{where}: {log.check()}"
             maintain(log)

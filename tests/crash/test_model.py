@@ -97,7 +97,7 @@ class LogMachine(RuleBasedStateMachine):
         return log
 
     def topic(self, handle: int) -> Topic:
-        return self.logs[handle].topic("t")
+        return self.logs[handle].get_topic("t")
 
     # Appending
 
@@ -200,7 +200,7 @@ class LogMachine(RuleBasedStateMachine):
         report = log.maintain()
         assert report.ok, str(report)
         log.topic("t", SCHEMAS[self.version - 1], **self.settings, retention_bytes=None)
-        self.take_over_new_starts(log.topic("t"))
+        self.take_over_new_starts(log.get_topic("t"))
 
     def take_over_new_starts(self, topic: Topic) -> None:
         for partition, start in topic.start_offsets().items():
@@ -234,12 +234,12 @@ class LogMachine(RuleBasedStateMachine):
         log = None
         try:
             log = self.open(files)
-            log.topic("t").append(self.written(rows), **identity)
+            log.get_topic("t").append(self.written(rows), **identity)
             self.note(rows)
             appending = []
             for partition in range(PARTITIONS):
-                log.topic("t").partition(partition).roll()
-                seal_partition(log.topic("t"), partition)
+                log.get_topic("t").partition(partition).roll()
+                seal_partition(log.get_topic("t"), partition)
         except Crash:
             pass
         finally:
@@ -301,7 +301,7 @@ class LogMachine(RuleBasedStateMachine):
     @invariant()
     def both_handles_agree_with_the_model(self) -> None:
         for log in self.logs:
-            topic = log.topic("t")
+            topic = log.get_topic("t")
             assert topic.end_offsets() == self.ends
             assert topic.start_offsets() == self.starts
             for partition, rows in self.model.items():
@@ -357,7 +357,7 @@ def test_two_processes_that_take_turns_see_each_other_at_once(quick_path: Path) 
         writer.communicate(timeout=60)
 
     with Log(home) as log:
-        rows = list(log.topic("t").rows(columns=["_partition", "who", "n"]))
+        rows = list(log.get_topic("t").rows(columns=["_partition", "who", "n"]))
         for who in (0, 1):
             assert sorted(row["n"] for row in rows if row["who"] == who) == sent[who]
         assert log.check().ok

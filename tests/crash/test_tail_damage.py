@@ -60,7 +60,7 @@ def damaged_copy(home: Path, *, suffix: str, cut: int | None = None, flip: int |
 def open_append_and_open_again(home: Path, *, at_least: int) -> tuple[list[int], bool]:
     """What could be read, and whether anything was said; checks that the log goes on from there."""
     with QuietLog(home) as log:
-        topic = log.topic("t")
+        topic = log.get_topic("t")
         survivors = [row["x"] for row in topic.rows()]
         assert survivors == ALL[: len(survivors)], "not a prefix of what was written"
         assert len(survivors) in (at_least, 2, 3, 6), "half a batch"
@@ -68,7 +68,7 @@ def open_append_and_open_again(home: Path, *, at_least: int) -> tuple[list[int],
         told = bool(log.recoveries)
         topic.append([{"x": 100}])
     with QuietLog(home) as log:
-        assert [row["x"] for row in log.topic("t").rows()] == [*survivors, 100]
+        assert [row["x"] for row in log.get_topic("t").rows()] == [*survivors, 100]
         assert log.recoveries == []
         report = log.check()
         assert report.ok, str(report)
@@ -139,7 +139,7 @@ def test_a_flipped_byte_in_the_middle_of_synced_rows_is_an_error_not_a_gap(writt
     for flip in [*range(first + ENTRY_BYTES, first + ENTRY_BYTES + 64, 7), *range(second + ENTRY_BYTES, third - 64, 7)]:
         home = damaged_copy(written, suffix=".arrow", flip=flip)
         with QuietLog(home) as log:
-            topic = log.topic("t")
+            topic = log.get_topic("t")
             assert topic.end_offsets() == {0: 6}
             with pytest.raises(CorruptSegment, match="are damaged") as damage:
                 list(topic.rows())
@@ -156,13 +156,13 @@ def test_a_damaged_header_with_rows_behind_it_is_an_error_and_the_file_is_left_a
         before = data.read_bytes()
 
         with QuietLog(home) as log, pytest.raises(CorruptSegment, match="header"):
-            list(log.topic("t").rows())
+            list(log.get_topic("t").rows())
         assert data.read_bytes() == before
 
 
 def test_a_flipped_byte_anywhere_in_a_sealed_segment_is_an_error_when_it_is_read(written: Path) -> None:
     with QuietLog(written) as log:
-        topic = log.topic("t")
+        topic = log.get_topic("t")
         topic.partition(0).roll()
         assert seal_partition(topic, 0) == 1
     (sealed,) = written.glob("topics/*/0/*.parquet")
@@ -172,13 +172,13 @@ def test_a_flipped_byte_anywhere_in_a_sealed_segment_is_an_error_when_it_is_read
         sealed.write_bytes(whole[:flip] + bytes([whole[flip] ^ 0x41]) + whole[flip + 1 :])
         with QuietLog(written) as log:
             with pytest.raises(CorruptSegment, match="is damaged"):
-                list(log.topic("t").rows())
+                list(log.get_topic("t").rows())
             assert flip % 5 or not log.check().ok
 
 
 def test_a_sealed_segment_that_is_cut_or_gone_is_an_error_when_it_is_read(written: Path) -> None:
     with QuietLog(written) as log:
-        topic = log.topic("t")
+        topic = log.get_topic("t")
         topic.partition(0).roll()
         seal_partition(topic, 0)
     (sealed,) = written.glob("topics/*/0/*.parquet")
@@ -187,7 +187,7 @@ def test_a_sealed_segment_that_is_cut_or_gone_is_an_error_when_it_is_read(writte
     for size in (0, 3, len(whole) // 2, len(whole) - 1):
         sealed.write_bytes(whole[:size])
         with QuietLog(written) as log, pytest.raises(CorruptSegment, match="is damaged"):
-            list(log.topic("t").rows())
+            list(log.get_topic("t").rows())
     sealed.unlink()
     with QuietLog(written) as log, pytest.raises(CorruptSegment, match="no segment holds offset 0"):
-        list(log.topic("t").rows())
+        list(log.get_topic("t").rows())

@@ -44,7 +44,7 @@ def declare(home: Path) -> hw.App:
 
 def transfer(app: hw.App, chance: random.Random) -> None:
     """A few transfers, some of them in the place of earlier ones, and one taken back."""
-    transfers = app.table("transfers")
+    transfers = app.get_table("transfers")
     made = [
         {"id": chance.randrange(30), "source": chance.randrange(6), "target": chance.randrange(6), "amount": amount}
         for amount in chance.sample(range(1, 100), 5)
@@ -113,17 +113,17 @@ def test_no_published_tick_shows_money_made_or_lost(quick_path: Path, monkeypatc
                 transfer(app, chance)
                 app.tick()
         app.tick()
-        last = app.operation.manifests.tick()
+        last = app._runtime.manifests.tick()
         auditor.done.set()
         auditor.join()
 
         assert auditor.wrong == []
         assert len(auditor.seen) > 3
         assert consistent_at_every_tick(app) == last
-        assert {view: bag(app.operation.serving.query(f"SELECT * FROM {view}")) for view in VIEWS} == {
-            view: bag(app.view(view).rows()) for view in VIEWS
+        assert {view: bag(app._runtime.serving.query(f"SELECT * FROM {view}")) for view in VIEWS} == {
+            view: bag(app.sql(f"SELECT * FROM {view}")) for view in VIEWS
         }
-        assert all(difference.equal for difference in app.operation.verify())
+        assert all(difference.equal for difference in app.verify())
     assert len(mortal.deaths) >= many(ROUNDS) // 2
     assert {"manifest.commit: after", "serving.apply: before"} <= set(mortal.deaths)
 
@@ -132,7 +132,7 @@ def consistent_at_every_tick(app: hw.App) -> int:
     """Replay the change feeds of all views side by side; returns the last tick."""
     changes: dict[int, dict[str, Any]] = {}
     for view in VIEWS:
-        for table in app.view(view).changes(from_tick=1):
+        for table in app.get_view(view).changes(from_tick=1):
             changes.setdefault(table.column("_commit_version")[0].as_py(), {})[view] = table
     views: dict[str, Bag] = {view: Counter() for view in VIEWS}
     for tick in sorted(changes):

@@ -41,7 +41,7 @@ def test_a_pause_and_its_end_that_die_anywhere_lose_nothing(quick_path: Path, mo
         orders = {number: (10 * number, 1 + number % 3) for number in range(1, 6)}
 
         def send(number: int, amount: int, parts: int) -> None:
-            app.table("orders").upsert([{"id": number, "amount": amount, "parts": parts}])
+            app.get_table("orders").upsert([{"id": number, "amount": amount, "parts": parts}])
             orders[number] = (amount, parts)
 
         for number, (amount, parts) in list(orders.items()):
@@ -65,9 +65,9 @@ def test_a_pause_and_its_end_that_die_anywhere_lose_nothing(quick_path: Path, mo
             points = Points(crash_on=COMMITS[number // 2 % len(COMMITS)])
             if number % 2:
                 points = Points(crash_at=chance.randrange(boundaries))
-            mortal.dies(points, lambda app: app.view("shares").resume())
-            if app.view("shares").paused is not None:
-                app.view("shares").resume()
+            mortal.dies(points, lambda app: app.get_view("shares").resume())
+            if app.get_view("shares").paused is not None:
+                app.get_view("shares").resume()
             app.tick()
             judge(app, expected(orders), replay)
 
@@ -106,11 +106,11 @@ def test_processes_that_are_killed_around_a_pause_and_its_end_lose_nothing(quick
         poison = 100 + number
         with declare(home) as app:  # it ticks only when the other process is gone, and so is not shut out
             for place, (amount, parts) in orders.items():
-                app.table("orders").upsert([{"id": place, "amount": amount, "parts": parts}])
+                app.get_table("orders").upsert([{"id": place, "amount": amount, "parts": parts}])
             with running(home, "run") as child:
                 assert child.stdout is not None
                 assert child.stdout.readline().startswith("tick"), "the app ended by itself"
-                app.table("orders").upsert([{"id": poison, "amount": 7, "parts": 0}])
+                app.get_table("orders").upsert([{"id": poison, "amount": 7, "parts": 0}])
                 time.sleep(chance.uniform(0, 1))  # the random moment itself, nothing waits for it
                 os.killpg(child.pid, signal.SIGKILL)
             app.tick()
@@ -119,13 +119,13 @@ def test_processes_that_are_killed_around_a_pause_and_its_end_lose_nothing(quick
 
         orders[poison] = (7, 2)
         with declare(home) as app:
-            app.table("orders").upsert([{"id": poison, "amount": 7, "parts": 2}])
+            app.get_table("orders").upsert([{"id": poison, "amount": 7, "parts": 2}])
             with running(home, "resume") as child:
                 assert child.stdout is not None
                 assert child.stdout.readline() == "resuming\n"
                 time.sleep(chance.uniform(0, 1.5))
                 os.killpg(child.pid, signal.SIGKILL)
             app.tick()
-            if app.view("shares").paused is not None:
-                app.view("shares").resume()
+            if app.get_view("shares").paused is not None:
+                app.get_view("shares").resume()
             judge(app, expected(orders), replay)

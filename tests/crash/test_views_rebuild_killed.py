@@ -29,10 +29,10 @@ def unlisted_builds(app: hw.App) -> set[str]:
     """Folders that a rebuild made and no kept manifest lists."""
     listed = {
         folder_name(name, entry["identity"])
-        for manifest in app.operation.manifests.all_kept()
+        for manifest in app._runtime.manifests.all_kept()
         for name, entry in manifest.relations.items()
     }
-    return {place.name for place in app.operation.folder.iterdir() if BUILD.fullmatch(place.name)} - listed
+    return {place.name for place in app._runtime.folder.iterdir() if BUILD.fullmatch(place.name)} - listed
 
 
 @pytest.mark.timeout(900)  # minutes where other work takes the cores

@@ -120,13 +120,13 @@ def test_views_are_right_after_the_processes_that_run_them_were_killed(quick_pat
                     assert child.stdout.readline().startswith("tick"), "the app ended by itself"
                     token = shop.trade(app)
                 if number + 1 == many(KILLS):
-                    app.operation.covering(token, 240)
+                    app._runtime.covering(token, 240)
                 time.sleep(chance.uniform(0, 0.5))  # the random moment itself, nothing waits for it
                 kill(child, WAYS[number % len(WAYS)])
                 kills += 1
             replay.go_on(app)
 
-        assert app.operation.manifests.current().token.covers(token)
+        assert app._runtime.manifests.current().token.covers(token)
         app.tick()
         judge(app, shop, replay)
         judge_from_the_beginning(app, shop)

@@ -66,7 +66,7 @@ class Mortal:
         self.app = app
         self.points: Points | None = None
         self.deaths: list[str] = []
-        self._prepared = app.operation.prepared
+        self._prepared = app._runtime.prepared
         watch_commits(monkeypatch, lambda: self.points)
 
     def dies(self, points: Points, work: Callable[[hw.App], Any] = hw.App.tick) -> bool:
@@ -85,8 +85,8 @@ class Mortal:
 
     def _restart(self, files: Files) -> None:
         """Forget the engine with all that it has in memory."""
-        self.app._stop_operation()
+        self.app._stop_runtime()
         self.app.log.files = files
-        operation = AppRuntime(self.app.name, self.app.log, [view.declared for view in self.app.views], {})
-        operation._prepared = self._prepared
-        self.app._operation = operation
+        runtime = AppRuntime(self.app.name, self.app.log, [view.declared for view in self.app.views], {})
+        runtime._prepared = self._prepared
+        self.app._made_runtime = runtime

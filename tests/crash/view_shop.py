@@ -56,7 +56,7 @@ class Shop:
     def trade(self, app: hw.App) -> hw.Token:
         """A few new, changed and deleted orders and users, and some clicks; the token covers them all."""
         chance = self.chance
-        orders, users, clicks = app.topic("orders"), app.table("users"), app.topic("clicks")
+        orders, users, clicks = app.get_topic("orders"), app.get_table("users"), app.get_topic("clicks")
         bought = {chance.randrange(40): (chance.randrange(8), chance.randrange(1, 60)) for _ in range(6)}
         moved = {chance.randrange(8): chance.choice(["DE", "FR", "IT"]) for _ in range(2)}
         pages = [chance.choice("abc") for _ in range(3)]
@@ -109,10 +109,10 @@ class Replay:
 
     def go_on(self, app: hw.App) -> None:
         """Take every change that came since."""
-        last = app.operation.manifests.tick()
+        last = app._runtime.manifests.tick()
         for view, rows in self.rows.items():
             seen = self.next_tick - 1
-            for table in app.view(view).changes(from_tick=self.next_tick):
+            for table in app.get_view(view).changes(from_tick=self.next_tick):
                 (tick,) = set(table.column("_commit_version").to_pylist())
                 assert seen < tick <= last, f"tick {tick} of {view} is there again, or was never committed"
                 seen = tick
@@ -140,7 +140,7 @@ def judge(app: hw.App, shop: Shop, replay: Replay) -> None:
     replay.go_on(app)
     with ServingStore(store_path(app.log.home, app.name)) as store:
         served = {view: bag(store.query(f"SELECT * FROM {view}")) for view in VIEWS}
-        assert store.tick == app.operation.manifests.tick()
+        assert store.tick == app._runtime.manifests.tick()
     assert replay.rows == expected
     assert served == expected
 
@@ -148,7 +148,7 @@ def judge(app: hw.App, shop: Shop, replay: Replay) -> None:
 def judge_from_the_beginning(app: hw.App, shop: Shop) -> None:
     """The same, with the change feed replayed from tick 1, and with every view computed anew from the log by Spark."""
     judge(app, shop, Replay())
-    differences = app.operation.verify()
+    differences = app.verify()
     assert [difference.view for difference in differences] == list(VIEWS)
     assert all(difference.equal for difference in differences), differences
-    assert {view: bag(app.view(view).rows()) for view in VIEWS} == shop.expected()
+    assert {view: bag(app.sql(f"SELECT * FROM {view}")) for view in VIEWS} == shop.expected()

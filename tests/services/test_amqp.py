@@ -100,7 +100,7 @@ def test_poison_goes_to_the_dead_topic_with_the_reason(rabbit: RabbitMQ, queue: 
     with opened(orders, rabbit, queue) as inlet:
         settle(inlet, 7)
 
-    dead = list(orders.log.topic("shop.dead").rows())
+    dead = list(orders.log.get_topic("shop.dead").rows())
     assert [row["order_id"] for row in orders.rows()] == [1, 2]
     assert {row["message_id"]: row["body"] for row in dead} == dict(zip(["p0", "p1", "p2", "p3"], poison, strict=True))
     assert len(dead) == 4

@@ -132,7 +132,7 @@ def test_what_cannot_be_read_is_kept_with_the_reason(clicks: Topic, context: zmq
         settle(inlet, 2)
         eventually(lambda: inlet.counters.refused == 2, "both refused")
 
-    assert [row["body"] for row in clicks.log.topic("web.dead").rows()] == [b"nonsense", b""]
+    assert [row["body"] for row in clicks.log.get_topic("web.dead").rows()] == [b"nonsense", b""]
     assert clicks.end_offsets() == {0: 0}
 
 
@@ -145,7 +145,7 @@ def test_a_row_that_does_not_fit_does_not_harm_its_neighbours(clicks: Topic, con
 
     assert [row["n"] for row in clicks.rows()] == [1, 3]
     assert inlet.counters.refused == 1
-    assert "'two'" in next(clicks.log.topic("web.dead").rows())["reason"]
+    assert "'two'" in next(clicks.log.get_topic("web.dead").rows())["reason"]
 
 
 def test_senders_wait_while_the_topic_is_full_and_nothing_is_lost(log: Log, context: zmq.Context[Any]) -> None:

@@ -29,7 +29,7 @@ def example(name: str, home: str, folder: Path, monkeypatch: pytest.MonkeyPatch)
     found = runpy.run_path(str(EXAMPLES / f"{name}.py"))
     with found["app"] as app:
         yield found
-        assert all(each.equal for each in app.operation.verify())
+        assert all(each.equal for each in app.verify())
 
 
 def test_a_timeline_follows_posts_deletes_follows_and_unfollows(
@@ -48,11 +48,11 @@ def test_a_timeline_follows_posts_deletes_follows_and_unfollows(
         app.tick()
         assert [row["id"] for row in newest(app, 1)] == list(range(116, 16, -2))
         assert newest(app, 4) == [{**row, "follower": 4} for row in newest(app, 1)]
-        assert app.view("reach").get(2) == [{"author": 2, "followers": 2}]
+        assert app.get_view("reach").get(2) == [{"author": 2, "followers": 2}]
 
 
 def newest(app: Any, follower: int) -> list[dict[str, Any]]:
-    return sorted(app.view("timeline").get(follower=follower), key=lambda row: row["at"], reverse=True)
+    return sorted(app.get_view("timeline").get(follower=follower), key=lambda row: row["at"], reverse=True)
 
 
 def test_a_click_through_rate_is_corrected_by_late_clicks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,17 +61,17 @@ def test_a_click_through_rate_is_corrected_by_late_clicks(tmp_path: Path, monkey
         clicks.append([{"search_id": 1, "page": "/a", "at": minutes(5)}])  # before its search is known
         searches.append([{"id": n, "query": "hats", "at": minutes(n)} for n in (1, 2)])
         app.tick()
-        assert [row["rate"] for row in app.view("click_through").get(query="hats")] == [0.5]
+        assert [row["rate"] for row in app.get_view("click_through").get(query="hats")] == [0.5]
 
         clicks.append([{"search_id": 2, "page": "/b", "at": minutes(at)} for at in (62.5, 30, 31)])
         app.tick()
-        assert [row["rate"] for row in app.view("click_through").get(query="hats")] == [1.0]
-        assert app.view("unanswered").get(query="hats") == []
+        assert [row["rate"] for row in app.get_view("click_through").get(query="hats")] == [1.0]
+        assert app.get_view("unanswered").get(query="hats") == []
 
         searches.delete([{"id": 1}])
         searches.append([{"id": 2, "query": "hats", "at": minutes(32)}])  # corrected: only the click of 62.5 counts
         app.tick()
-        (answer,) = app.view("answered").get(id=2)
+        (answer,) = app.get_view("answered").get(id=2)
         assert answer["clicked"] == minutes(62.5)
 
 
@@ -92,13 +92,13 @@ def test_a_late_visit_makes_one_session_of_two(tmp_path: Path, monkeypatch: pyte
         app.tick()
         (session,) = sorted_sessions(app, 1)
         assert (session["visits"], session["pages"], session["entered"], session["left"]) == (4, 3, "/", "/b")
-        (hour,) = app.view("hours").get(hour=NOON)
+        (hour,) = app.get_view("hours").get(hour=NOON)
         assert (hour["sessions"], hour["visits"], hour["bounced"]) == (2, 2.5, 0.5)
-        assert [row["sessions"] for row in app.view("entrances").get(page="/")] == [2]
+        assert [row["sessions"] for row in app.get_view("entrances").get(page="/")] == [2]
 
 
 def sorted_sessions(app: Any, user: int) -> list[dict[str, Any]]:
-    return sorted(app.view("sessions").get(user_id=user), key=lambda row: row["begins"])
+    return sorted(app.get_view("sessions").get(user_id=user), key=lambda row: row["begins"])
 
 
 def test_an_alarm_is_raised_once_when_its_five_minutes_are_over(
@@ -118,18 +118,18 @@ def test_an_alarm_is_raised_once_when_its_five_minutes_are_over(
         pay("DE", refused=10, of=30, at=1)
         pay("FR", refused=1, of=30, at=2)
         app.tick()
-        assert app.view("alarms").rows().num_rows == 0  # the five minutes are not over
+        assert app.sql("SELECT * FROM alarms").num_rows == 0  # the five minutes are not over
 
         pay("FR", refused=0, of=1, at=6)
         app.tick()
-        assert app.view("rates").rows().num_rows == 2
+        assert app.sql("SELECT * FROM rates").num_rows == 2
 
         pay("DE", refused=0, of=30, at=3)  # too late to call it off
         app.tick()
-        (alarm,) = app.view("alarms").rows().to_pylist()
+        (alarm,) = app.sql("SELECT * FROM alarms").to_pylist()
         assert (alarm["since"], alarm["country"], round(alarm["rate"], 3)) == (minutes(0), "DE", 0.333)
-        assert app.view("rates").stragglers() == [{"topic": "payments", "producer": "(no name)", "rows": 30}]
-        raised = [row["_change_type"] for table in app.view("alarms").changes() for row in table.to_pylist()]
+        assert app.get_view("rates").stragglers() == [{"topic": "payments", "producer": "(no name)", "rows": 30}]
+        raised = [row["_change_type"] for table in app.get_view("alarms").changes() for row in table.to_pylist()]
         assert raised == ["insert"]
 
 
@@ -154,7 +154,7 @@ def test_metrics_are_corrected_by_late_and_repeated_samples(tmp_path: Path, monk
         app.tick()
 
         def first(view: str, column: str) -> list[float]:
-            rows = app.view(view).rows().sort_by("since").to_pylist()
+            rows = app.sql(f"SELECT * FROM {view}").sort_by("since").to_pylist()
             return [row[column] for row in rows]
 
         assert first("counters", "total") == [21, 15]
@@ -170,7 +170,7 @@ def test_metrics_are_corrected_by_late_and_repeated_samples(tmp_path: Path, monk
             "sample_rate": 0.5,
             "tags": {"host": "c"},
         }
-        app.log.topic("statsd").append([{**statsd, "received_at": NOON + dt.timedelta(seconds=5)}])
+        app.log.get_topic("statsd").append([{**statsd, "received_at": NOON + dt.timedelta(seconds=5)}])
         app.tick()
 
         assert first("counters", "total") == [25, 15]

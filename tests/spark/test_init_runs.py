@@ -18,7 +18,7 @@ def test_the_app_that_init_writes_shows_its_view(tmp_path: Path, capsys: pytest.
 
     runpy.run_path(str(tmp_path / "app.py"), run_name="__main__")
 
-    assert capsys.readouterr().out.splitlines() == [
+    assert sorted(capsys.readouterr().out.splitlines()) == [
         "{'country': 'DE', 'revenue': 14.75, 'orders': 2}",
         "{'country': 'FR', 'revenue': 20.0, 'orders': 1}",
     ]

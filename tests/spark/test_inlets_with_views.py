@@ -23,8 +23,8 @@ def test_an_app_that_runs_takes_messages_and_keeps_its_views(tmp_path: Path) -> 
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
             sender.sendto(b"hits:1|c\nhits:2|c", inlet.bound)
         inlet.settle(2)
-        token = hw.Token({"samples": app.topic("samples").end_offsets()})
-        found = app.query("SELECT * FROM hits", at_least=token, timeout=60).to_pylist()
+        token = hw.Token({"samples": app.get_topic("samples").end_offsets()})
+        found = app.sql("SELECT * FROM hits", at_least=token, timeout=60).to_pylist()
         app.stop()
 
         assert found == [{"metric": "hits", "hits": 3.0}]

@@ -37,7 +37,7 @@ def opened(tmp_path):
 
 
 def minutes(app) -> dict[str, int]:
-    return {row["minute"].strftime("%H:%M"): row["n"] for row in app.view("minutes").rows().to_pylist()}
+    return {row["minute"].strftime("%H:%M"): row["n"] for row in app.sql("SELECT * FROM minutes").to_pylist()}
 
 
 def at(*seconds: int) -> list[dict[str, object]]:
@@ -67,7 +67,7 @@ def test_windows_close_when_one_of_three_producers_falls_silent(opened):
     silent.append(at(200))
     app.tick()
     assert minutes(app) == {"12:00": 3, "12:01": 2, "12:02": 3}
-    assert app.view("minutes").stragglers() == [{"topic": "clicks", "producer": "silent", "rows": 1}]
+    assert app.get_view("minutes").stragglers() == [{"topic": "clicks", "producer": "silent", "rows": 1}]
 
 
 def test_two_producers_an_hour_apart_do_not_make_each_other_late(opened):
@@ -79,9 +79,9 @@ def test_two_producers_an_hour_apart_do_not_make_each_other_late(opened):
         behind.append(at(second))
         app.tick()
 
-    assert app.view("minutes").stragglers() == []
+    assert app.get_view("minutes").stragglers() == []
     assert minutes(app) == {f"{hour}:0{minute}": 1 for hour in (12, 13) for minute in range(5)}
-    assert app.view("minutes").watermark() == "2026-01-01T12:04:00.000Z"
+    assert app.get_view("minutes").watermark() == "2026-01-01T12:04:00.000Z"
 
 
 def test_late_rows_are_set_aside_once_also_when_the_process_dies_after_the_commit(opened, monkeypatch):
@@ -99,8 +99,8 @@ def test_late_rows_are_set_aside_once_also_when_the_process_dies_after_the_commi
     app = opened(late="drop")
     app.tick()
 
-    assert [row["id"] for row in app.topic("minutes.late").rows()] == [1, 2]
-    assert app.view("minutes").stragglers() == [{"topic": "clicks", "producer": "(no name)", "rows": 2}]
+    assert [row["id"] for row in app.get_topic("minutes.late").rows()] == [1, 2]
+    assert app.get_view("minutes").stragglers() == [{"topic": "clicks", "producer": "(no name)", "rows": 2}]
 
 
 def test_many_late_rows_raise_an_alert_that_ends(opened):
@@ -114,7 +114,7 @@ def test_many_late_rows_raise_an_alert_that_ends(opened):
     app.clicks.append(at(1))
     app.tick()
 
-    told = list(app.log.topic("_alerts").rows())
+    told = list(app.log.get_topic("_alerts").rows())
     assert [(row["kind"], row["topic"]) for row in told] == [("stragglers", "clicks")]
     assert '20.0% of the recent rows of topic "clicks" came too late for view "minutes"' in told[0]["message"]
 
@@ -156,8 +156,8 @@ def test_a_heartbeat_waits_for_the_rows_that_it_speaks_of(opened):
     while app.tick(rows_max=7).behind:
         pass
 
-    assert app.view("minutes").stragglers() == []
-    assert app.view("minutes").watermark() == "2026-01-01T13:00:00.000Z"
+    assert app.get_view("minutes").stragglers() == []
+    assert app.get_view("minutes").watermark() == "2026-01-01T13:00:00.000Z"
     assert minutes(app) == {"12:00": 21}
 
 
@@ -167,7 +167,7 @@ def test_corrections_come_by_the_feed_and_final_rows_once(opened):
         app.clicks.append(at(*seconds))
         app.tick()
 
-    changes = [row for table in app.view("minutes").changes() for row in table.to_pylist()]
+    changes = [row for table in app.get_view("minutes").changes() for row in table.to_pylist()]
 
     assert [(row["_change_type"], row["minute"].strftime("%H:%M")) for row in changes] == [
         ("insert", "12:00"),
@@ -175,7 +175,7 @@ def test_corrections_come_by_the_feed_and_final_rows_once(opened):
         ("insert", "12:02"),
         ("insert", "12:03"),
     ]
-    assert dt.datetime.fromisoformat(app.view("minutes").watermark()) == moment(250)
+    assert dt.datetime.fromisoformat(app.get_view("minutes").watermark()) == moment(250)
 
 
 def test_groups_that_closed_are_let_go_and_still_shown(opened):
@@ -184,11 +184,11 @@ def test_groups_that_closed_are_let_go_and_still_shown(opened):
         app.clicks.append(at(minute * 60, minute * 60 + 30))
         app.tick()
 
-    kept = app.operation.engine.piles["minutes$open"].content()
+    kept = app._runtime.engine.piles["minutes$open"].content()
 
     assert kept.num_rows <= 6  # two minutes, one that is open, one more for the reach, and what the next step takes
     assert minutes(app) == {f"12:{minute:02d}": 2 for minute in range(30)}
-    assert [found.view for found in app.operation.verify() if not found.equal] == []
+    assert [found.view for found in app.verify() if not found.equal] == []
 
 
 def test_a_topic_with_retention_is_not_copied_for_views_that_let_go(opened):
@@ -198,5 +198,5 @@ def test_a_topic_with_retention_is_not_copied_for_views_that_let_go(opened):
         app.clicks.append(at(*range(minute * 60, minute * 60 + 60)))
         app.tick()
 
-    assert "clicks" not in app.operation.engine.manifest.relations
+    assert "clicks" not in app._runtime.engine.manifest.relations
     assert minutes(app) == {f"12:{minute:02d}": 60 for minute in range(6)}

@@ -44,9 +44,9 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[hw.App]:
             "d": pa.array([0, 1, 3_000_000, -3_000_000], pa.date32()),
         }
     )
-    app.table("far").insert(far)
-    app.table("mapped").insert([{"m": {"p": 1, "q": 2}, "v": 1}, {"m": {"q": 2, "p": 1}, "v": 2}])
-    app.table("named").insert([{"a`b": 1, "c.d": "x"}, {"a`b": 1, "c.d": "x"}])
+    app.get_table("far").insert(far)
+    app.get_table("mapped").insert([{"m": {"p": 1, "q": 2}, "v": 1}, {"m": {"q": 2, "p": 1}, "v": 2}])
+    app.get_table("named").insert([{"a`b": 1, "c.d": "x"}, {"a`b": 1, "c.d": "x"}])
     app.tick()
     yield app
     app.close()
@@ -56,40 +56,40 @@ def test_times_outside_of_pythons_calendar_are_grouped_served_and_found(app: hw.
     hour = 3_600_000_000
     ends = sorted((us // hour + 1) * hour for us in (0, LAST_US, 2**61, -(2**61)))
 
-    table = app.query("SELECT ends FROM hours")
+    table = app.sql("SELECT ends FROM hours")
 
     assert sorted(table.column("ends").cast(pa.int64()).to_pylist()) == ends
-    assert app.view("hours").get(ends[-1]) == [{"ends": ends[-1], "n": 1}]
-    assert [row["list"] for row in app.view("days").get(d=3_000_000)] == [[2**61]]
+    assert app.get_view("hours").get(ends[-1]) == [{"ends": ends[-1], "n": 1}]
+    assert [row["list"] for row in app.get_view("days").get(d=3_000_000)] == [[2**61]]
 
 
 def test_intervals_void_and_oddly_named_structs_are_held(app: hw.App) -> None:
     start = dt.datetime(2020, 1, 1)
 
-    rows = app.query("SELECT span, nothing FROM spans ORDER BY span").to_pylist()
+    rows = app.sql("SELECT span, nothing FROM spans ORDER BY span").to_pylist()
 
     assert {"span": dt.datetime(1970, 1, 1) - start, "nothing": None} in rows
-    assert app.view("zipped").get(n=4) == [{"z": [{"0": 1, "1": 3}, {"0": 2, "1": 4}], "n": 4}]
+    assert app.get_view("zipped").get(n=4) == [{"z": [{"0": 1, "1": 3}, {"0": 2, "1": 4}], "n": 4}]
 
 
 def test_maps_are_grouped_whatever_the_order_of_their_entries(app: hw.App) -> None:
-    maps = app.table("mapped")
+    maps = app.get_table("mapped")
     maps.insert([{"m": {"q": 2, "p": 1}, "v": 4}])
     maps.delete([{"m": {"q": 2, "p": 1}, "v": 1}])
     app.tick()
 
-    assert app.view("maps").get(m={"q": 2, "p": 1}) == [{"m": {"p": 1, "q": 2}, "n": 2, "s": 6}]
+    assert app.get_view("maps").get(m={"q": 2, "p": 1}) == [{"m": {"p": 1, "q": 2}, "n": 2, "s": 6}]
 
 
 def test_odd_names_pass_right_through(app: hw.App) -> None:
     row = {"x`y": 1, 'select "q"': "x", "ü n": 2}
 
-    assert app.query("SELECT * FROM odd").to_pylist() == [row] == app.view("odd").get(1, "x")
+    assert app.sql("SELECT * FROM odd").to_pylist() == [row] == app.get_view("odd").get(1, "x")
 
 
 def test_text_that_is_no_utf8_is_shown_with_marks_and_verified(app: hw.App) -> None:
-    assert app.view("bytes").get(n=4) == [{"s": "\ufffdA", "l": ["\ufffd"], "n": 4}]
-    assert [each.view for each in app.operation.verify() if not each.equal] == []
+    assert app.get_view("bytes").get(n=4) == [{"s": "\ufffdA", "l": ["\ufffd"], "n": 4}]
+    assert [each.view for each in app.verify() if not each.equal] == []
 
 
 @pytest.mark.parametrize(

@@ -34,13 +34,13 @@ MINUTES = (
 @pytest.fixture
 def app(tmp_path: Path) -> Iterator[hw.App]:
     with hw.App("shop", home=tmp_path / "home", on_error="pause") as app:
-        app._log = Log(tmp_path / "home", clock=ManualClock(), upkeep_interval=None)
+        app._log = Log(tmp_path / "home", clock=ManualClock(), maintenance_interval=None)
         yield app
 
 
 def ordered(app: hw.App, view: str) -> list[tuple[Any, ...]]:
-    rows = sorted(tuple(row.values()) for row in app.view(view).rows().to_pylist())
-    served = app.operation.serving.query(f'SELECT * FROM "{view}"').to_pylist()
+    rows = sorted(tuple(row.values()) for row in app.get_view(view).rows().to_pylist())
+    served = app._runtime.serving.query(f'SELECT * FROM "{view}"').to_pylist()
     assert sorted(tuple(row.values()) for row in served) == rows
     return rows
 
@@ -61,10 +61,10 @@ def test_a_record_that_is_read_as_of_a_moment_is_set_aside(app: hw.App, topic: s
     assert [view.name for view in app.views if view.paused is not None] == ["converted", "total"]
     assert (ordered(app, "converted"), ordered(app, "now")) == ([(1, 5)], [("USD", 0)])
 
-    (culprit,) = app.view("converted").diagnose().culprits
+    (culprit,) = app.get_view("converted").diagnose().culprits
     assert {place.topic for place, _ in culprit.records} == {"rates", "orders"}  # they fail together
-    app.operation.set_aside([place for place, _ in culprit.records if place.topic == topic], reason="no divisor")
-    app.view("converted").resume()
+    app._runtime.set_aside([place for place, _ in culprit.records if place.topic == topic], reason="no divisor")
+    app.get_view("converted").resume()
 
     if topic == "rates":  # the version before it counts again, as it is and as it was
         assert ordered(app, "converted") == [(1, 5), (2, 10)]
@@ -72,7 +72,7 @@ def test_a_record_that_is_read_as_of_a_moment_is_set_aside(app: hw.App, topic: s
     else:
         assert ordered(app, "converted") == [(1, 5)]
         assert (ordered(app, "total"), ordered(app, "now")) == ([(5,)], [("USD", 0)])
-    assert all(found.equal for found in app.operation.verify())
+    assert all(found.equal for found in app.verify())
     rates.upsert([{"currency": "USD", "divisor": 3, "since": moment(40)}])
     app.tick()  # by itself: a tick with both would meet the version of before, too, and take it back again
     orders.append([{"id": 3, "currency": "USD", "amount": 30, "at": moment(50)}])
@@ -80,7 +80,7 @@ def test_a_record_that_is_read_as_of_a_moment_is_set_aside(app: hw.App, topic: s
     app.tick()
     more = [(2, 10), (3, 10), (4, 20)] if topic == "rates" else [(3, 10), (4, 20)]
     assert ordered(app, "converted") == [(1, 5), *more]
-    assert all(found.equal for found in app.operation.verify())
+    assert all(found.equal for found in app.verify())
 
 
 def clicks(*given: tuple[int, int, int]) -> list[dict[str, Any]]:
@@ -112,8 +112,8 @@ def test_views_that_judge_late_rows_are_resumed_as_by_one_large_tick(app: hw.App
     assert ordered(app, "plain") == [(6,)]
     assert shown("dropping") == {"12:00": (60, 1), "12:01": (30, 1)}
 
-    app.view("dropping").resume()
-    app.view("final").resume()
+    app.get_view("dropping").resume()
+    app.get_view("final").resume()
 
     in_time = {"12:00": (60, 1), "12:01": (30 + 10 + 15, 3), "12:03": (20, 1)}
     assert shown("dropping") == in_time
@@ -125,4 +125,4 @@ def test_views_that_judge_late_rows_are_resumed_as_by_one_large_tick(app: hw.App
     topic.append(clicks((8, 1, 90)))  # and now it is late
     app.tick()
     assert shown("dropping") == {**in_time, "12:04": (60, 1)}
-    assert all(found.equal for found in app.operation.verify())
+    assert all(found.equal for found in app.verify())

@@ -66,10 +66,10 @@ def ordered(table: pa.Table) -> list[Row]:
 
 def shown(app: hw.App, view: str) -> list[Row]:
     """A view's rows, which its state, its serving table and its change feed agree on."""
-    rows = ordered(app.view(view).rows())
-    assert ordered(app.operation.serving.query(f'SELECT * FROM "{view}"')) == rows
+    rows = ordered(app.sql(f"SELECT * FROM {view}"))
+    assert ordered(app._runtime.serving.query(f'SELECT * FROM "{view}"')) == rows
     held: list[Row] = []
-    for table in app.view(view).changes():
+    for table in app.get_view(view).changes():
         for row in table.to_pylist():
             values = {name: value for name, value in row.items() if not name.startswith("_")}
             came = row["_change_type"] in ("insert", "update_postimage")
@@ -82,10 +82,10 @@ def poisoned(home: Path, **options: Any) -> tuple[hw.App, list[Row], list[Row]]:
     """A shop whose second tick had a row to divide by zero, with the rows of the good tick, and all of them."""
     app = declare(home, **options)
     good = [order(number) for number in range(1, 6)]
-    app.topic("orders").append(good)
+    app.get_topic("orders").append(good)
     app.tick()
     bad = [order(6), order(7, parts=0), order(8)]
-    app.topic("orders").append(bad)
+    app.get_topic("orders").append(bad)
     app.tick()
     return app, good, good + bad
 
@@ -95,7 +95,7 @@ def test_a_view_that_fails_stands_still_with_its_readers_and_the_others_go_on(
 ) -> None:
     app, good, _ = poisoned(tmp_path)
     with app:
-        token = app.topic("orders").append([order(9)])
+        token = app.get_topic("orders").append([order(9)])
         report = app.tick()
 
         before = answers(spark, good)
@@ -104,34 +104,30 @@ def test_a_view_that_fails_stands_still_with_its_readers_and_the_others_go_on(
         assert shown(app, "share") == before["share"]
         assert shown(app, "per_country") == before["per_country"]
         assert shown(app, "counts") == [{"country": "DE", "orders": 5}, {"country": "FR", "orders": 4}]
-        paused = app.view("per_country").paused
+        paused = app.get_view("per_country").paused
         assert paused is not None
         assert (paused["tick"], paused["because"], paused["frontier"]) == (1, ["share"], "orders:0=5")
         assert "DIVIDE_BY_ZERO" in paused["reason"]
-        assert all(found.equal for found in app.operation.verify())
-        assert {found.view: found.tick for found in app.operation.verify()} == {
-            "share": 1,
-            "per_country": 1,
-            "counts": 3,
-        }
+        assert all(found.equal for found in app.verify())
+        assert {found.view: found.tick for found in app.verify()} == {"share": 1, "per_country": 1, "counts": 3}
         with pytest.raises(ViewPaused) as refused:
-            app.query("SELECT * FROM per_country", at_least=token)
+            app.sql("SELECT * FROM per_country", at_least=token)
         assert 'view "per_country" is paused since ' in refused.value.message
         assert "orders:0=9" in refused.value.message
         assert refused.value.hint is not None
         assert refused.value.hint.endswith("headwater view resume APP.py share")
-        assert app.query("SELECT sum(orders) AS n FROM counts", at_least=token).to_pylist() == [{"n": 9}]
+        assert app.sql("SELECT sum(orders) AS n FROM counts", at_least=token).to_pylist() == [{"n": 9}]
         assert [alert.kind for alert in lasting(app.log)] == ["view_paused"]
 
 
 def test_without_the_policy_the_tick_fails_as_a_whole_and_says_how_to_pause(tmp_path: Path) -> None:
     with declare(tmp_path, on_error="stop") as app:
-        app.topic("orders").append([order(1, parts=0)])
+        app.get_topic("orders").append([order(1, parts=0)])
 
         with pytest.raises(ViewFailed) as caught:
             app.tick()
 
-        assert app.operation.manifests.tick() == 0
+        assert app._runtime.manifests.tick() == 0
         assert caught.value.hint is not None
         assert caught.value.hint.endswith('To let other views go on meanwhile: on_error="pause".')
     with pytest.raises(InvalidDeclaration, match="on_error cannot be 'ignore'"):
@@ -154,28 +150,28 @@ def test_a_pause_outlives_a_restart_and_ends_by_resuming_once_the_row_was_correc
     app, good, every = poisoned(tmp_path, key="id")
     app.close()
     with declare(tmp_path, key="id") as app:
-        app.topic("orders").append([order(9)])
+        app.get_topic("orders").append([order(9)])
         app.tick()
         assert shown(app, "share") == answers(spark, good)["share"]
         with pytest.raises(ViewFailed):
-            app.view("share").resume()
-        assert app.view("share").paused is not None
-        app.topic("orders").append([order(7, parts=5)])
+            app.get_view("share").resume()
+        assert app.get_view("share").paused is not None
+        app.get_topic("orders").append([order(7, parts=5)])
         app.tick()
 
-        report = app.view("per_country").resume()  # with what it reads
+        report = app.get_view("per_country").resume()  # with what it reads
 
         corrected = [row for row in every if row["parts"]] + [order(9), order(7, parts=5)]
         assert set(report.views) == {"share", "per_country"}
         for view, expected in answers(spark, corrected).items():
             assert shown(app, view) == expected
-            assert app.view(view).paused is None
+            assert app.get_view(view).paused is None
         assert lasting(app.log) == []
-        app.topic("orders").append([order(11)])
+        app.get_topic("orders").append([order(11)])
         app.tick()
         assert shown(app, "share") == answers(spark, [*corrected, order(11)])["share"]
         with pytest.raises(Misuse, match='view "share" is not paused'):
-            app.view("share").resume()
+            app.get_view("share").resume()
 
 
 def test_a_changed_query_ends_the_pause_and_one_that_fails_again_keeps_what_was_shown(
@@ -184,10 +180,10 @@ def test_a_changed_query_ends_the_pause_and_one_that_fails_again_keeps_what_was_
     app, good, every = poisoned(tmp_path)
     app.close()
     with declare(tmp_path, share=SHARE.replace("amount /", "(amount + 0) /")) as app:  # no better
-        app.topic("orders").append([order(9)])
+        app.get_topic("orders").append([order(9)])
         app.tick()
-        assert ordered(app.view("share").rows()) == answers(spark, good)["share"]
-        assert app.view("share").paused is not None
+        assert ordered(app.sql("SELECT * FROM share")) == answers(spark, good)["share"]
+        assert app.get_view("share").paused is not None
     with declare(tmp_path, share=SHARE.replace("amount / parts", "try_divide(amount, parts)")) as app:
         app.tick()
 
@@ -199,27 +195,27 @@ def test_a_changed_query_ends_the_pause_and_one_that_fails_again_keeps_what_was_
             }
             for row in [*every, order(9)]
         ]
-        assert ordered(app.view("share").rows()) == sorted(expected, key=repr)
-        assert all(found.equal for found in app.operation.verify())
-        assert app.view("per_country").paused is None
+        assert ordered(app.sql("SELECT * FROM share")) == sorted(expected, key=repr)
+        assert all(found.equal for found in app.verify())
+        assert app.get_view("per_country").paused is None
 
 
 def test_going_back_to_the_query_of_before_fills_it_anew(tmp_path: Path, spark: SparkSession) -> None:
     good = [order(number) for number in range(1, 4)]
     with declare(tmp_path) as app:
-        app.topic("orders").append(good)
+        app.get_topic("orders").append(good)
         app.tick()
     with declare(tmp_path, share=SHARE.replace("parts", "(parts - 2)")) as app:
-        app.topic("orders").append([order(4)])
+        app.get_topic("orders").append([order(4)])
         app.tick()
-        assert app.view("share").paused is not None
+        assert app.get_view("share").paused is not None
     with declare(tmp_path) as app:
-        app.topic("orders").append([order(5)])
+        app.get_topic("orders").append([order(5)])
         app.tick()
 
         assert {view.name: view.paused for view in app.views} == dict.fromkeys(("share", "per_country", "counts"))
         for view, expected in answers(spark, [*good, order(4), order(5)]).items():
-            assert ordered(app.view(view).rows()) == expected
+            assert ordered(app.sql(f"SELECT * FROM {view}")) == expected
 
 
 def test_a_new_query_that_cannot_be_filled_beside_the_old_one_is_paused(
@@ -228,31 +224,31 @@ def test_a_new_query_that_cannot_be_filled_beside_the_old_one_is_paused(
     monkeypatch.setattr(migration, "BESIDE_ROWS_MIN", 0)
     good = [order(number) for number in range(1, 4)]
     with declare(tmp_path) as app:
-        app.topic("orders").append(good)
+        app.get_topic("orders").append(good)
         app.tick()
     with declare(tmp_path, share=SHARE.replace("parts", "(parts - 2)")) as app:
         app.start()
-        assert app.operation._migration is not None
+        assert app._runtime._migration is not None
         with pytest.raises(ViewFailed):
-            app.operation._migration.wait()
-        token = app.topic("orders").append([order(4)])
+            app._runtime._migration.wait()
+        token = app.get_topic("orders").append([order(4)])
 
-        assert app.query("SELECT sum(orders) AS n FROM counts", at_least=token).to_pylist() == [{"n": 4}]
+        assert app.sql("SELECT sum(orders) AS n FROM counts", at_least=token).to_pylist() == [{"n": 4}]
         assert [view.name for view in app.views if view.paused is not None] == ["share", "per_country"]
-        assert ordered(app.view("per_country").rows()) == answers(spark, good)["per_country"]
+        assert ordered(app.sql("SELECT * FROM per_country")) == answers(spark, good)["per_country"]
 
 
 def test_a_rebuild_whose_input_is_paused_meanwhile_comes_to_nothing(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with declare(tmp_path) as app:
-        app.topic("orders").append([order(1)])
+        app.get_topic("orders").append([order(1)])
         app.tick()
         fill = Rebuild._fill
 
         def fill_and_fail(rebuild: Rebuild) -> None:
             fill(rebuild)
-            app.topic("orders").append([order(2, parts=0)])
+            app.get_topic("orders").append([order(2, parts=0)])
             rebuild.engine.tick()
 
         monkeypatch.setattr(Rebuild, "_fill", fill_and_fail)
@@ -273,16 +269,16 @@ def test_two_views_pause_for_reasons_of_their_own_and_a_reader_of_both_waits_for
         app.tick()
         texts.upsert([{"id": 2, "number": "seven", "divisor": 0}])
         app.tick()
-        assert app.view("both").paused is not None
-        assert app.view("both").paused["because"] == ["numbers", "shares"]
+        assert app.get_view("both").paused is not None
+        assert app.get_view("both").paused["because"] == ["numbers", "shares"]
 
         texts.upsert([{"id": 2, "number": "7", "divisor": 0}])
         app.tick()
-        app.view("numbers").resume()
+        app.get_view("numbers").resume()
         assert [view.name for view in app.views if view.paused is not None] == ["shares", "both"]
         texts.upsert([{"id": 2, "number": "7", "divisor": 2}])
         app.tick()
-        app.view("shares").resume()
+        app.get_view("shares").resume()
 
         assert shown(app, "both") == [{"id": 1, "number": 7, "share": 0.25}, {"id": 2, "number": 7, "share": 0.5}]
 
@@ -292,21 +288,21 @@ def test_a_sink_stands_still_with_its_view_and_goes_on_with_it(tmp_path: Path) -
         share, counts = ListSink(), ListSink()
         app.sink("share", share, name="share")
         app.sink("counts", counts, name="counts")
-        app.topic("orders").append([order(1)])
+        app.get_topic("orders").append([order(1)])
         app.tick()
-        app.topic("orders").append([order(2, parts=0)])
+        app.get_topic("orders").append([order(2, parts=0)])
         app.tick()
 
-        assert app.sink("share").status().tick == 1
-        assert app.sink("counts").status().tick == 2
+        assert app.get_sink("share").status().tick == 1
+        assert app.get_sink("counts").status().tick == 2
         assert [row["id"] for row in share.rows] == [1]
 
-        app.topic("orders").append([order(2)])
+        app.get_topic("orders").append([order(2)])
         app.tick()
-        report = app.view("share").resume()
+        report = app.get_view("share").resume()
         app.sync_sinks()
 
-        assert app.sink("share").status().tick == report.tick
+        assert app.get_sink("share").status().tick == report.tick
         assert sorted(row["id"] for row in share.rows) == [1, 2]
 
 
@@ -315,13 +311,13 @@ def test_the_row_is_found_among_thousands_set_aside_and_left_out_by_every_view(
 ) -> None:
     home = tmp_path / "home"
     with declare(home) as app:
-        app.topic("orders").append([order(number) for number in range(1, 50)])
+        app.get_topic("orders").append([order(number) for number in range(1, 50)])
         app.tick()
         rows = [order(number, parts=0 if number == 2617 else 4) for number in range(50, 4050)]
-        app.topic("orders").append(rows)
+        app.get_topic("orders").append(rows)
         app.tick()
 
-        findings = app.view("share").diagnose()
+        findings = app.get_view("share").diagnose()
 
         (culprit,) = findings.culprits
         ((place, row),) = culprit.records
@@ -330,21 +326,21 @@ def test_the_row_is_found_among_thousands_set_aside_and_left_out_by_every_view(
         assert (findings.tried, findings.others_fail) == (4000, False)
         assert findings.runs < 40  # and not thousands
 
-        app.operation.set_aside([place], reason="no parts", by="ada")
-        assert app.view("share").paused is not None  # it is for its user to resume
-        app.view("share").resume()
+        app._runtime.set_aside([place], reason="no parts", by="ada")
+        assert app.get_view("share").paused is not None  # it is for its user to resume
+        app.get_view("share").resume()
 
         left = [row for row in [*(order(n) for n in range(1, 50)), *rows] if row["parts"]]
         for view, expected in answers(spark, left).items():
             assert shown(app, view) == expected
-        assert all(found.equal for found in app.operation.verify())
-        (letter,) = [row for batch in app.topic("orders.shop.views.dead").read() for row in batch.to_pylist()]
+        assert all(found.equal for found in app.verify())
+        (letter,) = [row for batch in app.get_topic("orders.shop.views.dead").read() for row in batch.to_pylist()]
         assert (letter["offset"], letter["reason"], letter["worker"]) == (2616, "no parts", "ada")
         assert json.loads(letter["row"])["id"] == 2617
-        kinds = [row["kind"] for batch in app.log.topic(ALERTS_TOPIC).read() for row in batch.to_pylist()]
+        kinds = [row["kind"] for batch in app.log.get_topic(ALERTS_TOPIC).read() for row in batch.to_pylist()]
         assert kinds == ["view_paused", "set_aside"]
     with declare(home) as app:  # and after a restart
-        app.topic("orders").append([order(5000)])
+        app.get_topic("orders").append([order(5000)])
         app.tick()
         app.rebuild("counts")
         assert shown(app, "counts") == answers(spark, [*left, order(5000)])["counts"]
@@ -365,13 +361,13 @@ def test_a_record_set_aside_is_gone_from_the_state_of_every_kind_of_topic(tmp_pa
         add([{"id": 1, "n": 9}])
         app.tick()
 
-        app.operation.set_aside([RecordPlace("numbers", 0, 2)])
+        app._runtime.set_aside([RecordPlace("numbers", 0, 2)])
 
         assert shown(app, "sums") == [{"id": 1, "n": 5, "many": 1}, {"id": 2, "n": 7, "many": 1}]
         assert shown(app, "most") == [{"n": 7}]
         add([{"id": 1, "n": 6}])
         app.tick()
-        assert all(found.equal for found in app.operation.verify())
+        assert all(found.equal for found in app.verify())
         assert shown(app, "most") == [{"n": 7}]
 
 
@@ -384,7 +380,7 @@ def test_two_rows_that_fail_together_are_found_together(tmp_path: Path) -> None:
         right.upsert([{"id": n, "b": n if n == 17 else 0} for n in range(1, 40)])
         app.tick()
 
-        (culprit,) = app.view("quotients").diagnose().culprits
+        (culprit,) = app.get_view("quotients").diagnose().culprits
 
         assert [str(place) for place, _ in culprit.records] == ["lefts[0]@17", "rights[0]@16"]
 
@@ -427,7 +423,7 @@ def test_the_command_line_shows_finds_sets_aside_and_resumes(tmp_path: Path) -> 
 
 
 def damage(app: hw.App, statement: str) -> None:
-    path = app.operation.folder / "serving.sqlite"
+    path = app._runtime.folder / "serving.sqlite"
     with sqlite3.connect(path) as db:
         (table,) = db.execute("SELECT view || '@' || number FROM _headwater_tables WHERE view = 'counts'").fetchone()
         db.execute(statement.format(table=f'"{table}"'))
@@ -446,12 +442,12 @@ def test_a_damaged_serving_table_is_filled_anew_and_fails_no_tick(
 ) -> None:
     with declare(tmp_path, on_error="stop") as app:
         rows = [order(number) for number in range(1, 4)]
-        app.topic("orders").append(rows)
+        app.get_topic("orders").append(rows)
         app.tick()
         damage(app, statement)
 
         more = [order(5), {**order(7), "country": "IT"}]
-        app.topic("orders").append(more)
+        app.get_topic("orders").append(more)
         assert app.tick().tick == 2
 
         for view, expected in answers(spark, rows + more).items():
@@ -462,7 +458,7 @@ def test_a_view_that_cannot_be_served_is_paused_and_the_others_are_served(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with declare(tmp_path) as app:
-        app.topic("orders").append([order(1), order(2)])
+        app.get_topic("orders").append([order(1), order(2)])
         app.tick()
         damage(app, "DELETE FROM {table}")
 
@@ -471,14 +467,14 @@ def test_a_view_that_cannot_be_served_is_paused_and_the_others_are_served(
 
         with monkeypatch.context() as patched:
             patched.setattr(Publisher, "_refill", refill)
-            app.topic("orders").append([order(3)])
+            app.get_topic("orders").append([order(3)])
             assert app.tick().paused == ("counts",)
-            app.topic("orders").append([order(4)])
+            app.get_topic("orders").append([order(4)])
             app.tick()
 
         assert shown(app, "share") == answers(spark, [order(n) for n in range(1, 5)])["share"]
-        assert app.view("counts").paused is not None
-        assert "have the same key" in app.view("counts").paused["reason"]
-        app.view("counts").resume()
-        assert ordered(app.operation.serving.query("SELECT * FROM counts")) == ordered(app.view("counts").rows())
-        assert ordered(app.view("counts").rows()) == answers(spark, [order(n) for n in range(1, 5)])["counts"]
+        assert app.get_view("counts").paused is not None
+        assert "have the same key" in app.get_view("counts").paused["reason"]
+        app.get_view("counts").resume()
+        assert ordered(app._runtime.serving.query("SELECT * FROM counts")) == ordered(app.sql("SELECT * FROM counts"))
+        assert ordered(app.sql("SELECT * FROM counts")) == answers(spark, [order(n) for n in range(1, 5)])["counts"]

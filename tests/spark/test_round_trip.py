@@ -59,9 +59,9 @@ def test_a_view_that_spark_reads_otherwise_is_computed_from_its_own_text(tmp_pat
         b.upsert([{"k": 1, "y": 1}])
 
         app.tick()
-        plan = app.operation.prepared.views["grouped"].plan
+        plan = app._runtime.prepared.views["grouped"].plan
 
         assert "one piece" in plan.opaque
-        rows = app.query("SELECT * FROM grouped").to_pylist()
+        rows = app.sql("SELECT * FROM grouped").to_pylist()
         assert sorted(map(str, rows)) == ["{'e': False, 'count(1)': 1}", "{'e': True, 'count(1)': 1}"]
-        assert all(found.equal for found in app.operation.verify())
+        assert all(found.equal for found in app.verify())

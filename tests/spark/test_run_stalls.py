@@ -44,7 +44,7 @@ def spark_of(pid: int) -> psutil.Process | None:
 def test_a_run_that_hangs_says_so_and_the_alert_ends_with_the_next_tick(tmp_path: Path) -> None:
     file = tmp_path / "shop.py"
     file.write_text(APP.format(home=str(tmp_path / "home")))
-    with Log(tmp_path / "home", upkeep_interval=None) as log:
+    with Log(tmp_path / "home", maintenance_interval=None) as log:
         log.topic("orders", "id BIGINT").append([{"id": 1}])
         process = subprocess.Popen(
             [sys.executable, "-m", "headwater.cli.main", "run", str(file), "--stalled-seconds", "1"],

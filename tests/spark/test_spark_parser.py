@@ -83,7 +83,7 @@ def test_a_sample_and_a_program_are_told(spark: SparkSession) -> None:
 @pytest.mark.usefixtures("spark")
 def test_a_view_that_only_spark_reads_is_its_query_and_says_why_it_is_whole(tmp_path: Path) -> None:
     def rows(view: str) -> list[int]:
-        return sorted(row["n"] for row in app.operation.serving.query(f'SELECT * FROM "{view}"').to_pylist())
+        return sorted(row["n"] for row in app._runtime.serving.query(f'SELECT * FROM "{view}"').to_pylist())
 
     with hw.App("shop", home=tmp_path) as app:
         users = app.table("users", "id BIGINT, age INT", key="id")
@@ -98,7 +98,7 @@ def test_a_view_that_only_spark_reads_is_its_query_and_says_why_it_is_whole(tmp_
         assert (first, rows("ages"), rows("most")) == ([10, 20], [20], [20])
         assert "whole" in ages.explain()
         assert "Spark's parser reads it and ours does not" in ages.explain()
-        assert [found.equal for found in app.operation.verify()] == [True, True]
+        assert [found.equal for found in app.verify()] == [True, True]
 
 
 @pytest.mark.usefixtures("spark")

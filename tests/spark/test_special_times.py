@@ -49,10 +49,10 @@ def test_a_text_that_stays_a_text_is_not(tmp_path: Path) -> None:
         for number, condition in enumerate(OF_NO_DAY):
             app.view(f"v{number}", f"SELECT id FROM t WHERE {condition}")
 
-        app.table("t").insert([{"id": 1, "s": "today"}])
+        app.get_table("t").insert([{"id": 1, "s": "today"}])
         app.tick()
 
-        assert app.view("v0").rows().num_rows == 1
+        assert app.get_view("v0").rows().num_rows == 1
 
 
 def app_over_times(home: Path) -> hw.App:

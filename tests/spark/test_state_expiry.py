@@ -37,16 +37,16 @@ def test_rows_of_a_session_leave_with_it(tmp_path, monkeypatch, settled):
         visits.append(rows)
         app.tick()
 
-    shown = app.view("sessions").rows().to_pylist()
+    shown = app.sql("SELECT * FROM sessions").to_pylist()
     assert sorted(row["pages"] for row in shown) == [2] * 120 + [120]
-    kept = app.operation.engine.piles["sessions$in-time.visits"].content().to_pylist()
+    kept = app._runtime.engine.piles["sessions$in-time.visits"].content().to_pylist()
     of_others = [row["at"] for row in kept if row["visitor"] != "stays"]
     assert len(kept) - len(of_others) == 120  # its session is still open
     # Let go: ten minutes of horizon, a gap until the session is over and one more; in steps of a quarter of a gap.
     assert min(of_others) >= moment((119 - 15 - 10 - 5 - 5 - 2) * MINUTE)
-    assert [found.view for found in app.operation.verify() if not found.equal] == []
+    assert [found.view for found in app.verify() if not found.equal] == []
     assert app.rebuild("sessions").changes == {"sessions": 0}
-    assert sorted(row["pages"] for row in app.view("sessions").rows().to_pylist()) == [2] * 120 + [120]
+    assert sorted(row["pages"] for row in app.sql("SELECT * FROM sessions").to_pylist()) == [2] * 120 + [120]
     app.close()
 
 
@@ -82,14 +82,14 @@ def test_versions_leave_that_nobody_can_ask_for(tmp_path, monkeypatch, settled):
     app.tick()
 
     def shown():
-        return {row["id"]: row["price"] for row in app.view("priced").rows().to_pylist()}
+        return {row["id"]: row["price"] for row in app.sql("SELECT * FROM priced").to_pylist()}
 
     assert shown() == expected
-    kept = app.operation.engine.piles["priced$remembered.prices$versions"].content().to_pylist()
+    kept = app._runtime.engine.piles["priced$remembered.prices$versions"].content().to_pylist()
     assert len([row for row in kept if row["product"] == "tea"]) < 30
     assert any(row["_deleted"] for row in kept if row["product"] == "gone")
     assert len([row for row in kept if row["product"] == "salt"]) == 1
-    assert [found.view for found in app.operation.verify() if not found.equal] == []
+    assert [found.view for found in app.verify() if not found.equal] == []
     assert app.rebuild("priced").changes == {"priced": 0}
     assert shown() == expected
     app.close()
@@ -116,7 +116,7 @@ def test_whatever_a_view_is_made_of_its_state_stays_flat(tmp_path):
     def held():
         return {
             name: pile.content().num_rows
-            for name, pile in app.operation.engine.piles.items()
+            for name, pile in app._runtime.engine.piles.items()
             if "$" in name and "$late" not in name
         }
 
@@ -132,5 +132,5 @@ def test_whatever_a_view_is_made_of_its_state_stays_flat(tmp_path):
 
     for name in seen[-1]:
         assert max(found[name] for found in seen[10:]) <= 1.1 * max(found[name] for found in seen[4:10]), name
-    assert [found.view for found in app.operation.verify() if not found.equal] == []
+    assert [found.view for found in app.verify() if not found.equal] == []
     app.close()

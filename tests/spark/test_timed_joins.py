@@ -78,7 +78,7 @@ class Searching:
         return found
 
     def shown(self, view: str) -> Counter:
-        rows = self.app.view(view).rows().to_pylist()
+        rows = self.app.sql(f"SELECT * FROM {view}").to_pylist()
         return Counter((row["id"], row["searched_at"], row["clicked_at"]) for row in rows)
 
 
@@ -104,11 +104,11 @@ def test_a_bounded_join_shows_everything_and_keeps_what_it_needs(tmp_path, monke
             assert run.shown("corrected") == run.expected(run.taken)
             assert run.shown("final") == run.expected(run.dropped, until=run.watermark)
 
-    kept = run.app.operation.engine.piles["corrected$in-time.clicks"].content()
+    kept = run.app._runtime.engine.piles["corrected$in-time.clicks"].content()
     oldest = min(kept.column("at").to_pylist())
     # Let go in steps of a quarter of the reach, which is two hours here: the bound and the time to close.
     assert oldest >= moment(run.watermark - HORIZON - 2 * HOUR - HOUR)
-    assert [found.view for found in run.app.operation.verify() if not found.equal] == []
+    assert [found.view for found in run.app.verify() if not found.equal] == []
     assert run.app.rebuild("corrected").changes == {"corrected": 0}
     assert run.shown("corrected") == run.expected(run.taken)
     run.app.close()

@@ -102,7 +102,7 @@ class Run:
             for (start, country), amounts in windows.items():
                 what = {"most": max(amounts)} if "most" in sql else {"total": sum(amounts), "n": len(amounts)}
                 expected[moment(start), country] = what
-            rows = self.app.view(name).rows().to_pylist()
+            rows = self.app.sql(f"SELECT * FROM {name}").to_pylist()
             found = {(row.pop("start"), row.pop("country")): row for row in rows}
             assert len(found) == len(rows)
             assert found == expected, name
@@ -151,9 +151,9 @@ def test_timed_views_take_what_comes_in_time(tmp_path, keyed, seed):
     with patch.dict(vars(thresholds), way):
         play(run, Random(seed), ticks=5)
 
-    late = {(row["topic"], row["producer"]): row["rows"] for row in run.app.view("dropping").stragglers()}
+    late = {(row["topic"], row["producer"]): row["rows"] for row in run.app.get_view("dropping").stragglers()}
     assert late == {("clicks", who): rows for who, rows in run.model.late[0].items() if rows}
-    side = run.app.log.topic("dropping.late").end_offsets()
+    side = run.app.log.get_topic("dropping.late").end_offsets()
     assert sum(side.values()) == sum(run.model.late[0].values())
-    assert [found.view for found in run.app.operation.verify() if not found.equal] == []
+    assert [found.view for found in run.app.verify() if not found.equal] == []
     run.app.close()

@@ -31,8 +31,8 @@ def declare(home: Path, odd: str = GOOD, *, on_error: str = "pause", **more: str
 
 
 def rows(app: hw.App, view: str) -> list[tuple[object, ...]]:
-    found = sorted(tuple(row.values()) for row in app.view(view).rows().to_pylist())
-    served = app.operation.serving.query(f"SELECT * FROM {view}").to_pylist()
+    found = sorted(tuple(row.values()) for row in app.get_view(view).rows().to_pylist())
+    served = app._runtime.serving.query(f"SELECT * FROM {view}").to_pylist()
     assert sorted(tuple(row.values()) for row in served) == found
     return found
 
@@ -41,11 +41,11 @@ def rows(app: hw.App, view: str) -> list[tuple[object, ...]]:
 def test_a_view_that_ran_before_keeps_its_rows_and_the_others_run(tmp_path: Path, sql: str, reason: str) -> None:
     home = tmp_path / "home"
     with declare(home) as app:
-        app.topic("orders").append([{"id": 1, "amount": 10}])
+        app.get_topic("orders").append([{"id": 1, "amount": 10}])
         app.tick()
     for number in (2, 3):  # a restart changes nothing
         with declare(home, sql) as app:
-            token = app.topic("orders").append([{"id": number, "amount": 10 * number}])
+            token = app.get_topic("orders").append([{"id": number, "amount": 10 * number}])
             app.tick()
 
             assert rows(app, "counts") == [(number,)]
@@ -58,12 +58,12 @@ def test_a_view_that_ran_before_keeps_its_rows_and_the_others_run(tmp_path: Path
             assert [alert.kind for alert in lasting(app.log)] == ["view_paused"]
             assert reason in lasting(app.log)[0].message
             with pytest.raises(ViewPaused, match='view "most" is paused since'):
-                app.query("SELECT * FROM most", at_least=token)
+                app.sql("SELECT * FROM most", at_least=token)
             for asked in ("odd", "most"):
                 with pytest.raises(ViewPaused) as caught:
-                    app.view(asked).resume()
+                    app.get_view(asked).resume()
                 assert reason in str(caught.value)
-            assert [found.view for found in app.operation.verify()] == ["counts"]
+            assert [found.view for found in app.verify()] == ["counts"]
 
     with declare(home, GOOD.replace("+ 1", "+ 2")) as app:
         app.tick()
@@ -71,20 +71,20 @@ def test_a_view_that_ran_before_keeps_its_rows_and_the_others_run(tmp_path: Path
         assert {view.name: view.paused for view in app.views} == dict.fromkeys(("odd", "most", "counts"))
         assert (rows(app, "odd"), rows(app, "most")) == ([(1, 12), (2, 22), (3, 32)], [(32,)])
         assert lasting(app.log) == []
-        assert all(found.equal for found in app.operation.verify())
+        assert all(found.equal for found in app.verify())
 
 
 def test_it_is_told_without_a_new_row_and_the_query_of_before_brings_it_back(tmp_path: Path) -> None:
     home, file = tmp_path / "home", tmp_path / "shop.py"
     with declare(home) as app:
-        app.topic("orders").append([{"id": 1, "amount": 10}])
+        app.get_topic("orders").append([{"id": 1, "amount": 10}])
         app.tick()
     with declare(home, MISMATCH, new="SELECT * FROM odd") as app:  # a new one that reads it waits too
         app.tick()
         assert [view.name for view in app.views if view.paused is not None] == ["odd", "most", "new"]
-        tick = app.operation.manifests.tick()
+        tick = app._runtime.manifests.tick()
         app.tick()
-        assert app.operation.manifests.tick() == tick  # told once
+        assert app._runtime.manifests.tick() == tick  # told once
     file.write_text(
         f"import headwater as hw\napp = hw.App('shop', home={str(home)!r}, on_error='pause')\n"
         f"app.topic('orders', 'id BIGINT, amount INT')\napp.view('odd', {MISMATCH!r})\n"
@@ -93,7 +93,7 @@ def test_it_is_told_without_a_new_row_and_the_query_of_before_brings_it_back(tmp
     assert planned.exit_code == 0, planned.output
     assert json.loads(planned.stdout)["views"][0]["paused"]["because"] == ["odd"]
     with declare(home) as app:
-        app.topic("orders").append([{"id": 2, "amount": 20}])
+        app.get_topic("orders").append([{"id": 2, "amount": 20}])
         app.tick()
 
         assert (rows(app, "odd"), rows(app, "most")) == ([(1, 11), (2, 21)], [(21,)])

@@ -66,7 +66,7 @@ def declare(home: Path | str, views: Sequence[str] = ("taxed",), **table: object
 def put(app: hw.App, record: Record) -> None:
     """Append one record, users' at the time that the history says."""
     if isinstance(record, Order):
-        orders = app.topic("orders")
+        orders = app.get_topic("orders")
         if record.deleted:
             orders.delete([{"order_id": record.order_id}])
         else:
@@ -76,7 +76,7 @@ def put(app: hw.App, record: Record) -> None:
     clock = app.log.clock
     assert isinstance(clock, ManualClock)
     clock.advance(max(0.0, moment(record.appended).timestamp() - clock.now_us() / 1e6))
-    users = app.table("users")
+    users = app.get_table("users")
     since = {} if record.since is None else {"since": moment(record.since)}
     if record.deleted:
         users.delete([{"id": record.id, **since}])
@@ -87,10 +87,10 @@ def put(app: hw.App, record: Record) -> None:
 def check(app: hw.App, seen: Sequence[Record]) -> None:
     expected = answers(seen)
     for view in app.views:
-        found = [tuple(row.values()) for row in view.rows().to_pylist()]
+        found = [tuple(row.values()) for row in app.sql(f"SELECT * FROM {view.name}").to_pylist()]
         wrong = bag_difference(found, expected[view.name])
         assert not wrong, f"{view.name}:\n{wrong}"
-        served = app.operation.serving.query(f'SELECT count(*) AS n FROM "{view.name}"').to_pylist()[0]["n"]
+        served = app._runtime.serving.query(f'SELECT count(*) AS n FROM "{view.name}"').to_pylist()[0]["n"]
         assert served == len(found)
 
 
@@ -116,13 +116,13 @@ def test_each_order_meets_the_user_as_it_was_whatever_comes_when(
                 seen += tick
                 check(app, seen)
                 if number % 3 == 2 or number + 1 == len(ticks):
-                    wrong = [found for found in app.operation.verify() if not found.equal]
+                    wrong = [found for found in app.verify() if not found.equal]
                     assert not wrong, f"{how}, tick {number}: {wrong}"
                     app.close()
 
 
 def rows(app: hw.App, view: str = "taxed") -> list[dict[str, object]]:
-    return app.query(f"SELECT * FROM {view} ORDER BY order_id").to_pylist()
+    return app.sql(f"SELECT * FROM {view} ORDER BY order_id").to_pylist()
 
 
 def countries(app: hw.App, view: str = "taxed") -> dict[object, object]:
@@ -131,15 +131,15 @@ def countries(app: hw.App, view: str = "taxed") -> dict[object, object]:
 
 def fill(app: hw.App) -> None:
     """One user who moved at hour 4, and an order for each hour from 1 to 6."""
-    app.table("users").upsert([{"id": 7, "country": "DE", "since": moment(0)}])
-    app.table("users").upsert([{"id": 7, "country": "FR", "since": moment(4)}])
-    app.topic("orders").append(
+    app.get_table("users").upsert([{"id": 7, "country": "DE", "since": moment(0)}])
+    app.get_table("users").upsert([{"id": 7, "country": "FR", "since": moment(4)}])
+    app.get_topic("orders").append(
         [{"order_id": hour, "user_id": 7, "amount": 1, "at": moment(hour)} for hour in range(1, 7)]
     )
 
 
 def all_equal(app: hw.App) -> bool:
-    return all(found.equal for found in app.operation.verify())
+    return all(found.equal for found in app.verify())
 
 
 def test_a_version_that_comes_late_corrects_the_orders_up_to_the_next_one(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_a_version_that_comes_late_corrects_the_orders_up_to_the_next_one(tmp_pa
         app.tick()
         before = countries(app)
 
-        app.table("users").upsert([{"id": 7, "country": "IT", "since": moment(2)}])
+        app.get_table("users").upsert([{"id": 7, "country": "IT", "since": moment(2)}])
         report = app.tick()
 
         assert before == {1: "DE", 2: "DE", 3: "DE", 4: "FR", 5: "FR", 6: "FR"}
@@ -160,17 +160,17 @@ def test_a_version_that_comes_late_corrects_the_orders_up_to_the_next_one(tmp_pa
 def test_a_delete_counts_from_the_time_that_it_gives_or_from_its_append(tmp_path: Path) -> None:
     with declare(tmp_path, ("taxed", "every")) as app:
         fill(app)
-        app.table("users").delete([{"id": 7, "since": moment(5)}])
+        app.get_table("users").delete([{"id": 7, "since": moment(5)}])
         app.tick()
         with_time = countries(app)
         app.log.clock.sleep(2.5 * 3600)  # by hand
-        app.table("users").delete([{"id": 7}])
+        app.get_table("users").delete([{"id": 7}])
         app.tick()
 
         assert with_time == {1: "DE", 2: "DE", 3: "DE", 4: "FR"}
         assert countries(app) == {1: "DE", 2: "DE", 4: "FR"}  # gone since half past two, until the next version
         assert countries(app, "every") == {1: "DE", 2: "DE", 3: None, 4: "FR", 5: None, 6: None}
-        app.table("users").upsert([{"id": 7, "country": "IT", "since": moment(1)}])
+        app.get_table("users").upsert([{"id": 7, "country": "IT", "since": moment(1)}])
         app.tick()
         assert countries(app) == {1: "IT", 2: "IT", 4: "FR"}
         assert all_equal(app)
@@ -180,14 +180,14 @@ def test_a_table_is_what_it_was_when_its_deletes_give_a_time(tmp_path: Path) -> 
     with declare(tmp_path, ("moved",)) as app:
         fill(app)
         app.view("now", "SELECT * FROM users")
-        app.table("users").delete([{"id": 7, "country": "whatever", "since": moment(1)}])
+        app.get_table("users").delete([{"id": 7, "country": "whatever", "since": moment(1)}])
         app.tick()
 
-        assert app.query("SELECT * FROM now").num_rows == 0
-        assert app.query("SELECT * FROM moved").num_rows == 0
-        app.table("users").upsert([{"id": 7, "country": "FR", "since": moment(4)}])
+        assert app.sql("SELECT * FROM now").num_rows == 0
+        assert app.sql("SELECT * FROM moved").num_rows == 0
+        app.get_table("users").upsert([{"id": 7, "country": "FR", "since": moment(4)}])
         app.tick()
-        assert app.query("SELECT country FROM now").to_pylist() == [{"country": "FR"}]
+        assert app.sql("SELECT country FROM now").to_pylist() == [{"country": "FR"}]
         assert [row["order_id"] for row in rows(app, "moved")] == [4, 5, 6]
         assert all_equal(app)
 
@@ -196,13 +196,13 @@ def test_compaction_takes_nothing_from_views_that_have_seen_the_versions(tmp_pat
     with declare(tmp_path, compact=True) as app:
         fill(app)
         app.tick()
-        compact_partition(app.table("users").topic, 0, force=True)
-        assert len(list(app.table("users").topic.rows())) == 1
-        app.topic("orders").append([{"order_id": 9, "user_id": 7, "amount": 1, "at": moment(2)}])
+        compact_partition(app.get_table("users").topic, 0, force=True)
+        assert len(list(app.get_table("users").topic.rows())) == 1
+        app.get_topic("orders").append([{"order_id": 9, "user_id": 7, "amount": 1, "at": moment(2)}])
         app.tick()
 
     with declare(tmp_path, compact=True) as app:
-        app.table("users").upsert([{"id": 7, "country": "IT", "since": moment(3)}])
+        app.get_table("users").upsert([{"id": 7, "country": "IT", "since": moment(3)}])
         app.tick()
 
         assert countries(app) == {1: "DE", 2: "DE", 3: "IT", 4: "FR", 5: "FR", 6: "FR", 9: "DE"}
@@ -221,7 +221,7 @@ def test_a_table_that_is_compacted_from_now_on_keeps_its_past_in_views(tmp_path:
         compact_partition(topic, 0, force=True)
 
     with declare(tmp_path) as app:
-        app.topic("orders").append([{"order_id": 9, "user_id": 7, "amount": 1, "at": moment(2)}])
+        app.get_topic("orders").append([{"order_id": 9, "user_id": 7, "amount": 1, "at": moment(2)}])
         app.tick()
 
         assert countries(app)[9] == "DE"
@@ -258,15 +258,15 @@ def test_a_table_that_views_read_one_way_can_be_read_the_other_way_later(tmp_pat
     with declare(tmp_path, ()) as app:
         app.view(first, queries[first])
         fill(app)
-        app.table("users").upsert([{"id": 8, "country": "DE", "since": moment(0)}])
-        app.table("users").delete([{"id": 8, "since": moment(3)}])
+        app.get_table("users").upsert([{"id": 8, "country": "DE", "since": moment(0)}])
+        app.get_table("users").delete([{"id": 8, "since": moment(3)}])
         app.tick()
     with declare(tmp_path, ()) as app:
         for name in ("taxed", "now"):
             app.view(name, queries[name])
-        app.topic("orders").append([{"order_id": 9, "user_id": 8, "amount": 1, "at": moment(2)}])
+        app.get_topic("orders").append([{"order_id": 9, "user_id": 8, "amount": 1, "at": moment(2)}])
         app.tick()
-        app.table("users").upsert([{"id": 7, "country": "IT", "since": moment(2)}])
+        app.get_table("users").upsert([{"id": 7, "country": "IT", "since": moment(2)}])
         app.tick()
 
         past = {1: "DE", 2: "IT", 3: "IT", 4: "FR", 5: "FR", 6: "FR", 9: "DE"}
@@ -299,7 +299,7 @@ def test_a_view_of_the_past_is_built_beside_views_that_know_the_present_only(tmp
     with declare(tmp_path, ()) as app:
         app.view("now", now)
         app.view("taxed", TAXED)
-        app.table("users").upsert([{"id": 7, "country": "IT", "since": moment(2)}])
+        app.get_table("users").upsert([{"id": 7, "country": "IT", "since": moment(2)}])
 
         report = app.rebuild("taxed")
         app.tick()
@@ -331,13 +331,13 @@ def test_what_runs_in_the_background_sees_the_past_change(tmp_path: Path) -> Non
     with declare(tmp_path) as app:
         fill(app)
         app.start()
-        token = app.table("users").upsert([{"id": 7, "country": "IT", "since": moment(2)}])
+        token = app.get_table("users").upsert([{"id": 7, "country": "IT", "since": moment(2)}])
 
-        seen = app.query("SELECT country FROM taxed WHERE order_id = 3", at_least=token, timeout=240).to_pylist()
+        seen = app.sql("SELECT country FROM taxed WHERE order_id = 3", at_least=token, timeout=240).to_pylist()
         app.stop()
 
         assert seen == [{"country": "IT"}]
-        assert sorted(app.operation.manifests.current().frontier) == ["orders", "users"]
+        assert sorted(app._runtime.manifests.current().frontier) == ["orders", "users"]
 
 
 @pytest.mark.parametrize("kind", ["DATE", "TIMESTAMP_NTZ"])
@@ -347,7 +347,7 @@ def test_an_event_time_may_be_a_day_or_a_time_of_the_clock(tmp_path: Path, kind:
         app.view(
             "sold", "SELECT o.order_id, p.price FROM orders o JOIN prices FOR SYSTEM_TIME AS OF o.at AS p ON p.id = 1"
         )
-        app.topic("orders").append(
+        app.get_topic("orders").append(
             [{"order_id": hour, "user_id": 7, "amount": 1, "at": moment(hour)} for hour in (1, 5, 7)]
         )
         for price, hour in enumerate((0, 4)):
@@ -366,7 +366,7 @@ def test_a_query_is_told_to_ask_a_view(tmp_path: Path) -> None:
         app.tick()
 
         with pytest.raises(InvalidQuery, match="AS OF can be asked in a view, not in a query"):
-            app.query(TAXED)
+            app.sql(TAXED)
 
 
 def test_the_example_taxes_each_order_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -384,12 +384,12 @@ def test_the_example_taxes_each_order_as_it_was(tmp_path: Path, monkeypatch: pyt
         made["buyers"].upsert([{"id": 7, "country": "FR", "since": moment(6)}])
         app.tick()
 
-        assert app.view("taxed").get(1)[0]["tax"] == Decimal(19)
-        assert app.query("SELECT country, day, tax, orders FROM tax_by_day ORDER BY day").to_pylist() == [
+        assert app.get_view("taxed").get(1)[0]["tax"] == Decimal(19)
+        assert app.sql("SELECT country, day, tax, orders FROM tax_by_day ORDER BY day").to_pylist() == [
             {"country": "DE", "day": moment(1).date(), "tax": Decimal(19), "orders": 1},
             {"country": "DE", "day": moment(5).date(), "tax": Decimal(16), "orders": 1},
         ]
-        assert app.query("SELECT order_id, country FROM untaxed ORDER BY order_id").to_pylist() == [
+        assert app.sql("SELECT order_id, country FROM untaxed ORDER BY order_id").to_pylist() == [
             {"order_id": 6, "country": "FR"},
             {"order_id": 9, "country": None},
         ]

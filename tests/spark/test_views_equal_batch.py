@@ -67,8 +67,8 @@ def check(app: hw.App, tables: Sequence[Relation], declared: Sequence[View], hap
             app.tick()
         except ViewFailed:
             return  # an overflow or a bad cast is the batch query's error too
-        for found in app.operation.verify():
-            served = app.operation.serving.query(f'SELECT count(*) AS n FROM "{found.view}"').to_pylist()[0]["n"]
+        for found in app.verify():
+            served = app._runtime.serving.query(f'SELECT count(*) AS n FROM "{found.view}"').to_pylist()[0]["n"]
             assert found.equal, f"tick {number}, {found.view}: missing {found.missing}, surplus {found.surplus}"
             assert served == found.rows
 

@@ -34,7 +34,7 @@ def declare(home: Path, *, sql: str = COUNTS, schema: str = "id BIGINT, country 
 
 def move(app: hw.App, **countries: str) -> hw.Token:
     """Upsert users: their names are u1, u2, …"""
-    return app.table("users").upsert([{"id": int(name[1:]), "country": there} for name, there in countries.items()])
+    return app.get_table("users").upsert([{"id": int(name[1:]), "country": there} for name, there in countries.items()])
 
 
 def pairs(rows: Any) -> dict[Any, Any]:
@@ -42,7 +42,7 @@ def pairs(rows: Any) -> dict[Any, Any]:
 
 
 def equal_to_recomputation(app: hw.App) -> bool:
-    return all(difference.equal for difference in app.operation.verify())
+    return all(difference.equal for difference in app.verify())
 
 
 def test_a_query_waits_for_the_tick_that_covers_its_token(tmp_path: Path) -> None:
@@ -52,10 +52,10 @@ def test_a_query_waits_for_the_tick_that_covers_its_token(tmp_path: Path) -> Non
         token = move(app, u2="FR")
 
         with pytest.raises(NotYetCovered) as caught:
-            app.query("SELECT * FROM countries", at_least=token, timeout=0.05)
+            app.sql("SELECT * FROM countries", at_least=token, timeout=0.05)
         ticker = threading.Timer(0.05, app.tick)
         ticker.start()
-        seen = app.query("SELECT * FROM countries", at_least=str(token), timeout=240)
+        seen = app.sql("SELECT * FROM countries", at_least=str(token), timeout=240)
         ticker.join()
 
         assert "users:0=2" in caught.value.message
@@ -70,18 +70,18 @@ def test_a_token_of_a_topic_that_only_a_new_view_reads_is_waited_for(tmp_path: P
         token = clicks.append([{"page": "a"}])
 
         with pytest.raises(NotYetCovered):
-            app.query("SELECT * FROM countries", at_least=token, timeout=0.05)
+            app.sql("SELECT * FROM countries", at_least=token, timeout=0.05)
         app.tick()
 
-        assert pairs(app.query("SELECT * FROM pages", at_least=token)) == {"a": 1}
+        assert pairs(app.sql("SELECT * FROM pages", at_least=token)) == {"a": 1}
 
 
 def test_history_and_changes_are_those_of_the_committed_ticks(tmp_path: Path) -> None:
     with declare(tmp_path) as app:
-        view = app.view("countries")
+        view = app.get_view("countries")
         move(app, u1="DE", u2="DE")
         app.tick()
-        committed_us = app.operation.manifests.current().committed_us
+        committed_us = app._runtime.manifests.current().committed_us
         move(app, u2="FR")
         app.tick()
         moment = dt.datetime.fromtimestamp(committed_us / 1e6, dt.UTC)
@@ -117,9 +117,9 @@ def test_a_view_that_another_reads_cannot_be_dropped(tmp_path: Path) -> None:
         app.tick()
 
         assert [view.name for view in app.views] == ["countries"]
-        assert list(app.operation.manifests.current().views) == ["countries"]
-        assert list(app.operation.serving.views()) == ["countries"]
-        assert pairs(app.view("countries").rows()) == {"DE": 3}
+        assert list(app._runtime.manifests.current().views) == ["countries"]
+        assert list(app._runtime.serving.views()) == ["countries"]
+        assert pairs(app.sql("SELECT * FROM countries")) == {"DE": 3}
 
 
 def test_a_changed_query_is_noticed_and_filled_anew(tmp_path: Path) -> None:
@@ -135,19 +135,19 @@ def test_a_changed_query_is_noticed_and_filled_anew(tmp_path: Path) -> None:
     with declare(tmp_path, sql=COUNTS.replace("count(*)", "count(*) * 10")) as app:
         app.view("many", "SELECT sum(users) AS many FROM countries")
         move(app, u2="DE")
-        before = app.operation.serving.get("countries", "FR")
+        before = app._runtime.serving.get("countries", "FR")
         app.tick()
 
         assert before == [{"country": "FR", "users": 1}], "the old rows are served until the new ones are there"
-        assert pairs(app.view("countries").rows()) == {"DE": 20}
-        assert app.view("countries").get("DE") == [{"country": "DE", "users": 20}]
-        assert app.view("countries").get("FR") == []
-        assert app.view("many").get(many=20) == [{"many": 20}]
+        assert pairs(app.sql("SELECT * FROM countries")) == {"DE": 20}
+        assert app.get_view("countries").get("DE") == [{"country": "DE", "users": 20}]
+        assert app.get_view("countries").get("FR") == []
+        assert app.get_view("many").get(many=20) == [{"many": 20}]
         assert equal_to_recomputation(app)
         with pytest.raises(OffsetOutOfRange, match="declared anew at tick 2") as caught:
-            list(app.view("countries").changes(from_tick=2))
+            list(app.get_view("countries").changes(from_tick=2))
         assert "begin again without from_tick" in (caught.value.hint or "")
-        fresh = list(app.view("countries").changes())
+        fresh = list(app.get_view("countries").changes())
         assert [(row["_change_type"], row["users"]) for row in fresh[0].to_pylist()] == [("insert", 20)]
 
 
@@ -164,12 +164,12 @@ def test_a_view_keeps_the_rows_that_retention_took_from_its_topic(tmp_path: Path
         clicks.append([{"page": "a"}])
         app.tick()
 
-        assert pairs(app.view("pages").rows()) == {"a": 3, "b": 1}
+        assert pairs(app.sql("SELECT * FROM pages")) == {"a": 3, "b": 1}
         assert equal_to_recomputation(app)
 
         app.view("first_letters", "SELECT DISTINCT page FROM clicks")
         app.tick()
-        assert sorted(app.view("first_letters").rows().to_pydict()["page"]) == ["a", "b"]
+        assert sorted(app.sql("SELECT * FROM first_letters").to_pydict()["page"]) == ["a", "b"]
         assert equal_to_recomputation(app)
 
 
@@ -189,7 +189,7 @@ def test_an_app_that_retention_has_overtaken_says_so(tmp_path: Path) -> None:
             app.tick()
 
         assert "clicks" in caught.value.message
-        assert app.operation.manifests.tick() == 1
+        assert app._runtime.manifests.tick() == 1
 
 
 def test_a_new_column_of_a_table_reaches_its_views_and_nothing_is_forgotten(tmp_path: Path) -> None:
@@ -200,19 +200,19 @@ def test_a_new_column_of_a_table_reaches_its_views_and_nothing_is_forgotten(tmp_
 
     with declare(tmp_path, sql="SELECT * FROM users", schema="id BIGINT, country STRING, name STRING") as app:
         app.view("counts", COUNTS)
-        app.table("users").upsert([{"id": 2, "country": "DE", "name": "Zoë"}])
+        app.get_table("users").upsert([{"id": 2, "country": "DE", "name": "Zoë"}])
         app.tick()
 
-        assert sorted(app.view("countries").rows().to_pylist(), key=lambda row: row["id"]) == [
+        assert sorted(app.sql("SELECT * FROM countries").to_pylist(), key=lambda row: row["id"]) == [
             {"id": 1, "country": "DE", "name": None},
             {"id": 2, "country": "DE", "name": "Zoë"},
         ]
-        assert pairs(app.view("counts").rows()) == {"DE": 2}
+        assert pairs(app.sql("SELECT * FROM counts")) == {"DE": 2}
         assert equal_to_recomputation(app)
-        app.table("users").delete([{"id": 1}])
+        app.get_table("users").delete([{"id": 1}])
         app.tick()
-        assert pairs(app.view("counts").rows()) == {"DE": 1}
-        assert app.view("counts").get("DE") == [{"country": "DE", "users": 1}]
+        assert pairs(app.sql("SELECT * FROM counts")) == {"DE": 1}
+        assert app.get_view("counts").get("DE") == [{"country": "DE", "users": 1}]
 
 
 def test_a_new_column_while_the_app_runs_waits_for_its_next_start(tmp_path: Path) -> None:
@@ -230,8 +230,8 @@ def test_a_new_column_while_the_app_runs_waits_for_its_next_start(tmp_path: Path
             other.topic("clicks", "page STRING, by STRING").append([{"page": "a", "by": "Zoë"}])
         app.tick()
 
-        assert pairs(app.view("countries").rows()) == {"FR": 1}
-        assert pairs(app.view("pages").rows()) == {"a": 2}
+        assert pairs(app.sql("SELECT * FROM countries")) == {"FR": 1}
+        assert pairs(app.sql("SELECT * FROM pages")) == {"a": 2}
         assert equal_to_recomputation(app)
 
 
@@ -245,8 +245,8 @@ def test_a_topic_that_was_deleted_and_made_again_is_another_one(tmp_path: Path) 
             people.upsert([{"name": "Zoë", "country": row["page"]}])
             move(app, u1="DE")
             app.tick()
-            shown = app.view("pages").get(page=row["page"])
-            everything = app.view("pages").rows().num_rows
+            shown = app.get_view("pages").get(page=row["page"])
+            everything = app.sql("SELECT * FROM pages").num_rows
             equal = equal_to_recomputation(app)
             app.log.delete_topic("clicks")
             app.log.delete_topic("people")
@@ -268,5 +268,5 @@ def test_rows_that_retention_may_take_are_kept_however_many_come_in_one_tick(
         move(app, u1="DE")
         app.tick()
 
-        assert app.view("seen").rows().num_rows == 10
+        assert app.sql("SELECT * FROM seen").num_rows == 10
         assert equal_to_recomputation(app)

@@ -60,9 +60,9 @@ def declare(home: Path, revenue: str = REVENUE, *, seen: str | None = None) -> h
 def shop(home: Path, *, seen: str | None = None) -> hw.App:
     """A shop after two ticks."""
     app = declare(home, seen=seen)
-    app.table("users").upsert([{"id": n, "country": "DE" if n % 2 else "FR"} for n in range(6)])
-    app.table("orders").upsert([{"id": n, "user_id": n % 7, "amount": n} for n in range(60)])
-    app.topic("visits").append([{"user_id": n % 8, "pages": n} for n in range(20)])
+    app.get_table("users").upsert([{"id": n, "country": "DE" if n % 2 else "FR"} for n in range(6)])
+    app.get_table("orders").upsert([{"id": n, "user_id": n % 7, "amount": n} for n in range(60)])
+    app.get_topic("visits").append([{"user_id": n % 8, "pages": n} for n in range(20)])
     app.tick()
     tick(app, 1)
     return app
@@ -70,12 +70,12 @@ def shop(home: Path, *, seen: str | None = None) -> hw.App:
 
 def change(app: hw.App, step: int) -> hw.Token:
     """A little of everything: new rows, corrections, a delete."""
-    app.table("orders").upsert(
+    app.get_table("orders").upsert(
         [{"id": 100 + step, "user_id": step % 6, "amount": 1000}, {"id": step, "user_id": 1, "amount": 5}]
     )
-    app.table("orders").delete([{"id": 30 + step}])
-    app.topic("visits").append([{"user_id": step % 8, "pages": 90 + step}])
-    return app.table("users").upsert([{"id": step % 6, "country": f"C{step % 3}"}])
+    app.get_table("orders").delete([{"id": 30 + step}])
+    app.get_topic("visits").append([{"user_id": step % 8, "pages": 90 + step}])
+    return app.get_table("users").upsert([{"id": step % 6, "country": f"C{step % 3}"}])
 
 
 def tick(app: hw.App, step: int) -> int:
@@ -93,13 +93,13 @@ def rows(table: pa.Table) -> list[tuple[Any, ...]]:
 
 
 def served(app: hw.App, view: str) -> list[tuple[Any, ...]]:
-    return rows(app.operation.serving.query(f'SELECT * FROM "{view}"'))
+    return rows(app._runtime.serving.query(f'SELECT * FROM "{view}"'))
 
 
 def fed(app: hw.App, view: str, from_tick: int | None = None) -> list[tuple[Any, ...]]:
     """What a reader of the feed has made of it."""
     held: list[tuple[Any, ...]] = []
-    for table in app.view(view).changes(from_tick):
+    for table in app.get_view(view).changes(from_tick):
         for row in table.to_pylist():
             values = tuple(value for name, value in row.items() if not name.startswith("_"))
             came = row["_change_type"] in ("insert", "update_postimage")
@@ -109,18 +109,18 @@ def fed(app: hw.App, view: str, from_tick: int | None = None) -> list[tuple[Any,
 
 def assert_sound(app: hw.App) -> None:
     """Every view is what its query gives; the serving store and the feed say the same; nothing half-built is left."""
-    assert all(found.equal for found in app.operation.verify())
+    assert all(found.equal for found in app.verify())
     for view in app.views:
         assert served(app, view.name) == fed(app, view.name)
     assert builds(app) <= listed(app)
 
 
 def builds(app: hw.App) -> set[str]:
-    return {place.name for place in app.operation.folder.iterdir() if BUILD.fullmatch(place.name)}
+    return {place.name for place in app._runtime.folder.iterdir() if BUILD.fullmatch(place.name)}
 
 
 def listed(app: hw.App) -> set[str]:
-    kept = app.operation.manifests.all_kept()
+    kept = app._runtime.manifests.all_kept()
     return {folder_name(name, entry["identity"]) for each in kept for name, entry in each.relations.items()}
 
 
@@ -164,7 +164,7 @@ def test_a_rebuild_of_a_sound_view_shows_nowhere_and_the_old_state_goes(
         monkeypatch.setattr(engine, "PRUNE_TICKS", 1)
         monkeypatch.setattr(state_store, "UNLISTED_SECONDS_MAX", -60)
         ticks(app, [3, 4])
-        now = {place.name for place in app.operation.folder.glob("*-*") if any(place.glob("*.parquet"))}
+        now = {place.name for place in app._runtime.folder.glob("*-*") if any(place.glob("*.parquet"))}
         assert now == listed(app)
 
 
@@ -205,12 +205,12 @@ def test_a_wrong_view_is_put_right_and_its_readers_and_the_feed_get_the_differen
     with shop(tmp_path) as app:
         with wrongly(lambda come: come.set_column(1, come.schema.field(1), pc.add(come.column(1), 1))):
             last = tick(app, 2)
-        assert {each.view: each.equal for each in app.operation.verify()} == {"revenue": False, "total": False}
+        assert {each.view: each.equal for each in app.verify()} == {"revenue": False, "total": False}
 
         report = app.rebuild("revenue")
 
         assert (report.views, report.born) == (("revenue",), ())
-        (differences,) = app.view("revenue").changes(from_tick=last + 1)
+        (differences,) = app.get_view("revenue").changes(from_tick=last + 1)
         assert set(differences["_change_type"].to_pylist()) == {"update_preimage", "update_postimage"}
         assert report.changes == {"revenue": differences.num_rows}
         tick(app, 3)
@@ -224,15 +224,15 @@ def test_a_view_that_the_serving_store_refuses_is_served_again(tmp_path: Path) -
 
         app.rebuild("revenue")
 
-        assert served(app, "revenue") == rows(app.view("revenue").rows())
-        assert all(found.equal for found in app.operation.verify())
-        assert app.operation.serving.tick == app.operation.manifests.tick()
+        assert served(app, "revenue") == rows(app.sql("SELECT * FROM revenue"))
+        assert all(found.equal for found in app.verify())
+        assert app._runtime.serving.tick == app._runtime.manifests.tick()
 
 
 def damage(app: hw.App, relation: str) -> None:
     """Write over the beginning of a file of a relation's state."""
-    entry = app.operation.manifests.current().relations[relation]
-    folder = app.operation.folder / folder_name(relation, entry["identity"])
+    entry = app._runtime.manifests.current().relations[relation]
+    folder = app._runtime.folder / folder_name(relation, entry["identity"])
     with (folder / entry["runs"][0]["files"][0][0]).open("r+b") as file:
         file.write(b"nonsense")
 
@@ -248,7 +248,7 @@ def test_a_view_whose_files_are_damaged_begins_anew_with_its_readers(tmp_path: P
         assert (report.views, report.born) == (("revenue", "total"), ("revenue", "total"))
         for view in report.views:
             with pytest.raises(OffsetOutOfRange, match="declared anew at tick 3"):
-                list(app.view(view).changes(from_tick=3))
+                list(app.get_view(view).changes(from_tick=3))
         tick(app, 2)
         app.rebuild("revenue")  # the same query now: the feed goes on
         assert_sound(app)
@@ -272,9 +272,9 @@ def test_a_changed_query_is_filled_beside_the_old_one_which_goes_on(
         app.view("shops_by_country", "SELECT country, count(*) AS shops FROM shops GROUP BY country")
         with after_filling(lambda: go_on.wait(240)):
             app.start(on_tick=lambda report: told.append(report.tick))
-            assert app.operation.serving.wait(change(app, 2), 240)
+            assert app._runtime.serving.wait(change(app, 2), 240)
             old = served(app, "revenue")
-            moved = app.operation.manifests.tick()
+            moved = app._runtime.manifests.tick()
             go_on.set()
             report = app.rebuild("revenue")
         app.stop()
@@ -287,7 +287,7 @@ def test_a_changed_query_is_filled_beside_the_old_one_which_goes_on(
         assert report.tick > moved
         assert all(revenue < 0 for _, revenue, _ in served(app, "revenue"))
         with pytest.raises(OffsetOutOfRange, match="declared anew"):
-            list(app.view("total").changes(from_tick=moved))
+            list(app.get_view("total").changes(from_tick=moved))
         tick(app, 3)
         assert_sound(app)
 
@@ -301,7 +301,7 @@ def test_a_changed_query_that_cannot_be_computed_leaves_the_old_one(tmp_path: Pa
 
         assert served(app, "revenue") == before
         assert builds(app) == set()
-        assert app.operation.manifests.tick() == 2
+        assert app._runtime.manifests.tick() == 2
 
 
 # What goes wrong
@@ -309,7 +309,7 @@ def test_a_changed_query_that_cannot_be_computed_leaves_the_old_one(tmp_path: Pa
 
 def test_a_rebuild_that_is_stopped_or_shut_out_changes_nothing(tmp_path: Path) -> None:
     with shop(tmp_path) as app, declare(tmp_path) as other:
-        before = app.operation.manifests.current()
+        before = app._runtime.manifests.current()
 
         def stop(_: RebuildProgress) -> None:
             stopped.set()
@@ -323,7 +323,7 @@ def test_a_rebuild_that_is_stopped_or_shut_out_changes_nothing(tmp_path: Path) -
         stopped = threading.Event()
         with after_filling(again), pytest.raises(KeyboardInterrupt):
             app.rebuild("revenue", on_progress=stop)
-        assert app.operation.manifests.current() == before
+        assert app._runtime.manifests.current() == before
         assert builds(app) == set()
 
         with after_filling(lambda: tick(other, 2)), pytest.raises(Fenced):

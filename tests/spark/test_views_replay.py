@@ -34,11 +34,11 @@ def declare(home: Path) -> hw.App:
 
 def move(app: hw.App, **countries: str) -> hw.Token:
     """Upsert users: their names are u1, u2, …"""
-    return app.table("users").upsert([{"id": int(name[1:]), "country": there} for name, there in countries.items()])
+    return app.get_table("users").upsert([{"id": int(name[1:]), "country": there} for name, there in countries.items()])
 
 
 def counts(app: hw.App, **options: Any) -> dict[str, int]:
-    rows = app.query("SELECT * FROM countries", timeout=240, **options).to_pylist()
+    rows = app.sql("SELECT * FROM countries", timeout=240, **options).to_pylist()
     return {row["country"]: row["users"] for row in rows}
 
 
@@ -47,7 +47,7 @@ def test_an_app_that_is_started_again_goes_on_from_the_manifest(tmp_path: Path) 
         app.start()
         counts(app, at_least=move(app, u1="DE", u2="FR"))
         app.stop()
-        last = app.operation.manifests.tick()
+        last = app._runtime.manifests.tick()
 
     with declare(tmp_path) as app:
         move(app, u2="DE")
@@ -56,9 +56,9 @@ def test_an_app_that_is_started_again_goes_on_from_the_manifest(tmp_path: Path) 
         assert counts(app, at_least=token) == {"DE": 2, "IT": 1}
         app.stop()
 
-        assert app.operation.manifests.tick() == last + 2
-        assert app.operation.manifests.current().token == token
-        assert all(difference.equal for difference in app.operation.verify())
+        assert app._runtime.manifests.tick() == last + 2
+        assert app._runtime.manifests.current().token == token
+        assert all(difference.equal for difference in app.verify())
 
 
 def test_a_second_process_takes_over_and_the_first_is_shut_out(tmp_path: Path) -> None:
@@ -69,17 +69,17 @@ def test_a_second_process_takes_over_and_the_first_is_shut_out(tmp_path: Path) -
         second.tick()
         move(second, u3="IT")
         files = state_files(tmp_path)
-        before = second.operation.manifests.current()
+        before = second._runtime.manifests.current()
 
         with pytest.raises(Fenced) as caught:
             first.tick()
 
         assert caught.value.data["app"] == "shop"
-        assert second.operation.manifests.current() == before
+        assert second._runtime.manifests.current() == before
         assert state_files(tmp_path) == files
         second.tick()
         assert counts(second) == {"DE": 1, "FR": 1, "IT": 1}
-        assert second.view("countries").get("IT") == [{"country": "IT", "users": 1}]
+        assert second.get_view("countries").get("IT") == [{"country": "IT", "users": 1}]
 
 
 def test_every_tick_of_a_run_is_reported_once_and_in_order(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_every_tick_of_a_run_is_reported_once_and_in_order(tmp_path: Path) -> No
             assert counts(app, at_least=move(app, u1=country)) == {country: 1}
         app.stop()
 
-        assert seen == list(range(1, app.operation.manifests.tick() + 1))
+        assert seen == list(range(1, app._runtime.manifests.tick() + 1))
 
 
 def test_an_error_in_the_background_ends_the_run(tmp_path: Path) -> None:
@@ -101,12 +101,12 @@ def test_an_error_in_the_background_ends_the_run(tmp_path: Path) -> None:
     with declare(tmp_path) as app:
         app.start(on_tick=fail)
         move(app, u1="DE")
-        runner = app.operation._runner
+        runner = app._runtime._runner
         assert runner is not None
         with pytest.raises(ZeroDivisionError, match="who was told"):
             runner.wait()
         with pytest.raises(ZeroDivisionError, match="who was told"):
-            app.query("SELECT * FROM countries", at_least=move(app, u1="FR"), timeout=240)
+            app.sql("SELECT * FROM countries", at_least=move(app, u1="FR"), timeout=240)
 
 
 def state_files(home: Path) -> set[str]:
@@ -118,7 +118,7 @@ def test_an_app_that_runs_in_the_background_ends_when_it_is_shut_out(tmp_path: P
         first.start()
         token = move(first, u1="DE")
         assert counts(first, at_least=token) == {"DE": 1}
-        runner = first.operation._runner
+        runner = first._runtime._runner
         assert runner is not None
 
         second.tick()
@@ -138,7 +138,7 @@ def test_a_tick_that_fails_changes_nothing_and_ticks_go_on_when_the_row_is_corre
         app.view("many", "SELECT count(*) AS many FROM rows")
         rows.upsert([{"id": 1, "part": 6, "whole": 3}])
         app.tick()
-        before = app.operation.manifests.current()
+        before = app._runtime.manifests.current()
         rows.upsert([{"id": 2, "part": 6, "whole": 0}])
 
         for _ in range(2):
@@ -149,18 +149,15 @@ def test_a_tick_that_fails_changes_nothing_and_ticks_go_on_when_the_row_is_corre
         assert error.message == f'view "shares" ({line}) cannot be computed'
         assert error.data["condition"] == "DIVIDE_BY_ZERO"
         assert "try_divide" in (error.hint or "")
-        assert app.operation.manifests.current() == before
-        assert app.query("SELECT * FROM many").to_pylist() == [{"many": 1}]
-        assert app.operation.serving.tick == before.tick
+        assert app._runtime.manifests.current() == before
+        assert app.sql("SELECT * FROM many").to_pylist() == [{"many": 1}]
+        assert app._runtime.serving.tick == before.tick
 
         rows.upsert([{"id": 2, "part": 6, "whole": 2}])
         app.tick()
-        assert app.query("SELECT * FROM shares ORDER BY id").to_pylist() == [
-            {"id": 1, "share": 2},
-            {"id": 2, "share": 3},
-        ]
-        assert app.query("SELECT * FROM many").to_pylist() == [{"many": 2}]
-        assert app.operation.serving.tick == before.tick + 1
+        assert app.sql("SELECT * FROM shares ORDER BY id").to_pylist() == [{"id": 1, "share": 2}, {"id": 2, "share": 3}]
+        assert app.sql("SELECT * FROM many").to_pylist() == [{"many": 2}]
+        assert app._runtime.serving.tick == before.tick + 1
 
 
 def declared_line(view: str) -> int:
@@ -183,8 +180,8 @@ def test_a_serving_store_that_refused_a_tick_has_it_by_the_next(
         move(app, u2="DE")
         app.tick()
 
-        assert app.view("countries").get("DE") == [{"country": "DE", "users": 2}]
-        assert app.operation.serving.tick == app.operation.manifests.tick() == 2
+        assert app.get_view("countries").get("DE") == [{"country": "DE", "users": 2}]
+        assert app._runtime.serving.tick == app._runtime.manifests.tick() == 2
 
 
 def test_stopping_from_within_a_tick_ends_the_run(tmp_path: Path) -> None:

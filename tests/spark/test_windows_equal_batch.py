@@ -112,7 +112,7 @@ def test_a_view_by_time_is_the_batch_query(spark: SparkSession, views: Mapping[s
             for tick in happening[restart:]:
                 take(app, tick)
             compare(app, views)
-            different = [each for each in app.operation.verify() if not each.equal]
+            different = [each for each in app.verify() if not each.equal]
 
     assert different == []
 
@@ -152,7 +152,7 @@ def app_of(home: str, views: Mapping[str, str]) -> hw.App:
 def take(app: hw.App, tick: list[Change]) -> None:
     tables = {table.name: table for table in TABLES}
     for change in tick:
-        made = app.topic(change.table) if tables[change.table].append_only else app.table(change.table)
+        made = app.get_topic(change.table) if tables[change.table].append_only else app.get_table(change.table)
         put(made, change, tables[change.table])
     app.tick()
 
@@ -160,8 +160,8 @@ def take(app: hw.App, tick: list[Change]) -> None:
 def compare(app: hw.App, views: Mapping[str, str]) -> None:
     for name, sql in views.items():
         shown = INSTEAD.get(name, "SELECT * FROM ({})")
-        found = [tuple(row.values()) for row in app.query(shown.format(f"SELECT * FROM {name}")).to_pylist()]
-        expected = [tuple(row.values()) for row in app.query(shown.format(sql)).to_pylist()]
+        found = [tuple(row.values()) for row in app.sql(shown.format(f"SELECT * FROM {name}")).to_pylist()]
+        expected = [tuple(row.values()) for row in app.sql(shown.format(sql)).to_pylist()]
 
         difference = bag_difference(found, expected)
         assert not difference, f"{name}:\n{difference}"

@@ -25,7 +25,8 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "headwater"
 LINES_MAX = 500
 
-# The names at the root, in one place. Adding one is a decision: at most a dozen, ever.
+# The names at the root, in one place. Adding one is a decision. Thirteen: inlets, which the docs
+# use as hw.inlets beside capture and sinks, was once hidden from __all__ to keep to a dozen, which lost the name.
 PUBLIC_NAMES = [
     "App",
     "Batch",
@@ -38,15 +39,16 @@ PUBLIC_NAMES = [
     "capture",
     "clock",
     "errors",
+    "inlets",
     "sinks",
 ]
-PUBLIC_NAMES_MAX = 12
+PUBLIC_NAMES_MAX = 13
 
 # Who may import whom, inside the package: data walks through once. A part may always import itself.
-GROUND = {"backoff", "errors", "clock", "durations", "hints", "event", "settings"}
+GROUND = {"backoff", "errors", "clock", "durations", "hints", "event", "notebook", "settings"}
 LOG = GROUND | {"log"}
 DERIVED = {"capture", "federation", "inlets", "views", "aggregates", "sinks"}
-BUILT = LOG | DERIVED | {"app", "app_file", "app_services", "sync", "upkeep"}
+BUILT = LOG | DERIVED | {"app", "app_declarations", "app_file", "app_services", "sync", "upkeep"}
 MAY_IMPORT = {
     **dict.fromkeys(GROUND, GROUND),
     "log": GROUND,
@@ -54,8 +56,9 @@ MAY_IMPORT = {
     "federation": LOG | {"capture"},  # a table has one type, captured or attached
     "views": LOG | {"federation"},
     "sinks": LOG | {"views"},  # they read what views have committed; never Spark
-    "app_services": LOG | DERIVED | {"app"},  # the app itself only by name
-    "app": LOG | DERIVED | {"app_services"},
+    "app_services": LOG | DERIVED | {"app_declarations"},  # the app itself only by name
+    "app_declarations": LOG | DERIVED | {"app_services"},
+    "app": LOG | DERIVED | {"app_declarations"},
     "app_file": {"errors", "app"},
     "sync": LOG | DERIVED | {"app"},
     "upkeep": LOG | DERIVED | {"app"},

@@ -60,9 +60,9 @@ class Loaded:
             self.app.tick()
             for name, sql in queries.items():
                 expected = self.oracle.ask(for_duckdb[name]) if name in for_duckdb else self.oracle.answer(sql)
-                history.note(name, number, expected, found=self.app.operation.serving.query(f"SELECT * FROM {name}"))
+                history.note(name, number, expected, found=self.app._runtime.serving.query(f"SELECT * FROM {name}"))
         for name in queries:
-            history.note_last(name, found=self.app.query(f"SELECT * FROM {name}"))
+            history.note_last(name, found=self.app.sql(f"SELECT * FROM {name}"))
         return history
 
 

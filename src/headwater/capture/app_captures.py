@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -36,6 +36,7 @@ from headwater.errors import (
 from headwater.log.home import Log
 from headwater.log.schema.normalization import WEIGHT
 from headwater.log.table import Table, declare_table
+from headwater.log.topic_settings import TableOptions
 
 logger = logging.getLogger("headwater.capture")
 
@@ -56,7 +57,10 @@ class Captures:
 
     # Declaring
 
-    def declare(self, log: Log, name: str, source: CaptureSource, key: Any, settings: dict[str, Any]) -> Table:
+    def declare(
+        self, log: Log, name: str, source: CaptureSource, key: str | Sequence[str] | None, settings: TableOptions
+    ) -> Table:
+        """A table that follows ``source``."""
         capture = source.capture_name(self.app)
         if settings.get("partitions", 1) != 1:
             raise InvalidDeclaration(
@@ -73,7 +77,9 @@ class Captures:
         self._tables.setdefault(capture, {})[name] = source
         return table
 
-    def _declared(self, log: Log, name: str, source: CaptureSource, key: Any, settings: dict[str, Any]) -> Table:
+    def _declared(
+        self, log: Log, name: str, source: CaptureSource, key: str | Sequence[str] | None, settings: TableOptions
+    ) -> Table:
         known = log.registry.find(name)
         server = source.server(self.app, log)
         try:
@@ -204,9 +210,9 @@ class Captures:
                 capture.drop()
                 names.append(capture.name)
                 for name in capture.tables:
-                    row = log.topic(name).row()
+                    row = log.get_topic(name).row()
                     log.registry.change_settings(row.id, row.settings.with_changes({"captured_by": None}))
-                    log.topic(name)
+                    log.get_topic(name)
             finally:
                 capture.close()
         return names

@@ -80,7 +80,7 @@ class Backfill:
 
     def _table(self, table: TableState) -> None:
         shape = self.server.describe(table.source)
-        topic = self.log.topic(table.name)
+        topic = self.log.get_topic(table.name)
         grow(topic, shape)
         if table.phase == WAITING:
             again = topic.end_offsets()[0]

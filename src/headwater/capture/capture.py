@@ -334,7 +334,7 @@ class Capture:
         for name, table in self.state.tables().items():
             if name not in self.tables:
                 continue
-            topic = self.log.topic(name)
+            topic = self.log.get_topic(name)
             # Only at the beginning: the stream has the table's columns at each moment.
             shape = replace(self.server.describe(table.source), key=topic.settings.key)
             followers[table.source] = TableFollower(topic, shape, table, self.state, generation)

@@ -83,7 +83,7 @@ class Router:
         stop = last.ends.get(self.name, 0) if last is not None else 0
         if stop <= self._position:
             return 0
-        source = self.log.topic(self.name)
+        source = self.log.get_topic(self.name)
         missing = [name for name in self.outbox.columns if name not in source.schema.names]
         if missing:
             raise SourceRefused(

@@ -40,7 +40,7 @@ orders = app.topic(
 customers = app.table("customers", "id BIGINT, country STRING", key="id")
 
 # A view: SQL that is kept up to date as rows come, change and go.
-app.view(
+revenue = app.view(
     "revenue",
     """
     SELECT c.country, sum(o.amount) AS revenue, count(*) AS orders
@@ -66,7 +66,7 @@ def append_some_rows() -> hw.Token:
 if __name__ == "__main__":
     token = append_some_rows()
     app.tick()  # one advance of all views; app.run() goes on until stopped
-    for row in app.query("SELECT * FROM revenue ORDER BY country", at_least=token).to_pylist():
+    for row in revenue.rows(at_least=token):
         print(row)
     app.close()
 '''

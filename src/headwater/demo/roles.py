@@ -77,7 +77,9 @@ def shop(parent: Parent, log: Log, name: str) -> None:
 
 def consume(parent: Parent, log: Log, name: str) -> None:
     """A member of a consumer group: reads whole partitions, commits now and then."""
-    consumer = log.topic(PAGE_VIEWS).consumer(GROUP, member=name, session_timeout=SESSION_S, columns=["customer_id"])
+    consumer = log.get_topic(PAGE_VIEWS).consumer(
+        GROUP, member=name, session_timeout=SESSION_S, columns=["customer_id"]
+    )
     parent.tell(ready=True, member=consumer.member)
     commit_due = time.monotonic() + COMMIT_EVERY_S
     while not parent.stopped.is_set():

@@ -85,7 +85,7 @@ class Scenario:
                 self.feed = ChangeFeed(
                     VIEW, CommittedChanges(self.manifests, self.store.path.parent, self.log.files), self.store.wait
                 )
-                self.stopwatch = FreshnessProbe(self.log.topic(ORDERS))
+                self.stopwatch = FreshnessProbe(self.log.get_topic(ORDERS))
                 with Processes(self.home) as self.crew:
                     self.engine = ServingProcess(self.crew, self.views)
                     try:
@@ -197,7 +197,7 @@ class Scenario:
 
     def _owners(self) -> dict[int, str]:
         try:
-            members = self.log.topic(PAGE_VIEWS).group(GROUP).describe().members
+            members = self.log.get_topic(PAGE_VIEWS).group(GROUP).describe().members
         except UnknownGroup:
             return {}
         return {partition: member.id for member in members for partition in member.partitions}
@@ -209,7 +209,7 @@ class Scenario:
             self.screen.narrate(f"order {order} is paid with 5 too much: view alarms has it, and somebody is told")
 
     def _alerts(self) -> list[str]:
-        return [row["about"] for row in self.log.topic(TOLD).rows()]
+        return [row["about"] for row in self.log.get_topic(TOLD).rows()]
 
     def _the_engine_dies(self) -> None:
         tick, epoch = self.state.tick, self.store.progress.epoch
@@ -250,10 +250,10 @@ class Scenario:
 
     def _all_taken(self) -> bool:
         frontier = self.store.frontier
-        return frontier.covers(Token({name: self.log.topic(name).end_offsets() for name in frontier.frontier}))
+        return frontier.covers(Token({name: self.log.get_topic(name).end_offsets() for name in frontier.frontier}))
 
     def _skipped(self) -> tuple[int, int]:
-        return audit.coverage(self.seen, self.log.topic(PAGE_VIEWS).end_offsets())
+        return audit.coverage(self.seen, self.log.get_topic(PAGE_VIEWS).end_offsets())
 
     def _go_on(self) -> None:
         """The shop opens again, until Ctrl-C."""

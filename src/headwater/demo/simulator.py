@@ -52,7 +52,7 @@ class Simulator:
         self.parent = parent
         self.randomly = random.Random()
         self.database = psycopg.connect(os.environ[DATABASE_VARIABLE], autocommit=True)
-        self.topics = {name: log.topic(name) for name in (PAGE_VIEWS, SEARCHES, CLICKS)}
+        self.topics = {name: log.get_topic(name) for name in (PAGE_VIEWS, SEARCHES, CLICKS)}
         self.products = {number: name for number, name, *_ in products()}
         self.prices = {number: first_price(number) for number in self.products}
         self.units = dict.fromkeys(self.products, UNITS_AT_FIRST)

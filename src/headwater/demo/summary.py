@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def account(plot: Scenario) -> dict[str, Any]:
     """The summary of a performance, at its end."""
     kept = [tick for tick, _ in plot.manifests.kept()]
-    skipped, again = audit.coverage(plot.seen, plot.log.topic(PAGE_VIEWS).end_offsets())
+    skipped, again = audit.coverage(plot.seen, plot.log.get_topic(PAGE_VIEWS).end_offsets())
     verified = plot.engine.verified or []
     database = audit.database_problems(plot.server, plot.store)
     sinks = audit.sink_problems(plot.home, plot.store)
@@ -28,7 +28,7 @@ def account(plot: Scenario) -> dict[str, Any]:
     summary: dict[str, Any] = {
         **plot.facts,
         "address": plot.engine.address,
-        "events": {name: sum(plot.log.topic(name).end_offsets().values()) for name in sorted(_inputs(plot))},
+        "events": {name: sum(plot.log.get_topic(name).end_offsets().values()) for name in sorted(_inputs(plot))},
         "ticks": kept[-1] if kept else 0,
         "latency_ms": plot.stopwatch.percentiles(steady=True),
         "latency_whole_run_ms": plot.stopwatch.percentiles(steady=False),
@@ -37,7 +37,7 @@ def account(plot: Scenario) -> dict[str, Any]:
         "views": [{name: each[name] for name in ("view", "tick", "rows", "equal")} for each in verified],
         "as_in_postgres": not database,
         "sinks_equal": not sinks,
-        "alerts": len(list(plot.log.topic(TOLD).rows())),
+        "alerts": len(list(plot.log.get_topic(TOLD).rows())),
         "page_views_skipped": skipped,
         "page_views_seen_again": again,
         "check_ok": not damage,

@@ -43,7 +43,7 @@ class DeadMessages:
     >>> log = hw.Log(tempfile.mkdtemp())
     >>> dead = DeadMessages(log, "orders")
     >>> dead.bury([DeadMessage(b"?", hw.errors.RowRefused("not JSON"), id="a")] * 2)
-    >>> [(row["reason"], row["body"]) for row in log.topic("orders.dead").rows()]
+    >>> [(row["reason"], row["body"]) for row in log.get_topic("orders.dead").rows()]
     [('not JSON', b'?')]
     """
 

@@ -49,7 +49,7 @@ class InletDeclaration(ABC):
         """The target topic; created if it is missing and the inlet has a ``schema``."""
         name = self.topic if isinstance(self.topic, str) else self.topic.name
         try:
-            return log.topic(name)
+            return log.get_topic(name)
         except UnknownTopic:
             if schema is None:
                 raise

@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 
@@ -34,6 +34,7 @@ from headwater.log.storage.recovery import Recovery
 from headwater.log.storage.wake import Waker
 from headwater.log.topic import Topic
 from headwater.log.topic_declaration import open_or_declare
+from headwater.log.topic_settings import TopicOptions
 
 if TYPE_CHECKING:
     from headwater.log.maintenance.alerts import Alert
@@ -91,8 +92,8 @@ class Log:
 
     # Topics
 
-    def topic(self, name: str, schema: str | pa.Schema | None = None, **settings: Any) -> Topic:
-        """Declare a topic, or open one that exists (without ``schema``).
+    def topic(self, name: str, schema: str | pa.Schema, **settings: Unpack[TopicOptions]) -> Topic:
+        """Declare a topic: make it, or let its columns and settings grow. ``get_topic`` finds one that exists.
 
         ``settings``: key, event_time, partitions, fsync, retention="7 days" and so on; see ``docs/log.md``.
         Declaring again with more columns makes a new schema version.
@@ -103,27 +104,30 @@ class Log:
         1
         >>> log.topic("users", "id BIGINT, name STRING, country STRING", key="id").schema_version
         2
-        >>> log.topic("user")
+        """
+        self.check_open()
+        if self.read_only:
+            raise ReadOnlyHome(f"the home {self.home} cannot be written", hint="Find topics: log.get_topic(name).")
+        return self.opened(open_or_declare(self.registry, name, schema, settings, self.clock.now_us()))
+
+    def get_topic(self, name: str) -> Topic:
+        """The topic of this name.
+
+        >>> import headwater as hw, tempfile
+        >>> log = hw.Log(tempfile.mkdtemp())
+        >>> _ = log.topic("users", "id BIGINT, name STRING", key="id")
+        >>> log.get_topic("user")
         Traceback (most recent call last):
             ...
         headwater.errors.UnknownTopic: no topic "user" in this home
           Hint: Did you mean "users"?
         """
         self.check_open()
-        if schema is None:
-            if settings:
-                raise InvalidDeclaration(
-                    f'settings for topic "{name}" need its schema too', hint="Declare it: log.topic(name, schema, …)."
-                )
-            row = self.registry.find(name)
-            if row is None:
-                raise UnknownTopic(
-                    f'no topic "{name}" in this home', hint=suggestion(name, self.registry.names()), topic=name
-                )
-        else:
-            if self.read_only:
-                raise ReadOnlyHome(f"the home {self.home} cannot be written", hint="Open topics without a schema.")
-            row = open_or_declare(self.registry, name, schema, settings, self.clock.now_us())
+        row = self.registry.find(name)
+        if row is None:
+            raise UnknownTopic(
+                f'no topic "{name}" in this home', hint=suggestion(name, self.registry.names()), topic=name
+            )
         return self.opened(row)
 
     def opened(self, row: TopicRow) -> Topic:
@@ -138,11 +142,11 @@ class Log:
 
     def topics(self) -> list[Topic]:
         """All topics, by name."""
-        return [self.topic(name) for name in self.registry.names()]
+        return [self.get_topic(name) for name in self.registry.names()]
 
     def delete_topic(self, name: str) -> None:
         """Remove a topic, its rows and its groups, for good."""
-        topic = self.topic(name)
+        topic = self.get_topic(name)
         directory = topic.directory
         self.registry.delete(topic.id)
         # One partition after the other: there may be more of them than descriptors. A writer that waits for the lock

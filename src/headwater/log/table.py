@@ -5,30 +5,38 @@ is a multiset: equal rows may occur several times, and ``Multiset`` counts them.
 Invariants: every change of a table is a record of its topic. In a multiset each record has a weight, +1 or -1, and no
 prefix of the log removes a row that is not there: ``delete`` holds the table's lock, over all processes, while it reads
 and appends. ``insert`` needs no lock, since it only adds rows.
-Not here: reading a table's state, which views and queries do. Read next: ``topic.py``, ``docs/tables.md``.
+Not here: finding the current rows (``table_reader.py``).
+Read next: ``table_reader.py``, ``topic.py``, ``docs/tables.md``.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 
-from headwater.errors import DeclarationConflict, InvalidDeclaration, Misuse, ReadOnlyHome, RowRefused
+from headwater.errors import DeclarationConflict, InvalidDeclaration, Misuse, ReadOnlyHome, RowRefused, UnknownTopic
+from headwater.hints import suggestion
 from headwater.log.schema.columns import shorten
 from headwater.log.schema.ddl import to_ddl
 from headwater.log.schema.normalization import WEIGHT
 from headwater.log.schema.row_conversion import to_batches, to_rows
 from headwater.log.schema.row_identity import row_identities
 from headwater.log.storage.locks import FileLock
+from headwater.log.table_reader import TableReader
 from headwater.log.token import Token
 from headwater.log.topic import Topic
 from headwater.log.topic_declaration import open_or_declare
+from headwater.log.topic_description import topic_card
+from headwater.log.topic_settings import TableOptions
+from headwater.notebook import card_html
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from headwater.log.home import Log
 
 LOCK_FILE = "multiset.lock"
@@ -204,6 +212,8 @@ class Table:
         try:
             # A new lock for each call, so that threads and forked children exclude each other as processes do.
             with lock:
+                # A killed process may have appended rows that no reader sees yet; the append below would show them.
+                self.topic.partition(PARTITION).take_up()
                 self._multiset.catch_up()
                 given = to_batches(rows, self.schema)  # after it, for catching up may have met a newer schema
                 missing = self._multiset.missing(given)
@@ -212,6 +222,75 @@ class Table:
                 return self._append(given, -1)
         finally:
             lock.close()
+
+    # Reading
+
+    def to_arrow(self) -> pa.Table:
+        """All rows that are in the table now, as an Arrow table, from the log: no Spark, and no tick is waited for.
+
+        Every record of the table is read, also those that were replaced, in memory for about twice the rows that are
+        there: seconds for a million records. For a table that is large or read often, declare a view of it,
+        ``SELECT * FROM users``, whose rows the serving store has ready.
+
+        >>> import headwater as hw, tempfile
+        >>> users = hw.App("shop", home=tempfile.mkdtemp()).table("users", "id BIGINT, country STRING", key="id")
+        >>> _ = users.upsert([{"id": 1, "country": "DE"}, {"id": 2, "country": "FR"}])
+        >>> _ = users.upsert([{"id": 1, "country": "AT"}])
+        >>> users.to_arrow().to_pydict()
+        {'id': [2, 1], 'country': ['FR', 'AT']}
+        """
+        return TableReader(self.topic).all()
+
+    def to_pandas(self) -> pd.DataFrame:
+        """All rows as a pandas DataFrame (needs the extra ``pandas``); see ``to_arrow``.
+
+        >>> import headwater as hw, tempfile
+        >>> users = hw.App("shop", home=tempfile.mkdtemp()).table("users", "id BIGINT, country STRING", key="id")
+        >>> _ = users.upsert([{"id": 1, "country": "DE"}])
+        >>> users.to_pandas()
+           id country
+        0   1      DE
+        """
+        return self.to_arrow().to_pandas()
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """All rows as dicts, as ``Topic.rows`` and ``View.rows`` give them; see ``to_arrow``.
+
+        >>> import headwater as hw, tempfile
+        >>> basket = hw.App("shop", home=tempfile.mkdtemp()).table("basket", "fruit STRING")
+        >>> _ = basket.insert([{"fruit": "apple"}, {"fruit": "pear"}, {"fruit": "apple"}])
+        >>> _ = basket.delete([{"fruit": "pear"}])
+        >>> list(basket.rows())
+        [{'fruit': 'apple'}, {'fruit': 'apple'}]
+        """
+        for batch in self.to_arrow().to_batches():
+            yield from to_rows(batch)
+
+    def get(self, *key: Any, **columns: Any) -> list[dict[str, Any]]:
+        """The rows with this key, or with these values, as ``View.get`` gives them; from the log.
+
+        By key one partition is read, by other columns everything; see ``to_arrow``. ``View.get`` of a view looks the
+        row up instead.
+
+        >>> import headwater as hw, tempfile
+        >>> users = hw.App("shop", home=tempfile.mkdtemp()).table("users", "id BIGINT, country STRING", key="id")
+        >>> _ = users.upsert([{"id": 1, "country": "DE"}, {"id": 2, "country": "FR"}])
+        >>> users.get(2), users.get(country="DE"), users.get(3)
+        ([{'id': 2, 'country': 'FR'}], [{'id': 1, 'country': 'DE'}], [])
+        """
+        if key and len(key) != len(self.key):
+            asked = f"has the key {', '.join(self.key)}" if self.key else "has no key"
+            raise Misuse(
+                f'table "{self.name}" {asked}, and {len(key)} value{"s were" if len(key) > 1 else " was"} given',
+                hint="Ask by columns: get(column=value).",
+                table=self.name,
+            )
+        wanted = {**dict(zip(self.key, key, strict=False)), **columns}
+        if not wanted:
+            raise Misuse("get needs a key or columns", hint="For all rows: rows() or to_arrow().", table=self.name)
+        return [row for batch in TableReader(self.topic).matching(wanted).to_batches() for row in to_rows(batch)]
+
+    # Inside
 
     def _refuse_captured(self) -> None:
         capture = self.topic.settings.captured_by
@@ -248,23 +327,28 @@ class Table:
             self._schemas = (version, schema, pa.schema([field.with_nullable(True) for field in schema]))
         return self._schemas[1:]
 
+    def _repr_html_(self) -> str:
+        return card_html(f"Table {self.name}", lambda: topic_card(self.topic, "Table"))
+
     def __repr__(self) -> str:
         key = f", key={', '.join(self.key)}" if self.key else ", a multiset"
         return f"Table({self.name}, {to_ddl(self.schema)}{key})"
 
 
 def declare_table(
-    log: Log, name: str, schema: str | pa.Schema | None = None, key: str | Sequence[str] | None = None, **settings: Any
+    log: Log,
+    name: str,
+    schema: str | pa.Schema,
+    key: str | Sequence[str] | None = None,
+    **settings: Unpack[TableOptions],
 ) -> Table:
-    """Declare a table, or open one that exists (without ``schema``). Without a ``key`` it is a multiset.
+    """Declare a table. Without a ``key`` it is a multiset. ``open_table`` finds one that exists.
 
     ``settings`` are those of a topic, except for those that drop old rows.
 
     >>> import headwater as hw, tempfile
     >>> log = hw.Log(tempfile.mkdtemp())
     >>> declare_table(log, "basket", "fruit STRING")
-    Table(basket, fruit STRING, a multiset)
-    >>> declare_table(log, "basket")
     Table(basket, fruit STRING, a multiset)
     >>> log.topic("basket", "fruit STRING")
     Traceback (most recent call last):
@@ -273,20 +357,32 @@ def declare_table(
       Its rows have weights, so that one of several equal rows can be deleted.
       Hint: Open it as a table: app.table("basket", …) without a key. Or choose another name.
     """
-    if schema is None:
-        if key is not None:
-            settings["key"] = key
-        return Table(log.topic(name, None, **settings))
     _refuse_settings(name, settings, multiset=key is None)
     if key is not None:
         return Table(log.topic(name, schema, key=key, **settings))
     log.check_open()
     if log.read_only:
-        raise ReadOnlyHome(f"the home {log.home} cannot be written", hint="Open tables without a schema.")
+        raise ReadOnlyHome(f"the home {log.home} cannot be written", hint="Find tables: app.get_table(name).")
     return Table(log.opened(open_or_declare(log.registry, name, schema, settings, log.clock.now_us(), multiset=True)))
 
 
-def _refuse_settings(name: str, settings: dict[str, Any], *, multiset: bool) -> None:
+def open_table(log: Log, name: str) -> Table:
+    """The table of this name; a topic with a key is one.
+
+    >>> import headwater as hw, tempfile
+    >>> log = hw.Log(tempfile.mkdtemp())
+    >>> _ = declare_table(log, "basket", "fruit STRING")
+    >>> open_table(log, "basket")
+    Table(basket, fruit STRING, a multiset)
+    """
+    try:
+        return Table(log.get_topic(name))
+    except UnknownTopic:
+        tables = [topic.name for topic in log.topics() if topic.settings.key or topic.row().is_multiset]
+        raise UnknownTopic(f'no table "{name}" in this home', hint=suggestion(name, tables), topic=name) from None
+
+
+def _refuse_settings(name: str, settings: Mapping[str, Any], *, multiset: bool) -> None:
     for setting in NOT_FOR_TABLES:
         if settings.get(setting) is not None:
             raise InvalidDeclaration(

@@ -54,6 +54,15 @@ class Token:
         return ";".join(topics)
 
     @staticmethod
+    def of(given: Token | str | None) -> Token | None:
+        """A token that was given as such, or as its text.
+
+        >>> Token.of("orders:0=5") == Token.of(Token({"orders": {0: 5}})) == Token({"orders": {0: 5}})
+        True
+        """
+        return Token.parse(given) if isinstance(given, str) else given
+
+    @staticmethod
     def parse(text: str) -> Token:
         """The token of a text that ``str(token)`` wrote."""
         frontier: dict[str, dict[int, int]] = {}

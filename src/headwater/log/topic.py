@@ -13,7 +13,7 @@ import datetime as dt
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 
@@ -30,14 +30,15 @@ from headwater.log.storage.partition_reader import PartitionReader
 from headwater.log.storage.partition_writer import PartitionWriter, deleted
 from headwater.log.token import Token
 from headwater.log.topic_appender import AppendIdentity, TopicAppender
-from headwater.log.topic_description import describe_topic, describe_watermark
-from headwater.log.topic_reader import Place
+from headwater.log.topic_description import describe_topic, describe_watermark, topic_card
+from headwater.log.topic_reader import Place, ReadOptions
 from headwater.log.topic_settings import TopicSettings
+from headwater.notebook import card_html
 
 if TYPE_CHECKING:
-    from headwater.log.groups.consumer import Consumer
+    from headwater.log.groups.consumer import Consumer, ConsumerOptions
     from headwater.log.groups.groups import Group
-    from headwater.log.groups.worker import Worker
+    from headwater.log.groups.worker import Worker, WorkerOptions
     from headwater.log.home import Log
 
 
@@ -273,7 +274,7 @@ class Topic:
             self, start, stop, partitions, columns, follow=follow, timeout=timeout, rows_max=rows_max
         )
 
-    def rows(self, start: Place = "earliest", **arguments: Any) -> Iterator[dict[str, Any]]:
+    def rows(self, start: Place = "earliest", **options: Unpack[ReadOptions]) -> Iterator[dict[str, Any]]:
         """The same as ``read``, row by row as dicts.
 
         >>> import headwater as hw, tempfile
@@ -282,7 +283,7 @@ class Topic:
         >>> list(topic.rows(columns=["_offset", "x"]))
         [{'_offset': 0, 'x': 1}]
         """
-        for batch in self.read(start, **arguments):
+        for batch in self.read(start, **options):
             yield from batch.to_pylist()
 
     def read_partition(
@@ -377,14 +378,32 @@ class Topic:
 
     # Groups
 
-    def consumer(self, group: str, **options: Any) -> Consumer:
-        """A member of a consumer group: whole partitions, in order. See ``Consumer``."""
+    def consumer(self, group: str, **options: Unpack[ConsumerOptions]) -> Consumer:
+        """A member of a consumer group: whole partitions, in order. See ``Consumer``.
+
+        >>> import headwater as hw, tempfile
+        >>> topic = hw.Log(tempfile.mkdtemp()).topic("t", "x INT")
+        >>> _ = topic.append([{"x": 1}])
+        >>> with topic.consumer("billing", member="till") as consumer:
+        ...     consumer.poll(timeout=10).to_pylist()
+        [{'x': 1}]
+        """
         from headwater.log.groups.consumer import Consumer
 
         return Consumer(self, group, **options)
 
-    def worker(self, group: str, **options: Any) -> Worker:
-        """A member of a work group: single messages, each acknowledged. See ``Worker``."""
+    def worker(self, group: str, **options: Unpack[WorkerOptions]) -> Worker:
+        """A member of a work group: single messages, each acknowledged. See ``Worker``.
+
+        >>> import headwater as hw, tempfile
+        >>> topic = hw.Log(tempfile.mkdtemp()).topic("t", "x INT")
+        >>> _ = topic.append([{"x": 1}])
+        >>> with topic.worker("mailers", lease=60.0) as worker:
+        ...     messages = worker.take(1, timeout=10)
+        ...     worker.accept(messages)
+        >>> [message.row for message in messages]
+        [{'x': 1}]
+        """
         from headwater.log.groups.worker import Worker
 
         return Worker(self, group, **options)
@@ -411,6 +430,9 @@ class Topic:
             partition.close()
         for reader in self._readers:
             reader.close()
+
+    def _repr_html_(self) -> str:
+        return card_html(f"Topic {self.name}", lambda: topic_card(self, "Topic"))
 
     def __repr__(self) -> str:
         return f"Topic({self.name}, {to_ddl(self.schema)})"

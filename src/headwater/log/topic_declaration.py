@@ -9,6 +9,7 @@ Not here: schema compatibility (``log/schema/evolution.py``), DDL (``log/schema/
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -34,7 +35,7 @@ def open_or_declare(
     registry: Registry,
     name: str,
     schema: str | pa.Schema,
-    values: dict[str, Any],
+    values: Mapping[str, Any],
     now_us: int,
     *,
     multiset: bool = False,

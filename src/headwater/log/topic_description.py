@@ -17,7 +17,9 @@ from headwater.errors import Misuse
 from headwater.log.event_time import heartbeats
 from headwater.log.event_time.producer_progress import merge_progress, progress_of
 from headwater.log.event_time.watermarks import Watermark
-from headwater.log.schema.ddl import to_ddl
+from headwater.log.schema.ddl import spark_type, to_ddl
+from headwater.log.schema.normalization import WEIGHT
+from headwater.notebook import NotebookCard
 
 if TYPE_CHECKING:
     from headwater.log.topic import Topic
@@ -77,6 +79,26 @@ def describe_watermark(topic: Topic) -> dict[str, Any]:
     now_us = max((progress.seen_us for progress in came.values()), default=0)
     found = Watermark().moved(came, now_us=now_us, settings=topic.settings)
     return found.describe(topic.log.registry.producer_names(topic.id), topic.settings, now_us)
+
+
+def topic_card(topic: Topic, what: str) -> NotebookCard:
+    """What a notebook shows of a topic, or of a table."""
+    topic.log.check_open()
+    settings, starts, ends = topic.settings, topic.start_offsets(), topic.end_offsets()
+    facts: list[tuple[str, object]] = [
+        ("records", sum(ends.values()) - sum(starts.values())),
+        ("partitions", settings.partitions),
+    ]
+    if what == "Table" and not settings.key:
+        facts.append(("key", "none: a bag"))
+    named = [("key", ", ".join(settings.key)), ("event time", settings.event_time), ("capture", settings.captured_by)]
+    facts += [(name, value) for name, value in named if value]
+    columns = [
+        [field.name, spark_type(field.type), "" if field.nullable else "NOT NULL"]
+        for field in topic.schema
+        if field.name != WEIGHT
+    ]
+    return NotebookCard(f"{what} {topic.name}", facts, ["column", "type", ""], columns)
 
 
 def _sizes(directory: Path, suffix: str) -> list[int]:

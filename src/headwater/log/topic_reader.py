@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from headwater.clock import to_us
 from headwater.errors import InvalidDeclaration
@@ -25,6 +25,20 @@ if TYPE_CHECKING:
 
 Place = str | int | dt.datetime | Mapping[int, int] | Token
 WAIT_S = 60.0  # a follower without a time-out checks at this interval even if it is not woken
+
+
+class ReadOptions(TypedDict, total=False):
+    """What ``Topic.rows`` takes by keyword: what ``Topic.read`` does.
+
+    >>> options: ReadOptions = {"columns": ["x"], "rows_max": 100}
+    """
+
+    stop: Place | None
+    partitions: Sequence[int] | None
+    columns: Sequence[str] | None
+    follow: bool
+    timeout: float | None
+    rows_max: int | None
 
 
 def offsets_for(topic: Topic, place: Place, partitions: Sequence[int]) -> dict[int, int]:

@@ -1,6 +1,7 @@
 """Topic settings: everything that a declaration says besides the columns.
 
-What it is: ``TopicSettings``, a frozen record with defaults, checked when created, stored as JSON in the catalog.
+What it is: ``TopicSettings``, a frozen record with defaults, checked when created, stored as JSON in the catalog;
+``TopicOptions`` and ``TableOptions``, the keyword arguments of a declaration, for editors and type checkers.
 Invariants: key, event_time, clock and partitions never change; all other settings may be declared again.
 Not here: the schema (``log/schema/normalization.py``), the effect of settings (``log/storage/partition_writer.py``,
 ``log/maintenance/retention.py``, ``log/maintenance/compaction.py``, ``log/groups/backpressure.py``).
@@ -11,8 +12,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from headwater.durations import Duration, to_us
 from headwater.errors import InvalidDeclaration
@@ -136,7 +138,47 @@ class TopicSettings:
 SETTING_NAMES = tuple(sorted(_DECLARED_AS.get(field.name, field.name) for field in fields(TopicSettings)))
 
 
-def declared(values: dict[str, Any]) -> dict[str, Any]:
+class TableOptions(TypedDict, total=False):
+    """What ``app.table`` takes by keyword, besides the key. A test keeps it equal to ``TopicSettings``.
+
+    >>> options: TableOptions = {"event_time": "since", "compact": True}
+    >>> TopicSettings(key=("id",), **options).compact
+    True
+    """
+
+    event_time: str | None
+    lateness: Duration
+    idle: Duration | None
+    clock: Sequence[str] | None
+    partitions: int
+    fsync: Fsync
+    fsync_interval: Duration
+    segment_bytes_max: int
+    segment_age_max: Duration
+    compact: bool
+    tombstone_grace: Duration
+    overflow: Overflow
+    overflow_rows_max: int | None
+    block_timeout: Duration
+    captured_by: str | None
+
+
+class TopicOptions(TableOptions, total=False):
+    """What ``log.topic`` and ``app.topic`` take by keyword: every setting of ``TopicSettings``.
+
+    >>> options: TopicOptions = {"key": "order_id", "retention": "7 days"}
+    >>> settings = TopicSettings(**declared(options))
+    >>> settings.key, settings.retention_ms
+    (('order_id',), 604800000)
+    """
+
+    key: str | Sequence[str] | None
+    retention: Duration | None
+    retention_bytes: int | None
+    archive: str | None
+
+
+def declared(values: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a declaration as they are stored: durations in milliseconds, ``key`` as a tuple.
 
     >>> declared({"key": "id", "retention": "7 days", "idle": None})

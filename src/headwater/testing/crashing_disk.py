@@ -51,11 +51,11 @@ class CrashingFiles(Files):
     >>> _ = topic.append([{"x": 1}])
     >>> crashing = CrashingFiles(crash_at=5)
     >>> try:
-    ...     hw.Log(home, files=crashing).topic("t").append([{"x": 2}])
+    ...     hw.Log(home, files=crashing).get_topic("t").append([{"x": 2}])
     ... except Crash as crash:
     ...     crashing.crashed
     True
-    >>> list(hw.Log(home).topic("t").rows(stop=1))
+    >>> list(hw.Log(home).get_topic("t").rows(stop=1))
     [{'x': 1}]
     """
 

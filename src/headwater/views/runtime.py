@@ -1,4 +1,4 @@
-"""An operation: one app's views at work in this process.
+"""The runtime: one app's views at work in this process.
 
 What it is: holds Spark, the engine and the runner, and starts each when it is first needed.
 Invariants: only ticking takes the app over (a new epoch); reading never does, and works while another process runs it.
@@ -30,6 +30,7 @@ from headwater.views.lifecycle.liveness import LivenessReporter
 from headwater.views.serving.change_feed import ChangeFeed
 from headwater.views.serving.committed_changes import CommittedChanges
 from headwater.views.serving.publish import STORE, Publisher
+from headwater.views.serving.serving_columns import quoted as served_name
 from headwater.views.serving.serving_store import ServingStore
 from headwater.views.serving.snapshot import QueryReply, RelationSnapshot
 from headwater.views.spark.jvm import told
@@ -288,14 +289,49 @@ class AppRuntime:
         manifest = self.covering(at_least, timeout, views) if at_least is not None else self.manifests.current()
         return RelationSnapshot(self.log, self.folder, manifest, self.spark, self.attached, bytes_max)
 
-    def query(self, sql: str, *, at_least: Token | None = None, timeout: float = 30.0) -> pa.Table:
-        """Run a query as of one tick."""
-        return self.reply(sql, at_least=at_least, timeout=timeout).table
+    def spark_rows(self, view: str, *, at_least: Token | None = None, timeout: float = 30.0) -> pa.Table:
+        """A view's rows, read by Spark from its state."""
+        with self.told():
+            contents = self.contents(at_least=at_least, timeout=timeout, views=[view])
+            self._check_computed(view, contents.manifest)
+            return contents.frame(view).toArrow()
+
+    def served_rows(self, view: str, *, at_least: Token | None = None, timeout: float = 30.0) -> pa.Table:
+        """A view's rows in the serving store, without Spark."""
+        if at_least is None:
+            self._check_computed(view, self.manifests.current())
+        else:
+            deadline = time.monotonic() + timeout
+            tick = self.covering(at_least, timeout, [view]).tick
+            # A tick is in the store a moment after it was committed.
+            if not self.serving.wait(tick, max(0.0, deadline - time.monotonic())):
+                raise NotYetCovered(
+                    f'the serving store of app "{self.name}" has not reached tick {tick} after {timeout:g} s',
+                    detail=f"It is at tick {self.serving.tick}.",
+                    hint="The app brings it up to date when it runs: headwater run APP.py, or app.tick().",
+                    app=self.name,
+                )
+        return self.serving.query(f"SELECT * FROM {served_name(view)}")
+
+    def served_count(self, view: str) -> int | None:
+        """How many rows the serving store has of a view; None when it has no such view. Makes nothing."""
+        if not (self.folder / STORE).exists() or view not in self.serving.views():
+            return None
+        (count,) = self.serving.query(f"SELECT count(*) AS n FROM {served_name(view)}").column("n").to_pylist()
+        return int(count)
+
+    def _check_computed(self, view: str, manifest: Manifest) -> None:
+        if view not in manifest.views:
+            raise NotYetCovered(
+                f'view "{view}" has no rows yet: no tick has computed it',
+                hint="Advance the app: app.tick(), or headwater run APP.py.",
+                view=view,
+            )
 
     def reply(
         self, sql: str, *, at_least: Token | None = None, timeout: float = 30.0, push_down: bool = True
     ) -> QueryReply:
-        """The same, with what was fetched for it from attached stores."""
+        """Run a query as of one tick; with what was fetched for it from attached stores."""
         with self.told():
             views = tables_in(sql) if at_least is not None else ()
             return self.contents(at_least=at_least, timeout=timeout, views=views).reply(sql, push_down=push_down)
@@ -364,7 +400,7 @@ class AppRuntime:
             manifest = contents.manifest
             unprepared.refuse(view, self.prepared.unprepared, manifest)
             pause = paused_in(manifest).get(view)
-            ends = {name: self.log.topic(name).end_offsets() for name in self.prepared.topics}
+            ends = {name: self.log.get_topic(name).end_offsets() for name in self.prepared.topics}
             begin = manifest.frontier if pause is None else pause.frontier if pause.tick else {}
             tried = [ends] if pause is None else [pause.until, manifest.frontier]
             scratch = self.scratch / "diagnosis"

@@ -1,9 +1,9 @@
 """A view: the handle that users hold.
 
-What it is: what a declared view can be asked: its plan, its rows, its changes, its history.
-Invariants: asking changes nothing and takes no app over.
-Not here: declaring (``app.py``), maintaining (``views/tick/engine.py``).
-Read next: ``views/serving/change_feed.py``, ``views/lifecycle/verification.py``.
+What it is: what a declared view can be asked: its plan, its rows, its changes, its history, whether it is right.
+Invariants: asking changes nothing and takes no app over. Rows are read without Spark, unless the view is not served.
+Not here: declaring (``declared_views.py``), maintaining (``views/tick/engine.py``).
+Read next: ``views/serving/serving_store.py``, ``views/serving/change_feed.py``, ``views/lifecycle/verification.py``.
 """
 
 from __future__ import annotations
@@ -14,13 +14,23 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headwater.errors import Misuse
+from headwater.log.schema.ddl import parse_view_ddl, spark_type
+from headwater.log.schema.row_conversion import to_rows
 from headwater.log.token import Token
+from headwater.notebook import NotebookCard, card_html
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from headwater.views.compiler.plan import ViewPlan
+    from headwater.views.declared_views import DeclaredViews
     from headwater.views.lifecycle.diagnosis import Findings
     from headwater.views.lifecycle.rebuild import RebuildReport
     from headwater.views.lifecycle.rebuild_progress import RebuildProgress
+    from headwater.views.lifecycle.verification import Difference
+    from headwater.views.runtime import AppRuntime
+    from headwater.views.view_declaration import ViewDeclaration
 
 
 class View:
@@ -33,14 +43,14 @@ class View:
     ['country', 'users']
     """
 
-    def __init__(self, app: Any, name: str) -> None:
-        self.app = app
+    def __init__(self, views: DeclaredViews, name: str) -> None:
+        self._views = views
         self.name = name
 
     @property
-    def declared(self) -> Any:
+    def declared(self) -> ViewDeclaration:
         """The declaration: SQL or function, and where it stands."""
-        return self.app._declared[self.name]
+        return self._views.declaration(self.name)
 
     @property
     def plan(self) -> ViewPlan | None:
@@ -52,25 +62,107 @@ class View:
         >>> app.view("countries", "SELECT DISTINCT country FROM users").plan.reads
         ('users',)
         """
-        found: ViewPlan | None = self.app._plans[self.name]
-        return found
+        return self._views.plan(self.name)
 
     @property
     def columns(self) -> list[str]:
         """The names of its columns."""
         if self.plan is not None:
             return [column.name for column in self.plan.columns]
-        return list(self.app.operation.prepared.views[self.name].schema.names)
+        return list(self._runtime.prepared.views[self.name].schema.names)
 
-    def rows(self, *, at_least: Token | None = None, timeout: float = 30.0) -> pa.Table:
-        """Its rows as of the last tick, or of one that covers ``at_least``."""
-        contents = self.app.operation.contents(at_least=at_least, timeout=timeout, views=[self.name])
-        return contents.frame(self.name).toArrow()
+    @property
+    def _runtime(self) -> AppRuntime:
+        return self._views.runtime
+
+    # Reading
 
     def get(self, *key: Any, **columns: Any) -> list[dict[str, Any]]:
-        """The rows with this key, or with these values, from the serving store: no Spark, under a millisecond."""
-        found: list[dict[str, Any]] = self.app.operation.serving.get(self.name, *key, **columns)
-        return found
+        """The rows with this key, or with these values, from the serving store: no Spark, under a millisecond.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> users = app.table("users", "id BIGINT, country STRING", key="id")
+        >>> countries = app.view("countries", "SELECT country, count(*) AS users FROM users GROUP BY country")
+        >>> _ = users.upsert([{"id": 1, "country": "DE"}, {"id": 2, "country": "FR"}])
+        >>> _ = app.tick()
+        >>> countries.get("DE") == countries.get(country="DE") == [{"country": "DE", "users": 1}]
+        True
+        """
+        return self._runtime.serving.get(self.name, *key, **columns)
+
+    def to_arrow(self, *, at_least: Token | str | None = None, timeout: float = 30.0) -> pa.Table:
+        """All its rows as an Arrow table, as of the last tick, or of one that covers ``at_least``.
+
+        They come from the serving store, without Spark. A view that was declared with ``serve=False`` is not there:
+        Spark reads it, which takes seconds the first time. That depends on the declaration alone.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> users = app.table("users", "id BIGINT, country STRING", key="id")
+        >>> countries = app.view("countries", "SELECT country, count(*) AS users FROM users GROUP BY country")
+        >>> token = users.upsert([{"id": 1, "country": "DE"}, {"id": 2, "country": "DE"}])
+        >>> _ = app.tick()
+        >>> countries.to_arrow(at_least=token).to_pydict()
+        {'country': ['DE'], 'users': [2]}
+        """
+        read = self._runtime.served_rows if self.declared.serve else self._runtime.spark_rows
+        return read(self.name, at_least=Token.of(at_least), timeout=timeout)
+
+    def to_pandas(self, *, at_least: Token | str | None = None, timeout: float = 30.0) -> pd.DataFrame:
+        """All its rows as a pandas DataFrame (needs the extra ``pandas``); see ``to_arrow``.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> users = app.table("users", "id BIGINT, country STRING", key="id")
+        >>> countries = app.view("countries", "SELECT country, count(*) AS users FROM users GROUP BY country")
+        >>> _ = users.upsert([{"id": 1, "country": "DE"}])
+        >>> _ = app.tick()
+        >>> countries.to_pandas()
+          country  users
+        0      DE      1
+        """
+        return self.to_arrow(at_least=at_least, timeout=timeout).to_pandas()
+
+    def rows(self, *, at_least: Token | str | None = None, timeout: float = 30.0) -> Iterator[dict[str, Any]]:
+        """All its rows as dicts, as ``Topic.rows`` and ``Table.rows`` give them; see ``to_arrow``.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> users = app.table("users", "id BIGINT, country STRING", key="id")
+        >>> countries = app.view("countries", "SELECT country, count(*) AS users FROM users GROUP BY country")
+        >>> token = users.upsert([{"id": 1, "country": "DE"}])
+        >>> _ = app.tick()
+        >>> list(countries.rows(at_least=str(token)))
+        [{'country': 'DE', 'users': 1}]
+        """
+        for batch in self.to_arrow(at_least=at_least, timeout=timeout).to_batches():
+            yield from to_rows(batch)
+
+    def verify(self) -> Difference:
+        """Compute it from the log alone, by Spark, and compare with what the ticks made of it.
+
+        ``equal`` says that they agree; else ``missing`` and ``surplus`` show the first differences. This reads
+        everything that the view reads: a check for now and then.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> users = app.table("users", "id BIGINT, country STRING", key="id")
+        >>> countries = app.view("countries", "SELECT country, count(*) AS users FROM users GROUP BY country")
+        >>> _ = users.upsert([{"id": 1, "country": "DE"}])
+        >>> _ = app.tick()
+        >>> found = countries.verify()
+        >>> found.equal, found.rows
+        (True, 1)
+        """
+        found = self._runtime.verify(self.name)
+        if not found:
+            raise Misuse(
+                f'view "{self.name}" has nothing to verify: no tick has computed it as it is declared',
+                hint="Advance the app: app.tick(), or headwater run APP.py.",
+                view=self.name,
+            )
+        return found[0]
 
     def changes(
         self, from_tick: int | None = None, *, follow: bool = False, timeout: float | None = None
@@ -79,15 +171,33 @@ class View:
 
         Each row has ``_change_type`` (insert, delete, update_preimage, update_postimage), ``_commit_version`` (the
         tick) and ``_commit_timestamp``. Remember the last ``_commit_version`` and go on at the next one.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> users = app.table("users", "id BIGINT, country STRING", key="id")
+        >>> countries = app.view("countries", "SELECT country, count(*) AS users FROM users GROUP BY country")
+        >>> _ = users.upsert([{"id": 1, "country": "DE"}])
+        >>> _ = app.tick()
+        >>> [change] = [row for table in countries.changes() for row in table.to_pylist()]
+        >>> change["_change_type"], change["_commit_version"], change["country"], change["users"]
+        ('insert', 1, 'DE', 1)
         """
-        found: Iterator[pa.Table] = self.app.operation.feed(self.name).changes(
-            from_tick, follow=follow, timeout=timeout
-        )
-        return found
+        return self._runtime.feed(self.name).changes(from_tick, follow=follow, timeout=timeout)
 
     def history(self, as_of: int | dt.datetime) -> pa.Table:
-        """Its rows as they were after a tick, or at a moment, as far back as ticks are kept."""
-        return self.app.operation.history(self.name, as_of)
+        """Its rows as they were after a tick, or at a moment, as far back as ticks are kept. Spark reads them.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> users = app.table("users", "id BIGINT, country STRING", key="id")
+        >>> countries = app.view("countries", "SELECT country, count(*) AS users FROM users GROUP BY country")
+        >>> for country in ("DE", "FR"):
+        ...     _ = users.upsert([{"id": 1, "country": country}])
+        ...     _ = app.tick()
+        >>> countries.history(as_of=1).to_pylist()
+        [{'country': 'DE', 'users': 1}]
+        """
+        return self._runtime.history(self.name, as_of)
 
     def watermark(self) -> str | None:
         """The event time before which its last tick expects nothing more; None: it reads no topic that has one.
@@ -102,14 +212,14 @@ class View:
         """
         from headwater.views.event_time.late_rows import shown_watermark
 
-        return shown_watermark(self.app.operation.manifests.current(), self.name)
+        return shown_watermark(self._runtime.manifests.current(), self.name)
 
     def stragglers(self) -> list[dict[str, Any]]:
         """How many rows came too late for it, by topic and producer. The rows are in the topic ``VIEW.late``."""
         from headwater.views.event_time.late_rows import describe
 
-        manifest = self.app.operation.manifests.current()
-        names = {topic.name: self.app.log.registry.producer_names(topic.id) for topic in self.app.log.topics()}
+        manifest = self._runtime.manifests.current()
+        names = {topic.name: self._views.log.registry.producer_names(topic.id) for topic in self._views.log.topics()}
         return describe(manifest, self.name, names)
 
     @property
@@ -124,24 +234,50 @@ class View:
         """
         from headwater.views.tick.pausing import paused_in
 
-        found = paused_in(self.app.operation.manifests.current()).get(self.name)
+        found = paused_in(self._runtime.manifests.current()).get(self.name)
         return None if found is None else found.told(self.name)
 
     def resume(self, *, on_progress: Callable[[RebuildProgress], None] | None = None) -> RebuildReport:
         """After a pause: compute it anew from what its inputs hold now, with the paused views that wait for it."""
-        report: RebuildReport = self.app.operation.resume(self.name, on_progress=on_progress)
-        return report
+        return self._runtime.resume(self.name, on_progress=on_progress)
 
     def diagnose(self, *, limit: int = 10) -> Findings:
         """Find the records that it cannot be computed over, of the tick that failed, or would be next."""
-        found: Findings = self.app.operation.diagnose(self.name, limit=limit)
-        return found
+        return self._runtime.diagnose(self.name, limit=limit)
 
     def explain(self) -> str:
-        """Its stages: what each does, its kind, and what it costs per tick."""
+        """Its stages: what each does, its kind, and what it costs per tick.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> users = app.table("users", "id BIGINT, country STRING", key="id")
+        >>> countries = app.view("countries", "SELECT country, count(*) AS users FROM users GROUP BY country")
+        >>> countries.explain().splitlines()[0]
+        'view countries: a tick costs the groups touched'
+        """
         from headwater.views.explain import explain
 
-        return explain(self.plan or self.app.operation.prepared.views[self.name].plan)
+        return explain(self.plan or self._runtime.prepared.views[self.name].plan)
+
+    def _repr_html_(self) -> str:
+        return card_html(f"View {self.name}", self._card)
+
+    def _card(self) -> NotebookCard:
+        title, facts = f"View {self.name}", [("declared at", self.declared.location)]
+        columns = [[column.name, ""] for column in self.plan.columns] if self.plan is not None else []
+        if not self._views.is_open:  # showing opens nothing
+            return NotebookCard(title, [*facts, ("log", "not open")], ["column", "type"], columns)
+        manifest = self._runtime.manifests.current()
+        known = manifest.views.get(self.name)
+        if known is None:
+            return NotebookCard(title, [*facts, ("tick", "not computed yet")], ["column", "type"], columns)
+        columns = [[field.name, spark_type(field.type)] for field in parse_view_ddl(known["columns"])]
+        more: list[tuple[str, object]] = [("tick", manifest.tick)]
+        if self.declared.serve:
+            more.append(("rows", self._runtime.served_count(self.name)))
+        if (paused := self.paused) is not None:
+            more.append(("paused", paused["reason"]))
+        return NotebookCard(title, [*facts, *more], ["column", "type"], columns)
 
     def __repr__(self) -> str:
         columns = ", ".join(column.name for column in self.plan.columns) if self.plan is not None else "…"

@@ -13,11 +13,16 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from headwater.views.event_time.timing import Timing
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 PACKAGE = str(Path(__file__).resolve().parent.parent) + os.sep
+
+ViewFunction: TypeAlias = "Callable[..., DataFrame]"  # of frames, one for each input
 
 
 @dataclass(frozen=True)
@@ -27,7 +32,7 @@ class ViewDeclaration:
     name: str
     sql: str | None
     location: str  # "shop.py:42"
-    function: Callable[..., Any] | None = None
+    function: ViewFunction | None = None
     inputs: tuple[str, ...] = ()
     by: tuple[str, ...] = ()
     serve: bool = True

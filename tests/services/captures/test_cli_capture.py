@@ -101,7 +101,7 @@ def test_a_slot_that_keeps_much_is_an_alert_once(database: Any, app: hw.App) -> 
     watching.watch()
     watching.close()
 
-    alerts = [row for row in app.log.topic("_alerts").rows() if row["kind"] == "capture_lag"]
+    alerts = [row for row in app.log.get_topic("_alerts").rows() if row["kind"] == "capture_lag"]
     assert len(alerts) == 1
     assert f'slot "{watching.name}" makes its database keep' in alerts[0]["message"]
 
@@ -127,7 +127,7 @@ def test_with_the_app_stopped_an_alert_names_the_growing_slot(database: Any, tmp
     assert ran["capture"] in grown.stdout
     assert "nobody reads it" in grown.stdout
     with hw.App("shop", home=tmp_path / "home") as app:
-        alerts = [row for row in app.log.topic("_alerts").rows() if row["kind"] == "capture_lag"]
+        alerts = [row for row in app.log.get_topic("_alerts").rows() if row["kind"] == "capture_lag"]
     assert [json.loads(row["detail"])["slot"] for row in alerts] == [ran["capture"]]
 
 
@@ -147,7 +147,7 @@ def test_a_capture_that_ended_is_an_alert_until_it_goes_on(database: Any, app: h
         with pytest.raises(CaptureLost):
             app.capture(until="caught up", timeout=60)
     capture.close()
-    alerts = [row for row in app.log.topic("_alerts").rows() if row["kind"] == "capture_failed"]
+    alerts = [row for row in app.log.get_topic("_alerts").rows() if row["kind"] == "capture_failed"]
     app.captures.restart(app.log)
     app.capture(until="caught up", timeout=60)
 
@@ -164,7 +164,7 @@ def test_a_capture_that_runs_beside_an_app_begins_again_after_an_error_that_nobo
     app.table("users", source=database.source("users"))
     app.capture(until="caught up", timeout=60)
     (capture,) = app.captures.declared()
-    markers = app.log.topic(f"_captured.{capture}")
+    markers = app.log.get_topic(f"_captured.{capture}")
     before = markers.end_offsets()
     errors = [OSError("too many open files"), RuntimeError("who knows")]
     mark = ChangeWriter.mark
@@ -184,6 +184,6 @@ def test_a_capture_that_runs_beside_an_app_begins_again_after_an_error_that_nobo
         app.captures.stop()
 
     assert not errors
-    alerts = [row["message"] for row in app.log.topic("_alerts").rows() if row["kind"] == "capture_failed"]
+    alerts = [row["message"] for row in app.log.get_topic("_alerts").rows() if row["kind"] == "capture_failed"]
     assert [message.rpartition(": ")[2] for message in alerts] == ["who knows", "too many open files"]
     assert not app.log.catalog.read("SELECT 1 FROM alerts WHERE kind = 'capture_failed'")

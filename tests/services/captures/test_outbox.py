@@ -31,7 +31,7 @@ def declare(app: hw.App, database: Any) -> None:
 
 
 def events(app: hw.App, topic: str) -> list[tuple[str, str, str]]:
-    return [(row["aggregate_id"], row["type"], row["payload"]) for row in app.log.topic(topic).rows()]
+    return [(row["aggregate_id"], row["type"], row["payload"]) for row in app.log.get_topic(topic).rows()]
 
 
 def insert(number: int, topic: str) -> str:

@@ -338,7 +338,7 @@ def test_a_database_that_is_away_is_told_once_and_tried_again(tmp_path: Any, cap
         server.execute("INSERT INTO t VALUES (1)")
         follow(app)
 
-        assert app.table("t").topic.end_offsets() == {0: 1}
+        assert app.get_table("t").topic.end_offsets() == {0: 1}
     assert sum("trying again" in record.message for record in caplog.records) == 1
 
 

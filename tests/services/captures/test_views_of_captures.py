@@ -54,7 +54,7 @@ def transfer(database: Any, number: int) -> None:
 
 
 def total(app: hw.App) -> tuple[Any, Any]:
-    (row,) = app.query("SELECT * FROM total").to_pylist()
+    (row,) = app.sql("SELECT * FROM total").to_pylist()
     return row["total"], row["transfers"]
 
 
@@ -65,7 +65,7 @@ def test_a_tick_ends_at_a_marker(database: Any, app: hw.App) -> None:
         transfer(database, number)
         app.capture(until="caught up", timeout=60)
 
-    ends = [dict(marker.ends) for marker in every_marker(markers_of(app.table("credits").topic))]
+    ends = [dict(marker.ends) for marker in every_marker(markers_of(app.get_table("credits").topic))]
     seen = []
     for _ in range(20):
         report = app.tick(rows_max=1)
@@ -85,14 +85,14 @@ def test_rows_behind_the_last_marker_wait(database: Any, app: hw.App) -> None:
     transfer(database, 1)
     app.capture(until="caught up", timeout=60)
     app.tick()
-    credits = app.table("credits").topic
+    credits = app.get_table("credits").topic
     credits.append([{"id": 77, "amount": 77}])  # as a capture that dies before its marker
 
     report = app.tick()
 
     assert not report.moved
     assert report.behind == 0
-    assert app.query("SELECT * FROM credits WHERE id = 77").num_rows == 0
+    assert app.sql("SELECT * FROM credits WHERE id = 77").num_rows == 0
 
 
 def test_run_streams_and_ticks_in_one_process(database: Any, app: hw.App) -> None:
@@ -104,10 +104,10 @@ def test_run_streams_and_ticks_in_one_process(database: Any, app: hw.App) -> Non
     try:
         for number in range(2, 5):
             transfer(database, number)
-        credits = app.table("credits").topic
+        credits = app.get_table("credits").topic
         assert credits.wait({0: 3}, timeout=60)
         token = hw.Token({"credits": {0: 4}, "debits": {0: 4}})
-        app.query("SELECT * FROM total", at_least=token, timeout=60)
+        app.sql("SELECT * FROM total", at_least=token, timeout=60)
     finally:
         app.stop()
 

@@ -76,7 +76,7 @@ def test_a_store_returns_every_row_that_passes_in_spark(shop: hw.App) -> None:
     def none_is_missing(found: dict[str, list[str]]) -> None:
         for kind, wheres in found.items():
             truths = ", ".join(f"({where}) AS b{number}" for number, where in enumerate(wheres))
-            rows = shop.operation.reply(f"SELECT id, {truths} FROM {TABLES[kind]}", push_down=False).table.to_pylist()
+            rows = shop.sql_reply(f"SELECT id, {truths} FROM {TABLES[kind]}", push_down=False).table.to_pylist()
             with Stores(attached) as stores:
                 for number, where in enumerate(wheres):
                     passing = {row["id"] for row in rows if row[f"b{number}"]}
@@ -101,7 +101,7 @@ def test_a_filter_gives_the_same_rows_where_it_is_pushed_down(shop: hw.App, foun
         for number, (kind, where) in enumerate(branches)
     )
 
-    pushed, plain = shop.operation.reply(sql), shop.operation.reply(sql, push_down=False)
+    pushed, plain = shop.sql_reply(sql), shop.sql_reply(sql, push_down=False)
 
     wrong = differences(pushed, plain)
     assert wrong == [], [branches[number] for number, *_ in wrong][:1]
@@ -145,7 +145,7 @@ def test_a_join_gives_the_same_rows_where_its_filters_are_pushed_down(shop: hw.A
     parts = [f"SELECT {number} AS branch, * FROM ({sql}) AS x(k, id)" for number, sql in enumerate(found)]
     sql = " UNION ALL ".join(parts)
 
-    pushed, plain = shop.operation.reply(sql), shop.operation.reply(sql, push_down=False)
+    pushed, plain = shop.sql_reply(sql), shop.sql_reply(sql, push_down=False)
 
     wrong = differences(pushed, plain)
     assert wrong == [], [found[branch] for branch, *_ in wrong][:1]

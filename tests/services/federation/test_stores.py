@@ -30,7 +30,7 @@ from tests.unit.command_line import CommandLine
 
 
 def rows(app: hw.App, sql: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = app.query(sql).to_pylist()
+    found: list[dict[str, Any]] = app.sql(sql).to_pylist()
     return found
 
 
@@ -67,18 +67,18 @@ def test_a_query_that_needs_no_column_counts_rows(shop: hw.App) -> None:
 
 
 def test_a_limit_is_all_that_is_fetched(shop: hw.App) -> None:
-    reply = shop.operation.reply("SELECT name, id FROM pg.odd LIMIT 3")
+    reply = shop.sql_reply("SELECT name, id FROM pg.odd LIMIT 3")
 
     assert (reply.table.num_rows, reply.fetched[0].rows) == (3, 3)
 
 
 def test_an_unknown_store_or_table_is_named(shop: hw.App) -> None:
     with pytest.raises(InvalidQuery, match='no store "pgg" is attached') as unattached:
-        shop.query("SELECT * FROM pgg.public.odd")
+        shop.sql("SELECT * FROM pgg.public.odd")
     with pytest.raises(StoreRefused, match=r'store "pg" has no table public\.od') as unknown:
-        shop.query("SELECT * FROM pg.public.od")
+        shop.sql("SELECT * FROM pg.public.od")
     with pytest.raises(InvalidQuery, match="the query cannot be run"):
-        shop.query("SELECT nothing FROM pg.odd")
+        shop.sql("SELECT nothing FROM pg.odd")
 
     assert 'Did you mean "pg"?' in str(unattached.value.hint)
     assert unknown.value.hint == 'Did you mean "public.odd"?'
@@ -88,7 +88,7 @@ def test_more_rows_than_allowed_are_refused_with_the_statement(shop: hw.App, pos
     shop.attach("small", postgres.dsn, rows_max=10)
 
     with pytest.raises(TooManyRows) as caught:
-        shop.query("SELECT name FROM small.odd")
+        shop.sql("SELECT name FROM small.odd")
 
     assert caught.value.detail == 'It was asked: SELECT "name" FROM "odd" LIMIT 11'
     assert len(rows(shop, "SELECT id FROM small.odd WHERE id < 10")) == 10

@@ -27,7 +27,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Log]:
 
 @pytest.fixture(scope="module")
 def server(log: Log) -> Iterator[ServerProcess]:
-    log.topic("orders").append([{"order_id": 1, "country": "DE", "amount": 5}])
+    log.get_topic("orders").append([{"order_id": 1, "country": "DE", "amount": 5}])
     server = ServerProcess(log.home, engine=True)
     eventually(lambda: state(server)["state"] == "running", SPARK_S)
     eventually(lambda: server.get("/v1/status")["tick"]["tick"], SPARK_S)
@@ -130,7 +130,7 @@ def test_the_status_has_the_ticks_and_what_each_view_took(server: ServerProcess)
 def test_copies_are_the_view_at_every_tick_through_a_kill_of_the_engine_and_a_restart_of_the_server(
     server: ServerProcess, log: Log
 ) -> None:
-    orders = log.topic("orders")
+    orders = log.get_topic("orders")
     followers: list[Follower] = [EventFollower(server.address), SocketFollower(server.address)]
     for number in range(10, 30):
         token = append(orders, (number, ["DE", "FR", "IT"][number % 3], number), (number % 5, "XX", number))

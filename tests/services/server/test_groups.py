@@ -122,7 +122,7 @@ def test_messages_are_taken_once_given_back_and_given_up(server: ServerProcess, 
     assert {message["row"]["id"] for message in again} == {message["row"]["id"] for message in back}
     assert {message["deliveries"] for message in again} == {2}
     answer(server, jobs, "ack", *again)
-    dead = list(log.topic(f"{jobs.name}.workers.dead").rows())
+    dead = list(log.get_topic(f"{jobs.name}.workers.dead").rows())
     assert [(row["offset"], row["reason"]) for row in dead] == [(bad["offset"], "no such job")]
     about = server.get(f"/v1/topics/{jobs.name}/groups/workers")
     assert (about["lag_total"], about["in_flight"], about["dead_letters"]) == (0, 0, 1)

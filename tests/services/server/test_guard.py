@@ -69,7 +69,11 @@ def test_a_request_needs_a_key_with_the_scope(
     guarded: tuple[ServerProcess, dict[str, str], Log], scope: str, method: str, path: str
 ) -> None:
     server, keys, log = guarded
-    before = log.topic("orders").end_offsets(), log.topic("basket").end_offsets(), len(log.topic("orders").groups())
+    before = (
+        log.get_topic("orders").end_offsets(),
+        log.get_topic("basket").end_offsets(),
+        len(log.get_topic("orders").groups()),
+    )
     body = BODIES.get(path, {}) if method == "POST" else None
 
     refusals = [
@@ -83,7 +87,11 @@ def test_a_request_needs_a_key_with_the_scope(
     ]
     assert [answer.status_code for answer in refusals] == [401, 401] + [403] * (len(refusals) - 2)
     assert {answer.json()["error"]["code"] for answer in refusals} == {"unauthenticated", "forbidden"}
-    after = log.topic("orders").end_offsets(), log.topic("basket").end_offsets(), len(log.topic("orders").groups())
+    after = (
+        log.get_topic("orders").end_offsets(),
+        log.get_topic("basket").end_offsets(),
+        len(log.get_topic("orders").groups()),
+    )
     assert after == before, "what is refused changes nothing"
 
     for key in {scope, "admin"}:
@@ -155,7 +163,7 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(
     guarded: tuple[ServerProcess, dict[str, str], Log],
 ) -> None:
     server, keys, log = guarded
-    before = log.topic("orders").end_offsets()
+    before = log.get_topic("orders").end_offsets()
     headers = bearer(keys["admin"])
     large = b'{"order_id": 1}\n' * 100_000
 
@@ -169,7 +177,7 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(
 
     for answer in (told, chunked, as_query):
         assert (answer.status_code, answer.json()["error"]["code"]) == (413, "too_large")
-    assert log.topic("orders").end_offsets() == before
+    assert log.get_topic("orders").end_offsets() == before
     host, _, port = server.address.removeprefix("http://").partition(":")
     with socket.create_connection((host, int(port))) as raw:  # it does not wait for what was announced
         raw.sendall(
@@ -180,7 +188,7 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(
 
 
 def test_a_page_of_another_site_can_neither_read_nor_write(server: ServerProcess, log: Log) -> None:
-    before = log.topic("orders").end_offsets()
+    before = log.get_topic("orders").end_offsets()
     evil = {"origin": "http://" + "evil.invalid"}
 
     post = server.http.post(
@@ -193,7 +201,7 @@ def test_a_page_of_another_site_can_neither_read_nor_write(server: ServerProcess
 
     assert [answer.status_code for answer in (post, read, rebound, own)] == [403, 403, 403, 200]
     assert "access-control-allow-origin" not in preflight.headers
-    assert log.topic("orders").end_offsets() == before
+    assert log.get_topic("orders").end_offsets() == before
     with pytest.raises(websockets.exceptions.InvalidStatus):
         connect(f"{server.address.replace('http', 'ws')}/v1/views/revenue/subscribe", additional_headers=evil)
 

@@ -37,7 +37,7 @@ def ask(server: ServerProcess, sql: str, **more: Any) -> Any:
 
 def ticked(server: ServerProcess, log: Log, number: int) -> None:
     """Rows that are appended now come into the view."""
-    token = str(log.topic("orders").append([{"order_id": number, "country": "DE", "amount": number}]))
+    token = str(log.get_topic("orders").append([{"order_id": number, "country": "DE", "amount": number}]))
     body = {"sql": "SELECT total FROM revenue WHERE country = 'DE'", "at_least": token}
     server.post("/v1/query", body)
 

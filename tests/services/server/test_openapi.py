@@ -68,7 +68,7 @@ def test_no_request_that_the_schema_allows_or_forbids_is_an_unexpected_error(tmp
     with declared(tmp_path / "home") as log:
         ticks = HandTicks(log)
         ticks.commit({"DE": 1})
-        log.topic("orders").append([{"order_id": 1, "country": "DE", "amount": 1}])
+        log.get_topic("orders").append([{"order_id": 1, "country": "DE", "amount": 1}])
         server = ServerProcess(log.home, "--wait-seconds", "0.01", "--query-seconds", "0.5", "--rate", "100000")
 
         joined = server.post("/v1/topics/orders/groups/held/consumers", {"session_timeout": 3600}, status=201)
@@ -78,7 +78,7 @@ def test_no_request_that_the_schema_allows_or_forbids_is_an_unexpected_error(tmp
         assert run.returncode == 0, (
             run.stdout[-6000:] + run.stderr[-2000:] + (tmp_path / "server.err").read_text()[-3000:]
         )
-        assert "billing" in {group.name for group in log.topic("orders").groups()}, "some of it was let in"
+        assert "billing" in {group.name for group in log.get_topic("orders").groups()}, "some of it was let in"
         server.stop()
         assert "Traceback" not in (tmp_path / "server.err").read_text()
         ticks.close()

@@ -16,7 +16,7 @@ from tests.services.server.processes import ServerProcess
 
 
 def ends(log: Log, topic: str) -> dict[int, int]:
-    return log.topic(topic).end_offsets()
+    return log.get_topic(topic).end_offsets()
 
 
 def arrow(rows: list[dict[str, Any]], schema: pa.Schema) -> bytes:
@@ -27,7 +27,7 @@ def arrow(rows: list[dict[str, Any]], schema: pa.Schema) -> bytes:
 
 
 def test_rows_come_in_as_json_lines_and_arrow_and_go_out_again(server: ServerProcess, log: Log) -> None:
-    schema = log.topic("clicks").schema
+    schema = log.get_topic("clicks").schema
     before = server.get("/v1/topics/clicks/records?from=latest")["next"]
 
     one = server.post("/v1/topics/clicks/records", {"url": "/a", "at": "2026-01-31T10:00:00Z", "price": 9.90})
@@ -75,7 +75,7 @@ def test_many_append_at_once_to_topics_that_wait_for_the_disk_and_to_others(serv
 
 
 def test_reading_goes_on_from_the_token_and_no_partition_waits_for_another(server: ServerProcess, log: Log) -> None:
-    orders = log.topic("orders")
+    orders = log.get_topic("orders")
     orders.append([{"order_id": number, "country": "DE", "amount": 1} for number in range(50)])
 
     seen, place = [], "earliest"
@@ -104,7 +104,7 @@ def test_a_reader_that_waits_is_woken(server: ServerProcess, log: Log) -> None:
     )
     asking.start()
 
-    log.topic("clicks").append([{"url": "/woken"}])
+    log.get_topic("clicks").append([{"url": "/woken"}])
     asking.join(60)
 
     assert [row["url"] for row in found[0]["rows"]] == ["/woken"]
@@ -127,9 +127,9 @@ def test_a_table_takes_rows_and_lets_them_go(server: ServerProcess, log: Log) ->
     server.post("/v1/tables/basket/rows", [{"fruit": "apple"}, {"fruit": "apple"}])
     server.post("/v1/tables/basket/delete", {"fruit": "apple"})
 
-    rows = [row for row in log.topic("orders").rows(columns=["order_id", "_deleted"]) if row["order_id"] == 900]
+    rows = [row for row in log.get_topic("orders").rows(columns=["order_id", "_deleted"]) if row["order_id"] == 900]
     assert [row["_deleted"] for row in rows] == [False, True]
-    assert sum(row["_weight"] for row in log.topic("basket").rows()) == 1
+    assert sum(row["_weight"] for row in log.get_topic("basket").rows()) == 1
     refused = server.post("/v1/tables/basket/delete", {"fruit": "pear"}, status=400)
     assert refused["error"]["code"] == "row_refused"
 

@@ -146,7 +146,7 @@ def topic_place(folder: Path, _: Servers) -> Place:
     def read(view: SyntheticView) -> pa.Table:
         names = view.schema.names
         with Log(home, maintenance_interval=None) as log:
-            batches = [batch.data for batch in log.topic("changes").read()]
+            batches = [batch.data for batch in log.get_topic("changes").read()]
         every = pa.Table.from_batches(batches) if batches else None
         if every is None:
             return view.schema.empty_table()

@@ -75,7 +75,7 @@ def contents(home: Path, servers: Servers) -> dict[str, Counter[Any]]:
 def judge(app: hw.App, shop: Shop, home: Path, servers: Servers) -> None:
     expected = shop.expected()
     assert contents(home, servers) == {name: expected[name.split(".")[0]] for name in LIVING}
-    statuses = {name: app.sink(name).status() for name in LIVING}
+    statuses = {name: app.get_sink(name).status() for name in LIVING}
     assert {name: (status.state, status.lag.ticks) for name, status in statuses.items()} == dict.fromkeys(
         LIVING, (SinkState.FOLLOWING, 0)
     )
@@ -97,29 +97,29 @@ def test_sinks_are_right_after_the_process_that_led_them_was_killed(tmp_path: Pa
                 time.sleep(chance.uniform(0, 0.3))  # the random moment itself, nothing waits for it
                 os.killpg(child.pid, signal.SIGKILL)
                 assert child.wait() == -signal.SIGKILL
-        before = [app.sink(name).status() for name in LIVING]
+        before = [app.get_sink(name).status() for name in LIVING]
         shop.trade(app)
         app.tick()
         judge(app, shop, home, servers)
 
         assert [status.tick > 0 for status in before] == [True] * len(LIVING), "the killed process brought nothing"
-        dead = app.sink("pages.webhook").status()
+        dead = app.get_sink("pages.webhook").status()
         assert (dead.state, dead.tick, dead.lag.ticks) == (
             SinkState.RETRYING,
             0,
-            app.sink("revenue.sqlite").status().tick,
+            app.get_sink("revenue.sqlite").status().tick,
         )
         assert dead.lag.changes is None or dead.lag.changes > 0
 
         ticked = app.tick(sinks=False).tick
         app.start()
-        app.operation.covering(shop.trade(app), 120)
+        app._runtime.covering(shop.trade(app), 120)
         deadline = time.monotonic() + 60
-        while any(app.sink(name).status().lag.ticks for name in LIVING) and time.monotonic() < deadline:
+        while any(app.get_sink(name).status().lag.ticks for name in LIVING) and time.monotonic() < deadline:
             time.sleep(0.02)  # until the threads have brought it; the judging below decides
         app.stop()
         judge(app, shop, home, servers)
-        assert app.sink("pages.redis").status().tick > ticked
+        assert app.get_sink("pages.redis").status().tick > ticked
 
 
 @pytest.mark.usefixtures("spark")
@@ -134,15 +134,17 @@ def test_a_view_that_is_declared_anew_fills_its_sink_with_its_own_columns(tmp_pa
         return app
 
     with app_with("SELECT country, count(*) AS users FROM users GROUP BY country") as app:
-        app.table("users").upsert([{"id": 1, "country": "DE"}, {"id": 2, "country": "DE"}, {"id": 3, "country": None}])
+        app.get_table("users").upsert(
+            [{"id": 1, "country": "DE"}, {"id": 2, "country": "DE"}, {"id": 3, "country": None}]
+        )
         app.tick()
         first = rows_of(copy)
     with app_with("SELECT country, count(*) AS users, max(id) AS last FROM users GROUP BY country") as app:
         app.tick()
         second = rows_of(copy)
-        app.table("users").delete([{"id": 2}])
+        app.get_table("users").delete([{"id": 2}])
         app.tick()
-        third, held = rows_of(copy), bag(app.view("countries").rows())
+        third, held = rows_of(copy), bag(app.sql("SELECT * FROM countries"))
 
     assert first == {("DE", 2), (None, 1)}
     assert second == {("DE", 2, 2), (None, 1, 3)}

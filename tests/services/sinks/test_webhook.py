@@ -85,7 +85,7 @@ def test_a_change_that_is_refused_is_kept_and_holds_nobody_up(
 
     status = follower.catch_up()
 
-    (dead,) = log.topic("hook.dead").rows()
+    (dead,) = log.get_topic("hook.dead").rows()
     assert status.state is SinkState.FOLLOWING
     assert list(receiver.rows) == ['{"id":2,"n":1}']
     assert (dead["status"], dead["tick"]) == (422, view.tick)
@@ -96,4 +96,4 @@ def test_a_wrong_secret_is_noticed_by_the_receiver(view: SyntheticView, receiver
     follower_of(view, receiver, log, secret="guessed").catch_up()
 
     assert receiver.requests == []
-    assert {row["status"] for row in log.topic("hook.dead").rows()} == {401}
+    assert {row["status"] for row in log.get_topic("hook.dead").rows()} == {401}

@@ -193,7 +193,7 @@ class _Trial:
         case, answers = self.views[name]
         want = answers[number]
         try:
-            got = self.app.operation.serving.query(f'SELECT * FROM "{name}"')
+            got = self.app._runtime.serving.query(f'SELECT * FROM "{name}"')
         except HeadwaterError as error:
             self._out(name, "failed", told(error))
             return

@@ -39,7 +39,7 @@ def headwater(tmp_path: Path) -> CommandLine:
 
 def stored(headwater: CommandLine) -> list[dict[str, Any]]:
     with Log(headwater.home) as log:
-        return sorted(log.topic("t").rows(columns=["id", "name", "at"]), key=lambda row: row["id"])
+        return sorted(log.get_topic("t").rows(columns=["id", "name", "at"]), key=lambda row: row["id"])
 
 
 def json_lines(rows: list[dict[str, Any]] = ROWS) -> str:

@@ -39,7 +39,7 @@ def test_groups_are_listed_with_their_lag(headwater: CommandLine) -> None:
 
 
 def test_a_description_shows_owners(headwater: CommandLine, log: Log) -> None:
-    consumer = log.topic("orders").consumer("billing", member="ada")
+    consumer = log.get_topic("orders").consumer("billing", member="ada")
 
     people = headwater("group", "describe", "billing", "--topic", "orders").stdout
     programs = headwater.json("group", "describe", "billing", "--topic", "orders")
@@ -59,7 +59,7 @@ def test_a_reset_moves_the_group(headwater: CommandLine) -> None:
 
 
 def test_a_reset_under_active_members_needs_force(headwater: CommandLine, log: Log) -> None:
-    consumer = log.topic("orders").consumer("billing")
+    consumer = log.get_topic("orders").consumer("billing")
 
     error = headwater.error("group", "reset", "billing", "--topic", "orders", "--to", "latest")
     forced = headwater.json("group", "reset", "billing", "--topic", "orders", "--to", "latest", "--force")

@@ -97,7 +97,7 @@ def test_declaring_twice_and_finding_none_are_told(tmp_path: Path) -> None:
         with pytest.raises(hw.errors.DeclarationConflict, match='inlet "metrics" is declared twice'):
             app.inlet("metrics", hw.inlets.StatsD("samples", port=0))
         with pytest.raises(hw.errors.InvalidDeclaration, match='no inlet "metric" was declared'):
-            app.inlet("metric")
+            app.get_inlet("metric")
         with pytest.raises(hw.errors.UnknownTopic):
             app.inlet("hooks", hw.inlets.Webhook("nowhere"))
 

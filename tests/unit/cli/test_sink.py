@@ -60,8 +60,8 @@ def test_wrong_declarations_are_refused_at_once(tmp_path: Path) -> None:
         ('app.sink("orders", hw.sinks.SQLite("copy.db"))', 'there is no view "orders" for a sink to carry'),
         ('app.sink("users", hw.sinks.SQLite("copy.db"))', 'there is no view "users" for a sink to carry'),
         ('app.sink("countries", "copy.db")', "'copy.db' is not a sink"),
-        ('app.sink("nothing")', 'no sink "nothing" was declared'),
-        (f'{SINKS}\napp.sink("countries")', 'view "countries" has several sinks'),
+        ('app.get_sink("nothing")', 'no sink "nothing" was declared'),
+        (f'{SINKS}\napp.get_sink("countries")', 'view "countries" has several sinks'),
         (f'{SINKS}\napp.sink("countries", hw.sinks.SQLite("b"), name="reports")', 'sink "reports" is declared twice'),
         (f'{SINKS}\napp.drop_view("countries")', 'view "countries" cannot be dropped: sink "countries.sqlite"'),
     ]:

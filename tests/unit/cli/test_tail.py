@@ -56,7 +56,7 @@ def test_json_lines_can_be_appended_again(headwater: CommandLine) -> None:
     headwater("topic", "append", "copy", stdin=text)
 
     with Log(headwater.home) as log:
-        assert sorted(row["id"] for row in log.topic("copy").rows()) == list(range(30))
+        assert sorted(row["id"] for row in log.get_topic("copy").rows()) == list(range(30))
 
 
 def test_people_get_aligned_columns(headwater: CommandLine) -> None:
@@ -78,7 +78,7 @@ def test_only_the_asked_columns_are_shown_in_their_order(headwater: CommandLine)
 
 def test_a_delete_is_told_from_a_row_of_nulls(headwater: CommandLine) -> None:
     with Log(headwater.home) as log:
-        log.topic("t").delete([{"id": 7}])
+        log.get_topic("t").delete([{"id": 7}])
 
     assert rows(headwater, "-n", "1") == [{"id": 7, "name": None, "_deleted": True}]
     assert headwater("topic", "tail", "t", "-n", "1").stdout.splitlines()[1].endswith("(deleted)")

@@ -146,8 +146,8 @@ def test_a_description_has_partitions_and_groups(headwater: CommandLine) -> None
 
     headwater("topic", "create", "orders", "--schema", SCHEMA, "--partitions", "2")
     with Log(headwater.home) as log:
-        log.topic("orders").append([{"order_id": 1}])
-        log.topic("orders").consumer("billing").close()
+        log.get_topic("orders").append([{"order_id": 1}])
+        log.get_topic("orders").consumer("billing").close()
 
     people = headwater("topic", "describe", "orders").stdout
     programs = headwater.json("topic", "describe", "orders")

@@ -32,7 +32,7 @@ def test_what_another_process_wrote_is_known(log: Log, topic: Topic) -> None:
     before = known(dedup_window, "a")
 
     with Log(log.home) as other:
-        other.topic("hooks").append([{"x": 1, "id": "a"}, {"x": 2, "id": None}])
+        other.get_topic("hooks").append([{"x": 1, "id": "a"}, {"x": 2, "id": None}])
 
     assert before == [False]
     assert known(dedup_window, "a", "b") == [True, False]

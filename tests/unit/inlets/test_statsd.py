@@ -102,7 +102,7 @@ def test_metrics_become_rows_with_the_time_of_receipt(log: Log, clock: ManualClo
         send(inlet, b"hits:1|c|#country:de\nfuel:-2|g\n", b"took:1:2|ms")
         inlet.settle(4)
 
-    rows = list(log.topic("samples").rows())
+    rows = list(log.get_topic("samples").rows())
     assert [(row["metric"], row["type"], row["value"], row["delta"]) for row in rows] == [
         ("hits", "c", 1.0, False),
         ("fuel", "g", -2.0, True),
@@ -111,7 +111,7 @@ def test_metrics_become_rows_with_the_time_of_receipt(log: Log, clock: ManualClo
     ]
     assert dict(rows[0]["tags"]) == {"country": "de"}
     assert {row["received_at"] for row in rows} == {dt.datetime.fromtimestamp(clock.now_us() / 1_000_000, dt.UTC)}
-    assert log.topic("samples").settings.event_time == "received_at"
+    assert log.get_topic("samples").settings.event_time == "received_at"
 
 
 def test_lines_that_are_no_metric_are_counted_and_do_not_harm_their_neighbours(log: Log) -> None:
@@ -120,7 +120,7 @@ def test_lines_that_are_no_metric_are_counted_and_do_not_harm_their_neighbours(l
         inlet.settle(4)
 
     assert inlet.counters == hw.inlets.Counters(received=4, appended=2, refused=2)
-    assert [row["value"] for row in log.topic("samples").rows()] == [1.0, 2.0]
+    assert [row["value"] for row in log.get_topic("samples").rows()] == [1.0, 2.0]
 
 
 def test_in_a_flood_every_metric_is_appended_or_counted_as_dropped(log: Log) -> None:
@@ -137,7 +137,7 @@ def test_in_a_flood_every_metric_is_appended_or_counted_as_dropped(log: Log) -> 
     counted = inlet.counters
     assert counted.appended + counted.dropped == sent
     assert counted.dropped > 0
-    assert log.topic("samples").end_offsets() == {0: counted.appended}
+    assert log.get_topic("samples").end_offsets() == {0: counted.appended}
 
 
 def test_what_the_kernel_throws_away_is_known() -> None:
@@ -169,7 +169,7 @@ def test_what_was_received_is_written_when_it_stops(log: Log) -> None:
     inlet.stop()
 
     assert inlet.counters.appended == 500
-    assert log.topic("samples").end_offsets() == {0: 500}
+    assert log.get_topic("samples").end_offsets() == {0: 500}
 
 
 def test_a_topic_that_takes_no_more_costs_metrics_and_nothing_else(log: Log) -> None:
@@ -198,4 +198,4 @@ def test_it_can_be_stopped_and_started_again(log: Log) -> None:
         with inlet:
             send(inlet, value)
 
-    assert [row["value"] for row in log.topic("samples").rows()] == [1.0, 2.0]
+    assert [row["value"] for row in log.get_topic("samples").rows()] == [1.0, 2.0]

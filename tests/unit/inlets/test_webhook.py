@@ -286,7 +286,7 @@ def test_an_envelope_keeps_the_request_as_it_came(log: Log, clock: ManualClock) 
         taken = post(inlet, "payload=1", headers)
         refused = post(inlet, b"\xff", headers)
 
-    (row,) = log.topic("raw").rows()
+    (row,) = log.get_topic("raw").rows()
     assert (taken.status, refused.status) == (202, 400)
     assert row["body"] == "payload=1"
     assert dict(row["headers"])["x-event"] == "push"

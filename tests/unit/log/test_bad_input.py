@@ -46,7 +46,7 @@ def everything(home):
 
 def test_an_unknown_topic_is_told_with_the_nearest_name(orders):
     with pytest.raises(UnknownTopic) as refused:
-        orders.log.topic("order")
+        orders.log.get_topic("order")
 
     assert refused.value.message == 'no topic "order" in this home'
     assert refused.value.hint == 'Did you mean "orders"?'
@@ -69,7 +69,7 @@ def test_a_schema_that_cannot_follow_is_refused_with_the_reason(orders):
         orders.log.topic("orders", "id BIGINT, amount STRING", key="id", partitions=2)
 
     assert "amount" in str(refused.value)
-    assert orders.log.topic("orders").schema_version == 1
+    assert orders.log.get_topic("orders").schema_version == 1
 
 
 def test_the_number_of_partitions_cannot_change(orders):
@@ -79,7 +79,7 @@ def test_the_number_of_partitions_cannot_change(orders):
     assert refused.value.message == 'partitions of topic "orders" is 2 and cannot become 8'
     assert "another partition" in refused.value.detail
     assert "new topic" in refused.value.hint
-    assert orders.log.topic("orders").settings.partitions == 2
+    assert orders.log.get_topic("orders").settings.partitions == 2
 
 
 @pytest.mark.parametrize(("offset", "sentence"), [(-1, "before the start"), (99, "after the end")])
@@ -156,7 +156,7 @@ def test_a_topic_made_anew_under_the_same_name_is_another_topic(orders, home):
             orders.append([{"id": 3, "amount": 1.0}])
 
         assert list(anew.rows()) == []
-        assert orders.log.topic("orders").id == anew.id
+        assert orders.log.get_topic("orders").id == anew.id
 
 
 # Homes
@@ -221,7 +221,7 @@ def look_at_everything(home):
     with Log(home) as log:
         for topic in log.topics():
             topic.end_offsets()
-        return list(log.topic("orders").rows())
+        return list(log.get_topic("orders").rows())
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_a_row_with_a_column_of_tomorrow_is_refused_until_it_is_declared(homes):
     with pytest.raises(RowRefused, match="country"):
         topic.append([{"id": 1, "name": "Ada", "country": "UK"}])
     homes[1].topic("t", SECOND)
-    homes[0].topic("t").append([{"id": 1, "name": "Ada", "country": "UK"}])
+    homes[0].get_topic("t").append([{"id": 1, "name": "Ada", "country": "UK"}])
 
     assert topic.end_offsets() == {0: 1}
 

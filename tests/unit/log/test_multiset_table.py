@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ from headwater.log.home import Log
 from headwater.log.schema.normalization import normalize_schema
 from headwater.log.schema.row_conversion import to_batches
 from headwater.log.schema.row_identity import row_identities
-from headwater.log.table import Table, declare_table
+from headwater.log.table import Table, declare_table, open_table
+from headwater.testing import Crash, CrashingFiles
 
 ROOT = Path(__file__).parents[3]
 THOROUGH = int(os.environ.get("HEADWATER_THOROUGH", "1"))
@@ -175,9 +177,9 @@ CLERK = """
 import random, sys
 from headwater.errors import RowRefused
 from headwater.log.home import Log
-from headwater.log.table import declare_table
+from headwater.log.table import open_table
 
-bag = declare_table(Log(sys.argv[1]), "bag")
+bag = open_table(Log(sys.argv[1]), "bag")
 chance, taken = random.Random(int(sys.argv[2])), 0
 print("ready", flush=True)
 sys.stdin.readline()
@@ -249,3 +251,26 @@ def test_processes_that_are_killed_leave_no_row_taken_that_was_not_there(tmp_pat
 
         assert counts(bag, "x") == {}
         assert log.check().ok
+
+
+@pytest.mark.parametrize("boundary", range(8))
+def test_a_row_that_a_process_took_as_it_died_cannot_be_taken_again(tmp_path: Path, boundary: int) -> None:
+    files = CrashingFiles()
+    dying = Log(tmp_path, files=files)
+    mine = declare_table(dying, "bag", "x INT", fsync="never")
+    with Log(tmp_path) as log:
+        bag = open_table(log, "bag")
+        bag.insert([{"x": 1}])  # it has the table open, and has looked
+        mine.insert([{"x": 2}])
+        files.crash_at = len(files.boundaries) + boundary
+        with suppress(Crash):
+            mine.delete([{"x": 1}])
+        for partition in mine.topic._partitions:
+            partition.abandon()
+
+        with suppress(RowRefused):
+            bag.delete([{"x": 1}])
+
+        assert counts(bag, "x") == {2: 1}
+        assert list(bag.rows()) == [{"x": 2}]
+    dying.closed = True

@@ -24,7 +24,7 @@ def test_a_read_only_home_is_read_and_not_written(disk):
     disk.protect()
 
     with Log(disk.path / "home") as log:
-        topic = log.topic("t")
+        topic = log.get_topic("t")
         assert [row["x"] for row in topic.rows()] == [1, 2]
         assert log.check().ok
         for change in (
@@ -49,7 +49,7 @@ def test_what_a_killed_writer_left_in_the_catalogs_log_is_seen_on_a_read_only_di
     disk.protect()
 
     with Log(disk.path / "home") as log:
-        assert [row["x"] for row in log.topic("t").rows()] == [1]
+        assert [row["x"] for row in log.get_topic("t").rows()] == [1]
 
 
 def test_a_home_cannot_be_made_on_a_read_only_disk(disk):

@@ -12,7 +12,7 @@ import pytest
 from headwater.errors import DeclarationConflict, InvalidDeclaration, Misuse, RowRefused, UnknownTopic
 from headwater.log.home import Log
 from headwater.log.maintenance.sealing import seal_partition
-from headwater.log.table import Table, declare_table
+from headwater.log.table import Table, declare_table, open_table
 from tests.crash.ledger import QuietLog
 
 USERS = "id BIGINT, country STRING"
@@ -105,7 +105,7 @@ def test_a_table_says_what_it_is(log: Log) -> None:
 
     assert (users.name, users.key, users.is_multiset) == ("users", ("id",), False)
     assert users.schema.names == ["id", "country"]
-    assert users.topic is log.topic("users")
+    assert users.topic is log.get_topic("users")
     assert repr(users) == "Table(users, id BIGINT NOT NULL, country STRING, key=id)"
 
 
@@ -136,12 +136,12 @@ def test_a_table_is_opened_again_by_its_name_alone(tmp_path: Path) -> None:
         declare_table(log, "basket", "fruit STRING")
 
     with Log(tmp_path) as log:
-        users, basket = declare_table(log, "users"), declare_table(log, "basket")
+        users, basket = open_table(log, "users"), open_table(log, "basket")
 
         assert (users.key, users.is_multiset) == (("id",), False)
         assert (basket.key, basket.is_multiset, basket.schema.names) == ((), True, ["fruit"])
         with pytest.raises(UnknownTopic):
-            declare_table(log, "user")
+            open_table(log, "user")
 
 
 def test_a_topic_with_a_key_is_a_table(log: Log) -> None:
@@ -157,7 +157,7 @@ def test_a_topic_without_a_key_is_no_table(log: Log) -> None:
     log.topic("clicks", "url STRING")
 
     with pytest.raises(DeclarationConflict, match="is a topic without a key, not a table"):
-        declare_table(log, "clicks")
+        open_table(log, "clicks")
     with pytest.raises(DeclarationConflict, match="cannot become a table without a key"):
         declare_table(log, "clicks", "url STRING")
     with pytest.raises(DeclarationConflict, match="key of topic"):

@@ -76,12 +76,16 @@ def test_a_handle_of_a_deleted_topic_is_told(tmp_path: Path) -> None:
 def test_what_another_process_declares_is_seen_and_what_nobody_changes_is_the_same(tmp_path: Path) -> None:
     with Log(tmp_path) as log, Log(tmp_path) as other:
         known = log.topic("orders", "id BIGINT", fsync="never")
-        assert log.topic("orders").schema is log.topic("orders").schema
+        assert log.get_topic("orders").schema is log.get_topic("orders").schema
 
         other.topic("orders", "id BIGINT, country STRING", fsync="always")
-        assert (log.topic("orders"), known.schema.names, known.settings.fsync) == (known, ["id", "country"], "always")
+        assert (log.get_topic("orders"), known.schema.names, known.settings.fsync) == (
+            known,
+            ["id", "country"],
+            "always",
+        )
 
         other.delete_topic("orders")
         other.topic("orders", "id STRING")
-        assert log.topic("orders").append([{"id": "one"}]).frontier == {"orders": {0: 1}}
-        assert log.topic("orders").schema_version == 1
+        assert log.get_topic("orders").append([{"id": "one"}]).frontier == {"orders": {0: 1}}
+        assert log.get_topic("orders").schema_version == 1

@@ -15,7 +15,16 @@ from typing import Any
 import pytest
 
 import headwater as hw
-from headwater.errors import InvalidDeclaration, InvalidView, NotYetCovered
+from headwater.errors import (
+    DeclarationConflict,
+    InvalidDeclaration,
+    InvalidView,
+    NotYetCovered,
+    UnknownSink,
+    UnknownTopic,
+    UnknownView,
+)
+from headwater.views.view import View
 
 
 @pytest.fixture
@@ -62,9 +71,9 @@ def test_views_that_read_each_other_are_named(app: hw.App) -> None:
 
 def test_functions_that_read_themselves_or_each_other_are_told_so_too(app: hw.App) -> None:
     with pytest.raises(InvalidDeclaration, match="a view cannot read itself"):
-        app.view("daily", inputs=["daily"])(unchanged)
+        app.view_function("daily", inputs=["daily"])(unchanged)
     with pytest.raises(InvalidDeclaration, match='there is no topic, table or view "weekly"'):
-        app.view("daily", inputs=["users", "weekly"])(unchanged)
+        app.view_function("daily", inputs=["users", "weekly"])(unchanged)
     with pytest.raises(InvalidView) as caught:
         app.view("weekly", "SELECT id FROM daily")
 
@@ -82,9 +91,70 @@ def test_a_view_that_is_declared_rightly_after_all_is_in_no_circle(app: hw.App) 
 
 
 def test_before_the_first_tick_the_views_have_reached_nothing(app: hw.App) -> None:
-    token = app.table("users").upsert([{"id": 1, "country": "DE"}])
+    token = app.get_table("users").upsert([{"id": 1, "country": "DE"}])
 
     with pytest.raises(NotYetCovered) as caught:
-        app.operation.covering(token, 0.0)
+        app._runtime.covering(token, 0.0)
 
     assert caught.value.detail == "They are at tick 0: nothing yet."
+
+
+def test_what_was_declared_is_found_and_what_was_not_is_guessed(app: hw.App) -> None:
+    app.topic("clicks", "url STRING")
+    view = app.view("daily", "SELECT id FROM users")
+    app.sink(view, hw.sinks.SQLite("copy.db"))
+    app.inlet("hooks", hw.inlets.Webhook(app.get_topic("clicks"), path="/hooks"))
+
+    found = app.get_topic("clicks"), app.get_table("users"), app.get_view("daily"), app.get_sink("daily")
+
+    assert [each.name for each in (*found, app.get_inlet("hooks"))] == [
+        "clicks",
+        "users",
+        "daily",
+        "daily.sqlite",
+        "hooks",
+    ]
+    for find, name, error, near in [
+        (app.get_topic, "click", UnknownTopic, "clicks"),
+        (app.get_table, "user", UnknownTopic, "users"),
+        (app.get_view, "dayly", UnknownView, "daily"),
+        (app.get_sink, "daily.sqlit", UnknownSink, "daily.sqlite"),
+        (app.get_inlet, "hook", InvalidDeclaration, "hooks"),
+    ]:
+        with pytest.raises(error) as refused:
+            find(name)
+        assert refused.value.hint == f'Did you mean "{near}"?'
+
+
+def test_a_topic_is_no_table_and_tables_alone_are_suggested_for_one(app: hw.App) -> None:
+    app.topic("clicks", "url STRING")
+
+    with pytest.raises(DeclarationConflict, match='"clicks" is a topic without a key, not a table'):
+        app.get_table("clicks")
+    with pytest.raises(UnknownTopic) as refused:
+        app.get_table("click")
+    assert refused.value.hint is not None
+    assert "clicks" not in refused.value.hint
+
+
+def test_declaring_needs_what_it_declares(app: hw.App) -> None:
+    with pytest.raises(InvalidDeclaration, match='table "orders" has neither columns nor a source') as refused:
+        app.get_table("orders")
+    assert refused.value.hint == 'To find one that exists: app.get_table("orders").'
+    source = hw.capture.Debezium("changes", schema="id BIGINT", key="id")
+    with pytest.raises(InvalidDeclaration, match='table "orders" has a source, so its columns are not declared'):
+        app.table("orders", "id BIGINT", source=source)
+    for declare in (app.topic, app.view, app.sink, app.inlet):
+        with pytest.raises(TypeError):
+            declare("name")  # type: ignore[call-arg]
+
+
+def test_a_view_by_function_is_the_decorated_name(app: hw.App) -> None:
+    @app.view_function(inputs=["users"], by="id")
+    def latest(users: Any) -> Any:
+        return users
+
+    assert isinstance(latest, View)
+    assert (latest.name, latest.plan, app.get_view("latest").declared.by) == ("latest", None, ("id",))
+    assert latest.declared.location.startswith("tests/unit/views/test_declaring_views.py:")
+    assert [view.name for view in app.views] == ["latest"]

@@ -155,7 +155,7 @@ def export(
     del as_json  # it is JSON in any case
 
     with app_of(file) as shop:
-        topic = shop.log.topic(table)
+        topic = shop.log.get_topic(table)
         captured = topic.settings.captured_by
         markers = Markers.find(shop.log, captured) if captured is not None else None
         last = markers.last() if markers is not None else None

@@ -43,7 +43,7 @@ def ls(
     [cyan]headwater group ls --topic orders[/cyan]
     """
     with opened(home) as log:
-        topics = [log.topic(topic)] if topic is not None else log.topics()
+        topics = [log.get_topic(topic)] if topic is not None else log.topics()
         found = [group.describe() for each in topics for group in each.groups()]
     if as_json:
         write_json([each.to_dict() for each in found])
@@ -72,7 +72,7 @@ def describe(group: GroupArgument, topic: TopicOption, home: HomeOption = None, 
     [cyan]headwater group describe billing --topic orders[/cyan]
     """
     with opened(home) as log:
-        found = log.topic(topic)
+        found = log.get_topic(topic)
         description = found.group(group).describe()
         ends = found.end_offsets()
     if as_json:
@@ -129,7 +129,7 @@ def reset(
     [cyan]headwater group reset billing --topic orders --to 2026-01-31T10:00Z --partition 2[/cyan]
     """
     with opened(home) as log:
-        found = log.topic(topic)
+        found = log.get_topic(topic)
         before = found.group(group).positions()
         place = parse_place(to)
         after = found.group(group).reset(_of_partitions(found, place, partition) if partition else place, force=force)

@@ -75,7 +75,7 @@ def describe(name: TopicArgument, home: HomeOption = None, as_json: JsonOption =
     [cyan]headwater topic describe orders[/cyan]
     """
     with opened(home) as log:
-        topic = log.topic(name)
+        topic = log.get_topic(name)
         description = topic.describe()
         groups = [group.describe().to_dict() for group in topic.groups()]
     if as_json:
@@ -182,7 +182,7 @@ def append(
 
     source = InputFile.named(file, file_format)
     with opened(home) as log:
-        result = append_input(log.topic(name), source, batch_rows=batch_rows, producer=producer, quiet=as_json)
+        result = append_input(log.get_topic(name), source, batch_rows=batch_rows, producer=producer, quiet=as_json)
     if as_json:
         write_json(result.to_dict())
         return
@@ -239,7 +239,7 @@ def tail(
 
     wanted = [part.strip() for part in columns.split(",")] if columns else None
     with opened(home) as log:
-        Tail(log.topic(name), partitions=partition or None, columns=wanted, meta=meta, as_json=as_json).run(
+        Tail(log.get_topic(name), partitions=partition or None, columns=wanted, meta=meta, as_json=as_json).run(
             start=start, count=count, follow=follow
         )
 
@@ -256,7 +256,7 @@ def delete(
     [cyan]headwater topic delete orders --yes[/cyan]
     """
     with opened(home) as log:
-        topic = log.topic(name)
+        topic = log.get_topic(name)
         rows = _rows(topic.describe())
         if not yes:
             _ask(topic, rows)

@@ -47,13 +47,13 @@ def diagnose(
     [cyan]headwater view diagnose shop.py revenue --set-aside --reason "divisor 0, see ticket 12"[/cyan]
     """
     with app_of(file) as app:
-        app.view(view)  # an unknown one is told before Spark is started
-        found = app.view(view).diagnose(limit=limit)
+        app.get_view(view)  # an unknown one is told before Spark is started
+        found = app.get_view(view).diagnose(limit=limit)
         tick = None
         if set_aside and found.culprits:
             places = [culprit.records[-1][0] for culprit in found.culprits]
             first = found.culprits[0].error
-            tick = app.operation.set_aside(places, reason=reason or first.detail or first.message, by=_who()).tick
+            tick = app._runtime.set_aside(places, reason=reason or first.detail or first.message, by=_who()).tick
     if as_json:
         write_json({**found.to_dict(), "set_aside_with_tick": tick})
     else:

@@ -40,7 +40,7 @@ def plan(file: AppFileArgument, no_types: NoTypes = False, as_json: JsonOption =
         sources = [
             {"name": name, "key": list(topic.settings.key), "schema": _ddl(topic)}
             for name in inputs
-            for topic in [app.log.topic(name)]
+            for topic in [app.log.get_topic(name)]
         ]
         paused = {view.name: view.paused for view in app.views}
         for each in views:
@@ -127,7 +127,7 @@ def _show_stages(view: dict[str, Any], *, sql: bool) -> None:
 
 def described(app: App, *, types: bool) -> list[dict[str, Any]]:
     """Every view of the app as plain values."""
-    prepared = app.operation.prepared.views if types else {}
+    prepared = app._runtime.prepared.views if types else {}
     described = []
     for view in app.views:
         declared = view.declared

@@ -105,11 +105,11 @@ def _ask_spark(sql: str, app: str, home: Path | None, *, push_down: bool) -> Que
     from headwater.views.runtime import AppRuntime
 
     with opened(home) as log:
-        operation = AppRuntime(app, log, (), {}, Attachments(log))
+        runtime = AppRuntime(app, log, (), {}, Attachments(log))
         try:
-            return operation.reply(sql, push_down=push_down)
+            return runtime.reply(sql, push_down=push_down)
         finally:
-            operation.close()
+            runtime.close()
 
 
 def show_fetched(reply: QueryReply, seconds: float, *, as_json: bool) -> None:

@@ -43,7 +43,7 @@ def rebuild(
     [cyan]headwater view rebuild shop.py revenue --json[/cyan]
     """
     with app_of(file) as app:
-        app.view(view)  # an unknown one is told before Spark is started
+        app.get_view(view)  # an unknown one is told before Spark is started
         ticks = Ticks(app)
         with _shown(view, quiet=as_json) as show:
 
@@ -71,9 +71,9 @@ def resume(
     [cyan]headwater view resume shop.py revenue[/cyan]
     """
     with app_of(file) as app:
-        app.view(view)  # an unknown one is told before Spark is started
+        app.get_view(view)  # an unknown one is told before Spark is started
         with _shown(view, quiet=as_json) as show:
-            report = app.view(view).resume(on_progress=show)
+            report = app.get_view(view).resume(on_progress=show)
     if as_json:
         write_json(asdict(report))
     else:

@@ -36,8 +36,8 @@ def verify(
     """
     with app_of(file) as app:
         if view is not None:
-            app.view(view)  # an unknown one is told before Spark is started
-        found = app.operation.verify(view)
+            app.get_view(view)  # an unknown one is told before Spark is started
+        found = app._runtime.verify(view)
     if as_json:
         write_json([{**asdict(each), "equal": each.equal} for each in found])
     else:

@@ -203,11 +203,11 @@ def _description(log: Log, manifests: Manifests, manifest: Manifest, name: str) 
     from headwater.views.tick.pausing import paused_in
 
     pause = paused_in(manifest).get(name)
-    names = {topic: log.registry.producer_names(log.topic(topic).id) for topic in manifest.times.get("topics", {})}
+    names = {topic: log.registry.producer_names(log.get_topic(topic).id) for topic in manifest.times.get("topics", {})}
     about = manifest.views[name]
     runs = [Run.from_json(run) for run in manifest.relations.get(name, {}).get("runs", ())]
     known = set(log.registry.names())
-    ends = {topic: log.topic(topic).end_offsets() for topic in manifest.frontier if topic in known}
+    ends = {topic: log.get_topic(topic).end_offsets() for topic in manifest.frontier if topic in known}
     behind = sum(
         end - (manifest if pause is None else pause).frontier.get(topic, {}).get(number, 0)
         for topic, of in ends.items()

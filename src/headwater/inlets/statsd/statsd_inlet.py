@@ -61,7 +61,7 @@ class StatsD(InletDeclaration):
     >>> with inlet, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
     ...     _ = sender.sendto(b"page.views:1|c|#country:de", inlet.bound)
     ...     inlet.settle(1)
-    >>> next(log.topic("samples").rows(columns=["metric", "value", "tags"]))
+    >>> next(log.get_topic("samples").rows(columns=["metric", "value", "tags"]))
     {'metric': 'page.views', 'value': 1.0, 'tags': {'country': 'de'}}
     """
 

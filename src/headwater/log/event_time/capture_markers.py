@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headwater.log.token import Token
+from headwater.log.topic_settings import TopicOptions
 
 if TYPE_CHECKING:
     from headwater.log.home import Log
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 MARKERS = "_captured."
 SCHEMA = "`position` STRING, number BIGINT, committed_at TIMESTAMP, ends STRING"
-SETTINGS = {"fsync": "always", "retention_bytes": 16 << 20, "segment_bytes_max": 1 << 20}
+SETTINGS: TopicOptions = {"fsync": "always", "retention_bytes": 16 << 20, "segment_bytes_max": 1 << 20}
 
 Ends = Mapping[str, int]
 Stops = dict[str, dict[int, int]]

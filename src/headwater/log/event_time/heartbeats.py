@@ -18,6 +18,7 @@ from headwater.clock import to_us
 from headwater.errors import Misuse
 from headwater.log.event_time.producer_progress import ProducerProgress, merge_progress
 from headwater.log.token import Token
+from headwater.log.topic_settings import TopicOptions
 
 if TYPE_CHECKING:
     from headwater.log.home import Log
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 HEARTBEATS = "_heartbeats"
 SCHEMA = "topic STRING, producer BIGINT, nothing_before TIMESTAMP, reached STRING"
-SETTINGS = {"retention_bytes": 16 << 20, "segment_bytes_max": 1 << 20}
+SETTINGS: TopicOptions = {"retention_bytes": 16 << 20, "segment_bytes_max": 1 << 20}
 
 
 def send(topic: Topic, nothing_before: dt.datetime, producer: int = 0) -> Token:

@@ -21,7 +21,7 @@ import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from headwater.errors import ClosedError, Fenced, HeadwaterError, Misuse, OffsetOutOfRange
 from headwater.log.catalog.catalog import Catalog
@@ -40,6 +40,21 @@ TABLES_CONSUMERS = TABLES_MEMBERS + TABLES_ASSIGNMENTS
 # Waits are cut into slices; a rebalance is noticed after each.
 SLICE_S = 1.0
 SLICE_WHILE_PENDING_S = 0.05
+
+
+class ConsumerOptions(TypedDict, total=False):
+    """What ``Topic.consumer`` takes by keyword: what ``Consumer`` does.
+
+    >>> options: ConsumerOptions = {"member": "till", "rows_max": 100}
+    """
+
+    member: str | None
+    start: Place
+    session_timeout: float
+    auto_commit: bool
+    columns: Iterable[str] | None
+    rows_max: int | None
+    background: bool
 
 
 class Consumer:

@@ -19,7 +19,7 @@ import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from headwater.errors import ClosedError, Fenced, InvalidDeclaration, LeaseLost, Misuse
 from headwater.log.catalog.catalog import Catalog
@@ -46,6 +46,20 @@ SLICE_WHILE_IN_FLIGHT_S = 0.1
 ENDS_AGE_MAX_S = 0.02
 
 
+class WorkerOptions(TypedDict, total=False):
+    """What ``Topic.worker`` takes by keyword: what ``Worker`` does.
+
+    >>> options: WorkerOptions = {"lease": 60.0, "deliveries_max": 3}
+    """
+
+    lease: float
+    deliveries_max: int
+    max_in_flight: int
+    dead_letter: bool
+    name: str | None
+    start: Place
+
+
 class Worker:
     """One member of a work group; made by ``topic.worker(group)``.
 
@@ -65,7 +79,7 @@ class Worker:
     ...             message.accept()
     ...         else:
     ...             message.reject("no address")
-    >>> [(row["offset"], row["reason"], row["row"]) for row in log.topic("mails.senders.dead").rows()]
+    >>> [(row["offset"], row["reason"], row["row"]) for row in log.get_topic("mails.senders.dead").rows()]
     [(1, 'no address', '{"address":"nobody"}')]
     """
 

@@ -24,7 +24,7 @@ from headwater.clock import format_us
 from headwater.log.catalog.registry import TopicRow
 from headwater.log.storage.locks import FileLock
 from headwater.log.storage.partition_layout import SegmentSpan, spans_of
-from headwater.log.topic_settings import TopicSettings
+from headwater.log.topic_settings import TopicOptions, TopicSettings
 
 if TYPE_CHECKING:
     from headwater.log.home import Log
@@ -36,7 +36,7 @@ ALERTS_TOPIC = "_alerts"
 ALERTS_SCHEMA = (
     "at TIMESTAMP, kind STRING, topic STRING, `group` STRING, `partition` INT, message STRING, detail STRING"
 )
-ALERTS_SETTINGS = {"event_time": "at", "retention_bytes": 16 << 20, "segment_bytes_max": 1 << 20}
+ALERTS_SETTINGS: TopicOptions = {"event_time": "at", "retention_bytes": 16 << 20, "segment_bytes_max": 1 << 20}
 RISK = 0.8  # of the retention limit
 
 TABLES_ALERTS = """

@@ -149,7 +149,7 @@ class _HomeCheck:
         for name in names:
             with self._guard(f'topic "{name}"', CATALOG_HINT):
                 try:
-                    topic = log.topic(name)
+                    topic = log.get_topic(name)
                 except UnknownTopic:
                     continue  # deleted meanwhile
                 known.add(topic.directory.name)

@@ -99,7 +99,7 @@ class _Round:
             if self.stopping():
                 break
             try:
-                topic = self.log.topic(name)
+                topic = self.log.get_topic(name)
             except UnknownTopic:
                 continue  # deleted since the list was made
             self.topics += 1

@@ -111,6 +111,12 @@ class PartitionWriter:
             with suppress(DiskFull), self._exclusive():
                 self._open_locked()
 
+    def take_up(self) -> None:
+        """Let readers see what a process wrote whole and died before it had listed it, as the next append would."""
+        with self._turn, self._exclusive():
+            self._open_locked()
+            self._catch_up()
+
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
         """Take the file lock; a missing directory means that the topic was deleted."""

@@ -67,18 +67,18 @@ class EngineProcess:
         """Start Spark and take the app, before it is said to be ready."""
         if not self.app.views:
             raise HeadwaterError("the app declares no view", hint="Serve it with --no-engine.")
-        _ = self.app.operation.engine
+        _ = self.app._runtime.engine
         threading.Thread(target=self._when_running, name="headwater-ready", daemon=True).start()
 
     def _when_running(self) -> None:
         # The first tick fills new views and may take long; queries need not wait for it.
         self._ready.set()
-        self.tell({"event": "ready", "epoch": self.app.operation.epoch})
+        self.tell({"event": "ready", "epoch": self.app._runtime.epoch})
 
     def _ticked(self, report: Any) -> None:
         self.tell({"event": "tick", "tick": report.tick})
         if self.stopping.is_set():
-            self.app.operation.stop()
+            self.app._runtime.stop()
 
     def stop(self) -> None:
         """End after the running tick; whatever happens, not much later."""
@@ -87,9 +87,9 @@ class EngineProcess:
         timer.daemon = True
         timer.start()
         if self._ready.is_set():
-            self.app.operation.stop()
+            self.app._runtime.stop()
         else:  # Spark is just starting; nothing was begun
-            end_java(self.app.operation.running_spark)
+            end_java(self.app._runtime.running_spark)
             os._exit(0)
 
     # Answering
@@ -108,9 +108,9 @@ class EngineProcess:
 
     def _verify(self, *, view: str | None, timeout: float) -> Answer:
         if view is not None:
-            self.app.view(view)
+            self.app.get_view(view)
         with self._mending, self._in_time(timeout):
-            found = self.app.operation.verify(view)
+            found = self.app._runtime.verify(view)
         return {"views": [{**asdict(each), "equal": each.equal} for each in found]}, None
 
     def _rebuild(self, *, view: str, timeout: float) -> Answer:
@@ -121,12 +121,12 @@ class EngineProcess:
     def _resume(self, *, view: str, timeout: float) -> Answer:
         del timeout  # as a rebuild
         with self._mending:
-            return asdict(self.app.view(view).resume()), None
+            return asdict(self.app.get_view(view).resume()), None
 
     @contextmanager
     def _in_time(self, seconds: float) -> Iterator[None]:
         """Cancel the Spark jobs of this thread when the time is up."""
-        context = self.app.operation.spark.sparkContext
+        context = self.app._runtime.spark.sparkContext
         group, over = uuid.uuid4().hex, threading.Event()
         context.setJobGroup(group, "a question to the server", True)
         QUESTIONS.add(group)
@@ -188,7 +188,7 @@ def main(arguments: list[str]) -> int:
         return engine.run()
     finally:
         channel.close()
-        spark = app.operation.running_spark
+        spark = app._runtime.running_spark
         app.close()
         end_java(spark)
 

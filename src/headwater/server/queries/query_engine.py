@@ -49,8 +49,8 @@ TOO_LARGE = "spark.driver.maxResultSize"  # named by Spark's error
 class QueryEngine:
     """Spark, for queries."""
 
-    def __init__(self, operation: AppRuntime, local: Path, disk_bytes_max: int, memory_bytes: int) -> None:
-        self.operation = operation
+    def __init__(self, runtime: AppRuntime, local: Path, disk_bytes_max: int, memory_bytes: int) -> None:
+        self.runtime = runtime
         self.local = local
         self.disk_bytes_max = disk_bytes_max
         self.memory_bytes = memory_bytes
@@ -61,7 +61,7 @@ class QueryEngine:
         began = time.monotonic()
         seconds, bytes_max, rows_max = request["seconds_max"], request["bytes_max"], request["rows_max"]
         try:
-            with self.operation.told(), self._in_time(seconds):
+            with self.runtime.told(), self._in_time(seconds):
                 tick, table = self._asked(request["sql"], request["at_least"], rows_max, bytes_max, began + seconds)
         except SparkEnded as error:
             raise self._out_of_memory() if error.data["status"] == OUT_OF_MEMORY else error from error
@@ -94,12 +94,12 @@ class QueryEngine:
         admit(limited)
         token = Token.parse(at_least) if at_least else None
         left = max(0.0, deadline - time.monotonic())
-        return self.operation.bounded(limited, at_least=token, timeout=left, bytes_max=bytes_max)
+        return self.runtime.bounded(limited, at_least=token, timeout=left, bytes_max=bytes_max)
 
     @contextmanager
     def _in_time(self, seconds: float) -> Iterator[None]:
         """Cancel the Spark jobs of this thread when the time is up."""
-        context = self.operation.spark.sparkContext
+        context = self.runtime.spark.sparkContext
         group, over = uuid.uuid4().hex, threading.Event()
         context.setJobGroup(group, "a query", True)
 
@@ -130,12 +130,12 @@ class QueryEngine:
 
     def watch(self) -> None:
         """Until Java ends, or the temporary files are too many; then end."""
-        java = self.operation.spark.sparkContext._gateway.proc  # type: ignore[union-attr]
+        java = self.runtime.spark.sparkContext._gateway.proc  # type: ignore[union-attr]
         while java.poll() is None:
             time.sleep(LOOK_S)
             if _bytes_in(self.local) > self.disk_bytes_max:
                 self._full = True
-                self.operation.spark.sparkContext.cancelAllJobs()
+                self.runtime.spark.sparkContext.cancelAllJobs()
                 break
         time.sleep(LAST_WORDS_S)
         os._exit(SparkEnded.exit_status)
@@ -169,11 +169,11 @@ def main(arguments: list[str]) -> None:
     from headwater.federation.attachments import Attachments
 
     with Log(told["home"], maintenance_interval=None) as log:
-        operation = AppRuntime(told["app"], log, (), settings, Attachments(log))
-        operation.java_log = local / "spark.log"
-        collected(operation.spark.sql("SELECT 1 AS one"), 1 << 20)  # what Java loads for its first query takes seconds
+        runtime = AppRuntime(told["app"], log, (), settings, Attachments(log))
+        runtime.java_log = local / "spark.log"
+        collected(runtime.spark.sql("SELECT 1 AS one"), 1 << 20)  # what Java loads for its first query takes seconds
         resource.setrlimit(resource.RLIMIT_DATA, (PYTHON_BYTES_MAX, PYTHON_BYTES_MAX))  # not of Java, which runs by now
-        engine = QueryEngine(operation, local, told["disk_bytes_max"], memory)
+        engine = QueryEngine(runtime, local, told["disk_bytes_max"], memory)
         EngineChannel(socket, bytes.fromhex(told["secret"]), engine.answer)
         threading.Thread(target=engine.watch, name="headwater-watch", daemon=True).start()
         os.write(pipe, b"ready\n")

@@ -70,21 +70,21 @@ def router(state: ServerState) -> APIRouter:
         """The groups of a topic, with their lag."""
 
         def work() -> list[dict[str, Any]]:
-            return [group.describe().to_dict() for group in state.log.topic(topic).groups()]
+            return [group.describe().to_dict() for group in state.log.get_topic(topic).groups()]
 
         return plain_answer({"groups": await state.read(work)})
 
     @routes.get("/v1/topics/{topic}/groups/{group}", dependencies=consumes)
     async def describe(topic: str, group: str) -> Any:
         """A group's members, positions and lag."""
-        return plain_answer(await state.read(lambda: state.log.topic(topic).group(group).describe().to_dict()))
+        return plain_answer(await state.read(lambda: state.log.get_topic(topic).group(group).describe().to_dict()))
 
     @routes.post("/v1/topics/{topic}/groups/{group}/reset", dependencies=mends)
     async def reset(topic: str, group: str, asked: Resetting) -> Any:
         """Move a group to another place."""
 
         def work() -> dict[int, int]:
-            return state.log.topic(topic).group(group).reset(place_of(asked.to), force=asked.force)
+            return state.log.get_topic(topic).group(group).reset(place_of(asked.to), force=asked.force)
 
         return plain_answer({"positions": await state.write(work)})
 
@@ -95,7 +95,7 @@ def router(state: ServerState) -> APIRouter:
 
         def work() -> Held:
             return held.join(
-                state.log.topic(topic),
+                state.log.get_topic(topic),
                 group,
                 _owner(request),
                 member=asked.member,

@@ -156,7 +156,7 @@ def not_null(topic: Topic) -> frozenset[str]:
 
 
 def _writable(state: ServerState, name: str) -> Topic:
-    topic = state.log.topic(name)
+    topic = state.log.get_topic(name)
     if is_system(name):
         raise Forbidden(f'"{name}" is written by Headwater itself', hint="Append to a topic of yours.", topic=name)
     if topic.settings.captured_by is not None:
@@ -183,7 +183,7 @@ def _all(state: ServerState) -> list[dict[str, Any]]:
 
 
 def _described(state: ServerState, name: str) -> dict[str, Any]:
-    topic = state.log.topic(name)
+    topic = state.log.get_topic(name)
     groups = [group.describe().to_dict() for group in topic.groups()]
     return {**topic.describe(), "system": is_system(name), "groups": groups}
 

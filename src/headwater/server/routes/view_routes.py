@@ -171,7 +171,7 @@ def _rendered(state: ServerState, view: str, tick: int, found: pa.Table, limit: 
 
 
 def _unserved(state: ServerState, view: str) -> HeadwaterError:
-    if not state.app.view(view).declared.serve:
+    if not state.app.get_view(view).declared.serve:
         return Misuse(f'view "{view}" is not served', hint="Declare it without serve=False, subscribe, or ask Spark.")
     return Unavailable(f'view "{view}" is not filled yet', detail=f"The engine is {state.engine.state}.")
 

@@ -198,7 +198,7 @@ def _answered(
     state: ServerState, workers: Workers, name: str, group: str, handles: list[str], *, rows: bool
 ) -> list[tuple[Worker, list[Message]]]:
     """The messages that handles stand for, by the terms on which they were taken."""
-    topic = state.log.topic(name)
+    topic = state.log.get_topic(name)
     topic.group(group)  # an unknown one is told, and not made
     by_terms: dict[int, list[Lease]] = {}
     for lease, deliveries_max in map(lease_of, handles):

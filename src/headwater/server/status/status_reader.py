@@ -122,7 +122,7 @@ class StatusReader:
             max(0, end - manifest.frontier[name].get(number, 0))
             for name in manifest.frontier
             if name in known
-            for number, end in self.log.topic(name).end_offsets().items()
+            for number, end in self.log.get_topic(name).end_offsets().items()
         )
 
     # Views
@@ -160,7 +160,7 @@ class StatusReader:
             return []
         known = self.log.registry
         topics = [topic for topic in manifest.times.get("topics", {}) if known.find(topic) is not None]
-        names = {topic: known.producer_names(self.log.topic(topic).id) for topic in topics}
+        names = {topic: known.producer_names(self.log.get_topic(topic).id) for topic in topics}
         return late_rows.describe(manifest, view, names)
 
     def _rows(self, view: str) -> int | None:

@@ -50,7 +50,7 @@ class CapturedTableReader:
         return None if found is None else self._moment(*found)
 
     def _last(self) -> tuple[Topic, Marker] | None:
-        topic = self._log.topic(self.view)
+        topic = self._log.get_topic(self.view)
         topic.refresh()
         markers = self._markers(topic)
         last = None if markers is None else markers.last()
@@ -69,7 +69,7 @@ class CapturedTableReader:
 
     def changes(self, after: int, head: ViewHead, *, rows_max: int, ticks_max: int) -> Delivery | None:
         """See ``Upstream.changes``."""
-        topic = self._log.topic(self.view)
+        topic = self._log.get_topic(self.view)
         markers = self._markers(topic)
         before = None if markers is None else markers.at(after - 1)
         if markers is None or before is None or self.view not in before.ends:

@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headwater.errors import DeclarationConflict, InvalidDeclaration, UnknownSink
 from headwater.hints import suggestion
+from headwater.log.home import Log
 from headwater.log.topic_settings import check_name
 from headwater.sinks.runner.sink_runner import SinkRunner
 from headwater.sinks.runner.sink_status import SinkStatus, home_id
@@ -23,6 +24,9 @@ from headwater.sinks.runner.sink_task import SinkTask
 from headwater.sinks.sink import Sink
 from headwater.views.serving.view_reader import ViewReader
 from headwater.views.view_declaration import caller
+
+if TYPE_CHECKING:
+    from headwater.views.runtime import AppRuntime
 
 OnTick = Callable[[Any], None]
 
@@ -59,14 +63,16 @@ class SinkHandle:
         return follower.status
 
     def __repr__(self) -> str:
-        return f"Carriage({self.name!r}, view={self.view!r}, sink={self.sink!r})"
+        return f"SinkHandle({self.name!r}, view={self.view!r}, sink={self.sink!r})"
 
 
 class DeclaredSinks:
     """The sinks of one app."""
 
-    def __init__(self, app: Any) -> None:
+    def __init__(self, app: str, log: Callable[[], Log], runtime: Callable[[], AppRuntime]) -> None:
         self._app = app
+        self._log = log
+        self._runtime = runtime
         self._declared: dict[str, DeclaredSink] = {}
         self._convoy: SinkRunner | None = None
 
@@ -124,16 +130,16 @@ class DeclaredSinks:
     def convoy(self) -> SinkRunner:
         """The followers, made when first needed."""
         if self._convoy is None:
-            operation, log = self._app.operation, self._app.log
+            runtime, log = self._runtime(), self._log()
             home = home_id(log)
             self._convoy = SinkRunner(
                 SinkTask(
                     each.name,
                     each.view,
-                    self._app.name,
+                    self._app,
                     each.sink,
                     ViewReader(
-                        each.view, operation.committed, home_id=home, epoch=lambda: operation.epoch, clock=log.clock
+                        each.view, runtime.committed, home_id=home, epoch=lambda: runtime.epoch, clock=log.clock
                     ),
                     log,
                 )

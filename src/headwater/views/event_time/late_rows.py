@@ -71,7 +71,7 @@ class LateTopic:
             return
         for view, topics in manifest.late.items():
             for name, about in topics.items():
-                topic = self.log.topic(name)
+                topic = self.log.get_topic(name)
                 rows = late_rows(topic, manifest, about, self.log.registry.producer_names(topic.id))
                 if rows.num_rows:
                     self._side(view, topic).append(rows, producer=f"app {self.app}", sequence=manifest.tick)
@@ -101,7 +101,7 @@ class LateTopic:
                         f'{part:.1%} of the recent rows of topic "{topic}" came too late for view "{name}" '
                         f"(its threshold is {limit:.1%}); they are in {side}"
                     )
-                if note_late_rows(self.log.topic(topic), name, message, {"late": late, "rows": rows}):
+                if note_late_rows(self.log.get_topic(topic), name, message, {"late": late, "rows": rows}):
                     publish(self.log)
 
 

@@ -194,7 +194,7 @@ class Diagnosis:
         return Findings(self.view, len(self.places), self.runs, tuple(found), others)
 
     def _row(self, place: RecordPlace) -> dict[str, Any]:
-        return record_at(self.contents.log.topic(place.topic), place.partition, place.offset)
+        return record_at(self.contents.log.get_topic(place.topic), place.partition, place.offset)
 
 
 def _needed(view: str, prepared: Prepared) -> set[str]:

@@ -65,7 +65,7 @@ class SettingAside(Rebuild):
     def __init__(self, engine: TickEngine, places: Sequence[RecordPlace], log: Log, *arguments: Any) -> None:
         self.log = log
         self.places = places
-        self.records = [(log.topic(place.topic), place.partition, place.offset) for place in places]
+        self.records = [(log.get_topic(place.topic), place.partition, place.offset) for place in places]
         touched = {base.name for base in engine.prepared.bases.values() if base.topic.name in self._topics}
         names = with_readers(engine.prepared, touched) & set(engine.running)
         super().__init__(engine, engine.prepared, names, *arguments)

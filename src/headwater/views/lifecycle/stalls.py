@@ -128,7 +128,7 @@ class StallWatch:
 
     def _waiting(self) -> int:
         reads, frontier = self._reads(), self._manifest.frontier
-        topics = [self._log.topic(name) for name in self._log.registry.names() if name.lower() in reads]
+        topics = [self._log.get_topic(name) for name in self._log.registry.names() if name.lower() in reads]
         ends = capture_markers.bound(topics, {topic.name: topic.end_offsets() for topic in topics})
         waiting = 0
         for topic in topics:

@@ -32,7 +32,7 @@ def open_topic(home: str, name: str, *, age: float = 0.0) -> Topic:
     known = _looked_up.get((home, name))
     if known is not None and known[1].log is log and log.clock.monotonic() - known[0] < age:
         return known[1]
-    topic = log.topic(name)
+    topic = log.get_topic(name)
     _looked_up[home, name] = (log.clock.monotonic(), topic)
     return topic
 

@@ -90,10 +90,13 @@ def how(status: int) -> str:
 
 def lost_contact(error: BaseException | None) -> bool:
     """Whether an error comes from a Java process that does not answer any more."""
-    from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
+    from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
 
     while error is not None:
         if isinstance(error, Py4JNetworkError | ConnectionError | EOFError):
+            return True
+        # An answer that was cut off: with an exception of Java's it would be a Py4JJavaError, or have a trace.
+        if type(error) is Py4JError and "Trace:" not in str(error):
             return True
         error = error.__cause__ or error.__context__
     return False

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from headwater.errors import HeadwaterError, ViewFailed
+from headwater.views.spark.jvm import lost_contact
 from headwater.views.view_declaration import ViewDeclaration
 
 ADVICE = {
@@ -41,6 +42,8 @@ def in_view(declared: ViewDeclaration) -> Iterator[None]:
     except HeadwaterError:
         raise
     except (PySparkException, Py4JError) as error:
+        if lost_contact(error):  # that is nothing of the view's
+            raise
         raise mapped(declared, error) from error
 
 

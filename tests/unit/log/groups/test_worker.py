@@ -24,7 +24,7 @@ def ids(messages):
 
 
 def dead(topic, group="runners"):
-    return list(topic.log.topic(f"{topic.name}.{group}.dead").rows())
+    return list(topic.log.get_topic(f"{topic.name}.{group}.dead").rows())
 
 
 def test_each_message_goes_to_one_worker(topic):

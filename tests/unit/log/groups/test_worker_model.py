@@ -168,7 +168,7 @@ class WorkGroup(RuleBasedStateMachine):
     @invariant()
     def dead_letters_are_those_of_the_model_each_once(self):
         dead = {key for key, known in getattr(self, "model", {}).items() if known.end == "dead"}
-        letters = [] if not dead else list(self.log.topic("jobs.g.dead").rows())
+        letters = [] if not dead else list(self.log.get_topic("jobs.g.dead").rows())
         assert sorted((row["partition"], row["offset"]) for row in letters) == sorted(dead)
         assert all(row["reason"].startswith(self.reasons[row["partition"], row["offset"]]) for row in letters)
 

@@ -33,7 +33,7 @@ def clicks(log: Log, **settings: Any) -> Topic:
 
 
 def recorded(log: Log) -> list[tuple[str, str]]:
-    return [(row["kind"], row["group"]) for row in log.topic(ALERTS_TOPIC).rows()]
+    return [(row["kind"], row["group"]) for row in log.get_topic(ALERTS_TOPIC).rows()]
 
 
 def test_a_group_is_warned_at_four_fifths_of_the_way_by_age(log: Log, clock: ManualClock, told: list[Alert]) -> None:
@@ -76,12 +76,12 @@ def test_it_is_a_row_of_the_system_topic(log: Log, clock: ManualClock) -> None:
 
     log.maintain()
 
-    rows = list(log.topic(ALERTS_TOPIC).rows())
+    rows = list(log.get_topic(ALERTS_TOPIC).rows())
     assert [(row["kind"], row["topic"], row["group"], row["partition"]) for row in rows] == [
         ("lag_at_risk", "clicks", "billing", 0)
     ]
     assert json.loads(rows[0]["detail"])["lag"] == 1
-    assert log.topic(ALERTS_TOPIC).settings.retention_bytes == 16 << 20
+    assert log.get_topic(ALERTS_TOPIC).settings.retention_bytes == 16 << 20
 
 
 def test_it_is_not_repeated_while_it_lasts_and_told_again_when_it_comes_back(
@@ -152,7 +152,7 @@ def test_two_processes_that_look_at_the_same_time_tell_it_once(log: Log, clock: 
     other_told: list[Alert] = []
     with Log(tmp_path / "home", clock=clock, on_alert=other_told.append, maintenance_interval=None) as other:
         watch_groups(topic)
-        watch_groups(other.topic("clicks"))
+        watch_groups(other.get_topic("clicks"))
 
         both = [*publish(other), *publish(log)]
 

@@ -69,7 +69,7 @@ def test_a_check_of_a_busy_home_is_clean(busy: Path) -> None:
     seen: dict[str, int] = {"segments": 0, "rows": 0}
     with Log(busy, maintenance_interval=None) as log:
         for _ in range(10):
-            before = log.topic("clicks").end_offsets()
+            before = log.get_topic("clicks").end_offsets()
             for report in (log.check(), check_home(busy)):
                 # A group that retention overtakes is told, and rightly so.
                 problems = [problem for problem in report.problems if "overtaken" not in problem.message]
@@ -77,7 +77,7 @@ def test_a_check_of_a_busy_home_is_clean(busy: Path) -> None:
                 seen["segments"] += report.segments
                 seen["rows"] += report.rows
             deadline = time.monotonic() + 60
-            while log.topic("clicks").end_offsets() == before:
+            while log.get_topic("clicks").end_offsets() == before:
                 assert time.monotonic() < deadline, "the others do not append any more"
                 time.sleep(0.01)
 

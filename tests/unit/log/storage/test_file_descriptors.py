@@ -102,7 +102,7 @@ def test_a_topic_of_more_partitions_than_descriptors_is_deleted_and_whoever_had_
         with hw.Log(sys.argv[1], **still) as log, hw.Log(sys.argv[1], **still) as other:
             topic = log.topic("t", "id BIGINT", partitions=300)
             topic.append([{"id": 1}])
-            held = other.topic("t")
+            held = other.get_topic("t")
             held.end_offsets()
             log.delete_topic("t")
             try:

@@ -61,7 +61,7 @@ def test_an_append_to_a_full_disk_is_refused_whole_and_works_when_there_is_room(
         assert "Nothing of this write was kept" in refused.value.detail
         assert "Free some space" in refused.value.hint
     with Log(disk.path / "home") as log:
-        found = [(row["_offset"], row["x"]) for row in log.topic("t").rows(columns=["_offset", "x"])]
+        found = [(row["_offset"], row["x"]) for row in log.get_topic("t").rows(columns=["_offset", "x"])]
         assert found == list(enumerate([*range(100), *range(10)]))
         assert log.check().ok
 
@@ -88,8 +88,8 @@ def test_appending_until_the_disk_is_full_keeps_exactly_what_was_acknowledged(di
 
     disk.free()
     with Log(disk.path / "home") as log:
-        assert log.topic("t").end_offsets() == {0: acknowledged}
-        assert sum(batch.num_rows for batch in log.topic("t").read()) == acknowledged
+        assert log.get_topic("t").end_offsets() == {0: acknowledged}
+        assert sum(batch.num_rows for batch in log.get_topic("t").read()) == acknowledged
 
 
 def test_closing_on_a_full_disk_brings_what_was_appended_to_disk(disk):
@@ -105,7 +105,7 @@ def test_closing_on_a_full_disk_brings_what_was_appended_to_disk(disk):
     assert log.closed
     disk.free()
     with Log(disk.path / "home") as log:
-        assert log.topic("t").end_offsets() == {0: 500}
+        assert log.get_topic("t").end_offsets() == {0: 500}
         assert log.check().ok
 
 

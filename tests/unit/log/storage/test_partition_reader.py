@@ -127,7 +127,7 @@ def test_a_follower_ends_when_its_log_is_closed(tmp_path):
 FOLLOWER = """
 import sys, time
 from headwater.log.home import Log
-topic = Log(sys.argv[1]).topic("t")
+topic = Log(sys.argv[1]).get_topic("t")
 rows = topic.rows(follow=True)
 print(next(rows)["n"], flush=True)  # one row is there already; the next one comes when it is told to
 for row in rows:

@@ -36,7 +36,7 @@ class Runner:
 
     def tick(self) -> None:
         """Take all rows."""
-        frontier = {"orders": self.log.topic("orders").end_offsets()}
+        frontier = {"orders": self.log.get_topic("orders").end_offsets()}
         self.manifests.commit(Manifest(self.manifests.tick() + 1, epoch=self.epoch, frontier=frontier))
 
     def tell(self, *, done: int, busy: int) -> None:
@@ -83,7 +83,7 @@ def test_an_idle_app_is_not_stalled_and_one_that_leaves_rows_is(
 ) -> None:
     assert not pass_time(clock, watch, 1000)
 
-    log.topic("orders").append([{"id": 1}, {"id": 2}])
+    log.get_topic("orders").append([{"id": 1}, {"id": 2}])
     assert not pass_time(clock, watch, LIMIT_S - 5)
     assert pass_time(clock, watch, 20)
     assert watch.look().sentence.startswith("2 rows wait, and no tick has come for ")
@@ -96,16 +96,16 @@ def test_ticks_that_never_catch_up_are_no_stall(
     clock: ManualClock, log: Log, watch: StallWatch, runner: Runner
 ) -> None:
     for number in range(100):
-        log.topic("orders").append([{"id": number}])
+        log.get_topic("orders").append([{"id": number}])
         runner.tick()
-        log.topic("orders").append([{"id": number}])
+        log.get_topic("orders").append([{"id": number}])
         assert not pass_time(clock, watch, 10)
 
 
 def test_a_long_tick_is_no_stall_while_tasks_are_finished_and_one_endless_task_is_in_the_end(
     clock: ManualClock, log: Log, watch: StallWatch, runner: Runner
 ) -> None:
-    log.topic("orders").append([{"id": 1}])
+    log.get_topic("orders").append([{"id": 1}])
     for number in range(200):
         runner.tell(done=number, busy=number)
         assert not pass_time(clock, watch, 30)
@@ -122,7 +122,7 @@ def test_a_long_tick_is_no_stall_while_tasks_are_finished_and_one_endless_task_i
 def test_a_process_that_has_taken_over_has_longer_for_its_first_tick(
     clock: ManualClock, log: Log, watch: StallWatch, runner: Runner
 ) -> None:
-    log.topic("orders").append([{"id": 1}])
+    log.get_topic("orders").append([{"id": 1}])
     os.close(runner.fd)
     runner.take_over()
 

@@ -49,7 +49,7 @@ def write_until_killed(path: str) -> None:
 
 def test_a_killed_writer_leaves_whole_ticks_and_the_next_goes_on(tmp_path: Path) -> None:
     path, chance = tmp_path / "serving.sqlite", random.Random(11)
-    code = "import sys; from tests.unit.test_serving_killed import *; write_until_killed(sys.argv[1])"
+    code = "import sys; from tests.unit.views.serving.test_serving_killed import *; write_until_killed(sys.argv[1])"
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
     ticks = [-1]
 
