@@ -125,7 +125,7 @@ def test_with_the_app_stopped_an_alert_names_the_growing_slot(database: Any, tmp
 
     assert (quiet.exit_code, grown.exit_code, again.exit_code, read.exit_code) == (0, 1, 1, 0)
     assert ran["capture"] in grown.stdout
-    assert "nobody reads it" in grown.stdout
+    assert "no process reads it" in grown.stdout
     with hw.App("shop", home=tmp_path / "home") as app:
         alerts = [row for row in app.log.get_topic("_alerts").rows() if row["kind"] == "capture_lag"]
     assert [json.loads(row["detail"])["slot"] for row in alerts] == [ran["capture"]]
