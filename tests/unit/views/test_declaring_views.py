@@ -139,7 +139,7 @@ def test_a_topic_is_no_table_and_tables_alone_are_suggested_for_one(app: hw.App)
 
 def test_declaring_needs_what_it_declares(app: hw.App) -> None:
     with pytest.raises(InvalidDeclaration, match='table "orders" has neither columns nor a source') as refused:
-        app.get_table("orders")
+        app.table("orders")
     assert refused.value.hint == 'To find one that exists: app.get_table("orders").'
     source = hw.capture.Debezium("changes", schema="id BIGINT", key="id")
     with pytest.raises(InvalidDeclaration, match='table "orders" has a source, so its columns are not declared'):
