@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from headwater.errors import Corruption
 from headwater.log.schema.ddl import parse_ddl
-from headwater.views.state import merge, multisets
+from headwater.views import thresholds
+from headwater.views.state import merge
 from headwater.views.state.delta import Delta
 from headwater.views.state.merge import RunMerge
 from headwater.views.state.trace import Trace
@@ -103,7 +104,7 @@ def test_every_way_of_taking_rows_away_is_right(
     spark: SparkSession, tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
 ):
     key, tail_rows_max = WAYS[way]
-    monkeypatch.setattr(multisets, "TAIL_ROWS_MAX", tail_rows_max)
+    monkeypatch.setattr(thresholds, "BROADCAST_HASHES_MAX", tail_rows_max)
     pile = Trace(tmp_path, ORDERS, key=key)
     history = [
         [(order(number), 1) for number in range(50)],
@@ -125,12 +126,14 @@ def test_every_way_of_taking_rows_away_is_right(
 
 
 def test_a_row_that_is_there_very_often_is_repeated_as_often(spark: SparkSession, tmp_path: Path):
-    often = 2 * multisets.REPEATED_MAX + 7
-    pile = with_changes(Trace(tmp_path, ORDERS), [(order(1), often), (order(2), 1), (order(3), multisets.REPEATED_MAX)])
+    often = 2 * thresholds.EXPLODED_ROWS_MAX + 7
+    pile = with_changes(
+        Trace(tmp_path, ORDERS), [(order(1), often), (order(2), 1), (order(3), thresholds.EXPLODED_ROWS_MAX)]
+    )
 
     counted = pile.bag(spark, ["id"]).groupBy("id").count().collect()
 
-    assert {row["id"]: row["count"] for row in counted} == {1: often, 2: 1, 3: multisets.REPEATED_MAX}
+    assert {row["id"]: row["count"] for row in counted} == {1: often, 2: 1, 3: thresholds.EXPLODED_ROWS_MAX}
 
 
 @pytest.mark.parametrize("key", [(), ("id",)])

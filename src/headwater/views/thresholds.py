@@ -25,5 +25,9 @@ ADDED_UP_ROWS_MAX = 2_000_000
 RECOMPUTE_PART = 0.1
 # Changes that were not merged yet, below which they are cheap to read and wait until they are eight runs.
 TAIL_ROWS_MIN = 100_000
+# ``explode`` makes an array of its whole length: a weight is repeated in chunks of so many rows, and so many chunks.
+EXPLODED_ROWS_MAX = 4096
+# Hashes of rows that leave a large relation, sent to every task: 8 bytes each, some 40 MB in a hash table.
+BROADCAST_HASHES_MAX = 1_000_000
 # Rows that a large join holds in memory, once for each task that joins, instead of sorting both of its sides.
 BROADCAST_BYTES_MAX = 64 << 20

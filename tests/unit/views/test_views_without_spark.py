@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-SOURCE = Path(__file__).parents[2] / "src"
+SOURCE = Path(__file__).parents[3] / "src"
 WITHOUT_SPARK = """
 import sys
 sys.modules["pyspark"] = None  # as if it were not installed

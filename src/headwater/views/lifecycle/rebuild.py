@@ -16,30 +16,26 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.errors import Conflict, Corruption
 from headwater.views import thresholds
-from headwater.views.compiler.plan import WEIGHT, FinalStage, TimedStage
+from headwater.views.compiler.plan import FinalStage, TimedStage
 from headwater.views.event_time.progress import EventTimeProgress, ViewTime
 from headwater.views.event_time.state_expiry import microseconds
 from headwater.views.lifecycle.rebuild_progress import RebuildMeter
-from headwater.views.serving.committed_changes import visible
-from headwater.views.serving.publish import as_table
-from headwater.views.spark.scans import scan
-from headwater.views.spark.topic_scan import quoted
-from headwater.views.stages.relation import SHOWN, BoundRows, LazyDelta, TickRelation
-from headwater.views.stages.view_sessions import ViewSessions, with_weight
-from headwater.views.state import multisets
-from headwater.views.state.consolidate import net
+from headwater.views.spark.scans import fitted, scan
+from headwater.views.stages.relation import TickRelation
+from headwater.views.stages.view_sessions import ViewSessions
+from headwater.views.state.algebra import consolidate, negate, union, visible, weighted_schema
 from headwater.views.state.delta import Delta
 from headwater.views.state.manifest import Manifest
-from headwater.views.state.row_equality import negated
 from headwater.views.state.run import Run, verify_run
-from headwater.views.state.state_store import Piles, StateStore, pile_of
+from headwater.views.state.state_store import StateStore, pile_of
+from headwater.views.state.state_trace import StateTrace, Traces
 from headwater.views.state.trace import Trace
 from headwater.views.tick.engine import BuiltViews, TickEngine
 from headwater.views.tick.evaluate import Evaluation
@@ -48,7 +44,7 @@ from headwater.views.tick.prepare import Prepared, PreparedView
 from headwater.views.tick.reports import TickReport
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 # Behind by no more ticks than this, the rest is caught up with while the next tick waits.
 TICKS_LEFT = 1
@@ -89,7 +85,7 @@ class Rebuild:
         self.progress = RebuildMeter(spark)
         self.own = replace(wanted, views={}, bases={})  # what is computed anew
         self.store = StateStore(engine.store.folder, engine.store.files, spark)
-        self.piles: Piles = {}
+        self.piles: Traces = {}
         self.differences: dict[str, pa.Table] = {}
         self._hold()
 
@@ -163,11 +159,15 @@ class Rebuild:
         self.progress.expects(
             # What a stage costs: the rows that it reads, where the live relations tell how many those are.
             {
-                stage.name: 1.0 + sum(getattr(self.given.get(name), "rows", 0) for name in stage.reads)
+                stage.name: 1.0 + sum(self._rows(name) for name in stage.reads)
                 for view in beside.values()
                 for stage in view.plan.stages
             }
         )
+
+    def _rows(self, relation: str) -> int:
+        found = self.given.get(relation)
+        return 0 if found is None else found.rows
 
     def _outside(self) -> list[str]:
         """What the views read and is not computed anew."""
@@ -227,18 +227,16 @@ class Rebuild:
             if name not in self.born:
                 self.differences[name] = self._compared(name)
 
-    def _catch_up(self, now: Manifest, piles: Mapping[str, Any]) -> None:
+    def _catch_up(self, now: Manifest, piles: Traces) -> None:
         """Take in the ticks up to ``now``, as one."""
         if now.tick == self.at.tick:
             return
         self.progress.catches_up(now.tick - self.at.tick)
         passage = self._pass(self._inputs(now), now.tick, until=now)
         for name, known in self.differences.items():
-            came = as_table(passage.visible[name], self.spark)
-            live = as_table(self._since(name, self.live.views[name].schema, now), self.spark)
-            self.differences[name] = net(
-                pa.concat_tables([known, came.cast(known.schema), negated(live.cast(known.schema))])
-            )
+            came = passage.visible[name].collect(self.spark)
+            live = self._since(name, self.live.views[name].schema, now).collect(self.spark)
+            self.differences[name] = consolidate(union(known, came, negate(live)))
         self.at, self.given = now, dict(piles)
 
     def _times(self, until: Manifest | None) -> dict[str, ViewTime]:
@@ -256,7 +254,7 @@ class Rebuild:
         for name, view in self.own.views.items():
             for stage in view.plan.stages if name not in self.born else ():
                 schema = view.shapes[stage.name].state
-                came: Delta | LazyDelta = Delta.nothing(with_weight(schema))
+                came: Delta = Delta.nothing(schema)
                 if isinstance(stage, TimedStage) and stage.late:
                     if name in self.engine.paused and until is not None:
                         continue  # nobody decides for it: rows that come now are judged as in a tick
@@ -271,7 +269,7 @@ class Rebuild:
 
     def _late_meanwhile(self, view: PreparedView, stage: TimedStage) -> Delta:
         """Of the rows that came while a view stood still, those that its watermark of then finds late."""
-        schema = with_weight(view.shapes[stage.name].state)
+        schema = weighted_schema(view.shapes[stage.name].state)
         pause, base = self.engine.paused[view.name], self.wanted.bases.get(stage.source.relation)
         cutoff = self._times(None)[view.name].cutoff_us
         if base is None or cutoff is None or not pause.tick:
@@ -281,8 +279,8 @@ class Rebuild:
         found = [schema.empty_table()]
         for table in base.changed_between(begin, self.at.frontier.get(topic, begin)):
             late = pc.less(microseconds(table.column(stage.time)), cutoff).fill_null(False)
-            found.append(table.filter(late).select(schema.names).cast(schema))
-        return Delta.local(net(pa.concat_tables(found)))
+            found.append(table.filter(late))
+        return Delta.local(consolidate(union(*found)))
 
     def _pass(
         self, sources: dict[str, TickRelation], tick: int, fresh: Collection[str] = (), until: Manifest | None = None
@@ -328,7 +326,7 @@ class Rebuild:
             schema = base.schema if base is not None else self.wanted.views[name].schema
             pile = self.given.get(name)
             if until is None:
-                changes: Delta | LazyDelta = Delta.nothing(with_weight(schema))
+                changes: Delta = Delta.nothing(schema)
             elif base is not None and base.keeps_itself:
                 start = base.topic.start_offsets()
                 topic = base.topic.name
@@ -338,7 +336,7 @@ class Rebuild:
             sources[name] = TickRelation(name, schema, changes, pile)
         return sources
 
-    def _since(self, name: str, schema: pa.Schema, until: Manifest) -> Delta | LazyDelta:
+    def _since(self, name: str, schema: pa.Schema, until: Manifest) -> Delta:
         """What ticks have changed in a live relation, after ``self.at`` and up to ``until``."""
         found: list[tuple[Trace, Run]] = []
         for tick in range(self.at.tick + 1, until.tick + 1):
@@ -348,54 +346,38 @@ class Rebuild:
                 pile = pile_of(self.store.folder, name, manifest.relations[name], self.store.files)
                 found += [(pile, run) for run in pile.runs if run.first_tick == tick]
         if not found:
-            return Delta.nothing(with_weight(schema))
-        shape = with_weight(schema)
+            return Delta.nothing(schema)
+        shape = weighted_schema(schema)
         rows = sum(run.rows for _, run in found)
         pile = found[0][0]
         if rows <= thresholds.SETTLED_ROWS_MAX:
             batches = [batch for each, run in found for batch in each.read([run])]
-            return Delta.local(net(visible(pa.Table.from_batches(batches, pile.schema), shape)))
+            return Delta.local(consolidate(visible(pa.Table.from_batches(batches, pile.schema), shape.names)))
         paths = [path for each, run in found for path in run.paths(each.folder)]
         if pile.schema.names == shape.names:
             return Delta.written(paths, schema)
-        return LazyDelta(BoundRows(shape, rows, None, lambda spark: _shown(scan(spark, paths, pile.schema), shape)))
+        return Delta.lazy(shape, rows, lambda spark: visible(scan(spark, paths, pile.schema), shape.names))
 
     # What changed
 
     def _compared(self, name: str) -> pa.Table:
         """What the view holds now, less what the live one holds."""
         new, old = self.piles[name], self.given[name]
-        shape = with_weight(self.own.views[name].schema)
+        shape = weighted_schema(self.own.views[name].schema)
         if new.rows + old.rows <= thresholds.SETTLED_ROWS_MAX:
-            tables = [
-                visible(pa.Table.from_batches(pile.read(), pile.schema), shape).cast(shape) for pile in (new, old)
-            ]
-            return net(pa.concat_tables([tables[0], negated(tables[1])]))
+            here, there = (visible(pa.Table.from_batches(pile.read(), pile.schema), shape.names) for pile in (new, old))
+            return fitted(consolidate(union(here, negate(there))), shape)
         spark = self.own.views[name].bench.large
-        both = _shown(new.frame(spark), shape).unionByName(
-            _shown(old.frame(spark), shape).withColumn(WEIGHT, -_weights())
-        )
-        return multisets.netted(both, shape.names).toArrow().select(shape.names).cast(shape)
+        both = union(visible(new.frame(spark), shape.names), negate(visible(old.frame(spark), shape.names)))
+        return fitted(consolidate(both).toArrow(), shape)
 
 
-def _readable(pile: Any) -> bool:
+def _readable(pile: StateTrace | None) -> bool:
     """Whether a pile's files are there, and are what was written. Those of a topic without a key are the log's."""
     try:
-        for run in pile.runs if isinstance(pile, Trace) else ():
-            verify_run(pile.folder, run)
+        if isinstance(pile, Trace):
+            for run in pile.runs:
+                verify_run(pile.folder, run)
     except Corruption:
         return False
     return True
-
-
-def _shown(frame: DataFrame, shape: pa.Schema) -> DataFrame:
-    """What readers see of state rows."""
-    if SHOWN in frame.columns:
-        frame = frame.where(SHOWN)
-    return frame.select(*map(quoted, shape.names))
-
-
-def _weights() -> Any:
-    from pyspark.sql import functions
-
-    return functions.col(WEIGHT)

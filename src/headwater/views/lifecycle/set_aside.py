@@ -25,6 +25,9 @@ from headwater.views.compiler.plan import TimedStage
 from headwater.views.lifecycle.rebuild import Rebuild, RebuildReport
 from headwater.views.state.delta import Delta
 from headwater.views.state.omissions import omitted_of, with_records
+from headwater.views.state.state_trace import Traces
+from headwater.views.state.trace import Trace
+from headwater.views.tick.inputs import InputRelation
 from headwater.views.tick.pausing import with_readers
 
 if TYPE_CHECKING:
@@ -123,9 +126,9 @@ class SettingAside(Rebuild):
             dead = self.log.topic(letters_of(topic.name, app), SCHEMA, partitions=1, fsync="always")
             dead.append([letter], producer=f"{app} {place}", sequence=self.at.tick)  # a repeated try is recognised
 
-    def _without_records(self, bases: Collection[Any]) -> dict[str, Any]:
+    def _without_records(self, bases: Collection[InputRelation]) -> Traces:
         """The state of the topics without the records; from here on their bases leave them out."""
-        found = {}
+        found: Traces = {}
         for base in bases:
             stop = self.at.frontier.get(base.topic.name) or base.topic.start_offsets()
             new = {(p, o) for topic, p, o in self.records if topic.id == base.topic.id and o < stop.get(p, 0)}
@@ -135,6 +138,7 @@ class SettingAside(Rebuild):
                 found[base.name] = self.engine.store.log_pile(base, stop)
                 continue
             pile = self.given[base.name]
+            assert isinstance(pile, Trace)
             change = base.taken_back(fresh, known, stop, pile)
             if change.num_rows:
                 changes = Delta.local(change)

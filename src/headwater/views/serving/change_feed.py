@@ -22,7 +22,7 @@ from headwater.errors import OffsetOutOfRange
 from headwater.log.schema.ddl import TIMESTAMP
 from headwater.log.schema.row_identity import row_identities
 from headwater.views.compiler.plan import WEIGHT
-from headwater.views.state.consolidate import net
+from headwater.views.state.algebra import consolidate
 
 if TYPE_CHECKING:
     from headwater.views.serving.committed_changes import CommittedChanges
@@ -44,7 +44,7 @@ def named(changes: pa.Table, *, tick: int, committed_us: int, key: Sequence[str]
     >>> table.select(["id", "n", "_change_type"]).to_pydict()
     {'id': [1, 1, 2], 'n': [5, 6, 7], '_change_type': ['update_preimage', 'update_postimage', 'insert']}
     """
-    changes = net(changes)
+    changes = consolidate(changes)
     weights = changes.column(WEIGHT).to_numpy()
     rows = changes.drop_columns([WEIGHT])
     everywhere = np.arange(changes.num_rows)

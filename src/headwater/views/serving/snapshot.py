@@ -25,8 +25,8 @@ from headwater.views.compiler.frontend.query_tables import parsed_query, tables_
 from headwater.views.compiler.plan import WEIGHT
 from headwater.views.spark.collect import collected
 from headwater.views.spark.topic_scan import quoted
-from headwater.views.stages.relation import SHOWN, netted, repeated
 from headwater.views.stages.view_sessions import BOTH, LARGE
+from headwater.views.state.algebra import consolidate, expand, visible
 from headwater.views.state.manifest import Manifest
 from headwater.views.state.omissions import frame_without, omitted_of
 from headwater.views.state.state_store import pile_of
@@ -104,7 +104,7 @@ class RelationSnapshot:
         if base.kind in (InputKind.LOG, InputKind.VERSIONS):
             return every.select(*map(quoted, names))
         if base.kind is InputKind.BAG:
-            return repeated(netted(every, names), names)
+            return expand(consolidate(every, names))
         every.createOrReplaceTempView("_every")
         key = ", ".join(map(quoted, base.key))
         columns = ", ".join(map(quoted, names))
@@ -115,12 +115,8 @@ class RelationSnapshot:
     def _state(self, name: str, entry: Mapping[str, Any], columns: list[str]) -> DataFrame:
         pile = pile_of(self.folder, name, entry, self.log.files)
         if [field for field in pile.schema.names if field != WEIGHT] == columns:
-            frame: DataFrame = pile.bag(self.spark)
-            return frame
-        frame = pile.frame(self.spark)
-        if SHOWN in pile.schema.names:
-            frame = frame.where(SHOWN)
-        return repeated(netted(frame.select(*map(quoted, [*columns, WEIGHT])), columns), columns)
+            return pile.bag(self.spark)
+        return expand(consolidate(visible(pile.frame(self.spark), columns)))
 
     def query(self, sql: str) -> pa.Table:
         """Run a query over relations by their names."""

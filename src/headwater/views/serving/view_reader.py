@@ -17,15 +17,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headwater.clock import Clock
 from headwater.log.schema.ddl import parse_view_ddl
 from headwater.views.compiler.plan import WEIGHT
 from headwater.views.serving.committed_changes import CommittedChanges, visible_schema
 from headwater.views.serving.deliveries import Delivery
-from headwater.views.stages.relation import SHOWN
-from headwater.views.state.consolidate import net
+from headwater.views.spark.scans import fitted
+from headwater.views.state.algebra import consolidate, expand_in_batches, visible, weighted_schema
 from headwater.views.state.manifest import Manifest
 from headwater.views.state.row_hash import comparisons, hash_rows
 from headwater.views.state.run import Run
@@ -117,8 +116,8 @@ class ViewReader:
                 tables.append(table)
                 rows += table.num_rows
         if len(tables) > 1:
-            tables = [net(pa.concat_tables(tables))]
-        nothing = pa.schema([*head.schema, pa.field(WEIGHT, pa.int64())]).empty_table()
+            tables = [consolidate(pa.concat_tables(tables))]
+        nothing = weighted_schema(head.schema).empty_table()
         return Delivery(tables[0] if tables else nothing, after, tick, self.epoch())
 
     def lag(self, after: int) -> ViewLag:
@@ -160,11 +159,12 @@ class ViewReader:
         runs = [Run.from_json(run) for run in entry["runs"]]
         if all(run.positive for run in runs):  # nothing can cancel out
             for batch in pile.read(runs):
-                yield from _repeated(_shown(pa.Table.from_batches([batch]), schema))
+                yield from expand_in_batches(_visible(batch, schema), BATCH_ROWS)
             return
         passes = -(-sum(run.rows for run in runs) // PASS_ROWS)
         for number in range(passes):
-            yield from _repeated(net(self._part(pile, runs, schema, number, passes)))
+            part = consolidate(self._part(pile, runs, schema, number, passes))
+            yield from expand_in_batches(part, BATCH_ROWS)
 
     def _part(self, pile: Trace, runs: list[Run], schema: pa.Schema, number: int, passes: int) -> pa.Table:
         """The weighted rows whose hash falls into one of so many parts."""
@@ -172,7 +172,7 @@ class ViewReader:
         how = comparisons(names, schema, pa.schema([schema.field(name) for name in names]))
         found = [schema.empty_table()]
         for batch in pile.read(runs):
-            table = _shown(pa.Table.from_batches([batch]), schema)
+            table = _visible(batch, schema)
             if passes > 1:
                 hashes = hash_rows([table.column(name) for name in names], how)
                 table = table.filter(pa.array(hashes % np.uint64(passes) == number))
@@ -180,16 +180,5 @@ class ViewReader:
         return pa.concat_tables(found)
 
 
-def _shown(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """What users see of state rows, with the weights."""
-    if SHOWN in table.column_names:
-        table = table.filter(pc.field(SHOWN))
-    return table.select(schema.names).cast(schema)
-
-
-def _repeated(table: pa.Table) -> Iterator[pa.RecordBatch]:
-    weights = table.column(WEIGHT).to_numpy()
-    rows = table.drop_columns([WEIGHT])
-    if not (weights == 1).all():
-        rows = rows.take(pa.array(np.repeat(np.arange(table.num_rows), weights)))
-    yield from rows.to_batches(max_chunksize=BATCH_ROWS)
+def _visible(batch: pa.RecordBatch, schema: pa.Schema) -> pa.Table:
+    return fitted(visible(pa.Table.from_batches([batch]), schema.names), schema)

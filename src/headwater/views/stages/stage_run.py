@@ -11,16 +11,16 @@ Read next: ``views/tick/engine.py``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.views import thresholds
 from headwater.views.compiler.plan import (
-    WEIGHT,
     AccumulateStage,
     FlowStage,
+    KeyedInput,
     KeyedStage,
     Leaf,
     LeafContent,
@@ -28,32 +28,34 @@ from headwater.views.compiler.plan import (
     Term,
     WholeStage,
 )
+from headwater.views.spark.scans import fitted
 from headwater.views.spark.topic_scan import quoted
 from headwater.views.stages.python_views import RowFunctionStage
-from headwater.views.stages.relation import BoundRows, TickRelation, by_place, netted, repeated, signed, table_of
+from headwater.views.stages.relation import BoundRows, TickRelation, by_place, signed
 from headwater.views.stages.stage_schemas import StageSchema
 from headwater.views.stages.top_k_rows import leading_rows
 from headwater.views.stages.view_sessions import ViewSessions
-from headwater.views.state.consolidate import distinct, net
+from headwater.views.state.algebra import consolidate, distinct, expand, negate, union, weighted_schema, with_weight
 from headwater.views.state.delta import Delta
-from headwater.views.state.multisets import groups_compared, same_value
-from headwater.views.state.row_equality import expand, matching, negated, weighted
+from headwater.views.state.row_equality import matching
+from headwater.views.state.sql_equality import groups_compared, same_value
+from headwater.views.state.state_trace import StateTrace
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 WILD = "_wild"
 
 
 class StageRun:
-    """One stage in one tick."""
+    """One stage in one tick. A ``fresh`` stage sees its inputs for the first time: all of their rows are new."""
 
     def __init__(
         self,
         stage: Stage,
         shape: StageSchema,
         sources: Mapping[str, TickRelation],
-        own: Any,
+        own: StateTrace | None,
         bench: ViewSessions,
         *,
         fresh: bool,
@@ -61,12 +63,12 @@ class StageRun:
         self.stage = stage
         self.shape = shape
         self.sources = {name: source.as_new() for name, source in sources.items()} if fresh else dict(sources)
-        self.own: Any = None if fresh else own
+        self.own = None if fresh or own is None or not own.rows else own  # the state before, if it has rows
         self.bench = bench
         self.fresh = fresh
 
     def run(self) -> Delta:
-        """The stage's changes: its state's columns and ``_weight``, netted."""
+        """The stage's changes: its state's columns and ``_weight``, consolidated."""
         if not self.fresh and not any(source.touched for source in self.sources.values()):
             return Delta.nothing(self._weighted_state())
         if self._can_compare and self._many_changes():
@@ -84,14 +86,14 @@ class StageRun:
         return self._whole(stage.sql, [(leaf, self.sources[leaf.relation].bag(leaf.columns)) for leaf in stage.inputs])
 
     def _weighted_state(self) -> pa.Schema:
-        return pa.schema([*self.shape.state, pa.field(WEIGHT, pa.int64())])
+        return weighted_schema(self.shape.state)
 
     # The crossover
 
     @property
     def _can_compare(self) -> bool:
         """Whether there is a state that could be compared with one that is computed anew from what the inputs hold."""
-        return self.own is not None and bool(self.own.rows) and all(source.known for source in self.sources.values())
+        return self.own is not None and all(source.known for source in self.sources.values())
 
     def _many_changes(self) -> bool:
         changed = sum(source.changes.rows for source in self.sources.values())
@@ -103,10 +105,10 @@ class StageRun:
 
         A change of a nation's name meets every order of its customers, once in each term of a join of eight tables.
         """
-        if not self._can_compare:
+        if self.own is None or not self._can_compare:
             return False
         everything = sum(source.rows_before + source.changes.rows for source in self.sources.values())
-        return sum(rows.count for rows in bound.values()) > everything + int(self.own.rows)
+        return sum(rows.count for rows in bound.values()) > everything + self.own.rows
 
     def _anew(self) -> Delta:
         """Compute everything from the present contents, and compare with what there was."""
@@ -115,13 +117,15 @@ class StageRun:
 
     def _difference(self, now: Delta) -> Delta:
         """``now``, the whole new content, less the old state."""
+        assert self.own is not None
         if now.table is not None and self.own.rows <= thresholds.SETTLED_ROWS_MAX:
-            old = table_of(self.own, self.shape.state.names)
-            return Delta.local(net(pa.concat_tables([now.table, negated(old)])))
+            return Delta.local(consolidate(union(now.table, negate(self.own.content()))))
         spark = self.bench.large
-        old_frame = self.own.frame(spark).withColumn(WEIGHT, -_column(WEIGHT))
-        names = self.shape.state.names
-        return self.bench.write(netted(now.frame(spark).unionByName(old_frame), names), self._weighted_state())
+        return self._write(union(now.frame(spark), negate(self.own.frame(spark))))
+
+    def _write(self, frame: DataFrame) -> Delta:
+        """A large query's weighted rows, consolidated and written."""
+        return self.bench.write(consolidate(frame, self.shape.state.names), self._weighted_state())
 
     # Linear and bilinear
 
@@ -130,11 +134,10 @@ class StageRun:
         if not sql:
             return Delta.nothing(self._weighted_state())
         if _small(bound):
-            return Delta.local(net(self.bench.collect(sql, bound, self._weighted_state())))
+            return Delta.local(consolidate(self.bench.collect(sql, bound, self._weighted_state())))
         if self._more_than_everything(bound):
             return self._anew()
-        frame = self.bench.frame(sql, bound, large=True)
-        return self.bench.write(netted(frame, self.shape.state.names), self._weighted_state())
+        return self._write(self.bench.frame(sql, bound, large=True))
 
     def _terms(self, terms: Sequence[Term], constant: str | None) -> tuple[str, dict[str, BoundRows]]:
         """The terms that are not zero, as one query, and what its leaves are."""
@@ -191,13 +194,13 @@ class StageRun:
         names = self._weighted_state().names
         parts = []
         for sign in (1, -1):
-            frames = [repeated(signed(rows.frame(spark), sign), rows.schema.names[:-1]) for rows in inputs]
-            parts.append(stage.function(*frames).selectExpr("*", f"{sign}L AS {WEIGHT}").select(*map(quoted, names)))
-        both = parts[0].unionByName(parts[1])
+            frames = [expand(signed(rows.frame(spark), sign)) for rows in inputs]
+            parts.append(with_weight(stage.function(*frames), sign).select(*map(quoted, names)))
+        both = union(*parts)
         if large:
-            return self.bench.write(netted(both, self.shape.state.names), self._weighted_state())
+            return self._write(both)
         self.bench.rows_read += sum(rows.count for rows in inputs)
-        return Delta.local(net(self.bench.taken(both, self._weighted_state())))
+        return Delta.local(consolidate(self.bench.taken(both, self._weighted_state())))
 
     # Accumulating
 
@@ -265,8 +268,8 @@ class StageRun:
             combined = combined.filter(pc.not_equal(combined.column("_n"), 0))
         combined = combined.select(self.shape.state.names)
         if not before.num_rows:  # a group has one row: nothing could cancel out
-            return Delta.local(weighted(combined, 1))
-        return Delta.local(net(pa.concat_tables([weighted(combined, 1), weighted(before, -1)])))
+            return Delta.local(with_weight(combined, 1))
+        return self._replaced(combined, before)
 
     def _accumulate_in_spark(self, stage: AccumulateStage, partial: BoundRows, combine_sql: str) -> Delta | None:
         spark = self.bench.large
@@ -282,11 +285,10 @@ class StageRun:
         combined = spark.sql(combine_sql)
         if WILD in combined.columns and not combined.where(WILD).isEmpty():
             return None
-        new = combined.select(*map(quoted, self.shape.state.names)).where("_n <> 0").selectExpr("*", f"1L AS {WEIGHT}")
+        new = with_weight(combined.select(*map(quoted, self.shape.state.names)).where("_n <> 0"), 1)
         if self.own is None:
             return self.bench.write(new, self._weighted_state())
-        both = new.unionByName(before.selectExpr("*", "-1L AS _weight"))
-        return self.bench.write(netted(both, self.shape.state.names), self._weighted_state())
+        return self._write(union(new, with_weight(before, -1)))
 
     # Keyed
 
@@ -305,18 +307,19 @@ class StageRun:
         if old is not None:
             if _small(bound):
                 new = self.bench.collect(stage.sql, bound, self.shape.state)
-                return Delta.local(net(pa.concat_tables([weighted(new, 1), weighted(old, -1)])))
+                return self._replaced(new, old)
             new_rows = self.bench.settle(self.bench.frame(stage.sql, bound, large=True), self.shape.state)
             if new_rows.local is not None:
-                return Delta.local(net(pa.concat_tables([weighted(new_rows.local, 1), weighted(old, -1)])))
-            old_frame = BoundRows.of(old).frame(self.bench.large)
-            return self._both(new_rows.frame(self.bench.large), old_frame)
+                return self._replaced(new_rows.local, old)
+            return self._replaced_in_spark(new_rows.frame(self.bench.large), BoundRows.of(old).frame(self.bench.large))
         on = " AND ".join(same_value(f"b.{name}", f"t.{name}", self.shape.state.field(name).type) for name in keys)
         new_frame = self.bench.frame(stage.sql, bound, large=True)
         spark = self.bench.large
         touched.frame(spark).createOrReplaceTempView("_touched")
-        self.own.bag(spark).createOrReplaceTempView("_every")
-        return self._both(new_frame, spark.sql(f"SELECT b.* FROM _every b LEFT SEMI JOIN _touched t ON {on}"))
+        before = self.bench.empty(spark, self.shape.state) if self.own is None else self.own.bag(spark)
+        before.createOrReplaceTempView("_every")
+        old_frame = spark.sql(f"SELECT b.* FROM _every b LEFT SEMI JOIN _touched t ON {on}")
+        return self._replaced_in_spark(new_frame, old_frame)
 
     def _led(self, stage: KeyedStage, old: pa.Table | None) -> BoundRows | None:
         """What a stage of leading rows needs of its input; None when that is all rows of the touched keys."""
@@ -361,7 +364,7 @@ class StageRun:
                 here.append(many.local)
         return BoundRows.of(distinct(pa.concat_tables(here)) if here else shape.empty_table())
 
-    def _restricted(self, given: Any, touched: BoundRows) -> BoundRows:
+    def _restricted(self, given: KeyedInput, touched: BoundRows) -> BoundRows:
         """The bag of an input's rows whose keys are touched."""
         source: TickRelation = self.sources[given.leaf.relation]
         columns = given.leaf.columns
@@ -372,7 +375,7 @@ class StageRun:
         names = touched.schema.names
         every = source.bag(source.schema.names)
 
-        def build(spark: Any) -> DataFrame:
+        def build(spark: SparkSession) -> DataFrame:
             name = f"_every{given.leaf.name}"
             every.frame(spark).createOrReplaceTempView(name)
             touched.frame(spark).createOrReplaceTempView("_touched")
@@ -399,38 +402,35 @@ class StageRun:
         else:
             new = self.bench.settle(self.bench.frame(sql, bound, large=True), self.shape.state)
         if new.local is not None:
-            now = Delta.local(net(weighted(new.local, 1)))
+            now = Delta.local(consolidate(with_weight(new.local, 1)))
         else:
-            frame = new.frame(self.bench.large).selectExpr("*", "1L AS _weight")
-            now = self.bench.write(netted(frame, self.shape.state.names), self._weighted_state())
-        return now if self.fresh or self.own is None or self.own.rows == 0 else self._difference(now)
+            now = self._write(with_weight(new.frame(self.bench.large), 1))
+        return now if self.own is None else self._difference(now)
 
     # The stage's own state
 
     def _own_now(self) -> pa.Table:
         """All state rows, without weights."""
-        if self.own is None or self.own.rows == 0:
+        if self.own is None:
             return self.shape.state.empty_table()
-        return table_of(self.own, self.shape.state.names).select(self.shape.state.names).cast(self.shape.state)
+        return fitted(self.own.content(), self.shape.state)
 
     def _own_of(self, columns: Sequence[str], keys: pa.Table) -> pa.Table:
         """The state rows of exactly these keys, without weights (each as often as it is there)."""
-        if self.own is None or self.own.rows == 0:
-            return self.shape.state.empty_table()
-        if columns:
-            found = self.own.lookup(list(columns), keys, self.shape.state.names)
-        else:
-            found = table_of(self.own, self.shape.state.names)
-        return expand(net(matching(found, columns, keys))).select(self.shape.state.names).cast(self.shape.state)
+        state = self.shape.state
+        if self.own is None:
+            return state.empty_table()
+        found = self.own.lookup(list(columns), keys, state.names) if columns else self.own.content()
+        return fitted(expand(consolidate(matching(found, columns, keys), state.names)), state)
 
-    def _both(self, new: DataFrame, old: DataFrame) -> Delta:
-        names = self.shape.state.names
-        both = (
-            new.select(*map(quoted, names))
-            .selectExpr("*", "1L AS _weight")
-            .unionByName(old.selectExpr("*", "-1L AS _weight"))
+    def _replaced(self, new: pa.Table, old: pa.Table) -> Delta:
+        """``new`` rows in the place of ``old`` ones, both without weights."""
+        return Delta.local(consolidate(union(with_weight(new, 1), with_weight(old, -1))))
+
+    def _replaced_in_spark(self, new: DataFrame, old: DataFrame) -> Delta:
+        return self._write(
+            union(with_weight(new.select(*map(quoted, self.shape.state.names)), 1), with_weight(old, -1))
         )
-        return self.bench.write(netted(both, names), self._weighted_state())
 
 
 def _wild(combined: pa.Table) -> bool:
@@ -441,12 +441,6 @@ def _small(bound: Mapping[str, BoundRows]) -> bool:
     return all(rows.local is not None for rows in bound.values()) and (
         sum(rows.count for rows in bound.values()) <= thresholds.TASK_ROWS_MAX
     )
-
-
-def _column(name: str) -> Any:
-    from pyspark.sql import functions
-
-    return functions.col(name)
 
 
 def _sources_first(leaves: Sequence[Leaf], changes: str) -> list[Leaf]:

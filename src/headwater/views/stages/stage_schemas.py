@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -36,8 +36,9 @@ from headwater.views.spark.round_trip import compared, opaque_table
 from headwater.views.spark.spark_parser import spark_reading
 from headwater.views.spark.special_times import WORDS, check_special_times
 from headwater.views.spark.topic_scan import quoted
-from headwater.views.stages.view_sessions import ViewSessions, with_weight
-from headwater.views.state.multisets import groups_compared
+from headwater.views.stages.view_sessions import ViewSessions
+from headwater.views.state.algebra import weighted_schema
+from headwater.views.state.sql_equality import groups_compared
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -120,7 +121,7 @@ class Analyser:
         """The shape of a stage whose inputs have these visible schemas."""
         for leaf in stage.leaves:
             schema = pa.schema([schemas[leaf.relation].field(name) for name in leaf.columns])
-            self._empty(leaf.name, schema if leaf.content is LeafContent.BAG else with_weight(schema))
+            self._empty(leaf.name, schema if leaf.content is LeafContent.BAG else weighted_schema(schema))
         visible = [column.name for column in stage.columns]
         if isinstance(stage, TimedStage | FinalStage):
             given = schemas[stage.source.relation]
@@ -241,6 +242,6 @@ def _assumed(name: str, partial: pa.Schema) -> pa.Field:
     return pa.field(name, pa.bool_() if name == "_shown" else pa.string())
 
 
-def _union(stage: Any) -> str:
+def _union(stage: FlowStage | AccumulateStage) -> str:
     parts = [term.sql for term in stage.terms] + ([stage.constant] if stage.constant else [])
     return "\nUNION ALL\n".join(f"({part})" for part in parts)

@@ -20,7 +20,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headwater.views import thresholds
-from headwater.views.compiler.plan import WEIGHT
 from headwater.views.spark.plan_cache import SETTINGS as STANDING
 from headwater.views.spark.plan_cache import CachedQuery, PlanCache
 from headwater.views.spark.scans import SCRATCH, local_frame, scan
@@ -157,8 +156,3 @@ def _smallest(bound: Mapping[str, BoundRows]) -> frozenset[str]:
             break
         found.append(name)
     return frozenset(found)
-
-
-def with_weight(schema: pa.Schema) -> pa.Schema:
-    """The schema of changes of rows of this schema."""
-    return pa.schema([*schema, pa.field(WEIGHT, pa.int64())])

@@ -24,7 +24,7 @@ from headwater.errors import InvalidDeclaration
 from headwater.log.storage.files import Files
 from headwater.log.storage.routing import Hashes
 from headwater.views.compiler.plan import WEIGHT
-from headwater.views.state.consolidate import net
+from headwater.views.state.algebra import consolidate
 from headwater.views.state.row_hash import comparisons
 from headwater.views.state.sorted_blocks import (
     UNFINISHED,
@@ -147,7 +147,7 @@ class Arrangements:
                     if rows is not None:
                         found.append(rows)
         table = pa.Table.from_batches(found, schema=result)
-        return net(table).select([*(name for name in wanted if name != WEIGHT), WEIGHT])
+        return consolidate(table).select([*(name for name in wanted if name != WEIGHT), WEIGHT])
 
     def add(self, piece: StatePiece, table: pa.Table) -> None:
         """Sort a new piece, whose rows are at hand, for every arrangement there is."""

@@ -23,12 +23,13 @@ from headwater.log.storage.files import Files
 from headwater.views.compiler.plan import WEIGHT
 from headwater.views.spark.scans import FrameCache, fitted
 from headwater.views.spark.topic_scan import SYSTEM, quoted
+from headwater.views.state.algebra import weighted_schema
 from headwater.views.state.arrangements import Arrangements
-from headwater.views.state.delta import Delta, weighted
+from headwater.views.state.delta import Delta
 from headwater.views.state.multisets import WeightedPart, expanded
 from headwater.views.state.omissions import Omitted, count_within, frame_without, mark, without
 from headwater.views.state.sorted_blocks import StatePiece
-from headwater.views.state.trace import Restriction
+from headwater.views.state.state_trace import Restriction
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -95,7 +96,7 @@ class LogTrace:
     @property
     def schema(self) -> pa.Schema:
         """The columns, then ``_weight``."""
-        return weighted(self._fields)
+        return weighted_schema(self._fields)
 
     @property
     def _fields(self) -> pa.Schema:
@@ -147,8 +148,7 @@ class LogTrace:
             spark, source, lambda: frame_without(spark, self.topic, self.start, self.stop, list(every), self.omitted)
         )
         if changes is not None and changes.rows:
-            plain = changes.weighed.weight_max == 1
-            part = WeightedPart(changes.frame(spark), changes.rows, positive=True, plain=plain)
+            part = WeightedPart(changes.frame(spark), changes.rows, positive=True, plain=changes.plain)
             frame = frame.select(*map(quoted, every)).union(expanded([part], every))
         return (restrict(frame) if restrict else frame).select(*map(quoted, names))
 
@@ -156,7 +156,7 @@ class LogTrace:
         """The rows whose ``columns`` equal some row of ``keys``: ``wanted`` and ``_weight``. See ``Pile.lookup``."""
         own = self._fields
         schema = pa.schema([*own, *(field for field in SYSTEM if field.name not in own.names)])
-        return self._arrangements.lookup(self._pieces(), weighted(schema), columns, keys, wanted)
+        return self._arrangements.lookup(self._pieces(), weighted_schema(schema), columns, keys, wanted)
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """The weighted rows, on the driver."""
@@ -196,4 +196,4 @@ class LogTrace:
             yield from fitted(rows, fields).to_batches()
 
     def __repr__(self) -> str:
-        return f"LogPile({self.topic.name}, {self.rows} rows)"
+        return f"LogTrace({self.topic.name}, {self.rows} rows)"

@@ -27,10 +27,12 @@ from headwater.log.schema.evolution import conform
 from headwater.log.storage.files import Files, translated
 from headwater.views import thresholds
 from headwater.views.compiler.plan import WEIGHT, AccumulateStage
+from headwater.views.state.algebra import weighted_schema
 from headwater.views.state.delta import Delta
 from headwater.views.state.log_trace import LogTrace
 from headwater.views.state.manifest import Manifest
 from headwater.views.state.run import STAGING, Run
+from headwater.views.state.state_trace import Traces
 from headwater.views.state.trace import Trace
 
 if TYPE_CHECKING:
@@ -41,7 +43,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("headwater.views")
 
-Piles = dict[str, Any]
 Shape = tuple[str, pa.Schema, tuple[str, ...]]  # of a relation's state: its identity, its columns, its unique key
 
 APART = "apart"  # what a rebuild changed, beside the state that it made
@@ -59,22 +60,22 @@ class StateStore:
         self.spark = spark
         self._pending: dict[str, tuple[Run, Delta | None]] = {}
         self._new: dict[str, Trace] = {}
-        self._open: Piles = {}
+        self._open: Traces = {}
         self._lock = threading.Lock()
         self._writer = ThreadPoolExecutor(max_workers=WRITERS, thread_name_prefix="headwater-write")
         self._writes: list[Future[None]] = []
         self._merger = ThreadPoolExecutor(max_workers=1, thread_name_prefix="headwater-merge")
-        self._merges: dict[str, Future[Any]] = {}
+        self._merges: dict[str, Future[tuple[tuple[Run, ...], Run | None]]] = {}
         self._merging_since: dict[str, float] = {}
         self._shapes: dict[str, Shape] = {}
         self._prepared: Prepared | None = None
 
     # Opening
 
-    def open(self, manifest: Manifest, prepared: Prepared, epoch: int) -> Piles:
+    def open(self, manifest: Manifest, prepared: Prepared, epoch: int) -> Traces:
         """The piles that the manifest lists and the prepared app still means."""
         self._shapes, self._prepared = _identities(prepared), prepared
-        piles: Piles = {}
+        piles: Traces = {}
         for name, base in prepared.bases.items():
             if base.keeps_itself:
                 start = base.topic.start_offsets()
@@ -141,7 +142,7 @@ class StateStore:
         return write
 
     def _write(self, name: str, changes: Delta, tick: int, epoch: int) -> None:
-        pile = self._open.get(name) or self._pile(name, [])
+        pile = self._current(self._open, name)
         run = pile.write(changes, tick=tick, epoch=epoch)
         if changes.table is not None and changes.rows > thresholds.TASK_ROWS_MAX:
             changes.files = tuple(run.paths(pile.folder))  # too many for a plan: let Spark read them
@@ -165,7 +166,7 @@ class StateStore:
             merged = merge.write()
         else:
             write = self._write_beside(name, changes, tick, epoch)
-            merged = self._open[name].write_content(changes.content, last_tick=tick)
+            merged = self._current(self._open, name).write_content(changes.content, last_tick=tick)
             write.result()
             merge = self._new[name].with_run(self._pending[name][0]).merge_of_all()
         self._pending[name] = (self._pending[name][0], None)  # nobody will look into the run itself
@@ -174,26 +175,33 @@ class StateStore:
         schema = merge.pile.schema
         return Delta.written(merged.paths(merge.pile.folder), schema) if merged else Delta.nothing(schema)
 
-    def next(self, piles: Piles, prepared: Prepared, stop: Mapping[str, Mapping[int, int]]) -> Piles:
+    def next(self, piles: Traces, prepared: Prepared, stop: Mapping[str, Mapping[int, int]]) -> Traces:
         """The piles after the tick whose runs were written. A write that failed fails here."""
         for write in self._written():
             write.result()
-        following: Piles = {}
+        following: Traces = {}
         for name, base in prepared.bases.items():
             if base.keeps_itself:
-                pile = piles.get(name) or self.log_pile(base, base.topic.start_offsets())
-                following[name] = pile.with_range(stop[base.topic.name])
+                log_trace = piles.get(name) or self.log_pile(base, base.topic.start_offsets())
+                assert isinstance(log_trace, LogTrace)
+                following[name] = log_trace.with_range(stop[base.topic.name])
         for name in self._shapes_of(prepared):
-            pile = piles.get(name) or self._new.get(name) or self._pile(name, [])
+            pile = self._current(piles, name)
             if name in self._pending:
                 pile = pile.with_run(*self._pending[name])
             following[name] = pile
         return following
 
+    def _current(self, piles: Traces, name: str) -> Trace:
+        """The runs of a relation before this tick's; none when it is new."""
+        found = piles.get(name) or self._new.get(name) or self._pile(name, [])
+        assert isinstance(found, Trace)
+        return found
+
     def _shapes_of(self, prepared: Prepared) -> dict[str, Shape]:
         return self._shapes if prepared is self._prepared else _identities(prepared)
 
-    def adopt(self, piles: Piles, prepared: Prepared) -> None:
+    def adopt(self, piles: Traces, prepared: Prepared) -> None:
         """The tick was committed."""
         self._open = piles
         self._shapes, self._prepared = self._shapes_of(prepared), prepared
@@ -220,10 +228,10 @@ class StateStore:
         wait(writes)
         return writes
 
-    def describe(self, piles: Piles, prepared: Prepared) -> dict[str, Any]:
+    def describe(self, piles: Traces, prepared: Prepared) -> dict[str, Any]:
         """What the manifest says of the piles."""
         return {
-            name: _entry(identity, schema, key, piles[name].runs)
+            name: _entry(identity, schema, key, self._current(piles, name).runs)
             for name, (identity, schema, key) in self._shapes_of(prepared).items()
         }
 
@@ -235,15 +243,15 @@ class StateStore:
 
     # Housekeeping
 
-    def begin_merges(self, piles: Piles) -> None:
+    def begin_merges(self, piles: Traces) -> None:
         """Merge piles that have grown too many runs, beside the next ticks."""
         for name, pile in piles.items():
-            merge = None if name in self._merges or isinstance(pile, LogTrace) else pile.merge_due()
+            merge = pile.merge_due() if isinstance(pile, Trace) and name not in self._merges else None
             if merge is not None:
                 self._merging_since[name] = time.time()
                 self._merges[name] = self._merger.submit(merge.run, self.spark)
 
-    def settle_merges(self, piles: Piles) -> Piles:
+    def settle_merges(self, piles: Traces) -> Traces:
         """Put finished merges into the piles."""
         done = [name for name, future in self._merges.items() if future.done()]
         for name in done:
@@ -253,12 +261,13 @@ class StateStore:
                 logger.warning("merging the state of %s failed: %s", name, future.exception())
                 continue
             replaced, merged = future.result()
-            if name in piles and set(replaced) <= set(piles[name].runs):
-                piles = {**piles, name: piles[name].with_merge(replaced, merged)}
+            pile = piles.get(name)
+            if isinstance(pile, Trace) and set(replaced) <= set(pile.runs):
+                piles = {**piles, name: pile.with_merge(replaced, merged)}
         self._open = piles
         return piles
 
-    def prune(self, kept: Collection[Manifest], piles: Piles) -> None:
+    def prune(self, kept: Collection[Manifest], piles: Traces) -> None:
         """Remove files that none of these manifests lists, and sorted copies that nobody will look into."""
         # A newer process may have written runs that no manifest lists yet; by their age it has committed them since.
         # Those of merges that are under way are listed nowhere either.
@@ -272,7 +281,7 @@ class StateStore:
             runs = listed.setdefault(pile.folder.name, {})
             if isinstance(pile, LogTrace):
                 pile.prune()
-            else:
+            elif isinstance(pile, Trace):
                 pile.prune_caches(runs.values())
         for path in sorted(self.folder.glob("*/*.parquet")):
             names = {file.name for run in listed.get(path.parent.name, {}).values() for file in run.files}
@@ -328,8 +337,7 @@ def folder_name(relation: str, identity: str) -> str:
 
 def pile_of(folder: Path, name: str, entry: Mapping[str, Any], files: Files) -> Trace:
     """A pile as a manifest lists it, for whoever only reads."""
-    schema = parse_view_ddl(entry["schema"])
-    schema = pa.schema([*schema, pa.field(WEIGHT, pa.int64())])
+    schema = weighted_schema(parse_view_ddl(entry["schema"]))
     place = folder / folder_name(name, entry["identity"])
     return Trace(place, schema, [Run.from_json(run) for run in entry["runs"]], files=files, key=entry.get("key", ()))
 
@@ -339,13 +347,13 @@ def _identities(prepared: Prepared) -> dict[str, Shape]:
     found: dict[str, Shape] = {}
     for name, base in prepared.bases.items():
         if not base.keeps_itself:
-            found[name] = (_base_identity(base), _weighted(base.schema), base.key)
+            found[name] = (_base_identity(base), weighted_schema(base.schema), base.key)
     for view in prepared.views.values():
         for stage in view.plan.stages:
             if view.keeps[stage.name]:
                 # A group has one row, so its columns are a key; with none, a stage of one row needs no help.
                 key = tuple(column.name for column in stage.groups) if isinstance(stage, AccumulateStage) else ()
-                found[stage.name] = (view.identity, _weighted(view.shapes[stage.name].state), key)
+                found[stage.name] = (view.identity, weighted_schema(view.shapes[stage.name].state), key)
     return found
 
 
@@ -355,7 +363,3 @@ def _base_identity(base: InputRelation) -> str:
 
 def _topic_identity(base: InputRelation) -> str:
     return f"t{base.topic.id}v"
-
-
-def _weighted(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([*(field.with_nullable(True) for field in schema), pa.field(WEIGHT, pa.int64())])

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,12 +26,13 @@ from headwater.log.storage.files import Files
 from headwater.views.compiler.plan import WEIGHT
 from headwater.views.spark.scans import FrameCache, fitted, local_frame, scan
 from headwater.views.spark.topic_scan import quoted
+from headwater.views.state.algebra import consolidate, latest, weighted_schema
 from headwater.views.state.arrangements import Arrangements
-from headwater.views.state.consolidate import latest, net
-from headwater.views.state.delta import Delta, weighted
-from headwater.views.state.multisets import WeightedPart, consolidated, expanded, netted
+from headwater.views.state.delta import Delta
+from headwater.views.state.multisets import WeightedPart, consolidated, expanded
 from headwater.views.state.run import Run, adopt_run, read_run, verify_run, write_run
 from headwater.views.state.sorted_blocks import StatePiece
+from headwater.views.state.state_trace import Restriction
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
 # A content that nobody asked for during so many ticks, or that grew by so much at once, is forgotten.
 REMEMBERED_TICKS_MAX = 16
 REMEMBERED_ROWS_MAX = 20_000
-
-Restriction = Callable[["DataFrame"], "DataFrame"]
 
 
 class Trace:
@@ -68,7 +67,7 @@ class Trace:
         files: Files | None = None,
     ) -> None:
         self.folder = folder
-        self.schema = weighted(schema)
+        self.schema = weighted_schema(schema)
         self.runs = tuple(runs)
         self.key = tuple(key)
         self.files = files or Files()
@@ -102,8 +101,7 @@ class Trace:
         """
         parts = self._parts(spark, self.runs)
         if changes is not None and changes.rows:
-            plain = changes.weighed.weight_max == 1 and not changes.has_negative
-            parts.append(WeightedPart(changes.frame(spark), changes.rows, not changes.has_negative, plain))
+            parts.append(WeightedPart(changes.frame(spark), changes.rows, not changes.has_negative, changes.plain))
         names = list(columns) if columns is not None else [name for name in self.schema.names if name != WEIGHT]
         if not parts:
             return self._scan(spark, ()).select(*map(quoted, names))
@@ -118,7 +116,7 @@ class Trace:
         elif all(run.positive for run in runs):
             frame = self._scan(spark, runs)
         else:
-            frame = netted(self._scan(spark, runs), names)
+            frame = consolidate(self._scan(spark, runs), names)
         return frame.select(*map(quoted, self.schema.names))
 
     def added_up_here(self, runs: Sequence[Run] | None = None) -> pa.Table:
@@ -127,7 +125,7 @@ class Trace:
         tables = [pa.Table.from_batches(self.read([run]), schema=self.schema) for run in runs]
         if self.key and tables and runs[0] == self.runs[0]:
             return latest(tables, self.key) if len(tables) > 1 else tables[0]
-        return net(pa.concat_tables(tables or [self.schema.empty_table()]))
+        return consolidate(pa.concat_tables(tables or [self.schema.empty_table()]))
 
     def _consolidated(
         self, parts: Sequence[WeightedPart], names: Sequence[str], restrict: Restriction | None
@@ -158,7 +156,7 @@ class Trace:
         if self._content is None:
             self._content = self.added_up_here()
         elif self._since:
-            self._content = net(pa.concat_tables([self._content, *self._since]))
+            self._content = consolidate(pa.concat_tables([self._content, *self._since]))
         self._since = ()
         return self._content
 
@@ -278,4 +276,4 @@ class Trace:
         self._arrangements.prune({run.identity for run in keep})
 
     def __repr__(self) -> str:
-        return f"Pile({len(self.runs)} run{'s' if len(self.runs) != 1 else ''}, {self.rows} rows)"
+        return f"Trace({len(self.runs)} run{'s' if len(self.runs) != 1 else ''}, {self.rows} rows)"

@@ -30,11 +30,12 @@ from headwater.views import thresholds
 from headwater.views.event_time import late_rows
 from headwater.views.event_time.progress import EventTimeProgress
 from headwater.views.source.offset_ranges import distance, limited
-from headwater.views.stages.relation import LazyDelta, TickRelation
+from headwater.views.stages.relation import TickRelation
 from headwater.views.state.delta import Delta
 from headwater.views.state.manifest import Frontier, Manifest, Manifests
 from headwater.views.state.omissions import omitted_of
-from headwater.views.state.state_store import Piles, StateStore
+from headwater.views.state.state_store import StateStore
+from headwater.views.state.state_trace import Traces
 from headwater.views.tick import pausing, unprepared
 from headwater.views.tick.evaluate import Evaluation, ViewProgress
 from headwater.views.tick.inputs import InputRelation
@@ -56,10 +57,10 @@ class BuiltViews:
     """Views that were computed beside the live ones, up to the current tick."""
 
     prepared: Prepared  # what ticks maintain from now on
-    piles: Piles  # the state of the views that were built
+    piles: Traces  # the state of the views that were built
     born: frozenset[str]  # those that begin anew
     differences: Mapping[str, Delta]  # of the others: what they have and the live ones had not
-    inputs: Piles = field(default_factory=dict)  # the state of topics from which records were taken
+    inputs: Traces = field(default_factory=dict)  # the state of topics from which records were taken
     aside: Mapping[str, Any] | None = None  # the records that are left out from now on; None: as before
 
     @property
@@ -73,7 +74,7 @@ class TickEngine:
 
     prepared: Prepared
     manifest: Manifest
-    piles: Piles
+    piles: Traces
     times: EventTimeProgress
     fresh: set[str]  # views that the next tick fills
     paused: dict[str, Pause]  # views that stand still
@@ -322,7 +323,7 @@ class TickEngine:
             aside=built.aside,
         )
         self.fresh = set()
-        visible: dict[str, Delta | LazyDelta] = {name: passage.visible[name] for name in rest if name not in paused}
+        visible: dict[str, Delta] = {name: passage.visible[name] for name in rest if name not in paused}
         # As after a crash: what the manifest says of them, and not what this process remembers.
         visible |= {name: Delta.local(self.followers.committed.changes_in(manifest, name)) for name in built.names}
         progress += [ViewProgress(name, visible[name].rows, 0, 0, 0.0) for name in built.names]
@@ -379,7 +380,7 @@ class TickEngine:
         for name, base in prepared.bases.items():
             pile = self.piles.get(name)
             changes, merged = base.changes(self._begin(base), stop[base.topic.name], pile), None
-            if isinstance(changes, Delta) and changes.rows and not base.keeps_itself:
+            if not changes.is_lazy and changes.rows and not base.keeps_itself:
                 if changes.rows > thresholds.TASK_ROWS_MAX:
                     merged = self.store.write_and_merge(name, changes, number, self.epoch)
                 else:
@@ -392,7 +393,7 @@ class TickEngine:
     def _commit(
         self,
         prepared: Prepared,
-        piles: Piles,
+        piles: Traces,
         stop: Frontier,
         rows_in: int,
         *,
@@ -432,7 +433,7 @@ class TickEngine:
         self.store.adopt(piles, prepared)
         return manifest
 
-    def _relations(self, piles: Piles, prepared: Prepared, paused: Collection[str]) -> dict[str, Any]:
+    def _relations(self, piles: Traces, prepared: Prepared, paused: Collection[str]) -> dict[str, Any]:
         """What the manifest says of the piles; what a paused view holds by an older query stays as it is."""
         found = self.store.describe(piles, prepared)
         older = {name for name in paused if not self.knows(prepared.views[name])}

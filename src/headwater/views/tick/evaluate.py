@@ -15,10 +15,8 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headwater.views.compiler.algebra.finality import CLOSES
 from headwater.views.compiler.plan import WEIGHT, AccumulateStage, FinalStage, Stage, TimedStage
@@ -26,12 +24,12 @@ from headwater.views.event_time.progress import ViewTime
 from headwater.views.event_time.timed_operators import TimedRun, trimmed
 from headwater.views.event_time.timing import IN_TIME, LATE
 from headwater.views.spark.spark_errors import in_view
-from headwater.views.spark.topic_scan import quoted
-from headwater.views.stages.relation import SHOWN, BoundRows, LazyDelta, TickRelation
+from headwater.views.stages.relation import TickRelation
 from headwater.views.stages.stage_run import StageRun
-from headwater.views.state.consolidate import net
+from headwater.views.state.algebra import consolidate, visible
 from headwater.views.state.delta import Delta
-from headwater.views.state.state_store import Piles, StateStore
+from headwater.views.state.state_store import StateStore
+from headwater.views.state.state_trace import StateTrace, Traces
 from headwater.views.tick.pausing import is_its_own
 from headwater.views.tick.prepare import PreparedView
 
@@ -57,7 +55,7 @@ class Evaluation:
     def __init__(
         self,
         views: Mapping[str, PreparedView],
-        piles: Piles,
+        piles: Traces,
         store: StateStore,
         *,
         tick: int,
@@ -76,7 +74,7 @@ class Evaluation:
         self.on_stage = on_stage
         self.times = times or {}
         self.live = live or {}  # while views are computed anew: what the live ones have decided, and hold
-        self.visible: dict[str, Delta | LazyDelta] = {}
+        self.visible: dict[str, Delta] = {}
         self.failed: dict[str, Exception | None] = {}  # None: a view that it reads has
 
     def run(self, sources: dict[str, TickRelation], pool: ThreadPoolExecutor | None = None) -> list[ViewProgress]:
@@ -119,7 +117,7 @@ class Evaluation:
             with in_view(view.declared):
                 changes = self._stage(view, stage, inputs, own)
                 if changes.rows and view.keeps[stage.name]:
-                    assert isinstance(changes, Delta)
+                    assert not changes.is_lazy
                     self.store.write(stage.name, changes, self.tick, self.epoch)
                 shown = _visible(changes, shape.visible)
             self.visible[stage.name] = shown
@@ -129,8 +127,8 @@ class Evaluation:
         return ViewProgress(view.name, changed, bench.rows_read, bench.actions, time.perf_counter() - began)
 
     def _stage(
-        self, view: PreparedView, stage: Stage, inputs: Mapping[str, TickRelation], own: Any
-    ) -> Delta | LazyDelta:
+        self, view: PreparedView, stage: Stage, inputs: Mapping[str, TickRelation], own: StateTrace | None
+    ) -> Delta:
         shape, bench, fresh = view.shapes[stage.name], view.bench, view.name in self.fresh
         time = self.times.get(view.name, ViewTime())
         if isinstance(stage, TimedStage | FinalStage):
@@ -159,18 +157,11 @@ class Evaluation:
         return changes
 
 
-def _visible(changes: Delta | LazyDelta, schema: pa.Schema) -> Delta | LazyDelta:
-    """What readers see of a stage's changes: visible columns, shown rows."""
+def _visible(changes: Delta, schema: pa.Schema) -> Delta:
+    """A stage's changes as its readers see them."""
     names = [*schema.names, WEIGHT]
     if changes.schema.names == names or changes.rows == 0:
-        return changes if changes.rows else Delta.nothing(pa.schema([*schema, pa.field(WEIGHT, pa.int64())]))
-    hides = SHOWN in changes.schema.names
+        return changes if changes.rows else Delta.nothing(schema)
     if changes.table is not None:
-        table = changes.table.filter(pc.field(SHOWN)) if hides else changes.table
-        return Delta.local(net(table.select(names)))
-
-    def build(spark: Any) -> Any:
-        frame = changes.frame(spark)
-        return (frame.where(SHOWN) if hides else frame).select(*map(quoted, names))
-
-    return LazyDelta(BoundRows(pa.schema([*schema, pa.field(WEIGHT, pa.int64())]), changes.rows, None, build))
+        return Delta.local(consolidate(visible(changes.table, schema.names)))
+    return Delta.lazy(schema, changes.rows, lambda spark: visible(changes.frame(spark), schema.names))

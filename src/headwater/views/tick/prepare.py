@@ -195,8 +195,8 @@ def prepare(
         for stage, leaf in _leaves(plan for _, plan, _ in plans.values())
         if not isinstance(stage, TimedStage)
     }
-    for name, base in used.items():
-        base.passes_by = name not in needed  # whoever judges rows by their time keeps a copy of its own
+    # Stages that judge rows by their time keep a copy of their own, and need no state of the input.
+    used = {name: base if name in needed else base.passing_by() for name, base in used.items()}
     # One more than there are cores: while some wait for Spark, another can go on.
     return Prepared(views, used, log.clock, max(1, min(len(views), cores + 1)), log, unprepared)
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from headwater.views.serving.serving_store import ServingStore
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 KILLS = 5 * int(os.environ.get("HEADWATER_THOROUGH", "1"))
 ROWS = 60
 
@@ -49,7 +49,7 @@ def write_until_killed(path: str) -> None:
 
 def test_a_killed_writer_leaves_whole_ticks_and_the_next_goes_on(tmp_path: Path) -> None:
     path, chance = tmp_path / "serving.sqlite", random.Random(11)
-    code = "import sys; from tests.unit.test_serving_killed import *; write_until_killed(sys.argv[1])"
+    code = "import sys; from tests.unit.views.serving.test_serving_killed import *; write_until_killed(sys.argv[1])"
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
     ticks = [-1]
 

@@ -13,7 +13,7 @@ from headwater.testing import ManualClock
 from headwater.views.serving import view_reader as module
 from headwater.views.serving.committed_changes import CommittedChanges
 from headwater.views.serving.view_reader import ViewHead, ViewLag, ViewReader
-from tests.unit.test_feed import Ticks
+from tests.unit.views.serving.test_change_feed import Ticks
 
 
 @pytest.fixture
