@@ -42,7 +42,9 @@ class SinkContext:
     sink: str
     schema: pa.Schema
     key: tuple[str, ...]
-    version: str  # "lineage/born/table", with the sink's layout: other rows or other ways to store them have another
+    version: (
+        str  # "lineage/created_tick/table", with the sink's layout: other rows or other ways to store them have another
+    )
 
     @property
     def identity(self) -> str:

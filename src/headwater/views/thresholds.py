@@ -13,14 +13,14 @@ from __future__ import annotations
 LOCAL_ROWS_MAX = 20_000
 # So many rows are joined by one task in less time than by several, which must exchange them and write files.
 TASK_ROWS_MAX = 500_000
-# Beyond so many keys, or a good part of the pile, Spark's scan is quicker than looking up on the driver.
+# Beyond so many keys, or a good part of the trace, Spark's scan is quicker than looking up on the driver.
 LOOKUP_KEYS_MAX = 200_000
 # Of a table whose state is at most so many times as large as the changed keys, all is read instead.
 LOOKUP_PART = 0.25
 # What comes back to the driver from a large query, when it turns out to be little.
 SETTLED_ROWS_MAX = 200_000
 # Before a stage is computed anew, the rows of an input are added up on the driver when there are no more than these.
-ADDED_UP_ROWS_MAX = 2_000_000
+CONSOLIDATED_ROWS_MAX = 2_000_000
 # A stage whose inputs changed by more than this part is computed anew.
 RECOMPUTE_PART = 0.1
 # Changes that were not merged yet, below which they are cheap to read and wait until they are eight runs.

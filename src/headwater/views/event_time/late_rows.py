@@ -39,15 +39,15 @@ EXTRA = (
 RECENT_ROWS_MIN = 100  # of fewer rows no part is worth an alert
 
 
-def found(passage: Evaluation, start: Mapping[str, Mapping[int, int]]) -> dict[str, Any]:
+def found(evaluation: Evaluation, start: Mapping[str, Mapping[int, int]]) -> dict[str, Any]:
     """Where a tick found late rows, as its manifest keeps it."""
     late: dict[str, Any] = {}
-    for view in passage.views.values():
-        time = passage.times.get(view.name)
+    for view in evaluation.views.values():
+        time = evaluation.times.get(view.name)
         for stage in view.plan.stages:
             if not isinstance(stage, TimedStage) or not stage.late or time is None or time.cutoff_us is None:
                 continue
-            changes = passage.visible.get(stage.name)
+            changes = evaluation.visible.get(stage.name)
             if changes is not None and changes.rows:
                 topic = stage.source.relation
                 begin = {str(number): offset for number, offset in start[topic].items()}

@@ -32,26 +32,26 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def leaving(own: StateTrace, stage: TimedStage, limit_us: int, bench: ViewSessions) -> Delta:
+def leaving(own: StateTrace, stage: TimedStage, limit_us: int, sessions: ViewSessions) -> Delta:
     """The rows of a timed stage's state that leave, to be taken away."""
     rule = stage.leaving
     if rule is None:
-        return before(own, stage.time, limit_us, bench)
+        return before(own, stage.time, limit_us, sessions)
     if own.rows <= thresholds.SETTLED_ROWS_MAX:
         content = own.content()
         return Delta.local(negate(content.filter(pa.array(_here(content, rule, stage.time, limit_us)))))
-    found = _there(consolidate(own.frame(bench.large)), rule, stage.time, limit_us)
-    return bench.write(negate(select(found, own.schema.names)), own.schema)
+    found = _there(consolidate(own.frame(sessions.large)), rule, stage.time, limit_us)
+    return sessions.write(negate(select(found, own.schema.names)), own.schema)
 
 
-def before(own: StateTrace, column: str, limit_us: int, bench: ViewSessions) -> Delta:
+def before(own: StateTrace, column: str, limit_us: int, sessions: ViewSessions) -> Delta:
     """The rows of a state whose time is before a limit, to be taken away."""
     if own.rows <= thresholds.SETTLED_ROWS_MAX:
         content = own.content()
         old = pc.less(microseconds(content.column(column)), limit_us).fill_null(False)
         return Delta.local(negate(content.filter(old)))
-    frame = own.frame(bench.large).where(f"CAST({quoted(column)} AS TIMESTAMP) < timestamp_micros({limit_us})")
-    return bench.write(negate(consolidate(frame)), own.schema)
+    frame = own.frame(sessions.large).where(f"CAST({quoted(column)} AS TIMESTAMP) < timestamp_micros({limit_us})")
+    return sessions.write(negate(consolidate(frame)), own.schema)
 
 
 # In this process

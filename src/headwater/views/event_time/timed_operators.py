@@ -43,23 +43,23 @@ class TimedRun:
         shape: StageSchema,
         source: TickRelation,
         own: StateTrace | None,
-        bench: ViewSessions,
+        sessions: ViewSessions,
         time: ViewTime,
         *,
-        fresh: bool,
+        initial: bool,
         kept: bool,
         decided: TickRelation | None = None,
         older: TickRelation | None = None,
     ) -> None:
         self.stage = stage
         self.schema = weighted_schema(shape.state)
-        self.source = source.as_new() if fresh else source
-        self.own = None if fresh else own
-        self.bench = bench
+        self.source = source.as_initial() if initial else source
+        self.own = None if initial else own
+        self.sessions = sessions
         self.time = time
-        self.fresh = fresh
+        self.initial = initial
         self.kept = kept
-        self.decided = decided if decided is None or not fresh else decided.as_new()
+        self.decided = decided if decided is None or not initial else decided.as_initial()
         self.older = older  # the live view, while it is computed anew
 
     def run(self) -> Delta:
@@ -73,7 +73,7 @@ class TimedRun:
     def _judged(self, stage: TimedStage) -> Delta:
         if self.decided is not None:
             return self._as_decided(stage, self.decided)
-        cutoff = None if self.fresh or isinstance(stage.leaving, Superseded) else self.time.cutoff_us
+        cutoff = None if self.initial or isinstance(stage.leaving, Superseded) else self.time.cutoff_us
         came = self.source.changes
         if cutoff is None:
             found: Delta = Delta.nothing(self.schema) if stage.late else came
@@ -103,25 +103,27 @@ class TimedRun:
 
     def _from_frame(self, build: Callable[[SparkSession], DataFrame], rows: int) -> Delta:
         if self.kept:
-            return self.bench.write(build(self.bench.large), self.schema)
+            return self.sessions.write(build(self.sessions.large), self.schema)
         return Delta.lazy(self.schema, rows, build)
 
     def _written(self, found: Delta) -> Delta:
         """As changes that a trace can take: not lazy."""
-        return self.bench.write(found.frame(self.bench.large), self.schema) if self.kept and found.is_lazy else found
+        return (
+            self.sessions.write(found.frame(self.sessions.large), self.schema) if self.kept and found.is_lazy else found
+        )
 
     def _and_let_go(self, stage: TimedStage, found: Delta) -> Delta:
         found = self._written(found)
         if not stage.lets_go or not self.time.lets_go or self.own is None or not self.own.rows:
             return found
-        return joined(found, leaving(self.own, stage, self.time.let_go_us or 0, self.bench), self.bench)
+        return joined(found, leaving(self.own, stage, self.time.let_go_us or 0, self.sessions), self.sessions)
 
     # Rows that go out
 
     def _closing(self, stage: FinalStage) -> Delta:
         names = self.schema.names[:-1]
-        reached = None if self.fresh else self.time.before_us  # rows that close up to here were final already
-        cutoff = None if self.fresh else self.time.cutoff_us
+        reached = None if self.initial else self.time.before_us  # rows that close up to here were final already
+        cutoff = None if self.initial else self.time.cutoff_us
         came = self.source.changed(names)
         if not stage.final:
             return self._and_older(self._some(came, ClosedRows(after_us=cutoff, or_never=True)))
@@ -132,8 +134,8 @@ class TimedRun:
         if reached is not None and (cutoff is None or cutoff < reached):  # corrections of what was final
             found = self._some(came, ClosedRows(after_us=cutoff, until_us=reached))
         if reached is None or after > reached:
-            every = came if self.fresh else self.source.before(names).and_also(came)
-            found = joined(found, self._some(every, ClosedRows(after_us=reached, until_us=after)), self.bench)
+            every = came if self.initial else self.source.before(names).and_also(came)
+            found = joined(found, self._some(every, ClosedRows(after_us=reached, until_us=after)), self.sessions)
         return self._and_older(found)
 
     def _some(self, rows: BoundRows, closed: ClosedRows) -> Delta:
@@ -141,16 +143,16 @@ class TimedRun:
         names = self.schema.names
         if rows.local is not None:
             return Delta.local(consolidate(closed.of(rows.local), names))
-        return self.bench.write(consolidate(rows.frame(self.bench.large).where(closed.sql()), names), self.schema)
+        return self.sessions.write(consolidate(rows.frame(self.sessions.large).where(closed.sql()), names), self.schema)
 
     def _and_older(self, found: Delta) -> Delta:
         """While a view is computed anew: what is behind the state of its inputs is as the live one has it."""
         limit = self.time.let_go_us
-        if self.older is None or limit is None or not self.fresh:
+        if self.older is None or limit is None or not self.initial:
             return found
         old = self._some(self.older.before(self.schema.names[:-1]), ClosedRows(until_us=limit))
         new = Delta.local(ClosedRows(after_us=limit, or_never=True).of(found.read()))
-        return joined(new, old, self.bench)
+        return joined(new, old, self.sessions)
 
 
 @dataclass(frozen=True)
@@ -197,8 +199,8 @@ def joined(one: Delta, other: Delta, sessions: ViewSessions) -> Delta:
     return sessions.write(consolidate(union(one.frame(spark), other.frame(spark))), one.schema)
 
 
-def trimmed(changes: Delta, own: StateTrace | None, time: ViewTime, bench: ViewSessions) -> Delta:
+def trimmed(changes: Delta, own: StateTrace | None, time: ViewTime, sessions: ViewSessions) -> Delta:
     """A stage's changes, and its groups that closed long enough ago taken away (state expiry)."""
     if not time.lets_go or own is None or not own.rows:
         return changes
-    return joined(changes, before(own, CLOSES, (time.let_go_us or 0) + 1, bench), bench)
+    return joined(changes, before(own, CLOSES, (time.let_go_us or 0) + 1, sessions), sessions)

@@ -83,9 +83,9 @@ def verify(prepared: Prepared, contents: RelationSnapshot, names: Sequence[str])
 def _since(view: PreparedView, contents: RelationSnapshot) -> int | None:
     """From which closing on a view's rows can be computed again; None: all of them."""
     lost = any(
-        any(contents.bases[topic].topic.start_offsets().values())
+        any(contents.inputs[topic].topic.start_offsets().values())
         for topic in view.plan.reads
-        if topic in contents.bases and topic not in contents.manifest.relations
+        if topic in contents.inputs and topic not in contents.manifest.relations
     )
     # A version that came later than the horizon has changed nothing that was final.
     remembers = any(isinstance(stage, TimedStage) and stage.leaving for stage in view.plan.stages)
@@ -95,8 +95,8 @@ def _since(view: PreparedView, contents: RelationSnapshot) -> int | None:
 
 def _input(name: str, contents: RelationSnapshot) -> DataFrame:
     """An input as the log has it; when rows were taken from there, as the views remember it."""
-    base = contents.bases[name]
-    return contents.frame(name) if base.forgets else contents.from_log(name)
+    base = contents.inputs[name]
+    return contents.frame(name) if base.lost_rows else contents.from_log(name)
 
 
 def computed(view: PreparedView, contents: RelationSnapshot, answers: dict[str, DataFrame]) -> DataFrame:

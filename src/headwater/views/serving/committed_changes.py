@@ -19,7 +19,7 @@ from headwater.log.storage.files import Files
 from headwater.views.state.algebra import consolidate, visible, weighted_schema
 from headwater.views.state.manifest import Manifest, Manifests
 from headwater.views.state.run import Run
-from headwater.views.state.state_store import pile_of
+from headwater.views.state.state_store import trace_of
 
 
 class CommittedChanges:
@@ -39,15 +39,15 @@ class CommittedChanges:
         """The visible changes that a manifest's own tick made."""
         schema = visible_schema(manifest, view)
         entry = manifest.apart.get(view) or manifest.relations[view]
-        pile = pile_of(self.folder, view, entry, self.files)
+        trace = trace_of(self.folder, view, entry, self.files)
         runs = [Run.from_json(run) for run in entry["runs"]]
-        if manifest.views[view]["born"] != manifest.tick:
+        if manifest.views[view]["created_tick"] != manifest.tick:
             runs = [run for run in runs if run.first_tick == manifest.tick]
         if not runs:
             return schema.empty_table()
-        changes = visible(pa.Table.from_batches(pile.read(runs), pile.schema), schema.names)
+        changes = visible(pa.Table.from_batches(trace.read(runs), trace.schema), schema.names)
         # One run with all of its columns visible is consolidated already.
-        return changes if len(runs) == 1 and pile.schema.names == schema.names else consolidate(changes)
+        return changes if len(runs) == 1 and trace.schema.names == schema.names else consolidate(changes)
 
 
 def visible_schema(manifest: Manifest, view: str) -> pa.Schema:

@@ -106,15 +106,15 @@ class Publisher:
             columns = [(column.name, str(column.type)) for column in columns_of(parse_view_ddl(about["columns"]))]
             self.store.declare(name, columns, about["key"], about.get("table", about["fingerprint"]))
 
-    def follow(self, manifest: Manifest, changes: Mapping[str, Delta], fresh: Collection[str]) -> None:
+    def follow(self, manifest: Manifest, changes: Mapping[str, Delta], initial: Collection[str]) -> None:
         """A tick was committed: take its changes."""
         self.aside.follow(manifest)
-        if fresh:
+        if initial:
             self._declare(manifest)
         tables = {
             name: changes[name].collect(self.spark) for name in self.served if name in changes and changes[name].rows
         }
-        swap = [name for name in fresh if name in self.served]
+        swap = [name for name in initial if name in self.served]
         self.store.apply(manifest.tick, manifest.epoch, manifest.frontier, tables, swap=swap, on_broken=_warn)
         self._mend(manifest)
         self.tell(manifest)
@@ -122,12 +122,12 @@ class Publisher:
             self.store.drop(name)
 
     def follow_swap(
-        self, before: Manifest, manifest: Manifest, changes: Mapping[str, Delta], born: Collection[str]
+        self, before: Manifest, manifest: Manifest, changes: Mapping[str, Delta], restarted: Collection[str]
     ) -> None:
         """A tick was committed that put views right: also when the store could not follow them as they were."""
         try:
             self.catch_up(before, manifest.epoch)
-            self.follow(manifest, changes, born)
+            self.follow(manifest, changes, restarted)
         except Corruption:
             self._fill(manifest, manifest.epoch)
 

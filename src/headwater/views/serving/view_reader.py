@@ -28,7 +28,7 @@ from headwater.views.state.algebra import consolidate, expand_in_batches, visibl
 from headwater.views.state.manifest import Manifest
 from headwater.views.state.row_hash import comparisons, hash_rows
 from headwater.views.state.run import Run
-from headwater.views.state.state_store import pile_of
+from headwater.views.state.state_store import trace_of
 from headwater.views.state.trace import Trace
 
 PASS_ROWS = 4_000_000  # so many weighted rows are added up at once
@@ -40,7 +40,7 @@ class ViewHead:
     """A view at its last committed tick."""
 
     tick: int
-    version: str  # "lineage/born/table", see ``Carried``
+    version: str  # "lineage/created_tick/table", see ``Carried``
     schema: pa.Schema
     key: tuple[str, ...]
 
@@ -91,7 +91,7 @@ class ViewReader:
         return ViewHead(tick, self._version(about), parse_view_ddl(about["columns"]), tuple(about["key"]))
 
     def _version(self, about: Any) -> str:
-        return f"{self._lineage}/{about['born']}/{about.get('table', about['fingerprint'])}"
+        return f"{self._lineage}/{about['created_tick']}/{about.get('table', about['fingerprint'])}"
 
     # Changes
 
@@ -134,7 +134,7 @@ class ViewReader:
         for manifest in self._manifests.all_kept():
             if manifest.tick > after and self.view in manifest.views:
                 entry = manifest.apart.get(self.view) or manifest.relations[self.view]
-                whole = manifest.views[self.view]["born"] == manifest.tick
+                whole = manifest.views[self.view]["created_tick"] == manifest.tick
                 runs = [run for run in entry["runs"] if whole or run["first_tick"] == manifest.tick]
                 changes += sum(run["rows"] for run in runs)
         return ViewLag(ticks, since, changes)
@@ -155,23 +155,23 @@ class ViewReader:
     def _batches(self, manifest: Manifest) -> Iterator[pa.RecordBatch]:
         schema = visible_schema(manifest, self.view)
         entry = manifest.relations[self.view]
-        pile = pile_of(self._committed.folder, self.view, entry, self._committed.files)
+        trace = trace_of(self._committed.folder, self.view, entry, self._committed.files)
         runs = [Run.from_json(run) for run in entry["runs"]]
         if all(run.positive for run in runs):  # nothing can cancel out
-            for batch in pile.read(runs):
+            for batch in trace.read(runs):
                 yield from expand_in_batches(_visible(batch, schema), BATCH_ROWS)
             return
         passes = -(-sum(run.rows for run in runs) // PASS_ROWS)
         for number in range(passes):
-            part = consolidate(self._part(pile, runs, schema, number, passes))
+            part = consolidate(self._part(trace, runs, schema, number, passes))
             yield from expand_in_batches(part, BATCH_ROWS)
 
-    def _part(self, pile: Trace, runs: list[Run], schema: pa.Schema, number: int, passes: int) -> pa.Table:
+    def _part(self, trace: Trace, runs: list[Run], schema: pa.Schema, number: int, passes: int) -> pa.Table:
         """The weighted rows whose hash falls into one of so many parts."""
         names = [name for name in schema.names if name != WEIGHT]
         how = comparisons(names, schema, pa.schema([schema.field(name) for name in names]))
         found = [schema.empty_table()]
-        for batch in pile.read(runs):
+        for batch in trace.read(runs):
             table = _visible(batch, schema)
             if passes > 1:
                 hashes = hash_rows([table.column(name) for name in names], how)

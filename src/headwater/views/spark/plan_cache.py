@@ -1,4 +1,4 @@
-"""Standing queries: planned once by Spark, run again in every tick.
+"""Cached plans: planned once by Spark, run again in every tick.
 
 What it is: a small query over tables that are here. Spark takes some 0.3 s to analyse, optimise and plan a join with a
 sum, and some 0.05 s to run it over a thousand rows. So the tables are written to files whose paths and lengths stay the
@@ -80,7 +80,7 @@ class CachedQuery:
 
 
 class PlanCache:
-    """The standing queries of one view."""
+    """The cached plans of one view."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.spark = spark

@@ -104,7 +104,7 @@ class TickRelation:
         self._keys: dict[tuple[str, ...], pa.Table] = {}
         self._found: dict[tuple[int, tuple[str, ...], tuple[str, ...]], tuple[pa.Table, BoundRows]] = {}
 
-    def as_new(self) -> TickRelation:
+    def as_initial(self) -> TickRelation:
         """The same relation for a stage that has seen nothing of it yet: all that is there now has just come."""
         if self.trace is None:
             return self
@@ -112,7 +112,7 @@ class TickRelation:
             return TickRelation(self.name, self.schema, self.merged, None)
         names = self.schema.names
         # What only ever came is as it is: nothing of it could be added up.
-        most = thresholds.TASK_ROWS_MAX if isinstance(self.trace, LogTrace) else thresholds.ADDED_UP_ROWS_MAX
+        most = thresholds.TASK_ROWS_MAX if isinstance(self.trace, LogTrace) else thresholds.CONSOLIDATED_ROWS_MAX
         if self.changes.table is not None and self.rows_before + self.changes.rows <= most:
             # A row that came and went and came again stands there three times, and would be joined three times.
             before = self._once("here", names, self._here) if self.rows_before else self.before(names)

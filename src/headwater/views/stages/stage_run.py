@@ -1,6 +1,6 @@
 """Running a stage: the changes of its inputs become its own changes, on Spark.
 
-What it is: one method for each kind of ``compiler/plan.py``. Small inputs go to a standing query, whose result
+What it is: one method for each kind of ``compiler/plan.py``. Small inputs go to a cached plan, whose result
 comes back as Arrow; large ones are scanned by Spark, which writes the result as Parquet.
 Invariants: what a stage yields depends on its inputs and its own state alone, not on which way was taken; rows that
 leave are taken from the stage's own state, never computed again, so that float noise and arbitrary choices cancel.
@@ -48,7 +48,7 @@ WILD = "_wild"
 
 
 class StageRun:
-    """One stage in one tick. A ``fresh`` stage sees its inputs for the first time: all of their rows are new."""
+    """One stage in one tick. A ``initial`` stage sees its inputs for the first time: all of their rows are new."""
 
     def __init__(
         self,
@@ -56,23 +56,23 @@ class StageRun:
         shape: StageSchema,
         sources: Mapping[str, TickRelation],
         own: StateTrace | None,
-        bench: ViewSessions,
+        sessions: ViewSessions,
         *,
-        fresh: bool,
+        initial: bool,
     ) -> None:
         self.stage = stage
         self.shape = shape
-        self.sources = {name: source.as_new() for name, source in sources.items()} if fresh else dict(sources)
-        self.own = None if fresh or own is None or not own.rows else own  # the state before, if it has rows
-        self.bench = bench
-        self.fresh = fresh
+        self.sources = {name: source.as_initial() for name, source in sources.items()} if initial else dict(sources)
+        self.own = None if initial or own is None or not own.rows else own  # the state before, if it has rows
+        self.sessions = sessions
+        self.initial = initial
 
     def run(self) -> Delta:
         """The stage's changes: its state's columns and ``_weight``, consolidated."""
-        if not self.fresh and not any(source.touched for source in self.sources.values()):
+        if not self.initial and not any(source.touched for source in self.sources.values()):
             return Delta.nothing(self._weighted_state())
         if self._can_compare and self._many_changes():
-            return self._anew()
+            return self._recompute()
         stage = self.stage
         if isinstance(stage, FlowStage):
             return self._flow(stage)
@@ -100,7 +100,7 @@ class StageRun:
         before = sum(source.rows_before for source in self.sources.values())
         return changed > thresholds.TASK_ROWS_MAX and changed > thresholds.RECOMPUTE_PART * before
 
-    def _more_than_everything(self, bound: Mapping[str, BoundRows]) -> bool:
+    def _reads_more_than_everything(self, bound: Mapping[str, BoundRows]) -> bool:
         """Whether these leaves are more rows than all inputs and the stage itself: few changes may meet many rows.
 
         A change of a nation's name meets every order of its customers, once in each term of a join of eight tables.
@@ -110,9 +110,9 @@ class StageRun:
         everything = sum(source.rows_before + source.changes.rows for source in self.sources.values())
         return sum(rows.count for rows in bound.values()) > everything + self.own.rows
 
-    def _anew(self) -> Delta:
+    def _recompute(self) -> Delta:
         """Compute everything from the present contents, and compare with what there was."""
-        now = StageRun(self.stage, self.shape, self.sources, self.own, self.bench, fresh=True).run()
+        now = StageRun(self.stage, self.shape, self.sources, self.own, self.sessions, initial=True).run()
         return self._difference(now)
 
     def _difference(self, now: Delta) -> Delta:
@@ -120,12 +120,12 @@ class StageRun:
         assert self.own is not None
         if now.table is not None and self.own.rows <= thresholds.SETTLED_ROWS_MAX:
             return Delta.local(consolidate(union(now.table, negate(self.own.content()))))
-        spark = self.bench.large
+        spark = self.sessions.large
         return self._write(union(now.frame(spark), negate(self.own.frame(spark))))
 
     def _write(self, frame: DataFrame) -> Delta:
         """A large query's weighted rows, consolidated and written."""
-        return self.bench.write(consolidate(frame, self.shape.state.names), self._weighted_state())
+        return self.sessions.write(consolidate(frame, self.shape.state.names), self._weighted_state())
 
     # Linear and bilinear
 
@@ -134,10 +134,10 @@ class StageRun:
         if not sql:
             return Delta.nothing(self._weighted_state())
         if _small(bound):
-            return Delta.local(consolidate(self.bench.collect(sql, bound, self._weighted_state())))
-        if self._more_than_everything(bound):
-            return self._anew()
-        return self._write(self.bench.frame(sql, bound, large=True))
+            return Delta.local(consolidate(self.sessions.collect(sql, bound, self._weighted_state())))
+        if self._reads_more_than_everything(bound):
+            return self._recompute()
+        return self._write(self.sessions.frame(sql, bound, large=True))
 
     def _terms(self, terms: Sequence[Term], constant: str | None) -> tuple[str, dict[str, BoundRows]]:
         """The terms that are not zero, as one query, and what its leaves are."""
@@ -148,7 +148,7 @@ class StageRun:
             if leaves is not None:
                 parts.append(term.sql)
                 bound.update(leaves)
-        if constant is not None and self.fresh:
+        if constant is not None and self.initial:
             parts.append(constant)
         return "\nUNION ALL\n".join(f"({part})" for part in parts), bound
 
@@ -190,7 +190,7 @@ class StageRun:
         assert stage.function is not None
         inputs = [self.sources[leaf.relation].changed(leaf.columns) for leaf in stage.inputs]
         large = not _small({str(place): rows for place, rows in enumerate(inputs)})
-        spark = self.bench.large if large else self.bench.small
+        spark = self.sessions.large if large else self.sessions.small
         names = self._weighted_state().names
         parts = []
         for sign in (1, -1):
@@ -199,8 +199,8 @@ class StageRun:
         both = union(*parts)
         if large:
             return self._write(both)
-        self.bench.rows_read += sum(rows.count for rows in inputs)
-        return Delta.local(consolidate(self.bench.taken(both, self._weighted_state())))
+        self.sessions.rows_read += sum(rows.count for rows in inputs)
+        return Delta.local(consolidate(self.sessions.collect_frame(both, self._weighted_state())))
 
     # Accumulating
 
@@ -209,21 +209,21 @@ class StageRun:
         assert self.shape.flow is not None
         assert self.shape.partial is not None
         if not sql:
-            if not (self.fresh and stage.one_row):
+            if not (self.initial and stage.one_row):
                 return Delta.nothing(self._weighted_state())
             flow = BoundRows.of(self.shape.flow.empty_table())
             bound, sql = {"_nothing": flow}, "SELECT * FROM _nothing"
-        if not _small(bound) and self._more_than_everything(bound):
-            return self._anew()
+        if not _small(bound) and self._reads_more_than_everything(bound):
+            return self._recompute()
         if stage.tame_partial:
-            changes = self._added_up(stage, sql, bound, stage.tame_partial, stage.tame_combine)
+            changes = self._accumulate_by(stage, sql, bound, stage.tame_partial, stage.tame_combine)
             if changes is not None:
                 return changes
-        changes = self._added_up(stage, sql, bound, stage.partial, stage.combine)
+        changes = self._accumulate_by(stage, sql, bound, stage.partial, stage.combine)
         assert changes is not None
         return changes
 
-    def _added_up(
+    def _accumulate_by(
         self, stage: AccumulateStage, sql: str, bound: Mapping[str, BoundRows], partial_sql: str, combine_sql: str
     ) -> Delta | None:
         """The flow's rows added to the groups; None when a tame form met a value that it is not made for."""
@@ -234,7 +234,7 @@ class StageRun:
             # One action for everything, as all groups there are fit into the plan.
             before = self._own_now()
             steps = (("_flow", sql), ("_partial", partial_sql))
-            combined = self.bench.collect(combine_sql, {**bound, "_before": BoundRows.of(before)}, result, steps)
+            combined = self.sessions.collect(combine_sql, {**bound, "_before": BoundRows.of(before)}, result, steps)
             if _wild(combined):
                 return None
             return self._accumulated(stage, combined, matching(before, groups, combined.select(groups)))
@@ -243,7 +243,9 @@ class StageRun:
         if partial.local is not None and few:
             touched = partial.local.select(groups)
             before = self._own_of(groups, touched)
-            combined = self.bench.collect(combine_sql, {"_partial": partial, "_before": BoundRows.of(before)}, result)
+            combined = self.sessions.collect(
+                combine_sql, {"_partial": partial, "_before": BoundRows.of(before)}, result
+            )
             return None if _wild(combined) else self._accumulated(stage, combined, before)
         return self._accumulate_in_spark(stage, partial, combine_sql)
 
@@ -256,11 +258,15 @@ class StageRun:
         schema = self.shape.tame_partial if partial_sql is stage.tame_partial else self.shape.partial
         assert schema is not None
         if _small(bound):
-            return BoundRows.of(self.bench.collect(partial_sql, bound, schema, (("_flow", sql),)))
-        self.bench.frame(sql, bound, large=True).createOrReplaceTempView("_flow")
-        frame = self.bench.frame(partial_sql, {}, large=True)
+            return BoundRows.of(self.sessions.collect(partial_sql, bound, schema, (("_flow", sql),)))
+        self.sessions.frame(sql, bound, large=True).createOrReplaceTempView("_flow")
+        frame = self.sessions.frame(partial_sql, {}, large=True)
         # Without groups it is one row, however many flow.
-        return self.bench.settle(frame, schema) if stage.groups else BoundRows.of(self.bench.taken(frame, schema))
+        return (
+            self.sessions.materialize(frame, schema)
+            if stage.groups
+            else BoundRows.of(self.sessions.collect_frame(frame, schema))
+        )
 
     def _accumulated(self, stage: AccumulateStage, combined: pa.Table, before: pa.Table) -> Delta:
         """New rows of the touched groups less their old ones."""
@@ -272,10 +278,10 @@ class StageRun:
         return self._replaced(combined, before)
 
     def _accumulate_in_spark(self, stage: AccumulateStage, partial: BoundRows, combine_sql: str) -> Delta | None:
-        spark = self.bench.large
+        spark = self.sessions.large
         partial.frame(spark).createOrReplaceTempView("_partial")
         if self.own is None:
-            before = self.bench.empty(spark, self.shape.state)
+            before = self.sessions.empty(spark, self.shape.state)
         else:
             same = " AND ".join(f"p.{column.name} <=> b.{column.name}" for column in stage.groups)
             on = groups_compared(same, self.shape.flow)
@@ -287,13 +293,13 @@ class StageRun:
             return None
         new = with_weight(combined.select(*map(quoted, self.shape.state.names)).where("_n <> 0"), 1)
         if self.own is None:
-            return self.bench.write(new, self._weighted_state())
+            return self.sessions.write(new, self._weighted_state())
         return self._write(union(new, with_weight(before, -1)))
 
     # Keyed
 
     def _keyed(self, stage: KeyedStage) -> Delta:
-        if self.fresh:
+        if self.initial:
             return self._whole(
                 stage.sql, [(i.leaf, self.sources[i.leaf.relation].bag(i.leaf.columns)) for i in stage.inputs]
             )
@@ -303,25 +309,29 @@ class StageRun:
         keys = [column.name for column in stage.keys]
         few = touched.local is not None and touched.count <= thresholds.LOOKUP_KEYS_MAX
         old = self._own_of(keys, touched.local) if few else None
-        bound = {given.leaf.name: self._led(stage, old) or self._restricted(given, touched) for given in stage.inputs}
+        bound = {
+            given.leaf.name: self._top_k_input(stage, old) or self._restricted(given, touched) for given in stage.inputs
+        }
         if old is not None:
             if _small(bound):
-                new = self.bench.collect(stage.sql, bound, self.shape.state)
+                new = self.sessions.collect(stage.sql, bound, self.shape.state)
                 return self._replaced(new, old)
-            new_rows = self.bench.settle(self.bench.frame(stage.sql, bound, large=True), self.shape.state)
+            new_rows = self.sessions.materialize(self.sessions.frame(stage.sql, bound, large=True), self.shape.state)
             if new_rows.local is not None:
                 return self._replaced(new_rows.local, old)
-            return self._replaced_in_spark(new_rows.frame(self.bench.large), BoundRows.of(old).frame(self.bench.large))
+            return self._replaced_in_spark(
+                new_rows.frame(self.sessions.large), BoundRows.of(old).frame(self.sessions.large)
+            )
         on = " AND ".join(same_value(f"b.{name}", f"t.{name}", self.shape.state.field(name).type) for name in keys)
-        new_frame = self.bench.frame(stage.sql, bound, large=True)
-        spark = self.bench.large
+        new_frame = self.sessions.frame(stage.sql, bound, large=True)
+        spark = self.sessions.large
         touched.frame(spark).createOrReplaceTempView("_touched")
-        before = self.bench.empty(spark, self.shape.state) if self.own is None else self.own.bag(spark)
+        before = self.sessions.empty(spark, self.shape.state) if self.own is None else self.own.bag(spark)
         before.createOrReplaceTempView("_every")
         old_frame = spark.sql(f"SELECT b.* FROM _every b LEFT SEMI JOIN _touched t ON {on}")
         return self._replaced_in_spark(new_frame, old_frame)
 
-    def _led(self, stage: KeyedStage, old: pa.Table | None) -> BoundRows | None:
+    def _top_k_input(self, stage: KeyedStage, old: pa.Table | None) -> BoundRows | None:
         """What a stage of leading rows needs of its input; None when that is all rows of the touched keys."""
         given = stage.inputs[0]
         source = self.sources[given.leaf.relation]
@@ -354,9 +364,9 @@ class StageRun:
         if parts:
             sql = "SELECT DISTINCT * FROM (" + " UNION ALL ".join(parts) + ")"
             if _small(elsewhere):
-                here.append(self.bench.collect(sql, elsewhere, shape))
+                here.append(self.sessions.collect(sql, elsewhere, shape))
             else:
-                many = self.bench.settle(self.bench.frame(sql, elsewhere, large=True), shape)
+                many = self.sessions.materialize(self.sessions.frame(sql, elsewhere, large=True), shape)
                 if many.local is None:
                     for table in here:
                         many = many.and_also(BoundRows.of(table))
@@ -398,13 +408,13 @@ class StageRun:
     def _whole(self, sql: str, inputs: Sequence[tuple[Leaf, BoundRows]]) -> Delta:
         bound = {leaf.name: rows for leaf, rows in inputs}
         if _small(bound):
-            new = BoundRows.of(self.bench.collect(sql, bound, self.shape.state))
+            new = BoundRows.of(self.sessions.collect(sql, bound, self.shape.state))
         else:
-            new = self.bench.settle(self.bench.frame(sql, bound, large=True), self.shape.state)
+            new = self.sessions.materialize(self.sessions.frame(sql, bound, large=True), self.shape.state)
         if new.local is not None:
             now = Delta.local(consolidate(with_weight(new.local, 1)))
         else:
-            now = self._write(with_weight(new.frame(self.bench.large), 1))
+            now = self._write(with_weight(new.frame(self.sessions.large), 1))
         return now if self.own is None else self._difference(now)
 
     # The stage's own state

@@ -79,8 +79,8 @@ class StageSchema:
 class Analyser:
     """Asks Spark for types. Holds a workbench of its own."""
 
-    def __init__(self, bench: ViewSessions, cache: AnalysisCache) -> None:
-        self.bench = bench
+    def __init__(self, sessions: ViewSessions, cache: AnalysisCache) -> None:
+        self.sessions = sessions
         self.cache = cache
         self._tables: dict[str, pa.Schema] = {}  # that the next question may be about
         self._made: dict[str, pa.Schema] = {}  # those that Spark knows
@@ -93,7 +93,7 @@ class Analyser:
 
     def read(self, sql: str) -> Reading | None:
         """What Spark's parser finds in a text that ours cannot read."""
-        return spark_reading(self.bench.small, sql)
+        return spark_reading(self.sessions.small, sql)
 
     def confirm(self, sql: str, ours: str, tables: Mapping[str, tuple[PlanColumn, ...]]) -> SparkAnalysis:
         """The columns of a user's query, and where ours means something else to Spark."""
@@ -103,8 +103,8 @@ class Analyser:
         if known is None:
             for name, schema in schemas.items():
                 self._made.pop(name, None)
-                opaque_table(self.bench.small, name, schema)
-            columns, difference = compared(self.bench.small, sql, ours)
+                opaque_table(self.sessions.small, name, schema)
+            columns, difference = compared(self.sessions.small, sql, ours)
             known = arrow_schema(columns), difference
             self.cache.keep(key, *known)
         return SparkAnalysis(columns_of(known[0]), known[1])
@@ -114,8 +114,8 @@ class Analyser:
         if WORDS.search(sql):
             for name, columns in tables.items():
                 self._made.pop(name, None)
-                opaque_table(self.bench.small, name, arrow_of(columns))
-            check_special_times(self.bench.small, sql, written)
+                opaque_table(self.sessions.small, name, arrow_of(columns))
+            check_special_times(self.sessions.small, sql, written)
 
     def shape_of(self, stage: Stage, schemas: Mapping[str, pa.Schema]) -> StageSchema:
         """The shape of a stage whose inputs have these visible schemas."""
@@ -169,9 +169,9 @@ class Analyser:
         if known is None:
             for name, schema in tables.items():
                 if self._made.get(name) != schema:
-                    self.bench.empty(self.bench.small, schema).createOrReplaceTempView(quoted(name))
+                    self.sessions.empty(self.sessions.small, schema).createOrReplaceTempView(quoted(name))
                     self._made[name] = schema
-            known = arrow_schema(self.bench.small.sql(sql).schema), ""
+            known = arrow_schema(self.sessions.small.sql(sql).schema), ""
             self.cache.keep(key, *known)
         return known[0]
 

@@ -106,7 +106,7 @@ def _holds(have: pa.Schema, wanted: pa.Schema) -> bool:
 
 
 class Arrangements:
-    """All arrangements of one relation. Successive ticks' piles share them; so do threads."""
+    """All arrangements of one relation. Successive ticks' traces share them; so do threads."""
 
     def __init__(self, folder: Path, files: Files) -> None:
         self.folder = folder

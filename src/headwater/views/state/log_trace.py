@@ -1,11 +1,11 @@
-"""A log pile: a range of a topic, read as if it were a pile.
+"""A log trace: a range of a topic, read as if it were a trace.
 
 What it is: for a topic without a key, and for the versions of one that has a key, the log itself is the state: each
 record is there, with weight 1, for good. Nothing is copied.
 Invariants: reading gives exactly the rows from ``start`` up to ``stop``; a frame is made anew when the files behind it
 have changed (sealed, dropped, archived). Lookups know the log by *spans*: ranges of one partition that begin and end at
 multiples of fixed sizes, so that the blocks sorted from them are found again after a restart, whatever ``stop`` is.
-Not here: the rows that a topic with a key leaves, whose state is a pile of runs (``trace.py``).
+Not here: the rows that a topic with a key leaves, whose state is a trace of runs (``trace.py``).
 Read next: ``views/spark/topic_scan.py``, ``arrangements.py``.
 """
 
@@ -66,10 +66,10 @@ class LogTrace:
     >>> import headwater as hw, tempfile
     >>> clicks = hw.Log(tempfile.mkdtemp()).topic("clicks", "user_id BIGINT, page STRING")
     >>> _ = clicks.append([{"user_id": n % 2, "page": f"p{n}"} for n in range(4)])
-    >>> pile = LogTrace(clicks, {0: 0}, {0: 3}, folder=Path(tempfile.mkdtemp()))
-    >>> pile.lookup(["user_id"], pa.table({"user_id": [0]}), ["page"]).to_pylist()
+    >>> trace = LogTrace(clicks, {0: 0}, {0: 3}, folder=Path(tempfile.mkdtemp()))
+    >>> trace.lookup(["user_id"], pa.table({"user_id": [0]}), ["page"]).to_pylist()
     [{'page': 'p0', '_weight': 1}, {'page': 'p2', '_weight': 1}]
-    >>> pile.with_range({0: 4}).rows
+    >>> trace.with_range({0: 4}).rows
     4
     """
 
@@ -113,14 +113,14 @@ class LogTrace:
         # Retention may have taken rows that nobody asks for any more.
         kept = self.topic.start_offsets()
         start = {number: max(self.start.get(number, 0), min(kept.get(number, 0), stop[number])) for number in stop}
-        pile = LogTrace(
+        trace = LogTrace(
             self.topic, start, {**self.stop, **stop}, folder=self.folder, columns=self._columns, omitted=self.omitted
         )
-        pile._arrangements = self._arrangements
-        pile._frames = self._frames
-        gone = {piece.name for piece in self._pieces()} - {piece.name for piece in pile._pieces()}
-        pile._arrangements.forget(gone)
-        return pile
+        trace._arrangements = self._arrangements
+        trace._frames = self._frames
+        gone = {piece.name for piece in self._pieces()} - {piece.name for piece in trace._pieces()}
+        trace._arrangements.forget(gone)
+        return trace
 
     # Reading
 
@@ -137,7 +137,7 @@ class LogTrace:
         changes: Delta | None = None,
         restrict: Restriction | None = None,
     ) -> DataFrame:
-        """The rows; with ``changes``, after these were added. See ``Pile.bag``."""
+        """The rows; with ``changes``, after these were added. See ``Trace.bag``."""
         own = self._fields.names
         names = list(columns) if columns is not None else own
         every = (*own, *(name for name in names if name in SYSTEM.names and name not in own))
@@ -153,7 +153,7 @@ class LogTrace:
         return (restrict(frame) if restrict else frame).select(*map(quoted, names))
 
     def lookup(self, columns: Sequence[str], keys: pa.Table, wanted: Sequence[str]) -> pa.Table:
-        """The rows whose ``columns`` equal some row of ``keys``: ``wanted`` and ``_weight``. See ``Pile.lookup``."""
+        """The rows whose ``columns`` equal some row of ``keys``: ``wanted`` and ``_weight``. See ``Trace.lookup``."""
         own = self._fields
         schema = pa.schema([*own, *(field for field in SYSTEM if field.name not in own.names)])
         return self._arrangements.lookup(self._pieces(), weighted_schema(schema), columns, keys, wanted)

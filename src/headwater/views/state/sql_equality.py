@@ -82,4 +82,4 @@ def entries(value: str, spark_type: DataType, depth: int = 0) -> str:
     assert isinstance(spark_type, MapType)
     by_key = "(_a, _b) -> CASE WHEN _a.key < _b.key THEN -1 WHEN _a.key > _b.key THEN 1 ELSE 0 END"
     inner = entries(f"{item}.value", spark_type.valueType, depth + 1)
-    return f"transform(array_sort(mapentries({value}), {by_key}), {item} -> struct({item}.key, {inner}))"
+    return f"transform(array_sort(map_entries({value}), {by_key}), {item} -> struct({item}.key, {inner}))"

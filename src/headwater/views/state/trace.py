@@ -1,9 +1,9 @@
-"""A pile: the content of one relation or stage, as runs of weighted rows.
+"""A trace: the content of one relation or stage, as runs of weighted rows.
 
 What it is: an immutable list of runs with ways to read them: all of it by Spark (``frame``, ``bag``), the rows of some
-keys on the driver (``lookup``); and the next pile, when a tick or a merge adds a run.
-Invariants: the content is the sum of the weights of equal rows over all runs, whatever their order; every pile that
-begins with the oldest run has no row with a negative sum. Piles of successive ticks share their caches, and an older
+keys on the driver (``lookup``); and the next trace, when a tick or a merge adds a run.
+Invariants: the content is the sum of the weights of equal rows over all runs, whatever their order; every trace that
+begins with the oldest run has no row with a negative sum. Traces of successive ticks share their caches, and an older
 one stays readable until its owner prunes the files.
 Not here: which runs are current, which the manifest knows; when to merge (``merge.py``); relations whose state is a
 topic's own log (``log_trace.py``).
@@ -107,7 +107,7 @@ class Trace:
             return self._scan(spark, ()).select(*map(quoted, names))
         return expanded(self._consolidated(parts, names, restrict), names)
 
-    def added_up(self, spark: SparkSession, runs: Sequence[Run]) -> DataFrame:
+    def consolidated_frame(self, spark: SparkSession, runs: Sequence[Run]) -> DataFrame:
         """The weighted rows of some neighbouring runs with what cancels out left out, as far as it is worth while."""
         names = [name for name in self.schema.names if name != WEIGHT]
         if runs[0] == self.runs[0]:
@@ -119,7 +119,7 @@ class Trace:
             frame = consolidate(self._scan(spark, runs), names)
         return frame.select(*map(quoted, self.schema.names))
 
-    def added_up_here(self, runs: Sequence[Run] | None = None) -> pa.Table:
+    def consolidated_table(self, runs: Sequence[Run] | None = None) -> pa.Table:
         """The same on the driver, with everything that cancels out left out."""
         runs = self.runs if runs is None else runs
         tables = [pa.Table.from_batches(self.read([run]), schema=self.schema) for run in runs]
@@ -152,9 +152,9 @@ class Trace:
             yield from read_run(self.folder, run, self.schema)
 
     def content(self) -> pa.Table:
-        """The rows that are there with their weights, added up, on the driver: for a small pile. It is remembered."""
+        """The rows that are there with their weights, added up, on the driver: for a small trace. It is remembered."""
         if self._content is None:
-            self._content = self.added_up_here()
+            self._content = self.consolidated_table()
         elif self._since:
             self._content = consolidate(pa.concat_tables([self._content, *self._since]))
         self._since = ()
@@ -188,7 +188,7 @@ class Trace:
     def _piece(self, run: Run) -> StatePiece:
         return StatePiece(run.identity, run.rows, lambda fields: read_run(self.folder, run, fields))
 
-    # The next pile
+    # The next trace
 
     def write(self, changes: Delta, *, tick: int, epoch: int) -> Run:
         """Make the changes a run on disk. It is not current: that is for the manifest to say.
@@ -206,7 +206,7 @@ class Trace:
         return run
 
     def with_run(self, run: Run, changes: Delta | None = None) -> Trace:
-        """The pile with one more run. The rows of ``changes``, if they are here, go straight into the arrangements."""
+        """The trace with one more run. The rows of ``changes``, if they are here, go straight into the arrangements."""
         if changes is not None and changes.table is not None:
             table = fitted(changes.table, self.schema)
             self._arrangements.add(self._piece(run), table)
@@ -218,11 +218,11 @@ class Trace:
         return self._next((*self.runs, run))
 
     def with_merge(self, replaced: Sequence[Run], run: Run | None) -> Trace:
-        """The pile with ``run`` in the place of others (``RunMerge.run`` says of which); None: they came to nothing."""
+        """The trace with ``run`` in the place of others (``RunMerge.run`` says of which); None: all cancelled out."""
         gone = {one.name for one in replaced}
         places = [place for place, one in enumerate(self.runs) if one.name in gone]
         if len(places) != len(gone) or not gone:
-            raise Misuse("the runs to be replaced are not all in this pile", runs=sorted(gone))
+            raise Misuse("the runs to be replaced are not all in this trace", runs=sorted(gone))
         runs = [one for one in self.runs if one.name not in gone]
         runs[places[0] : places[0]] = [] if run is None else [run]
         self._arrangements.forget([one.identity for one in replaced])
@@ -231,10 +231,10 @@ class Trace:
         return following
 
     def _next(self, runs: Sequence[Run]) -> Trace:
-        pile = Trace(self.folder, self.schema, runs, key=self.key, files=self.files)
-        pile._arrangements = self._arrangements
-        pile._frames = self._frames
-        return pile
+        trace = Trace(self.folder, self.schema, runs, key=self.key, files=self.files)
+        trace._arrangements = self._arrangements
+        trace._frames = self._frames
+        return trace
 
     # Housekeeping
 

@@ -1,9 +1,9 @@
-"""A passage: the changes of one tick on their way through views.
+"""An evaluation: the changes of one tick on their way through views.
 
 What it is: ``Evaluation`` runs the stages of some views, each view after those that it reads, and writes their changes.
 Ticks, the first fill of a view and a rebuild beside the live one all pass here.
 Invariants: what is written counts for nothing until somebody commits it. A view that fails lets the others finish;
-then the whole passage fails, unless the view is to be paused: it and its readers are in ``failed``, without changes.
+then the whole evaluation fails, unless the view is to be paused: it and its readers are in ``failed``, without changes.
 Not here: what the inputs are, and committing (``engine.py``, ``views/lifecycle/rebuild.py``); a single stage
 (``views/stages/stage_run.py``).
 Read next: ``views/stages/stage_run.py``, ``engine.py``.
@@ -55,22 +55,22 @@ class Evaluation:
     def __init__(
         self,
         views: Mapping[str, PreparedView],
-        piles: Traces,
+        traces: Traces,
         store: StateStore,
         *,
         tick: int,
         epoch: int,
-        fresh: Collection[str] = (),
+        initial: Collection[str] = (),
         on_stage: Callable[[Stage], None] | None = None,
         times: Mapping[str, ViewTime] | None = None,
         live: Mapping[str, TickRelation] | None = None,
     ) -> None:
         self.views = views  # each behind those that it reads
-        self.piles = piles  # before the tick
+        self.traces = traces  # before the tick
         self.store = store
         self.tick = tick
         self.epoch = epoch
-        self.fresh = fresh  # these have seen nothing yet: everything that is there has just come
+        self.initial = initial  # these have seen nothing yet: everything that is there has just come
         self.on_stage = on_stage
         self.times = times or {}
         self.live = live or {}  # while views are computed anew: what the live ones have decided, and hold
@@ -105,13 +105,13 @@ class Evaluation:
         if any(future.exception() is not None for future in needed):
             raise InputFailed
         began = time.perf_counter()
-        bench = view.bench
-        bench.rows_read = bench.actions = 0
-        fresh = view.name in self.fresh
+        sessions = view.sessions
+        sessions.rows_read = sessions.actions = 0
+        initial = view.name in self.initial
         for stage in view.plan.stages:
             if self.on_stage is not None:
                 self.on_stage(stage)
-            own = self.piles.get(stage.name)
+            own = self.traces.get(stage.name)
             shape = view.shapes[stage.name]
             inputs = {name: sources[name] for name in stage.reads}
             with in_view(view.declared):
@@ -121,15 +121,15 @@ class Evaluation:
                     self.store.write(stage.name, changes, self.tick, self.epoch)
                 shown = _visible(changes, shape.visible)
             self.visible[stage.name] = shown
-            known = fresh or view.keeps[stage.name]
-            sources[stage.name] = TickRelation(stage.name, shape.visible, shown, None if fresh else own, known=known)
+            known = initial or view.keeps[stage.name]
+            sources[stage.name] = TickRelation(stage.name, shape.visible, shown, None if initial else own, known=known)
         changed = self.visible[view.name].rows
-        return ViewProgress(view.name, changed, bench.rows_read, bench.actions, time.perf_counter() - began)
+        return ViewProgress(view.name, changed, sessions.rows_read, sessions.actions, time.perf_counter() - began)
 
     def _stage(
         self, view: PreparedView, stage: Stage, inputs: Mapping[str, TickRelation], own: StateTrace | None
     ) -> Delta:
-        shape, bench, fresh = view.shapes[stage.name], view.bench, view.name in self.fresh
+        shape, sessions, initial = view.shapes[stage.name], view.sessions, view.name in self.initial
         time = self.times.get(view.name, ViewTime())
         if isinstance(stage, TimedStage | FinalStage):
             decided = self.live.get(stage.name.replace(IN_TIME, LATE)) if isinstance(stage, TimedStage) else None
@@ -139,21 +139,21 @@ class Evaluation:
                 shape,
                 inputs[stage.source.relation],
                 own,
-                bench,
+                sessions,
                 time,
-                fresh=fresh,
+                initial=initial,
                 kept=view.keeps[stage.name],
                 decided=decided,
                 older=older,
             ).run()
-        changes = StageRun(stage, shape, inputs, own, bench, fresh=fresh).run()
+        changes = StageRun(stage, shape, inputs, own, sessions, initial=initial).run()
         if (
             view.plan.lets_go_groups
-            and not fresh
+            and not initial
             and isinstance(stage, AccumulateStage)
             and CLOSES in shape.state.names
         ):
-            return trimmed(changes, own, time, bench)
+            return trimmed(changes, own, time, sessions)
         return changes
 
 

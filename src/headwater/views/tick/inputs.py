@@ -1,4 +1,4 @@
-"""Base relations: topics and tables of the log, as the changes that views are fed with.
+"""Input relations: topics and tables of the log, as the changes that views are fed with.
 
 What it is: ``InputRelation`` turns a range of offsets of one topic into changes. Four kinds: a *keyed* topic or table
 (the latest row by key is the state), a *bag* (rows carry their own ``_weight``), a *log* (every row was added), and the
@@ -57,7 +57,7 @@ class InputKind(StrEnum):
     VERSIONS = "versions"
 
 
-def bases_of(log: Log) -> dict[str, InputRelation]:
+def inputs_of(log: Log) -> dict[str, InputRelation]:
     """Every topic and table of a home, and the versions of those that have some, by the relation's name."""
     found = [InputRelation(topic) for topic in log.topics()]
     found += [InputRelation(base.topic, versions=True) for base in found if base.has_versions]
@@ -67,7 +67,7 @@ def bases_of(log: Log) -> dict[str, InputRelation]:
 class InputRelation:
     """One topic as a relation."""
 
-    def __init__(self, topic: Topic, *, versions: bool = False, passes_by: bool = False) -> None:
+    def __init__(self, topic: Topic, *, versions: bool = False, changes_only: bool = False) -> None:
         self.topic = topic
         self.name = f"{topic.name}{VERSIONS}" if versions else topic.name
         self.key = tuple(topic.settings.key or ()) if not versions else ()
@@ -83,11 +83,11 @@ class InputRelation:
         else:
             self.kind = InputKind.LOG
         self.omitted: Omitted = {}  # records that views leave out, as the manifest says
-        self.passes_by = passes_by  # stages read only its changes, never its content: see ``prepare.py``
+        self.changes_only = changes_only  # stages read only its changes, never its content: see ``prepare.py``
 
-    def passing_by(self) -> InputRelation:
+    def with_changes_only(self) -> InputRelation:
         """The same relation, of which stages read only the changes."""
-        return InputRelation(self.topic, versions=self.kind is InputKind.VERSIONS, passes_by=True)
+        return InputRelation(self.topic, versions=self.kind is InputKind.VERSIONS, changes_only=True)
 
     @property
     def has_versions(self) -> bool:
@@ -95,7 +95,7 @@ class InputRelation:
         return self.kind is InputKind.KEYED and self.topic.settings.event_time is not None
 
     @property
-    def forgets(self) -> bool:
+    def lost_rows(self) -> bool:
         """Whether the log may have lost rows that are in the state: they are asked for there, then."""
         settings = self.topic.settings
         bounded = settings.retention_ms is not None or settings.retention_bytes is not None
@@ -105,19 +105,19 @@ class InputRelation:
         return self.kind is InputKind.VERSIONS and settings.compact
 
     @property
-    def keeps_itself(self) -> bool:
+    def is_log_backed(self) -> bool:
         """Whether the log is the state: nothing ever leaves it, or nobody minds, so nothing needs to be copied."""
         settings = self.topic.settings
         bounded = settings.retention_ms is not None or settings.retention_bytes is not None
         if self.kind is InputKind.VERSIONS:
             # Copied, unless views remember what they need: the log may be compacted one day.
-            return self.passes_by and not bounded and not settings.compact
-        return self.kind is InputKind.LOG and (self.passes_by or not bounded)
+            return self.changes_only and not bounded and not settings.compact
+        return self.kind is InputKind.LOG and (self.changes_only or not bounded)
 
     def tick_rows_max(self, start: Mapping[int, int], stop: Mapping[int, int]) -> int | None:
         """How many rows from ``start`` on one tick may take; None: as many as there are."""
         count = sum(stop[number] - start.get(number, 0) for number in stop)
-        if self.keeps_itself or count <= SAMPLE_ROWS:
+        if self.is_log_backed or count <= SAMPLE_ROWS:
             return None
         longest = max(stop, key=lambda number: stop[number] - start.get(number, 0))
         begin = start.get(longest, 0)
@@ -236,7 +236,7 @@ class InputRelation:
 
     def _added(self, start: Mapping[int, int], stop: Mapping[int, int], count: int) -> Delta:
         begin = {number: start.get(number, 0) for number in stop}
-        if count <= thresholds.TASK_ROWS_MAX or not self.keeps_itself:  # what is kept must be written down
+        if count <= thresholds.TASK_ROWS_MAX or not self.is_log_backed:  # what is kept must be written down
             return Delta.local(with_weight(self.read(begin, stop, self.schema.names), 1))
 
         def build(spark: SparkSession) -> DataFrame:
@@ -262,7 +262,7 @@ class InputRelation:
     def _exchanged(self, trace: StateTrace, keys: pa.Table, new: pa.Table) -> Delta:
         """Changes of a good part of all keys: all rows are read, and so the content afterwards is known too."""
         assert isinstance(trace, Trace)
-        every = fitted(trace.added_up_here(), new.schema)
+        every = fitted(trace.consolidated_table(), new.schema)
         leaving = matches(every, self.key, keys)
         old = every.filter(leaving)
         changes = Delta.local(pa.concat_tables([negate(old), new]))
