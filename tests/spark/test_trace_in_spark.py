@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from headwater.errors import Corruption
 from headwater.log.schema.ddl import parse_ddl
 from headwater.views import thresholds
-from headwater.views.state import merge
 from headwater.views.state.delta import Delta
 from headwater.views.state.merge import RunMerge
 from headwater.views.state.trace import Trace
@@ -76,7 +75,7 @@ def test_frames_bags_and_merges_agree_with_a_counter(spark: SparkSession, schema
     expected = model([change for tick in ticks for change in tick], schema)
     columns = data.draw(st.lists(st.sampled_from(schema.names), min_size=1, unique=True))
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merge, "DRIVER_ROWS_MAX", -1)  # so that Spark merges
+        patch.setattr(thresholds, "DRIVER_MERGE_ROWS_MAX", -1)  # so that Spark merges
         trace = Trace(Path(folder), schema)
         for tick in ticks[:-1]:
             trace = with_changes(trace, tick)

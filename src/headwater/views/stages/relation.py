@@ -189,7 +189,7 @@ class TickRelation:
     def worth_looking_up(self, keys: int) -> bool:
         """Whether so many keys are better looked up here than joined by Spark."""
         return keys <= thresholds.LOOKUP_KEYS_MAX and (
-            keys * 4 <= self.rows_before or self.rows_before <= thresholds.LOCAL_ROWS_MAX
+            keys <= thresholds.LOOKUP_PART * self.rows_before or self.rows_before <= thresholds.LOCAL_ROWS_MAX
         )
 
     def after(

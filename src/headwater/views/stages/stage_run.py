@@ -44,7 +44,7 @@ from headwater.views.state.state_trace import StateTrace
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-WILD = "_wild"
+OUT_OF_RANGE = "_out_of_range"
 
 
 class StageRun:
@@ -215,8 +215,8 @@ class StageRun:
             bound, sql = {"_nothing": flow}, "SELECT * FROM _nothing"
         if not _small(bound) and self._reads_more_than_everything(bound):
             return self._recompute()
-        if stage.tame_partial:
-            changes = self._accumulate_by(stage, sql, bound, stage.tame_partial, stage.tame_combine)
+        if stage.in_range_partial:
+            changes = self._accumulate_by(stage, sql, bound, stage.in_range_partial, stage.in_range_combine)
             if changes is not None:
                 return changes
         changes = self._accumulate_by(stage, sql, bound, stage.partial, stage.combine)
@@ -226,16 +226,16 @@ class StageRun:
     def _accumulate_by(
         self, stage: AccumulateStage, sql: str, bound: Mapping[str, BoundRows], partial_sql: str, combine_sql: str
     ) -> Delta | None:
-        """The flow's rows added to the groups; None when a tame form met a value that it is not made for."""
+        """The flow's rows added to the groups; None when an in-range form met a value that it is not made for."""
         groups = [column.name for column in stage.groups]
-        result = self._result(combine_sql is stage.tame_combine)
+        result = self._result(combine_sql is stage.in_range_combine)
         combine_sql = groups_compared(combine_sql, self.shape.flow)
         if _small(bound) and (self.own is None or self.own.rows <= thresholds.LOCAL_ROWS_MAX):
             # One action for everything, as all groups there are fit into the plan.
             before = self._own_now()
             steps = (("_flow", sql), ("_partial", partial_sql))
             combined = self.sessions.collect(combine_sql, {**bound, "_before": BoundRows.of(before)}, result, steps)
-            if _wild(combined):
+            if _out_of_range(combined):
                 return None
             return self._accumulated(stage, combined, matching(before, groups, combined.select(groups)))
         partial = self._partial(stage, sql, bound, partial_sql)
@@ -246,16 +246,16 @@ class StageRun:
             combined = self.sessions.collect(
                 combine_sql, {"_partial": partial, "_before": BoundRows.of(before)}, result
             )
-            return None if _wild(combined) else self._accumulated(stage, combined, before)
+            return None if _out_of_range(combined) else self._accumulated(stage, combined, before)
         return self._accumulate_in_spark(stage, partial, combine_sql)
 
-    def _result(self, tame: bool) -> pa.Schema:
-        wild = [pa.field(WILD, pa.bool_())] if tame else []
-        return pa.schema([*self.shape.state, *wild])
+    def _result(self, in_range: bool) -> pa.Schema:
+        out_of_range = [pa.field(OUT_OF_RANGE, pa.bool_())] if in_range else []
+        return pa.schema([*self.shape.state, *out_of_range])
 
     def _partial(self, stage: AccumulateStage, sql: str, bound: Mapping[str, BoundRows], partial_sql: str) -> BoundRows:
         """The differences of the touched groups."""
-        schema = self.shape.tame_partial if partial_sql is stage.tame_partial else self.shape.partial
+        schema = self.shape.in_range_partial if partial_sql is stage.in_range_partial else self.shape.partial
         assert schema is not None
         if _small(bound):
             return BoundRows.of(self.sessions.collect(partial_sql, bound, schema, (("_flow", sql),)))
@@ -289,7 +289,7 @@ class StageRun:
             before = spark.sql(f"SELECT b.* FROM _every b LEFT SEMI JOIN _partial p ON {on}")
         before.createOrReplaceTempView("_before")
         combined = spark.sql(combine_sql)
-        if WILD in combined.columns and not combined.where(WILD).isEmpty():
+        if OUT_OF_RANGE in combined.columns and not combined.where(OUT_OF_RANGE).isEmpty():
             return None
         new = with_weight(combined.select(*map(quoted, self.shape.state.names)).where("_n <> 0"), 1)
         if self.own is None:
@@ -443,8 +443,8 @@ class StageRun:
         )
 
 
-def _wild(combined: pa.Table) -> bool:
-    return WILD in combined.column_names and bool(pc.any(combined.column(WILD)).as_py())
+def _out_of_range(combined: pa.Table) -> bool:
+    return OUT_OF_RANGE in combined.column_names and bool(pc.any(combined.column(OUT_OF_RANGE)).as_py())
 
 
 def _small(bound: Mapping[str, BoundRows]) -> bool:

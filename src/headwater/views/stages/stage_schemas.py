@@ -73,7 +73,7 @@ class StageSchema:
     state: pa.Schema  # visible and hidden
     flow: pa.Schema | None = None  # _g…, _x…, _weight of an accumulating stage
     partial: pa.Schema | None = None
-    tame_partial: pa.Schema | None = None
+    in_range_partial: pa.Schema | None = None
 
 
 class Analyser:
@@ -143,7 +143,7 @@ class Analyser:
     def _accumulating(self, stage: AccumulateStage, visible: list[str]) -> StageSchema:
         flow = self._schema(_union(stage))
         self._empty("_flow", flow)
-        tame = self._schema(stage.tame_partial) if stage.tame_partial else None
+        in_range = self._schema(stage.in_range_partial) if stage.in_range_partial else None
         partial = self._schema(stage.partial)
         self._empty("_partial", partial)
         names = [*visible, *(column.name for column in stage.hidden)]
@@ -157,7 +157,7 @@ class Analyser:
             if found == assumed:
                 break
             assumed = found
-        return StageSchema(pa.schema([assumed.field(name) for name in visible]), assumed, flow, partial, tame)
+        return StageSchema(pa.schema([assumed.field(name) for name in visible]), assumed, flow, partial, in_range)
 
     def _empty(self, name: str, schema: pa.Schema) -> None:
         self._tables[name] = schema

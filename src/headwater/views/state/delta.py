@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headwater.errors import Misuse
+from headwater.views import thresholds
 from headwater.views.spark.scans import FrameCache, fitted, local_frame, scan
 from headwater.views.state.algebra import distinct, weighted_schema
 from headwater.views.state.run import Weighed, read_parquet, weigh, weigh_files
@@ -26,7 +27,6 @@ from headwater.views.state.run import Weighed, read_parquet, weigh, weigh_files
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-KEYS_MAX = 200_000  # rows of written changes of which the driver still fetches the keys
 ANY_WEIGHT = 1 << 62  # a bound that stands for "not known"
 
 
@@ -128,7 +128,7 @@ class Delta:
         """The distinct values of some columns; None when there are too many rows to fetch them, or they are lazy."""
         if self.table is not None:
             return distinct(self.table.select(list(columns)))
-        if self.is_lazy or self.rows > KEYS_MAX:
+        if self.is_lazy or self.rows > thresholds.LOOKUP_KEYS_MAX:
             return None
         fields = pa.schema([self.schema.field(name) for name in columns])
         batches = [batch for path in self.files for batch in read_parquet(path, fields)]

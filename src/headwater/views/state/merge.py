@@ -42,8 +42,6 @@ TIER_ROWS = 1000
 TAIL_FRACTION = 0.5
 POSITIVE_ROWS_MAX = 1_000_000
 FILE_ROWS = 2_000_000  # what Spark writes is cut into files of about this size
-DRIVER_ROWS_MAX = 30_000_000  # a million in 0.6 s on one core; Spark takes some 3 s on two
-DRIVER_BYTES_MAX = 256 << 20  # of Parquet; some ten times that in memory
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,8 @@ class RunMerge:
     @property
     def needs_spark(self) -> bool:
         """Too much for the driver."""
-        return self.rows > DRIVER_ROWS_MAX or sum(run.bytes for run in self.runs) > DRIVER_BYTES_MAX
+        size = sum(run.bytes for run in self.runs)
+        return self.rows > thresholds.DRIVER_MERGE_ROWS_MAX or size > thresholds.DRIVER_MERGE_BYTES_MAX
 
     def run(self, spark: SparkSession | None = None) -> tuple[tuple[Run, ...], Run | None]:
         """Merge: the runs that are replaced, and the new one; None when everything cancelled out.

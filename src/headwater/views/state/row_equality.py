@@ -19,9 +19,8 @@ import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from headwater.log.schema.row_identity import comparable
+from headwater.views import thresholds
 from headwater.views.state.row_hash import comparisons, hash_rows
-
-DENSE_PART = 4  # places in a table for each number
 
 
 def row_numbers(table: pa.Table, columns: Sequence[str] | None = None) -> np.ndarray:
@@ -103,7 +102,7 @@ def _dense(*columns: pa.ChunkedArray) -> DenseIntegers | None:
     filled = [some for some in values if len(some)]
     low = min((int(some.min()) for some in filled), default=0)
     size = max((int(some.max()) for some in filled), default=-1) - low + 1
-    if size > DENSE_PART * sum(map(len, values)):
+    if size > thresholds.DENSE_PART * sum(map(len, values)):
         return None
     return DenseIntegers(tuple(some - low for some in values), size)
 

@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from headwater.errors import Misuse
 from headwater.log.storage.files import Files
+from headwater.views import thresholds
 from headwater.views.compiler.plan import WEIGHT
 from headwater.views.spark.scans import FrameCache, fitted, local_frame, scan
 from headwater.views.spark.topic_scan import quoted
@@ -38,10 +39,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headwater.views.state.merge import RunMerge
-
-# A content that nobody asked for during so many ticks, or that grew by so much at once, is forgotten.
-REMEMBERED_TICKS_MAX = 16
-REMEMBERED_ROWS_MAX = 20_000
 
 
 class Trace:
@@ -211,7 +208,8 @@ class Trace:
             table = fitted(changes.table, self.schema)
             self._arrangements.add(self._piece(run), table)
             following = self._next((*self.runs, run))
-            few = len(self._since) < REMEMBERED_TICKS_MAX and table.num_rows <= REMEMBERED_ROWS_MAX
+            few = table.num_rows <= thresholds.REMEMBERED_ROWS_MAX
+            few = few and len(self._since) < thresholds.REMEMBERED_TICKS_MAX
             if self._content is not None and few:
                 following._content, following._since = self._content, (*self._since, table)
             return following

@@ -36,13 +36,8 @@ from headwater.views.state.trace import Trace
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# Rows of a keyed or bag topic pass through the driver: so much of them in one tick.
-TICK_BYTES_MAX = 512 << 20
-TICK_ROWS_MAX = 10_000_000
 SAMPLE_ROWS = 10_000  # these tell how large a row is
 CHUNK_ROWS = 1 << 20
-# Netting looks at every column of every row; beyond so many rows it costs more than the rows it saves.
-NET_ROWS_MAX = 200_000
 
 # What a record has beside its topic's columns.
 MARKS = pa.schema([(DELETED, pa.bool_()), (OFFSET, pa.int64()), (APPENDED, pa.timestamp("us", tz="UTC"))])
@@ -124,7 +119,7 @@ class InputRelation:
         end = min(stop[longest], begin + SAMPLE_ROWS)
         sample = self.read({longest: begin}, {longest: end}, self.schema.names)
         row_bytes: int = max(1, sample.nbytes // max(1, sample.num_rows))
-        return min(TICK_ROWS_MAX, max(1, TICK_BYTES_MAX // row_bytes))
+        return min(thresholds.TICK_ROWS_MAX, max(1, thresholds.TICK_BYTES_MAX // row_bytes))
 
     @property
     def relation(self) -> Relation:
@@ -150,7 +145,9 @@ class InputRelation:
             return self._added(start, stop, count)
         if self.kind is InputKind.BAG:
             table = self.read(start, stop, [*self.schema.names, WEIGHT])
-            return Delta.local(consolidate(table) if table.num_rows <= NET_ROWS_MAX else table)
+            return Delta.local(
+                consolidate(table) if table.num_rows <= thresholds.INPUT_CONSOLIDATED_ROWS_MAX else table
+            )
         return self._upserted(start, stop, trace)
 
     def rows_up_to(self, stop: Mapping[int, int]) -> Iterator[pa.RecordBatch]:
@@ -257,7 +254,7 @@ class InputRelation:
             return self._exchanged(trace, keys, with_weight(new, 1))
         found = matching(trace.lookup(list(self.key), keys, self.schema.names), self.key, keys)
         both = union(negate(found), with_weight(new, 1))
-        return Delta.local(consolidate(both) if both.num_rows <= NET_ROWS_MAX else both)
+        return Delta.local(consolidate(both) if both.num_rows <= thresholds.INPUT_CONSOLIDATED_ROWS_MAX else both)
 
     def _exchanged(self, trace: StateTrace, keys: pa.Table, new: pa.Table) -> Delta:
         """Changes of a good part of all keys: all rows are read, and so the content afterwards is known too."""

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from headwater.errors import InvalidDeclaration
-from headwater.views.state import arrangements, sorted_blocks
+from headwater.views import thresholds
+from headwater.views.state import sorted_blocks
 from headwater.views.state.delta import Delta
 from headwater.views.state.trace import Trace
 
@@ -41,7 +42,7 @@ def cached(folder: Path) -> list[Path]:
 @pytest.fixture
 def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything goes to files, in blocks of a hundred rows."""
-    monkeypatch.setattr(arrangements, "FILE_ROWS_MIN", 1)
+    monkeypatch.setattr(thresholds, "ARRANGEMENT_FILE_ROWS_MIN", 1)
     monkeypatch.setattr(sorted_blocks, "BLOCK_ROWS", 100)
     monkeypatch.setattr("headwater.views.state.run.READ_ROWS", 100)
 

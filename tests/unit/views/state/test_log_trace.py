@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from headwater.log.home import Log
 from headwater.log.topic import Topic
-from headwater.views.state import arrangements, log_trace
+from headwater.views import thresholds
+from headwater.views.state import log_trace
 from headwater.views.state.log_trace import LogTrace, spans
 
 
@@ -81,7 +82,7 @@ def test_rows_behind_the_range_are_found_once_it_is_moved(log: Log, tmp_path: Pa
 
 def test_large_spans_are_found_again_after_a_restart(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     folder = tmp_path / "state"
-    monkeypatch.setattr(arrangements, "FILE_ROWS_MIN", 4)
+    monkeypatch.setattr(thresholds, "ARRANGEMENT_FILE_ROWS_MIN", 4)
     monkeypatch.setattr(log_trace, "SPAN_ROWS", (8, 4))
     topic = clicks(log, 30)
     pages(LogTrace(topic, {0: 0, 1: 0}, {0: 9, 1: 9}, folder=folder), 1)
@@ -97,7 +98,7 @@ def test_large_spans_are_found_again_after_a_restart(log: Log, tmp_path: Path, m
 
 def test_pruning_leaves_the_spans_of_this_range(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     folder = tmp_path / "state"
-    monkeypatch.setattr(arrangements, "FILE_ROWS_MIN", 2)
+    monkeypatch.setattr(thresholds, "ARRANGEMENT_FILE_ROWS_MIN", 2)
     monkeypatch.setattr(log_trace, "SPAN_ROWS", (8, 4))
     topic = clicks(log, 30)
     first = LogTrace(topic, {0: 0, 1: 0}, {0: 7, 1: 7}, folder=folder)

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import Misuse
-from headwater.views.state import arrangements, sorted_blocks
+from headwater.views import thresholds
+from headwater.views.state import sorted_blocks
 from headwater.views.state.delta import Delta
 from headwater.views.state.merge import RunMerge
 from headwater.views.state.run import Run
@@ -47,7 +48,7 @@ def test_content_and_lookups_agree_with_a_counter(data: st.DataObject):
     pool = data.draw(rows(schema).filter(bool))
     expected: list[tuple[dict[str, Any], int]] = []
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arrangements, "FILE_ROWS_MIN", data.draw(st.sampled_from([1, 4, 50_000])))
+        patch.setattr(thresholds, "ARRANGEMENT_FILE_ROWS_MIN", data.draw(st.sampled_from([1, 4, 50_000])))
         patch.setattr(sorted_blocks, "BLOCK_ROWS", 3)
         trace = Trace(Path(folder), schema)
         for tick in range(data.draw(st.integers(1, 6))):
