@@ -1,10 +1,10 @@
-"""Stragglers: rows that came too late for a view, counted, set aside, and told of.
+"""Late rows: rows that came after their view's watermark had passed them, counted, set aside and alerted about.
 
 What it is: where a tick found late rows (``found``), how many by producer (``counted``), and ``LateTopic``, which
 copies them to the side topic ``VIEW.late`` and raises an alert when they become many.
-Invariants: what a manifest says of a tick's late rows is enough to find them again in the log, so that each stands in
+Invariants: the manifest of a tick has enough about its late rows to find them again in the log, so that each stands in
 the side topic exactly once, also when the process dies between the commit and the copy.
-Not here: what is late (``progress.py``), leaving it out (``timed_operators.py``).
+Not here: which rows are late (``progress.py``), leaving them out (``timed_operators.py``).
 Read next: ``timed_operators.py``; ``docs/time.md``.
 """
 

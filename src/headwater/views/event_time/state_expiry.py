@@ -1,10 +1,10 @@
-"""Letting go: which rows of a state nothing can ask for any more.
+"""State expiry: the rows of a state that no later row can need.
 
-What it is: ``leaving``, the rows that a timed stage lets go: by their own time, by the end of their session, or because
-a later version of their key counts already; and ``before``, the rows of any state whose time is past.
-Invariants: what leaves is consolidated, with the weight that takes it away. Rows that belong together (a session) leave
+What it is: ``leaving``, the rows that expire from a timed stage: by their own time, by the end of their session, or
+because a later version of their key counts already; and ``before``, the rows of any state whose time is past.
+Invariants: expired rows are consolidated and have the weight that takes them away. Rows of one session expire
 together. A key's last version stays, a tombstone too: without it a version that comes late would seem to be the last.
-Not here: how late that is (``progress.py``); taking the rows away (``timed_operators.py``).
+Not here: the limit (``progress.py``); taking the rows away (``timed_operators.py``).
 Read next: ``timed_operators.py``.
 """
 

@@ -1,4 +1,4 @@
-"""A rebuild: views computed anew beside the live ones, which then make room for them.
+"""A rebuild: views computed again beside the live ones, then swapped in.
 
 What it is: ``Rebuild`` fills views from what their inputs hold at one tick, takes in the ticks that were committed
 meanwhile, and swaps the views in with a tick of its own. The live ones answer, and move, until then.

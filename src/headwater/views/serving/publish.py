@@ -1,9 +1,9 @@
-"""Followers: what is told of each committed tick.
+"""Publishing: each committed tick is brought to the serving store, the late-row topics and the alerts.
 
-What it is: fills the serving store with each tick's changes, after the commit, and catches up when it fell behind;
-tells of views that were paused.
+What it is: ``Publisher`` fills the serving store with a tick's changes after the commit, catches up when the store fell
+behind, and raises an alert for each paused view.
 Invariants: the store never gets ahead of the manifest; it gets each tick once and in order, after a crash too. A view
-whose table is damaged is filled anew from its state, and holds up no other.
+whose table is damaged is filled again from its state, and delays no other.
 Not here: the serving store itself (``serving_store.py``).
 Read next: ``serving_store.py``, ``committed_changes.py``.
 """

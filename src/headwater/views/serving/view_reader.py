@@ -1,9 +1,9 @@
-"""Upstream: one view as a sink sees it, read from what was committed.
+"""The view reader: one view's committed rows and changes, as a sink reads them.
 
-What it is: ``ViewReader`` gives a follower the view's head, its netted changes and all its rows.
-Invariants: no Spark, and no app is taken over: everything comes from the manifests and the runs they list. What is no
-longer kept is None, never a gap. A full copy is of one tick, also of a view that is not served, and its memory is
-bounded: rows that may cancel out are added up in passes over parts of them.
+What it is: ``ViewReader`` gives a sink the view's head, its consolidated changes and all its rows.
+Invariants: no Spark, and no app is taken over: everything comes from the manifests and the runs they list. Changes that
+are no longer kept are None, never a gap. A full copy is of one tick, also of a view that is not served, and its memory
+is bounded: rows that may cancel out are consolidated in passes over parts of them.
 Not here: deciding and delivering (``sinks/runner/sink_task.py``); the feed that users see (``change_feed.py``).
 Read next: ``sinks/runner/sink_task.py``, ``committed_changes.py``.
 """

@@ -1,10 +1,10 @@
-"""A relation as one tick sees it: what changed, what was there before, what is there now.
+"""A relation in one tick: its changes, its content before the tick, and its content after it.
 
-What it is: ``TickRelation``, asked by stages for the content of their leaves, and ``BoundRows``, which is that content:
-an Arrow table here, or a frame that Spark reads.
-Invariants: readers see visible columns and shown rows only; *after* is *before* and *changes*, one below the other;
-a lookup gives at least the rows asked for.
-Not here: files (``views/state/trace.py``), what a stage does with the rows (``stage_run.py``).
+What it is: ``TickRelation``, which stages ask for the content of their leaves, and ``BoundRows``, that content: an
+Arrow table on the driver, or a frame that Spark reads.
+Invariants: readers see visible columns and shown rows only; *after* is the union of *before* and *changes*; a lookup
+gives at least the rows asked for.
+Not here: state (``views/state/state_trace.py``), the stages (``stage_run.py``).
 Read next: ``stage_run.py``.
 """
 
@@ -105,7 +105,7 @@ class TickRelation:
         self._found: dict[tuple[int, tuple[str, ...], tuple[str, ...]], tuple[pa.Table, BoundRows]] = {}
 
     def as_initial(self) -> TickRelation:
-        """The same relation for a stage that has seen nothing of it yet: all that is there now has just come."""
+        """The same relation for an initial stage: its whole content is its delta."""
         if self.trace is None:
             return self
         if self.merged is not None:
@@ -136,7 +136,7 @@ class TickRelation:
         return weighted_schema(pa.schema([self.schema.field(name) for name in columns]))
 
     def changed(self, columns: Sequence[str]) -> BoundRows:
-        """What changed."""
+        """The changes."""
         return self._once("changed", columns, self._changed)
 
     def _once(self, what: str, columns: Sequence[str], make: Callable[[Sequence[str]], BoundRows]) -> BoundRows:
@@ -195,7 +195,7 @@ class TickRelation:
     def after(
         self, columns: Sequence[str], lookup: Sequence[str] | None = None, keys: pa.Table | None = None
     ) -> BoundRows:
-        """What is there now, as weighted rows."""
+        """The content after the tick, as weighted rows, not consolidated."""
         before = self.before(columns, lookup, keys)
         for what in ("here", "before"):
             if before is self._known.get((what, tuple(columns))):
@@ -203,7 +203,7 @@ class TickRelation:
         return before.and_also(self.changed(columns))
 
     def bag(self, columns: Sequence[str]) -> BoundRows:
-        """What is there now, each row as often as it is there."""
+        """The content after the tick as a multiset: each row as often as it is there."""
         shape = nullable(pa.schema([self.schema.field(name) for name in columns]))
         before = self.before(self.schema.names)
         changed = self.changed(self.schema.names)

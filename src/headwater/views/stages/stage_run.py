@@ -1,11 +1,12 @@
-"""Running a stage: the changes of its inputs become its own changes, on Spark.
+"""Running a stage: the deltas of its inputs become its own delta, on Spark.
 
-What it is: one method for each kind of ``compiler/plan.py``. Small inputs go to a cached plan, whose result
-comes back as Arrow; large ones are scanned by Spark, which writes the result as Parquet.
-Invariants: what a stage yields depends on its inputs and its own state alone, not on which way was taken; rows that
+What it is: one method for each kind of ``compiler/plan.py``. Small inputs go to a cached plan, whose result comes back
+as Arrow; large ones are scanned by Spark, which writes the result as Parquet.
+Invariants: the delta depends on the stage's inputs and its own state alone, not on the way that was taken. Rows that
 leave are taken from the stage's own state, never computed again, so that float noise and arbitrary choices cancel.
-Not here: the order of stages, committing (``views/tick/engine.py``); the content of leaves (``relation.py``).
-Read next: ``views/tick/engine.py``.
+Not here: the order of stages, committing (``views/tick/engine.py``); the content of leaves (``relation.py``); the
+operations on weighted rows (``views/state/algebra.py``).
+Read next: ``relation.py``, ``views/tick/engine.py``.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class StageRun:
 
     @property
     def _can_compare(self) -> bool:
-        """Whether there is a state that could be compared with one that is computed anew from what the inputs hold."""
+        """Whether the stage has a state that a recomputation from the inputs' content can be compared with."""
         return self.own is not None and all(source.known for source in self.sources.values())
 
     def _many_changes(self) -> bool:
@@ -111,7 +112,7 @@ class StageRun:
         return sum(rows.count for rows in bound.values()) > everything + self.own.rows
 
     def _recompute(self) -> Delta:
-        """Compute everything from the present contents, and compare with what there was."""
+        """Recompute the stage from its inputs' whole content; the delta is the difference from its state."""
         now = StageRun(self.stage, self.shape, self.sources, self.own, self.sessions, initial=True).run()
         return self._difference(now)
 
@@ -226,7 +227,7 @@ class StageRun:
     def _accumulate_by(
         self, stage: AccumulateStage, sql: str, bound: Mapping[str, BoundRows], partial_sql: str, combine_sql: str
     ) -> Delta | None:
-        """The flow's rows added to the groups; None when an in-range form met a value that it is not made for."""
+        """The flow's rows added to the groups; None when an in-range form met a value out of range."""
         groups = [column.name for column in stage.groups]
         result = self._result(combine_sql is stage.in_range_combine)
         combine_sql = groups_compared(combine_sql, self.shape.flow)

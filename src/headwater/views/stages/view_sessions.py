@@ -1,9 +1,9 @@
-"""A workbench: the two Spark sessions in which one view's stages run.
+"""View sessions: the two Spark sessions in which one view's stages run.
 
-What it is: ``small`` is set up for cached plans (one task, no exchanges), ``large`` for scans by all cores; both
-belong to one view, so that views run side by side without seeing each other's temporary tables.
-Invariants: results come back with exactly the schema asked for; files that Spark writes here lie in a scratch folder
-and are nobody's until a trace adopts them.
+What it is: ``small`` is set up for cached plans (one task, no exchanges), ``large`` for scans by all cores. Both belong
+to one view, so that views run side by side without seeing each other's temporary tables.
+Invariants: results come back with exactly the schema asked for; files that Spark writes lie in a scratch folder, which
+a tick empties at its end, unless a trace has adopted them.
 Not here: what to run (``stage_run.py``).
 Read next: ``views/spark/spark_session.py`` for the settings.
 """

@@ -1,11 +1,11 @@
-"""Arrangements: the rows of some keys, found on the driver in milliseconds.
+"""Arrangements: a relation's rows indexed by some columns, for lookups on the driver in milliseconds.
 
-What it is: for a relation and some of its columns, the rows sorted by the hash of these columns, so that a small tick
-fetches the few old rows it needs without a Spark job.
-Invariants: an arrangement is a cache of what the pieces (runs, ranges of the log) hold; each piece is sorted into
-blocks of its own when a lookup first needs it, so whatever is missing, was thrown away or does not match is made again.
-A piece below a threshold is kept in memory, others in one mapped file each. A lookup answers with weighted
-rows, netted; it may answer with rows of other keys, if their hashes meet, and never leaves one out.
+What it is: the rows sorted by the hash of the columns, so that a small tick fetches the few old rows it needs without
+a Spark job.
+Invariants: an arrangement is a cache of its pieces (runs, ranges of the log). Each piece is sorted into blocks of its
+own when a lookup first needs it; a block that is missing or does not match is made again. A small piece stays in
+memory, a larger one is one mapped file. A lookup answers with weighted rows, consolidated; rows of other keys may be
+among them, if their hashes meet, and none is missing.
 Not here: how blocks are sorted, searched and stored (``sorted_blocks.py``); which pieces are current (``trace.py``).
 Read next: ``trace.py``.
 """

@@ -1,12 +1,12 @@
-"""A log trace: a range of a topic, read as if it were a trace.
+"""A log trace: a range of a topic, read as the state of a relation.
 
-What it is: for a topic without a key, and for the versions of one that has a key, the log itself is the state: each
-record is there, with weight 1, for good. Nothing is copied.
-Invariants: reading gives exactly the rows from ``start`` up to ``stop``; a frame is made anew when the files behind it
+What it is: ``LogTrace``. The log itself is the state of a topic without a key, and of the versions of one with a key:
+each record is there for good, with weight 1. Nothing is copied.
+Invariants: reading gives exactly the rows from ``start`` up to ``stop``; a frame is made again when the files behind it
 have changed (sealed, dropped, archived). Lookups know the log by *spans*: ranges of one partition that begin and end at
 multiples of fixed sizes, so that the blocks sorted from them are found again after a restart, whatever ``stop`` is.
-Not here: the rows that a topic with a key leaves, whose state is a trace of runs (``trace.py``).
-Read next: ``views/spark/topic_scan.py``, ``arrangements.py``.
+Not here: the current rows of a topic with a key, whose state is a trace of runs (``trace.py``).
+Read next: ``state_trace.py``, ``views/spark/topic_scan.py``, ``arrangements.py``.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class LogTrace:
 
     def with_range(self, stop: Mapping[int, int]) -> LogTrace:
         """The same, up to a later place."""
-        # Retention may have taken rows that nobody asks for any more.
+        # Retention may have removed rows that no stage reads any more.
         kept = self.topic.start_offsets()
         start = {number: max(self.start.get(number, 0), min(kept.get(number, 0), stop[number])) for number in stop}
         trace = LogTrace(

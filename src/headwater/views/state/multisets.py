@@ -87,7 +87,7 @@ def _grouped(part: WeightedPart, columns: pa.Schema) -> WeightedPart:
 
 
 def _replaced(big: WeightedPart, tail: DataFrame, key: Sequence[str]) -> list[WeightedPart]:
-    """One scan: the rows of ``big`` whose key the netted tail does not take away, and what the tail adds."""
+    """One scan: the rows of ``big`` whose key the consolidated tail does not take away, and what the tail adds."""
     from pyspark.sql import functions
 
     names = {name: quoted(f"_taken_{name}") for name in key}

@@ -128,7 +128,7 @@ class StateStore:
     def write(self, name: str, changes: Delta, tick: int, epoch: int) -> None:
         """Write a relation's changes as a run that the next manifest will list. Called from several threads.
 
-        Few rows are written beside: whoever reads the changes has them already, and need not wait for the disk.
+        Few rows are written in the background: readers of the changes have them in memory.
         """
         if changes.table is not None and changes.rows <= thresholds.TASK_ROWS_MAX:
             self._write_beside(name, changes, tick, epoch)
@@ -153,7 +153,7 @@ class StateStore:
     def write_and_merge(self, name: str, changes: Delta, tick: int, epoch: int) -> Delta | None:
         """Write many changes, and merge at once when that is due anyway: then all that is there now, else None.
 
-        A tick that changes so much computes views anew, and reads the merged rows instead of every run's. The merge
+        A tick that changes so much recomputes views, and reads the merged rows instead of every run's. The merge
         counts from the next tick on, as others do: the manifest of this one lists the run.
         """
         began = time.time()
@@ -169,7 +169,7 @@ class StateStore:
             merged = self._current(self._open, name).write_content(changes.content, last_tick=tick)
             write.result()
             merge = self._new[name].with_run(self._pending[name][0]).merge_of_all()
-        self._pending[name] = (self._pending[name][0], None)  # nobody will look into the run itself
+        self._pending[name] = (self._pending[name][0], None)  # lookups read the merged run instead
         self._merging_since[name] = began
         self._merges[name] = self._merger.submit(merge.finish, merged)
         schema = merge.trace.schema
@@ -208,7 +208,7 @@ class StateStore:
         self._pending, self._new = {}, {}
 
     def discard(self, names: Collection[str]) -> None:
-        """What was written of these in this tick is nobody's: their view has failed."""
+        """Drop the runs of these relations that this tick wrote: their view has failed."""
         with self._lock:
             writes = list(self._writes)
         wait(writes)  # a failed one is told by ``next``
@@ -217,7 +217,7 @@ class StateStore:
             self._new.pop(name, None)
 
     def forget(self) -> None:
-        """The tick failed, or a new one begins: runs written and not committed are nobody's."""
+        """Drop the runs that were written and not committed: the tick failed, or a new one begins."""
         self._written()
         self._pending, self._new = {}, {}
 
@@ -268,7 +268,7 @@ class StateStore:
         return traces
 
     def prune(self, kept: Collection[Manifest], traces: Traces) -> None:
-        """Remove files that none of these manifests lists, and sorted copies that nobody will look into."""
+        """Remove files that none of these manifests lists, and sorted copies of runs that are no longer current."""
         # A newer process may have written runs that no manifest lists yet; by their age it has committed them since.
         # Those of merges that are under way are listed nowhere either.
         before = min([time.time() - UNLISTED_SECONDS_MAX, *(self._merging_since[name] for name in self._merges)])
@@ -336,7 +336,7 @@ def folder_name(relation: str, identity: str) -> str:
 
 
 def trace_of(folder: Path, name: str, entry: Mapping[str, Any], files: Files) -> Trace:
-    """A trace as a manifest lists it, for whoever only reads."""
+    """A trace as a manifest lists it, for reading only."""
     schema = weighted_schema(parse_view_ddl(entry["schema"]))
     place = folder / folder_name(name, entry["identity"])
     return Trace(place, schema, [Run.from_json(run) for run in entry["runs"]], files=files, key=entry.get("key", ()))

@@ -105,7 +105,7 @@ class Trace:
         return expanded(self._consolidated(parts, names, restrict), names)
 
     def consolidated_frame(self, spark: SparkSession, runs: Sequence[Run]) -> DataFrame:
-        """The weighted rows of some neighbouring runs with what cancels out left out, as far as it is worth while."""
+        """The weighted rows of some neighbouring runs, consolidated as far as it pays."""
         names = [name for name in self.schema.names if name != WEIGHT]
         if runs[0] == self.runs[0]:
             parts = self._consolidated(self._parts(spark, runs), names, None)
@@ -117,7 +117,7 @@ class Trace:
         return frame.select(*map(quoted, self.schema.names))
 
     def consolidated_table(self, runs: Sequence[Run] | None = None) -> pa.Table:
-        """The same on the driver, with everything that cancels out left out."""
+        """The same on the driver, wholly consolidated."""
         runs = self.runs if runs is None else runs
         tables = [pa.Table.from_batches(self.read([run]), schema=self.schema) for run in runs]
         if self.key and tables and runs[0] == self.runs[0]:

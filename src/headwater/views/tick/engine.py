@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from headwater.views.serving.publish import Publisher
 
 TICKS_KEPT = 1000
-PRUNE_TICKS = 100  # looking for files that nobody lists any more
+PRUNE_TICKS = 100  # ticks between two removals of files that no manifest lists
 
 Stops = dict[str, dict[int, int]]
 
@@ -131,7 +131,7 @@ class TickEngine:
     @contextmanager
     def alone(self) -> Iterator[None]:
         """No tick and no swap but the caller's."""
-        # Whoever waits holds the turn: a backlog's ticks, one right after the other, would never let it in.
+        # Fair lock: without the outer lock the back-to-back ticks of a backlog starve a waiting rebuild.
         with self._turn:
             self._one_at_a_time.acquire()
         try:

@@ -1,10 +1,10 @@
-"""An evaluation: the changes of one tick on their way through views.
+"""Evaluation: one tick's deltas pushed through the stages of views.
 
-What it is: ``Evaluation`` runs the stages of some views, each view after those that it reads, and writes their changes.
-Ticks, the first fill of a view and a rebuild beside the live one all pass here.
-Invariants: what is written counts for nothing until somebody commits it. A view that fails lets the others finish;
-then the whole evaluation fails, unless the view is to be paused: it and its readers are in ``failed``, without changes.
-Not here: what the inputs are, and committing (``engine.py``, ``views/lifecycle/rebuild.py``); a single stage
+What it is: ``Evaluation`` runs the stages of some views, each view after those that it reads, and writes their deltas.
+Ticks, the first fill of a view and a rebuild beside the live one all use it.
+Invariants: written deltas count only once a manifest is committed. A view that fails lets the others finish; then the
+whole evaluation fails, unless the view is to be paused: it and its readers are in ``failed``, without changes.
+Not here: the inputs, and committing (``engine.py``, ``views/lifecycle/rebuild.py``); a single stage
 (``views/stages/stage_run.py``).
 Read next: ``views/stages/stage_run.py``, ``engine.py``.
 """

@@ -101,7 +101,7 @@ class InputRelation:
 
     @property
     def is_log_backed(self) -> bool:
-        """Whether the log is the state: nothing ever leaves it, or nobody minds, so nothing needs to be copied."""
+        """Whether the log is the state: no row ever leaves it, or stages read only changes, so nothing is copied."""
         settings = self.topic.settings
         bounded = settings.retention_ms is not None or settings.retention_bytes is not None
         if self.kind is InputKind.VERSIONS:

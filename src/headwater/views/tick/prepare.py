@@ -109,7 +109,7 @@ def relations_of(log: Log) -> dict[str, Relation]:
 
 
 def _relations(inputs: Mapping[str, InputRelation]) -> dict[str, Relation]:
-    # Versions are nobody's to name: the compiler knows them by their table.
+    # A query names a table, never its versions: the compiler derives that relation from the table.
     return {name: base.relation for name, base in inputs.items() if base.kind is not InputKind.VERSIONS}
 
 
