@@ -26,6 +26,7 @@ from headwater.log.schema.columns import shorten
 from headwater.log.schema.normalization import WEIGHT
 from headwater.views.serving.serving_columns import ServedColumn, quoted, row_hashes
 from headwater.views.state.algebra import consolidate, expand, negate
+from headwater.views.state.run import weigh
 
 HASH = "_hash"
 FILL_ANEW = "Stop the app and delete its serving.sqlite: the next start fills it anew from the views' state."
@@ -128,8 +129,10 @@ class ServedTable:
                 f'the changes of view "{self.view}" have no column "{missing[0]}"',
                 hint="Declare the view anew when its columns change.",
             )
-        # A row that comes and goes in one tick need not be there before.
-        changes = consolidate(changes, self.schema.names)
+        weighed = weigh(changes)
+        if weighed.weight_min < 0 < weighed.weight_max:
+            # A row that comes and goes in one tick need not be there before.
+            changes = consolidate(changes, self.schema.names)
         taken, added = self._encoded(expand(negate(changes))), self._encoded(expand(changes))
         if self.key and taken and added:
             taken, added = self._update(db, taken, added)

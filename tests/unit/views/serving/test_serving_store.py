@@ -23,7 +23,7 @@ from headwater.errors import ClosedError, Corruption, Fenced, InvalidDeclaration
 from headwater.log.token import Token
 from headwater.views.serving.serving_store import ServingStore
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 THOROUGH = int(os.environ.get("HEADWATER_THOROUGH", "1"))
 REVENUE = [("country", "STRING"), ("total", "DOUBLE")]
 SCHEMA = pa.schema([("country", pa.string()), ("total", pa.float64()), ("_weight", pa.int64())])
