@@ -27,12 +27,12 @@ class Keeping:
     read: str
 
 
-def keeping(aggregate: str, kind: str, *, append_only: bool = False, tame: bool = False) -> Keeping:
+def keeping(aggregate: str, kind: str, *, append_only: bool = False, in_range: bool = False) -> Keeping:
     kept = accumulator(sqlglot.parse_one(aggregate, read=SparkAsWritten), (kind,), append_only=append_only)
     assert kept is not None, f"{aggregate} of {kind} has no accumulator"
-    if tame:
-        assert kept.tame is not None
-        kept = kept.tame
+    if in_range:
+        assert kept.in_range is not None
+        kept = kept.in_range
     xs = tuple(f"_x{number}" for number in range(len(kept.arguments)))
     states = tuple(f"_a{number}" for number in range(len(kept.types)))
 

@@ -159,13 +159,15 @@ class DuckRunner:
         alive = "" if stage.one_row else " WHERE _n <> 0"
         groups = [column.name for column in stage.groups]
         combine = stage.combine
-        if stage.tame_partial:
-            self._make("_partial", to_duckdb(stage.tame_partial))
+        if stage.in_range_partial:
+            self._make("_partial", to_duckdb(stage.in_range_partial))
             self._own_state(stage, groups, touched="_partial")
             self._make("_before", "SELECT * FROM _old UNION ALL SELECT * FROM _others")
-            tame = to_duckdb(stage.tame_combine)
-            if self._empty(f"(SELECT 1 FROM ({tame}) WHERE _wild)"):
-                self._commit(stage, f"SELECT * EXCLUDE (_wild), 1 AS {WEIGHT} FROM ({tame}){alive}", old="_old")
+            in_range = to_duckdb(stage.in_range_combine)
+            if self._empty(f"(SELECT 1 FROM ({in_range}) WHERE _out_of_range)"):
+                self._commit(
+                    stage, f"SELECT * EXCLUDE (_out_of_range), 1 AS {WEIGHT} FROM ({in_range}){alive}", old="_old"
+                )
                 return
         self._make("_partial", to_duckdb(stage.partial))
         self._own_state(stage, groups, touched="_partial")

@@ -41,7 +41,7 @@ AGGREGATES = [
     *("sum(t)", "avg(i)", "sum(l)", "sum(f)", "avg(d)", "avg(m)", "sum(w)", "sum(v)", "count(*)", "every(b)"),
     *("stddev(s)", "var_pop(i)", "sum(d) FILTER (WHERE b)", "avg(m) FILTER (WHERE i > 100)"),
 ]
-WITH_WILD = ["sum(d)", "avg(d)"]
+WITH_OUT_OF_RANGE = ["sum(d)", "avg(d)"]
 ROWS = [
     (1, 7, 2**61, 0.5, 0.1, "1.05", "0.001", "123456789012345678901234567.1234", "0.000000000001", True),
     (-3, None, 2**61, 1.25, 0.2, "-7.15", None, "0.0001", "99999999999999999999999.5", False),
@@ -50,14 +50,14 @@ ROWS = [
     (5, 6, 2**61 + 1, 0.1, None, "0.01", "0.002", "7", "7", False),
 ]
 GOES = (5, 8, 2**63 - 1, 3e15, 1e15, "9999999999999.99", "9999.999", "9999999999999999999999999999", "5", True)
-WILD = [1e300, 1e-300, math.nan, math.inf, -math.inf, 5e-324]
+OUT_OF_RANGE = [1e300, 1e-300, math.nan, math.inf, -math.inf, 5e-324]
 
 
 def row(values: tuple[object, ...]) -> tuple[object, ...]:
     return tuple(Decimal(value) if isinstance(value, str) else value for value in values)
 
 
-def kept_of(aggregates: list[str], *, tame: bool) -> list[Accumulator]:
+def kept_of(aggregates: list[str], *, in_range: bool) -> list[Accumulator]:
     found = []
     for text in aggregates:
         tree = sqlglot.parse_one(text, read=SparkAsWritten)
@@ -65,17 +65,17 @@ def kept_of(aggregates: list[str], *, tame: bool) -> list[Accumulator]:
         columns = [column.name for column in call.find_all(sqlglot.exp.Column)]
         kept = accumulator(tree, tuple(KINDS[column] for column in columns[:1]), append_only=False)
         assert kept is not None, text
-        found.append(replace(kept.tame, wild=kept.wild) if tame and kept.tame else kept)
+        found.append(replace(kept.in_range, out_of_range=kept.out_of_range) if in_range and kept.in_range else kept)
     return found
 
 
 class Stage:
     """What a stage of one group keeps of all the aggregates at once."""
 
-    def __init__(self, spark: SparkSession, aggregates: list[str], *, tame: bool = False) -> None:
+    def __init__(self, spark: SparkSession, aggregates: list[str], *, in_range: bool = False) -> None:
         self.spark = spark
-        self.tame = tame
-        self.kept = kept_of(aggregates, tame=tame)
+        self.in_range = in_range
+        self.kept = kept_of(aggregates, in_range=in_range)
         types = [
             f"CAST(NULL AS {kind}) AS {name}"
             for number, kept in enumerate(self.kept)
@@ -87,12 +87,12 @@ class Stage:
         return tuple(f"{side}a{number}_{part}" for part in range(len(self.kept[number].types)))
 
     def tick(self, rows: list[tuple[object, ...]]) -> bool:
-        """Returns whether a wild value was met, which the tame forms cannot hold."""
+        """Returns whether an out-of-range value was met, which the in-range forms cannot hold."""
         schema = ", ".join(f"{name} {kind}" for name, kind in KINDS.items())
         self.spark.createDataFrame(rows, f"{schema}, _weight BIGINT").createOrReplaceTempView("given")
         self.state.createOrReplaceTempView("kept")
         arguments, partials, merges = ["_weight"], ["SUM(_weight) AS _n"], ["COALESCE(b._n, 0) + p._n AS _n"]
-        wild = ["FALSE"]
+        out_of_range = ["FALSE"]
         for number, kept in enumerate(self.kept):
             xs = tuple(f"x{number}_{part}" for part in range(len(kept.arguments)))
             arguments += [f"{as_text(part)} AS {x}" for part, x in zip(kept.arguments, xs, strict=True)]
@@ -100,16 +100,16 @@ class Stage:
             partials += [f"{as_text(part)} AS {name}" for part, name in zip(kept.partial(xs), names, strict=True)]
             before, partial = self.names(number, "b."), self.names(number, "p.")
             merged = kept.merge(before, partial)
-            wild += [wild_sql(kept, before, partial)] if kept.wild else []
+            out_of_range += [out_of_range_sql(kept, before, partial)] if kept.out_of_range else []
             merges += [f"{as_text(part)} AS {name}" for part, name in zip(merged, names, strict=True)]
         flow = f"SELECT {', '.join(arguments)} FROM given"
         partial = f"SELECT {', '.join(partials)} FROM ({flow})"
-        merges.append(f"{' OR '.join(wild if self.tame else ['FALSE'])} AS _wild")
+        merges.append(f"{' OR '.join(out_of_range if self.in_range else ['FALSE'])} AS _out_of_range")
         query = self.spark.sql(f"SELECT {', '.join(merges)} FROM ({partial}) AS p CROSS JOIN kept AS b").toArrow()
-        rest = self.spark.createDataFrame(query).drop("_wild")
+        rest = self.spark.createDataFrame(query).drop("_out_of_range")
         assert [field.dataType for field in rest.schema] == [field.dataType for field in self.state.schema]
         self.state = rest
-        return bool(query["_wild"][0].as_py())
+        return bool(query["_out_of_range"][0].as_py())
 
     def values(self) -> tuple[list[str], tuple[object, ...]]:
         self.state.createOrReplaceTempView("kept")
@@ -118,10 +118,10 @@ class Stage:
         return [field.dataType.simpleString() for field in result.schema], tuple(result.collect()[0])
 
 
-def wild_sql(kept: Accumulator, before: tuple[str, ...], partial: tuple[str, ...]) -> str:
+def out_of_range_sql(kept: Accumulator, before: tuple[str, ...], partial: tuple[str, ...]) -> str:
     names = {f"b{number}": name for number, name in enumerate(before)}
     names |= {f"p{number}": name for number, name in enumerate(partial)}
-    return as_text(spark_sql(kept.wild, **names))
+    return as_text(spark_sql(kept.out_of_range, **names))
 
 
 def sparks_own(
@@ -145,9 +145,9 @@ def differences(found: tuple[object, ...], expected: tuple[object, ...]) -> list
 
 def test_values_and_types_are_those_of_sparks_own_aggregates(spark: SparkSession) -> None:
     rows, goes = [row(values) for values in ROWS], row(GOES)
-    stage = Stage(spark, AGGREGATES, tame=True)
+    stage = Stage(spark, AGGREGATES, in_range=True)
 
-    wild = [
+    out_of_range = [
         stage.tick([(*rows[0], 3), (*rows[1], 1), (*goes, 2)]),
         stage.tick([(*rows[0], -2), (*goes, -2), *((*values, 1) for values in rows[2:])]),
     ]
@@ -156,27 +156,29 @@ def test_values_and_types_are_those_of_sparks_own_aggregates(spark: SparkSession
     expected_types, expected = sparks_own(spark, rows, AGGREGATES)
     assert list(zip(AGGREGATES, types, strict=True)) == list(zip(AGGREGATES, expected_types, strict=True))
     assert differences(found, expected) == []
-    assert not any(wild)
+    assert not any(out_of_range)
 
 
-def test_wild_values_are_summed_and_leave_no_trace_and_the_tame_form_says_so(spark: SparkSession) -> None:
+def test_out_of_range_values_are_summed_and_leave_no_trace_and_the_in_range_form_says_so(spark: SparkSession) -> None:
     rows = [row(values) for values in ROWS]
-    wild = [(*rows[3][:4], value, *rows[3][5:]) for value in WILD]
-    stage, plain = Stage(spark, WITH_WILD), Stage(spark, WITH_WILD)
+    out_of_range = [(*rows[3][:4], value, *rows[3][5:]) for value in OUT_OF_RANGE]
+    stage, plain = Stage(spark, WITH_OUT_OF_RANGE), Stage(spark, WITH_OUT_OF_RANGE)
     plain.tick([(*values, 1) for values in rows])
 
-    stage.tick([(*values, 1) for values in rows + wild])
+    stage.tick([(*values, 1) for values in rows + out_of_range])
     everything = stage.values()[1]
-    stage.tick([(*values, -1) for values in wild[2:]])
+    stage.tick([(*values, -1) for values in out_of_range[2:]])
     huge = stage.values()[1]
-    stage.tick([(*values, -1) for values in wild[:2]])
+    stage.tick([(*values, -1) for values in out_of_range[:2]])
 
-    assert differences(everything, sparks_own(spark, rows + wild, WITH_WILD)[1]) == []
-    assert differences(huge, sparks_own(spark, rows + wild[:2], WITH_WILD)[1]) == []
+    assert differences(everything, sparks_own(spark, rows + out_of_range, WITH_OUT_OF_RANGE)[1]) == []
+    assert differences(huge, sparks_own(spark, rows + out_of_range[:2], WITH_OUT_OF_RANGE)[1]) == []
     assert stage.state.collect() == plain.state.collect()
-    assert Stage(spark, WITH_WILD, tame=True).tick([(*values, 1) for values in wild])
+    assert Stage(spark, WITH_OUT_OF_RANGE, in_range=True).tick([(*values, 1) for values in out_of_range])
 
 
 @pytest.mark.parametrize(("weight", "heavy"), [(16, False), (17, True), (-17, True), (2**62, True)])
-def test_the_tame_form_says_so_where_a_row_is_there_very_often(spark: SparkSession, weight: int, heavy: bool) -> None:
-    assert Stage(spark, ["sum(d)"], tame=True).tick([(*row(ROWS[3]), weight)]) is heavy
+def test_the_in_range_form_says_so_where_a_row_is_there_very_often(
+    spark: SparkSession, weight: int, heavy: bool
+) -> None:
+    assert Stage(spark, ["sum(d)"], in_range=True).tick([(*row(ROWS[3]), weight)]) is heavy

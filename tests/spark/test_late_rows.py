@@ -184,7 +184,7 @@ def test_groups_that_closed_are_let_go_and_still_shown(opened):
         app.clicks.append(at(minute * 60, minute * 60 + 30))
         app.tick()
 
-    kept = app._runtime.engine.piles["minutes$open"].content()
+    kept = app._runtime.engine.traces["minutes$open"].content()
 
     assert kept.num_rows <= 6  # two minutes, one that is open, one more for the reach, and what the next step takes
     assert minutes(app) == {f"12:{minute:02d}": 2 for minute in range(30)}

@@ -1,4 +1,4 @@
-"""Log piles read by Spark: the topic's rows, whatever became of its files meanwhile."""
+"""Log traces read by Spark: the topic's rows, whatever became of its files meanwhile."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 def test_each_row_of_the_range_weighs_one(registered: SparkSession, log: Log, tmp_path: Path):
     topic = orders(log)
     append_orders(topic, 30)
-    pile = LogTrace(topic, {0: 5}, {0: 25}, folder=tmp_path / "state")
+    trace = LogTrace(topic, {0: 5}, {0: 25}, folder=tmp_path / "state")
 
-    rows = pile.frame(registered, ["id", "_offset"]).collect()
+    rows = trace.frame(registered, ["id", "_offset"]).collect()
 
     assert sorted(tuple(row) for row in rows) == [(number, number, 1) for number in range(5, 25)]
 
@@ -30,12 +30,12 @@ def test_each_row_of_the_range_weighs_one(registered: SparkSession, log: Log, tm
 def test_a_frame_is_made_anew_when_the_tail_was_sealed(registered: SparkSession, log: Log, tmp_path: Path):
     topic = orders(log)
     append_orders(topic, 20)
-    pile = LogTrace(topic, {0: 0}, {0: 20}, folder=tmp_path / "state")
-    first = pile.bag(registered, ["id"])
+    trace = LogTrace(topic, {0: 0}, {0: 20}, folder=tmp_path / "state")
+    first = trace.bag(registered, ["id"])
     same = first.inputFiles()
     seal(topic)
 
-    second = pile.bag(registered, ["id"])
+    second = trace.bag(registered, ["id"])
 
     assert same == []
     assert len(second.inputFiles()) == 1
@@ -45,9 +45,9 @@ def test_a_frame_is_made_anew_when_the_tail_was_sealed(registered: SparkSession,
 def test_changes_are_added_to_the_bag(registered: SparkSession, log: Log, tmp_path: Path):
     topic = orders(log)
     append_orders(topic, 3)
-    pile = LogTrace(topic, {0: 0}, {0: 3}, folder=tmp_path / "state")
+    trace = LogTrace(topic, {0: 0}, {0: 3}, folder=tmp_path / "state")
     more = pa.table({"id": [7], "amount": [1.0], "at": pa.nulls(1, topic.schema.field("at").type), "_weight": [2]})
 
-    bag = pile.bag(registered, ["id"], Delta.local(more), restrict=lambda frame: frame.where("id > 0"))
+    bag = trace.bag(registered, ["id"], Delta.local(more), restrict=lambda frame: frame.where("id > 0"))
 
     assert sorted(row["id"] for row in bag.collect()) == [1, 2, 7, 7]

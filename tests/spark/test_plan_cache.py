@@ -1,4 +1,4 @@
-"""Standing queries: planned once, right over whatever the tables hold when they are asked again."""
+"""Cached plans: planned once, right over whatever the tables hold when they are asked again."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ def bench(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> View
 
 
 def answer(bench: ViewSessions, question: CachedQuery, **tables: pa.Table) -> list[dict[str, object]]:
-    rows: list[dict[str, object]] = bench.standing.frame(question, tables).toArrow().to_pylist()
+    rows: list[dict[str, object]] = bench.plan_cache.frame(question, tables).toArrow().to_pylist()
     return sorted(rows, key=repr)
 
 
 def test_a_query_is_planned_once_and_answers_for_the_rows_of_each_time(bench: ViewSessions) -> None:
-    first = bench.standing.frame(REVENUE, {"_orders": orders((1, 5), (2, 7), (None, 9)), "_users": USERS})
+    first = bench.plan_cache.frame(REVENUE, {"_orders": orders((1, 5), (2, 7), (None, 9)), "_users": USERS})
     assert first.toArrow().sort_by("country").to_pylist() == [
         {"country": "DE", "revenue": 5},
         {"country": "FR", "revenue": 7},
     ]
 
-    again = bench.standing.frame(REVENUE, {"_orders": orders((1, 1), (1, 2)), "_users": USERS})
+    again = bench.plan_cache.frame(REVENUE, {"_orders": orders((1, 1), (1, 2)), "_users": USERS})
 
     assert again is first
     assert again.toArrow().to_pylist() == [{"country": "DE", "revenue": 3}]
@@ -78,11 +78,11 @@ REMEMBERING = {
 @pytest.mark.parametrize("sql", REMEMBERING.values(), ids=list(REMEMBERING))
 def test_what_would_remember_rows_is_planned_each_time(bench: ViewSessions, sql: str) -> None:
     tables = {"_a": pa.table({"x": [1, 5]}), "_b": pa.table({"x": [2, 4]})}
-    first = bench.standing.frame(CachedQuery(sql), tables)
+    first = bench.plan_cache.frame(CachedQuery(sql), tables)
     assert not is_forgetful(plan_of(first))
     before = first.toArrow()
 
-    after = bench.standing.frame(CachedQuery(sql), {**tables, "_b": pa.table({"x": [7, 8]})}).toArrow()
+    after = bench.plan_cache.frame(CachedQuery(sql), {**tables, "_b": pa.table({"x": [7, 8]})}).toArrow()
 
     assert after.to_pylist() != before.to_pylist()
 
@@ -112,7 +112,7 @@ def test_joins_of_many_kinds_are_planned_once_and_right_each_time(
         for name, table in tables.items():
             plain.createDataFrame(table.to_pylist() or [], "x BIGINT").createOrReplaceTempView(name)
 
-        frame = bench.standing.frame(CachedQuery(sql), tables)
+        frame = bench.plan_cache.frame(CachedQuery(sql), tables)
 
         assert is_forgetful(plan_of(frame)), plan_of(frame)
         assert sorted(frame.toArrow().to_pylist(), key=repr) == sorted(plain.sql(sql).toArrow().to_pylist(), key=repr)
@@ -121,5 +121,5 @@ def test_joins_of_many_kinds_are_planned_once_and_right_each_time(
 def test_the_files_lie_in_the_views_own_folder(bench: ViewSessions) -> None:
     answer(bench, REVENUE, _orders=orders((1, 1)), _users=USERS)
 
-    folder: Path = bench.standing.folder
+    folder: Path = bench.plan_cache.folder
     assert {path.stat().st_size for path in folder.glob(f"{SMALLEST_BYTES}/*.parquet")} == {SMALLEST_BYTES}

@@ -39,7 +39,7 @@ def test_rows_of_a_session_leave_with_it(tmp_path, monkeypatch, settled):
 
     shown = app.sql("SELECT * FROM sessions").to_pylist()
     assert sorted(row["pages"] for row in shown) == [2] * 120 + [120]
-    kept = app._runtime.engine.piles["sessions$in-time.visits"].content().to_pylist()
+    kept = app._runtime.engine.traces["sessions$in-time.visits"].content().to_pylist()
     of_others = [row["at"] for row in kept if row["visitor"] != "stays"]
     assert len(kept) - len(of_others) == 120  # its session is still open
     # Let go: ten minutes of horizon, a gap until the session is over and one more; in steps of a quarter of a gap.
@@ -85,7 +85,7 @@ def test_versions_leave_that_nobody_can_ask_for(tmp_path, monkeypatch, settled):
         return {row["id"]: row["price"] for row in app.sql("SELECT * FROM priced").to_pylist()}
 
     assert shown() == expected
-    kept = app._runtime.engine.piles["priced$remembered.prices$versions"].content().to_pylist()
+    kept = app._runtime.engine.traces["priced$remembered.prices$versions"].content().to_pylist()
     assert len([row for row in kept if row["product"] == "tea"]) < 30
     assert any(row["_deleted"] for row in kept if row["product"] == "gone")
     assert len([row for row in kept if row["product"] == "salt"]) == 1
@@ -115,8 +115,8 @@ def test_whatever_a_view_is_made_of_its_state_stays_flat(tmp_path):
 
     def held():
         return {
-            name: pile.content().num_rows
-            for name, pile in app._runtime.engine.piles.items()
+            name: trace.content().num_rows
+            for name, trace in app._runtime.engine.traces.items()
             if "$" in name and "$late" not in name
         }
 

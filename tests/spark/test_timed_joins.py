@@ -104,7 +104,7 @@ def test_a_bounded_join_shows_everything_and_keeps_what_it_needs(tmp_path, monke
             assert run.shown("corrected") == run.expected(run.taken)
             assert run.shown("final") == run.expected(run.dropped, until=run.watermark)
 
-    kept = run.app._runtime.engine.piles["corrected$in-time.clicks"].content()
+    kept = run.app._runtime.engine.traces["corrected$in-time.clicks"].content()
     oldest = min(kept.column("at").to_pylist())
     # Let go in steps of a quarter of the reach, which is two hours here: the bound and the time to close.
     assert oldest >= moment(run.watermark - HORIZON - 2 * HOUR - HOUR)

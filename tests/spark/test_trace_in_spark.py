@@ -1,4 +1,4 @@
-"""Piles read and merged by Spark: the same content as on the driver, for every type and every way of reading."""
+"""Traces read and merged by Spark: the same content as on the driver, for every type and every way of reading."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from headwater.errors import Corruption
 from headwater.log.schema.ddl import parse_ddl
-from headwater.views.state import merge, multisets
+from headwater.views import thresholds
 from headwater.views.state.delta import Delta
 from headwater.views.state.merge import RunMerge
 from headwater.views.state.trace import Trace
@@ -36,9 +36,9 @@ def shown(frame: DataFrame) -> Counter[Any]:
     return content(frame.toArrow())
 
 
-def with_changes(pile: Trace, rows: list[tuple[dict[str, Any], int]]) -> Trace:
-    changes = Delta.local(weighted_table(pile.schema.remove(len(pile.schema) - 1), rows))
-    return pile.with_run(pile.write(changes, tick=len(pile.runs), epoch=1), changes)
+def with_changes(trace: Trace, rows: list[tuple[dict[str, Any], int]]) -> Trace:
+    changes = Delta.local(weighted_table(trace.schema.remove(len(trace.schema) - 1), rows))
+    return trace.with_run(trace.write(changes, tick=len(trace.runs), epoch=1), changes)
 
 
 def order(number: int, amount: float = 1.0) -> dict[str, Any]:
@@ -75,19 +75,19 @@ def test_frames_bags_and_merges_agree_with_a_counter(spark: SparkSession, schema
     expected = model([change for tick in ticks for change in tick], schema)
     columns = data.draw(st.lists(st.sampled_from(schema.names), min_size=1, unique=True))
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merge, "DRIVER_ROWS_MAX", -1)  # so that Spark merges
-        pile = Trace(Path(folder), schema)
+        patch.setattr(thresholds, "DRIVER_MERGE_ROWS_MAX", -1)  # so that Spark merges
+        trace = Trace(Path(folder), schema)
         for tick in ticks[:-1]:
-            pile = with_changes(pile, tick)
+            trace = with_changes(trace, tick)
         last = Delta.local(weighted_table(schema, ticks[-1]))
 
-        assert shown(pile.bag(spark, columns, last)) == project(expected, columns)
-        pile = with_changes(pile, ticks[-1])
-        assert shown(pile.frame(spark)) == expected
+        assert shown(trace.bag(spark, columns, last)) == project(expected, columns)
+        trace = with_changes(trace, ticks[-1])
+        assert shown(trace.frame(spark)) == expected
 
-        pile = pile.with_merge(*RunMerge(pile, pile.runs).run(spark))
-        assert content(pa.Table.from_batches(pile.read(), schema=pile.schema)) == expected
-        assert all(run.positive for run in pile.runs)
+        trace = trace.with_merge(*RunMerge(trace, trace.runs).run(spark))
+        assert content(pa.Table.from_batches(trace.read(), schema=trace.schema)) == expected
+        assert all(run.positive for run in trace.runs)
 
 
 # Each way that views/state/multisets.py has, and what leads to it.
@@ -103,8 +103,8 @@ def test_every_way_of_taking_rows_away_is_right(
     spark: SparkSession, tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
 ):
     key, tail_rows_max = WAYS[way]
-    monkeypatch.setattr(multisets, "TAIL_ROWS_MAX", tail_rows_max)
-    pile = Trace(tmp_path, ORDERS, key=key)
+    monkeypatch.setattr(thresholds, "BROADCAST_HASHES_MAX", tail_rows_max)
+    trace = Trace(tmp_path, ORDERS, key=key)
     history = [
         [(order(number), 1) for number in range(50)],
         [(order(1), -1), (order(1, 2.0), 1), (order(2), -1), (order(60), 1)],
@@ -113,44 +113,46 @@ def test_every_way_of_taking_rows_away_is_right(
         [(order(2), 1)],  # back again
     ]
     for tick in history:
-        pile = with_changes(pile, tick)
+        trace = with_changes(trace, tick)
     last = [(order(3), -1), (order(60), -1), (order(60, float("nan")), 1)]
 
     everything = model([change for tick in [*history, last] for change in tick], ORDERS)
     changes = Delta.local(weighted_table(ORDERS, last))
 
-    assert shown(pile.bag(spark, None, changes)) == everything
-    assert shown(pile.bag(spark, ["amount"], changes)) == project(everything, ["amount"])
-    assert pile.bag(spark, [], changes).count() == sum(everything.values())
+    assert shown(trace.bag(spark, None, changes)) == everything
+    assert shown(trace.bag(spark, ["amount"], changes)) == project(everything, ["amount"])
+    assert trace.bag(spark, [], changes).count() == sum(everything.values())
 
 
 def test_a_row_that_is_there_very_often_is_repeated_as_often(spark: SparkSession, tmp_path: Path):
-    often = 2 * multisets.REPEATED_MAX + 7
-    pile = with_changes(Trace(tmp_path, ORDERS), [(order(1), often), (order(2), 1), (order(3), multisets.REPEATED_MAX)])
+    often = 2 * thresholds.EXPLODED_ROWS_MAX + 7
+    trace = with_changes(
+        Trace(tmp_path, ORDERS), [(order(1), often), (order(2), 1), (order(3), thresholds.EXPLODED_ROWS_MAX)]
+    )
 
-    counted = pile.bag(spark, ["id"]).groupBy("id").count().collect()
+    counted = trace.bag(spark, ["id"]).groupBy("id").count().collect()
 
-    assert {row["id"]: row["count"] for row in counted} == {1: often, 2: 1, 3: multisets.REPEATED_MAX}
+    assert {row["id"]: row["count"] for row in counted} == {1: often, 2: 1, 3: thresholds.EXPLODED_ROWS_MAX}
 
 
 @pytest.mark.parametrize("key", [(), ("id",)])
 def test_a_restricted_bag_holds_the_rows_that_the_restriction_keeps(
     spark: SparkSession, tmp_path: Path, key: tuple[str, ...]
 ):
-    pile = with_changes(Trace(tmp_path, ORDERS, key=key), [(order(number), 1) for number in range(10)])
-    pile = with_changes(pile, [(order(4), -1), (order(4, 9.0), 1), (order(5), -1)])
+    trace = with_changes(Trace(tmp_path, ORDERS, key=key), [(order(number), 1) for number in range(10)])
+    trace = with_changes(trace, [(order(4), -1), (order(4, 9.0), 1), (order(5), -1)])
 
-    bag = pile.bag(spark, ["amount"], restrict=lambda frame: frame.where("id BETWEEN 3 AND 5"))
+    bag = trace.bag(spark, ["amount"], restrict=lambda frame: frame.where("id BETWEEN 3 AND 5"))
 
     assert sorted(row["amount"] for row in bag.collect()) == [1.0, 9.0]
 
 
 def test_a_null_key_is_a_key_like_others(spark: SparkSession, tmp_path: Path):
     nobody: dict[str, Any] = {"id": None, "amount": 1.0, "the note": None}
-    pile = with_changes(Trace(tmp_path, ORDERS, key=["id"]), [(nobody, 1), (order(1), 1)])
-    pile = with_changes(pile, [(nobody, -1), ({**nobody, "amount": 2.0}, 1)])
+    trace = with_changes(Trace(tmp_path, ORDERS, key=["id"]), [(nobody, 1), (order(1), 1)])
+    trace = with_changes(trace, [(nobody, -1), ({**nobody, "amount": 2.0}, 1)])
 
-    assert shown(pile.bag(spark)) == model([({**nobody, "amount": 2.0}, 1), (order(1), 1)], ORDERS)
+    assert shown(trace.bag(spark)) == model([({**nobody, "amount": 2.0}, 1), (order(1), 1)], ORDERS)
 
 
 def test_large_changes_are_adopted_and_still_readable(spark: SparkSession, tmp_path: Path):
@@ -161,52 +163,52 @@ def test_large_changes_are_adopted_and_still_readable(spark: SparkSession, tmp_p
     changes = Delta.written(sorted(staging.glob("*.parquet")), ORDERS)
     before = shown(changes.frame(spark))
 
-    pile = Trace(tmp_path / "pile", ORDERS)
-    pile = pile.with_run(pile.write(changes, tick=1, epoch=1), changes)
+    trace = Trace(tmp_path / "trace", ORDERS)
+    trace = trace.with_run(trace.write(changes, tick=1, epoch=1), changes)
 
-    assert pile.runs[0].plain
-    assert shown(changes.frame(spark)) == before == shown(pile.bag(spark))
-    assert pile.lookup(["id"], pa.table({"id": [7]}), ["amount"]).to_pylist() == [{"amount": 7.0, "_weight": 1}]
+    assert trace.runs[0].plain
+    assert shown(changes.frame(spark)) == before == shown(trace.bag(spark))
+    assert trace.lookup(["id"], pa.table({"id": [7]}), ["amount"]).to_pylist() == [{"amount": 7.0, "_weight": 1}]
 
 
 def test_the_same_frame_is_given_again_until_the_runs_change(spark: SparkSession, tmp_path: Path):
-    pile = with_changes(Trace(tmp_path, ORDERS), [(order(1), 1)])
+    trace = with_changes(Trace(tmp_path, ORDERS), [(order(1), 1)])
 
-    assert pile.frame(spark) is pile.frame(spark)
-    assert with_changes(pile, [(order(2), 1)]).frame(spark).count() == 2
-    assert pile.frame(spark).count() == 1
+    assert trace.frame(spark) is trace.frame(spark)
+    assert with_changes(trace, [(order(2), 1)]).frame(spark).count() == 2
+    assert trace.frame(spark).count() == 1
 
 
 def test_an_empty_pile_is_an_empty_frame(spark: SparkSession, tmp_path: Path):
-    pile = Trace(tmp_path, EVERY_TYPE)
+    trace = Trace(tmp_path, EVERY_TYPE)
 
-    assert pile.frame(spark).columns == [*EVERY_TYPE.names, "_weight"]
-    assert pile.bag(spark, ["c3"]).collect() == []
+    assert trace.frame(spark).columns == [*EVERY_TYPE.names, "_weight"]
+    assert trace.bag(spark, ["c3"]).collect() == []
 
 
 def test_lists_of_nothing_but_nulls_can_be_grouped(spark: SparkSession, tmp_path: Path):
     schema = parse_ddl("a ARRAY<DOUBLE>, s ARRAY<STRING>")
     row: dict[str, Any] = {"a": [None], "s": [None, None]}
-    pile = with_changes(Trace(tmp_path, schema), [(row, 2), ({"a": None, "s": None}, 1)])
-    pile = with_changes(pile, [(row, -1)])
+    trace = with_changes(Trace(tmp_path, schema), [(row, 2), ({"a": None, "s": None}, 1)])
+    trace = with_changes(trace, [(row, -1)])
 
-    assert shown(pile.bag(spark)) == model([(row, 1), ({"a": None, "s": None}, 1)], schema)
+    assert shown(trace.bag(spark)) == model([(row, 1), ({"a": None, "s": None}, 1)], schema)
 
 
 def test_nulls_in_maps_survive_grouping(spark: SparkSession, tmp_path: Path):
     schema = parse_ddl("m MAP<STRING, INT>, n ARRAY<STRUCT<`a b`: MAP<INT, MAP<INT, DOUBLE>>>>")
     row: dict[str, Any] = {"m": {"x": None, "a": 1}, "n": [{"a b": {2: {1: None}, 1: None}}, None]}
     turned = {"m": {"a": 1, "x": None}, "n": [{"a b": {1: None, 2: {1: None}}}, None]}
-    pile = with_changes(Trace(tmp_path, schema), [(row, 1), (turned, 2), ({"m": None, "n": None}, 1)])
-    pile = with_changes(pile, [(turned, -1)])
+    trace = with_changes(Trace(tmp_path, schema), [(row, 1), (turned, 2), ({"m": None, "n": None}, 1)])
+    trace = with_changes(trace, [(turned, -1)])
 
-    assert shown(pile.bag(spark)) == model([(row, 2), ({"m": None, "n": None}, 1)], schema)
+    assert shown(trace.bag(spark)) == model([(row, 2), ({"m": None, "n": None}, 1)], schema)
 
 
 def test_a_damaged_run_is_refused_before_spark_sees_it(spark: SparkSession, tmp_path: Path):
-    pile = with_changes(Trace(tmp_path, ORDERS), [(order(1), 1)])
-    (path,) = pile.runs[0].paths(tmp_path)
+    trace = with_changes(Trace(tmp_path, ORDERS), [(order(1), 1)])
+    (path,) = trace.runs[0].paths(tmp_path)
     path.write_bytes(path.read_bytes()[:-1])
 
     with pytest.raises(Corruption, match="damaged"):
-        pile.frame(spark)
+        trace.frame(spark)

@@ -282,7 +282,7 @@ def test_a_view_of_the_past_can_be_rebuilt_and_changed(tmp_path: Path) -> None:
 
         report = app.rebuild("taxed")
 
-        assert (report.changes, report.born) == ({"taxed": 0}, ())
+        assert (report.changes, report.restarted) == ({"taxed": 0}, ())
     with declare(tmp_path, ()) as app:
         app.view("taxed", f"{TAXED} WHERE u.country = 'FR'")
         app.rebuild("taxed")
@@ -304,7 +304,7 @@ def test_a_view_of_the_past_is_built_beside_views_that_know_the_present_only(tmp
         report = app.rebuild("taxed")
         app.tick()
 
-        assert report.born == ("taxed",)
+        assert report.restarted == ("taxed",)
         assert countries(app) == {1: "DE", 2: "IT", 3: "IT", 4: "FR", 5: "FR", 6: "FR"}
         assert countries(app, "now") == dict.fromkeys(range(1, 7), "IT")
         assert all_equal(app)

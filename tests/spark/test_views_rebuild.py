@@ -152,7 +152,7 @@ def test_a_rebuild_of_a_sound_view_shows_nowhere_and_the_old_state_goes(
 
             report = app.rebuild(view, on_progress=told.append)
 
-            assert (report.views, report.tick, report.changes, report.born) == ((view,), 3 + place, {view: 0}, ())
+            assert (report.views, report.tick, report.changes, report.restarted) == ((view,), 3 + place, {view: 0}, ())
             assert [now.part for now in told] == sorted(now.part for now in told)
         assert {view.name: served(app, view.name) for view in app.views} == before
         assert all(list(view.changes(from_tick=3)) == [] for view in app.views)
@@ -178,7 +178,7 @@ def test_ticks_go_on_meanwhile_and_are_caught_up_with(tmp_path: Path, monkeypatc
             with after_filling(partial(ticks, app, [2 * number + 2, 2 * number + 3])):
                 report = app.rebuild(view)
 
-            assert (report.changes, report.born, report.ticks_meanwhile) == ({view: 0}, (), 2)
+            assert (report.changes, report.restarted, report.ticks_meanwhile) == ({view: 0}, (), 2)
         tick(app, 20)
         assert_sound(app)
 
@@ -209,7 +209,7 @@ def test_a_wrong_view_is_put_right_and_its_readers_and_the_feed_get_the_differen
 
         report = app.rebuild("revenue")
 
-        assert (report.views, report.born) == (("revenue",), ())
+        assert (report.views, report.restarted) == (("revenue",), ())
         (differences,) = app.get_view("revenue").changes(from_tick=last + 1)
         assert set(differences["_change_type"].to_pylist()) == {"update_preimage", "update_postimage"}
         assert report.changes == {"revenue": differences.num_rows}
@@ -245,7 +245,7 @@ def test_a_view_whose_files_are_damaged_begins_anew_with_its_readers(tmp_path: P
 
         report = app.rebuild("revenue")
 
-        assert (report.views, report.born) == (("revenue", "total"), ("revenue", "total"))
+        assert (report.views, report.restarted) == (("revenue", "total"), ("revenue", "total"))
         for view in report.views:
             with pytest.raises(OffsetOutOfRange, match="declared anew at tick 3"):
                 list(app.get_view(view).changes(from_tick=3))
@@ -283,7 +283,7 @@ def test_a_changed_query_is_filled_beside_the_old_one_which_goes_on(
         assert all(revenue > 0 for _, revenue, _ in old)
         assert sorted(told) == list(range(min(told), max(told) + 1))
         assert report.tick in told
-        assert set(report.born) == {"revenue", "total", "shops_by_country"}
+        assert set(report.restarted) == {"revenue", "total", "shops_by_country"}
         assert report.tick > moved
         assert all(revenue < 0 for _, revenue, _ in served(app, "revenue"))
         with pytest.raises(OffsetOutOfRange, match="declared anew"):
@@ -346,6 +346,6 @@ def test_the_command_rebuilds_and_tells_what_it_did(tmp_path: Path) -> None:
     assert told.stdout.startswith("revenue: as it was, in ")
     assert "swapped in with tick 3" in told.stdout
     report = json.loads(machine.stdout)
-    assert (report["views"], report["tick"], report["changes"], report["born"]) == (["total"], 4, {"total": 0}, [])
+    assert (report["views"], report["tick"], report["changes"], report["restarted"]) == (["total"], 4, {"total": 0}, [])
     assert unknown.exit_code == UnknownView.exit_status
     assert "revenue" in json.loads(unknown.stderr)["hint"]

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.log.schema.row_conversion import to_batches
-from headwater.views.state.delta import WEIGHT_FIELD
+from headwater.views.state.algebra import WEIGHT_FIELD
 
 Content = Counter[Any]
 Weighted = Sequence[tuple[dict[str, Any], int]]

@@ -5,7 +5,7 @@ files are the view at which tick.
 Invariants: data files are written once and synced before ``_progress.json`` names them; that file is replaced in one
 rename, under a lock, so that a tick is there whole or not at all and an older epoch is refused. Files that no kept tick
 lists are removed after that.
-Not here: adding up rows (``views/state/consolidate.py``).
+Not here: adding up rows (``views/state/algebra.py``).
 Read next: ``delta_sink.py``, which leaves all that to Delta; ``docs/sinks.md``.
 """
 
@@ -34,8 +34,8 @@ from headwater.log.storage.files import translated
 from headwater.sinks.sink import Sink, SinkContext, StoredProgress, Target, check_fence, is_next, reached
 from headwater.sinks.sink_folder import SinkFolder, read_about
 from headwater.sinks.text_values import key_text
-from headwater.views.serving.deliveries import Delivery, repeated
-from headwater.views.state.consolidate import net
+from headwater.views.serving.deliveries import Delivery
+from headwater.views.state.algebra import consolidate, expand
 
 if TYPE_CHECKING:
     from headwater.log.home import Log
@@ -184,14 +184,14 @@ class ParquetTarget(Target):
         weighted = [
             table.append_column(WEIGHT, pa.array(np.ones(table.num_rows, np.int64))).cast(schema) for table in before
         ]
-        rows = net(pa.concat_tables([*weighted, changes]))
+        rows = consolidate(pa.concat_tables([*weighted, changes]))
         if rows.num_rows and pc.min(rows.column(WEIGHT)).as_py() < 0:
             raise Corruption(
                 f'a row that leaves view "{self.carried.view}" is not in the files of {self.folder}',
                 detail="Nothing of this tick was applied. Somebody changed them.",
                 hint="It is filled anew.",
             )
-        return repeated(rows)
+        return expand(rows)
 
     def _write(self, partition: str, rows: pa.Table, tick: int) -> str:
         """Write a data file that nobody lists yet; returns its name in the folder."""

@@ -42,7 +42,7 @@ class SinkContext:
     sink: str
     schema: pa.Schema
     key: tuple[str, ...]
-    version: str  # "home_id/born/table", with the sink's layout: other rows or other ways to store them have another
+    version: str  # "home_id/created_tick/table" and the sink's layout: other rows or another layout, another version
 
     @property
     def identity(self) -> str:

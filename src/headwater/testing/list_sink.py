@@ -17,8 +17,8 @@ from headwater.log.home import Log
 from headwater.log.schema.normalization import WEIGHT
 from headwater.log.schema.row_conversion import to_rows
 from headwater.sinks.sink import Sink, SinkContext, StoredProgress, Target, check_fence, is_next, reached
-from headwater.views.serving.deliveries import Delivery, repeated
-from headwater.views.state.consolidate import net
+from headwater.views.serving.deliveries import Delivery
+from headwater.views.state.algebra import consolidate, expand
 
 
 class ListSink(Sink):
@@ -49,7 +49,7 @@ class ListSink(Sink):
         """The rows, in no particular order."""
         if self._content is None:
             return []
-        return [row for batch in repeated(self._content).to_batches() for row in to_rows(batch)]
+        return [row for batch in expand(self._content).to_batches() for row in to_rows(batch)]
 
     @property
     def tick(self) -> int:
@@ -96,7 +96,7 @@ class ListTarget(Target):
         self.sink.fills += 1
         ones = pa.array([1] * table.num_rows, pa.int64())
         return self.sink._take(
-            net(table.append_column(WEIGHT, ones)), StoredProgress(tick, epoch, self.carried.version)
+            consolidate(table.append_column(WEIGHT, ones)), StoredProgress(tick, epoch, self.carried.version)
         )
 
     def apply(self, delivery: Delivery) -> StoredProgress:
@@ -106,7 +106,7 @@ class ListTarget(Target):
             return reached(self.sink.progress, self.carried)
         assert self.sink._content is not None
         self.sink.deliveries.append(delivery)
-        content = net(pa.concat_tables([self.sink._content, delivery.changes.cast(self.sink._content.schema)]))
+        content = consolidate(pa.concat_tables([self.sink._content, delivery.changes.cast(self.sink._content.schema)]))
         return self.sink._take(content, StoredProgress(delivery.tick, delivery.epoch, self.carried.version))
 
     def close(self) -> None:

@@ -33,7 +33,7 @@ from headwater.views.serving.publish import STORE, Publisher
 from headwater.views.serving.serving_columns import quoted as served_name
 from headwater.views.serving.serving_store import ServingStore
 from headwater.views.serving.snapshot import QueryReply, RelationSnapshot
-from headwater.views.spark.jvm import told
+from headwater.views.spark.jvm import mapped_errors
 from headwater.views.spark.spark_session import start_session
 from headwater.views.state.manifest import Manifest, Manifests
 from headwater.views.state.state_store import StateStore
@@ -98,9 +98,9 @@ class AppRuntime:
         """The session, if it was started."""
         return self._spark
 
-    def told(self) -> AbstractContextManager[None]:
+    def mapped_errors(self) -> AbstractContextManager[None]:
         """Around whatever asks Spark: see ``views/spark/jvm.py``."""
-        return told(lambda: self._spark, self.java_log)
+        return mapped_errors(lambda: self._spark, self.java_log)
 
     @property
     def prepared(self) -> Prepared:
@@ -124,8 +124,8 @@ class AppRuntime:
         if self._engine is None:
             prepared = self.prepared
             store = StateStore(self.folder, self.log.files, self.spark)
-            followers = Publisher(self.folder, self.manifests, prepared, self.log, self.spark)
-            self._engine = TickEngine(prepared, self.manifests, store, followers)
+            publisher = Publisher(self.folder, self.manifests, prepared, self.log, self.spark)
+            self._engine = TickEngine(prepared, self.manifests, store, publisher)
             self._signs = LivenessReporter(self.folder, self._engine.epoch, self.spark, self.log.files, self.java_log)
             self._clear_scratch()
         return self._engine
@@ -150,7 +150,7 @@ class AppRuntime:
 
     def tick(self, *, rows_max: int | None = None) -> TickReport:
         """One advance, now."""
-        with self.told():
+        with self.mapped_errors():
             self._use_declared()
             return self.engine.tick(rows_max=rows_max)
 
@@ -163,7 +163,7 @@ class AppRuntime:
         self._end_migration()
         self._use_declared()
         engine = self.engine
-        if engine.fresh and rows_to_read(self.prepared, engine.fresh) >= BESIDE_ROWS_MIN:
+        if engine.initial and rows_to_read(self.prepared, engine.initial) >= BESIDE_ROWS_MIN:
             self._use_as_they_ran()
         runner = TickDriver(engine, on_tick)
         self._runner = runner  # before it starts: its first tick may stop it
@@ -184,7 +184,7 @@ class AppRuntime:
     def run(self, *, timeout: float | None = None, on_tick: Callable[[TickReport], None] | None = None) -> None:
         """Tick until interrupted."""
         try:
-            with self.told():
+            with self.mapped_errors():
                 self.start(on_tick=on_tick).wait(timeout)
                 if self._migration is not None:
                     self._migration.check()
@@ -205,16 +205,16 @@ class AppRuntime:
 
     def rebuild(self, view: str, *, on_progress: Callable[[RebuildProgress], None] | None = None) -> RebuildReport:
         """Compute a view anew beside the live one, then swap; see ``views/lifecycle/rebuild.py``."""
-        with self.told():
+        with self.mapped_errors():
             return self._rebuild(view, on_progress)
 
     def resume(self, view: str, *, on_progress: Callable[[RebuildProgress], None] | None = None) -> RebuildReport:
         """Compute a paused view anew, with the paused ones that it reads or that waited for it, and let them run."""
-        with self.told():
+        with self.mapped_errors():
             self._use_declared()
             unprepared.refuse(view, self.prepared.unprepared, self.engine.manifest)
             if view not in self.engine.paused:
-                if view in self.engine.fresh:
+                if view in self.engine.initial:
                     return self._rebuild(view, on_progress)
                 raise Misuse(
                     f'view "{view}" is not paused',
@@ -234,11 +234,11 @@ class AppRuntime:
             if view in report.views:
                 return report
         self._use_declared()
-        if engine.fresh and not self._use_as_they_ran():  # nothing could answer meanwhile: a tick does the same
-            fresh = tuple(name for name in engine.prepared.views if name in engine.fresh)
+        if engine.initial and not self._use_as_they_ran():  # nothing could answer meanwhile: a tick does the same
+            initial = tuple(name for name in engine.prepared.views if name in engine.initial)
             tick = engine.tick()
-            if view in fresh:
-                return RebuildReport(fresh, tick.tick, {}, fresh, 0, tick.seconds)
+            if view in initial:
+                return RebuildReport(initial, tick.tick, {}, initial, 0, tick.seconds)
         names = resumed_with(view, engine.paused, self.prepared) if view in engine.paused else [view]
         return Migration(self._rebuild_of(names)).wait(on_progress)
 
@@ -257,7 +257,7 @@ class AppRuntime:
 
     def _use_declared(self) -> None:
         """After a migration that came to nothing: let the next tick fill what is new."""
-        if self.engine.held is None and not self._declared_run():
+        if self.engine.pinned_tick is None and not self._declared_run():
             self.engine.use(self.prepared)
 
     def _use_as_they_ran(self) -> bool:
@@ -291,7 +291,7 @@ class AppRuntime:
 
     def spark_rows(self, view: str, *, at_least: Token | None = None, timeout: float = 30.0) -> pa.Table:
         """A view's rows, read by Spark from its state."""
-        with self.told():
+        with self.mapped_errors():
             contents = self.contents(at_least=at_least, timeout=timeout, views=[view])
             self._check_computed(view, contents.manifest)
             return contents.frame(view).toArrow()
@@ -331,14 +331,14 @@ class AppRuntime:
     def reply(
         self, sql: str, *, at_least: Token | None = None, timeout: float = 30.0, push_down: bool = True
     ) -> QueryReply:
-        """Run a query as of one tick; with what was fetched for it from attached stores."""
-        with self.told():
+        """The same, with what was fetched for it from attached stores."""
+        with self.mapped_errors():
             views = tables_in(sql) if at_least is not None else ()
             return self.contents(at_least=at_least, timeout=timeout, views=views).reply(sql, push_down=push_down)
 
     def bounded(self, sql: str, *, at_least: Token | None, timeout: float, bytes_max: int) -> tuple[int, pa.Table]:
         """For strangers: the tick, and an answer of so many bytes at most."""
-        with self.told():
+        with self.mapped_errors():
             views = tables_in(sql) if at_least is not None else ()
             contents = self.contents(at_least=at_least, timeout=timeout, views=views, bytes_max=bytes_max)
             return contents.manifest.tick, contents.reply(sql).table
@@ -372,7 +372,7 @@ class AppRuntime:
                 hint="Ask for a tick that is kept.",
                 view=view,
             )
-        with self.told():
+        with self.mapped_errors():
             return RelationSnapshot(self.log, self.folder, manifest, self.spark).frame(view).toArrow()
 
     def verify(self, view: str | None = None) -> list[Difference]:
@@ -380,7 +380,7 @@ class AppRuntime:
         from headwater.views.lifecycle.verification import verify
 
         names = [view] if view is not None else list(self.prepared.views)
-        with self.told():
+        with self.mapped_errors():
             contents = self.contents()
             unprepared.refuse(view or "", self.prepared.unprepared, contents.manifest)
             paused = paused_in(contents.manifest)
@@ -395,7 +395,7 @@ class AppRuntime:
         """Find the records that a view cannot be computed over; see ``views/lifecycle/diagnosis.py``."""
         from headwater.views.lifecycle.diagnosis import Diagnosis
 
-        with self.told():
+        with self.mapped_errors():
             contents = self.contents()
             manifest = contents.manifest
             unprepared.refuse(view, self.prepared.unprepared, manifest)
@@ -417,9 +417,9 @@ class AppRuntime:
         """Let the views of this app leave records out; see ``views/lifecycle/set_aside.py``."""
         from headwater.views.lifecycle.set_aside import SettingAside
 
-        with self.told():
+        with self.mapped_errors():
             self._use_declared()
-            if self.engine.fresh:
+            if self.engine.initial:
                 self.engine.tick()
             return SettingAside(self.engine, places, self.log, self.spark, self.scratch).run(reason=reason, by=by)
 

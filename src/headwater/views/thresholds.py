@@ -1,29 +1,71 @@
-"""Sizes: where a tick changes its way of working.
+"""Thresholds: the sizes at which a tick changes its way of working.
 
-What it is: the numbers that decide whether rows stay on the driver, are joined by one Spark task, or are scanned by
-many. Read as ``sizes.TASK_ROWS_MAX``, so that a test can make everything large.
-Invariants: what a view holds does not depend on them, only what a tick costs.
-Not here: the ways themselves (``views/stages/relation.py``, ``views/stages/stage_run.py``).
+What it is: the numbers that decide whether rows stay on the driver (Arrow), go to one Spark task, or are scanned by
+many tasks; and whether state is looked up, read whole or computed again. Read as ``thresholds.TASK_ROWS_MAX``, so that
+a test can make everything large.
+Invariants: no threshold changes the content of a view, only the cost of a tick.
+Not here: the ways themselves (``views/stages/relation.py``, ``views/stages/stage_run.py``); the merge policy
+(``views/state/merge.py``); limits of what readers may ask (``views/serving``).
 Read next: ``bench/views_bench.py``, which measures them.
 """
 
 from __future__ import annotations
 
-# A relation of so few rows is read whole, and never looked up.
+# Driver or Spark
+
+# A relation of so few rows is read whole on the driver: that is quicker than a lookup. A larger table goes to Spark as
+# a file: inside the plan, a hundred thousand rows cost 0.3 s more.
 LOCAL_ROWS_MAX = 20_000
-# So many rows are joined by one task in less time than by several, which must exchange them and write files.
+# One task joins so many rows in less time than several, which must exchange them and write files.
 TASK_ROWS_MAX = 500_000
-# Beyond so many keys, or a good part of the pile, Spark's scan is quicker than looking up on the driver.
-LOOKUP_KEYS_MAX = 200_000
-# Of a table whose state is at most so many times as large as the changed keys, all is read instead.
-LOOKUP_PART = 0.25
-# What comes back to the driver from a large query, when it turns out to be little.
+# A large query's result of at most so many rows comes to the driver, where the next steps are cheaper.
 SETTLED_ROWS_MAX = 200_000
-# Before a stage is computed anew, the rows of an input are added up on the driver when there are no more than these.
-ADDED_UP_ROWS_MAX = 2_000_000
-# A stage whose inputs changed by more than this part is computed anew.
-RECOMPUTE_PART = 0.1
-# Changes that were not merged yet, below which they are cheap to read and wait until they are eight runs.
-TAIL_ROWS_MIN = 100_000
-# Rows that a large join holds in memory, once for each task that joins, instead of sorting both of its sides.
+# Leaves of a large join up to this size together are broadcast (held once by each task) instead of sorted.
 BROADCAST_BYTES_MAX = 64 << 20
+# Generated code takes some 3 µs a row, but compiling takes some 0.1 s a table: a plan of many tables and few rows for
+# each runs interpreted.
+COMPILED_TABLES_MAX = 6
+COMPILED_TABLE_ROWS_MIN = 50_000
+
+# Lookup, whole read or recomputation
+
+# Beyond so many keys Spark's scan is quicker than a lookup on the driver.
+LOOKUP_KEYS_MAX = 200_000
+# A lookup of more keys than this part of the state's rows touches nearly every block: the whole state is read instead.
+LOOKUP_PART = 0.25
+# A stage whose inputs changed by more than this part is computed from their whole content.
+RECOMPUTE_PART = 0.1
+# Before such a recomputation the driver consolidates an input of at most so many rows, so that a row that came and
+# went and came again is not joined three times.
+CONSOLIDATED_ROWS_MAX = 2_000_000
+
+# One tick's input
+
+# The rows of a keyed or weighted topic pass through the driver: one tick takes at most so many of them.
+TICK_BYTES_MAX = 512 << 20
+TICK_ROWS_MAX = 10_000_000
+# Consolidating compares every column of every row; beyond so many rows it costs more than the rows it saves.
+INPUT_CONSOLIDATED_ROWS_MAX = 200_000
+
+# State
+
+# Runs that are not merged yet are cheap to read below so many rows, and wait until they are eight.
+TAIL_ROWS_MIN = 100_000
+# A merge up to this size runs on the driver: a million rows in 0.6 s on one core, where Spark takes some 3 s on two.
+# The bytes are those of Parquet files; in memory the rows take some ten times as much.
+DRIVER_MERGE_ROWS_MAX = 30_000_000
+DRIVER_MERGE_BYTES_MAX = 256 << 20
+# A consolidated content is kept in memory until so many ticks passed without a reader, or one brought so many rows.
+REMEMBERED_TICKS_MAX = 16
+REMEMBERED_ROWS_MAX = 20_000
+# A sorted piece of so many rows is a mapped file; a smaller one stays in memory, where sorting it again is cheap.
+ARRANGEMENT_FILE_ROWS_MIN = 50_000
+# The hashes of rows that leave a large relation are broadcast up to this number: some 40 MB in a hash table.
+BROADCAST_HASHES_MAX = 1_000_000
+
+# Operations on weighted rows
+
+# ``explode`` makes an array of its whole length: a weight is repeated in chunks of so many rows, and so many chunks.
+EXPLODED_ROWS_MAX = 4096
+# Whole numbers that lie close together are compared by a table of so many places for each number, without hashing.
+DENSE_PART = 4

@@ -40,7 +40,7 @@ class HandTicks:
         """Another query: the next tick fills the view from nothing."""
         self.born = self.manifests.tick() + 1
         self.identity = f"query-{self.born}"
-        self.pile = Trace(self.folder / f"revenue-{self.identity}", SCHEMA, files=self.files)
+        self.trace = Trace(self.folder / f"revenue-{self.identity}", SCHEMA, files=self.files)
         self.store.declare("revenue", [("country", "STRING"), ("total", "BIGINT")], ["country"], self.identity)
         self.store.swap("revenue")
         self.rows = {}
@@ -64,9 +64,9 @@ class HandTicks:
         table = pa.Table.from_pylist(weighted, SCHEMA)
         if weighted:
             moved = Delta.local(table)
-            self.pile = self.pile.with_run(self.pile.write(moved, tick=tick, epoch=self.epoch), moved)
-        about = {"columns": DDL, "key": ["country"], "born": self.born, "fingerprint": self.identity}
-        entry = {"identity": self.identity, "schema": DDL, "runs": [run.to_json() for run in self.pile.runs]}
+            self.trace = self.trace.with_run(self.trace.write(moved, tick=tick, epoch=self.epoch), moved)
+        about = {"columns": DDL, "key": ["country"], "created_tick": self.born, "fingerprint": self.identity}
+        entry = {"identity": self.identity, "schema": DDL, "runs": [run.to_json() for run in self.trace.runs]}
         manifest = Manifest(
             tick,
             self.epoch,

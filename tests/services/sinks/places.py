@@ -28,9 +28,8 @@ from headwater.log.schema.far_times import far_json_lines
 from headwater.log.schema.row_conversion import to_batches
 from headwater.sinks import SQLite
 from headwater.sinks.sink import Sink
-from headwater.views.serving.deliveries import repeated
 from headwater.views.serving.serving_columns import column_of_declaration, quoted
-from headwater.views.state.consolidate import net
+from headwater.views.state.algebra import consolidate, expand
 from tests.services.sinks.receiver import Receiver
 from tests.services.sinks.servers import PostgresServer, RedisServer, Server
 from tests.services.sinks.synthetic import SyntheticView
@@ -153,7 +152,7 @@ def topic_place(folder: Path, _: Servers) -> Place:
         resets = pc.indices_nonzero(pc.equal(every.column("change"), "reset"))
         since = every.slice(resets[-1].as_py() + 1)
         weights = pc.if_else(pc.equal(since.column("change"), "insert"), 1, -1).cast(pa.int64())
-        return repeated(net(since.select(names).cast(view.schema).append_column("_weight", weights)))
+        return expand(consolidate(since.select(names).cast(view.schema).append_column("_weight", weights)))
 
     return Place(Topic("changes", home=home), read, migrates=False)
 
@@ -182,7 +181,7 @@ def delta_place(folder: Path, _: Servers) -> Place:
         table = pa.table(DeltaTable(folder / "copy").to_pyarrow_table())
         if "_hw_count" in table.column_names:
             weights = table.column("_hw_count")
-            return repeated(table.select(view.schema.names).cast(view.schema).append_column("_weight", weights))
+            return expand(table.select(view.schema.names).cast(view.schema).append_column("_weight", weights))
         assert table.column_names == view.schema.names
         return table.cast(view.schema)
 

@@ -21,9 +21,9 @@ from headwater.log.schema.far_times import far_rows
 from headwater.log.schema.normalization import WEIGHT
 from headwater.log.schema.row_conversion import to_rows
 from headwater.log.schema.row_identity import row_identities
-from headwater.views.serving.deliveries import Delivery, batches, repeated
+from headwater.views.serving.deliveries import Delivery, batches
 from headwater.views.serving.view_reader import ViewHead, ViewLag
-from headwater.views.state.consolidate import net
+from headwater.views.state.algebra import consolidate, expand
 
 Row = dict[str, Any]
 
@@ -54,7 +54,7 @@ class SyntheticView:
         self.tick += 1
         changes = self._weighted([], 1) if changes is None else changes
         self.deliveries.append((self.tick, changes))
-        self.state = net(pa.concat_tables([self.state, changes]))
+        self.state = consolidate(pa.concat_tables([self.state, changes]))
         return self.tick
 
     def change(self, add: Sequence[Row] = (), remove: Sequence[Row] = ()) -> int:
@@ -62,7 +62,7 @@ class SyntheticView:
         if self.key:
             gone = {self._key(row) for row in (*add, *remove)}
             remove = [row for row in self.rows_now() if self._key(row) in gone]
-        return self.commit(net(pa.concat_tables([self._weighted(remove, -1), self._weighted(add, 1)])))
+        return self.commit(consolidate(pa.concat_tables([self._weighted(remove, -1), self._weighted(add, 1)])))
 
     def _key(self, row: Row) -> str:
         return repr([row.get(name) for name in self.key])
@@ -73,11 +73,11 @@ class SyntheticView:
 
     def rows_now(self) -> list[Row]:
         """The rows as Python objects."""
-        return [row for batch in batches(repeated(self.state)) for row in to_rows(batch)]
+        return [row for batch in batches(expand(self.state)) for row in to_rows(batch)]
 
     def bag(self) -> Counter[bytes]:
         """The rows, comparable."""
-        return bag_of(repeated(self.state))
+        return bag_of(expand(self.state))
 
     def forget(self) -> None:
         """The ticks so far are no longer kept."""
@@ -99,13 +99,13 @@ class SyntheticView:
             if after < number <= head.tick and number - after <= ticks_max and rows < rows_max:
                 tables.append(changes)
                 tick, rows = number, rows + changes.num_rows
-        return Delivery(net(pa.concat_tables(tables)), after, tick, self.number)
+        return Delivery(consolidate(pa.concat_tables(tables)), after, tick, self.number)
 
     @contextmanager
     def rows(self) -> Iterator[tuple[ViewHead, Iterator[pa.RecordBatch]]]:
         head = self.head()
         assert head is not None
-        yield head, batches(repeated(self.state))
+        yield head, batches(expand(self.state))
 
     def lag(self, after: int) -> ViewLag:
         waiting = [changes.num_rows for tick, changes in self.deliveries if tick > after]

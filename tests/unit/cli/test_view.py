@@ -58,15 +58,15 @@ def run_app(log: Log, app: str) -> None:
     epoch = manifests.take_over()
     path = store_path(log.home, app)
     schema = pa.schema([("country", pa.string()), ("total", pa.int64())])
-    pile = Trace(path.parent / "revenue-f1", schema, files=log.files)
+    trace = Trace(path.parent / "revenue-f1", schema, files=log.files)
     with ServingStore(path) as store:
         store.declare("revenue", [("country", "STRING"), ("total", "BIGINT")], ["country"], "f1")
         for tick, rows in enumerate([[("DE", 1, 1)], [("DE", 1, -1), ("DE", 2, 1)]], start=1):
             names = ["country", "total", "_weight"]
             table = pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows])
-            pile = pile.with_run(pile.write(Delta.local(table), tick=tick, epoch=epoch))
-            about = {"columns": DDL, "key": ["country"], "kind": "accumulating", "born": 1, "fingerprint": "f1"}
-            entry = {"identity": "f1", "schema": DDL, "runs": [run.to_json() for run in pile.runs]}
+            trace = trace.with_run(trace.write(Delta.local(table), tick=tick, epoch=epoch))
+            about = {"columns": DDL, "key": ["country"], "kind": "accumulating", "created_tick": 1, "fingerprint": "f1"}
+            entry = {"identity": "f1", "schema": DDL, "runs": [run.to_json() for run in trace.runs]}
             frontier = {"orders": {0: tick}}
             manifests.commit(Manifest(tick, epoch, frontier, 0, {"revenue": entry}, {"revenue": about}))
             store.apply(tick, epoch, frontier, {"revenue": table})

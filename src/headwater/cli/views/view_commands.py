@@ -112,7 +112,7 @@ def describe(view: ViewArgument, name: AppOption = None, home: HomeOption = None
             ("tick", f"{found['tick']}, committed {found['committed_at']}"),
             ("frontier", found["frontier"]),
             ("behind", f"{found['behind']:,} rows of the topics that the app reads"),
-            ("since", f"tick {found['born']}"),
+            ("since", f"tick {found['created_tick']}"),
             ("changes kept", f"ticks {first} to {last}"),
             (
                 "state",
@@ -223,7 +223,7 @@ def _description(log: Log, manifests: Manifests, manifest: Manifest, name: str) 
         "columns": about["columns"],
         "key": list(about["key"]),
         "fingerprint": about["fingerprint"],
-        "born": about["born"],
+        "created_tick": about["created_tick"],
         "tick": manifest.tick if pause is None else pause.tick,
         "committed_at": format_us(manifest.committed_us),
         "frontier": str(manifest.token if pause is None else Token(pause.frontier)),

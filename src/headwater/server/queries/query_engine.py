@@ -61,7 +61,7 @@ class QueryEngine:
         began = time.monotonic()
         seconds, bytes_max, rows_max = request["seconds_max"], request["bytes_max"], request["rows_max"]
         try:
-            with self.runtime.told(), self._in_time(seconds):
+            with self.runtime.mapped_errors(), self._in_time(seconds):
                 tick, table = self._asked(request["sql"], request["at_least"], rows_max, bytes_max, began + seconds)
         except SparkEnded as error:
             raise self._out_of_memory() if error.data["status"] == OUT_OF_MEMORY else error from error

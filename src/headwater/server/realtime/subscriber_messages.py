@@ -119,7 +119,9 @@ class MessageEncoder:
         about = None if manifest is None else manifest.views.get(self.view)
         if manifest is None or about is None:
             return None
-        return ResumeToken(manifest.tick, hashlib.sha256(f"{self._home_id}/{about['born']}".encode()).hexdigest()[:8])
+        return ResumeToken(
+            manifest.tick, hashlib.sha256(f"{self._home_id}/{about['created_tick']}".encode()).hexdigest()[:8]
+        )
 
     def resumed(self, have: ResumeToken) -> ResumeToken | None:
         """The place with its query, when its changes can be told from there on; None: only a snapshot helps."""

@@ -144,7 +144,7 @@ class StatusReader:
                     "state": "paused" if view.name in paused else "live" if about is not None else "new",
                     "rows": self._rows(view.name) if about is not None else None,
                     "tick": paused[view.name].tick if view.name in paused else manifest.tick,
-                    "born": about["born"] if about else None,
+                    "created_tick": about["created_tick"] if about else None,
                     "last_tick": last.get(view.name),
                     "changed_tick": moved.get(view.name),
                     "runs": len(runs),

@@ -22,10 +22,10 @@ from headwater.log.home import Log
 from headwater.log.schema.normalization import WEIGHT
 from headwater.log.topic import Topic
 from headwater.views.compiler.frontend.as_of import DELETED
-from headwater.views.serving.deliveries import Delivery, batches, repeated
+from headwater.views.serving.deliveries import Delivery, batches
 from headwater.views.serving.view_reader import ViewHead, ViewLag
-from headwater.views.state.consolidate import net
-from headwater.views.state.row_equality import last_of_each, matching, weighted
+from headwater.views.state.algebra import consolidate, expand, with_weight
+from headwater.views.state.row_equality import last_of_each, matching
 from headwater.views.tick.inputs import InputRelation
 
 PARTITION = 0  # a captured table has one
@@ -89,20 +89,20 @@ class CapturedTableReader:
     def _between(self, base: InputRelation, begin: int, end: int) -> pa.Table:
         """What the records between two offsets change, netted."""
         if not base.key:
-            return net(base.read({PARTITION: begin}, {PARTITION: end}, [*base.schema.names, WEIGHT]))
+            return consolidate(base.read({PARTITION: begin}, {PARTITION: end}, [*base.schema.names, WEIGHT]))
         rows = base.read({PARTITION: begin}, {PARTITION: end}, [*base.schema.names, DELETED])
         latest = rows.filter(pa.array(last_of_each(rows, base.key)))
         gone = latest.column(DELETED).fill_null(False)
         latest = latest.select(base.schema.names)
-        come = weighted(latest.filter(pc.invert(gone)), 1)
+        come = with_weight(latest.filter(pc.invert(gone)), 1)
         if not self._whole:
-            return pa.concat_tables([weighted(latest.filter(gone), -1), come])
+            return pa.concat_tables([with_weight(latest.filter(gone), -1), come])
         left = [
             matching(pa.Table.from_batches([batch]), base.key, latest.select(list(base.key)))
             for batch in base.rows_up_to({PARTITION: begin})
         ]
-        old = [weighted(table.drop_columns([WEIGHT]).cast(base.schema), -1) for table in left if table.num_rows]
-        return net(pa.concat_tables([*old, come]))
+        old = [with_weight(table.drop_columns([WEIGHT]).cast(base.schema), -1) for table in left if table.num_rows]
+        return consolidate(pa.concat_tables([*old, come]))
 
     def lag(self, after: int) -> ViewLag:
         """See ``Upstream.lag``."""
@@ -138,4 +138,4 @@ class CapturedTableReader:
             return
         start = base.topic.start_offsets()
         every = base.read(start, {PARTITION: end}, [*base.schema.names, WEIGHT])
-        yield from batches(repeated(net(every)))
+        yield from batches(expand(consolidate(every)))

@@ -157,11 +157,11 @@ class AccumulateStage(Stage):
     groups: tuple[PlanColumn, ...] = ()  # _g0, _g1, …
     partial: str = ""
     combine: str = ""
-    # Cheaper forms of the two, when not empty. ``tame_combine`` yields one column more, ``_wild``: where it is true for
-    # some row, the answer does not hold and the other two must be run (sums of doubles:
+    # Cheaper forms of the two, when not empty. ``in_range_combine`` yields one column more, ``_out_of_range``: where it
+    # is true for some row, the answer does not hold and the other two must be run (sums of doubles:
     # ``algebra/exact_sums.py``).
-    tame_partial: str = ""
-    tame_combine: str = ""
+    in_range_partial: str = ""
+    in_range_combine: str = ""
     one_row: bool = False  # no GROUP BY: exactly one row always, and so the first tick must run it without changes
 
     @property

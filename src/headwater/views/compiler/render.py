@@ -112,9 +112,9 @@ class StageRenderer:
             PlanColumn(f"_a{number}", kind)
             for number, kind in enumerate(kind for each in draft.accumulators for kind in each.types)
         ]
-        partial, combine = _two_queries(draft, groups, tame=False)
-        quick = any(each.tame is not None for each in draft.accumulators)
-        tame_partial, tame_combine = _two_queries(draft, groups, tame=True) if quick else ("", "")
+        partial, combine = _two_queries(draft, groups, in_range=False)
+        quick = any(each.in_range is not None for each in draft.accumulators)
+        in_range_partial, in_range_combine = _two_queries(draft, groups, in_range=True) if quick else ("", "")
         return AccumulateStage(
             name=name,
             kind=StageKind.ACCUMULATING,
@@ -126,8 +126,8 @@ class StageRenderer:
             groups=draft.groups,
             partial=partial,
             combine=combine,
-            tame_partial=tame_partial,
-            tame_combine=tame_combine,
+            in_range_partial=in_range_partial,
+            in_range_combine=in_range_combine,
             one_row=draft.one_row,
         )
 
@@ -228,17 +228,17 @@ def _partial(groups: list[str], partials: list[Node]) -> str:
     return text(select)
 
 
-def _two_queries(draft: AccumulateNode, groups: list[str], *, tame: bool) -> tuple[str, str]:
-    """``partial`` and ``combine`` of a stage, or their tame forms."""
+def _two_queries(draft: AccumulateNode, groups: list[str], *, in_range: bool) -> tuple[str, str]:
+    """``partial`` and ``combine`` of a stage, or their in-range forms."""
     partials: list[Node] = []
     merges: list[Node] = []
-    wild: list[Node] = []
+    out_of_range: list[Node] = []
     finals: list[tuple[Node, Node]] = []
     kept: list[str] = []
     arguments = 0
     heavy = False
     for whole in draft.accumulators:
-        each = whole.tame if tame and whole.tame is not None else whole
+        each = whole.in_range if in_range and whole.in_range is not None else whole
         xs = tuple(f"_x{arguments + number}" for number in range(len(each.arguments)))
         own = tuple(f"_a{len(kept) + number}" for number in range(len(each.types)))
         arguments += len(xs)
@@ -248,7 +248,7 @@ def _two_queries(draft: AccumulateNode, groups: list[str], *, tame: bool) -> tup
         kept += own
         if each is not whole:
             finals.append((whole.final(own, "_n"), each.final(own, "_n")))
-            wild += [whole.is_wild(before, after)] if whole.wild else []
+            out_of_range += [whole.is_out_of_range(before, after)] if whole.out_of_range else []
             heavy = True
 
     def lightened(node: Node) -> Node:
@@ -256,12 +256,12 @@ def _two_queries(draft: AccumulateNode, groups: list[str], *, tame: bool) -> tup
             node = node.transform(lambda part, full=full, light=light: light.copy() if part == full else part)
         return node
 
-    if heavy and not wild:  # what counts wild values counts heavy rows too
+    if heavy and not out_of_range:  # what counts out-of-range values counts heavy rows too
         partials.append(named(spark_sql(HEAVY_ROWS), "_heavy"))
-        wild.append(exp.GT(this=column("p", "_heavy"), expression=exp.Literal.number(0)))
-    if wild:
-        merges.append(named(exp.or_(*wild), "_wild"))
-        kept.append("_wild")
+        out_of_range.append(exp.GT(this=column("p", "_heavy"), expression=exp.Literal.number(0)))
+    if out_of_range:
+        merges.append(named(exp.or_(*out_of_range), "_out_of_range"))
+        kept.append("_out_of_range")
     combine = _combine(draft, groups, merges, kept, lightened)
     return _partial(groups, partials), combine
 

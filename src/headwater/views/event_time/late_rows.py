@@ -1,10 +1,10 @@
-"""Stragglers: rows that came too late for a view, counted, set aside, and told of.
+"""Late rows: rows that came after their view's watermark had passed them, counted, set aside and alerted about.
 
 What it is: where a tick found late rows (``found``), how many by producer (``counted``), and ``LateTopic``, which
 copies them to the side topic ``VIEW.late`` and raises an alert when they become many.
-Invariants: what a manifest says of a tick's late rows is enough to find them again in the log, so that each stands in
+Invariants: the manifest of a tick has enough about its late rows to find them again in the log, so that each stands in
 the side topic exactly once, also when the process dies between the commit and the copy.
-Not here: what is late (``progress.py``), leaving it out (``timed_operators.py``).
+Not here: which rows are late (``progress.py``), leaving them out (``timed_operators.py``).
 Read next: ``timed_operators.py``; ``docs/time.md``.
 """
 
@@ -39,15 +39,15 @@ EXTRA = (
 RECENT_ROWS_MIN = 100  # of fewer rows no part is worth an alert
 
 
-def found(passage: Evaluation, start: Mapping[str, Mapping[int, int]]) -> dict[str, Any]:
+def found(evaluation: Evaluation, start: Mapping[str, Mapping[int, int]]) -> dict[str, Any]:
     """Where a tick found late rows, as its manifest keeps it."""
     late: dict[str, Any] = {}
-    for view in passage.views.values():
-        time = passage.times.get(view.name)
+    for view in evaluation.views.values():
+        time = evaluation.times.get(view.name)
         for stage in view.plan.stages:
             if not isinstance(stage, TimedStage) or not stage.late or time is None or time.cutoff_us is None:
                 continue
-            changes = passage.visible.get(stage.name)
+            changes = evaluation.visible.get(stage.name)
             if changes is not None and changes.rows:
                 topic = stage.source.relation
                 begin = {str(number): offset for number, offset in start[topic].items()}

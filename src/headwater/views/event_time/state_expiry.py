@@ -1,17 +1,17 @@
-"""Letting go: which rows of a state nothing can ask for any more.
+"""State expiry: the rows of a state that no later row can need.
 
-What it is: ``leaving``, the rows that a timed stage lets go: by their own time, by the end of their session, or because
-a later version of their key counts already; and ``before``, the rows of any state whose time is past.
-Invariants: what leaves is netted, with the weight that takes it away. Rows that belong together (a session) leave
+What it is: ``leaving``, the rows that expire from a timed stage: by their own time, by the end of their session, or
+because a later version of their key counts already; and ``before``, the rows of any state whose time is past.
+Invariants: expired rows are consolidated and have the weight that takes them away. Rows of one session expire
 together. A key's last version stays, a tombstone too: without it a version that comes late would seem to be the last.
-Not here: how late that is (``progress.py``); taking the rows away (``timed_operators.py``).
+Not here: the limit (``progress.py``); taking the rows away (``timed_operators.py``).
 Read next: ``timed_operators.py``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -21,43 +21,37 @@ import pyarrow.types as kinds
 from headwater.log.schema.row_identity import row_identities
 from headwater.views import thresholds
 from headwater.views.compiler.frontend.as_of import APPENDED, OFFSET
-from headwater.views.compiler.plan import WEIGHT, Sessions, Superseded, TimedStage
+from headwater.views.compiler.plan import Sessions, Superseded, TimedStage
 from headwater.views.spark.topic_scan import quoted
-from headwater.views.stages.relation import netted
 from headwater.views.stages.view_sessions import ViewSessions
+from headwater.views.state.algebra import consolidate, negate, select
 from headwater.views.state.delta import Delta
-from headwater.views.state.row_equality import negated
+from headwater.views.state.state_trace import StateTrace
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def leaving(own: Any, stage: TimedStage, limit_us: int, bench: ViewSessions) -> Delta:
+def leaving(own: StateTrace, stage: TimedStage, limit_us: int, sessions: ViewSessions) -> Delta:
     """The rows of a timed stage's state that leave, to be taken away."""
     rule = stage.leaving
     if rule is None:
-        return before(own, stage.time, limit_us, bench)
+        return before(own, stage.time, limit_us, sessions)
     if own.rows <= thresholds.SETTLED_ROWS_MAX:
-        content: pa.Table = own.content()
-        return Delta.local(negated(content.filter(pa.array(_here(content, rule, stage.time, limit_us)))))
-    names = [name for name in own.schema.names if name != WEIGHT]
-    summed = netted(own.frame(bench.large), names)
-    return bench.write(_taken_away(_there(summed, rule, stage.time, limit_us), names), own.schema)
+        content = own.content()
+        return Delta.local(negate(content.filter(pa.array(_here(content, rule, stage.time, limit_us)))))
+    found = _there(consolidate(own.frame(sessions.large)), rule, stage.time, limit_us)
+    return sessions.write(negate(select(found, own.schema.names)), own.schema)
 
 
-def before(own: Any, column: str, limit_us: int, bench: ViewSessions) -> Delta:
+def before(own: StateTrace, column: str, limit_us: int, sessions: ViewSessions) -> Delta:
     """The rows of a state whose time is before a limit, to be taken away."""
     if own.rows <= thresholds.SETTLED_ROWS_MAX:
-        content: pa.Table = own.content()
+        content = own.content()
         old = pc.less(microseconds(content.column(column)), limit_us).fill_null(False)
-        return Delta.local(negated(content.filter(old)))
-    frame = own.frame(bench.large).where(f"CAST({quoted(column)} AS TIMESTAMP) < timestamp_micros({limit_us})")
-    names = [name for name in own.schema.names if name != WEIGHT]
-    return bench.write(_taken_away(netted(frame, names), names), own.schema)
-
-
-def _taken_away(frame: DataFrame, names: Sequence[str]) -> DataFrame:
-    return frame.selectExpr(*map(quoted, names), f"-{WEIGHT} AS {WEIGHT}")
+        return Delta.local(negate(content.filter(old)))
+    frame = own.frame(sessions.large).where(f"CAST({quoted(column)} AS TIMESTAMP) < timestamp_micros({limit_us})")
+    return sessions.write(negate(consolidate(frame)), own.schema)
 
 
 # In this process

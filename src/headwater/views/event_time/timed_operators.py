@@ -11,28 +11,27 @@ Read next: ``state_expiry.py``, ``progress.py``, ``views/stages/stage_run.py``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.views.compiler.algebra.finality import CLOSES
-from headwater.views.compiler.plan import WEIGHT, FinalStage, Superseded, TimedStage
+from headwater.views.compiler.plan import FinalStage, Superseded, TimedStage
 from headwater.views.event_time.progress import ViewTime
 from headwater.views.event_time.state_expiry import before, leaving, microseconds
 from headwater.views.spark.topic_scan import quoted
-from headwater.views.stages.relation import BoundRows, LazyDelta, TickRelation, netted
+from headwater.views.stages.relation import BoundRows, TickRelation
 from headwater.views.stages.stage_schemas import StageSchema
 from headwater.views.stages.view_sessions import ViewSessions
-from headwater.views.state.consolidate import net
+from headwater.views.state.algebra import consolidate, negate, select, union, weighted_schema
 from headwater.views.state.delta import Delta
-from headwater.views.state.row_equality import negated
+from headwater.views.state.state_trace import StateTrace
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-Result = Delta | LazyDelta
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class TimedRun:
@@ -43,27 +42,27 @@ class TimedRun:
         stage: TimedStage | FinalStage,
         shape: StageSchema,
         source: TickRelation,
-        own: Any,
-        bench: ViewSessions,
+        own: StateTrace | None,
+        sessions: ViewSessions,
         time: ViewTime,
         *,
-        fresh: bool,
+        initial: bool,
         kept: bool,
         decided: TickRelation | None = None,
         older: TickRelation | None = None,
     ) -> None:
         self.stage = stage
-        self.schema = pa.schema([*shape.state, pa.field(WEIGHT, pa.int64())])
-        self.source = source.as_new() if fresh else source
-        self.own: Any = None if fresh else own
-        self.bench = bench
+        self.schema = weighted_schema(shape.state)
+        self.source = source.as_initial() if initial else source
+        self.own = None if initial else own
+        self.sessions = sessions
         self.time = time
-        self.fresh = fresh
+        self.initial = initial
         self.kept = kept
-        self.decided = decided if decided is None or not fresh else decided.as_new()
+        self.decided = decided if decided is None or not initial else decided.as_initial()
         self.older = older  # the live view, while it is computed anew
 
-    def run(self) -> Result:
+    def run(self) -> Delta:
         """The stage's changes."""
         if isinstance(self.stage, FinalStage):
             return self._closing(self.stage)
@@ -71,13 +70,13 @@ class TimedRun:
 
     # Rows that come in
 
-    def _judged(self, stage: TimedStage) -> Result:
+    def _judged(self, stage: TimedStage) -> Delta:
         if self.decided is not None:
             return self._as_decided(stage, self.decided)
-        cutoff = None if self.fresh or isinstance(stage.leaving, Superseded) else self.time.cutoff_us
+        cutoff = None if self.initial or isinstance(stage.leaving, Superseded) else self.time.cutoff_us
         came = self.source.changes
         if cutoff is None:
-            found: Result = Delta.nothing(self.schema) if stage.late else came
+            found: Delta = Delta.nothing(self.schema) if stage.late else came
         elif came.table is not None:
             times = microseconds(came.table.column(stage.time))
             late = pc.less(times, cutoff).fill_null(False)
@@ -88,45 +87,43 @@ class TimedRun:
             found = self._from_frame(lambda spark: came.frame(spark).where(moment), came.rows)
         return self._and_let_go(stage, found)
 
-    def _as_decided(self, stage: TimedStage, decided: TickRelation) -> Result:
+    def _as_decided(self, stage: TimedStage, decided: TickRelation) -> Delta:
         """What was late when it came is late for ever, and everything else is not."""
         late, came = decided.changes, self.source.changes
         if stage.late or not late.rows:
             return self._written(late if stage.late else came)
         if came.table is not None and late.table is not None:
-            both = pa.concat_tables([came.table, negated(late.table).cast(came.table.schema)])
-            return self._and_let_go(stage, Delta.local(net(both)))
+            return self._and_let_go(stage, Delta.local(consolidate(union(came.table, negate(late.table)))))
 
-        def build(spark: Any) -> DataFrame:
-            names = self.schema.names
-            taken = late.frame(spark).selectExpr(*map(quoted, names[:-1]), f"-{WEIGHT} AS {WEIGHT}")
-            return netted(came.frame(spark).select(*names).unionByName(taken), names[:-1])
+        def build(spark: SparkSession) -> DataFrame:
+            came_frame = select(came.frame(spark), self.schema.names)
+            return consolidate(union(came_frame, negate(late.frame(spark))))
 
         return self._and_let_go(stage, self._from_frame(build, came.rows + late.rows))
 
-    def _from_frame(self, build: Any, rows: int) -> Result:
+    def _from_frame(self, build: Callable[[SparkSession], DataFrame], rows: int) -> Delta:
         if self.kept:
-            return self.bench.write(build(self.bench.large).select(*self.schema.names), self.schema)
-        return LazyDelta(BoundRows(self.schema, rows, None, build))
+            return self.sessions.write(build(self.sessions.large), self.schema)
+        return Delta.lazy(self.schema, rows, build)
 
-    def _written(self, found: Result) -> Result:
-        """As changes that a pile can take."""
-        if not self.kept or isinstance(found, Delta):
-            return found
-        return self.bench.write(found.frame(self.bench.large).select(*self.schema.names), self.schema)
+    def _written(self, found: Delta) -> Delta:
+        """As changes that a trace can take: not lazy."""
+        return (
+            self.sessions.write(found.frame(self.sessions.large), self.schema) if self.kept and found.is_lazy else found
+        )
 
-    def _and_let_go(self, stage: TimedStage, found: Result) -> Result:
+    def _and_let_go(self, stage: TimedStage, found: Delta) -> Delta:
         found = self._written(found)
         if not stage.lets_go or not self.time.lets_go or self.own is None or not self.own.rows:
             return found
-        return joined(found, leaving(self.own, stage, self.time.let_go_us or 0, self.bench), self)
+        return joined(found, leaving(self.own, stage, self.time.let_go_us or 0, self.sessions), self.sessions)
 
     # Rows that go out
 
-    def _closing(self, stage: FinalStage) -> Result:
+    def _closing(self, stage: FinalStage) -> Delta:
         names = self.schema.names[:-1]
-        reached = None if self.fresh else self.time.before_us  # rows that close up to here were final already
-        cutoff = None if self.fresh else self.time.cutoff_us
+        reached = None if self.initial else self.time.before_us  # rows that close up to here were final already
+        cutoff = None if self.initial else self.time.cutoff_us
         came = self.source.changed(names)
         if not stage.final:
             return self._and_older(self._some(came, ClosedRows(after_us=cutoff, or_never=True)))
@@ -137,26 +134,25 @@ class TimedRun:
         if reached is not None and (cutoff is None or cutoff < reached):  # corrections of what was final
             found = self._some(came, ClosedRows(after_us=cutoff, until_us=reached))
         if reached is None or after > reached:
-            every = came if self.fresh else self.source.before(names).and_also(came)
-            found = joined(found, self._some(every, ClosedRows(after_us=reached, until_us=after)), self)
+            every = came if self.initial else self.source.before(names).and_also(came)
+            found = joined(found, self._some(every, ClosedRows(after_us=reached, until_us=after)), self.sessions)
         return self._and_older(found)
 
     def _some(self, rows: BoundRows, closed: ClosedRows) -> Delta:
-        """The rows that close then, netted."""
+        """The rows that close then, consolidated."""
         names = self.schema.names
         if rows.local is not None:
-            return Delta.local(net(closed.of(rows.local).select(names)))
-        frame = rows.frame(self.bench.large).where(closed.sql()).select(*names)
-        return self.bench.write(netted(frame, names[:-1]), self.schema)
+            return Delta.local(consolidate(closed.of(rows.local), names))
+        return self.sessions.write(consolidate(rows.frame(self.sessions.large).where(closed.sql()), names), self.schema)
 
     def _and_older(self, found: Delta) -> Delta:
         """While a view is computed anew: what is behind the state of its inputs is as the live one has it."""
         limit = self.time.let_go_us
-        if self.older is None or limit is None or not self.fresh:
+        if self.older is None or limit is None or not self.initial:
             return found
         old = self._some(self.older.before(self.schema.names[:-1]), ClosedRows(until_us=limit))
         new = Delta.local(ClosedRows(after_us=limit, or_never=True).of(found.read()))
-        return joined(new, old, self)
+        return joined(new, old, self.sessions)
 
 
 @dataclass(frozen=True)
@@ -191,31 +187,20 @@ class ClosedRows:
         return f"({found} OR {CLOSES} IS NULL)" if self.or_never else found
 
 
-def joined(one: Result, other: Result, run: TimedRun) -> Delta:
-    """Both, netted."""
-    if not other.rows and isinstance(one, Delta):
+def joined(one: Delta, other: Delta, sessions: ViewSessions) -> Delta:
+    """The sum of both, consolidated, with the columns of the first."""
+    if not other.rows and not one.is_lazy:
         return one
-    if not one.rows and isinstance(other, Delta):
+    if not one.rows and not other.is_lazy:
         return other
     if one.table is not None and other.table is not None:
-        names = run.schema.names
-        return Delta.local(net(pa.concat_tables([one.table.select(names), other.table.select(names)])))
-    spark = run.bench.large
-    names = run.schema.names
-    both = one.frame(spark).select(*names).unionByName(other.frame(spark).select(*names))
-    return run.bench.write(netted(both, names[:-1]), run.schema)
+        return Delta.local(consolidate(union(one.table, other.table)))
+    spark = sessions.large
+    return sessions.write(consolidate(union(one.frame(spark), other.frame(spark))), one.schema)
 
 
-def trimmed(changes: Delta, own: Any, time: ViewTime, bench: ViewSessions) -> Delta:
-    """A stage's changes, and its groups that closed long enough ago taken away."""
+def trimmed(changes: Delta, own: StateTrace | None, time: ViewTime, sessions: ViewSessions) -> Delta:
+    """A stage's changes, and its groups that closed long enough ago taken away (state expiry)."""
     if not time.lets_go or own is None or not own.rows:
         return changes
-    gone = before(own, CLOSES, (time.let_go_us or 0) + 1, bench)
-    if not gone.rows:
-        return changes
-    if changes.table is not None and gone.table is not None:
-        names = changes.schema.names
-        return Delta.local(net(pa.concat_tables([changes.table, gone.table.select(names).cast(changes.table.schema)])))
-    names = changes.schema.names
-    both = changes.frame(bench.large).unionByName(gone.frame(bench.large).select(*names))
-    return bench.write(netted(both, names[:-1]), changes.schema)
+    return joined(changes, before(own, CLOSES, (time.let_go_us or 0) + 1, sessions), sessions)

@@ -99,8 +99,8 @@ class Diagnosis:
         self.scratch = scratch
         self.needed = _needed(view, prepared)
         self.views = {name: each for name, each in prepared.views.items() if name in self.needed}
-        self.bases = {name: contents.bases[name] for name in sorted(self.needed) if name in prepared.bases}
-        topics = {base.topic.name: base.topic for base in self.bases.values()}
+        self.inputs = {name: contents.inputs[name] for name in sorted(self.needed) if name in prepared.inputs}
+        topics = {base.topic.name: base.topic for base in self.inputs.values()}
         starts = {name: topic.start_offsets() for name, topic in topics.items()}
         self.begin = {
             name: {n: max(o, begin.get(name, {}).get(n, 0)) for n, o in of.items()} for name, of in starts.items()
@@ -121,7 +121,7 @@ class Diagnosis:
         """Each record gets a number, so that a part of them is a condition."""
         self.scratch.mkdir(parents=True, exist_ok=True)
         first: dict[tuple[str, int], dict[int, int]] = {}
-        for name, base in self.bases.items():
+        for name, base in self.inputs.items():
             columns = stored(base)
             tables = []
             for partition, end in self.stop[base.topic.name].items():
@@ -153,7 +153,7 @@ class Diagnosis:
         """Whether the query fails over these records; with ``before``, over all that came before them as well."""
         self.runs += 1
         wanted = _condition(sorted(numbers))
-        answers: dict[str, Any] = {name: self._input(name, base, wanted, before) for name, base in self.bases.items()}
+        answers: dict[str, Any] = {name: self._input(name, base, wanted, before) for name, base in self.inputs.items()}
         declared = self.views[self.view].declared
         try:
             with in_view(declared):

@@ -65,7 +65,7 @@ def as_they_ran(
     ):
         return None
     # What only new views read is taken in from now on too, so that it is there when they are filled.
-    return replace(found, bases={**found.bases, **wanted.bases}, unprepared=wanted.unprepared)
+    return replace(found, inputs={**found.inputs, **wanted.inputs}, unprepared=wanted.unprepared)
 
 
 def rows_to_read(prepared: Prepared, names: Iterable[str]) -> int:
@@ -74,7 +74,7 @@ def rows_to_read(prepared: Prepared, names: Iterable[str]) -> int:
     for name in reversed(list(prepared.views)):
         if name in needed:
             needed |= set(prepared.views[name].plan.reads)
-    topics = [base.topic for name, base in prepared.bases.items() if name in needed]
+    topics = [base.topic for name, base in prepared.inputs.items() if name in needed]
     return sum(sum(topic.end_offsets().values()) - sum(topic.start_offsets().values()) for topic in topics)
 
 

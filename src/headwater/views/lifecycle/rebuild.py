@@ -1,4 +1,4 @@
-"""A rebuild: views computed anew beside the live ones, which then make room for them.
+"""A rebuild: views computed again beside the live ones, then swapped in.
 
 What it is: ``Rebuild`` fills views from what their inputs hold at one tick, takes in the ticks that were committed
 meanwhile, and swaps the views in with a tick of its own. The live ones answer, and move, until then.
@@ -16,30 +16,26 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.errors import Conflict, Corruption
 from headwater.views import thresholds
-from headwater.views.compiler.plan import WEIGHT, FinalStage, TimedStage
+from headwater.views.compiler.plan import FinalStage, TimedStage
 from headwater.views.event_time.progress import EventTimeProgress, ViewTime
 from headwater.views.event_time.state_expiry import microseconds
 from headwater.views.lifecycle.rebuild_progress import RebuildMeter
-from headwater.views.serving.committed_changes import visible
-from headwater.views.serving.publish import as_table
-from headwater.views.spark.scans import scan
-from headwater.views.spark.topic_scan import quoted
-from headwater.views.stages.relation import SHOWN, BoundRows, LazyDelta, TickRelation
-from headwater.views.stages.view_sessions import ViewSessions, with_weight
-from headwater.views.state import multisets
-from headwater.views.state.consolidate import net
+from headwater.views.spark.scans import fitted, scan
+from headwater.views.stages.relation import TickRelation
+from headwater.views.stages.view_sessions import ViewSessions
+from headwater.views.state.algebra import consolidate, negate, union, visible, weighted_schema
 from headwater.views.state.delta import Delta
 from headwater.views.state.manifest import Manifest
-from headwater.views.state.row_equality import negated
 from headwater.views.state.run import Run, verify_run
-from headwater.views.state.state_store import Piles, StateStore, pile_of
+from headwater.views.state.state_store import StateStore, trace_of
+from headwater.views.state.state_trace import StateTrace, Traces
 from headwater.views.state.trace import Trace
 from headwater.views.tick.engine import BuiltViews, TickEngine
 from headwater.views.tick.evaluate import Evaluation
@@ -48,7 +44,7 @@ from headwater.views.tick.prepare import Prepared, PreparedView
 from headwater.views.tick.reports import TickReport
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 # Behind by no more ticks than this, the rest is caught up with while the next tick waits.
 TICKS_LEFT = 1
@@ -63,7 +59,7 @@ class RebuildReport:
     views: tuple[str, ...]  # all that were computed anew
     tick: int  # with which they were swapped in
     changes: Mapping[str, int]  # {view: weighted rows that differ}, for views that go on
-    born: tuple[str, ...]  # views that begin anew
+    restarted: tuple[str, ...]  # views that begin anew
     ticks_meanwhile: int
     seconds: float
 
@@ -87,24 +83,24 @@ class Rebuild:
         self.scratch = scratch
         self.on_tick = on_tick  # told of the tick that swaps
         self.progress = RebuildMeter(spark)
-        self.own = replace(wanted, views={}, bases={})  # what is computed anew
+        self.own = replace(wanted, views={}, inputs={})  # what is computed anew
         self.store = StateStore(engine.store.folder, engine.store.files, spark)
-        self.piles: Piles = {}
+        self.traces: Traces = {}
         self.differences: dict[str, pa.Table] = {}
         self._hold()
 
     def _hold(self) -> None:
         """Choose the tick to begin with. Nothing that was written since goes before this is done."""
         with self.engine.alone():
-            if self.engine.held is not None:
+            if self.engine.pinned_tick is not None:
                 raise Conflict(
-                    f"views of this app are being rebuilt already, since tick {self.engine.held}",
+                    f"views of this app are being rebuilt already, since tick {self.engine.pinned_tick}",
                     hint="Wait until that is done, then ask again.",
                 )
             self.at: Manifest = self.engine.manifest
-            self.given = self.engine.piles  # what the live relations hold at that tick
+            self.given = self.engine.traces  # what the live relations hold at that tick
             self.live = self.engine.prepared
-            self.engine.held = self.at.tick
+            self.engine.pinned_tick = self.at.tick
 
     # From beginning to end
 
@@ -118,7 +114,7 @@ class Rebuild:
                 self._fill()
                 self._follow()
                 with self.engine.alone():
-                    self._catch_up(self.engine.manifest, self.engine.piles)
+                    self._catch_up(self.engine.manifest, self.engine.traces)
                     self._check_inputs()
                     self.progress.swaps()
                     report = self.engine.swap(self._built())
@@ -127,14 +123,14 @@ class Rebuild:
             self.progress.check(error)
             raise
         finally:
-            self.engine.held = None
+            self.engine.pinned_tick = None
             self.store.close()
         if self.on_tick is not None:
             self.on_tick(report)
         changes = {name: table.num_rows for name, table in self.differences.items()}
         seconds = time.perf_counter() - began
         return RebuildReport(
-            tuple(self.own.views), report.tick, changes, tuple(sorted(self.born)), report.tick - 1 - first, seconds
+            tuple(self.own.views), report.tick, changes, tuple(sorted(self.restarted)), report.tick - 1 - first, seconds
         )
 
     def _choose(self) -> None:
@@ -146,28 +142,34 @@ class Rebuild:
             for name, view in views.items()
             if name not in still and (name in self.asked or not self._is_live(view))
         }
-        born = {name for name in asked if not self._is_live(views[name]) or not _readable(self.given[name])}
-        self.born = with_readers(self.wanted, born)
-        build = f"{self.at.tick}.{self.engine.epoch}"
+        restarted = {name for name in asked if not self._is_live(views[name]) or not _readable(self.given[name])}
+        self.restarted = with_readers(self.wanted, restarted)
+        build_id = f"{self.at.tick}.{self.engine.epoch}"
         # Sessions of their own, which no tick uses.
         beside = {
-            name: replace(view, build=build, bench=ViewSessions(self.spark, self.scratch / f"{name}.{build}"))
+            name: replace(
+                view, build_id=build_id, sessions=ViewSessions(self.spark, self.scratch / f"{name}.{build_id}")
+            )
             for name, view in views.items()
-            if name in asked | self.born
+            if name in asked | self.restarted
         }
-        self.own = replace(self.wanted, views=beside, bases={})
+        self.own = replace(self.wanted, views=beside, inputs={})
         for name in self._outside():
             if not _readable(self.given.get(name)):
                 raise self._damaged(name)
-        self.piles = self.store.open(Manifest(), self.own, self.engine.epoch)
+        self.traces = self.store.open(Manifest(), self.own, self.engine.epoch)
         self.progress.expects(
             # What a stage costs: the rows that it reads, where the live relations tell how many those are.
             {
-                stage.name: 1.0 + sum(getattr(self.given.get(name), "rows", 0) for name in stage.reads)
+                stage.name: 1.0 + sum(self._rows(name) for name in stage.reads)
                 for view in beside.values()
                 for stage in view.plan.stages
             }
         )
+
+    def _rows(self, relation: str) -> int:
+        found = self.given.get(relation)
+        return 0 if found is None else found.rows
 
     def _outside(self) -> list[str]:
         """What the views read and is not computed anew."""
@@ -210,43 +212,41 @@ class Rebuild:
         """Take in what ticks commit meanwhile, until hardly any is left."""
         for _ in range(ROUNDS_MAX):
             with self.engine.alone():
-                now, piles = self.engine.manifest, self.engine.piles
+                now, traces = self.engine.manifest, self.engine.traces
             if now.tick - self.at.tick <= TICKS_LEFT:
                 return
-            self._catch_up(now, piles)
+            self._catch_up(now, traces)
 
     def _discard(self) -> None:
         """Remove what was written, unless it was committed all the same."""
         for view in self.own.views.values():
-            view.bench.tidy()
+            view.sessions.tidy()
         self.store.remove(self.own, unless=self.engine.manifests.current())
 
     def _fill(self) -> None:
-        self._pass(self._inputs(None), self.at.tick, fresh=self.own.views.keys())
+        self._pass(self._inputs(None), self.at.tick, initial=self.own.views.keys())
         for name in self.own.views:
-            if name not in self.born:
+            if name not in self.restarted:
                 self.differences[name] = self._compared(name)
 
-    def _catch_up(self, now: Manifest, piles: Mapping[str, Any]) -> None:
+    def _catch_up(self, now: Manifest, traces: Traces) -> None:
         """Take in the ticks up to ``now``, as one."""
         if now.tick == self.at.tick:
             return
         self.progress.catches_up(now.tick - self.at.tick)
-        passage = self._pass(self._inputs(now), now.tick, until=now)
+        evaluation = self._pass(self._inputs(now), now.tick, until=now)
         for name, known in self.differences.items():
-            came = as_table(passage.visible[name], self.spark)
-            live = as_table(self._since(name, self.live.views[name].schema, now), self.spark)
-            self.differences[name] = net(
-                pa.concat_tables([known, came.cast(known.schema), negated(live.cast(known.schema))])
-            )
-        self.at, self.given = now, dict(piles)
+            came = evaluation.visible[name].collect(self.spark)
+            live = self._since(name, self.live.views[name].schema, now).collect(self.spark)
+            self.differences[name] = consolidate(union(known, came, negate(live)))
+        self.at, self.given = now, dict(traces)
 
     def _times(self, until: Manifest | None) -> dict[str, ViewTime]:
         """How far the views were in event time, and are ``until`` then."""
         before = EventTimeProgress.from_json(self.at.times)
         after = before if until is None else EventTimeProgress.from_json(until.times)
         return {
-            name: view.time(EventTimeProgress() if until is None and name in self.born else before, after)
+            name: view.time(EventTimeProgress() if until is None and name in self.restarted else before, after)
             for name, view in self.own.views.items()
         }
 
@@ -254,9 +254,9 @@ class Rebuild:
         """What the live views have decided about late rows, and hold of what is final."""
         found: dict[str, TickRelation] = {}
         for name, view in self.own.views.items():
-            for stage in view.plan.stages if name not in self.born else ():
+            for stage in view.plan.stages if name not in self.restarted else ():
                 schema = view.shapes[stage.name].state
-                came: Delta | LazyDelta = Delta.nothing(with_weight(schema))
+                came: Delta = Delta.nothing(schema)
                 if isinstance(stage, TimedStage) and stage.late:
                     if name in self.engine.paused and until is not None:
                         continue  # nobody decides for it: rows that come now are judged as in a tick
@@ -271,8 +271,8 @@ class Rebuild:
 
     def _late_meanwhile(self, view: PreparedView, stage: TimedStage) -> Delta:
         """Of the rows that came while a view stood still, those that its watermark of then finds late."""
-        schema = with_weight(view.shapes[stage.name].state)
-        pause, base = self.engine.paused[view.name], self.wanted.bases.get(stage.source.relation)
+        schema = weighted_schema(view.shapes[stage.name].state)
+        pause, base = self.engine.paused[view.name], self.wanted.inputs.get(stage.source.relation)
         cutoff = self._times(None)[view.name].cutoff_us
         if base is None or cutoff is None or not pause.tick:
             return Delta.nothing(schema)
@@ -281,32 +281,32 @@ class Rebuild:
         found = [schema.empty_table()]
         for table in base.changed_between(begin, self.at.frontier.get(topic, begin)):
             late = pc.less(microseconds(table.column(stage.time)), cutoff).fill_null(False)
-            found.append(table.filter(late).select(schema.names).cast(schema))
-        return Delta.local(net(pa.concat_tables(found)))
+            found.append(table.filter(late))
+        return Delta.local(consolidate(union(*found)))
 
     def _pass(
-        self, sources: dict[str, TickRelation], tick: int, fresh: Collection[str] = (), until: Manifest | None = None
+        self, sources: dict[str, TickRelation], tick: int, initial: Collection[str] = (), until: Manifest | None = None
     ) -> Evaluation:
         engine = self.engine
         engine.manifests.check(engine.epoch)
         self.store.forget()
-        passage = Evaluation(
+        evaluation = Evaluation(
             self.own.views,
-            self.piles,
+            self.traces,
             self.store,
             tick=tick,
             epoch=engine.epoch,
-            fresh=fresh,
-            on_stage=self.progress.enters if fresh else None,
+            initial=initial,
+            on_stage=self.progress.enters if initial else None,
             times=self._times(until),
             live=self._live(until),
         )
-        passage.run(sources)
-        self.piles = self.store.next(self.piles, self.own, {})
-        self.store.adopt(self.piles, self.own)
+        evaluation.run(sources)
+        self.traces = self.store.next(self.traces, self.own, {})
+        self.store.adopt(self.traces, self.own)
         for view in self.own.views.values():
-            view.bench.tidy()
-        return passage
+            view.sessions.tidy()
+        return evaluation
 
     def _built(self) -> BuiltViews:
         # Views that were not computed anew go on with the state that they have.
@@ -314,7 +314,7 @@ class Rebuild:
         # One that is new and reads a paused one waits for it.
         views = {name: view for name, view in found.items() if view is not None}
         differences = {name: Delta.local(table) for name, table in self.differences.items()}
-        return BuiltViews(replace(self.wanted, views=views), self.piles, frozenset(self.born), differences)
+        return BuiltViews(replace(self.wanted, views=views), self.traces, frozenset(self.restarted), differences)
 
     # What the views read
 
@@ -324,78 +324,64 @@ class Rebuild:
         for name in sorted(
             {read for view in self.own.views.values() for read in view.plan.reads} - set(self.own.views)
         ):
-            base = self.wanted.bases.get(name)
+            base = self.wanted.inputs.get(name)
             schema = base.schema if base is not None else self.wanted.views[name].schema
-            pile = self.given.get(name)
+            trace = self.given.get(name)
             if until is None:
-                changes: Delta | LazyDelta = Delta.nothing(with_weight(schema))
-            elif base is not None and base.keeps_itself:
+                changes: Delta = Delta.nothing(schema)
+            elif base is not None and base.is_log_backed:
                 start = base.topic.start_offsets()
                 topic = base.topic.name
-                changes = base.changes(self.at.frontier.get(topic, start), until.frontier.get(topic, start), pile)
+                changes = base.changes(self.at.frontier.get(topic, start), until.frontier.get(topic, start), trace)
             else:
                 changes = self._since(name, schema, until)
-            sources[name] = TickRelation(name, schema, changes, pile)
+            sources[name] = TickRelation(name, schema, changes, trace)
         return sources
 
-    def _since(self, name: str, schema: pa.Schema, until: Manifest) -> Delta | LazyDelta:
+    def _since(self, name: str, schema: pa.Schema, until: Manifest) -> Delta:
         """What ticks have changed in a live relation, after ``self.at`` and up to ``until``."""
         found: list[tuple[Trace, Run]] = []
         for tick in range(self.at.tick + 1, until.tick + 1):
             manifest = self.engine.manifests.at(tick)
             assert manifest is not None, "the engine keeps them while it is held"
             if name in manifest.relations:
-                pile = pile_of(self.store.folder, name, manifest.relations[name], self.store.files)
-                found += [(pile, run) for run in pile.runs if run.first_tick == tick]
+                trace = trace_of(self.store.folder, name, manifest.relations[name], self.store.files)
+                found += [(trace, run) for run in trace.runs if run.first_tick == tick]
         if not found:
-            return Delta.nothing(with_weight(schema))
-        shape = with_weight(schema)
+            return Delta.nothing(schema)
+        shape = weighted_schema(schema)
         rows = sum(run.rows for _, run in found)
-        pile = found[0][0]
+        trace = found[0][0]
         if rows <= thresholds.SETTLED_ROWS_MAX:
             batches = [batch for each, run in found for batch in each.read([run])]
-            return Delta.local(net(visible(pa.Table.from_batches(batches, pile.schema), shape)))
+            return Delta.local(consolidate(visible(pa.Table.from_batches(batches, trace.schema), shape.names)))
         paths = [path for each, run in found for path in run.paths(each.folder)]
-        if pile.schema.names == shape.names:
+        if trace.schema.names == shape.names:
             return Delta.written(paths, schema)
-        return LazyDelta(BoundRows(shape, rows, None, lambda spark: _shown(scan(spark, paths, pile.schema), shape)))
+        return Delta.lazy(shape, rows, lambda spark: visible(scan(spark, paths, trace.schema), shape.names))
 
     # What changed
 
     def _compared(self, name: str) -> pa.Table:
         """What the view holds now, less what the live one holds."""
-        new, old = self.piles[name], self.given[name]
-        shape = with_weight(self.own.views[name].schema)
+        new, old = self.traces[name], self.given[name]
+        shape = weighted_schema(self.own.views[name].schema)
         if new.rows + old.rows <= thresholds.SETTLED_ROWS_MAX:
-            tables = [
-                visible(pa.Table.from_batches(pile.read(), pile.schema), shape).cast(shape) for pile in (new, old)
-            ]
-            return net(pa.concat_tables([tables[0], negated(tables[1])]))
-        spark = self.own.views[name].bench.large
-        both = _shown(new.frame(spark), shape).unionByName(
-            _shown(old.frame(spark), shape).withColumn(WEIGHT, -_weights())
-        )
-        return multisets.netted(both, shape.names).toArrow().select(shape.names).cast(shape)
+            here, there = (
+                visible(pa.Table.from_batches(trace.read(), trace.schema), shape.names) for trace in (new, old)
+            )
+            return fitted(consolidate(union(here, negate(there))), shape)
+        spark = self.own.views[name].sessions.large
+        both = union(visible(new.frame(spark), shape.names), negate(visible(old.frame(spark), shape.names)))
+        return fitted(consolidate(both).toArrow(), shape)
 
 
-def _readable(pile: Any) -> bool:
-    """Whether a pile's files are there, and are what was written. Those of a topic without a key are the log's."""
+def _readable(trace: StateTrace | None) -> bool:
+    """Whether a trace's files are there, and are what was written. Those of a topic without a key are the log's."""
     try:
-        for run in pile.runs if isinstance(pile, Trace) else ():
-            verify_run(pile.folder, run)
+        if isinstance(trace, Trace):
+            for run in trace.runs:
+                verify_run(trace.folder, run)
     except Corruption:
         return False
     return True
-
-
-def _shown(frame: DataFrame, shape: pa.Schema) -> DataFrame:
-    """What readers see of state rows."""
-    if SHOWN in frame.columns:
-        frame = frame.where(SHOWN)
-    return frame.select(*map(quoted, shape.names))
-
-
-def _weights() -> Any:
-    from pyspark.sql import functions
-
-    return functions.col(WEIGHT)

@@ -26,6 +26,9 @@ from headwater.views.compiler.plan import TimedStage
 from headwater.views.lifecycle.rebuild import Rebuild, RebuildReport
 from headwater.views.state.delta import Delta
 from headwater.views.state.omissions import omitted_of, with_records
+from headwater.views.state.state_trace import Traces
+from headwater.views.state.trace import Trace
+from headwater.views.tick.inputs import InputRelation
 from headwater.views.tick.pausing import with_readers
 
 if TYPE_CHECKING:
@@ -66,7 +69,7 @@ class SettingAside(Rebuild):
         self.log = log
         self.places = places
         self.records = [(log.get_topic(place.topic), place.partition, place.offset) for place in places]
-        touched = {base.name for base in engine.prepared.bases.values() if base.topic.name in self._topics}
+        touched = {base.name for base in engine.prepared.inputs.values() if base.topic.name in self._topics}
         names = with_readers(engine.prepared, touched) & set(engine.running)
         super().__init__(engine, engine.prepared, names, *arguments)
 
@@ -77,25 +80,25 @@ class SettingAside(Rebuild):
     def run(self, *, reason: str = "", by: str = "") -> RebuildReport:
         """Do everything, in this thread, while ticks wait."""
         began = time.perf_counter()
-        bases = [base for base in self.engine.prepared.bases.values() if base.topic.name in self._topics]
-        before = {base.name: base.omitted for base in bases}
+        inputs = [base for base in self.engine.prepared.inputs.values() if base.topic.name in self._topics]
+        before = {base.name: base.omitted for base in inputs}
         try:
             with self.engine.alone():
-                self.at, self.given = self.engine.manifest, dict(self.engine.piles)
+                self.at, self.given = self.engine.manifest, dict(self.engine.traces)
                 self.aside = with_records(self.at.aside, self.records)
                 self._send_letters(reason, by)
-                self.corrected = self._without_records(bases)
+                self.corrected = self._without_records(inputs)
                 self.given |= self.corrected
                 self._choose()
                 self._fill()
                 report = self.engine.swap(self._built())
         except BaseException:
-            for base in bases:
+            for base in inputs:
                 base.omitted = before[base.name]
             self._discard()
             raise
         finally:
-            self.engine.held = None
+            self.engine.pinned_tick = None
             self.store.close()
         changes = {name: table.num_rows for name, table in self.differences.items()}
         seconds = time.perf_counter() - began
@@ -103,7 +106,7 @@ class SettingAside(Rebuild):
             told = f'record {place} was set aside: the views of app "{self.engine.manifests.app}" leave it out'
             detail = {"app": self.engine.manifests.app, "by": by, "reason": reason, "tick": report.tick}
             note_set_aside(self.log, str(place), f"{told} ({reason})" if reason else told, detail)
-        return RebuildReport(tuple(self.own.views), report.tick, changes, tuple(sorted(self.born)), 0, seconds)
+        return RebuildReport(tuple(self.own.views), report.tick, changes, tuple(sorted(self.restarted)), 0, seconds)
 
     def _send_letters(self, reason: str, by: str) -> None:
         app = self.engine.manifests.app
@@ -124,23 +127,24 @@ class SettingAside(Rebuild):
             dead = self.log.topic(letters_of(topic.name, app), SCHEMA, partitions=1, fsync="always")
             dead.append([letter], producer=f"{app} {place}", sequence=self.at.tick)  # a repeated try is recognised
 
-    def _without_records(self, bases: Collection[Any]) -> dict[str, Any]:
-        """The state of the topics without the records; from here on their bases leave them out."""
-        found = {}
-        for base in bases:
+    def _without_records(self, inputs: Collection[InputRelation]) -> Traces:
+        """The state of the topics without the records; from here on their inputs leave them out."""
+        found: Traces = {}
+        for base in inputs:
             stop = self.at.frontier.get(base.topic.name) or base.topic.start_offsets()
             new = {(p, o) for topic, p, o in self.records if topic.id == base.topic.id and o < stop.get(p, 0)}
-            fresh = {p: tuple(o for q, o in new if q == p and o not in base.omitted.get(p, ())) for p, _ in new}
+            initial = {p: tuple(o for q, o in new if q == p and o not in base.omitted.get(p, ())) for p, _ in new}
             known, base.omitted = base.omitted, omitted_of(self.aside, base.topic)
-            if base.keeps_itself:
-                found[base.name] = self.engine.store.log_pile(base, stop)
+            if base.is_log_backed:
+                found[base.name] = self.engine.store.log_trace(base, stop)
                 continue
-            pile = self.given[base.name]
-            change = base.taken_back(fresh, known, stop, pile)
+            trace = self.given[base.name]
+            assert isinstance(trace, Trace)
+            change = base.taken_back(initial, known, stop, trace)
             if change.num_rows:
                 changes = Delta.local(change)
-                run = pile.write(changes, tick=self.at.tick + 1, epoch=self.engine.epoch)
-                found[base.name] = pile.with_run(run, changes)
+                run = trace.write(changes, tick=self.at.tick + 1, epoch=self.engine.epoch)
+                found[base.name] = trace.with_run(run, changes)
         return found
 
     def _choose(self) -> None:
@@ -151,7 +155,7 @@ class SettingAside(Rebuild):
             for name, view in self.own.views.items()
             if any(isinstance(stage, TimedStage) and stage.late for stage in view.plan.stages)
         }
-        self.born = (self.born | with_readers(self.own, judging)) & set(self.own.views)
+        self.restarted = (self.restarted | with_readers(self.own, judging)) & set(self.own.views)
 
     def _built(self) -> BuiltViews:
         return replace(super()._built(), inputs=self.corrected, aside=self.aside)

@@ -27,10 +27,12 @@ from headwater.views.compiler.plan import TimedStage, ViewPlan
 from headwater.views.event_time.progress import EventTimeProgress
 from headwater.views.serving.snapshot import RelationSnapshot
 from headwater.views.spark.topic_scan import quoted
-from headwater.views.stages.relation import netted, repeated
+from headwater.views.state.algebra import consolidate, expand, negate, select, union, with_weight
 
 if TYPE_CHECKING:
-    from headwater.views.tick.prepare import Prepared
+    from pyspark.sql import DataFrame
+
+    from headwater.views.tick.prepare import Prepared, PreparedView
 
 SHOWN_MAX = 10
 COMPARED_MAX = 100_000
@@ -59,7 +61,7 @@ class Difference:
 
 def verify(prepared: Prepared, contents: RelationSnapshot, names: Sequence[str]) -> list[Difference]:
     """Compare these views with what the log gives."""
-    answers: dict[str, Any] = {}
+    answers: dict[str, DataFrame] = {}
     found = []
     for name, view in prepared.views.items():
         for given in view.plan.reads:
@@ -78,12 +80,12 @@ def verify(prepared: Prepared, contents: RelationSnapshot, names: Sequence[str])
     return found
 
 
-def _since(view: Any, contents: RelationSnapshot) -> int | None:
+def _since(view: PreparedView, contents: RelationSnapshot) -> int | None:
     """From which closing on a view's rows can be computed again; None: all of them."""
     lost = any(
-        any(contents.bases[topic].topic.start_offsets().values())
+        any(contents.inputs[topic].topic.start_offsets().values())
         for topic in view.plan.reads
-        if topic in contents.bases and topic not in contents.manifest.relations
+        if topic in contents.inputs and topic not in contents.manifest.relations
     )
     # A version that came later than the horizon has changed nothing that was final.
     remembers = any(isinstance(stage, TimedStage) and stage.leaving for stage in view.plan.stages)
@@ -91,17 +93,18 @@ def _since(view: Any, contents: RelationSnapshot) -> int | None:
     return view.time(times, times).let_go_us if (lost or remembers) and view.plan.inner else None
 
 
-def _input(name: str, contents: RelationSnapshot) -> Any:
+def _input(name: str, contents: RelationSnapshot) -> DataFrame:
     """An input as the log has it; when rows were taken from there, as the views remember it."""
-    base = contents.bases[name]
-    return contents.frame(name) if base.forgets else contents.from_log(name)
+    base = contents.inputs[name]
+    return contents.frame(name) if base.lost_rows else contents.from_log(name)
 
 
-def computed(view: Any, contents: RelationSnapshot, answers: dict[str, Any]) -> Any:
+def computed(view: PreparedView, contents: RelationSnapshot, answers: dict[str, DataFrame]) -> DataFrame:
     """A view's query over answers for what it reads."""
     plan: ViewPlan = view.plan
     if view.declared.function is not None:
-        return view.declared.function(*(answers[name] for name in plan.reads))
+        result: DataFrame = view.declared.function(*(answers[name] for name in plan.reads))
+        return result
     for name in plan.reads:
         _in_time(name, view, contents, answers[name]).createOrReplaceTempView(quoted(name))
     answer = contents.spark.sql(plan.inner or plan.batch)
@@ -114,7 +117,7 @@ def computed(view: Any, contents: RelationSnapshot, answers: dict[str, Any]) -> 
     return answer
 
 
-def _in_time(name: str, view: Any, contents: RelationSnapshot, rows: Any) -> Any:
+def _in_time(name: str, view: PreparedView, contents: RelationSnapshot, rows: DataFrame) -> DataFrame:
     """The rows of an input without those that came too late for a view."""
     late = next(
         (
@@ -126,13 +129,11 @@ def _in_time(name: str, view: Any, contents: RelationSnapshot, rows: Any) -> Any
     )
     if late is None or late.name not in contents.manifest.relations:
         return rows
-    columns = list(map(quoted, rows.columns))
-    left_out = contents.weighted(late.name).selectExpr(*columns, "-_weight AS _weight")
-    both = rows.selectExpr(*columns, "1L AS _weight").unionByName(left_out)
-    return repeated(netted(both, rows.columns), rows.columns)
+    left_out = select(contents.weighted(late.name), rows.columns)
+    return expand(consolidate(union(with_weight(rows, 1), negate(left_out))))
 
 
-def unmarked(answer: Any) -> Any:
+def unmarked(answer: DataFrame) -> DataFrame:
     """A session's column has a mark by which Spark would merge it again; what is stored has none."""
     from pyspark.sql import functions as f
 
@@ -140,7 +141,7 @@ def unmarked(answer: Any) -> Any:
 
 
 def _compared(
-    name: str, answer: Any, contents: RelationSnapshot, left_open: dict[str, Nondeterminism], since_us: int | None
+    name: str, answer: DataFrame, contents: RelationSnapshot, left_open: dict[str, Nondeterminism], since_us: int | None
 ) -> Difference:
     state = contents.frame(name)
     if since_us is not None:  # older rows are final, and what they were computed from is there no more

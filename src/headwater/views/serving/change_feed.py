@@ -22,7 +22,7 @@ from headwater.errors import OffsetOutOfRange
 from headwater.log.schema.ddl import TIMESTAMP
 from headwater.log.schema.row_identity import row_identities
 from headwater.views.compiler.plan import WEIGHT
-from headwater.views.state.consolidate import net
+from headwater.views.state.algebra import consolidate
 
 if TYPE_CHECKING:
     from headwater.views.serving.committed_changes import CommittedChanges
@@ -44,7 +44,7 @@ def named(changes: pa.Table, *, tick: int, committed_us: int, key: Sequence[str]
     >>> table.select(["id", "n", "_change_type"]).to_pydict()
     {'id': [1, 1, 2], 'n': [5, 6, 7], '_change_type': ['update_preimage', 'update_postimage', 'insert']}
     """
-    changes = net(changes)
+    changes = consolidate(changes)
     weights = changes.column(WEIGHT).to_numpy()
     rows = changes.drop_columns([WEIGHT])
     everywhere = np.arange(changes.num_rows)
@@ -103,23 +103,23 @@ class ChangeFeed:
 
         Without them: from the first one kept of the view's present query to the last one committed.
         """
-        first, born = self._begin(from_tick)
+        first, created_tick = self._begin(from_tick)
         last = self.last_tick if to_tick is None else min(to_tick, self.last_tick)
-        return self._walk(first, last, born)
+        return self._walk(first, last, created_tick)
 
     def changes(
         self, from_tick: int | None = None, *, follow: bool = False, timeout: float | None = None
     ) -> Iterator[pa.Table]:
         """As ``read``; with ``follow`` it goes on with ticks to come, until none has come for ``timeout`` seconds."""
-        first, born = self._begin(from_tick)
-        return self._follow(first, born, timeout) if follow else self._walk(first, self.last_tick, born)
+        first, created_tick = self._begin(from_tick)
+        return self._follow(first, created_tick, timeout) if follow else self._walk(first, self.last_tick, created_tick)
 
-    def _follow(self, first: int, born: int | None, timeout: float | None) -> Iterator[pa.Table]:
+    def _follow(self, first: int, created_tick: int | None, timeout: float | None) -> Iterator[pa.Table]:
         while True:
             last = self.last_tick
             if first <= last:
-                yield from self._walk(first, last, born)
-                first, born = last + 1, self._born_before(last + 1)
+                yield from self._walk(first, last, created_tick)
+                first, created_tick = last + 1, self._created_before(last + 1)
             deadline = None if timeout is None else monotonic() + timeout
             while self.last_tick < first:
                 left = LOOK_S if deadline is None else min(LOOK_S, deadline - monotonic())
@@ -127,16 +127,16 @@ class ChangeFeed:
                     return
                 self._wait(first, left)
 
-    def _walk(self, first: int, last: int, born: int | None) -> Iterator[pa.Table]:
-        """``born`` is the tick at which the query began that the reader follows; None when it follows none yet."""
+    def _walk(self, first: int, last: int, created_tick: int | None) -> Iterator[pa.Table]:
+        """``created_tick`` is that of the query that the reader follows; None when it follows none yet."""
         for tick in range(first, last + 1):
             manifest = self._kept(tick)
             about = manifest.views.get(self.view)
             if about is None:  # not declared yet, or dropped
                 continue
-            if born is not None and about["born"] != born:
+            if created_tick is not None and about["created_tick"] != created_tick:
                 raise self._another_query(tick)
-            born = about["born"]
+            created_tick = about["created_tick"]
             try:
                 changes = self._committed.changes_in(manifest, self.view)
             except FileNotFoundError:
@@ -147,17 +147,17 @@ class ChangeFeed:
                 if table.num_rows:
                     yield table
 
-    def _born_before(self, tick: int) -> int | None:
+    def _created_before(self, tick: int) -> int | None:
         """When the query began that was current before a tick, as far as anybody remembers."""
         manifest = self._manifests.at(tick - 1)
         about = None if manifest is None else manifest.views.get(self.view)
-        return None if about is None else int(about["born"])
+        return None if about is None else int(about["created_tick"])
 
     def _begin(self, from_tick: int | None) -> tuple[int, int | None]:
         """The first tick to be read, and when the query began that the reader has followed until then."""
         if from_tick is None:  # whoever has nothing yet begins with the query that there is now
             about = self._manifests.current().views.get(self.view)
-            return max(self.first_tick, 0 if about is None else int(about["born"])), None
+            return max(self.first_tick, 0 if about is None else int(about["created_tick"])), None
         last = self.last_tick
         if from_tick > last + 1:
             raise OffsetOutOfRange(
@@ -169,7 +169,7 @@ class ChangeFeed:
         if from_tick <= last:
             self._kept(max(1, from_tick))  # tick 0 is before everything
         first = max(1, from_tick)
-        return first, self._born_before(first)
+        return first, self._created_before(first)
 
     def _kept(self, tick: int) -> Manifest:
         manifest = self._manifests.at(tick)

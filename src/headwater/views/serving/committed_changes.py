@@ -13,16 +13,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headwater.log.schema.ddl import parse_view_ddl
 from headwater.log.storage.files import Files
-from headwater.views.compiler.plan import WEIGHT
-from headwater.views.stages.relation import SHOWN
-from headwater.views.state.consolidate import net
+from headwater.views.state.algebra import consolidate, visible, weighted_schema
 from headwater.views.state.manifest import Manifest, Manifests
 from headwater.views.state.run import Run
-from headwater.views.state.state_store import pile_of
+from headwater.views.state.state_store import trace_of
 
 
 class CommittedChanges:
@@ -42,26 +39,17 @@ class CommittedChanges:
         """The visible changes that a manifest's own tick made."""
         schema = visible_schema(manifest, view)
         entry = manifest.apart.get(view) or manifest.relations[view]
-        pile = pile_of(self.folder, view, entry, self.files)
+        trace = trace_of(self.folder, view, entry, self.files)
         runs = [Run.from_json(run) for run in entry["runs"]]
-        if manifest.views[view]["born"] != manifest.tick:
+        if manifest.views[view]["created_tick"] != manifest.tick:
             runs = [run for run in runs if run.first_tick == manifest.tick]
         if not runs:
             return schema.empty_table()
-        changes = visible(pa.Table.from_batches(pile.read(runs), pile.schema), schema)
-        return net(changes) if len(runs) > 1 else changes
+        changes = visible(pa.Table.from_batches(trace.read(runs), trace.schema), schema.names)
+        # One run with all of its columns visible is consolidated already.
+        return changes if len(runs) == 1 and trace.schema.names == schema.names else consolidate(changes)
 
 
 def visible_schema(manifest: Manifest, view: str) -> pa.Schema:
     """The columns of a view's changes."""
-    columns = parse_view_ddl(manifest.views[view]["columns"])
-    return pa.schema([*columns, pa.field(WEIGHT, pa.int64())])
-
-
-def visible(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """What users see of state rows: visible columns, shown rows, netted."""
-    if SHOWN in table.column_names:
-        table = table.filter(pc.field(SHOWN))
-    if table.column_names == schema.names:
-        return table
-    return net(table.select(schema.names))
+    return weighted_schema(parse_view_ddl(manifest.views[view]["columns"]))

@@ -2,9 +2,9 @@
 
 What it is: ``Delivery`` is what a target applies; ``upserts`` and ``deletes`` are how a system with keys sees it,
 ``row_names`` how one without keys finds a row again.
-Invariants: changes are netted: no row both comes and leaves. With a key, a row that leaves while another comes with
-the same key is an update, and appears among the upserts only.
-Not here: netting itself (``views/state/consolidate.py``); what makes rows equal (``log/schema/row_identity.py``).
+Invariants: changes are consolidated: no row both comes and leaves. With a key, a row that leaves while another comes
+with the same key is an update, and appears among the upserts only.
+Not here: the algebra of weighted rows (``views/state/algebra.py``); equality (``log/schema/row_identity.py``).
 Read next: ``sink.py``.
 """
 
@@ -81,19 +81,6 @@ def row_names(rows: pa.Table | pa.RecordBatch) -> list[bytes]:
     (True, False, 16)
     """
     return [blake2b(identity, digest_size=NAME_BYTES).digest() for identity in row_identities(rows)]
-
-
-def repeated(changes: pa.Table) -> pa.Table:
-    """Rows of positive weight, each as often as its weight says, without the weights.
-
-    >>> repeated(pa.table({"x": ["a", "b"], "_weight": [2, 1]})).to_pylist()
-    [{'x': 'a'}, {'x': 'a'}, {'x': 'b'}]
-    """
-    rows = changes.drop_columns([WEIGHT])
-    weights = changes.column(WEIGHT).to_numpy()
-    if (weights == 1).all():
-        return rows
-    return rows.take(pa.array(np.repeat(np.arange(changes.num_rows), weights)))
 
 
 def counted(rows: Iterable[pa.RecordBatch], schema: pa.Schema) -> tuple[pa.Table, list[bytes], list[int]]:

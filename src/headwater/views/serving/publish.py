@@ -1,9 +1,9 @@
-"""Followers: what is told of each committed tick.
+"""Publishing: each committed tick is brought to the serving store, the late-row topics and the alerts.
 
-What it is: fills the serving store with each tick's changes, after the commit, and catches up when it fell behind;
-tells of views that were paused.
+What it is: ``Publisher`` fills the serving store with a tick's changes after the commit, catches up when the store fell
+behind, and raises an alert for each paused view.
 Invariants: the store never gets ahead of the manifest; it gets each tick once and in order, after a crash too. A view
-whose table is damaged is filled anew from its state, and holds up no other.
+whose table is damaged is filled again from its state, and delays no other.
 Not here: the serving store itself (``serving_store.py``).
 Read next: ``serving_store.py``, ``committed_changes.py``.
 """
@@ -15,8 +15,6 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from headwater.errors import Corruption
 from headwater.log.home import Log
 from headwater.log.maintenance.alerts import note_paused
@@ -25,7 +23,6 @@ from headwater.views.event_time.late_rows import LateTopic
 from headwater.views.serving.committed_changes import CommittedChanges
 from headwater.views.serving.serving_store import ServingStore
 from headwater.views.serving.snapshot import RelationSnapshot
-from headwater.views.stages.relation import LazyDelta
 from headwater.views.stages.stage_schemas import columns_of
 from headwater.views.state.delta import Delta
 from headwater.views.state.manifest import Manifest, Manifests
@@ -109,15 +106,15 @@ class Publisher:
             columns = [(column.name, str(column.type)) for column in columns_of(parse_view_ddl(about["columns"]))]
             self.store.declare(name, columns, about["key"], about.get("table", about["fingerprint"]))
 
-    def follow(self, manifest: Manifest, changes: Mapping[str, Delta | LazyDelta], fresh: Collection[str]) -> None:
+    def follow(self, manifest: Manifest, changes: Mapping[str, Delta], initial: Collection[str]) -> None:
         """A tick was committed: take its changes."""
         self.aside.follow(manifest)
-        if fresh:
+        if initial:
             self._declare(manifest)
         tables = {
-            name: as_table(changes[name], self.spark) for name in self.served if name in changes and changes[name].rows
+            name: changes[name].collect(self.spark) for name in self.served if name in changes and changes[name].rows
         }
-        swap = [name for name in fresh if name in self.served]
+        swap = [name for name in initial if name in self.served]
         self.store.apply(manifest.tick, manifest.epoch, manifest.frontier, tables, swap=swap, on_broken=_warn)
         self._mend(manifest)
         self.tell(manifest)
@@ -125,12 +122,12 @@ class Publisher:
             self.store.drop(name)
 
     def follow_swap(
-        self, before: Manifest, manifest: Manifest, changes: Mapping[str, Delta | LazyDelta], born: Collection[str]
+        self, before: Manifest, manifest: Manifest, changes: Mapping[str, Delta], restarted: Collection[str]
     ) -> None:
         """A tick was committed that put views right: also when the store could not follow them as they were."""
         try:
             self.catch_up(before, manifest.epoch)
-            self.follow(manifest, changes, born)
+            self.follow(manifest, changes, restarted)
         except Corruption:
             self._fill(manifest, manifest.epoch)
 
@@ -155,12 +152,3 @@ class Publisher:
 
 def _warn(view: str, error: Exception) -> None:
     logger.warning('view "%s" is filled anew in the serving store: %s', view, str(error).splitlines()[0])
-
-
-def as_table(changes: Delta | LazyDelta, spark: SparkSession) -> pa.Table:
-    """Changes as an Arrow table, wherever they are."""
-    if changes.table is not None:
-        return changes.table
-    if isinstance(changes, Delta):
-        return changes.read()
-    return changes.frame(spark).toArrow().cast(changes.schema)

@@ -13,21 +13,20 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headwater.errors import Corruption, Misuse
 from headwater.log.schema.columns import shorten
 from headwater.log.schema.normalization import WEIGHT
 from headwater.views.serving.serving_columns import ServedColumn, quoted, row_hashes
+from headwater.views.state.algebra import consolidate, expand, negate
+from headwater.views.state.run import weigh
 
 HASH = "_hash"
 FILL_ANEW = "Stop the app and delete its serving.sqlite: the next start fills it anew from the views' state."
@@ -130,13 +129,13 @@ class ServedTable:
                 f'the changes of view "{self.view}" have no column "{missing[0]}"',
                 hint="Declare the view anew when its columns change.",
             )
-        weights = changes.column(WEIGHT)
-        taken = self._encoded(_repeated(changes.filter(pc.less(weights, 0))))
-        added = self._encoded(_repeated(changes.filter(pc.greater(weights, 0))))
-        if taken and added:
-            taken, added = _netted(taken, added)
-            if self.key:
-                taken, added = self._update(db, taken, added)
+        weighed = weigh(changes)
+        if weighed.weight_min < 0 < weighed.weight_max:
+            # A row that comes and goes in one tick need not be there before.
+            changes = consolidate(changes, self.schema.names)
+        taken, added = self._encoded(expand(negate(changes))), self._encoded(expand(changes))
+        if self.key and taken and added:
+            taken, added = self._update(db, taken, added)
         self._take(db, taken)
         self._insert(db, added)
 
@@ -237,20 +236,3 @@ class ServedTable:
         view, number, columns, key, fingerprint, state, as_of_tick = row
         made = tuple(ServedColumn.of(name, type) for name, type in json.loads(columns))
         return ServedTable(view, number, made, tuple(json.loads(key)), fingerprint, ServedTableState(state), as_of_tick)
-
-
-def _repeated(changes: pa.Table) -> pa.Table:
-    """A row of weight 3 or -3 as three rows."""
-    many = pc.abs(changes.column(WEIGHT))
-    if not changes.num_rows or pc.max(many).as_py() == 1:
-        return changes
-    return changes.take(pa.array(np.repeat(np.arange(changes.num_rows), many.to_numpy())))
-
-
-def _netted(taken: Rows, added: Rows) -> tuple[Rows, Rows]:
-    """Without the rows that come and go in one tick: they need not be there before."""
-    went = Counter(taken)
-    both = went & Counter(added)
-    if not both:
-        return taken, added
-    return list((went - both).elements()), list((Counter(added) - both).elements())

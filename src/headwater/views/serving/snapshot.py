@@ -25,12 +25,12 @@ from headwater.views.compiler.frontend.query_tables import parsed_query, tables_
 from headwater.views.compiler.plan import WEIGHT
 from headwater.views.spark.collect import collected
 from headwater.views.spark.topic_scan import quoted
-from headwater.views.stages.relation import SHOWN, netted, repeated
 from headwater.views.stages.view_sessions import BOTH, LARGE
+from headwater.views.state.algebra import consolidate, expand, visible
 from headwater.views.state.manifest import Manifest
 from headwater.views.state.omissions import frame_without, omitted_of
-from headwater.views.state.state_store import pile_of
-from headwater.views.tick.inputs import InputKind, InputRelation, bases_of
+from headwater.views.state.state_store import trace_of
+from headwater.views.tick.inputs import InputKind, InputRelation, inputs_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,13 +68,13 @@ class RelationSnapshot:
         for name, value in {**BOTH, **LARGE}.items():
             self.spark.conf.set(name, value)
         self.spark.conf.set("spark.sql.shuffle.partitions", str(spark.sparkContext.defaultParallelism))
-        self.bases = bases_of(log)
-        for base in self.bases.values():
+        self.inputs = inputs_of(log)
+        for base in self.inputs.values():
             base.omitted = omitted_of(manifest.aside, base.topic)
 
     def names(self) -> list[str]:
         """All relations that can be read."""
-        topics = {name for name, base in self.bases.items() if base.kind is not InputKind.VERSIONS}
+        topics = {name for name, base in self.inputs.items() if base.kind is not InputKind.VERSIONS}
         return sorted(topics | set(self.manifest.views))
 
     def frame(self, name: str, columns: list[str] | None = None) -> DataFrame:
@@ -87,11 +87,11 @@ class RelationSnapshot:
 
     def weighted(self, name: str) -> DataFrame:
         """The weighted rows of a relation that has a state."""
-        return pile_of(self.folder, name, self.manifest.relations[name], self.log.files).frame(self.spark)
+        return trace_of(self.folder, name, self.manifest.relations[name], self.log.files).frame(self.spark)
 
     def from_log(self, name: str) -> DataFrame:
         """A topic's or table's rows, from the log alone, up to the manifest's frontier."""
-        base = self.bases[name]
+        base = self.inputs[name]
         start, end = base.topic.start_offsets(), base.topic.end_offsets()
         known = self.manifest.frontier.get(base.topic.name)
         stop = dict(known or capture_markers.bound([base.topic], {base.topic.name: end})[base.topic.name])
@@ -104,7 +104,7 @@ class RelationSnapshot:
         if base.kind in (InputKind.LOG, InputKind.VERSIONS):
             return every.select(*map(quoted, names))
         if base.kind is InputKind.BAG:
-            return repeated(netted(every, names), names)
+            return expand(consolidate(every, names))
         every.createOrReplaceTempView("_every")
         key = ", ".join(map(quoted, base.key))
         columns = ", ".join(map(quoted, names))
@@ -113,14 +113,10 @@ class RelationSnapshot:
         return self.spark.sql(f"SELECT {columns} FROM ({ranked}) WHERE _latest = 1 AND NOT coalesce(_deleted, false)")
 
     def _state(self, name: str, entry: Mapping[str, Any], columns: list[str]) -> DataFrame:
-        pile = pile_of(self.folder, name, entry, self.log.files)
-        if [field for field in pile.schema.names if field != WEIGHT] == columns:
-            frame: DataFrame = pile.bag(self.spark)
-            return frame
-        frame = pile.frame(self.spark)
-        if SHOWN in pile.schema.names:
-            frame = frame.where(SHOWN)
-        return repeated(netted(frame.select(*map(quoted, [*columns, WEIGHT])), columns), columns)
+        trace = trace_of(self.folder, name, entry, self.log.files)
+        if [field for field in trace.schema.names if field != WEIGHT] == columns:
+            return trace.bag(self.spark)
+        return expand(consolidate(visible(trace.frame(self.spark), columns)))
 
     def query(self, sql: str) -> pa.Table:
         """Run a query over relations by their names."""

@@ -1,9 +1,9 @@
-"""Upstream: one view as a sink sees it, read from what was committed.
+"""The view reader: one view's committed rows and changes, as a sink reads them.
 
-What it is: ``ViewReader`` gives a follower the view's head, its netted changes and all its rows.
-Invariants: no Spark, and no app is taken over: everything comes from the manifests and the runs they list. What is no
-longer kept is None, never a gap. A full copy is of one tick, also of a view that is not served, and its memory is
-bounded: rows that may cancel out are added up in passes over parts of them.
+What it is: ``ViewReader`` gives a sink the view's head, its consolidated changes and all its rows.
+Invariants: no Spark, and no app is taken over: everything comes from the manifests and the runs they list. Changes that
+are no longer kept are None, never a gap. A full copy is of one tick, also of a view that is not served, and its memory
+is bounded: rows that may cancel out are consolidated in passes over parts of them.
 Not here: deciding and delivering (``sinks/runner/sink_task.py``); the feed that users see (``change_feed.py``).
 Read next: ``sinks/runner/sink_task.py``, ``committed_changes.py``.
 """
@@ -17,19 +17,18 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headwater.clock import Clock
 from headwater.log.schema.ddl import parse_view_ddl
 from headwater.views.compiler.plan import WEIGHT
 from headwater.views.serving.committed_changes import CommittedChanges, visible_schema
 from headwater.views.serving.deliveries import Delivery
-from headwater.views.stages.relation import SHOWN
-from headwater.views.state.consolidate import net
+from headwater.views.spark.scans import fitted
+from headwater.views.state.algebra import consolidate, expand_in_batches, visible, weighted_schema
 from headwater.views.state.manifest import Manifest
 from headwater.views.state.row_hash import comparisons, hash_rows
 from headwater.views.state.run import Run
-from headwater.views.state.state_store import pile_of
+from headwater.views.state.state_store import trace_of
 from headwater.views.state.trace import Trace
 
 PASS_ROWS = 4_000_000  # so many weighted rows are added up at once
@@ -41,7 +40,7 @@ class ViewHead:
     """A view at its last committed tick."""
 
     tick: int
-    version: str  # "home_id/born/table", see ``Carried``
+    version: str  # "home_id/created_tick/table", see ``SinkContext``
     schema: pa.Schema
     key: tuple[str, ...]
 
@@ -92,7 +91,7 @@ class ViewReader:
         return ViewHead(tick, self._version(about), parse_view_ddl(about["columns"]), tuple(about["key"]))
 
     def _version(self, about: Any) -> str:
-        return f"{self._home_id}/{about['born']}/{about.get('table', about['fingerprint'])}"
+        return f"{self._home_id}/{about['created_tick']}/{about.get('table', about['fingerprint'])}"
 
     # Changes
 
@@ -117,8 +116,8 @@ class ViewReader:
                 tables.append(table)
                 rows += table.num_rows
         if len(tables) > 1:
-            tables = [net(pa.concat_tables(tables))]
-        nothing = pa.schema([*head.schema, pa.field(WEIGHT, pa.int64())]).empty_table()
+            tables = [consolidate(pa.concat_tables(tables))]
+        nothing = weighted_schema(head.schema).empty_table()
         return Delivery(tables[0] if tables else nothing, after, tick, self.epoch())
 
     def lag(self, after: int) -> ViewLag:
@@ -135,7 +134,7 @@ class ViewReader:
         for manifest in self._manifests.all_kept():
             if manifest.tick > after and self.view in manifest.views:
                 entry = manifest.apart.get(self.view) or manifest.relations[self.view]
-                whole = manifest.views[self.view]["born"] == manifest.tick
+                whole = manifest.views[self.view]["created_tick"] == manifest.tick
                 runs = [run for run in entry["runs"] if whole or run["first_tick"] == manifest.tick]
                 changes += sum(run["rows"] for run in runs)
         return ViewLag(ticks, since, changes)
@@ -156,23 +155,24 @@ class ViewReader:
     def _batches(self, manifest: Manifest) -> Iterator[pa.RecordBatch]:
         schema = visible_schema(manifest, self.view)
         entry = manifest.relations[self.view]
-        pile = pile_of(self._committed.folder, self.view, entry, self._committed.files)
+        trace = trace_of(self._committed.folder, self.view, entry, self._committed.files)
         runs = [Run.from_json(run) for run in entry["runs"]]
         if all(run.positive for run in runs):  # nothing can cancel out
-            for batch in pile.read(runs):
-                yield from _repeated(_shown(pa.Table.from_batches([batch]), schema))
+            for batch in trace.read(runs):
+                yield from expand_in_batches(_visible(batch, schema), BATCH_ROWS)
             return
         passes = -(-sum(run.rows for run in runs) // PASS_ROWS)
         for number in range(passes):
-            yield from _repeated(net(self._part(pile, runs, schema, number, passes)))
+            part = consolidate(self._part(trace, runs, schema, number, passes))
+            yield from expand_in_batches(part, BATCH_ROWS)
 
-    def _part(self, pile: Trace, runs: list[Run], schema: pa.Schema, number: int, passes: int) -> pa.Table:
+    def _part(self, trace: Trace, runs: list[Run], schema: pa.Schema, number: int, passes: int) -> pa.Table:
         """The weighted rows whose hash falls into one of so many parts."""
         names = [name for name in schema.names if name != WEIGHT]
         how = comparisons(names, schema, pa.schema([schema.field(name) for name in names]))
         found = [schema.empty_table()]
-        for batch in pile.read(runs):
-            table = _shown(pa.Table.from_batches([batch]), schema)
+        for batch in trace.read(runs):
+            table = _visible(batch, schema)
             if passes > 1:
                 hashes = hash_rows([table.column(name) for name in names], how)
                 table = table.filter(pa.array(hashes % np.uint64(passes) == number))
@@ -180,16 +180,5 @@ class ViewReader:
         return pa.concat_tables(found)
 
 
-def _shown(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """What users see of state rows, with the weights."""
-    if SHOWN in table.column_names:
-        table = table.filter(pc.field(SHOWN))
-    return table.select(schema.names).cast(schema)
-
-
-def _repeated(table: pa.Table) -> Iterator[pa.RecordBatch]:
-    weights = table.column(WEIGHT).to_numpy()
-    rows = table.drop_columns([WEIGHT])
-    if not (weights == 1).all():
-        rows = rows.take(pa.array(np.repeat(np.arange(table.num_rows), weights)))
-    yield from rows.to_batches(max_chunksize=BATCH_ROWS)
+def _visible(batch: pa.RecordBatch, schema: pa.Schema) -> pa.Table:
+    return fitted(visible(pa.Table.from_batches([batch]), schema.names), schema)

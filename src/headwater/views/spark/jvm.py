@@ -1,7 +1,7 @@
 """The Java process that Spark runs in: whether it is there, and what to say when it is not.
 
-What it is: ``told`` turns what py4j raises after that process has ended into one sentence; ``ended`` asks; ``end``
-ends it.
+What it is: ``mapped_errors`` turns the errors that py4j raises after that process has ended into one sentence;
+``ended`` asks; ``end`` ends it.
 Invariants: only what follows from the end of the process is replaced: an error of Headwater's own, or one of a Spark
 that runs, goes on as it is. A Spark that somebody else started, whose process is not our child, is never said to have
 ended.
@@ -54,7 +54,7 @@ def end(spark: SparkSession | None, *, within: float = CLEARED_S) -> None:
 
 
 @contextmanager
-def told(spark: Callable[[], SparkSession | None], log: Path) -> Iterator[None]:
+def mapped_errors(spark: Callable[[], SparkSession | None], log: Path) -> Iterator[None]:
     """An error that comes from the end of the Java process is ``SparkEnded``; ``log`` is where Java writes to."""
     try:
         yield

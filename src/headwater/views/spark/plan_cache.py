@@ -1,4 +1,4 @@
-"""Standing queries: planned once by Spark, run again in every tick.
+"""Cached plans: planned once by Spark, run again in every tick.
 
 What it is: a small query over tables that are here. Spark takes some 0.3 s to analyse, optimise and plan a join with a
 sum, and some 0.05 s to run it over a thousand rows. So the tables are written to files whose paths and lengths stay the
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headwater.log.schema.ddl import to_ddl
+from headwater.views import thresholds
 from headwater.views.spark import plan_inputs
 from headwater.views.spark.scans import fitted, nullable, one_chunk
 from headwater.views.spark.single_partition import in_one_task
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 KEPT_MAX = 16  # frames of one view
-# Compiled code is quicker, some 3 µs a row, but compiling takes some 0.1 s a table: with many tables it does not pay.
-COMPILED_TABLES_MAX = 6
-COMPILED_ROWS_MIN = 50_000  # for each table
 
 # What a small session needs for a plan without exchanges. Joins of inputs that are in one partition happen in place.
 SETTINGS = {
@@ -80,7 +78,7 @@ class CachedQuery:
 
 
 class PlanCache:
-    """The standing queries of one view."""
+    """The cached plans of one view."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.spark = spark
@@ -95,7 +93,9 @@ class PlanCache:
         for name, file in files.items():
             plan_inputs.write(self._path(name, length), file, length)
         rows = sum(table.num_rows for table in given.values())
-        compiled = len(given) <= COMPILED_TABLES_MAX or rows >= COMPILED_ROWS_MIN * len(given)
+        compiled = len(given) <= thresholds.COMPILED_TABLES_MAX or rows >= thresholds.COMPILED_TABLE_ROWS_MIN * len(
+            given
+        )
         key = (question, length, compiled, tuple((name, table.schema) for name, table in given.items()))
         if key in self._kept:
             self._kept.move_to_end(key)

@@ -69,7 +69,7 @@ def function_plan(
     """The plan of a view by function over relations of these schemas, and the shape of its one stage."""
     function = declared.function
     assert function is not None
-    frames = [analyser.bench.empty(analyser.bench.small, schemas[name]) for name in declared.inputs]
+    frames = [analyser.sessions.empty(analyser.sessions.small, schemas[name]) for name in declared.inputs]
     result = _called(declared, frames)
     schema = arrow_schema(result.schema)
     columns = columns_of(schema)

@@ -1,10 +1,10 @@
-"""A relation as one tick sees it: what changed, what was there before, what is there now.
+"""A relation in one tick: its changes, its content before the tick, and its content after it.
 
-What it is: ``TickRelation``, asked by stages for the content of their leaves, and ``BoundRows``, which is that content:
-an Arrow table here, or a frame that Spark reads.
-Invariants: readers see visible columns and shown rows only; *after* is *before* and *changes*, one below the other;
-a lookup gives at least the rows asked for.
-Not here: files (``views/state/trace.py``), what a stage does with the rows (``stage_run.py``).
+What it is: ``TickRelation``, which stages ask for the content of their leaves, and ``BoundRows``, that content: an
+Arrow table on the driver, or a frame that Spark reads.
+Invariants: readers see visible columns and shown rows only; *after* is the union of *before* and *changes*; a lookup
+gives at least the rows asked for.
+Not here: state (``views/state/state_trace.py``), the stages (``stage_run.py``).
 Read next: ``stage_run.py``.
 """
 
@@ -13,25 +13,32 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headwater.views import thresholds
 from headwater.views.compiler.plan import WEIGHT
-from headwater.views.spark.scans import local_frame
+from headwater.views.spark.scans import fitted, local_frame, nullable
 from headwater.views.spark.topic_scan import quoted
-from headwater.views.state import multisets
-from headwater.views.state.consolidate import distinct, net
+from headwater.views.state.algebra import (
+    SHOWN,
+    consolidate,
+    distinct,
+    expand,
+    negate,
+    select,
+    union,
+    visible,
+    weighted_schema,
+)
 from headwater.views.state.delta import Delta
 from headwater.views.state.log_trace import LogTrace
-from headwater.views.state.row_equality import expand, matching
+from headwater.views.state.row_equality import matching
+from headwater.views.state.state_trace import StateTrace
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-SHOWN = "_shown"
 
 
 @dataclass
@@ -67,25 +74,8 @@ class BoundRows:
             return other
         total = self.count + other.count
         if self.local is not None and other.local is not None and total <= thresholds.TASK_ROWS_MAX:
-            return BoundRows.of(pa.concat_tables([self.local, other.local]))
-        return BoundRows(self.schema, total, None, lambda spark: self.frame(spark).unionByName(other.frame(spark)))
-
-
-class LazyDelta:
-    """Changes that nobody wrote down as such: a range of the log, or all that a relation holds.
-
-    It has what ``Delta`` has, as far as stages ask for it.
-    """
-
-    def __init__(self, rows: BoundRows) -> None:
-        self.schema = rows.schema
-        self.rows = rows.count
-        self.table: pa.Table | None = None
-        self._rows = rows
-
-    def frame(self, spark: SparkSession) -> DataFrame:
-        """The rows for Spark."""
-        return self._rows.frame(spark)
+            return BoundRows.of(union(self.local, other.local))
+        return BoundRows(self.schema, total, None, lambda spark: union(self.frame(spark), other.frame(spark)))
 
 
 class TickRelation:
@@ -95,8 +85,8 @@ class TickRelation:
         self,
         name: str,
         schema: pa.Schema,
-        changes: Delta | LazyDelta,
-        pile: Any,
+        changes: Delta,
+        trace: StateTrace | None,
         merged: Delta | None = None,
         *,
         known: bool = True,
@@ -104,33 +94,32 @@ class TickRelation:
         self.name = name
         self.schema = schema  # the visible columns
         self.changes = changes  # visible columns and _weight
-        self.pile = pile  # before the tick; None when there was nothing or nobody keeps it
+        self.trace = trace  # before the tick; None when there was nothing, or nothing is kept
         self.merged = merged  # after the tick, where it was merged at once
-        self.known = known  # whether all that is there can be told: not of a stage that nobody keeps
-        self.has_shown = pile is not None and SHOWN in pile.schema.names
+        self.known = known  # whether the whole content is known: not of a stage without state
+        self.marks = [SHOWN] if trace is not None and SHOWN in trace.schema.names else []
         # A join of many tables mentions the same content many times, and so do views, which run side by side.
         self._lock = threading.Lock()
         self._known: dict[tuple[str, tuple[str, ...]], BoundRows] = {}
         self._keys: dict[tuple[str, ...], pa.Table] = {}
         self._found: dict[tuple[int, tuple[str, ...], tuple[str, ...]], tuple[pa.Table, BoundRows]] = {}
 
-    def as_new(self) -> TickRelation:
-        """The same relation for a stage that has seen nothing of it yet: all that is there now has just come."""
-        if self.pile is None:
+    def as_initial(self) -> TickRelation:
+        """The same relation for an initial stage: its whole content is its delta."""
+        if self.trace is None:
             return self
         if self.merged is not None:
             return TickRelation(self.name, self.schema, self.merged, None)
         names = self.schema.names
         # What only ever came is as it is: nothing of it could be added up.
-        most = thresholds.TASK_ROWS_MAX if isinstance(self.pile, LogTrace) else thresholds.ADDED_UP_ROWS_MAX
+        most = thresholds.TASK_ROWS_MAX if isinstance(self.trace, LogTrace) else thresholds.CONSOLIDATED_ROWS_MAX
         if self.changes.table is not None and self.rows_before + self.changes.rows <= most:
             # A row that came and went and came again stands there three times, and would be joined three times.
             before = self._once("here", names, self._here) if self.rows_before else self.before(names)
-            changes = self.changes.table.select([*names, WEIGHT]).cast(before.schema)
-            return TickRelation(
-                self.name, self.schema, Delta.local(net(pa.concat_tables([before.local, changes]))), None
-            )
-        return TickRelation(self.name, self.schema, LazyDelta(self.after(names)), None)
+            now = Delta.local(consolidate(union(before.local, self.changes.table)))
+            return TickRelation(self.name, self.schema, now, None)
+        after = self.after(names)
+        return TickRelation(self.name, self.schema, Delta.lazy(after.schema, after.count, after.frame), None)
 
     @property
     def touched(self) -> bool:
@@ -140,14 +129,14 @@ class TickRelation:
     @property
     def rows_before(self) -> int:
         """An upper bound of the rows before."""
-        return 0 if self.pile is None else int(self.pile.rows)
+        return 0 if self.trace is None else self.trace.rows
 
     def weighted_schema(self, columns: Sequence[str]) -> pa.Schema:
         """The schema of weighted rows of these columns."""
-        return pa.schema([*(self.schema.field(name) for name in columns), pa.field(WEIGHT, pa.int64())])
+        return weighted_schema(pa.schema([self.schema.field(name) for name in columns]))
 
     def changed(self, columns: Sequence[str]) -> BoundRows:
-        """What changed."""
+        """The changes."""
         return self._once("changed", columns, self._changed)
 
     def _once(self, what: str, columns: Sequence[str], make: Callable[[Sequence[str]], BoundRows]) -> BoundRows:
@@ -161,11 +150,9 @@ class TickRelation:
         shape = self.weighted_schema(columns)
         table = self.changes.table
         if table is not None and table.num_rows <= thresholds.TASK_ROWS_MAX:
-            return BoundRows.of(table.select(names).cast(shape))
+            return BoundRows.of(fitted(table, shape))
         size = None if table is None else table.select(names).nbytes
-        return BoundRows(
-            shape, self.changes.rows, None, lambda spark: self.changes.frame(spark).select(*map(quoted, names)), size
-        )
+        return BoundRows(shape, self.changes.rows, None, lambda spark: select(self.changes.frame(spark), columns), size)
 
     def changed_keys(self, columns: Sequence[str]) -> pa.Table:
         """The distinct values of some columns in what changed, which is here. A column may be wanted twice."""
@@ -181,35 +168,34 @@ class TickRelation:
     ) -> BoundRows:
         """What was there. With ``lookup``, at least the rows whose ``lookup`` columns equal a row of ``keys``."""
         shape = self.weighted_schema(columns)
-        if self.pile is None or self.pile.rows == 0:
+        if self.trace is None or self.trace.rows == 0:
             return BoundRows.of(shape.empty_table())
         if lookup and keys is not None:
             if self.worth_looking_up(keys.num_rows):
                 return self._looked_up_once(lookup, keys, columns, shape)
-            if self.pile.rows <= thresholds.TASK_ROWS_MAX:
+            if self.trace.rows <= thresholds.TASK_ROWS_MAX:
                 return self._once("here", columns, self._here)
         return self._once("before", columns, self._before)
 
     def _here(self, columns: Sequence[str]) -> BoundRows:
-        table = self._shown(table_of(self.pile, [*columns, *self._mark()]))
-        return BoundRows.of(table.cast(self.weighted_schema(columns)))
+        return BoundRows.of(fitted(visible(self._state.content(), columns), self.weighted_schema(columns)))
 
     def _before(self, columns: Sequence[str]) -> BoundRows:
-        if self.pile.rows <= thresholds.LOCAL_ROWS_MAX:
+        if self.rows_before <= thresholds.LOCAL_ROWS_MAX:
             return self._once("here", columns, self._here)
         shape = self.weighted_schema(columns)
-        return BoundRows(shape, self.pile.rows, None, lambda spark: self._frame(spark, columns))
+        return BoundRows(shape, self.rows_before, None, lambda spark: self._frame(spark, columns))
 
     def worth_looking_up(self, keys: int) -> bool:
         """Whether so many keys are better looked up here than joined by Spark."""
         return keys <= thresholds.LOOKUP_KEYS_MAX and (
-            keys * 4 <= self.rows_before or self.rows_before <= thresholds.LOCAL_ROWS_MAX
+            keys <= thresholds.LOOKUP_PART * self.rows_before or self.rows_before <= thresholds.LOCAL_ROWS_MAX
         )
 
     def after(
         self, columns: Sequence[str], lookup: Sequence[str] | None = None, keys: pa.Table | None = None
     ) -> BoundRows:
-        """What is there now, as weighted rows."""
+        """The content after the tick, as weighted rows, not consolidated."""
         before = self.before(columns, lookup, keys)
         for what in ("here", "before"):
             if before is self._known.get((what, tuple(columns))):
@@ -217,20 +203,17 @@ class TickRelation:
         return before.and_also(self.changed(columns))
 
     def bag(self, columns: Sequence[str]) -> BoundRows:
-        """What is there now, each row as often as it is there."""
-        shape = pa.schema([self.schema.field(name) for name in columns])
+        """The content after the tick as a multiset: each row as often as it is there."""
+        shape = nullable(pa.schema([self.schema.field(name) for name in columns]))
         before = self.before(self.schema.names)
         changed = self.changed(self.schema.names)
         both = before.and_also(changed)
         if both.local is not None:
-            return BoundRows.of(expand(net(both.local)).select(columns).cast(shape))
-        if self.pile is None:
-            every = self.schema.names
+            return BoundRows.of(expand(consolidate(both.local), columns))
+        if self.trace is None:
+            every, changes = self.schema.names, self.changes
             return BoundRows(
-                shape,
-                self.changes.rows,
-                None,
-                lambda spark: repeated(netted(self.changes.frame(spark), every), columns),
+                shape, changes.rows, None, lambda spark: expand(consolidate(changes.frame(spark), every), columns)
             )
         return BoundRows(shape, before.count + changed.count, None, lambda spark: self._bag_frame(spark, columns))
 
@@ -238,19 +221,18 @@ class TickRelation:
         """The bag of exactly the rows whose ``key`` columns equal a row of ``keys``; None when Spark must look."""
         if not self.worth_looking_up(keys.num_rows) and self.rows_before > 0:
             return None
-        # Without all columns rows that differ elsewhere would be taken for equal: netting needs them all.
+        # Consolidating needs all columns: without some, rows that differ only there would seem equal.
         both = self.before(self.schema.names, key, keys).and_also(self.changed(self.schema.names))
         if both.local is None:
             return None
-        return BoundRows.of(expand(net(matching(both.local, key, keys))).select(columns))
+        return BoundRows.of(expand(consolidate(matching(both.local, key, keys)), columns))
 
-    # The pile, seen from outside
+    # The state before the tick, as readers see it
 
-    def _mark(self) -> list[str]:
-        return [SHOWN] if self.has_shown else []
-
-    def _shown(self, table: pa.Table) -> pa.Table:
-        return table.filter(pc.field(SHOWN)).drop_columns([SHOWN]) if self.has_shown else table
+    @property
+    def _state(self) -> StateTrace:
+        assert self.trace is not None
+        return self.trace
 
     def _looked_up_once(
         self, lookup: Sequence[str], keys: pa.Table, columns: Sequence[str], shape: pa.Schema
@@ -259,28 +241,19 @@ class TickRelation:
         with self._lock:
             if asked not in self._found:
                 # The keys are kept beside their answer: no other table can have their id.
-                self._found[asked] = keys, BoundRows.of(self._looked_up(lookup, keys, columns).cast(shape))
+                found = self._state.lookup(list(lookup), keys, [*columns, *self.marks])
+                self._found[asked] = keys, BoundRows.of(fitted(visible(found, columns), shape))
             return self._found[asked][1]
 
-    def _looked_up(self, lookup: Sequence[str], keys: pa.Table, columns: Sequence[str]) -> pa.Table:
-        return self._shown(self.pile.lookup(list(lookup), keys, [*columns, *self._mark()])).select([*columns, WEIGHT])
-
     def _frame(self, spark: SparkSession, columns: Sequence[str]) -> DataFrame:
-        frame = self.pile.frame(spark, [*columns, *self._mark()])
-        if self.has_shown:
-            frame = frame.where(SHOWN)
-        selected: DataFrame = frame.select(*map(quoted, [*columns, WEIGHT]))
-        return selected
+        return visible(self._state.frame(spark, [*columns, *self.marks]), columns)
 
     def _bag_frame(self, spark: SparkSession, columns: Sequence[str]) -> DataFrame:
-        known = isinstance(self.changes, Delta)  # of rows that nobody wrote down the weights are not known
-        if known and not self.has_shown and self.schema.names == [n for n in self.pile.schema.names if n != WEIGHT]:
-            frame: DataFrame = self.pile.bag(spark, None, self.changes if self.changes.rows else None)
+        names = self.schema.names
+        if not self.changes.is_lazy and self._state.schema.names == [*names, WEIGHT]:
+            frame = self._state.bag(spark, None, self.changes if self.changes.rows else None)
             return frame.select(*map(quoted, columns))
-        both = self._frame(spark, self.schema.names).unionByName(
-            self.changes.frame(spark).select(*map(quoted, [*self.schema.names, WEIGHT]))
-        )
-        return repeated(netted(both, self.schema.names), columns)
+        return expand(consolidate(union(self._frame(spark, names), self.changes.frame(spark))), columns)
 
 
 def by_place(table: pa.Table) -> pa.Table:
@@ -292,29 +265,7 @@ def by_place(table: pa.Table) -> pa.Table:
     return table.rename_columns([str(place) for place in range(table.num_columns)])
 
 
-def table_of(pile: Any, columns: Sequence[str]) -> pa.Table:
-    """Weighted rows of a small pile, here."""
-    table: pa.Table = pile.content()
-    return table.select([*columns, WEIGHT])
-
-
-def netted(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """Equal rows become one with the sum of their weights; none with 0."""
-    return multisets.netted(frame, [*columns, WEIGHT])
-
-
 def signed(frame: DataFrame, sign: int) -> DataFrame:
-    """The rows of positive or of negative weight, their weights without the sign."""
-    return frame.where(f"{WEIGHT} * {sign} > 0").withColumn(WEIGHT, _absolute())
-
-
-def _absolute() -> Any:
-    from pyspark.sql import functions
-
-    return functions.abs(WEIGHT)
-
-
-def repeated(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """Weighted rows, netted already, as a bag."""
-    repeated = "explode(array_repeat(true, CAST(_weight AS INT))) AS _once"
-    return frame.selectExpr(*map(quoted, columns), repeated).select(*map(quoted, columns))
+    """The rows of positive or of negative weight, with the absolute weight."""
+    some = frame.where(f"{WEIGHT} * {sign} > 0")
+    return some if sign > 0 else negate(some)

@@ -1,26 +1,27 @@
-"""Running a stage: the changes of its inputs become its own changes, on Spark.
+"""Running a stage: the deltas of its inputs become its own delta, on Spark.
 
-What it is: one method for each kind of ``compiler/plan.py``. Small inputs go to a standing query, whose result
-comes back as Arrow; large ones are scanned by Spark, which writes the result as Parquet.
-Invariants: what a stage yields depends on its inputs and its own state alone, not on which way was taken; rows that
+What it is: one method for each kind of ``compiler/plan.py``. Small inputs go to a cached plan, whose result comes back
+as Arrow; large ones are scanned by Spark, which writes the result as Parquet.
+Invariants: the delta depends on the stage's inputs and its own state alone, not on the way that was taken. Rows that
 leave are taken from the stage's own state, never computed again, so that float noise and arbitrary choices cancel.
-Not here: the order of stages, committing (``views/tick/engine.py``); the content of leaves (``relation.py``).
-Read next: ``views/tick/engine.py``.
+Not here: the order of stages, committing (``views/tick/engine.py``); the content of leaves (``relation.py``); the
+operations on weighted rows (``views/state/algebra.py``).
+Read next: ``relation.py``, ``views/tick/engine.py``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.views import thresholds
 from headwater.views.compiler.plan import (
-    WEIGHT,
     AccumulateStage,
     FlowStage,
+    KeyedInput,
     KeyedStage,
     Leaf,
     LeafContent,
@@ -28,49 +29,51 @@ from headwater.views.compiler.plan import (
     Term,
     WholeStage,
 )
+from headwater.views.spark.scans import fitted
 from headwater.views.spark.topic_scan import quoted
 from headwater.views.stages.python_views import RowFunctionStage
-from headwater.views.stages.relation import BoundRows, TickRelation, by_place, netted, repeated, signed, table_of
+from headwater.views.stages.relation import BoundRows, TickRelation, by_place, signed
 from headwater.views.stages.stage_schemas import StageSchema
 from headwater.views.stages.top_k_rows import leading_rows
 from headwater.views.stages.view_sessions import ViewSessions
-from headwater.views.state.consolidate import distinct, net
+from headwater.views.state.algebra import consolidate, distinct, expand, negate, union, weighted_schema, with_weight
 from headwater.views.state.delta import Delta
-from headwater.views.state.multisets import groups_compared, same_value
-from headwater.views.state.row_equality import expand, matching, negated, weighted
+from headwater.views.state.row_equality import matching
+from headwater.views.state.sql_equality import groups_compared, same_value
+from headwater.views.state.state_trace import StateTrace
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
-WILD = "_wild"
+OUT_OF_RANGE = "_out_of_range"
 
 
 class StageRun:
-    """One stage in one tick."""
+    """One stage in one tick. A ``initial`` stage sees its inputs for the first time: all of their rows are new."""
 
     def __init__(
         self,
         stage: Stage,
         shape: StageSchema,
         sources: Mapping[str, TickRelation],
-        own: Any,
-        bench: ViewSessions,
+        own: StateTrace | None,
+        sessions: ViewSessions,
         *,
-        fresh: bool,
+        initial: bool,
     ) -> None:
         self.stage = stage
         self.shape = shape
-        self.sources = {name: source.as_new() for name, source in sources.items()} if fresh else dict(sources)
-        self.own: Any = None if fresh else own
-        self.bench = bench
-        self.fresh = fresh
+        self.sources = {name: source.as_initial() for name, source in sources.items()} if initial else dict(sources)
+        self.own = None if initial or own is None or not own.rows else own  # the state before, if it has rows
+        self.sessions = sessions
+        self.initial = initial
 
     def run(self) -> Delta:
-        """The stage's changes: its state's columns and ``_weight``, netted."""
-        if not self.fresh and not any(source.touched for source in self.sources.values()):
+        """The stage's changes: its state's columns and ``_weight``, consolidated."""
+        if not self.initial and not any(source.touched for source in self.sources.values()):
             return Delta.nothing(self._weighted_state())
         if self._can_compare and self._many_changes():
-            return self._anew()
+            return self._recompute()
         stage = self.stage
         if isinstance(stage, FlowStage):
             return self._flow(stage)
@@ -84,44 +87,46 @@ class StageRun:
         return self._whole(stage.sql, [(leaf, self.sources[leaf.relation].bag(leaf.columns)) for leaf in stage.inputs])
 
     def _weighted_state(self) -> pa.Schema:
-        return pa.schema([*self.shape.state, pa.field(WEIGHT, pa.int64())])
+        return weighted_schema(self.shape.state)
 
     # The crossover
 
     @property
     def _can_compare(self) -> bool:
-        """Whether there is a state that could be compared with one that is computed anew from what the inputs hold."""
-        return self.own is not None and bool(self.own.rows) and all(source.known for source in self.sources.values())
+        """Whether the stage has a state that a recomputation from the inputs' content can be compared with."""
+        return self.own is not None and all(source.known for source in self.sources.values())
 
     def _many_changes(self) -> bool:
         changed = sum(source.changes.rows for source in self.sources.values())
         before = sum(source.rows_before for source in self.sources.values())
         return changed > thresholds.TASK_ROWS_MAX and changed > thresholds.RECOMPUTE_PART * before
 
-    def _more_than_everything(self, bound: Mapping[str, BoundRows]) -> bool:
+    def _reads_more_than_everything(self, bound: Mapping[str, BoundRows]) -> bool:
         """Whether these leaves are more rows than all inputs and the stage itself: few changes may meet many rows.
 
         A change of a nation's name meets every order of its customers, once in each term of a join of eight tables.
         """
-        if not self._can_compare:
+        if self.own is None or not self._can_compare:
             return False
         everything = sum(source.rows_before + source.changes.rows for source in self.sources.values())
-        return sum(rows.count for rows in bound.values()) > everything + int(self.own.rows)
+        return sum(rows.count for rows in bound.values()) > everything + self.own.rows
 
-    def _anew(self) -> Delta:
-        """Compute everything from the present contents, and compare with what there was."""
-        now = StageRun(self.stage, self.shape, self.sources, self.own, self.bench, fresh=True).run()
+    def _recompute(self) -> Delta:
+        """Recompute the stage from its inputs' whole content; the delta is the difference from its state."""
+        now = StageRun(self.stage, self.shape, self.sources, self.own, self.sessions, initial=True).run()
         return self._difference(now)
 
     def _difference(self, now: Delta) -> Delta:
         """``now``, the whole new content, less the old state."""
+        assert self.own is not None
         if now.table is not None and self.own.rows <= thresholds.SETTLED_ROWS_MAX:
-            old = table_of(self.own, self.shape.state.names)
-            return Delta.local(net(pa.concat_tables([now.table, negated(old)])))
-        spark = self.bench.large
-        old_frame = self.own.frame(spark).withColumn(WEIGHT, -_column(WEIGHT))
-        names = self.shape.state.names
-        return self.bench.write(netted(now.frame(spark).unionByName(old_frame), names), self._weighted_state())
+            return Delta.local(consolidate(union(now.table, negate(self.own.content()))))
+        spark = self.sessions.large
+        return self._write(union(now.frame(spark), negate(self.own.frame(spark))))
+
+    def _write(self, frame: DataFrame) -> Delta:
+        """A large query's weighted rows, consolidated and written."""
+        return self.sessions.write(consolidate(frame, self.shape.state.names), self._weighted_state())
 
     # Linear and bilinear
 
@@ -130,11 +135,10 @@ class StageRun:
         if not sql:
             return Delta.nothing(self._weighted_state())
         if _small(bound):
-            return Delta.local(net(self.bench.collect(sql, bound, self._weighted_state())))
-        if self._more_than_everything(bound):
-            return self._anew()
-        frame = self.bench.frame(sql, bound, large=True)
-        return self.bench.write(netted(frame, self.shape.state.names), self._weighted_state())
+            return Delta.local(consolidate(self.sessions.collect(sql, bound, self._weighted_state())))
+        if self._reads_more_than_everything(bound):
+            return self._recompute()
+        return self._write(self.sessions.frame(sql, bound, large=True))
 
     def _terms(self, terms: Sequence[Term], constant: str | None) -> tuple[str, dict[str, BoundRows]]:
         """The terms that are not zero, as one query, and what its leaves are."""
@@ -145,7 +149,7 @@ class StageRun:
             if leaves is not None:
                 parts.append(term.sql)
                 bound.update(leaves)
-        if constant is not None and self.fresh:
+        if constant is not None and self.initial:
             parts.append(constant)
         return "\nUNION ALL\n".join(f"({part})" for part in parts), bound
 
@@ -187,17 +191,17 @@ class StageRun:
         assert stage.function is not None
         inputs = [self.sources[leaf.relation].changed(leaf.columns) for leaf in stage.inputs]
         large = not _small({str(place): rows for place, rows in enumerate(inputs)})
-        spark = self.bench.large if large else self.bench.small
+        spark = self.sessions.large if large else self.sessions.small
         names = self._weighted_state().names
         parts = []
         for sign in (1, -1):
-            frames = [repeated(signed(rows.frame(spark), sign), rows.schema.names[:-1]) for rows in inputs]
-            parts.append(stage.function(*frames).selectExpr("*", f"{sign}L AS {WEIGHT}").select(*map(quoted, names)))
-        both = parts[0].unionByName(parts[1])
+            frames = [expand(signed(rows.frame(spark), sign)) for rows in inputs]
+            parts.append(with_weight(stage.function(*frames), sign).select(*map(quoted, names)))
+        both = union(*parts)
         if large:
-            return self.bench.write(netted(both, self.shape.state.names), self._weighted_state())
-        self.bench.rows_read += sum(rows.count for rows in inputs)
-        return Delta.local(net(self.bench.taken(both, self._weighted_state())))
+            return self._write(both)
+        self.sessions.rows_read += sum(rows.count for rows in inputs)
+        return Delta.local(consolidate(self.sessions.collect_frame(both, self._weighted_state())))
 
     # Accumulating
 
@@ -206,33 +210,33 @@ class StageRun:
         assert self.shape.flow is not None
         assert self.shape.partial is not None
         if not sql:
-            if not (self.fresh and stage.one_row):
+            if not (self.initial and stage.one_row):
                 return Delta.nothing(self._weighted_state())
             flow = BoundRows.of(self.shape.flow.empty_table())
             bound, sql = {"_nothing": flow}, "SELECT * FROM _nothing"
-        if not _small(bound) and self._more_than_everything(bound):
-            return self._anew()
-        if stage.tame_partial:
-            changes = self._added_up(stage, sql, bound, stage.tame_partial, stage.tame_combine)
+        if not _small(bound) and self._reads_more_than_everything(bound):
+            return self._recompute()
+        if stage.in_range_partial:
+            changes = self._accumulate_by(stage, sql, bound, stage.in_range_partial, stage.in_range_combine)
             if changes is not None:
                 return changes
-        changes = self._added_up(stage, sql, bound, stage.partial, stage.combine)
+        changes = self._accumulate_by(stage, sql, bound, stage.partial, stage.combine)
         assert changes is not None
         return changes
 
-    def _added_up(
+    def _accumulate_by(
         self, stage: AccumulateStage, sql: str, bound: Mapping[str, BoundRows], partial_sql: str, combine_sql: str
     ) -> Delta | None:
-        """The flow's rows added to the groups; None when a tame form met a value that it is not made for."""
+        """The flow's rows added to the groups; None when an in-range form met a value out of range."""
         groups = [column.name for column in stage.groups]
-        result = self._result(combine_sql is stage.tame_combine)
+        result = self._result(combine_sql is stage.in_range_combine)
         combine_sql = groups_compared(combine_sql, self.shape.flow)
         if _small(bound) and (self.own is None or self.own.rows <= thresholds.LOCAL_ROWS_MAX):
             # One action for everything, as all groups there are fit into the plan.
             before = self._own_now()
             steps = (("_flow", sql), ("_partial", partial_sql))
-            combined = self.bench.collect(combine_sql, {**bound, "_before": BoundRows.of(before)}, result, steps)
-            if _wild(combined):
+            combined = self.sessions.collect(combine_sql, {**bound, "_before": BoundRows.of(before)}, result, steps)
+            if _out_of_range(combined):
                 return None
             return self._accumulated(stage, combined, matching(before, groups, combined.select(groups)))
         partial = self._partial(stage, sql, bound, partial_sql)
@@ -240,24 +244,30 @@ class StageRun:
         if partial.local is not None and few:
             touched = partial.local.select(groups)
             before = self._own_of(groups, touched)
-            combined = self.bench.collect(combine_sql, {"_partial": partial, "_before": BoundRows.of(before)}, result)
-            return None if _wild(combined) else self._accumulated(stage, combined, before)
+            combined = self.sessions.collect(
+                combine_sql, {"_partial": partial, "_before": BoundRows.of(before)}, result
+            )
+            return None if _out_of_range(combined) else self._accumulated(stage, combined, before)
         return self._accumulate_in_spark(stage, partial, combine_sql)
 
-    def _result(self, tame: bool) -> pa.Schema:
-        wild = [pa.field(WILD, pa.bool_())] if tame else []
-        return pa.schema([*self.shape.state, *wild])
+    def _result(self, in_range: bool) -> pa.Schema:
+        out_of_range = [pa.field(OUT_OF_RANGE, pa.bool_())] if in_range else []
+        return pa.schema([*self.shape.state, *out_of_range])
 
     def _partial(self, stage: AccumulateStage, sql: str, bound: Mapping[str, BoundRows], partial_sql: str) -> BoundRows:
         """The differences of the touched groups."""
-        schema = self.shape.tame_partial if partial_sql is stage.tame_partial else self.shape.partial
+        schema = self.shape.in_range_partial if partial_sql is stage.in_range_partial else self.shape.partial
         assert schema is not None
         if _small(bound):
-            return BoundRows.of(self.bench.collect(partial_sql, bound, schema, (("_flow", sql),)))
-        self.bench.frame(sql, bound, large=True).createOrReplaceTempView("_flow")
-        frame = self.bench.frame(partial_sql, {}, large=True)
+            return BoundRows.of(self.sessions.collect(partial_sql, bound, schema, (("_flow", sql),)))
+        self.sessions.frame(sql, bound, large=True).createOrReplaceTempView("_flow")
+        frame = self.sessions.frame(partial_sql, {}, large=True)
         # Without groups it is one row, however many flow.
-        return self.bench.settle(frame, schema) if stage.groups else BoundRows.of(self.bench.taken(frame, schema))
+        return (
+            self.sessions.materialize(frame, schema)
+            if stage.groups
+            else BoundRows.of(self.sessions.collect_frame(frame, schema))
+        )
 
     def _accumulated(self, stage: AccumulateStage, combined: pa.Table, before: pa.Table) -> Delta:
         """New rows of the touched groups less their old ones."""
@@ -265,14 +275,14 @@ class StageRun:
             combined = combined.filter(pc.not_equal(combined.column("_n"), 0))
         combined = combined.select(self.shape.state.names)
         if not before.num_rows:  # a group has one row: nothing could cancel out
-            return Delta.local(weighted(combined, 1))
-        return Delta.local(net(pa.concat_tables([weighted(combined, 1), weighted(before, -1)])))
+            return Delta.local(with_weight(combined, 1))
+        return self._replaced(combined, before)
 
     def _accumulate_in_spark(self, stage: AccumulateStage, partial: BoundRows, combine_sql: str) -> Delta | None:
-        spark = self.bench.large
+        spark = self.sessions.large
         partial.frame(spark).createOrReplaceTempView("_partial")
         if self.own is None:
-            before = self.bench.empty(spark, self.shape.state)
+            before = self.sessions.empty(spark, self.shape.state)
         else:
             same = " AND ".join(f"p.{column.name} <=> b.{column.name}" for column in stage.groups)
             on = groups_compared(same, self.shape.flow)
@@ -280,18 +290,17 @@ class StageRun:
             before = spark.sql(f"SELECT b.* FROM _every b LEFT SEMI JOIN _partial p ON {on}")
         before.createOrReplaceTempView("_before")
         combined = spark.sql(combine_sql)
-        if WILD in combined.columns and not combined.where(WILD).isEmpty():
+        if OUT_OF_RANGE in combined.columns and not combined.where(OUT_OF_RANGE).isEmpty():
             return None
-        new = combined.select(*map(quoted, self.shape.state.names)).where("_n <> 0").selectExpr("*", f"1L AS {WEIGHT}")
+        new = with_weight(combined.select(*map(quoted, self.shape.state.names)).where("_n <> 0"), 1)
         if self.own is None:
-            return self.bench.write(new, self._weighted_state())
-        both = new.unionByName(before.selectExpr("*", "-1L AS _weight"))
-        return self.bench.write(netted(both, self.shape.state.names), self._weighted_state())
+            return self.sessions.write(new, self._weighted_state())
+        return self._write(union(new, with_weight(before, -1)))
 
     # Keyed
 
     def _keyed(self, stage: KeyedStage) -> Delta:
-        if self.fresh:
+        if self.initial:
             return self._whole(
                 stage.sql, [(i.leaf, self.sources[i.leaf.relation].bag(i.leaf.columns)) for i in stage.inputs]
             )
@@ -301,24 +310,29 @@ class StageRun:
         keys = [column.name for column in stage.keys]
         few = touched.local is not None and touched.count <= thresholds.LOOKUP_KEYS_MAX
         old = self._own_of(keys, touched.local) if few else None
-        bound = {given.leaf.name: self._led(stage, old) or self._restricted(given, touched) for given in stage.inputs}
+        bound = {
+            given.leaf.name: self._top_k_input(stage, old) or self._restricted(given, touched) for given in stage.inputs
+        }
         if old is not None:
             if _small(bound):
-                new = self.bench.collect(stage.sql, bound, self.shape.state)
-                return Delta.local(net(pa.concat_tables([weighted(new, 1), weighted(old, -1)])))
-            new_rows = self.bench.settle(self.bench.frame(stage.sql, bound, large=True), self.shape.state)
+                new = self.sessions.collect(stage.sql, bound, self.shape.state)
+                return self._replaced(new, old)
+            new_rows = self.sessions.materialize(self.sessions.frame(stage.sql, bound, large=True), self.shape.state)
             if new_rows.local is not None:
-                return Delta.local(net(pa.concat_tables([weighted(new_rows.local, 1), weighted(old, -1)])))
-            old_frame = BoundRows.of(old).frame(self.bench.large)
-            return self._both(new_rows.frame(self.bench.large), old_frame)
+                return self._replaced(new_rows.local, old)
+            return self._replaced_in_spark(
+                new_rows.frame(self.sessions.large), BoundRows.of(old).frame(self.sessions.large)
+            )
         on = " AND ".join(same_value(f"b.{name}", f"t.{name}", self.shape.state.field(name).type) for name in keys)
-        new_frame = self.bench.frame(stage.sql, bound, large=True)
-        spark = self.bench.large
+        new_frame = self.sessions.frame(stage.sql, bound, large=True)
+        spark = self.sessions.large
         touched.frame(spark).createOrReplaceTempView("_touched")
-        self.own.bag(spark).createOrReplaceTempView("_every")
-        return self._both(new_frame, spark.sql(f"SELECT b.* FROM _every b LEFT SEMI JOIN _touched t ON {on}"))
+        before = self.sessions.empty(spark, self.shape.state) if self.own is None else self.own.bag(spark)
+        before.createOrReplaceTempView("_every")
+        old_frame = spark.sql(f"SELECT b.* FROM _every b LEFT SEMI JOIN _touched t ON {on}")
+        return self._replaced_in_spark(new_frame, old_frame)
 
-    def _led(self, stage: KeyedStage, old: pa.Table | None) -> BoundRows | None:
+    def _top_k_input(self, stage: KeyedStage, old: pa.Table | None) -> BoundRows | None:
         """What a stage of leading rows needs of its input; None when that is all rows of the touched keys."""
         given = stage.inputs[0]
         source = self.sources[given.leaf.relation]
@@ -351,9 +365,9 @@ class StageRun:
         if parts:
             sql = "SELECT DISTINCT * FROM (" + " UNION ALL ".join(parts) + ")"
             if _small(elsewhere):
-                here.append(self.bench.collect(sql, elsewhere, shape))
+                here.append(self.sessions.collect(sql, elsewhere, shape))
             else:
-                many = self.bench.settle(self.bench.frame(sql, elsewhere, large=True), shape)
+                many = self.sessions.materialize(self.sessions.frame(sql, elsewhere, large=True), shape)
                 if many.local is None:
                     for table in here:
                         many = many.and_also(BoundRows.of(table))
@@ -361,7 +375,7 @@ class StageRun:
                 here.append(many.local)
         return BoundRows.of(distinct(pa.concat_tables(here)) if here else shape.empty_table())
 
-    def _restricted(self, given: Any, touched: BoundRows) -> BoundRows:
+    def _restricted(self, given: KeyedInput, touched: BoundRows) -> BoundRows:
         """The bag of an input's rows whose keys are touched."""
         source: TickRelation = self.sources[given.leaf.relation]
         columns = given.leaf.columns
@@ -372,7 +386,7 @@ class StageRun:
         names = touched.schema.names
         every = source.bag(source.schema.names)
 
-        def build(spark: Any) -> DataFrame:
+        def build(spark: SparkSession) -> DataFrame:
             name = f"_every{given.leaf.name}"
             every.frame(spark).createOrReplaceTempView(name)
             touched.frame(spark).createOrReplaceTempView("_touched")
@@ -395,58 +409,49 @@ class StageRun:
     def _whole(self, sql: str, inputs: Sequence[tuple[Leaf, BoundRows]]) -> Delta:
         bound = {leaf.name: rows for leaf, rows in inputs}
         if _small(bound):
-            new = BoundRows.of(self.bench.collect(sql, bound, self.shape.state))
+            new = BoundRows.of(self.sessions.collect(sql, bound, self.shape.state))
         else:
-            new = self.bench.settle(self.bench.frame(sql, bound, large=True), self.shape.state)
+            new = self.sessions.materialize(self.sessions.frame(sql, bound, large=True), self.shape.state)
         if new.local is not None:
-            now = Delta.local(net(weighted(new.local, 1)))
+            now = Delta.local(consolidate(with_weight(new.local, 1)))
         else:
-            frame = new.frame(self.bench.large).selectExpr("*", "1L AS _weight")
-            now = self.bench.write(netted(frame, self.shape.state.names), self._weighted_state())
-        return now if self.fresh or self.own is None or self.own.rows == 0 else self._difference(now)
+            now = self._write(with_weight(new.frame(self.sessions.large), 1))
+        return now if self.own is None else self._difference(now)
 
     # The stage's own state
 
     def _own_now(self) -> pa.Table:
         """All state rows, without weights."""
-        if self.own is None or self.own.rows == 0:
+        if self.own is None:
             return self.shape.state.empty_table()
-        return table_of(self.own, self.shape.state.names).select(self.shape.state.names).cast(self.shape.state)
+        return fitted(self.own.content(), self.shape.state)
 
     def _own_of(self, columns: Sequence[str], keys: pa.Table) -> pa.Table:
         """The state rows of exactly these keys, without weights (each as often as it is there)."""
-        if self.own is None or self.own.rows == 0:
-            return self.shape.state.empty_table()
-        if columns:
-            found = self.own.lookup(list(columns), keys, self.shape.state.names)
-        else:
-            found = table_of(self.own, self.shape.state.names)
-        return expand(net(matching(found, columns, keys))).select(self.shape.state.names).cast(self.shape.state)
+        state = self.shape.state
+        if self.own is None:
+            return state.empty_table()
+        found = self.own.lookup(list(columns), keys, state.names) if columns else self.own.content()
+        return fitted(expand(consolidate(matching(found, columns, keys), state.names)), state)
 
-    def _both(self, new: DataFrame, old: DataFrame) -> Delta:
-        names = self.shape.state.names
-        both = (
-            new.select(*map(quoted, names))
-            .selectExpr("*", "1L AS _weight")
-            .unionByName(old.selectExpr("*", "-1L AS _weight"))
+    def _replaced(self, new: pa.Table, old: pa.Table) -> Delta:
+        """``new`` rows in the place of ``old`` ones, both without weights."""
+        return Delta.local(consolidate(union(with_weight(new, 1), with_weight(old, -1))))
+
+    def _replaced_in_spark(self, new: DataFrame, old: DataFrame) -> Delta:
+        return self._write(
+            union(with_weight(new.select(*map(quoted, self.shape.state.names)), 1), with_weight(old, -1))
         )
-        return self.bench.write(netted(both, names), self._weighted_state())
 
 
-def _wild(combined: pa.Table) -> bool:
-    return WILD in combined.column_names and bool(pc.any(combined.column(WILD)).as_py())
+def _out_of_range(combined: pa.Table) -> bool:
+    return OUT_OF_RANGE in combined.column_names and bool(pc.any(combined.column(OUT_OF_RANGE)).as_py())
 
 
 def _small(bound: Mapping[str, BoundRows]) -> bool:
     return all(rows.local is not None for rows in bound.values()) and (
         sum(rows.count for rows in bound.values()) <= thresholds.TASK_ROWS_MAX
     )
-
-
-def _column(name: str) -> Any:
-    from pyspark.sql import functions
-
-    return functions.col(name)
 
 
 def _sources_first(leaves: Sequence[Leaf], changes: str) -> list[Leaf]:

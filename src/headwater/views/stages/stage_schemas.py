@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -36,8 +36,9 @@ from headwater.views.spark.round_trip import compared, opaque_table
 from headwater.views.spark.spark_parser import spark_reading
 from headwater.views.spark.special_times import WORDS, check_special_times
 from headwater.views.spark.topic_scan import quoted
-from headwater.views.stages.view_sessions import ViewSessions, with_weight
-from headwater.views.state.multisets import groups_compared
+from headwater.views.stages.view_sessions import ViewSessions
+from headwater.views.state.algebra import weighted_schema
+from headwater.views.state.sql_equality import groups_compared
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -72,14 +73,14 @@ class StageSchema:
     state: pa.Schema  # visible and hidden
     flow: pa.Schema | None = None  # _g…, _x…, _weight of an accumulating stage
     partial: pa.Schema | None = None
-    tame_partial: pa.Schema | None = None
+    in_range_partial: pa.Schema | None = None
 
 
 class Analyser:
     """Asks Spark for types. Holds a workbench of its own."""
 
-    def __init__(self, bench: ViewSessions, cache: AnalysisCache) -> None:
-        self.bench = bench
+    def __init__(self, sessions: ViewSessions, cache: AnalysisCache) -> None:
+        self.sessions = sessions
         self.cache = cache
         self._tables: dict[str, pa.Schema] = {}  # that the next question may be about
         self._made: dict[str, pa.Schema] = {}  # those that Spark knows
@@ -92,7 +93,7 @@ class Analyser:
 
     def read(self, sql: str) -> Reading | None:
         """What Spark's parser finds in a text that ours cannot read."""
-        return spark_reading(self.bench.small, sql)
+        return spark_reading(self.sessions.small, sql)
 
     def confirm(self, sql: str, ours: str, tables: Mapping[str, tuple[PlanColumn, ...]]) -> SparkAnalysis:
         """The columns of a user's query, and where ours means something else to Spark."""
@@ -102,8 +103,8 @@ class Analyser:
         if known is None:
             for name, schema in schemas.items():
                 self._made.pop(name, None)
-                opaque_table(self.bench.small, name, schema)
-            columns, difference = compared(self.bench.small, sql, ours)
+                opaque_table(self.sessions.small, name, schema)
+            columns, difference = compared(self.sessions.small, sql, ours)
             known = arrow_schema(columns), difference
             self.cache.keep(key, *known)
         return SparkAnalysis(columns_of(known[0]), known[1])
@@ -113,14 +114,14 @@ class Analyser:
         if WORDS.search(sql):
             for name, columns in tables.items():
                 self._made.pop(name, None)
-                opaque_table(self.bench.small, name, arrow_of(columns))
-            check_special_times(self.bench.small, sql, written)
+                opaque_table(self.sessions.small, name, arrow_of(columns))
+            check_special_times(self.sessions.small, sql, written)
 
     def shape_of(self, stage: Stage, schemas: Mapping[str, pa.Schema]) -> StageSchema:
         """The shape of a stage whose inputs have these visible schemas."""
         for leaf in stage.leaves:
             schema = pa.schema([schemas[leaf.relation].field(name) for name in leaf.columns])
-            self._empty(leaf.name, schema if leaf.content is LeafContent.BAG else with_weight(schema))
+            self._empty(leaf.name, schema if leaf.content is LeafContent.BAG else weighted_schema(schema))
         visible = [column.name for column in stage.columns]
         if isinstance(stage, TimedStage | FinalStage):
             given = schemas[stage.source.relation]
@@ -142,7 +143,7 @@ class Analyser:
     def _accumulating(self, stage: AccumulateStage, visible: list[str]) -> StageSchema:
         flow = self._schema(_union(stage))
         self._empty("_flow", flow)
-        tame = self._schema(stage.tame_partial) if stage.tame_partial else None
+        in_range = self._schema(stage.in_range_partial) if stage.in_range_partial else None
         partial = self._schema(stage.partial)
         self._empty("_partial", partial)
         names = [*visible, *(column.name for column in stage.hidden)]
@@ -156,7 +157,7 @@ class Analyser:
             if found == assumed:
                 break
             assumed = found
-        return StageSchema(pa.schema([assumed.field(name) for name in visible]), assumed, flow, partial, tame)
+        return StageSchema(pa.schema([assumed.field(name) for name in visible]), assumed, flow, partial, in_range)
 
     def _empty(self, name: str, schema: pa.Schema) -> None:
         self._tables[name] = schema
@@ -168,9 +169,9 @@ class Analyser:
         if known is None:
             for name, schema in tables.items():
                 if self._made.get(name) != schema:
-                    self.bench.empty(self.bench.small, schema).createOrReplaceTempView(quoted(name))
+                    self.sessions.empty(self.sessions.small, schema).createOrReplaceTempView(quoted(name))
                     self._made[name] = schema
-            known = arrow_schema(self.bench.small.sql(sql).schema), ""
+            known = arrow_schema(self.sessions.small.sql(sql).schema), ""
             self.cache.keep(key, *known)
         return known[0]
 
@@ -241,6 +242,6 @@ def _assumed(name: str, partial: pa.Schema) -> pa.Field:
     return pa.field(name, pa.bool_() if name == "_shown" else pa.string())
 
 
-def _union(stage: Any) -> str:
+def _union(stage: FlowStage | AccumulateStage) -> str:
     parts = [term.sql for term in stage.terms] + ([stage.constant] if stage.constant else [])
     return "\nUNION ALL\n".join(f"({part})" for part in parts)

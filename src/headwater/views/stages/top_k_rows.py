@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.views.compiler.plan import WEIGHT
-from headwater.views.state.consolidate import distinct
-from headwater.views.state.row_equality import expand, lacking, matching
+from headwater.views.state.algebra import distinct, expand
+from headwater.views.state.row_equality import lacking, matching
 
 
 def leading_rows(

@@ -1,9 +1,9 @@
-"""A workbench: the two Spark sessions in which one view's stages run.
+"""View sessions: the two Spark sessions in which one view's stages run.
 
-What it is: ``small`` is set up for standing queries (one task, no exchanges), ``large`` for scans by all cores; both
-belong to one view, so that views run side by side without seeing each other's temporary tables.
-Invariants: results come back with exactly the schema asked for; files that Spark writes here lie in a scratch folder
-and are nobody's until a pile adopts them.
+What it is: ``small`` is set up for cached plans (one task, no exchanges), ``large`` for scans by all cores. Both belong
+to one view, so that views run side by side without seeing each other's temporary tables.
+Invariants: results come back with exactly the schema asked for; files that Spark writes lie in a scratch folder, which
+a tick empties at its end, unless a trace has adopted them.
 Not here: what to run (``stage_run.py``).
 Read next: ``views/spark/spark_session.py`` for the settings.
 """
@@ -20,8 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headwater.views import thresholds
-from headwater.views.compiler.plan import WEIGHT
-from headwater.views.spark.plan_cache import SETTINGS as STANDING
+from headwater.views.spark.plan_cache import SETTINGS as PLAN_CACHE
 from headwater.views.spark.plan_cache import CachedQuery, PlanCache
 from headwater.views.spark.scans import SCRATCH, local_frame, scan
 from headwater.views.spark.topic_scan import quoted
@@ -37,7 +36,7 @@ SMALL = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.ui.explainMode": "simple",  # Spark describes each plan it runs; the longer description takes 2 ms
-    **STANDING,
+    **PLAN_CACHE,
 }
 LARGE = {
     "spark.sql.adaptive.enabled": "true",
@@ -78,7 +77,7 @@ class ViewSessions:
         self.large.conf.set("spark.sql.shuffle.partitions", str(cores))
         self.large.conf.set(SCRATCH, str(scratch))
         self.scratch = scratch
-        self.standing = PlanCache(self.small, scratch.with_name(f"{scratch.name}-leaves"))
+        self.plan_cache = PlanCache(self.small, scratch.with_name(f"{scratch.name}-leaves"))
         self.rows_read = 0
         self.actions = 0
         self._numbers = itertools.count()
@@ -99,12 +98,12 @@ class ViewSessions:
     def collect(self, sql: Answer, bound: Mapping[str, BoundRows], schema: pa.Schema, steps: Steps = ()) -> pa.Table:
         """A small query's result, here. It may mention ``steps``, queries by name."""
         if not isinstance(sql, str):  # a function may look at the rows while it makes its frame: it is asked each time
-            return self.taken(self.frame(sql, bound), schema)
+            return self.collect_frame(self.frame(sql, bound), schema)
         tables = {name: rows.local for name, rows in bound.items()}
         self.rows_read += sum(rows.count for rows in bound.values())
-        return self.taken(self.standing.frame(CachedQuery(sql, tuple(steps)), tables), schema)
+        return self.collect_frame(self.plan_cache.frame(CachedQuery(sql, tuple(steps)), tables), schema)
 
-    def taken(self, frame: DataFrame, schema: pa.Schema) -> pa.Table:
+    def collect_frame(self, frame: DataFrame, schema: pa.Schema) -> pa.Table:
         """A small frame's rows, here."""
         self.actions += 1
         # What toArrow does, less the questions about settings that it asks the JVM each time.
@@ -119,7 +118,7 @@ class ViewSessions:
             return Delta.local(changes.read())
         return changes
 
-    def settle(self, frame: DataFrame, schema: pa.Schema) -> BoundRows:
+    def materialize(self, frame: DataFrame, schema: pa.Schema) -> BoundRows:
         """A large query's result, computed once: here when it is little, else in files."""
         files = self._written(frame.select(*map(quoted, schema.names)))
         rows = sum(pq.read_metadata(path).num_rows for path in files)
@@ -157,8 +156,3 @@ def _smallest(bound: Mapping[str, BoundRows]) -> frozenset[str]:
             break
         found.append(name)
     return frozenset(found)
-
-
-def with_weight(schema: pa.Schema) -> pa.Schema:
-    """The schema of changes of rows of this schema."""
-    return pa.schema([*schema, pa.field(WEIGHT, pa.int64())])

@@ -1,11 +1,11 @@
-"""Arrangements: the rows of some keys, found on the driver in milliseconds.
+"""Arrangements: a relation's rows indexed by some columns, for lookups on the driver in milliseconds.
 
-What it is: for a relation and some of its columns, the rows sorted by the hash of these columns, so that a small tick
-fetches the few old rows it needs without a Spark job.
-Invariants: an arrangement is a cache of what the pieces (runs, ranges of the log) hold; each piece is sorted into
-blocks of its own when a lookup first needs it, so whatever is missing, was thrown away or does not match is made again.
-A piece below ``FILE_ROWS_MIN`` rows is kept in memory, others in one mapped file each. A lookup answers with weighted
-rows, netted; it may answer with rows of other keys, if their hashes meet, and never leaves one out.
+What it is: the rows sorted by the hash of the columns, so that a small tick fetches the few old rows it needs without
+a Spark job.
+Invariants: an arrangement is a cache of its pieces (runs, ranges of the log). Each piece is sorted into blocks of its
+own when a lookup first needs it; a block that is missing or does not match is made again. A small piece stays in
+memory, a larger one is one mapped file. A lookup answers with weighted rows, consolidated; rows of other keys may be
+among them, if their hashes meet, and none is missing.
 Not here: how blocks are sorted, searched and stored (``sorted_blocks.py``); which pieces are current (``trace.py``).
 Read next: ``trace.py``.
 """
@@ -23,8 +23,9 @@ import xxhash
 from headwater.errors import InvalidDeclaration
 from headwater.log.storage.files import Files
 from headwater.log.storage.routing import Hashes
+from headwater.views import thresholds
 from headwater.views.compiler.plan import WEIGHT
-from headwater.views.state.consolidate import net
+from headwater.views.state.algebra import consolidate
 from headwater.views.state.row_hash import comparisons
 from headwater.views.state.sorted_blocks import (
     UNFINISHED,
@@ -37,7 +38,6 @@ from headwater.views.state.sorted_blocks import (
     write_blocks,
 )
 
-FILE_ROWS_MIN = 50_000
 SUFFIX = ".arrow"
 
 Made = tuple[list[SortedBlock], pa.Schema]  # a piece's blocks, and the columns they hold
@@ -85,14 +85,14 @@ class Arrangement:
         return self.folder / f"{piece.name}{SUFFIX}"
 
     def _opened(self, piece: StatePiece, held: pa.Schema) -> Made | None:
-        if piece.rows < FILE_ROWS_MIN:
+        if piece.rows < thresholds.ARRANGEMENT_FILE_ROWS_MIN:
             return None
         found = open_blocks(self._path(piece), piece)
         return found if found is not None and _holds(found[1], held) else None
 
     def _made(self, piece: StatePiece, batches: Iterable[pa.RecordBatch], held: pa.Schema) -> Made:
         blocks = sort_blocks(batches, self.order, held)
-        if piece.rows < FILE_ROWS_MIN:
+        if piece.rows < thresholds.ARRANGEMENT_FILE_ROWS_MIN:
             return list(blocks), held
         write_blocks(self._path(piece), piece, blocks, held, files=self._files)
         made = open_blocks(self._path(piece), piece)
@@ -106,7 +106,7 @@ def _holds(have: pa.Schema, wanted: pa.Schema) -> bool:
 
 
 class Arrangements:
-    """All arrangements of one relation. Successive ticks' piles share them; so do threads."""
+    """All arrangements of one relation. Successive ticks' traces share them; so do threads."""
 
     def __init__(self, folder: Path, files: Files) -> None:
         self.folder = folder
@@ -147,7 +147,7 @@ class Arrangements:
                     if rows is not None:
                         found.append(rows)
         table = pa.Table.from_batches(found, schema=result)
-        return net(table).select([*(name for name in wanted if name != WEIGHT), WEIGHT])
+        return consolidate(table).select([*(name for name in wanted if name != WEIGHT), WEIGHT])
 
     def add(self, piece: StatePiece, table: pa.Table) -> None:
         """Sort a new piece, whose rows are at hand, for every arrangement there is."""

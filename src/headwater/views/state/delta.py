@@ -1,46 +1,37 @@
-"""Changes: what one tick changed in one relation, as weighted rows.
+"""A delta: what one tick changed in one relation, as weighted rows.
 
-What it is: a table here on the driver (a small tick), or Parquet files that Spark wrote (a large one), with the few
-facts that decide what is to be done with them.
+What it is: one type for three places where the rows may be: a table on the driver (a small tick), Parquet files that
+Spark wrote (a large one), or a query that Spark runs when somebody reads it (*lazy*: a range of the log, or all that a
+relation holds).
 Invariants: the columns are those of ``schema``, the last of which is ``_weight``; the rows never change. Files may be
-moved once, when a pile adopts them; frames made afterwards read them at their new place.
-Not here: what the rows are added to (``trace.py``); how they are computed (``views/tick/engine.py``).
-Read next: ``run.py``.
+moved once, when a trace adopts them; frames made afterwards read them at their new place. A lazy delta cannot become
+a run, and its weights are not known.
+Not here: operations on weighted rows (``algebra.py``); what the rows are added to (``trace.py``).
+Read next: ``algebra.py``, ``run.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from headwater.errors import Misuse
-from headwater.views.compiler.plan import WEIGHT
-from headwater.views.spark.scans import FrameCache, fitted, local_frame, nullable, scan
-from headwater.views.state.consolidate import distinct
+from headwater.views import thresholds
+from headwater.views.spark.scans import FrameCache, fitted, local_frame, scan
+from headwater.views.state.algebra import distinct, weighted_schema
 from headwater.views.state.run import Weighed, read_parquet, weigh, weigh_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-KEYS_MAX = 200_000  # rows of written changes of which the driver still fetches the keys
-WEIGHT_FIELD = pa.field(WEIGHT, pa.int64(), nullable=False)
-
-
-def weighted(schema: pa.Schema) -> pa.Schema:
-    """A relation's columns as state keeps them, nullable, then ``_weight``.
-
-    >>> weighted(pa.schema([("id", pa.int64())])).names
-    ['id', '_weight']
-    """
-    columns = pa.schema([field for field in schema if field.name != WEIGHT])
-    return pa.schema([*nullable(columns), WEIGHT_FIELD])
+ANY_WEIGHT = 1 << 62  # a bound that stands for "not known"
 
 
 class Delta:
-    """What changed. Made by ``local``, ``written`` or ``nothing``.
+    """Weighted changes. Made by ``local``, ``written``, ``lazy`` or ``nothing``.
 
     >>> changes = Delta.local(pa.table({"id": [1, 2], "_weight": [1, -1]}))
     >>> changes
@@ -50,19 +41,28 @@ class Delta:
     """
 
     def __init__(
-        self, schema: pa.Schema, weighed: Weighed, *, table: pa.Table | None = None, files: Sequence[Path] = ()
+        self,
+        schema: pa.Schema,
+        weighed: Weighed,
+        *,
+        table: pa.Table | None = None,
+        files: Sequence[Path] = (),
+        build: Callable[[SparkSession], DataFrame] | None = None,
     ) -> None:
-        self.schema = weighted(schema)
+        self.schema = weighted_schema(schema)
         self.weighed = weighed
         self.table = table
         self.files = tuple(files)
-        self.content: pa.Table | None = None  # weighted: all that is there now, where that was found on the way
+        self.content: pa.Table | None = (
+            None  # all that is there after the tick, weighted, where that was computed on the way
+        )
+        self._build = build
         self._frames = FrameCache()
 
     @classmethod
     def local(cls, table: pa.Table) -> Delta:
         """A table on the driver, with a column ``_weight``."""
-        schema = weighted(table.schema)
+        schema = weighted_schema(table.schema)
         return cls(schema, weigh(table), table=fitted(table, schema))
 
     @classmethod
@@ -72,9 +72,14 @@ class Delta:
         return cls(schema, weighed, files=files) if weighed.rows else cls.nothing(schema)
 
     @classmethod
+    def lazy(cls, schema: pa.Schema, rows: int, build: Callable[[SparkSession], DataFrame]) -> Delta:
+        """A query for at most so many weighted rows, which runs when they are read."""
+        return cls(schema, Weighed(rows, -ANY_WEIGHT, ANY_WEIGHT), build=build)
+
+    @classmethod
     def nothing(cls, schema: pa.Schema) -> Delta:
         """No changes at all."""
-        return cls(schema, Weighed(0), table=weighted(schema).empty_table())
+        return cls(schema, Weighed(0), table=weighted_schema(schema).empty_table())
 
     @property
     def rows(self) -> int:
@@ -82,40 +87,59 @@ class Delta:
         return self.weighed.rows
 
     @property
+    def is_lazy(self) -> bool:
+        """Whether the rows are a query that has not run."""
+        return self._build is not None
+
+    @property
     def has_negative(self) -> bool:
-        """Whether some weight is below 1."""
+        """Whether some weight is, or may be, below 1."""
         return self.weighed.weight_min < 1
+
+    @property
+    def plain(self) -> bool:
+        """Whether each weight is known to be 1."""
+        return self.weighed.weight_min == self.weighed.weight_max == 1
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """The rows as a DataFrame; the same one when it is asked for again."""
         files = self.files
-        return self._frames.get(
-            spark, files, lambda: scan(spark, files, self.schema) if files else local_frame(spark, self.table)
-        )
+
+        def make() -> DataFrame:
+            if self._build is not None:
+                return self._build(spark)
+            return scan(spark, files, self.schema) if files else local_frame(spark, self.table)
+
+        return self._frames.get(spark, files, make)
+
+    def collect(self, spark: SparkSession) -> pa.Table:
+        """The rows as a table, wherever they are."""
+        return self.frame(spark).toArrow().cast(self.schema) if self.is_lazy else self.read()
 
     def read(self) -> pa.Table:
-        """The rows as a table, read from the files if need be."""
+        """The rows as a table, read from the files if need be. Not of a lazy delta."""
+        assert not self.is_lazy
         if self.table is not None:
             return self.table
         batches = [batch for path in self.files for batch in read_parquet(path, self.schema)]
         return pa.Table.from_batches(batches, schema=self.schema)
 
     def keys(self, columns: Sequence[str]) -> pa.Table | None:
-        """The distinct values of some columns; None when there are too many rows to fetch them."""
+        """The distinct values of some columns; None when there are too many rows to fetch them, or they are lazy."""
         if self.table is not None:
             return distinct(self.table.select(list(columns)))
-        if self.rows > KEYS_MAX:
+        if self.is_lazy or self.rows > thresholds.LOOKUP_KEYS_MAX:
             return None
         fields = pa.schema([self.schema.field(name) for name in columns])
         batches = [batch for path in self.files for batch in read_parquet(path, fields)]
         return distinct(pa.Table.from_batches(batches, schema=fields))
 
     def moved(self, files: Sequence[Path]) -> None:
-        """The files have got other names: a pile has adopted them."""
+        """The files have got other names: a trace has adopted them."""
         if self.table is not None:
             raise Misuse("changes on the driver have no files that could be moved")
         self.files = tuple(files)
 
     def __repr__(self) -> str:
-        where: Any = "local" if self.table is not None else f"{len(self.files)} files"
-        return f"Changes({self.rows} rows, {where})"
+        where = "local" if self.table is not None else "lazy" if self.is_lazy else f"{len(self.files)} files"
+        return f"Delta({self.rows} rows, {where})"

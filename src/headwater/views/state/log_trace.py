@@ -1,12 +1,12 @@
-"""A log pile: a range of a topic, read as if it were a pile.
+"""A log trace: a range of a topic, read as the state of a relation.
 
-What it is: for a topic without a key, and for the versions of one that has a key, the log itself is the state: each
-record is there, with weight 1, for good. Nothing is copied.
-Invariants: reading gives exactly the rows from ``start`` up to ``stop``; a frame is made anew when the files behind it
+What it is: ``LogTrace``. The log itself is the state of a topic without a key, and of the versions of one with a key:
+each record is there for good, with weight 1. Nothing is copied.
+Invariants: reading gives exactly the rows from ``start`` up to ``stop``; a frame is made again when the files behind it
 have changed (sealed, dropped, archived). Lookups know the log by *spans*: ranges of one partition that begin and end at
 multiples of fixed sizes, so that the blocks sorted from them are found again after a restart, whatever ``stop`` is.
-Not here: the rows that a topic with a key leaves, whose state is a pile of runs (``trace.py``).
-Read next: ``views/spark/topic_scan.py``, ``arrangements.py``.
+Not here: the current rows of a topic with a key, whose state is a trace of runs (``trace.py``).
+Read next: ``state_trace.py``, ``views/spark/topic_scan.py``, ``arrangements.py``.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from headwater.log.storage.files import Files
 from headwater.views.compiler.plan import WEIGHT
 from headwater.views.spark.scans import FrameCache, fitted
 from headwater.views.spark.topic_scan import SYSTEM, quoted
+from headwater.views.state.algebra import weighted_schema
 from headwater.views.state.arrangements import Arrangements
-from headwater.views.state.delta import Delta, weighted
+from headwater.views.state.delta import Delta
 from headwater.views.state.multisets import WeightedPart, expanded
 from headwater.views.state.omissions import Omitted, count_within, frame_without, mark, without
 from headwater.views.state.sorted_blocks import StatePiece
-from headwater.views.state.trace import Restriction
+from headwater.views.state.state_trace import Restriction
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -65,10 +66,10 @@ class LogTrace:
     >>> import headwater as hw, tempfile
     >>> clicks = hw.Log(tempfile.mkdtemp()).topic("clicks", "user_id BIGINT, page STRING")
     >>> _ = clicks.append([{"user_id": n % 2, "page": f"p{n}"} for n in range(4)])
-    >>> pile = LogTrace(clicks, {0: 0}, {0: 3}, folder=Path(tempfile.mkdtemp()))
-    >>> pile.lookup(["user_id"], pa.table({"user_id": [0]}), ["page"]).to_pylist()
+    >>> trace = LogTrace(clicks, {0: 0}, {0: 3}, folder=Path(tempfile.mkdtemp()))
+    >>> trace.lookup(["user_id"], pa.table({"user_id": [0]}), ["page"]).to_pylist()
     [{'page': 'p0', '_weight': 1}, {'page': 'p2', '_weight': 1}]
-    >>> pile.with_range({0: 4}).rows
+    >>> trace.with_range({0: 4}).rows
     4
     """
 
@@ -95,7 +96,7 @@ class LogTrace:
     @property
     def schema(self) -> pa.Schema:
         """The columns, then ``_weight``."""
-        return weighted(self._fields)
+        return weighted_schema(self._fields)
 
     @property
     def _fields(self) -> pa.Schema:
@@ -109,17 +110,17 @@ class LogTrace:
 
     def with_range(self, stop: Mapping[int, int]) -> LogTrace:
         """The same, up to a later place."""
-        # Retention may have taken rows that nobody asks for any more.
+        # Retention may have removed rows that no stage reads any more.
         kept = self.topic.start_offsets()
         start = {number: max(self.start.get(number, 0), min(kept.get(number, 0), stop[number])) for number in stop}
-        pile = LogTrace(
+        trace = LogTrace(
             self.topic, start, {**self.stop, **stop}, folder=self.folder, columns=self._columns, omitted=self.omitted
         )
-        pile._arrangements = self._arrangements
-        pile._frames = self._frames
-        gone = {piece.name for piece in self._pieces()} - {piece.name for piece in pile._pieces()}
-        pile._arrangements.forget(gone)
-        return pile
+        trace._arrangements = self._arrangements
+        trace._frames = self._frames
+        gone = {piece.name for piece in self._pieces()} - {piece.name for piece in trace._pieces()}
+        trace._arrangements.forget(gone)
+        return trace
 
     # Reading
 
@@ -136,7 +137,7 @@ class LogTrace:
         changes: Delta | None = None,
         restrict: Restriction | None = None,
     ) -> DataFrame:
-        """The rows; with ``changes``, after these were added. See ``Pile.bag``."""
+        """The rows; with ``changes``, after these were added. See ``Trace.bag``."""
         own = self._fields.names
         names = list(columns) if columns is not None else own
         every = (*own, *(name for name in names if name in SYSTEM.names and name not in own))
@@ -147,16 +148,15 @@ class LogTrace:
             spark, source, lambda: frame_without(spark, self.topic, self.start, self.stop, list(every), self.omitted)
         )
         if changes is not None and changes.rows:
-            plain = changes.weighed.weight_max == 1
-            part = WeightedPart(changes.frame(spark), changes.rows, positive=True, plain=plain)
+            part = WeightedPart(changes.frame(spark), changes.rows, positive=True, plain=changes.plain)
             frame = frame.select(*map(quoted, every)).union(expanded([part], every))
         return (restrict(frame) if restrict else frame).select(*map(quoted, names))
 
     def lookup(self, columns: Sequence[str], keys: pa.Table, wanted: Sequence[str]) -> pa.Table:
-        """The rows whose ``columns`` equal some row of ``keys``: ``wanted`` and ``_weight``. See ``Pile.lookup``."""
+        """The rows whose ``columns`` equal some row of ``keys``: ``wanted`` and ``_weight``. See ``Trace.lookup``."""
         own = self._fields
         schema = pa.schema([*own, *(field for field in SYSTEM if field.name not in own.names)])
-        return self._arrangements.lookup(self._pieces(), weighted(schema), columns, keys, wanted)
+        return self._arrangements.lookup(self._pieces(), weighted_schema(schema), columns, keys, wanted)
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """The weighted rows, on the driver."""
@@ -196,4 +196,4 @@ class LogTrace:
             yield from fitted(rows, fields).to_batches()
 
     def __repr__(self) -> str:
-        return f"LogPile({self.topic.name}, {self.rows} rows)"
+        return f"LogTrace({self.topic.name}, {self.rows} rows)"

@@ -30,7 +30,9 @@ class Manifest:
     frontier: Frontier = field(default_factory=dict)  # {topic: {partition: next offset}}
     committed_us: int = 0
     relations: Mapping[str, Any] = field(default_factory=dict)  # {name: {"schema": DDL, "runs": [...], ...}}
-    views: Mapping[str, Any] = field(default_factory=dict)  # {name: {"fingerprint", "columns", "key", "born", ...}}
+    views: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # {name: {"fingerprint", "columns", "key", "created_tick", ...}}
     rows_in: int = 0
     topics: Mapping[str, int] = field(default_factory=dict)  # {topic: its number}: a name may be given to another one
     # {view: as in relations}: what this tick changed in a view of which it also replaced the state

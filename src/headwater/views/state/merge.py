@@ -1,6 +1,6 @@
 """Merging: fewer and larger runs, and rows that cancel out are dropped.
 
-What it is: which runs of a pile to merge (``due``), and the merging, by Arrow on the driver or by Spark.
+What it is: which runs of a trace to merge (``due``), and the merging, by Arrow on the driver or by Spark.
 Invariants: a merge changes the runs and never the content; it writes a new run beside the old ones, which stay until
 their owner prunes them. A merge that begins with the oldest run yields a positive run.
 Not here: the manifest's change from the old runs to the new one, which is the caller's.
@@ -42,15 +42,13 @@ TIER_ROWS = 1000
 TAIL_FRACTION = 0.5
 POSITIVE_ROWS_MAX = 1_000_000
 FILE_ROWS = 2_000_000  # what Spark writes is cut into files of about this size
-DRIVER_ROWS_MAX = 30_000_000  # a million in 0.6 s on one core; Spark takes some 3 s on two
-DRIVER_BYTES_MAX = 256 << 20  # of Parquet; some ten times that in memory
 
 
 @dataclass(frozen=True)
 class RunMerge:
     """Some neighbouring runs that are to become one."""
 
-    pile: Trace
+    trace: Trace
     runs: tuple[Run, ...]
 
     @property
@@ -61,12 +59,13 @@ class RunMerge:
     @property
     def needs_spark(self) -> bool:
         """Too much for the driver."""
-        return self.rows > DRIVER_ROWS_MAX or sum(run.bytes for run in self.runs) > DRIVER_BYTES_MAX
+        size = sum(run.bytes for run in self.runs)
+        return self.rows > thresholds.DRIVER_MERGE_ROWS_MAX or size > thresholds.DRIVER_MERGE_BYTES_MAX
 
     def run(self, spark: SparkSession | None = None) -> tuple[tuple[Run, ...], Run | None]:
         """Merge: the runs that are replaced, and the new one; None when everything cancelled out.
 
-        Nothing is current yet: put it into the manifest, then use ``pile.with_merge``. Spark is needed only when
+        Nothing is current yet: put it into the manifest, then use ``trace.with_merge``. Spark is needed only when
         ``needs_spark`` says so.
         """
         return self.finish(self.write(spark))
@@ -81,18 +80,18 @@ class RunMerge:
     def finish(self, run: Run | None) -> tuple[tuple[Run, ...], Run | None]:
         """Make it ready to be looked into."""
         if run is not None:
-            self.pile.prepare(run)
+            self.trace.prepare(run)
         return self.runs, run
 
     def _on_driver(self) -> Run | None:
         first, last = self.runs[0].first_tick, self.runs[-1].last_tick
-        return write_merged(self.pile, self.pile.added_up_here(self.runs), first_tick=first, last_tick=last)
+        return write_merged(self.trace, self.trace.consolidated_table(self.runs), first_tick=first, last_tick=last)
 
     def _by_spark(self, spark: SparkSession) -> Run | None:
-        pile, name = self.pile, _name(self.runs[0].first_tick, self.runs[-1].last_tick)
-        staging = pile.folder / f"{name}{STAGING}"
+        trace, name = self.trace, _name(self.runs[0].first_tick, self.runs[-1].last_tick)
+        staging = trace.folder / f"{name}{STAGING}"
         count = max(spark.sparkContext.defaultParallelism, self.rows // FILE_ROWS)
-        frame = pile.added_up(spark, self.runs).coalesce(count)
+        frame = trace.consolidated_frame(spark, self.runs).coalesce(count)
         try:
             frame.write.option("compression", "zstd").parquet(str(staging))
             paths = [path for path in sorted(staging.glob("part-*.parquet")) if weigh_files([path]).rows]
@@ -100,18 +99,18 @@ class RunMerge:
                 return None
             first, last = self.runs[0].first_tick, self.runs[-1].last_tick
             return adopt_run(
-                pile.folder, name, paths, weigh_files(paths), first_tick=first, last_tick=last, files=pile.files
+                trace.folder, name, paths, weigh_files(paths), first_tick=first, last_tick=last, files=trace.files
             )
         finally:
             shutil.rmtree(staging, ignore_errors=True)
 
 
-def write_merged(pile: Trace, table: pa.Table, *, first_tick: int, last_tick: int) -> Run | None:
+def write_merged(trace: Trace, table: pa.Table, *, first_tick: int, last_tick: int) -> Run | None:
     """Write the content of some runs as one; None when there is none."""
     if not table.num_rows:
         return None
     name = _name(first_tick, last_tick)
-    return write_run(pile.folder, name, table, first_tick=first_tick, last_tick=last_tick, files=pile.files)
+    return write_run(trace.folder, name, table, first_tick=first_tick, last_tick=last_tick, files=trace.files)
 
 
 def _name(first_tick: int, last_tick: int) -> str:
@@ -119,21 +118,21 @@ def _name(first_tick: int, last_tick: int) -> str:
     return f"{first_tick:012d}-{last_tick:012d}-{uuid.uuid4().hex[:8]}"
 
 
-def due(pile: Trace) -> RunMerge | None:
+def due(trace: Trace) -> RunMerge | None:
     """The merge that the policy asks for."""
-    runs = pile.runs
+    runs = trace.runs
     if len(runs) < 2:
         return None
     positive_rows = sum(run.rows for run in runs if run.positive)
-    if pile.rows - positive_rows >= max(thresholds.TAIL_ROWS_MIN, TAIL_FRACTION * positive_rows):
-        return RunMerge(pile, runs)
+    if trace.rows - positive_rows >= max(thresholds.TAIL_ROWS_MIN, TAIL_FRACTION * positive_rows):
+        return RunMerge(trace, runs)
     start = _small_from(runs)
     if start is None:
         return None
     rows = sum(run.rows for run in runs[start:])
     if start == 1 and rows >= TAIL_FRACTION * runs[0].rows and not all(run.positive for run in runs):
         start = 0
-    return RunMerge(pile, runs[start:])
+    return RunMerge(trace, runs[start:])
 
 
 def tier(rows: int) -> int:

@@ -1,9 +1,9 @@
 """Equal rows: which rows of an Arrow table are the same, and which are among others.
 
 What it is: ``row_numbers`` gives equal rows equal numbers; ``matching`` stands on it. ``last_of_each`` finds
-the last row of each key. ``weighted`` and ``expand`` go between bags and weighted tables.
+the last row of each key.
 Invariants: exact, never by hash alone.
-Not here: which values are equal (``log/schema/row_identity.py``); adding weights up (``consolidate.py``); rows in
+Not here: which values are equal (``log/schema/row_identity.py``); weights (``algebra.py``); rows in
 Parquet files (``trace.py``); SQL.
 Read next: ``views/stages/stage_run.py``, which uses it on small ticks.
 """
@@ -19,10 +19,8 @@ import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from headwater.log.schema.row_identity import comparable
-from headwater.views.compiler.plan import WEIGHT
+from headwater.views import thresholds
 from headwater.views.state.row_hash import comparisons, hash_rows
-
-DENSE_PART = 4  # places in a table for each number
 
 
 def row_numbers(table: pa.Table, columns: Sequence[str] | None = None) -> np.ndarray:
@@ -104,7 +102,7 @@ def _dense(*columns: pa.ChunkedArray) -> DenseIntegers | None:
     filled = [some for some in values if len(some)]
     low = min((int(some.min()) for some in filled), default=0)
     size = max((int(some.max()) for some in filled), default=-1) - low + 1
-    if size > DENSE_PART * sum(map(len, values)):
+    if size > thresholds.DENSE_PART * sum(map(len, values)):
         return None
     return DenseIntegers(tuple(some - low for some in values), size)
 
@@ -118,36 +116,6 @@ def _equal_rows(table: pa.Table, columns: Sequence[str], some: np.ndarray, other
         same = pc.or_(pc.equal(one, other).fill_null(False), pc.and_(pc.is_null(one), pc.is_null(other)))
         equal &= same.to_numpy(zero_copy_only=False) if isinstance(same, pa.Array) else same.to_numpy()
     return equal
-
-
-def weights(table: pa.Table) -> np.ndarray:
-    """The column ``_weight``."""
-    return np.asarray(table.column(WEIGHT).to_numpy(zero_copy_only=False))
-
-
-def weighted(table: pa.Table, weight: int | np.ndarray) -> pa.Table:
-    """The table with this ``_weight``, which comes last."""
-    values = np.full(table.num_rows, weight, dtype=np.int64) if isinstance(weight, int) else weight
-    return table.append_column(pa.field(WEIGHT, pa.int64(), nullable=False), pa.array(values, pa.int64()))
-
-
-def negated(table: pa.Table) -> pa.Table:
-    """The table with each weight's sign turned: what it adds is taken away.
-
-    >>> negated(pa.table({"id": [1], "_weight": [2]})).to_pylist()
-    [{'id': 1, '_weight': -2}]
-    """
-    place = table.schema.get_field_index(WEIGHT)
-    return table.set_column(place, table.schema.field(place), pc.negate(table.column(place)))
-
-
-def expand(table: pa.Table) -> pa.Table:
-    """A netted table as a bag: each row as often as its weight says, and no ``_weight``."""
-    counts = weights(table)
-    names = [name for name in table.column_names if name != WEIGHT]
-    if (counts == 1).all():
-        return table.select(names)
-    return table.select(names).take(pa.array(np.repeat(np.arange(table.num_rows), np.maximum(counts, 0))))
 
 
 def matching(table: pa.Table, columns: Sequence[str], keys: pa.Table) -> pa.Table:

@@ -42,7 +42,7 @@ class Weighed:
 
 @dataclass(frozen=True)
 class RunFile:
-    """One file of a run, by its name in the pile's folder."""
+    """One file of a run, by its name in the trace's folder."""
 
     name: str
     bytes: int

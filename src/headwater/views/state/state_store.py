@@ -1,6 +1,6 @@
-"""The state store: the piles of an app's relations, from tick to tick.
+"""The state store: the traces of an app's relations, from tick to tick.
 
-What it is: opens the piles that a manifest lists, collects the runs that a tick writes, makes the next tick's piles,
+What it is: opens the traces that a manifest lists, collects the runs that a tick writes, makes the next tick's traces,
 merges in the background, and removes files that no kept manifest lists.
 Invariants: a run counts only once a committed manifest lists it; a file goes only when no kept manifest lists it.
 Not here: runs and merging themselves (``trace.py``); manifests (``manifest.py``).
@@ -27,10 +27,12 @@ from headwater.log.schema.evolution import conform
 from headwater.log.storage.files import Files, translated
 from headwater.views import thresholds
 from headwater.views.compiler.plan import WEIGHT, AccumulateStage
+from headwater.views.state.algebra import weighted_schema
 from headwater.views.state.delta import Delta
 from headwater.views.state.log_trace import LogTrace
 from headwater.views.state.manifest import Manifest
 from headwater.views.state.run import STAGING, Run
+from headwater.views.state.state_trace import Traces
 from headwater.views.state.trace import Trace
 
 if TYPE_CHECKING:
@@ -41,7 +43,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("headwater.views")
 
-Piles = dict[str, Any]
 Shape = tuple[str, pa.Schema, tuple[str, ...]]  # of a relation's state: its identity, its columns, its unique key
 
 APART = "apart"  # what a rebuild changed, beside the state that it made
@@ -59,34 +60,34 @@ class StateStore:
         self.spark = spark
         self._pending: dict[str, tuple[Run, Delta | None]] = {}
         self._new: dict[str, Trace] = {}
-        self._open: Piles = {}
+        self._open: Traces = {}
         self._lock = threading.Lock()
         self._writer = ThreadPoolExecutor(max_workers=WRITERS, thread_name_prefix="headwater-write")
         self._writes: list[Future[None]] = []
         self._merger = ThreadPoolExecutor(max_workers=1, thread_name_prefix="headwater-merge")
-        self._merges: dict[str, Future[Any]] = {}
+        self._merges: dict[str, Future[tuple[tuple[Run, ...], Run | None]]] = {}
         self._merging_since: dict[str, float] = {}
         self._shapes: dict[str, Shape] = {}
         self._prepared: Prepared | None = None
 
     # Opening
 
-    def open(self, manifest: Manifest, prepared: Prepared, epoch: int) -> Piles:
-        """The piles that the manifest lists and the prepared app still means."""
+    def open(self, manifest: Manifest, prepared: Prepared, epoch: int) -> Traces:
+        """The traces that the manifest lists and the prepared app still means."""
         self._shapes, self._prepared = _identities(prepared), prepared
-        piles: Piles = {}
-        for name, base in prepared.bases.items():
-            if base.keeps_itself:
+        traces: Traces = {}
+        for name, base in prepared.inputs.items():
+            if base.is_log_backed:
                 start = base.topic.start_offsets()
-                piles[name] = self.log_pile(base, manifest.frontier.get(base.topic.name) or start)
+                traces[name] = self.log_trace(base, manifest.frontier.get(base.topic.name) or start)
         for name, (identity, _, _) in self._shapes.items():
             entry = manifest.relations.get(name)
             if entry is not None and entry["identity"] == identity:
-                piles[name] = self._pile(name, [Run.from_json(run) for run in entry["runs"]])
-            elif name in prepared.bases and prepared.bases[name].topic.name in manifest.frontier:
-                piles[name] = self._carried_over(prepared.bases[name], manifest, entry, epoch)
-        self._open = piles
-        return piles
+                traces[name] = self._trace(name, [Run.from_json(run) for run in entry["runs"]])
+            elif name in prepared.inputs and prepared.inputs[name].topic.name in manifest.frontier:
+                traces[name] = self._carried_over(prepared.inputs[name], manifest, entry, epoch)
+        self._open = traces
+        return traces
 
     def _carried_over(
         self, base: InputRelation, manifest: Manifest, entry: Mapping[str, Any] | None, epoch: int
@@ -95,30 +96,30 @@ class StateStore:
 
         Not read again from the log: retention may have taken rows from there that views still hold.
         """
-        pile = self._pile(base.name, [])
+        trace = self._trace(base.name, [])
         if entry is not None and entry["identity"].startswith(_topic_identity(base)):
-            older: Iterator[pa.RecordBatch] = pile_of(self.folder, base.name, entry, self.files).read()
+            older: Iterator[pa.RecordBatch] = trace_of(self.folder, base.name, entry, self.files).read()
         else:  # until now the log itself was the state; or the topic was read otherwise: as it is, or as it was
             older = base.rows_up_to(manifest.frontier[base.topic.name])
-        self.files.make_dir(pile.folder, label="state.make_directory")
-        staging = pile.folder / f"{manifest.tick:012d}-{epoch}.carried{STAGING}"
-        with translated(f"state {staging}"), pq.ParquetWriter(staging, pile.schema, compression="zstd") as writer:
+        self.files.make_dir(trace.folder, label="state.make_directory")
+        staging = trace.folder / f"{manifest.tick:012d}-{epoch}.carried{STAGING}"
+        with translated(f"state {staging}"), pq.ParquetWriter(staging, trace.schema, compression="zstd") as writer:
             for batch in older:
-                writer.write_batch(conform(batch, pile.schema))
-        changes = Delta.written([staging], pile.schema)
+                writer.write_batch(conform(batch, trace.schema))
+        changes = Delta.written([staging], trace.schema)
         if not changes.rows:
             self.files.unlink(staging, label="state.carry_over")
-            return pile
-        return pile.with_run(pile.write(changes, tick=manifest.tick, epoch=epoch))
+            return trace
+        return trace.with_run(trace.write(changes, tick=manifest.tick, epoch=epoch))
 
-    def _pile(self, name: str, runs: list[Run]) -> Trace:
+    def _trace(self, name: str, runs: list[Run]) -> Trace:
         identity, schema, key = self._shapes[name]
         folder = self.folder / folder_name(name, identity)
         return Trace(folder, schema, runs, files=self.files, key=key)
 
-    def log_pile(self, base: InputRelation, stop: Mapping[int, int]) -> LogTrace:
+    def log_trace(self, base: InputRelation, stop: Mapping[int, int]) -> LogTrace:
         """A topic that is its own state, up to a place."""
-        folder = self.folder / folder_name(base.name, _base_identity(base))
+        folder = self.folder / folder_name(base.name, _input_identity(base))
         start, columns = base.topic.start_offsets(), base.schema if base.name != base.topic.name else None
         return LogTrace(base.topic, start, stop, folder=folder, columns=columns, files=self.files, omitted=base.omitted)
 
@@ -127,7 +128,7 @@ class StateStore:
     def write(self, name: str, changes: Delta, tick: int, epoch: int) -> None:
         """Write a relation's changes as a run that the next manifest will list. Called from several threads.
 
-        Few rows are written beside: whoever reads the changes has them already, and need not wait for the disk.
+        Few rows are written in the background: readers of the changes have them in memory.
         """
         if changes.table is not None and changes.rows <= thresholds.TASK_ROWS_MAX:
             self._write_beside(name, changes, tick, epoch)
@@ -141,66 +142,73 @@ class StateStore:
         return write
 
     def _write(self, name: str, changes: Delta, tick: int, epoch: int) -> None:
-        pile = self._open.get(name) or self._pile(name, [])
-        run = pile.write(changes, tick=tick, epoch=epoch)
+        trace = self._current(self._open, name)
+        run = trace.write(changes, tick=tick, epoch=epoch)
         if changes.table is not None and changes.rows > thresholds.TASK_ROWS_MAX:
-            changes.files = tuple(run.paths(pile.folder))  # too many for a plan: let Spark read them
+            changes.files = tuple(run.paths(trace.folder))  # too many for a plan: let Spark read them
         with self._lock:
-            self._new[name] = pile
+            self._new[name] = trace
             self._pending[name] = (run, changes)
 
     def write_and_merge(self, name: str, changes: Delta, tick: int, epoch: int) -> Delta | None:
         """Write many changes, and merge at once when that is due anyway: then all that is there now, else None.
 
-        A tick that changes so much computes views anew, and reads the merged rows instead of every run's. The merge
+        A tick that changes so much recomputes views, and reads the merged rows instead of every run's. The merge
         counts from the next tick on, as others do: the manifest of this one lists the run.
         """
         began = time.time()
         if changes.content is None or name in self._merges:
             self.write(name, changes, tick, epoch)
-            pile = self._new[name].with_run(self._pending[name][0])
-            merge = None if name in self._merges else pile.merge_due()
-            if merge is None or merge.runs != pile.runs or merge.needs_spark:
+            trace = self._new[name].with_run(self._pending[name][0])
+            merge = None if name in self._merges else trace.merge_due()
+            if merge is None or merge.runs != trace.runs or merge.needs_spark:
                 return None
             merged = merge.write()
         else:
             write = self._write_beside(name, changes, tick, epoch)
-            merged = self._open[name].write_content(changes.content, last_tick=tick)
+            merged = self._current(self._open, name).write_content(changes.content, last_tick=tick)
             write.result()
             merge = self._new[name].with_run(self._pending[name][0]).merge_of_all()
-        self._pending[name] = (self._pending[name][0], None)  # nobody will look into the run itself
+        self._pending[name] = (self._pending[name][0], None)  # lookups read the merged run instead
         self._merging_since[name] = began
         self._merges[name] = self._merger.submit(merge.finish, merged)
-        schema = merge.pile.schema
-        return Delta.written(merged.paths(merge.pile.folder), schema) if merged else Delta.nothing(schema)
+        schema = merge.trace.schema
+        return Delta.written(merged.paths(merge.trace.folder), schema) if merged else Delta.nothing(schema)
 
-    def next(self, piles: Piles, prepared: Prepared, stop: Mapping[str, Mapping[int, int]]) -> Piles:
-        """The piles after the tick whose runs were written. A write that failed fails here."""
+    def next(self, traces: Traces, prepared: Prepared, stop: Mapping[str, Mapping[int, int]]) -> Traces:
+        """The traces after the tick whose runs were written. A write that failed fails here."""
         for write in self._written():
             write.result()
-        following: Piles = {}
-        for name, base in prepared.bases.items():
-            if base.keeps_itself:
-                pile = piles.get(name) or self.log_pile(base, base.topic.start_offsets())
-                following[name] = pile.with_range(stop[base.topic.name])
+        following: Traces = {}
+        for name, base in prepared.inputs.items():
+            if base.is_log_backed:
+                log_trace = traces.get(name) or self.log_trace(base, base.topic.start_offsets())
+                assert isinstance(log_trace, LogTrace)
+                following[name] = log_trace.with_range(stop[base.topic.name])
         for name in self._shapes_of(prepared):
-            pile = piles.get(name) or self._new.get(name) or self._pile(name, [])
+            trace = self._current(traces, name)
             if name in self._pending:
-                pile = pile.with_run(*self._pending[name])
-            following[name] = pile
+                trace = trace.with_run(*self._pending[name])
+            following[name] = trace
         return following
+
+    def _current(self, traces: Traces, name: str) -> Trace:
+        """The runs of a relation before this tick's; none when it is new."""
+        found = traces.get(name) or self._new.get(name) or self._trace(name, [])
+        assert isinstance(found, Trace)
+        return found
 
     def _shapes_of(self, prepared: Prepared) -> dict[str, Shape]:
         return self._shapes if prepared is self._prepared else _identities(prepared)
 
-    def adopt(self, piles: Piles, prepared: Prepared) -> None:
+    def adopt(self, traces: Traces, prepared: Prepared) -> None:
         """The tick was committed."""
-        self._open = piles
+        self._open = traces
         self._shapes, self._prepared = self._shapes_of(prepared), prepared
         self._pending, self._new = {}, {}
 
     def discard(self, names: Collection[str]) -> None:
-        """What was written of these in this tick is nobody's: their view has failed."""
+        """Drop the runs of these relations that this tick wrote: their view has failed."""
         with self._lock:
             writes = list(self._writes)
         wait(writes)  # a failed one is told by ``next``
@@ -209,7 +217,7 @@ class StateStore:
             self._new.pop(name, None)
 
     def forget(self) -> None:
-        """The tick failed, or a new one begins: runs written and not committed are nobody's."""
+        """Drop the runs that were written and not committed: the tick failed, or a new one begins."""
         self._written()
         self._pending, self._new = {}, {}
 
@@ -220,31 +228,31 @@ class StateStore:
         wait(writes)
         return writes
 
-    def describe(self, piles: Piles, prepared: Prepared) -> dict[str, Any]:
-        """What the manifest says of the piles."""
+    def describe(self, traces: Traces, prepared: Prepared) -> dict[str, Any]:
+        """What the manifest says of the traces."""
         return {
-            name: _entry(identity, schema, key, piles[name].runs)
+            name: _entry(identity, schema, key, self._current(traces, name).runs)
             for name, (identity, schema, key) in self._shapes_of(prepared).items()
         }
 
     def write_apart(self, view: str, changes: Delta, tick: int, epoch: int) -> dict[str, Any]:
         """Write changes of a view that are no run of its state; returns what the manifest says of them."""
         identity = f"{APART}{tick}"
-        pile = Trace(self.folder / folder_name(view, identity), changes.schema, files=self.files)
-        return _entry(identity, pile.schema, (), [pile.write(changes, tick=tick, epoch=epoch)])
+        trace = Trace(self.folder / folder_name(view, identity), changes.schema, files=self.files)
+        return _entry(identity, trace.schema, (), [trace.write(changes, tick=tick, epoch=epoch)])
 
     # Housekeeping
 
-    def begin_merges(self, piles: Piles) -> None:
-        """Merge piles that have grown too many runs, beside the next ticks."""
-        for name, pile in piles.items():
-            merge = None if name in self._merges or isinstance(pile, LogTrace) else pile.merge_due()
+    def begin_merges(self, traces: Traces) -> None:
+        """Merge traces that have grown too many runs, beside the next ticks."""
+        for name, trace in traces.items():
+            merge = trace.merge_due() if isinstance(trace, Trace) and name not in self._merges else None
             if merge is not None:
                 self._merging_since[name] = time.time()
                 self._merges[name] = self._merger.submit(merge.run, self.spark)
 
-    def settle_merges(self, piles: Piles) -> Piles:
-        """Put finished merges into the piles."""
+    def settle_merges(self, traces: Traces) -> Traces:
+        """Put finished merges into the traces."""
         done = [name for name, future in self._merges.items() if future.done()]
         for name in done:
             future = self._merges.pop(name)
@@ -253,13 +261,14 @@ class StateStore:
                 logger.warning("merging the state of %s failed: %s", name, future.exception())
                 continue
             replaced, merged = future.result()
-            if name in piles and set(replaced) <= set(piles[name].runs):
-                piles = {**piles, name: piles[name].with_merge(replaced, merged)}
-        self._open = piles
-        return piles
+            trace = traces.get(name)
+            if isinstance(trace, Trace) and set(replaced) <= set(trace.runs):
+                traces = {**traces, name: trace.with_merge(replaced, merged)}
+        self._open = traces
+        return traces
 
-    def prune(self, kept: Collection[Manifest], piles: Piles) -> None:
-        """Remove files that none of these manifests lists, and sorted copies that nobody will look into."""
+    def prune(self, kept: Collection[Manifest], traces: Traces) -> None:
+        """Remove files that none of these manifests lists, and sorted copies of runs that are no longer current."""
         # A newer process may have written runs that no manifest lists yet; by their age it has committed them since.
         # Those of merges that are under way are listed nowhere either.
         before = min([time.time() - UNLISTED_SECONDS_MAX, *(self._merging_since[name] for name in self._merges)])
@@ -268,12 +277,12 @@ class StateStore:
             for name, entry in (*manifest.relations.items(), *manifest.apart.items()):
                 runs = listed.setdefault(folder_name(name, entry["identity"]), {})
                 runs.update({run["name"]: Run.from_json(run) for run in entry["runs"]})
-        for pile in piles.values():
-            runs = listed.setdefault(pile.folder.name, {})
-            if isinstance(pile, LogTrace):
-                pile.prune()
-            else:
-                pile.prune_caches(runs.values())
+        for trace in traces.values():
+            runs = listed.setdefault(trace.folder.name, {})
+            if isinstance(trace, LogTrace):
+                trace.prune()
+            elif isinstance(trace, Trace):
+                trace.prune_caches(runs.values())
         for path in sorted(self.folder.glob("*/*.parquet")):
             names = {file.name for run in listed.get(path.parent.name, {}).values() for file in run.files}
             if path.name not in names and path.stat().st_mtime < before:
@@ -326,10 +335,9 @@ def folder_name(relation: str, identity: str) -> str:
     return f"{relation.replace('$', '.')}-{identity}"
 
 
-def pile_of(folder: Path, name: str, entry: Mapping[str, Any], files: Files) -> Trace:
-    """A pile as a manifest lists it, for whoever only reads."""
-    schema = parse_view_ddl(entry["schema"])
-    schema = pa.schema([*schema, pa.field(WEIGHT, pa.int64())])
+def trace_of(folder: Path, name: str, entry: Mapping[str, Any], files: Files) -> Trace:
+    """A trace as a manifest lists it, for reading only."""
+    schema = weighted_schema(parse_view_ddl(entry["schema"]))
     place = folder / folder_name(name, entry["identity"])
     return Trace(place, schema, [Run.from_json(run) for run in entry["runs"]], files=files, key=entry.get("key", ()))
 
@@ -337,25 +345,21 @@ def pile_of(folder: Path, name: str, entry: Mapping[str, Any], files: Files) -> 
 def _identities(prepared: Prepared) -> dict[str, Shape]:
     """The relations that keep a state."""
     found: dict[str, Shape] = {}
-    for name, base in prepared.bases.items():
-        if not base.keeps_itself:
-            found[name] = (_base_identity(base), _weighted(base.schema), base.key)
+    for name, base in prepared.inputs.items():
+        if not base.is_log_backed:
+            found[name] = (_input_identity(base), weighted_schema(base.schema), base.key)
     for view in prepared.views.values():
         for stage in view.plan.stages:
             if view.keeps[stage.name]:
                 # A group has one row, so its columns are a key; with none, a stage of one row needs no help.
                 key = tuple(column.name for column in stage.groups) if isinstance(stage, AccumulateStage) else ()
-                found[stage.name] = (view.identity, _weighted(view.shapes[stage.name].state), key)
+                found[stage.name] = (view.identity, weighted_schema(view.shapes[stage.name].state), key)
     return found
 
 
-def _base_identity(base: InputRelation) -> str:
+def _input_identity(base: InputRelation) -> str:
     return f"{_topic_identity(base)}{base.topic.schema_version}"
 
 
 def _topic_identity(base: InputRelation) -> str:
     return f"t{base.topic.id}v"
-
-
-def _weighted(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([*(field.with_nullable(True) for field in schema), pa.field(WEIGHT, pa.int64())])

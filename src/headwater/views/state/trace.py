@@ -1,9 +1,9 @@
-"""A pile: the content of one relation or stage, as runs of weighted rows.
+"""A trace: the content of one relation or stage, as runs of weighted rows.
 
 What it is: an immutable list of runs with ways to read them: all of it by Spark (``frame``, ``bag``), the rows of some
-keys on the driver (``lookup``); and the next pile, when a tick or a merge adds a run.
-Invariants: the content is the sum of the weights of equal rows over all runs, whatever their order; every pile that
-begins with the oldest run has no row with a negative sum. Piles of successive ticks share their caches, and an older
+keys on the driver (``lookup``); and the next trace, when a tick or a merge adds a run.
+Invariants: the content is the sum of the weights of equal rows over all runs, whatever their order; every trace that
+begins with the oldest run has no row with a negative sum. Traces of successive ticks share their caches, and an older
 one stays readable until its owner prunes the files.
 Not here: which runs are current, which the manifest knows; when to merge (``merge.py``); relations whose state is a
 topic's own log (``log_trace.py``).
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,26 +23,22 @@ import pyarrow as pa
 
 from headwater.errors import Misuse
 from headwater.log.storage.files import Files
+from headwater.views import thresholds
 from headwater.views.compiler.plan import WEIGHT
 from headwater.views.spark.scans import FrameCache, fitted, local_frame, scan
 from headwater.views.spark.topic_scan import quoted
+from headwater.views.state.algebra import consolidate, latest, weighted_schema
 from headwater.views.state.arrangements import Arrangements
-from headwater.views.state.consolidate import latest, net
-from headwater.views.state.delta import Delta, weighted
-from headwater.views.state.multisets import WeightedPart, consolidated, expanded, netted
+from headwater.views.state.delta import Delta
+from headwater.views.state.multisets import WeightedPart, consolidated, expanded
 from headwater.views.state.run import Run, adopt_run, read_run, verify_run, write_run
 from headwater.views.state.sorted_blocks import StatePiece
+from headwater.views.state.state_trace import Restriction
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headwater.views.state.merge import RunMerge
-
-# A content that nobody asked for during so many ticks, or that grew by so much at once, is forgotten.
-REMEMBERED_TICKS_MAX = 16
-REMEMBERED_ROWS_MAX = 20_000
-
-Restriction = Callable[["DataFrame"], "DataFrame"]
 
 
 class Trace:
@@ -68,7 +64,7 @@ class Trace:
         files: Files | None = None,
     ) -> None:
         self.folder = folder
-        self.schema = weighted(schema)
+        self.schema = weighted_schema(schema)
         self.runs = tuple(runs)
         self.key = tuple(key)
         self.files = files or Files()
@@ -102,15 +98,14 @@ class Trace:
         """
         parts = self._parts(spark, self.runs)
         if changes is not None and changes.rows:
-            plain = changes.weighed.weight_max == 1 and not changes.has_negative
-            parts.append(WeightedPart(changes.frame(spark), changes.rows, not changes.has_negative, plain))
+            parts.append(WeightedPart(changes.frame(spark), changes.rows, not changes.has_negative, changes.plain))
         names = list(columns) if columns is not None else [name for name in self.schema.names if name != WEIGHT]
         if not parts:
             return self._scan(spark, ()).select(*map(quoted, names))
         return expanded(self._consolidated(parts, names, restrict), names)
 
-    def added_up(self, spark: SparkSession, runs: Sequence[Run]) -> DataFrame:
-        """The weighted rows of some neighbouring runs with what cancels out left out, as far as it is worth while."""
+    def consolidated_frame(self, spark: SparkSession, runs: Sequence[Run]) -> DataFrame:
+        """The weighted rows of some neighbouring runs, consolidated as far as it pays."""
         names = [name for name in self.schema.names if name != WEIGHT]
         if runs[0] == self.runs[0]:
             parts = self._consolidated(self._parts(spark, runs), names, None)
@@ -118,16 +113,16 @@ class Trace:
         elif all(run.positive for run in runs):
             frame = self._scan(spark, runs)
         else:
-            frame = netted(self._scan(spark, runs), names)
+            frame = consolidate(self._scan(spark, runs), names)
         return frame.select(*map(quoted, self.schema.names))
 
-    def added_up_here(self, runs: Sequence[Run] | None = None) -> pa.Table:
-        """The same on the driver, with everything that cancels out left out."""
+    def consolidated_table(self, runs: Sequence[Run] | None = None) -> pa.Table:
+        """The same on the driver, wholly consolidated."""
         runs = self.runs if runs is None else runs
         tables = [pa.Table.from_batches(self.read([run]), schema=self.schema) for run in runs]
         if self.key and tables and runs[0] == self.runs[0]:
             return latest(tables, self.key) if len(tables) > 1 else tables[0]
-        return net(pa.concat_tables(tables or [self.schema.empty_table()]))
+        return consolidate(pa.concat_tables(tables or [self.schema.empty_table()]))
 
     def _consolidated(
         self, parts: Sequence[WeightedPart], names: Sequence[str], restrict: Restriction | None
@@ -154,11 +149,11 @@ class Trace:
             yield from read_run(self.folder, run, self.schema)
 
     def content(self) -> pa.Table:
-        """The rows that are there with their weights, added up, on the driver: for a small pile. It is remembered."""
+        """The rows that are there with their weights, added up, on the driver: for a small trace. It is remembered."""
         if self._content is None:
-            self._content = self.added_up_here()
+            self._content = self.consolidated_table()
         elif self._since:
-            self._content = net(pa.concat_tables([self._content, *self._since]))
+            self._content = consolidate(pa.concat_tables([self._content, *self._since]))
         self._since = ()
         return self._content
 
@@ -190,7 +185,7 @@ class Trace:
     def _piece(self, run: Run) -> StatePiece:
         return StatePiece(run.identity, run.rows, lambda fields: read_run(self.folder, run, fields))
 
-    # The next pile
+    # The next trace
 
     def write(self, changes: Delta, *, tick: int, epoch: int) -> Run:
         """Make the changes a run on disk. It is not current: that is for the manifest to say.
@@ -208,23 +203,24 @@ class Trace:
         return run
 
     def with_run(self, run: Run, changes: Delta | None = None) -> Trace:
-        """The pile with one more run. The rows of ``changes``, if they are here, go straight into the arrangements."""
+        """The trace with one more run. The rows of ``changes``, if they are here, go straight into the arrangements."""
         if changes is not None and changes.table is not None:
             table = fitted(changes.table, self.schema)
             self._arrangements.add(self._piece(run), table)
             following = self._next((*self.runs, run))
-            few = len(self._since) < REMEMBERED_TICKS_MAX and table.num_rows <= REMEMBERED_ROWS_MAX
+            few = table.num_rows <= thresholds.REMEMBERED_ROWS_MAX
+            few = few and len(self._since) < thresholds.REMEMBERED_TICKS_MAX
             if self._content is not None and few:
                 following._content, following._since = self._content, (*self._since, table)
             return following
         return self._next((*self.runs, run))
 
     def with_merge(self, replaced: Sequence[Run], run: Run | None) -> Trace:
-        """The pile with ``run`` in the place of others (``RunMerge.run`` says of which); None: they came to nothing."""
+        """The trace with ``run`` in the place of others (``RunMerge.run`` says of which); None: all cancelled out."""
         gone = {one.name for one in replaced}
         places = [place for place, one in enumerate(self.runs) if one.name in gone]
         if len(places) != len(gone) or not gone:
-            raise Misuse("the runs to be replaced are not all in this pile", runs=sorted(gone))
+            raise Misuse("the runs to be replaced are not all in this trace", runs=sorted(gone))
         runs = [one for one in self.runs if one.name not in gone]
         runs[places[0] : places[0]] = [] if run is None else [run]
         self._arrangements.forget([one.identity for one in replaced])
@@ -233,10 +229,10 @@ class Trace:
         return following
 
     def _next(self, runs: Sequence[Run]) -> Trace:
-        pile = Trace(self.folder, self.schema, runs, key=self.key, files=self.files)
-        pile._arrangements = self._arrangements
-        pile._frames = self._frames
-        return pile
+        trace = Trace(self.folder, self.schema, runs, key=self.key, files=self.files)
+        trace._arrangements = self._arrangements
+        trace._frames = self._frames
+        return trace
 
     # Housekeeping
 
@@ -278,4 +274,4 @@ class Trace:
         self._arrangements.prune({run.identity for run in keep})
 
     def __repr__(self) -> str:
-        return f"Pile({len(self.runs)} run{'s' if len(self.runs) != 1 else ''}, {self.rows} rows)"
+        return f"Trace({len(self.runs)} run{'s' if len(self.runs) != 1 else ''}, {self.rows} rows)"

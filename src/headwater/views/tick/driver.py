@@ -67,7 +67,7 @@ class TickDriver:
     def _watch(self) -> None:
         """Watch every topic that a tick looks at; those that are watched already cost nothing."""
         prepared = self.engine.prepared
-        topics = [base.topic for base in prepared.bases.values()]
+        topics = [base.topic for base in prepared.inputs.values()]
         beats = heartbeats.find(prepared.log)
         for topic in (*topics, *capture_markers.watched(topics), *([beats] if beats is not None else [])):
             for number in range(topic.settings.partitions):

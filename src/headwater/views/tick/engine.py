@@ -30,11 +30,12 @@ from headwater.views import thresholds
 from headwater.views.event_time import late_rows
 from headwater.views.event_time.progress import EventTimeProgress
 from headwater.views.source.offset_ranges import distance, limited
-from headwater.views.stages.relation import LazyDelta, TickRelation
+from headwater.views.stages.relation import TickRelation
 from headwater.views.state.delta import Delta
 from headwater.views.state.manifest import Frontier, Manifest, Manifests
 from headwater.views.state.omissions import omitted_of
-from headwater.views.state.state_store import Piles, StateStore
+from headwater.views.state.state_store import StateStore
+from headwater.views.state.state_trace import Traces
 from headwater.views.tick import pausing, unprepared
 from headwater.views.tick.evaluate import Evaluation, ViewProgress
 from headwater.views.tick.inputs import InputRelation
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from headwater.views.serving.publish import Publisher
 
 TICKS_KEPT = 1000
-PRUNE_TICKS = 100  # looking for files that nobody lists any more
+PRUNE_TICKS = 100  # ticks between two removals of files that no manifest lists
 
 Stops = dict[str, dict[int, int]]
 
@@ -56,16 +57,16 @@ class BuiltViews:
     """Views that were computed beside the live ones, up to the current tick."""
 
     prepared: Prepared  # what ticks maintain from now on
-    piles: Piles  # the state of the views that were built
-    born: frozenset[str]  # those that begin anew
+    traces: Traces  # the state of the views that were built
+    restarted: frozenset[str]  # those that begin anew
     differences: Mapping[str, Delta]  # of the others: what they have and the live ones had not
-    inputs: Piles = field(default_factory=dict)  # the state of topics from which records were taken
+    inputs: Traces = field(default_factory=dict)  # the state of topics from which records were taken
     aside: Mapping[str, Any] | None = None  # the records that are left out from now on; None: as before
 
     @property
     def names(self) -> frozenset[str]:
         """The views that were built."""
-        return self.born | frozenset(self.differences)
+        return self.restarted | frozenset(self.differences)
 
 
 class TickEngine:
@@ -73,19 +74,19 @@ class TickEngine:
 
     prepared: Prepared
     manifest: Manifest
-    piles: Piles
+    traces: Traces
     times: EventTimeProgress
-    fresh: set[str]  # views that the next tick fills
+    initial: set[str]  # views that the next tick fills
     paused: dict[str, Pause]  # views that stand still
     waiting: dict[str, Pause]  # the same, of those that could not be prepared
 
-    def __init__(self, prepared: Prepared, manifests: Manifests, store: StateStore, followers: Publisher) -> None:
+    def __init__(self, prepared: Prepared, manifests: Manifests, store: StateStore, publisher: Publisher) -> None:
         self.manifests = manifests
         self.store = store
-        self.followers = followers  # the feed and the serving store: told of each committed tick
+        self.publisher = publisher  # the feed and the serving store: told of each committed tick
         self.reports = TickReports(manifests.catalog, manifests.app)
         self.epoch = manifests.take_over()
-        self.held: int | None = None  # a rebuild reads what was written since this tick: nothing of it may go
+        self.pinned_tick: int | None = None  # a rebuild reads what was written since this tick: nothing of it may go
         self._turn, self._one_at_a_time = threading.Lock(), threading.Lock()
         self._pool = ThreadPoolExecutor(max_workers=prepared.threads, thread_name_prefix="headwater-view")
         self.use(prepared)
@@ -96,25 +97,25 @@ class TickEngine:
         with self.alone():
             self.manifest = _of_these_topics(self.manifests.current(), prepared.topics)
             self.times = EventTimeProgress.from_json(self.manifest.times)
-            for base in prepared.bases.values():
+            for base in prepared.inputs.values():
                 base.omitted = omitted_of(self.manifest.aside, base.topic)
             self.paused = pausing.kept(self.manifest, prepared)
             self.waiting = unprepared.pauses(self.manifest, prepared.unprepared, prepared.clock.now_us())
             self.prepared = self._as_built(prepared)
-            self.piles = self.store.open(self.manifest, self.prepared, self.epoch)
-            self.fresh = {
+            self.traces = self.store.open(self.manifest, self.prepared, self.epoch)
+            self.initial = {
                 name
                 for name, view in self.prepared.views.items()
                 if name not in self.paused and (not self.knows(view) or name in self.manifest.paused)
             }
-            self.followers.tell(self.manifest)
+            self.publisher.tell(self.manifest)
 
     def _as_built(self, prepared: Prepared) -> Prepared:
         """Each view with the state that it has; one that goes on after a pause, by an older query, begins a new one."""
         built, views = prepared.as_built(self.manifest.views), dict[str, PreparedView]()
         for name, view in built.views.items():
             stale = name in self.manifest.paused and name not in self.paused
-            views[name] = replace(view, build=f"{self.manifest.tick}.{self.epoch}") if stale else view
+            views[name] = replace(view, build_id=f"{self.manifest.tick}.{self.epoch}") if stale else view
         return replace(built, views=views)
 
     @property
@@ -130,7 +131,7 @@ class TickEngine:
     @contextmanager
     def alone(self) -> Iterator[None]:
         """No tick and no swap but the caller's."""
-        # Whoever waits holds the turn: a backlog's ticks, one right after the other, would never let it in.
+        # Fair lock: without the outer lock the back-to-back ticks of a backlog starve a waiting rebuild.
         with self._turn:
             self._one_at_a_time.acquire()
         try:
@@ -150,34 +151,34 @@ class TickEngine:
 
     def _tick(self, rows_max: int | None) -> TickReport:
         began = time.perf_counter()
-        self.followers.catch_up(self.manifest, self.epoch)
-        self.piles = self.store.settle_merges(self.piles)
+        self.publisher.catch_up(self.manifest, self.epoch)
+        self.traces = self.store.settle_merges(self.traces)
         stop, behind = self._target(rows_max)
-        begin = {base.topic.name: self._begin(base) for base in self.prepared.bases.values()}
+        begin = {base.topic.name: self._begin(base) for base in self.prepared.inputs.values()}
         sent = self._heartbeats()
         untold = not unprepared.is_told(self.manifest, self.waiting)
-        if distance(begin, stop) == 0 and not self.fresh and sent is None and not untold:
+        if distance(begin, stop) == 0 and not self.initial and sent is None and not untold:
             return TickReport(self.manifest.tick, 0, time.perf_counter() - began, frontier=stop, behind=behind)
         times, reached = self._moved(begin, stop, sent)
         begin, stop = {**begin, **self._beats()}, {**stop, **reached}
         rows_in = distance(begin, stop)
-        if rows_in == 0 and not self.fresh and not untold:  # a heartbeat that speaks of rows which are not taken yet
+        if rows_in == 0 and not self.initial and not untold:  # a heartbeat that speaks of rows which are not taken yet
             return TickReport(self.manifest.tick, 0, time.perf_counter() - began, frontier=stop, behind=behind)
-        passage = self._passage(self.running, self.fresh, times)
-        progress = passage.run(self._bases(self.prepared, stop, passage.tick), self._pool)
-        paused = self._paused_by(passage.failed, passage.views, stop, self.paused)
-        fresh = self.fresh - set(paused)
-        late = late_rows.found(passage, begin)
+        evaluation = self._evaluation(self.running, self.initial, times)
+        progress = evaluation.run(self._input_relations(self.prepared, stop, evaluation.tick), self._pool)
+        paused = self._paused_by(evaluation.failed, evaluation.views, stop, self.paused)
+        initial = self.initial - set(paused)
+        late = late_rows.found(evaluation, begin)
         times = self._counted(self._standing_still(times, paused), late, begin, stop, paused)
         manifest = self._commit(
-            self.prepared, self.piles, stop, rows_in, born=fresh, times=times, late=late, paused=paused
+            self.prepared, self.traces, stop, rows_in, restarted=initial, times=times, late=late, paused=paused
         )
-        # Before the followers: when these fail the tick is committed all the same, and its views are not new any more.
-        self.fresh = set()
-        self.followers.follow(manifest, {name: passage.visible[name] for name in self.running}, fresh)
+        # Before the publisher: when these fail the tick is committed all the same, and its views are not new any more.
+        self.initial = set()
+        self.publisher.follow(manifest, {name: evaluation.visible[name] for name in self.running}, initial)
         unserved = self._pause_unserved()
         self._keep_house(manifest.tick)
-        failed = (*passage.failed, *unserved)
+        failed = (*evaluation.failed, *unserved)
         return TickReport(manifest.tick, rows_in, time.perf_counter() - began, tuple(progress), stop, behind, failed)
 
     # Views that fail
@@ -195,22 +196,22 @@ class TickEngine:
         """Let ticks maintain these views; a new one that could not be filled is paused, with its readers."""
         self.use(prepared)
         with self.alone():
-            readers = [other for other in pausing.with_readers(self.prepared, {name}) if other in self.fresh]
+            readers = [other for other in pausing.with_readers(self.prepared, {name}) if other in self.initial]
             failed = {other: error if other == name else None for other in self.prepared.views if other in readers}
             stop = self._standing()
             self.paused = self._paused_by(failed, self.prepared.views, stop, self.paused)
-            self.fresh -= set(failed)
-            if not self.fresh:  # else the next tick, which fills the others, says so
-                manifest = self._commit(self.prepared, self.piles, stop, 0, born=(), paused=self.paused)
-                self.followers.follow(manifest, {}, ())
+            self.initial -= set(failed)
+            if not self.initial:  # else the next tick, which fills the others, says so
+                manifest = self._commit(self.prepared, self.traces, stop, 0, restarted=(), paused=self.paused)
+                self.publisher.follow(manifest, {}, ())
 
     def _standing(self) -> Stops:
         """Where ticks are."""
-        return {**{base.topic.name: dict(self._begin(base)) for base in self.prepared.bases.values()}, **self._beats()}
+        return {**{base.topic.name: dict(self._begin(base)) for base in self.prepared.inputs.values()}, **self._beats()}
 
     def _pause_unserved(self) -> tuple[str, ...]:
         """Pause views of which the serving store can make no table, with a tick over no rows; returns them."""
-        errors, paused = self.followers.unserved, dict(self.paused)
+        errors, paused = self.publisher.unserved, dict(self.paused)
         if not errors:
             return ()
         for name, error in errors.items():
@@ -231,8 +232,8 @@ class TickEngine:
                     self.manifest.aside,
                 )
         before = set(self.paused)
-        manifest = self._commit(self.prepared, self.piles, self.manifest.frontier, 0, born=(), paused=paused)
-        self.followers.follow(manifest, {}, ())
+        manifest = self._commit(self.prepared, self.traces, self.manifest.frontier, 0, restarted=(), paused=paused)
+        self.publisher.follow(manifest, {}, ())
         return tuple(name for name in paused if name not in before)
 
     def _standing_still(self, times: EventTimeProgress, paused: Collection[str]) -> EventTimeProgress:
@@ -256,8 +257,8 @@ class TickEngine:
 
     def _moved(self, begin: Frontier, stop: Frontier, sent: Topic | None) -> tuple[EventTimeProgress, Stops]:
         """The times after a tick over these rows, and up to where it takes heartbeats."""
-        bases = self.prepared.bases.values()
-        topics = {base.topic.name: base.topic for base in bases if base.topic.settings.event_time}
+        inputs = self.prepared.inputs.values()
+        topics = {base.topic.name: base.topic for base in inputs if base.topic.settings.event_time}
         came = {name: progress_of(topic, begin[name], stop[name]) for name, topic in topics.items()}
         reached = self._beats()
         if sent is not None:
@@ -284,7 +285,7 @@ class TickEngine:
             for topic in (read for read in view.plan.reads if read in times.topics):
                 about = late.get(name, {}).get(topic)
                 counts = (
-                    {} if about is None else late_rows.counted(self.prepared.bases[topic].topic, stop[topic], about)
+                    {} if about is None else late_rows.counted(self.prepared.inputs[topic].topic, stop[topic], about)
                 )
                 times = times.with_late(name, topic, distance({topic: begin[topic]}, {topic: stop[topic]}), counts)
         return times
@@ -299,54 +300,56 @@ class TickEngine:
         rest = {
             name: view for name, view in built.prepared.views.items() if name not in built.names and name not in still
         }
-        passage = self._passage(rest)
-        stop = {**{base.topic.name: self._begin(base) for base in built.prepared.bases.values()}, **self._beats()}
-        sources = self._bases(built.prepared, stop, passage.tick)
+        evaluation = self._evaluation(rest)
+        stop = {**{base.topic.name: self._begin(base) for base in built.prepared.inputs.values()}, **self._beats()}
+        sources = self._input_relations(built.prepared, stop, evaluation.tick)
         for name, changes in built.differences.items():
-            sources[name] = TickRelation(name, built.prepared.views[name].schema, changes, self.piles[name])
-        progress = passage.run(sources, self._pool)
+            sources[name] = TickRelation(name, built.prepared.views[name].schema, changes, self.traces[name])
+        progress = evaluation.run(sources, self._pool)
         apart = {
-            name: self.store.write_apart(name, changes, passage.tick, self.epoch)
+            name: self.store.write_apart(name, changes, evaluation.tick, self.epoch)
             for name, changes in built.differences.items()
             if changes.rows
         }
-        paused = self._paused_by(passage.failed, rest, stop, still)
+        paused = self._paused_by(evaluation.failed, rest, stop, still)
         manifest = self._commit(
             built.prepared,
-            {**self.piles, **built.inputs, **built.piles},
+            {**self.traces, **built.inputs, **built.traces},
             stop,
             0,
-            born=built.born,
+            restarted=built.restarted,
             apart=apart,
             paused=paused,
             aside=built.aside,
         )
-        self.fresh = set()
-        visible: dict[str, Delta | LazyDelta] = {name: passage.visible[name] for name in rest if name not in paused}
+        self.initial = set()
+        visible: dict[str, Delta] = {name: evaluation.visible[name] for name in rest if name not in paused}
         # As after a crash: what the manifest says of them, and not what this process remembers.
-        visible |= {name: Delta.local(self.followers.committed.changes_in(manifest, name)) for name in built.names}
+        visible |= {name: Delta.local(self.publisher.committed.changes_in(manifest, name)) for name in built.names}
         progress += [ViewProgress(name, visible[name].rows, 0, 0, 0.0) for name in built.names]
-        self.followers.follow_swap(before, manifest, visible, built.born)
+        self.publisher.follow_swap(before, manifest, visible, built.restarted)
         self._pause_unserved()
         self._keep_house(manifest.tick)
-        failed = tuple(passage.failed)
+        failed = tuple(evaluation.failed)
         report = TickReport(manifest.tick, 0, time.perf_counter() - began, tuple(progress), stop, paused=failed)
         self.reports.save(report, manifest.committed_us)
         return report
 
-    def _passage(
-        self, views: Mapping[str, PreparedView], fresh: Collection[str] = (), times: EventTimeProgress | None = None
+    def _evaluation(
+        self, views: Mapping[str, PreparedView], initial: Collection[str] = (), times: EventTimeProgress | None = None
     ) -> Evaluation:
         self.manifests.check(self.epoch)  # the commit checks again; this saves a process that was shut out the work
         self.store.forget()
         return Evaluation(
             views,
-            self.piles,
+            self.traces,
             self.store,
             tick=self.manifest.tick + 1,
             epoch=self.epoch,
-            fresh=fresh,
-            times={n: view.time(EventTimeProgress() if n in fresh else self.times, times) for n, view in views.items()},
+            initial=initial,
+            times={
+                n: view.time(EventTimeProgress() if n in initial else self.times, times) for n, view in views.items()
+            },
         )
 
     def _target(self, rows_max: int | None) -> tuple[dict[str, dict[int, int]], int]:
@@ -354,7 +357,7 @@ class TickEngine:
         stop: Stops = {}
         begins, ends = dict[str, Mapping[int, int]](), Stops()
         ways: dict[str, list[InputRelation]] = {}  # a table that is read as it is and as it was: both up to one place
-        for base in self.prepared.bases.values():
+        for base in self.prepared.inputs.values():
             ways.setdefault(base.topic.name, []).append(base)
         for name, (base, *others) in ways.items():
             begin = self._begin(base)
@@ -372,19 +375,21 @@ class TickEngine:
     def _begin(self, base: InputRelation) -> Mapping[int, int]:
         return self.manifest.frontier.get(base.topic.name) or base.topic.start_offsets()
 
-    # Base relations
+    # Input relations
 
-    def _bases(self, prepared: Prepared, stop: Mapping[str, Mapping[int, int]], number: int) -> dict[str, TickRelation]:
+    def _input_relations(
+        self, prepared: Prepared, stop: Mapping[str, Mapping[int, int]], number: int
+    ) -> dict[str, TickRelation]:
         sources = {}
-        for name, base in prepared.bases.items():
-            pile = self.piles.get(name)
-            changes, merged = base.changes(self._begin(base), stop[base.topic.name], pile), None
-            if isinstance(changes, Delta) and changes.rows and not base.keeps_itself:
+        for name, base in prepared.inputs.items():
+            trace = self.traces.get(name)
+            changes, merged = base.changes(self._begin(base), stop[base.topic.name], trace), None
+            if not changes.is_lazy and changes.rows and not base.is_log_backed:
                 if changes.rows > thresholds.TASK_ROWS_MAX:
                     merged = self.store.write_and_merge(name, changes, number, self.epoch)
                 else:
                     self.store.write(name, changes, number, self.epoch)
-            sources[name] = TickRelation(name, base.schema, changes, pile, merged)
+            sources[name] = TickRelation(name, base.schema, changes, trace, merged)
         return sources
 
     # Committing
@@ -392,11 +397,11 @@ class TickEngine:
     def _commit(
         self,
         prepared: Prepared,
-        piles: Piles,
+        traces: Traces,
         stop: Frontier,
         rows_in: int,
         *,
-        born: Collection[str],
+        restarted: Collection[str],
         apart: Mapping[str, Any] | None = None,
         times: EventTimeProgress | None = None,
         late: Mapping[str, Any] | None = None,
@@ -404,7 +409,7 @@ class TickEngine:
         aside: Mapping[str, Any] | None = None,
     ) -> Manifest:
         number = self.manifest.tick + 1
-        piles = self.store.next(piles, prepared, stop)
+        traces = self.store.next(traces, prepared, stop)
         views, relations = unprepared.carried(self.manifest, self.waiting)
         manifest = Manifest(
             tick=number,
@@ -413,12 +418,12 @@ class TickEngine:
             committed_us=prepared.clock.now_us(),
             rows_in=rows_in,
             views={
-                name: self.manifest.views[name] if name in paused else self._about(view, number, name in born)
+                name: self.manifest.views[name] if name in paused else self._about(view, number, name in restarted)
                 for name, view in prepared.views.items()
                 if name not in paused or name in self.manifest.views
             }
             | views,
-            relations=self._relations(piles, prepared, paused) | relations,
+            relations=self._relations(traces, prepared, paused) | relations,
             topics=prepared.topics,
             apart=apart or {},
             times=(times or self.times).to_json(),
@@ -426,48 +431,48 @@ class TickEngine:
             paused={name: pause.to_json() for name, pause in {**paused, **self.waiting}.items()},
             aside=self.manifest.aside if aside is None else aside,
         )
-        self.manifests.commit(manifest, first_kept=min(number - TICKS_KEPT, self.held or number))
-        self.manifest, self.piles, self.prepared, self.paused = manifest, piles, prepared, dict(paused)
+        self.manifests.commit(manifest, first_kept=min(number - TICKS_KEPT, self.pinned_tick or number))
+        self.manifest, self.traces, self.prepared, self.paused = manifest, traces, prepared, dict(paused)
         self.times = times or self.times
-        self.store.adopt(piles, prepared)
+        self.store.adopt(traces, prepared)
         return manifest
 
-    def _relations(self, piles: Piles, prepared: Prepared, paused: Collection[str]) -> dict[str, Any]:
-        """What the manifest says of the piles; what a paused view holds by an older query stays as it is."""
-        found = self.store.describe(piles, prepared)
+    def _relations(self, traces: Traces, prepared: Prepared, paused: Collection[str]) -> dict[str, Any]:
+        """What the manifest says of the traces; what a paused view holds by an older query stays as it is."""
+        found = self.store.describe(traces, prepared)
         older = {name for name in paused if not self.knows(prepared.views[name])}
         kept = {name: entry for name, entry in self.manifest.relations.items() if _owner(name) in older}
         return {name: entry for name, entry in found.items() if _owner(name) not in older} | kept
 
-    def _about(self, view: PreparedView, number: int, born: bool) -> dict[str, Any]:
+    def _about(self, view: PreparedView, number: int, restarted: bool) -> dict[str, Any]:
         """What the manifest says of a view."""
-        before = {} if born else self.manifest.views[view.name]
+        before = {} if restarted else self.manifest.views[view.name]
         return {
             "fingerprint": view.fingerprint,
-            "build": view.build,
+            "build_id": view.build_id,
             "columns": to_ddl(view.schema),
             "key": list(view.plan.key),
             "kind": str(view.plan.kind),
             # So that it can go on while another query takes its place.
             "sql": view.declared.sql,
             "timing": vars(view.declared.timing),
-            "born": before.get("born", number),
+            "created_tick": before.get("created_tick", number),
             # The serving store's name for its table: another one when the view begins anew.
-            "table": view.identity if born else before.get("table", view.fingerprint),
+            "table": view.identity if restarted else before.get("table", view.fingerprint),
         }
 
     def _keep_house(self, number: int) -> None:
         for view in self.prepared.views.values():
-            view.bench.tidy()
-        self.store.begin_merges({name: pile for name, pile in self.piles.items() if _owner(name) not in self.paused})
-        if number % PRUNE_TICKS == 0 and self.held is None:
-            self.store.prune(self.manifests.all_kept(), self.piles)
+            view.sessions.tidy()
+        self.store.begin_merges({name: trace for name, trace in self.traces.items() if _owner(name) not in self.paused})
+        if number % PRUNE_TICKS == 0 and self.pinned_tick is None:
+            self.store.prune(self.manifests.all_kept(), self.traces)
 
     def close(self) -> None:
         """Stop the threads. What was committed stays."""
         self._pool.shutdown(wait=True, cancel_futures=True)
         self.store.close()
-        self.followers.close()
+        self.publisher.close()
 
 
 def _of_these_topics(manifest: Manifest, topics: Mapping[str, int]) -> Manifest:

@@ -1,10 +1,10 @@
-"""A passage: the changes of one tick on their way through views.
+"""Evaluation: one tick's deltas pushed through the stages of views.
 
-What it is: ``Evaluation`` runs the stages of some views, each view after those that it reads, and writes their changes.
-Ticks, the first fill of a view and a rebuild beside the live one all pass here.
-Invariants: what is written counts for nothing until somebody commits it. A view that fails lets the others finish;
-then the whole passage fails, unless the view is to be paused: it and its readers are in ``failed``, without changes.
-Not here: what the inputs are, and committing (``engine.py``, ``views/lifecycle/rebuild.py``); a single stage
+What it is: ``Evaluation`` runs the stages of some views, each view after those that it reads, and writes their deltas.
+Ticks, the first fill of a view and a rebuild beside the live one all use it.
+Invariants: written deltas count only once a manifest is committed. A view that fails lets the others finish; then the
+whole evaluation fails, unless the view is to be paused: it and its readers are in ``failed``, without changes.
+Not here: the inputs, and committing (``engine.py``, ``views/lifecycle/rebuild.py``); a single stage
 (``views/stages/stage_run.py``).
 Read next: ``views/stages/stage_run.py``, ``engine.py``.
 """
@@ -15,10 +15,8 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headwater.views.compiler.algebra.finality import CLOSES
 from headwater.views.compiler.plan import WEIGHT, AccumulateStage, FinalStage, Stage, TimedStage
@@ -26,12 +24,12 @@ from headwater.views.event_time.progress import ViewTime
 from headwater.views.event_time.timed_operators import TimedRun, trimmed
 from headwater.views.event_time.timing import IN_TIME, LATE
 from headwater.views.spark.spark_errors import in_view
-from headwater.views.spark.topic_scan import quoted
-from headwater.views.stages.relation import SHOWN, BoundRows, LazyDelta, TickRelation
+from headwater.views.stages.relation import TickRelation
 from headwater.views.stages.stage_run import StageRun
-from headwater.views.state.consolidate import net
+from headwater.views.state.algebra import consolidate, visible
 from headwater.views.state.delta import Delta
-from headwater.views.state.state_store import Piles, StateStore
+from headwater.views.state.state_store import StateStore
+from headwater.views.state.state_trace import StateTrace, Traces
 from headwater.views.tick.pausing import is_its_own
 from headwater.views.tick.prepare import PreparedView
 
@@ -57,26 +55,26 @@ class Evaluation:
     def __init__(
         self,
         views: Mapping[str, PreparedView],
-        piles: Piles,
+        traces: Traces,
         store: StateStore,
         *,
         tick: int,
         epoch: int,
-        fresh: Collection[str] = (),
+        initial: Collection[str] = (),
         on_stage: Callable[[Stage], None] | None = None,
         times: Mapping[str, ViewTime] | None = None,
         live: Mapping[str, TickRelation] | None = None,
     ) -> None:
         self.views = views  # each behind those that it reads
-        self.piles = piles  # before the tick
+        self.traces = traces  # before the tick
         self.store = store
         self.tick = tick
         self.epoch = epoch
-        self.fresh = fresh  # these have seen nothing yet: everything that is there has just come
+        self.initial = initial  # these have seen nothing yet: everything that is there has just come
         self.on_stage = on_stage
         self.times = times or {}
         self.live = live or {}  # while views are computed anew: what the live ones have decided, and hold
-        self.visible: dict[str, Delta | LazyDelta] = {}
+        self.visible: dict[str, Delta] = {}
         self.failed: dict[str, Exception | None] = {}  # None: a view that it reads has
 
     def run(self, sources: dict[str, TickRelation], pool: ThreadPoolExecutor | None = None) -> list[ViewProgress]:
@@ -107,31 +105,31 @@ class Evaluation:
         if any(future.exception() is not None for future in needed):
             raise InputFailed
         began = time.perf_counter()
-        bench = view.bench
-        bench.rows_read = bench.actions = 0
-        fresh = view.name in self.fresh
+        sessions = view.sessions
+        sessions.rows_read = sessions.actions = 0
+        initial = view.name in self.initial
         for stage in view.plan.stages:
             if self.on_stage is not None:
                 self.on_stage(stage)
-            own = self.piles.get(stage.name)
+            own = self.traces.get(stage.name)
             shape = view.shapes[stage.name]
             inputs = {name: sources[name] for name in stage.reads}
             with in_view(view.declared):
                 changes = self._stage(view, stage, inputs, own)
                 if changes.rows and view.keeps[stage.name]:
-                    assert isinstance(changes, Delta)
+                    assert not changes.is_lazy
                     self.store.write(stage.name, changes, self.tick, self.epoch)
                 shown = _visible(changes, shape.visible)
             self.visible[stage.name] = shown
-            known = fresh or view.keeps[stage.name]
-            sources[stage.name] = TickRelation(stage.name, shape.visible, shown, None if fresh else own, known=known)
+            known = initial or view.keeps[stage.name]
+            sources[stage.name] = TickRelation(stage.name, shape.visible, shown, None if initial else own, known=known)
         changed = self.visible[view.name].rows
-        return ViewProgress(view.name, changed, bench.rows_read, bench.actions, time.perf_counter() - began)
+        return ViewProgress(view.name, changed, sessions.rows_read, sessions.actions, time.perf_counter() - began)
 
     def _stage(
-        self, view: PreparedView, stage: Stage, inputs: Mapping[str, TickRelation], own: Any
-    ) -> Delta | LazyDelta:
-        shape, bench, fresh = view.shapes[stage.name], view.bench, view.name in self.fresh
+        self, view: PreparedView, stage: Stage, inputs: Mapping[str, TickRelation], own: StateTrace | None
+    ) -> Delta:
+        shape, sessions, initial = view.shapes[stage.name], view.sessions, view.name in self.initial
         time = self.times.get(view.name, ViewTime())
         if isinstance(stage, TimedStage | FinalStage):
             decided = self.live.get(stage.name.replace(IN_TIME, LATE)) if isinstance(stage, TimedStage) else None
@@ -141,36 +139,29 @@ class Evaluation:
                 shape,
                 inputs[stage.source.relation],
                 own,
-                bench,
+                sessions,
                 time,
-                fresh=fresh,
+                initial=initial,
                 kept=view.keeps[stage.name],
                 decided=decided,
                 older=older,
             ).run()
-        changes = StageRun(stage, shape, inputs, own, bench, fresh=fresh).run()
+        changes = StageRun(stage, shape, inputs, own, sessions, initial=initial).run()
         if (
             view.plan.lets_go_groups
-            and not fresh
+            and not initial
             and isinstance(stage, AccumulateStage)
             and CLOSES in shape.state.names
         ):
-            return trimmed(changes, own, time, bench)
+            return trimmed(changes, own, time, sessions)
         return changes
 
 
-def _visible(changes: Delta | LazyDelta, schema: pa.Schema) -> Delta | LazyDelta:
-    """What readers see of a stage's changes: visible columns, shown rows."""
+def _visible(changes: Delta, schema: pa.Schema) -> Delta:
+    """A stage's changes as its readers see them."""
     names = [*schema.names, WEIGHT]
     if changes.schema.names == names or changes.rows == 0:
-        return changes if changes.rows else Delta.nothing(pa.schema([*schema, pa.field(WEIGHT, pa.int64())]))
-    hides = SHOWN in changes.schema.names
+        return changes if changes.rows else Delta.nothing(schema)
     if changes.table is not None:
-        table = changes.table.filter(pc.field(SHOWN)) if hides else changes.table
-        return Delta.local(net(table.select(names)))
-
-    def build(spark: Any) -> Any:
-        frame = changes.frame(spark)
-        return (frame.where(SHOWN) if hides else frame).select(*map(quoted, names))
-
-    return LazyDelta(BoundRows(pa.schema([*schema, pa.field(WEIGHT, pa.int64())]), changes.rows, None, build))
+        return Delta.local(consolidate(visible(changes.table, schema.names)))
+    return Delta.lazy(schema, changes.rows, lambda spark: visible(changes.frame(spark), schema.names))

@@ -1,4 +1,4 @@
-"""Base relations: topics and tables of the log, as the changes that views are fed with.
+"""Input relations: topics and tables of the log, as the changes that views are fed with.
 
 What it is: ``InputRelation`` turns a range of offsets of one topic into changes. Four kinds: a *keyed* topic or table
 (the latest row by key is the state), a *bag* (rows carry their own ``_weight``), a *log* (every row was added), and the
@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,24 +24,20 @@ from headwater.log.topic import Topic
 from headwater.views import thresholds
 from headwater.views.compiler.frontend.as_of import APPENDED, DELETED, OFFSET, VERSIONS, versions_of
 from headwater.views.compiler.plan import WEIGHT, Relation
-from headwater.views.stages.relation import BoundRows, LazyDelta
+from headwater.views.spark.scans import fitted
 from headwater.views.stages.stage_schemas import columns_of
-from headwater.views.stages.view_sessions import with_weight
-from headwater.views.state.consolidate import distinct, net
+from headwater.views.state.algebra import consolidate, distinct, negate, union, weighted_schema, with_weight
 from headwater.views.state.delta import Delta
 from headwater.views.state.omissions import Omitted, frame_without, without
-from headwater.views.state.row_equality import last_of_each, matches, matching, negated, weighted
+from headwater.views.state.row_equality import last_of_each, matches, matching
+from headwater.views.state.state_trace import StateTrace
+from headwater.views.state.trace import Trace
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# Rows of a keyed or bag topic pass through the driver: so much of them in one tick.
-TICK_BYTES_MAX = 512 << 20
-TICK_ROWS_MAX = 10_000_000
 SAMPLE_ROWS = 10_000  # these tell how large a row is
 CHUNK_ROWS = 1 << 20
-# Netting looks at every column of every row; beyond so many rows it costs more than the rows it saves.
-NET_ROWS_MAX = 200_000
 
 # What a record has beside its topic's columns.
 MARKS = pa.schema([(DELETED, pa.bool_()), (OFFSET, pa.int64()), (APPENDED, pa.timestamp("us", tz="UTC"))])
@@ -56,7 +52,7 @@ class InputKind(StrEnum):
     VERSIONS = "versions"
 
 
-def bases_of(log: Log) -> dict[str, InputRelation]:
+def inputs_of(log: Log) -> dict[str, InputRelation]:
     """Every topic and table of a home, and the versions of those that have some, by the relation's name."""
     found = [InputRelation(topic) for topic in log.topics()]
     found += [InputRelation(base.topic, versions=True) for base in found if base.has_versions]
@@ -66,7 +62,7 @@ def bases_of(log: Log) -> dict[str, InputRelation]:
 class InputRelation:
     """One topic as a relation."""
 
-    def __init__(self, topic: Topic, *, versions: bool = False) -> None:
+    def __init__(self, topic: Topic, *, versions: bool = False, changes_only: bool = False) -> None:
         self.topic = topic
         self.name = f"{topic.name}{VERSIONS}" if versions else topic.name
         self.key = tuple(topic.settings.key or ()) if not versions else ()
@@ -82,7 +78,11 @@ class InputRelation:
         else:
             self.kind = InputKind.LOG
         self.omitted: Omitted = {}  # records that views leave out, as the manifest says
-        self.passes_by = False  # nobody looks at more than what comes: see ``prepare.py``
+        self.changes_only = changes_only  # stages read only its changes, never its content: see ``prepare.py``
+
+    def with_changes_only(self) -> InputRelation:
+        """The same relation, of which stages read only the changes."""
+        return InputRelation(self.topic, versions=self.kind is InputKind.VERSIONS, changes_only=True)
 
     @property
     def has_versions(self) -> bool:
@@ -90,7 +90,7 @@ class InputRelation:
         return self.kind is InputKind.KEYED and self.topic.settings.event_time is not None
 
     @property
-    def forgets(self) -> bool:
+    def lost_rows(self) -> bool:
         """Whether the log may have lost rows that are in the state: they are asked for there, then."""
         settings = self.topic.settings
         bounded = settings.retention_ms is not None or settings.retention_bytes is not None
@@ -100,26 +100,26 @@ class InputRelation:
         return self.kind is InputKind.VERSIONS and settings.compact
 
     @property
-    def keeps_itself(self) -> bool:
-        """Whether the log is the state: nothing ever leaves it, or nobody minds, so nothing needs to be copied."""
+    def is_log_backed(self) -> bool:
+        """Whether the log is the state: no row ever leaves it, or stages read only changes, so nothing is copied."""
         settings = self.topic.settings
         bounded = settings.retention_ms is not None or settings.retention_bytes is not None
         if self.kind is InputKind.VERSIONS:
             # Copied, unless views remember what they need: the log may be compacted one day.
-            return self.passes_by and not bounded and not settings.compact
-        return self.kind is InputKind.LOG and (self.passes_by or not bounded)
+            return self.changes_only and not bounded and not settings.compact
+        return self.kind is InputKind.LOG and (self.changes_only or not bounded)
 
     def tick_rows_max(self, start: Mapping[int, int], stop: Mapping[int, int]) -> int | None:
         """How many rows from ``start`` on one tick may take; None: as many as there are."""
         count = sum(stop[number] - start.get(number, 0) for number in stop)
-        if self.keeps_itself or count <= SAMPLE_ROWS:
+        if self.is_log_backed or count <= SAMPLE_ROWS:
             return None
         longest = max(stop, key=lambda number: stop[number] - start.get(number, 0))
         begin = start.get(longest, 0)
         end = min(stop[longest], begin + SAMPLE_ROWS)
         sample = self.read({longest: begin}, {longest: end}, self.schema.names)
         row_bytes: int = max(1, sample.nbytes // max(1, sample.num_rows))
-        return min(TICK_ROWS_MAX, max(1, TICK_BYTES_MAX // row_bytes))
+        return min(thresholds.TICK_ROWS_MAX, max(1, thresholds.TICK_BYTES_MAX // row_bytes))
 
     @property
     def relation(self) -> Relation:
@@ -136,17 +136,19 @@ class InputRelation:
             event_time=self.topic.settings.event_time if self.has_versions else None,
         )
 
-    def changes(self, start: Mapping[int, int], stop: Mapping[int, int], pile: Any) -> Delta | LazyDelta:
-        """What the rows from ``start`` up to ``stop`` change in the state ``pile``."""
+    def changes(self, start: Mapping[int, int], stop: Mapping[int, int], trace: StateTrace | None) -> Delta:
+        """What the rows from ``start`` up to ``stop`` change in the state ``trace``."""
         count = sum(stop[number] - start.get(number, 0) for number in stop)
         if count == 0:
-            return Delta.nothing(with_weight(self.schema))
+            return Delta.nothing(weighted_schema(self.schema))
         if self.kind in (InputKind.LOG, InputKind.VERSIONS):
             return self._added(start, stop, count)
         if self.kind is InputKind.BAG:
             table = self.read(start, stop, [*self.schema.names, WEIGHT])
-            return Delta.local(net(table) if table.num_rows <= NET_ROWS_MAX else table)
-        return self._upserted(start, stop, pile)
+            return Delta.local(
+                consolidate(table) if table.num_rows <= thresholds.INPUT_CONSOLIDATED_ROWS_MAX else table
+            )
+        return self._upserted(start, stop, trace)
 
     def rows_up_to(self, stop: Mapping[int, int]) -> Iterator[pa.RecordBatch]:
         """The state at ``stop`` as the log tells it, each row with weight 1. Not for a bag."""
@@ -158,7 +160,7 @@ class InputRelation:
             if self.kind is InputKind.KEYED:  # a key has one partition
                 chunks = iter([self._without_deleted(functools.reduce(self._replaced, chunks))])
             for chunk in chunks:
-                yield from weighted(chunk, 1).to_batches()
+                yield from with_weight(chunk, 1).to_batches()
 
     def changed_between(self, begin: Mapping[int, int], stop: Mapping[int, int]) -> Iterator[pa.Table]:
         """What the records of a range changed, as the log tells it, with weights."""
@@ -168,14 +170,13 @@ class InputRelation:
         if self.kind is not InputKind.KEYED:
             for number in sorted(stop):
                 for chunk in self._chunks(number, begin.get(number, 0), stop[number]):
-                    yield weighted(chunk, 1)
+                    yield with_weight(chunk, 1)
             return
         rows = self.read(begin, stop, [*self.schema.names, DELETED])
         keys = distinct(rows.select(list(self.key)))
         held = (matching(pa.Table.from_batches([batch]), self.key, keys) for batch in self.rows_up_to(begin))
-        new = weighted(self._without_deleted(rows), 1)
-        old = (negated(table.select(new.column_names).cast(new.schema)) for table in held)
-        yield net(pa.concat_tables([new, *old]))
+        new = with_weight(self._without_deleted(rows), 1)
+        yield consolidate(union(new, *map(negate, held)))
 
     def _chunks(self, number: int, start: int, stop: int) -> Iterator[pa.Table]:
         names = self.schema.names if self.kind is not InputKind.KEYED else [*self.schema.names, DELETED]
@@ -203,17 +204,19 @@ class InputRelation:
         ]
         return pa.Table.from_batches(batches, schema=shape)
 
-    def taken_back(self, records: Omitted, before: Omitted, stop: Mapping[int, int], pile: Any) -> pa.Table:
-        """What leaving these records out, beside those of ``before``, changes in the state ``pile`` at ``stop``."""
+    def taken_back(
+        self, records: Omitted, before: Omitted, stop: Mapping[int, int], trace: StateTrace | None
+    ) -> pa.Table:
+        """What leaving these records out, beside those of ``before``, changes in the state ``trace`` at ``stop``."""
         names = self.schema.names if self.kind is not InputKind.BAG else [*self.schema.names, WEIGHT]
         now, self.omitted = self.omitted, before
         rows = [self.read({p: o}, {p: o + 1}, names) for p, offsets in records.items() for o in offsets]
         self.omitted = now
         if not rows:
-            return with_weight(self.schema).empty_table()
+            return weighted_schema(self.schema).empty_table()
         taken = pa.concat_tables(rows)
         if self.kind is not InputKind.KEYED:
-            return negated(taken if self.kind is InputKind.BAG else weighted(taken, 1))
+            return negate(taken if self.kind is InputKind.BAG else with_weight(taken, 1))
         keys = distinct(taken.select(list(self.key)))
         start = self.topic.start_offsets()
         latest = []
@@ -223,42 +226,42 @@ class InputRelation:
                 for chunk in self._chunks(number, start[number], stop[number])
             )
             found = functools.reduce(self._replaced, chunks)
-            latest.append(weighted(self._without_deleted(found), 1))
-        held = matching(pile.lookup(list(self.key), keys, self.schema.names), self.key, keys)
-        old = net(held.select([*self.schema.names, WEIGHT]).cast(latest[0].schema))
-        return net(pa.concat_tables([*latest, negated(old)]))
+            latest.append(with_weight(self._without_deleted(found), 1))
+        assert trace is not None
+        held = matching(trace.lookup(list(self.key), keys, self.schema.names), self.key, keys)
+        return consolidate(union(*latest, negate(held)))
 
-    def _added(self, start: Mapping[int, int], stop: Mapping[int, int], count: int) -> Delta | LazyDelta:
+    def _added(self, start: Mapping[int, int], stop: Mapping[int, int], count: int) -> Delta:
         begin = {number: start.get(number, 0) for number in stop}
-        if count <= thresholds.TASK_ROWS_MAX or not self.keeps_itself:  # what is kept must be written down
-            return Delta.local(weighted(self.read(begin, stop, self.schema.names), 1))
+        if count <= thresholds.TASK_ROWS_MAX or not self.is_log_backed:  # what is kept must be written down
+            return Delta.local(with_weight(self.read(begin, stop, self.schema.names), 1))
 
         def build(spark: SparkSession) -> DataFrame:
-            frame = frame_without(spark, self.topic, begin, stop, self.schema.names, self.omitted)
-            return frame.selectExpr("*", f"1L AS {WEIGHT}")
+            return with_weight(frame_without(spark, self.topic, begin, stop, self.schema.names, self.omitted), 1)
 
-        return LazyDelta(BoundRows(with_weight(self.schema), count, None, build))
+        return Delta.lazy(self.schema, count, build)
 
-    def _upserted(self, start: Mapping[int, int], stop: Mapping[int, int], pile: Any) -> Delta:
+    def _upserted(self, start: Mapping[int, int], stop: Mapping[int, int], trace: StateTrace | None) -> Delta:
         """Old rows of the keys with -1, the last rows of the range with +1."""
         rows = self.read(start, stop, [*self.schema.names, DELETED])
         last = last_of_each(rows, self.key)
         latest = rows if last.all() else rows.filter(pa.array(last))
         new = latest.filter(pc.invert(latest.column(DELETED).fill_null(False))).select(self.schema.names)
-        if pile is None or pile.rows == 0:
-            return Delta.local(weighted(new, 1))
+        if trace is None or trace.rows == 0:
+            return Delta.local(with_weight(new, 1))
         keys = latest.select(list(self.key))
-        if keys.num_rows > thresholds.LOOKUP_KEYS_MAX and keys.num_rows > thresholds.LOOKUP_PART * pile.rows:
-            return self._exchanged(pile, keys, weighted(new, 1))
-        found = matching(pile.lookup(list(self.key), keys, self.schema.names), self.key, keys)
-        both = pa.concat_tables([weighted(found.select(self.schema.names).cast(self.schema), -1), weighted(new, 1)])
-        return Delta.local(net(both) if both.num_rows <= NET_ROWS_MAX else both)
+        if keys.num_rows > thresholds.LOOKUP_KEYS_MAX and keys.num_rows > thresholds.LOOKUP_PART * trace.rows:
+            return self._exchanged(trace, keys, with_weight(new, 1))
+        found = matching(trace.lookup(list(self.key), keys, self.schema.names), self.key, keys)
+        both = union(negate(found), with_weight(new, 1))
+        return Delta.local(consolidate(both) if both.num_rows <= thresholds.INPUT_CONSOLIDATED_ROWS_MAX else both)
 
-    def _exchanged(self, pile: Any, keys: pa.Table, new: pa.Table) -> Delta:
-        """A good part of all keys: all rows are read, and then what is there afterwards is known too."""
-        every = pile.added_up_here().cast(new.schema)
+    def _exchanged(self, trace: StateTrace, keys: pa.Table, new: pa.Table) -> Delta:
+        """Changes of a good part of all keys: all rows are read, and so the content afterwards is known too."""
+        assert isinstance(trace, Trace)
+        every = fitted(trace.consolidated_table(), new.schema)
         leaving = matches(every, self.key, keys)
         old = every.filter(leaving)
-        changes = Delta.local(pa.concat_tables([negated(old), new]))
+        changes = Delta.local(pa.concat_tables([negate(old), new]))
         changes.content = pa.concat_tables([every.filter(pc.invert(leaving)), new])
         return changes

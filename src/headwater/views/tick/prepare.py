@@ -32,7 +32,7 @@ from headwater.views.spark.spark_errors import in_view
 from headwater.views.stages.python_views import RowFunctionStage, function_plan
 from headwater.views.stages.stage_schemas import Analyser, StageSchema, columns_of
 from headwater.views.stages.view_sessions import ViewSessions
-from headwater.views.tick.inputs import InputKind, InputRelation, bases_of
+from headwater.views.tick.inputs import InputKind, InputRelation, inputs_of
 from headwater.views.tick.unprepared import Unprepared, may_wait
 from headwater.views.view_declaration import ViewDeclaration
 
@@ -51,9 +51,9 @@ class PreparedView:
     shapes: Mapping[str, StageSchema]
     keeps: Mapping[str, bool]  # which stages keep a state
     fingerprint: str
-    bench: ViewSessions
+    sessions: ViewSessions
     topics: tuple[str, ...] = ()  # those with an event time that it reads, itself or through others
-    build: str = ""  # of a state that was begun beside an older one: the tick and the epoch of that moment
+    build_id: str = ""  # of a state that was begun beside an older one: the tick and the epoch of that moment
 
     @property
     def name(self) -> str:
@@ -63,7 +63,7 @@ class PreparedView:
     @property
     def identity(self) -> str:
         """What its state goes by. The state of another query, or of a rebuild, is another one."""
-        return f"{self.fingerprint}.{self.build}" if self.build else self.fingerprint
+        return f"{self.fingerprint}.{self.build_id}" if self.build_id else self.fingerprint
 
     def time(self, before: EventTimeProgress, after: EventTimeProgress | None) -> ViewTime:
         """What a tick that leads from these times to those needs to know."""
@@ -82,7 +82,7 @@ class Prepared:
     """An app ready to run."""
 
     views: Mapping[str, PreparedView]  # each behind those that it reads
-    bases: Mapping[str, InputRelation]
+    inputs: Mapping[str, InputRelation]
     clock: Clock
     threads: int
     log: Log
@@ -91,7 +91,7 @@ class Prepared:
     @property
     def topics(self) -> dict[str, int]:
         """The topics that are read, in whatever way, and their numbers."""
-        return {base.topic.name: base.topic.id for base in self.bases.values()}
+        return {base.topic.name: base.topic.id for base in self.inputs.values()}
 
     def as_built(self, known: Mapping[str, Any]) -> Prepared:
         """The same, each view with the state that a manifest's views say it has."""
@@ -99,18 +99,18 @@ class Prepared:
         for name, view in self.views.items():
             about = known.get(name, {})
             same = about.get("fingerprint") == view.fingerprint
-            views[name] = replace(view, build=about.get("build", "") if same else "")
+            views[name] = replace(view, build_id=about.get("build_id", "") if same else "")
         return replace(self, views=views)
 
 
 def relations_of(log: Log) -> dict[str, Relation]:
     """Every topic and table of the home, as the compiler wants them."""
-    return _relations(bases_of(log))
+    return _relations(inputs_of(log))
 
 
-def _relations(bases: Mapping[str, InputRelation]) -> dict[str, Relation]:
-    # Versions are nobody's to name: the compiler knows them by their table.
-    return {name: base.relation for name, base in bases.items() if base.kind is not InputKind.VERSIONS}
+def _relations(inputs: Mapping[str, InputRelation]) -> dict[str, Relation]:
+    # A query names a table, never its versions: the compiler derives that relation from the table.
+    return {name: base.relation for name, base in inputs.items() if base.kind is not InputKind.VERSIONS}
 
 
 def event_times_of(log: Log) -> dict[str, str]:
@@ -118,11 +118,11 @@ def event_times_of(log: Log) -> dict[str, str]:
     return {topic.name: topic.settings.event_time for topic in log.topics() if topic.settings.event_time}
 
 
-def event_times(bases: Mapping[str, InputRelation]) -> dict[str, str]:
+def event_times(inputs: Mapping[str, InputRelation]) -> dict[str, str]:
     """The column of event time of each topic that has one."""
     return {
         name: base.topic.settings.event_time
-        for name, base in bases.items()
+        for name, base in inputs.items()
         # A table as it was has a time too, and is not judged by it: an older version is what is asked for.
         if base.topic.settings.event_time and base.kind is not InputKind.VERSIONS
     }
@@ -141,9 +141,9 @@ def prepare(
 
     Views that ``ran`` before need not keep the others from running: see ``unprepared.py``.
     """
-    bases = bases_of(log)
-    relations = _relations(bases)
-    schemas = {name: base.schema for name, base in bases.items()}
+    inputs = inputs_of(log)
+    relations = _relations(inputs)
+    schemas = {name: base.schema for name, base in inputs.items()}
     fingerprints: dict[str, str] = {}
     analyser = Analyser(ViewSessions(spark, scratch / "analysis"), AnalysisCache(answers, spark.version))
     plans: dict[str, tuple[ViewDeclaration, ViewPlan, dict[str, StageSchema]]] = {}
@@ -154,7 +154,7 @@ def prepare(
             unprepared[view.name] = waits
             continue
         try:
-            plan, shapes = _planned(view, relations, bases, schemas, analyser)
+            plan, shapes = _planned(view, relations, inputs, schemas, analyser)
         except HeadwaterError as error:
             if view.name not in ran or not may_wait(error, view):
                 analyser.cache.save(complete=False)  # the next try does not ask again about the others
@@ -164,7 +164,7 @@ def prepare(
             continue
         visible = shapes[plan.stages[-1].name].visible
         relations[view.name] = Relation(view.name, columns_of(visible), plan.key, is_view=True)
-        above = "".join(fingerprints.get(name) or f"topic {bases[name].topic.id}" for name in plan.reads)
+        above = "".join(fingerprints.get(name) or f"topic {inputs[name].topic.id}" for name in plan.reads)
         fingerprints[view.name] = hashlib.sha256((plan.fingerprint + above).encode()).hexdigest()[:16]
         plans[view.name] = (view, plan, shapes)
     analyser.cache.save(complete=not unprepared)
@@ -175,7 +175,7 @@ def prepare(
         for _, leaf in _leaves(plan for _, plan, _ in plans.values())
         if leaf.content is not LeafContent.CHANGES
     }
-    topics = _timed_topics({name: plan for name, (_, plan, _) in plans.items()}, bases)
+    topics = _timed_topics({name: plan for name, (_, plan, _) in plans.items()}, inputs)
     views = {
         name: PreparedView(
             view,
@@ -189,14 +189,14 @@ def prepare(
         for name, (view, plan, shapes) in plans.items()
     }
     cores = spark.sparkContext.defaultParallelism
-    used = {name: base for name, base in bases.items() if name in read}
+    used = {name: base for name, base in inputs.items() if name in read}
     needed = {
         leaf.relation
         for stage, leaf in _leaves(plan for _, plan, _ in plans.values())
         if not isinstance(stage, TimedStage)
     }
-    for name, base in used.items():
-        base.passes_by = name not in needed  # whoever judges rows by their time keeps a copy of its own
+    # Stages that judge rows by their time keep a copy of their own, and need no state of the input.
+    used = {name: base if name in needed else base.with_changes_only() for name, base in used.items()}
     # One more than there are cores: while some wait for Spark, another can go on.
     return Prepared(views, used, log.clock, max(1, min(len(views), cores + 1)), log, unprepared)
 
@@ -204,7 +204,7 @@ def prepare(
 def _planned(
     view: ViewDeclaration,
     relations: Mapping[str, Relation],
-    bases: Mapping[str, InputRelation],
+    inputs: Mapping[str, InputRelation],
     schemas: dict[str, pa.Schema],
     analyser: Analyser,
 ) -> tuple[ViewPlan, dict[str, StageSchema]]:
@@ -219,7 +219,7 @@ def _planned(
             view.sql,
             relations,
             view.timing,
-            event_times(bases),
+            event_times(inputs),
             describe=analyser.describe,
             confirm=analyser.confirm,
             read=analyser.read,
@@ -233,9 +233,9 @@ def _planned(
         return plan, shapes
 
 
-def _timed_topics(plans: Mapping[str, ViewPlan], bases: Mapping[str, InputRelation]) -> dict[str, tuple[str, ...]]:
+def _timed_topics(plans: Mapping[str, ViewPlan], inputs: Mapping[str, InputRelation]) -> dict[str, tuple[str, ...]]:
     """The topics with an event time that each view reads, itself or through others."""
-    timed = {name: base.topic.name for name, base in bases.items() if base.topic.settings.event_time}
+    timed = {name: base.topic.name for name, base in inputs.items() if base.topic.settings.event_time}
     found: dict[str, tuple[str, ...]] = {}
     for name, plan in plans.items():  # each behind those that it reads
         through = {topic for read in plan.reads for topic in found.get(read, ())}

@@ -44,7 +44,7 @@ class Ticks:
         self.folder = log.home / "views" / "shop"
         self.manifests = Manifests(log.catalog, "shop")
         self.epoch = self.manifests.take_over()
-        self.pile = Trace(self.folder / "revenue-first", SCHEMA, files=log.files)
+        self.trace = Trace(self.folder / "revenue-first", SCHEMA, files=log.files)
         self.store = ServingStore(self.folder / "serving.sqlite")
         self.feed = ChangeFeed("revenue", CommittedChanges(self.manifests, self.folder, log.files), self.store.wait)
         self.born = 1
@@ -52,15 +52,15 @@ class Ticks:
     def declare_anew(self) -> None:
         """The next tick fills the view from nothing."""
         self.born = self.manifests.tick() + 1
-        self.pile = Trace(self.pile.folder, SCHEMA, files=self.pile.files)
+        self.trace = Trace(self.trace.folder, SCHEMA, files=self.trace.files)
 
     def commit(self, *rows: Row, first_kept: int = 0, declared: bool = True) -> None:
         tick = self.manifests.tick() + 1
         if rows:
             moved = Delta.local(changes(*rows))
-            self.pile = self.pile.with_run(self.pile.write(moved, tick=tick, epoch=self.epoch), moved)
-        about = {"columns": DDL, "key": ["country"], "born": self.born, "fingerprint": "first"}
-        entry = {"identity": "first", "schema": DDL, "runs": [run.to_json() for run in self.pile.runs]}
+            self.trace = self.trace.with_run(self.trace.write(moved, tick=tick, epoch=self.epoch), moved)
+        about = {"columns": DDL, "key": ["country"], "created_tick": self.born, "fingerprint": "first"}
+        entry = {"identity": "first", "schema": DDL, "runs": [run.to_json() for run in self.trace.runs]}
         manifest = Manifest(
             tick,
             self.epoch,

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headwater.errors import Misuse
-from headwater.views.state import delta as module
+from headwater.views import thresholds
 from headwater.views.state.delta import Delta
 
 TABLE = pa.table({"id": [1, 2, 1], "_weight": pa.array([1, 1, -1], pa.int64())})
@@ -64,7 +64,7 @@ def test_keys_are_distinct_here_and_in_files(tmp_path: Path):
 
 
 def test_too_many_keys_are_not_fetched_from_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(module, "KEYS_MAX", 2)
+    monkeypatch.setattr(thresholds, "LOOKUP_KEYS_MAX", 2)
 
     assert written(tmp_path, TABLE).keys(["id"]) is None
     assert Delta.local(TABLE).keys(["id"]) is not None

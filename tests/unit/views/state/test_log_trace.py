@@ -1,4 +1,4 @@
-"""Log piles: a topic's own rows, looked up without a copy of them."""
+"""Log traces: a topic's own rows, looked up without a copy of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from headwater.log.home import Log
 from headwater.log.topic import Topic
-from headwater.views.state import arrangements, log_trace
+from headwater.views import thresholds
+from headwater.views.state import log_trace
 from headwater.views.state.log_trace import LogTrace, spans
 
 
@@ -23,13 +24,13 @@ def clicks(log: Log, count: int) -> Topic:
     return topic
 
 
-def pages(pile: LogTrace, user: int) -> list[str]:
-    found = pile.lookup(["user_id"], pa.table({"id": pa.array([user], pa.int32())}), ["page"])
+def pages(trace: LogTrace, user: int) -> list[str]:
+    found = trace.lookup(["user_id"], pa.table({"id": pa.array([user], pa.int32())}), ["page"])
     return sorted(found.column("page").to_pylist())
 
 
-def expected(topic: Topic, pile: LogTrace, user: int) -> list[str]:
-    rows = topic.rows(pile.start, stop=pile.stop, partitions=list(pile.stop))
+def expected(topic: Topic, trace: LogTrace, user: int) -> list[str]:
+    rows = topic.rows(trace.start, stop=trace.stop, partitions=list(trace.stop))
     return sorted(row["page"] for row in rows if row["user_id"] == user)
 
 
@@ -62,34 +63,34 @@ def test_rows_of_the_range_are_found(log: Log, tmp_path: Path):
     topic = clicks(log, 30)
     start, stop = {0: 2, 1: 0}, {0: 15, 1: 12}
 
-    pile = LogTrace(topic, start, stop, folder=tmp_path)
+    trace = LogTrace(topic, start, stop, folder=tmp_path)
 
-    assert pile.rows == 25
-    assert pages(pile, 1) == expected(topic, pile, 1)
+    assert trace.rows == 25
+    assert pages(trace, 1) == expected(topic, trace, 1)
 
 
 def test_rows_behind_the_range_are_found_once_it_is_moved(log: Log, tmp_path: Path):
     topic = clicks(log, 30)
-    pile = LogTrace(topic, {0: 0, 1: 0}, {0: 5, 1: 5}, folder=tmp_path)
-    before = pages(pile, 0)
+    trace = LogTrace(topic, {0: 0, 1: 0}, {0: 5, 1: 5}, folder=tmp_path)
+    before = pages(trace, 0)
 
-    later = pile.with_range({0: 15, 1: 15})
+    later = trace.with_range({0: 15, 1: 15})
 
     assert pages(later, 0) == expected(topic, later, 0)
-    assert pages(pile, 0) == before
+    assert pages(trace, 0) == before
 
 
 def test_large_spans_are_found_again_after_a_restart(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     folder = tmp_path / "state"
-    monkeypatch.setattr(arrangements, "FILE_ROWS_MIN", 4)
+    monkeypatch.setattr(thresholds, "ARRANGEMENT_FILE_ROWS_MIN", 4)
     monkeypatch.setattr(log_trace, "SPAN_ROWS", (8, 4))
     topic = clicks(log, 30)
     pages(LogTrace(topic, {0: 0, 1: 0}, {0: 9, 1: 9}, folder=folder), 1)
     first = {path.name: path.stat().st_mtime_ns for path in folder.rglob("*.arrow")}
 
-    pile = LogTrace(topic, {0: 0, 1: 0}, {0: 14, 1: 15}, folder=folder)
+    trace = LogTrace(topic, {0: 0, 1: 0}, {0: 14, 1: 15}, folder=folder)
 
-    assert pages(pile, 1) == expected(topic, pile, 1)
+    assert pages(trace, 1) == expected(topic, trace, 1)
     again = {path.name: path.stat().st_mtime_ns for path in folder.rglob("*.arrow")}
     assert first.items() <= again.items()
     assert len(first) == 2
@@ -97,7 +98,7 @@ def test_large_spans_are_found_again_after_a_restart(log: Log, tmp_path: Path, m
 
 def test_pruning_leaves_the_spans_of_this_range(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     folder = tmp_path / "state"
-    monkeypatch.setattr(arrangements, "FILE_ROWS_MIN", 2)
+    monkeypatch.setattr(thresholds, "ARRANGEMENT_FILE_ROWS_MIN", 2)
     monkeypatch.setattr(log_trace, "SPAN_ROWS", (8, 4))
     topic = clicks(log, 30)
     first = LogTrace(topic, {0: 0, 1: 0}, {0: 7, 1: 7}, folder=folder)
@@ -113,9 +114,9 @@ def test_pruning_leaves_the_spans_of_this_range(log: Log, tmp_path: Path, monkey
 
 
 def test_offsets_can_be_looked_up_too(log: Log, tmp_path: Path):
-    pile = LogTrace(clicks(log, 6), {0: 0, 1: 0}, {0: 3, 1: 3}, folder=tmp_path)
+    trace = LogTrace(clicks(log, 6), {0: 0, 1: 0}, {0: 3, 1: 3}, folder=tmp_path)
 
-    found = pile.lookup(["_offset"], pa.table({"offset": [1]}), ["_partition", "_offset"])
+    found = trace.lookup(["_offset"], pa.table({"offset": [1]}), ["_partition", "_offset"])
 
     assert sorted(found.to_pylist(), key=lambda row: row["_partition"]) == [
         {"_partition": 0, "_offset": 1, "_weight": 1},
@@ -125,12 +126,12 @@ def test_offsets_can_be_looked_up_too(log: Log, tmp_path: Path):
 
 def test_a_column_that_was_added_to_the_topic_can_be_looked_up(log: Log, tmp_path: Path):
     topic = clicks(log, 6)
-    pile = LogTrace(topic, {0: 0, 1: 0}, {0: 3, 1: 3}, folder=tmp_path)
-    pages(pile, 1)
+    trace = LogTrace(topic, {0: 0, 1: 0}, {0: 3, 1: 3}, folder=tmp_path)
+    pages(trace, 1)
     topic = log.topic("clicks", "user_id BIGINT, page STRING, country STRING")
     topic.append([{"user_id": 1, "page": "new", "country": "DE"}])
 
-    later = LogTrace(topic, pile.start, topic.end_offsets(), folder=tmp_path)
+    later = LogTrace(topic, trace.start, topic.end_offsets(), folder=tmp_path)
 
     found = later.lookup(["country"], pa.table({"c": ["DE"]}), ["page"])
     assert found.to_pylist() == [{"page": "new", "_weight": 1}]

@@ -23,12 +23,12 @@ def run(rows: int, *, positive: bool = True, number: int = 0) -> Run:
     return Run(name, (RunFile(f"{name}.parquet", rows, 0),), rows, number, number, 1 if positive else -1, 1)
 
 
-def pile(*runs: Run) -> Trace:
+def trace(*runs: Run) -> Trace:
     return Trace(Path("nowhere"), SCHEMA, runs)
 
 
 def merged(*runs: Run) -> list[int]:
-    merge = due(pile(*runs))
+    merge = due(trace(*runs))
     return [one.rows for one in merge.runs] if merge else []
 
 
@@ -100,7 +100,7 @@ def test_a_changed_row_is_rewritten_a_bounded_number_of_times(sizes: list[int], 
     rewritten = 0
     for number, rows in enumerate(sizes, start=1):
         runs.append(run(rows, positive=number / len(sizes) > negative, number=number))
-        while (merge := due(pile(*runs))) is not None:
+        while (merge := due(trace(*runs))) is not None:
             rewritten += merge.rows
             first = runs.index(merge.runs[0])
             positive = first == 0 or all(one.positive for one in merge.runs)

@@ -45,11 +45,11 @@ def test_files_that_spark_wrote_are_moved_and_not_copied(tmp_path: Path):
         pq.write_table(TABLE, path)
     weighed = weigh_files(staging)
 
-    run = adopt_run(tmp_path / "pile", "8-1", staging, weighed, first_tick=8, last_tick=8, files=Files())
+    run = adopt_run(tmp_path / "trace", "8-1", staging, weighed, first_tick=8, last_tick=8, files=Files())
 
     assert run.rows == 200
     assert not any(path.exists() for path in staging)
-    assert read(tmp_path / "pile", run).equals(pa.concat_tables([TABLE, TABLE]))
+    assert read(tmp_path / "trace", run).equals(pa.concat_tables([TABLE, TABLE]))
 
 
 def test_a_repeated_write_replaces_the_file(tmp_path: Path):
@@ -79,24 +79,24 @@ def boundaries() -> int:
     import tempfile
 
     counting = CrashingFiles()
-    write(Path(tempfile.mkdtemp()) / "pile", counting)
+    write(Path(tempfile.mkdtemp()) / "trace", counting)
     return len(counting.boundaries)
 
 
 @pytest.mark.parametrize("crash_at", range(boundaries()))
 def test_after_a_power_cut_the_write_is_repeated_and_whole(tmp_path: Path, crash_at: int):
     with pytest.raises(Crash):
-        write(tmp_path / "pile", CrashingFiles(crash_at=crash_at, power_cut=True))
+        write(tmp_path / "trace", CrashingFiles(crash_at=crash_at, power_cut=True))
 
-    run = write(tmp_path / "pile")
+    run = write(tmp_path / "trace")
 
-    assert read(tmp_path / "pile", run).equals(TABLE)
+    assert read(tmp_path / "trace", run).equals(TABLE)
 
 
 def test_a_run_that_was_named_survives_a_power_cut(tmp_path: Path):
     files = CrashingFiles(power_cut=True)
-    run = write(tmp_path / "pile", files)
+    run = write(tmp_path / "trace", files)
 
     files.cut_power()
 
-    assert read(tmp_path / "pile", run).equals(TABLE)
+    assert read(tmp_path / "trace", run).equals(TABLE)

@@ -1,4 +1,4 @@
-"""Piles: whatever is added, merged and opened again, the content is the sum of the changes. Without Spark."""
+"""Traces: whatever is added, merged and opened again, the content is the sum of the changes. Without Spark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import Misuse
-from headwater.views.state import arrangements, sorted_blocks
+from headwater.views import thresholds
+from headwater.views.state import sorted_blocks
 from headwater.views.state.delta import Delta
 from headwater.views.state.merge import RunMerge
 from headwater.views.state.run import Run
@@ -25,19 +26,19 @@ from tests.unit.weighted_rows import content, model, thorough, weighted_table
 SCHEMA = pa.schema([("id", pa.int64())])
 
 
-def reopened(pile: Trace) -> Trace:
-    """The pile as another process finds it: from what the manifest keeps."""
-    runs = [Run.from_json(json.loads(json.dumps(run.to_json()))) for run in pile.runs]
-    return Trace(pile.folder, pile.schema, runs)
+def reopened(trace: Trace) -> Trace:
+    """The trace as another process finds it: from what the manifest keeps."""
+    runs = [Run.from_json(json.loads(json.dumps(run.to_json()))) for run in trace.runs]
+    return Trace(trace.folder, trace.schema, runs)
 
 
-def content_of(pile: Trace) -> Counter[Any]:
-    return content(pa.Table.from_batches(pile.read(), schema=pile.schema))
+def content_of(trace: Trace) -> Counter[Any]:
+    return content(pa.Table.from_batches(trace.read(), schema=trace.schema))
 
 
-def added(pile: Trace, ids: list[int], weight: int = 1) -> Trace:
+def added(trace: Trace, ids: list[int], weight: int = 1) -> Trace:
     changes = Delta.local(weighted_table(SCHEMA, [({"id": number}, weight) for number in ids]))
-    return pile.with_run(pile.write(changes, tick=len(pile.runs), epoch=1), changes)
+    return trace.with_run(trace.write(changes, tick=len(trace.runs), epoch=1), changes)
 
 
 @settings(max_examples=thorough(40), deadline=None)
@@ -47,31 +48,33 @@ def test_content_and_lookups_agree_with_a_counter(data: st.DataObject):
     pool = data.draw(rows(schema).filter(bool))
     expected: list[tuple[dict[str, Any], int]] = []
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arrangements, "FILE_ROWS_MIN", data.draw(st.sampled_from([1, 4, 50_000])))
+        patch.setattr(thresholds, "ARRANGEMENT_FILE_ROWS_MIN", data.draw(st.sampled_from([1, 4, 50_000])))
         patch.setattr(sorted_blocks, "BLOCK_ROWS", 3)
-        pile = Trace(Path(folder), schema)
+        trace = Trace(Path(folder), schema)
         for tick in range(data.draw(st.integers(1, 6))):
             more = data.draw(st.lists(st.tuples(st.sampled_from(pool), st.integers(-2, 3)), max_size=6))
             expected += more
             changes = Delta.local(weighted_table(schema, more))
-            pile = pile.with_run(pile.write(changes, tick=tick, epoch=1), changes if data.draw(st.booleans()) else None)
-            if len(pile.runs) > 1 and data.draw(st.booleans()):
-                first = data.draw(st.integers(0, len(pile.runs) - 2))
-                stop = data.draw(st.integers(first + 2, len(pile.runs)))
-                pile = pile.with_merge(*RunMerge(pile, pile.runs[first:stop]).run())
+            trace = trace.with_run(
+                trace.write(changes, tick=tick, epoch=1), changes if data.draw(st.booleans()) else None
+            )
+            if len(trace.runs) > 1 and data.draw(st.booleans()):
+                first = data.draw(st.integers(0, len(trace.runs) - 2))
+                stop = data.draw(st.integers(first + 2, len(trace.runs)))
+                trace = trace.with_merge(*RunMerge(trace, trace.runs[first:stop]).run())
             if data.draw(st.booleans()):
-                pile.prune(pile.runs)
-                pile = reopened(pile)
-            assert content_of(pile) == model(expected, schema)
-            check_lookup(pile, schema, expected, data)
+                trace.prune(trace.runs)
+                trace = reopened(trace)
+            assert content_of(trace) == model(expected, schema)
+            check_lookup(trace, schema, expected, data)
 
 
-def check_lookup(pile: Trace, schema: pa.Schema, expected: list[Any], data: st.DataObject) -> None:
+def check_lookup(trace: Trace, schema: pa.Schema, expected: list[Any], data: st.DataObject) -> None:
     columns = data.draw(st.lists(st.sampled_from(schema.names), min_size=1, unique=True))
     looked_for = data.draw(st.sampled_from([row for row, _ in expected])) if expected else {}
     keys = weighted_table(schema, [(looked_for, 1)] if looked_for else []).select(columns)
 
-    found = pile.lookup(columns, keys, schema.names)
+    found = trace.lookup(columns, keys, schema.names)
 
     wanted = [] if not keys.num_rows else matching(expected, schema, columns, keys)
     assert content(found) == model(wanted, schema)
@@ -96,40 +99,42 @@ def test_a_pile_does_not_change_when_the_next_one_is_made(tmp_path: Path):
 
 
 def test_a_repeated_tick_writes_the_same_run(tmp_path: Path):
-    pile = Trace(tmp_path, SCHEMA)
+    trace = Trace(tmp_path, SCHEMA)
     changes = Delta.local(weighted_table(SCHEMA, [({"id": 1}, 1)]))
 
-    once, again = pile.write(changes, tick=3, epoch=1), pile.write(changes, tick=3, epoch=1)
+    once, again = trace.write(changes, tick=3, epoch=1), trace.write(changes, tick=3, epoch=1)
 
     assert once == again
 
 
 def test_a_process_of_another_epoch_writes_other_files(tmp_path: Path):
-    pile = Trace(tmp_path, SCHEMA)
+    trace = Trace(tmp_path, SCHEMA)
     changes = Delta.local(weighted_table(SCHEMA, [({"id": 1}, 1)]))
 
-    old, new = pile.write(changes, tick=3, epoch=1), pile.write(changes, tick=3, epoch=2)
+    old, new = trace.write(changes, tick=3, epoch=1), trace.write(changes, tick=3, epoch=2)
 
     assert {file.name for file in old.files}.isdisjoint(file.name for file in new.files)
 
 
 def test_pruning_keeps_what_it_is_told_to_keep(tmp_path: Path):
-    pile = added(added(Trace(tmp_path, SCHEMA), [1]), [2])
-    replaced, merged = RunMerge(pile, pile.runs).run()
+    trace = added(added(Trace(tmp_path, SCHEMA), [1]), [2])
+    replaced, merged = RunMerge(trace, trace.runs).run()
     assert merged is not None
     (tmp_path / "9-9.parquet.tmp").mkdir()
     (tmp_path / "8-1.parquet.tmp").write_bytes(b"left by a crash")
 
-    pile.prune({*pile.runs[:1], merged})
+    trace.prune({*trace.runs[:1], merged})
 
-    assert {path.name for path in tmp_path.glob("*.parquet*")} == {pile.runs[0].files[0].name, merged.files[0].name}
-    assert content_of(pile.with_merge(replaced, merged)) == content_of(added(Trace(tmp_path / "other", SCHEMA), [1, 2]))
+    assert {path.name for path in tmp_path.glob("*.parquet*")} == {trace.runs[0].files[0].name, merged.files[0].name}
+    assert content_of(trace.with_merge(replaced, merged)) == content_of(
+        added(Trace(tmp_path / "other", SCHEMA), [1, 2])
+    )
 
 
 def test_runs_added_during_a_merge_stay_behind_it(tmp_path: Path):
-    pile = added(added(Trace(tmp_path, SCHEMA), [1]), [2])
-    replaced, merged = RunMerge(pile, pile.runs).run()
-    later = added(pile, [3])
+    trace = added(added(Trace(tmp_path, SCHEMA), [1]), [2])
+    replaced, merged = RunMerge(trace, trace.runs).run()
+    later = added(trace, [3])
 
     after = later.with_merge(replaced, merged)
 
@@ -138,8 +143,8 @@ def test_runs_added_during_a_merge_stay_behind_it(tmp_path: Path):
 
 
 def test_runs_of_another_pile_are_not_replaced(tmp_path: Path):
-    pile = added(Trace(tmp_path, SCHEMA), [1])
+    trace = added(Trace(tmp_path, SCHEMA), [1])
     other = added(added(Trace(tmp_path / "other", SCHEMA), [1]), [2])
 
-    with pytest.raises(Misuse, match="not all in this pile"):
-        pile.with_merge(other.runs, None)
+    with pytest.raises(Misuse, match="not all in this trace"):
+        trace.with_merge(other.runs, None)

@@ -11,7 +11,7 @@ import pytest
 from headwater.log.home import Log
 from headwater.log.table import Table, declare_table
 from headwater.views.tick import inputs
-from headwater.views.tick.inputs import InputRelation, bases_of
+from headwater.views.tick.inputs import InputRelation, inputs_of
 
 START = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 
@@ -45,7 +45,7 @@ def test_a_table_as_it_is_has_the_latest_row_of_each_key(log: Log, monkeypatch: 
 def test_a_tables_versions_are_all_its_records(log: Log, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
     monkeypatch.setattr(inputs, "CHUNK_ROWS", chunk)
     users = filled(log)
-    base = bases_of(log)["users$versions"]
+    base = inputs_of(log)["users$versions"]
 
     found = rows(base, users.topic.end_offsets())
 
@@ -74,14 +74,14 @@ def test_a_table_without_an_event_time_and_a_topic_without_a_key_have_no_version
     declare_table(log, "plain", "id BIGINT", key="id")
     log.topic("clicks", "at TIMESTAMP", event_time="at")
 
-    assert sorted(bases_of(log)) == ["clicks", "plain"]
+    assert sorted(inputs_of(log)) == ["clicks", "plain"]
 
 
 @pytest.mark.parametrize("compact", [False, True])
 def test_compaction_forgets_the_past_of_a_table_and_nothing_else(log: Log, compact: bool) -> None:
     filled(log, compact=compact)
-    found = bases_of(log)
+    found = inputs_of(log)
 
-    assert found["users$versions"].forgets == compact
-    assert not found["users"].forgets
-    assert not found["users$versions"].keeps_itself
+    assert found["users$versions"].lost_rows == compact
+    assert not found["users"].lost_rows
+    assert not found["users$versions"].is_log_backed

@@ -21,7 +21,7 @@ export class ChangeFeed {
     const look = async () => {
       const last = live.status?.tick.tick ?? 0;
       if (this.busy || signal.aborted || !live.status) return;
-      this.next ??= Math.max(1, last - BEGIN_TICKS + 1, viewNow(name)?.born ?? 1);
+      this.next ??= Math.max(1, last - BEGIN_TICKS + 1, viewNow(name)?.created_tick ?? 1);
       if (this.next > last) return;
       this.busy = true;
       await this.read(last, signal).catch(() => (this.next = last + 1)); // of another query, or no longer kept

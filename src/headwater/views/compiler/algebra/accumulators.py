@@ -51,10 +51,10 @@ class Accumulator:
     partials: tuple[str, ...]
     merges: tuple[str, ...]
     value: str
-    # The same, cheaper, where no row is heavy and ``wild`` (over ``{b0}…`` and ``{p0}…``) is false
-    # (``exact_sums.py``). A ``wild`` is true where a row is heavy, too.
-    tame: Accumulator | None = None
-    wild: str = ""
+    # The same, cheaper, where no row is heavy and ``out_of_range`` (over ``{b0}…`` and ``{p0}…``) is false
+    # (``exact_sums.py``). ``out_of_range`` is true where a row is heavy, too.
+    in_range: Accumulator | None = None
+    out_of_range: str = ""
 
     def partial(self, xs: tuple[str, ...]) -> tuple[exp.Expr, ...]:
         """Aggregate expressions over the columns ``xs`` and ``_weight``: the differences that a tick makes.
@@ -81,11 +81,11 @@ class Accumulator:
         names |= {f"p{number}": name for number, name in enumerate(partial)}
         return tuple(spark_sql(template, **names) for template in self.merges)
 
-    def is_wild(self, before: tuple[str, ...], partial: tuple[str, ...]) -> exp.Expr:
-        """Whether the ``tame`` form does not hold for a group."""
+    def is_out_of_range(self, before: tuple[str, ...], partial: tuple[str, ...]) -> exp.Expr:
+        """Whether the ``in_range`` form does not hold for a group."""
         names = {f"b{number}": name for number, name in enumerate(before)}
         names |= {f"p{number}": name for number, name in enumerate(partial)}
-        return spark_sql(self.wild, **names)
+        return spark_sql(self.out_of_range, **names)
 
     def final(self, accumulators: tuple[str, ...], n: str) -> exp.Expr:
         """The aggregate's value, of what is kept and the number of rows in the group.
@@ -286,9 +286,9 @@ def _integers(argument: exp.Expr, value: str) -> Accumulator:
 
 
 def _light_or_heavy(argument: exp.Expr, kind: str, light: str, every: str, merge: str, value: str) -> Accumulator:
-    """The total of all rows, and as the tame form that of rows of light weight: a stage tells heavy ones by itself."""
+    """The total of all rows; its in-range form is that of rows of light weight: a stage tells heavy ones itself."""
     whole = Accumulator((argument,), ("BIGINT", kind), (COUNT_VALUES, every), (ADD.format(0), merge), _when_any(value))
-    return replace(whole, tame=replace(whole, partials=(COUNT_VALUES, light)))
+    return replace(whole, in_range=replace(whole, partials=(COUNT_VALUES, light)))
 
 
 def _decimals(argument: exp.Expr, number: _Number, value: str) -> Accumulator:
@@ -325,12 +325,12 @@ def _of_units(units: str, scale: int) -> str:
 def _doubles(argument: exp.Expr, value: str) -> Accumulator:
     total = ExactSum(first=1)
     arguments, types = total.arguments(argument), ("BIGINT", *total.types)
-    tame = Accumulator(
+    in_range = Accumulator(
         arguments,
         types,
-        (total.count, *total.tame_partials),
-        (ADD.format(0), *total.tame_merges),
-        _when_any(value.replace("{total}", total.tame_value)),
+        (total.count, *total.in_range_partials),
+        (ADD.format(0), *total.in_range_merges),
+        _when_any(value.replace("{total}", total.in_range_value)),
     )
     return Accumulator(
         arguments,
@@ -338,8 +338,8 @@ def _doubles(argument: exp.Expr, value: str) -> Accumulator:
         (total.count, *total.partials),
         (ADD.format(0), *total.merges),
         _when_any(value.replace("{total}", total.value)),
-        tame,
-        total.wild,
+        in_range,
+        total.out_of_range,
     )
 
 

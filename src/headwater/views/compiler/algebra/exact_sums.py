@@ -6,18 +6,18 @@ trace, be it 1e300, NaN or infinity; only reading the value off it rounds, by a 
 Not here: counting, averages, FILTER (``accumulators.py``).
 Read next: ``accumulators.py``.
 
-A *tame* value (zero, or 2^-22 <= |x| < 2^53) is a whole number of 2^-74, since a double has 53 bits. It is cut into
+A value *in range* (zero, or 2^-22 <= |x| < 2^53) is a whole number of 2^-74, since a double has 53 bits. It is cut into
 four *limbs*, whole numbers of 2^22, 2^-10, 2^-42 and 2^-74, each at most 2^31 in size: limb k is x rounded to grid k,
 less x rounded to grid k-1. All steps are exact in double arithmetic. Each limb is summed as a BIGINT, which holds for
 250 million rows of one tick, each at most 16 times; the merge carries from limb to limb, so that a stored limb stays
 below 2^31.
 
-Every other value is *wild*, and so is a tame one in a *heavy* row: one that is there more than 16 times, as a join of
-equal rows yields. A finite one is a whole number of 2^(16 c) for its class c, with at most 70 bits, and is summed for
-each class as a DECIMAL(38, 0), which leaves 56 bits for weights; NaN and the infinities are counted, under classes of
-their own. These sums are an array, nearly always empty, of at most 140 structs. Collecting it takes Spark off its
-fastest way of aggregating (measured: four times the time), and makes the query long, so there are *tame* forms of
-everything too, which tell where they met a wild value: a stage tries those first.
+Every other value is *out of range*, and so is each value of a *heavy* row: one that is there more than 16 times, as a
+join of equal rows yields. A finite one is a whole number of 2^(16 c) for its class c, with at most 70 bits, and is
+summed for each class as a DECIMAL(38, 0), which leaves 56 bits for weights; NaN and the infinities are counted, under
+classes of their own. These sums are an array, nearly always empty, of at most 140 structs. Collecting it takes Spark
+off its fastest way of aggregating (measured: four times the time), and makes the query long. So there are *in-range*
+forms of everything too, which tell where they met a value out of range: a stage tries those first.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ IS_LIGHT = f"_weight BETWEEN -{LIGHT_MAX} AND {LIGHT_MAX}"
 IS_HEAVY = f"NOT ({IS_LIGHT})"
 LIGHT_WEIGHT = f"(CASE WHEN {IS_LIGHT} THEN _weight ELSE 0 END)"
 HEAVY_ROWS = f"COALESCE(SUM(CASE WHEN {IS_LIGHT} THEN 0 ELSE 1 END), 0)"
-WILD_TYPE = "ARRAY<STRUCT<class: INT, total: DECIMAL(38, 0)>>"
-WILD = f"(CASE WHEN {{x1}} IS NULL AND {IS_HEAVY} AND {{x0}} <> 0 THEN {{x0}} ELSE {{x1}} END)"
-NOTHING_WILD = f"CAST(ARRAY() AS {WILD_TYPE})"
+OUT_OF_RANGE_TYPE = "ARRAY<STRUCT<class: INT, total: DECIMAL(38, 0)>>"
+OUT_OF_RANGE = f"(CASE WHEN {{x1}} IS NULL AND {IS_HEAVY} AND {{x0}} <> 0 THEN {{x0}} ELSE {{x1}} END)"
+NOTHING_OUT_OF_RANGE = f"CAST(ARRAY() AS {OUT_OF_RANGE_TYPE})"
 
 
 def spark_sql(template: str, **names: str) -> exp.Expr:
@@ -67,22 +67,22 @@ class ExactSum:
 
     @property
     def types(self) -> tuple[str, ...]:
-        return (*("BIGINT" for _ in GRIDS), WILD_TYPE)
+        return (*("BIGINT" for _ in GRIDS), OUT_OF_RANGE_TYPE)
 
     def arguments(self, argument: exp.Expr) -> tuple[exp.Expr, ...]:
-        """The value where it is tame, the value where it is wild: at most one of the two is not null."""
+        """The value where it is in-range, the value where it is out-of-range: at most one of the two is not null."""
         value = exp.cast(argument.copy(), "DOUBLE")
-        # NaN is larger than every number to Spark, and so not tame.
+        # NaN is larger than every number to Spark, and so not in-range.
         size, zero = exp.Abs(this=value.copy()), _double(0.0)
-        tame = exp.and_(
+        in_range = exp.and_(
             exp.LT(this=size, expression=_double(TAME_MAX)),
             exp.or_(
                 exp.EQ(this=value.copy(), expression=zero), exp.GTE(this=size.copy(), expression=_double(TAME_MIN))
             ),
         )
         return (
-            exp.Case(ifs=[exp.If(this=tame, true=value)]),
-            exp.Case(ifs=[exp.If(this=exp.not_(tame.copy()), true=value.copy())]),
+            exp.Case(ifs=[exp.If(this=in_range, true=value)]),
+            exp.Case(ifs=[exp.If(this=exp.not_(in_range.copy()), true=value.copy())]),
         )
 
     @property
@@ -91,24 +91,24 @@ class ExactSum:
 
     @property
     def partials(self) -> tuple[str, ...]:
-        row = f"STRUCT({_class(WILD)} AS class, {_amount(WILD)} AS total)"
-        rows = f"COLLECT_LIST(CASE WHEN {WILD} IS NOT NULL THEN {row} END)"
-        return (*self._limb_sums, f"COALESCE({rows}, {NOTHING_WILD})")
+        row = f"STRUCT({_class(OUT_OF_RANGE)} AS class, {_amount(OUT_OF_RANGE)} AS total)"
+        rows = f"COLLECT_LIST(CASE WHEN {OUT_OF_RANGE} IS NOT NULL THEN {row} END)"
+        return (*self._limb_sums, f"COALESCE({rows}, {NOTHING_OUT_OF_RANGE})")
 
     @property
-    def tame_partials(self) -> tuple[str, ...]:
-        """The same where no value is wild and no row heavy; the last one counts the rows where one is."""
+    def in_range_partials(self) -> tuple[str, ...]:
+        """The same where no value is out-of-range and no row heavy; the last one counts the rows where one is."""
         # Heavy rows are counted here and not in a column of their own, as each column costs every row. Where all
         # weights are 1, as in a topic that is only appended to, Spark folds the test away.
         return (*self._limb_sums, f"COALESCE(SUM(CASE WHEN {{x1}} IS NOT NULL OR {IS_HEAVY} THEN 1 ELSE 0 END), 0)")
 
     @property
-    def tame_merges(self) -> tuple[str, ...]:
-        return (*self._merged_limbs, f"COALESCE({{b{self.first + len(GRIDS)}}}, {NOTHING_WILD})")
+    def in_range_merges(self) -> tuple[str, ...]:
+        return (*self._merged_limbs, f"COALESCE({{b{self.first + len(GRIDS)}}}, {NOTHING_OUT_OF_RANGE})")
 
     @property
-    def wild(self) -> str:
-        """Whether the tame forms do not hold for a group."""
+    def out_of_range(self) -> str:
+        """Whether the in-range forms do not hold for a group."""
         last = self.first + len(GRIDS)
         return f"({{p{last}}} > 0 OR COALESCE(SIZE({{b{last}}}), 0) > 0)"
 
@@ -123,8 +123,8 @@ class ExactSum:
     @property
     def merges(self) -> tuple[str, ...]:
         last = self.first + len(GRIDS)
-        wild = _merged(f"CONCAT(COALESCE({{b{last}}}, {NOTHING_WILD}), {{p{last}}})")
-        return (*self._merged_limbs, wild)
+        out_of_range = _merged(f"CONCAT(COALESCE({{b{last}}}, {NOTHING_OUT_OF_RANGE}), {{p{last}}})")
+        return (*self._merged_limbs, out_of_range)
 
     @property
     def _merged_limbs(self) -> tuple[str, ...]:
@@ -139,17 +139,18 @@ class ExactSum:
 
     @property
     def value(self) -> str:
-        wild = f"{{a{self.first + len(GRIDS)}}}"
-        return f"CASE WHEN SIZE({wild}) = 0 THEN {self.tame_value} ELSE {_with_wild(self.tame_value, wild)} END"
+        out_of_range = f"{{a{self.first + len(GRIDS)}}}"
+        every = _with_out_of_range(self.in_range_value, out_of_range)
+        return f"CASE WHEN SIZE({out_of_range}) = 0 THEN {self.in_range_value} ELSE {every} END"
 
     @property
-    def tame_value(self) -> str:
+    def in_range_value(self) -> str:
         limbs = [f"CAST({{a{self.first + number}}} AS DOUBLE)" for number in range(len(GRIDS))]
-        tame = ""
+        in_range = ""
         for limb, grid in reversed(list(zip(limbs, GRIDS, strict=True))):  # from small to large
             part = f"{limb} * {_number(2.0**grid)}"
-            tame = f"({tame} + {part})" if tame else part
-        return tame
+            in_range = f"({in_range} + {part})" if in_range else part
+        return in_range
 
 
 def _number(value: float) -> str:
@@ -161,7 +162,7 @@ def _double(value: float) -> exp.Expr:
 
 
 def _class(x: str) -> str:
-    """The class of a wild value; its unit 2^(16 class) is 53 to 69 binary places below the value's first bit."""
+    """The class of an out-of-range value; its unit 2^(16 class) is 53 to 69 binary places below its first bit."""
     exponent = f"FLOOR((LOG(2, ABS({x})) - 53) / 16)"
     return (
         f"CASE WHEN ISNAN({x}) THEN {NAN} WHEN {x} = CAST('Infinity' AS DOUBLE) THEN {PLUS_INFINITY} "
@@ -170,7 +171,7 @@ def _class(x: str) -> str:
 
 
 def _amount(x: str) -> str:
-    """A wild value in units of its class, times the weight; for NaN and the infinities the weight alone."""
+    """An out-of-range value in units of its class, times the weight; for NaN and the infinities the weight alone."""
     # Scaled in two steps, for 2^(-16 class) itself may be too large for a double.
     step = f"POWER(CAST(2 AS DOUBLE), -8 * ({_class(x)}))"
     scaled = f"({x} * {step} * {step})"
@@ -197,21 +198,22 @@ def _merged(rows: str) -> str:
     classes = f"ARRAY_SORT(ARRAY_DISTINCT(TRANSFORM({rows}, r -> r.class)))"
     merged = f"FILTER(TRANSFORM({classes}, c -> STRUCT(c AS class, {total} AS total)), r -> r.total <> 0)"
     # The usual case first, and cheap.
-    return f"CASE WHEN SIZE({rows}) = 0 THEN {NOTHING_WILD} ELSE {merged} END"
+    return f"CASE WHEN SIZE({rows}) = 0 THEN {NOTHING_OUT_OF_RANGE} ELSE {merged} END"
 
 
-def _with_wild(tame: str, wild: str) -> str:
+def _with_out_of_range(in_range: str, out_of_range: str) -> str:
     nan, plus, minus = (
-        f"SIZE(FILTER({wild}, r -> r.class = {number})) > 0" for number in (NAN, PLUS_INFINITY, MINUS_INFINITY)
+        f"SIZE(FILTER({out_of_range}, r -> r.class = {number})) > 0" for number in (NAN, PLUS_INFINITY, MINUS_INFINITY)
     )
     step = "POWER(CAST(2 AS DOUBLE), 8 * r.class)"
     small, large = (
-        f"AGGREGATE(FILTER({wild}, r -> {test}), {{start}}, (t, r) -> t + CAST(r.total AS DOUBLE) * {step} * {step})"
+        f"AGGREGATE(FILTER({out_of_range}, r -> {test}), {{start}}, "
+        f"(t, r) -> t + CAST(r.total AS DOUBLE) * {step} * {step})"
         for test in ("r.class < 0", "r.class >= 0")
     )
-    # The classes stand in rising order: tiny values, then the tame ones, then the huge.
+    # The classes stand in rising order: tiny values, then the in-range ones, then the huge.
     tiny = small.replace("{start}", _number(0.0))
-    finite = large.replace("{start}", f"{tiny} + ({tame})")
+    finite = large.replace("{start}", f"{tiny} + ({in_range})")
     return (
         f"CASE WHEN {nan} OR ({plus} AND {minus}) THEN CAST('NaN' AS DOUBLE) "
         f"WHEN {plus} THEN CAST('Infinity' AS DOUBLE) WHEN {minus} THEN CAST('-Infinity' AS DOUBLE) ELSE {finite} END"

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.views.state import row_equality
-from headwater.views.state.consolidate import distinct, latest, net
-from headwater.views.state.delta import weighted
+from headwater.views.state.algebra import consolidate, distinct, latest, weighted_schema
 from tests.unit.typed_rows import rows, schemas
 from tests.unit.weighted_rows import content, thorough, weighted_table
 
@@ -28,7 +27,7 @@ def weighted_tables(draw: st.DrawFn) -> pa.Table:
 @settings(max_examples=thorough(60), deadline=None)
 @given(weighted_tables())
 def test_netting_keeps_the_content_of_tables_of_every_type(table: pa.Table):
-    netted = net(table)
+    netted = consolidate(table)
 
     assert content(netted) == content(table)
     assert netted.num_rows == len(content(table))
@@ -68,7 +67,7 @@ def test_the_latest_rows_are_the_netted_ones(meeting: bool, parts: list[pa.Table
             patched.setattr(row_equality, "hash_rows", lambda columns, _how: np.zeros(len(columns[0]), np.uint64))
         found = latest(parts, ["id"])
 
-    assert content(found) == content(net(pa.concat_tables(parts)))
+    assert content(found) == content(consolidate(pa.concat_tables(parts)))
 
 
 @pytest.mark.parametrize("keys", KEYS)
@@ -89,10 +88,10 @@ def test_rows_are_equal_as_in_group_by():
         {"x": 0.0, "m": None},
         {"x": -0.0, "m": None},
     ]
-    schema = weighted(pa.schema([("x", pa.float64()), ("m", pa.map_(pa.string(), pa.int32()))]))
+    schema = weighted_schema(pa.schema([("x", pa.float64()), ("m", pa.map_(pa.string(), pa.int32()))]))
     table = pa.Table.from_pylist([{**row, "_weight": 1} for row in rows], schema)
 
-    netted = net(table)
+    netted = consolidate(table)
 
     assert netted.column("_weight").to_pylist() == [2, 2]
 
@@ -100,13 +99,13 @@ def test_rows_are_equal_as_in_group_by():
 def test_rows_keep_the_order_of_their_first_appearance():
     table = pa.table({"id": [3, 1, 3, 2, 1], "_weight": [1, 1, 1, 1, -1]})
 
-    assert net(table).to_pylist() == [{"id": 3, "_weight": 2}, {"id": 2, "_weight": 1}]
+    assert consolidate(table).to_pylist() == [{"id": 3, "_weight": 2}, {"id": 2, "_weight": 1}]
 
 
 def test_a_table_without_columns_is_a_number_of_rows():
     table = pa.table({"_weight": pa.array([1, 1, -3], pa.int64())})
 
-    assert net(table).to_pylist() == [{"_weight": -1}]
+    assert consolidate(table).to_pylist() == [{"_weight": -1}]
 
 
 def test_distinct_keys_keep_one_null():
