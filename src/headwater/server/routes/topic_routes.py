@@ -101,7 +101,7 @@ def router(state: ServerState) -> APIRouter:
 
         ``from=-20`` are the last 20 offsets of each partition.
         """
-        found = await state.read_briefly(state.log.topic, topic)
+        found = await state.read_briefly(state.log.get_topic, topic)
         begin = await state.read_briefly(_positions, found, start, partition)
         for number in begin:
             state.pulse.watch(found.directory / str(number))

@@ -102,7 +102,7 @@ def router(state: ServerState) -> APIRouter:
     @routes.post(f"{prefix}/take")
     async def take(topic: str, group: str, asked: Taking) -> Any:
         """Messages, each with a handle; answer before the lease ends, or another gets them."""
-        found = await state.read_briefly(state.log.topic, topic)
+        found = await state.read_briefly(state.log.get_topic, topic)
         for number in range(found.settings.partitions):
             state.pulse.watch(found.directory / str(number))
 
