@@ -31,8 +31,8 @@ Row = dict[str, Any]
 class SyntheticView:
     """A view whose ticks are committed by the test."""
 
-    def __init__(self, schema: str, key: Sequence[str] = ("id",), *, lineage: str = "aaaa", epoch: int = 1) -> None:
-        self.lineage = lineage
+    def __init__(self, schema: str, key: Sequence[str] = ("id",), *, home_id: str = "aaaa", epoch: int = 1) -> None:
+        self.home_id = home_id
         self.number = epoch
         self.tick = 0
         self.deliveries: list[tuple[int, pa.Table]] = []
@@ -89,7 +89,7 @@ class SyntheticView:
         return self.number
 
     def head(self) -> ViewHead | None:
-        return ViewHead(self.tick, f"{self.lineage}/{self.born}/t", self.schema, self.key)
+        return ViewHead(self.tick, f"{self.home_id}/{self.born}/t", self.schema, self.key)
 
     def changes(self, after: int, head: ViewHead, *, rows_max: int, ticks_max: int) -> Delivery | None:
         if after + 1 < max(self.first_kept, self.born + 1):

@@ -19,7 +19,7 @@ from headwater.cli.doctor.findings import Finding, FindingState
 from headwater.cli.main import app
 from headwater.log.home import FORMAT, FORMAT_FILE, Log
 
-PYPROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+PYPROJECT = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
 
 
 def asked(home: Path) -> tuple[int, dict[str, dict[str, Any]]]:

@@ -11,7 +11,7 @@ from headwater.demo.example import FIRST_MINUTES, QUIET_COUNTRY, example_file, f
 from headwater.demo.headlines import SAYING
 from headwater.testing.postgres_server import PostgresServer
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def views() -> list[str]:

@@ -24,7 +24,7 @@ import pytest
 
 from tests.spark.conftest import SHORT_LIVED
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 NO_RUN = "<!-- no-run -->"
 SHELL = {"bash", "console", "sh", "shell"}

@@ -19,7 +19,7 @@ from tests.workloads.nexmark import catalogue, events
 from tests.workloads.tables import Table
 from tests.workloads.tpch import schema as tpch
 
-PAGE = Path(__file__).parents[2] / "docs" / "views.md"
+PAGE = Path(__file__).parents[3] / "docs" / "views.md"
 BEGIN, END = "<!-- kinds: begin -->\n", "<!-- kinds: end -->"
 
 

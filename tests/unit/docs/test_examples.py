@@ -13,7 +13,7 @@ import pytest
 
 from headwater.testing.postgres_server import PostgresServer
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 

@@ -11,7 +11,7 @@ import pytest
 from headwater.errors import MissingExtra
 from headwater.server import required
 
-SOURCE = Path(__file__).parents[2] / "src"
+SOURCE = Path(__file__).parents[3] / "src"
 
 
 @pytest.mark.parametrize("package", ["fastapi", "uvicorn", "websockets"])

@@ -34,7 +34,7 @@ LOOK_AGAIN_S = 1.0
 
 @app.command("run")
 def run(file: AppFileArgument, as_json: JsonOption = False) -> None:
-    """Let messages in, until Ctrl-C. No Spark is started.
+    """Receive messages until Ctrl-C, without Spark.
 
     [cyan]headwater inlet run shop.py[/cyan]
     """
@@ -58,7 +58,7 @@ def run(file: AppFileArgument, as_json: JsonOption = False) -> None:
 
 @app.command("ls")
 def ls(file: AppFileArgument, as_json: JsonOption = False) -> None:
-    """List the inlets of an app with what they have counted, over all runs.
+    """List the inlets of an app with their counters over all runs.
 
     [cyan]headwater inlet ls shop.py --json[/cyan]
     """

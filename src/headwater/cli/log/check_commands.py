@@ -24,7 +24,7 @@ from headwater.errors import Corruption
 
 
 def check(home: HomeOption = None, as_json: JsonOption = False) -> None:
-    """Verify every checksum, index, offset and catalog row; safe on a live home.
+    """Verify checksums, indexes, offsets and the catalog; safe on a live home.
 
     Leaves with status 0 when all is well, with 5 when something is damaged.
 
@@ -51,7 +51,7 @@ def check(home: HomeOption = None, as_json: JsonOption = False) -> None:
 
 
 def maintain(home: HomeOption = None, as_json: JsonOption = False) -> None:
-    """Seal, compact, retain and watch lag now; for cron, where no process runs for long.
+    """Run maintenance once (seal, compact, retain, lag alerts); for cron, where no process stays running.
 
     [cyan]headwater maintain[/cyan]
     """
@@ -71,7 +71,7 @@ def maintain(home: HomeOption = None, as_json: JsonOption = False) -> None:
             )
             for step in report.steps
         ]
-        show_table(["topic", ">partition", "action", "what was done"], rows)
+        show_table(["topic", ">partition", "action", "result"], rows)
         for alert in report.alerts:
             console().print(f"alert: {alert}", style="yellow", markup=False)
     if not report.ok:
@@ -80,7 +80,7 @@ def maintain(home: HomeOption = None, as_json: JsonOption = False) -> None:
 
 @contextmanager
 def _progress(path: Path, *, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar over all bytes on stderr, where somebody looks."""
+    """A progress bar on stderr, if it is a terminal."""
     if quiet or not sys.stderr.isatty():
         yield None
         return

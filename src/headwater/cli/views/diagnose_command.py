@@ -29,16 +29,17 @@ LIMIT = 10
 def diagnose(
     file: AppFileArgument,
     view: Annotated[str, typer.Argument(metavar="VIEW", help="The view's name.", show_default=False)],
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Find at most so many.")] = LIMIT,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Stop after so many records.")] = LIMIT,
     set_aside: Annotated[
-        bool, typer.Option("--set-aside", help="Let the app's views leave them out; they go to a dead-letter topic.")
+        bool,
+        typer.Option("--set-aside", help="Exclude the records from the app's views; they go to a dead-letter topic."),
     ] = False,
     reason: Annotated[
-        str | None, typer.Option("--reason", help="Why, for the dead letter; else the error.", show_default=False)
+        str | None, typer.Option("--reason", help="Reason in the dead letter; default: the error.", show_default=False)
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Find the records that a view cannot be computed over, of the tick that failed.
+    """Find the records of the failed tick that make a view's query fail.
 
     With --set-aside, of each set that fails together the last record is left out by all views of the app from now on;
     this takes the app over. Then: headwater view resume.
@@ -47,7 +48,7 @@ def diagnose(
     [cyan]headwater view diagnose shop.py revenue --set-aside --reason "divisor 0, see ticket 12"[/cyan]
     """
     with app_of(file) as app:
-        app.view(view)  # an unknown one is told before Spark is started
+        app.view(view)  # fails before Spark starts
         found = app.view(view).diagnose(limit=limit)
         tick = None
         if set_aside and found.culprits:
@@ -74,7 +75,7 @@ def _who() -> str:
 def _show(found: Findings) -> None:
     out = console()
     if not found.culprits:
-        say(f"{found.view}: its query runs over all {found.tried:,} records; resume it")
+        say(f"{found.view}: its query succeeds over all {found.tried:,} records; resume it")
         return
     say(f"{found.view}: {found.tried:,} records, {found.runs} runs of its query")
     for culprit in found.culprits:
@@ -82,4 +83,4 @@ def _show(found: Findings) -> None:
             out.print(f"{place}: {row}", markup=False, soft_wrap=True)
         out.print(f"  {culprit.error.detail or culprit.error.message}", markup=False, soft_wrap=True)
     if found.others_fail:
-        say("others fail too; find more of them with --limit")
+        say("other records fail too; find more with --limit")

@@ -36,7 +36,7 @@ def verify(
     """
     with app_of(file) as app:
         if view is not None:
-            app.view(view)  # an unknown one is told before Spark is started
+            app.view(view)  # fails before Spark starts
         found = app.operation.verify(view)
     if as_json:
         write_json([{**asdict(each), "equal": each.equal} for each in found])

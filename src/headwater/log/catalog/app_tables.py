@@ -2,7 +2,7 @@
 
 What it is: tables, made with the catalog; ``views/state/manifest.py`` reads and writes ``apps`` and ``ticks``,
 ``views/tick/reports.py`` its own, ``sinks/runner/sink_status.py`` the others.
-Invariants: ``apps.tick`` names the current row of ``ticks``; both change in one transaction. A home's lineage is given
+Invariants: ``apps.tick`` names the current row of ``ticks``; both change in one transaction. A home's id is given
 once, when it is first asked for, and never changes.
 Not here: what a manifest says; how far a sink is, which the other system knows.
 Read next: ``views/state/manifest.py``, ``sinks/runner/sink_status.py``.
@@ -30,7 +30,7 @@ CREATE TABLE IF NOT EXISTS tick_reports (  -- how long the last ticks took, for 
     report TEXT NOT NULL,                -- JSON, see views/tick/reports.py
     PRIMARY KEY (app, tick)
 );
-CREATE TABLE IF NOT EXISTS lineage (    -- tells this home from another one that has apps of the same names
+CREATE TABLE IF NOT EXISTS home_id (     -- tells this home from another one that has apps of the same names
     one INTEGER PRIMARY KEY CHECK (one = 1),
     name TEXT NOT NULL
 );

@@ -41,7 +41,7 @@ class ViewHead:
     """A view at its last committed tick."""
 
     tick: int
-    version: str  # "lineage/born/table", see ``Carried``
+    version: str  # "home id/born/table", see ``SinkContext``
     schema: pa.Schema
     key: tuple[str, ...]
 
@@ -58,7 +58,7 @@ class ViewLag:
 class ViewReader:
     """The committed rows and changes of one view.
 
-    ``lineage`` names the home, ``epoch`` tells that of this process.
+    ``home_id`` names the home, ``epoch`` tells that of this process.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class ViewReader:
         view: str,
         committed: CommittedChanges,
         *,
-        lineage: str,
+        home_id: str,
         epoch: Callable[[], int],
         clock: Clock | None = None,
     ) -> None:
@@ -74,7 +74,7 @@ class ViewReader:
         self.epoch = epoch
         self._committed = committed
         self._manifests = committed.manifests
-        self._lineage = lineage
+        self._home_id = home_id
         self._clock = clock or Clock()
         self._known: ViewHead | None = None
 
@@ -92,7 +92,7 @@ class ViewReader:
         return ViewHead(tick, self._version(about), parse_view_ddl(about["columns"]), tuple(about["key"]))
 
     def _version(self, about: Any) -> str:
-        return f"{self._lineage}/{about['born']}/{about.get('table', about['fingerprint'])}"
+        return f"{self._home_id}/{about['born']}/{about.get('table', about['fingerprint'])}"
 
     # Changes
 
