@@ -1,9 +1,9 @@
 """Options of every verb: the home, and JSON.
 
-What it is: the shared options, and ``opened``, which opens the home they name.
-Invariants: ``--home`` may stand before or after the verb (the one after wins), then HEADWATER_HOME counts, then
-``./headwater-data``; a verb that only reads never makes a home. Nothing heavy is imported before a home is opened, so
-that ``--help`` is quick.
+What it is: the shared options, and ``opened``, which opens the home.
+Invariants: ``--home`` may stand before or after the verb (the latter wins), then HEADWATER_HOME, then
+``./headwater-data``; a reading verb never creates a home. Heavy imports wait until a home is opened, so ``--help`` is
+fast.
 Not here: options of a single verb.
 Read next: ``cli/log/topic_commands.py``.
 """

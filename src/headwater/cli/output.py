@@ -1,10 +1,9 @@
 """Output of the command line: tables for people, JSON for programs.
 
-What it is: the two consoles, tables, JSON documents, errors in three parts, and small drawings (sparklines).
-Invariants: results go to stdout, all else (errors, progress, questions) to stderr; with ``--json`` stdout holds one
-document and nothing more, and an error is one document on stderr; colour only on a terminal. A table that is piped is
-never cut.
-Not here: what is said (the verbs); rows of a topic (``cli/log/tail.py``).
+What it is: the two consoles, tables, JSON documents, errors in three parts, and sparklines.
+Invariants: results go to stdout, everything else (errors, progress, questions) to stderr; with ``--json`` stdout holds
+one document, and an error is one document on stderr; colour only on a terminal. A piped table is never cut.
+Not here: the texts (the verbs); rows of a topic (``cli/log/tail.py``).
 Read next: ``main.py``.
 """
 

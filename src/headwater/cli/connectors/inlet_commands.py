@@ -1,11 +1,11 @@
 """``headwater inlet``: run, ls.
 
-What it is: the verbs on inlets. ``run`` opens the inlets of an app in this process, without Spark; ``ls`` shows what
-they have counted, in all processes and runs.
-Invariants: ``run`` ends with Ctrl-C or SIGTERM, after what was received is in the log; ``ls`` starts nothing, and works
+What it is: ``run`` opens the inlets of an app in this process, without Spark; ``ls`` shows their counters over all
+processes and runs.
+Invariants: ``run`` ends with Ctrl-C or SIGTERM after received messages are in the log; ``ls`` starts nothing and works
 while another process runs them.
 Not here: an inlet (``inlets/inlet.py``).
-Read next: ``inlets/declared_inlets.py``, ``docs/inlets.md``.
+Read next: ``inlets/inlet.py``.
 """
 
 from __future__ import annotations

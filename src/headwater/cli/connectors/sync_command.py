@@ -1,10 +1,10 @@
-"""``headwater sync``: a database's tables copied to another system and kept in step, in one command.
+"""``headwater sync``: copies a database's tables to another system and keeps the copy up to date.
 
 What it is: the verb over ``Sync``: a live table for people, a line of JSON a second for programs.
-Invariants: what people read goes to stderr; Ctrl-C ends it with 0 after the delivery that is under way, and the same
-command goes on where it was.
-Not here: the work (``sync_command.py``).
-Read next: ``sync_command.py``.
+Invariants: human output goes to stderr; Ctrl-C ends it with 0 after the running delivery, and the same command
+continues.
+Not here: the work (``headwater/sync.py``).
+Read next: ``headwater/sync.py``.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
 """Appending an input to a topic, with progress.
 
-What it is: the loop under ``headwater topic append``.
-Invariants: a portion is written whole or not at all; when one is refused, those before it stay, and the error says how
-many rows that were and how to go on. With a producer's name, portion n is its sequence n, so the same input run again
-skips what is written; the last portion written is tried again, since a crash may have left it in some
-partitions only, and is recognised there.
+What it is: the loop of ``headwater topic append``.
+Invariants: a batch is atomic; when one is refused, earlier ones stay, and the error says how many rows were written and
+how to continue. With a producer name, batch n has sequence n, so a repeated run skips written batches; the last written
+one is sent again, because a crash may have left it in some partitions only, and is deduplicated there.
 Not here: formats (``input_files.py``).
-Read next: ``log/producer.py``.
+Read next: ``input_files.py``.
 """
 
 from __future__ import annotations

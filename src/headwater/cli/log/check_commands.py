@@ -1,11 +1,9 @@
-"""``headwater check`` and ``headwater maintain``: the care of a home.
+"""``headwater check`` and ``headwater maintain``: verification and maintenance of a home.
 
-What it is: the two verbs that look after everything at once: verify, and tidy up.
-Invariants: ``check`` changes no data and may run on a live home, also on one too damaged to open; it leaves with 0 when
-there is no error and with 5 (the status of corruption) when there is, and names each. ``maintain`` leaves with 1 when a
-step failed.
-Not here: what is checked (``log/maintenance/home_check.py``) and done (``log/maintenance/maintenance.py``).
-Read next: ``docs/cli.md``.
+Invariants: ``check`` changes no data and may run on a live home, also on one too damaged to open; status 0 without
+errors, else 5 (corruption), with each error named. ``maintain`` exits with 1 when a step failed.
+Not here: the checks (``log/maintenance/home_check.py``) and steps (``log/maintenance/maintenance.py``).
+Read next: ``log/maintenance/home_check.py``.
 """
 
 from __future__ import annotations

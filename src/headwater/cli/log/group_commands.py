@@ -1,8 +1,8 @@
 """``headwater group``: ls, describe, reset.
 
-What it is: the verbs on groups, for looking at lag and for moving a group to another place.
-Invariants: nothing here joins a group; a reset under the feet of active members needs ``--force``.
-Not here: deleting a topic's groups (they go with the topic).
+What it is: the lag of groups, and moving a group to another offset.
+Invariants: nothing here joins a group; a reset with active members needs ``--force``.
+Not here: deleting groups, which are deleted with their topic.
 Read next: ``log/groups/groups.py``.
 """
 

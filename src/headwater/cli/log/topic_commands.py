@@ -1,10 +1,8 @@
 """``headwater topic``: create, ls, describe, append, tail, delete.
 
-What it is: the verbs on topics. Each opens the home, calls the log, and shows what came of it.
-Invariants: reading verbs make no home; ``delete`` asks first, or needs ``--yes`` where nobody can be asked.
-Not here: the settings (``create_topic.py``), reading files (``input_files.py``, ``append_rows.py``), showing rows
-(``tail.py``).
-Read next: ``append_rows.py``.
+Invariants: reading verbs create no home; ``delete`` asks first, or needs ``--yes`` without a terminal.
+Not here: settings (``create_topic.py``), input (``input_files.py``, ``append_rows.py``), printing rows (``tail.py``).
+Read next: ``create_topic.py``.
 """
 
 from __future__ import annotations

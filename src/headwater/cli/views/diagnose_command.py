@@ -1,11 +1,10 @@
-"""``headwater view diagnose APP.py VIEW``: the record that a view cannot be computed over.
+"""``headwater view diagnose APP.py VIEW``: the records that make a view's query fail.
 
-What it is: halves the records of the tick that failed until the smallest set is left that fails, shows it, and on
-request sets it aside.
-Invariants: without ``--set-aside`` nothing is changed and no app is taken over. Status 0 when nothing fails, 1 when
-records were found and are still there.
+What it is: bisects the records of the failed tick to a smallest failing set, shows it, and on request sets it aside.
+Invariants: without ``--set-aside`` nothing changes and the app is not taken over. Status 0 when nothing fails, 1 when
+records were found and remain.
 Not here: finding (``views/lifecycle/diagnosis.py``), setting aside (``views/lifecycle/set_aside.py``).
-Read next: ``docs/failures.md``.
+Read next: ``views/lifecycle/diagnosis.py``.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""``headwater plan APP.py`` and ``headwater explain APP.py VIEW``: an app looked at before it runs.
+"""``headwater plan APP.py`` and ``headwater explain APP.py VIEW``: an app before it runs.
 
-What it is: the graph of an app's views with kinds, columns and where each was declared; and one view's stages, with
-what a tick of each costs and why.
-Invariants: no query is started and nothing of the views is written. Types are Spark's, so Spark is started for them,
-unless ``--no-types`` is given.
+What it is: the graph of an app's views with kinds, columns and declarations; and the stages of one view with the cost
+of a tick.
+Invariants: no query runs and no state is written. Column types need Spark, unless ``--no-types`` is given.
 Not here: compiling (``views/compiler``), typing (``views/tick/prepare.py``).
-Read next: ``views/compiler/plan.py``.
+Read next: ``views/explain.py``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """``headwater query``: one SELECT over the views of a home.
 
-What it is: asks the serving store (SQLite, no Java), or with ``--spark`` Spark over views, tables, topics and attached
-stores; ``--explain`` shows what those were asked.
-Invariants: it reads only, and one tick only; JSON lines and tables are written as ``topic tail`` writes them.
+What it is: queries the serving store (SQLite, no Java), or with ``--spark`` Spark over views, tables, topics and
+attached stores; ``--explain`` shows the queries to those.
+Invariants: it only reads, at one tick; rows are written as ``topic tail`` writes them.
 Not here: the serving store (``views/serving/serving_store.py``), Spark's queries (``views/serving/snapshot.py``).
 Read next: ``views/serving/serving_store.py``.
 """

@@ -1,10 +1,10 @@
-"""``headwater view rebuild APP.py VIEW`` and ``resume``: a view computed anew, beside the live one.
+"""``headwater view rebuild APP.py VIEW`` and ``resume``: recompute a view beside the live one.
 
-What it is: rebuilds one view, ticks in between, shows how far it is, and tells what it changed.
-Invariants: until the swap the live view answers; whatever ends the command before it changes nothing. Progress goes to
-stderr, the report to stdout.
+What it is: rebuilds one view, with ticks in between, a progress bar and a report.
+Invariants: the live view answers until the swap; an interrupted command changes nothing. Progress goes to stderr, the
+report to stdout.
 Not here: rebuilding (``views/lifecycle/rebuild.py``).
-Read next: ``views/lifecycle/rebuild.py``, ``cli/app_argument.py``.
+Read next: ``views/lifecycle/rebuild.py``.
 """
 
 from __future__ import annotations

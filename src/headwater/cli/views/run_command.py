@@ -1,10 +1,10 @@
 """``headwater run APP.py``: keep an app's views up to date.
 
-What it is: runs the app in this process until Ctrl-C, and tells of each tick.
-Invariants: one line a tick on stdout, a JSON object a line with ``--json``; with ``--once`` it ends when everything
-that databases had committed at its start, and everything in the log, is in the views and the sinks.
+What it is: runs the app in this process until Ctrl-C, and prints each tick.
+Invariants: one line a tick on stdout, JSON with ``--json``; with ``--once`` it ends when everything committed in
+databases at its start, and everything in the log, is in the views and sinks.
 Not here: a tick (``views/tick/engine.py``), the file (``cli/app_argument.py``).
-Read next: ``cli/app_argument.py``.
+Read next: ``views/runtime.py``.
 """
 
 from __future__ import annotations

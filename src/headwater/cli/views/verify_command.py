@@ -1,7 +1,7 @@
-"""``headwater verify APP.py``: views held against the log.
+"""``headwater verify APP.py``: compares views with the log.
 
-What it is: computes each view from the log alone and compares it with what is kept of it.
-Invariants: nothing is changed, and no app is taken over; status 5 when a view is not what its query gives.
+What it is: computes each view from the log alone and compares it with its state.
+Invariants: nothing changes and the app is not taken over; status 5 when a view differs from its query.
 Not here: comparing (``views/lifecycle/verification.py``).
 Read next: ``views/lifecycle/verification.py``.
 """

@@ -1,10 +1,9 @@
 """``headwater view``: ls, describe, changes.
 
-What it is: the verbs on views that have run in a home. They need the home alone, neither the app's file nor Spark.
-Invariants: nothing here takes an app over or changes anything; it works while the app runs.
-Not here: views that were only declared (``plan_command.py``); maintaining them (``run_command.py``,
-``rebuild_commands.py``).
-Read next: ``views/state/manifest.py``, ``views/serving/change_feed.py``.
+What it is: the verbs on views that have run in a home; they need neither the app's file nor Spark.
+Invariants: nothing is changed or taken over; they work while the app runs.
+Not here: declared views (``plan_command.py``); running and rebuilding (``run_command.py``, ``rebuild_commands.py``).
+Read next: ``run_command.py``.
 """
 
 from __future__ import annotations
