@@ -38,7 +38,7 @@ def test_a_plot_reads_out_the_point_under_the_pointer_and_by_the_arrow_keys(look
     figure.locator("rect.bar").nth(1).hover()
 
     expect(read_out).to_have_text("b: 20")
-    expect(figure.locator(".cursor")).to_be_visible()
+    expect(figure.locator(".cursor")).to_have_attribute("visibility", "visible")
     figure.press("ArrowRight")
     expect(read_out).to_have_text("c: 30")
     page.wait_for_timeout(2500)  # the page is updated every two seconds
