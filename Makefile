@@ -32,10 +32,11 @@ test: .venv/.ready  ## all tests, with the examples in docstrings, README and do
 test-functions: .venv/.ready  ## Spark's functions, casts, literals, names and constructs in views, all of them, beside Spark's own answers
 	@HEADWATER_TROUBLE=whole $(RUN) .venv/bin/python -m pytest tests/spark/trouble $(ARGS)
 
-check: .venv/.ready  ## format, lint, types, then all tests
+check: .venv/.ready  ## format, lint, types, the dashboard's JavaScript, then all tests
 	@.venv/bin/python -m ruff format --check .
 	@.venv/bin/python -m ruff check .
 	@.venv/bin/python -m mypy
+	@bash tools/check_javascript.sh
 	@$(MAKE) --no-print-directory test
 
 docs: .venv/.ready  ## the docs as a site, with a reference made from the code, in build/site; no network needed

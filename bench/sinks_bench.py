@@ -101,8 +101,8 @@ def by_hand(db: psycopg.Connection[Any], rows: pa.Table) -> None:
 @contextmanager
 def filled(sink: Sink, log: Log, before: int, key: tuple[str, ...] = ("id",)) -> Iterator[Target]:
     """A target that has its first copy."""
-    carried = SinkContext("bench", "ours", "ours", SCHEMA, key, "bench/1/t")
-    target = sink.open(carried, log)
+    context = SinkContext("bench", "ours", "ours", SCHEMA, key, "bench/1/t")
+    target = sink.open(context, log)
     target.fill(rows_of(0, before, 0).to_batches(), 0, 1)
     try:
         yield target

@@ -57,7 +57,8 @@ def session(scale: Scale, folder: Path) -> SparkSession:
     """A session of Spark's own defaults, but for these."""
     from pyspark.sql import SparkSession
 
-    from headwater.views.spark.spark_session import DEFAULTS, java_writes_to
+    from headwater.views.spark.own_process import java_writes_to
+    from headwater.views.spark.spark_session import DEFAULTS
 
     settings = {
         "spark.master": "local[*]",

@@ -70,20 +70,20 @@ class Sync:
             slot = f"headwater_sync_{home_id(self.app.log)[:12]}"  # another home is another copy
             for name, table in self.sources.items():
                 self.app.table(name, source=source_of(source, table, slot))
-            self.convoy = self._followers()
+            self.runner = self._tasks()
         except BaseException:
             self.app.close()
             raise
 
-    def _followers(self) -> SinkRunner:
+    def _tasks(self) -> SinkRunner:
         log = self.app.log
         home, epoch = home_id(log), Manifests(log.catalog, NAME).take_over()
-        followers = []
+        tasks = []
         for name in self.sources:
             sink = sink_of(self.to, name, log.get_topic(name).schema)
-            upstream = CapturedTableReader(log, name, home_id=home, epoch=lambda: epoch, whole=not sink.by_key)
-            followers.append(SinkTask(f"{name}.{sink.kind}", name, NAME, sink, upstream, log))
-        return SinkRunner(followers)
+            reader = CapturedTableReader(log, name, home_id=home, epoch=lambda: epoch, whole=not sink.by_key)
+            tasks.append(SinkTask(f"{name}.{sink.kind}", name, NAME, sink, reader, log))
+        return SinkRunner(tasks)
 
     # Running
 
@@ -97,25 +97,25 @@ class Sync:
 
         until = "caught up" if once else None
         self.app.captures.start(self.app.log, until=until, on_progress=told)
-        self.convoy.start()
+        self.runner.start()
 
     def wait(self, seconds: float) -> None:
         """Sleep until something was captured, at most so long, and wake the sinks."""
         for topic in watched(self.app.log.get_topic(name) for name in self.sources):
             topic.wait(topic.end_offsets(), timeout=seconds)
-        self.convoy.wake()
+        self.runner.wake()
 
     def check(self) -> None:
         """Raise what ended a capture or a sink."""
         self.app.captures.check()
-        for follower in self.convoy.followers.values():
-            if follower.stopped:
-                told = follower.status.error or {}
+        for task in self.runner.tasks.values():
+            if task.stopped:
+                told = task.status.error or {}
                 raise SinkRefused(
-                    told.get("message", f"the sink of {follower.view} has stopped"),
+                    told.get("message", f"the sink of {task.view} has stopped"),
                     detail=told.get("detail"),
                     hint=told.get("hint"),
-                    table=follower.view,
+                    table=task.view,
                 )
 
     @property
@@ -123,21 +123,19 @@ class Sync:
         """Whether all captures have ended (``once``) and the other system has what they brought."""
         if self.app.captures.running:
             return False
-        for follower in self.convoy.followers.values():
-            head = follower.upstream.head()
-            if head is None or follower.status.state is not SinkState.FOLLOWING or follower.status.tick < head.tick:
+        for task in self.runner.tasks.values():
+            head = task.reader.head()
+            if head is None or task.status.state is not SinkState.FOLLOWING or task.status.tick < head.tick:
                 return False
         return True
 
     def tables(self) -> list[TableSync]:
         """How far each table is."""
         found = []
-        for follower in self.convoy.followers.values():
-            progress = self.backfills.get(follower.view)
+        for task in self.runner.tasks.values():
+            progress = self.backfills.get(task.view)
             done, estimated = (0, None) if progress is None else (progress.rows_done, progress.rows_estimated)
-            found.append(
-                TableSync(follower.view, self.sources[follower.view], done, estimated, follower.copied, follower.status)
-            )
+            found.append(TableSync(task.view, self.sources[task.view], done, estimated, task.copied, task.status))
         return found
 
     def forget(self) -> list[str]:
@@ -147,7 +145,7 @@ class Sync:
     def close(self) -> None:
         """Stop; what was begun goes on with the next run."""
         try:
-            self.convoy.close()
+            self.runner.close()
         finally:
             self.app.close()
 

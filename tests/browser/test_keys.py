@@ -33,7 +33,7 @@ def test_the_key_is_asked_for_once_and_kept_for_the_tab(look: Look, locked: Serv
 
     page.get_by_role("textbox", name="Key").fill("hw_wrong")
     page.keyboard.press("Enter")
-    expect(page.get_by_text("this key is not known here")).to_be_visible()
+    expect(page.get_by_text("unknown key")).to_be_visible()
     page.get_by_role("textbox", name="Key").fill(keys["reader"])
     page.keyboard.press("Enter")
 
@@ -44,7 +44,7 @@ def test_the_key_is_asked_for_once_and_kept_for_the_tab(look: Look, locked: Serv
     expect(page.get_by_role("dialog")).to_have_count(0)
     assert page.context.cookies() == []
     page.get_by_role("button", name="Verify").click()
-    expect(page.get_by_role("alert")).to_contain_text("has not the scope admin")
+    expect(page.get_by_role("alert")).to_contain_text("lacks the scope admin")
 
 
 def test_a_key_that_is_good_for_nothing_here_can_be_changed(look: Look, locked: Served, keys: dict[str, str]) -> None:

@@ -167,8 +167,8 @@ def test_the_api_has_a_page_of_its_own(look: Look, served: Served) -> None:
 def test_what_is_not_there_is_said(look: Look) -> None:
     page = look("/views/nothing")
 
-    expect(page.get_by_text("declares no such view")).to_be_visible()
+    expect(page.get_by_text("Unknown view")).to_be_visible()
     go(page, "/topics/nothing")
-    expect(page.get_by_text("no such topic")).to_be_visible()
+    expect(page.get_by_text("Unknown topic")).to_be_visible()
     go(page, "/views/a/b")
     expect(page.get_by_text("There is no page /views/a/b")).to_be_visible()

@@ -35,6 +35,28 @@ COPY = """async (messages) => {
 }"""
 
 
+TICKS = """async ([from, to, most]) => {
+  const { clockTicks } = await import("/static/parts/plots.js");
+  return clockTicks(from, to, most).map(([at]) => at);
+}"""
+
+
+def test_the_times_of_an_axis_are_round_even_and_few(look: Look) -> None:
+    page = look("/alerts")
+
+    @settings(max_examples=EXAMPLES, deadline=None)
+    @given(st.integers(10**12, 2 * 10**12), st.integers(1000, 10**9), st.integers(1, 20))
+    def holds(begin: int, length: int, most: int) -> None:
+        found = page.evaluate(TICKS, [begin, begin + length, most])
+        assert len(found) <= most + 1
+        assert all(begin <= at <= begin + length for at in found)
+        steps = {after - before for before, after in pairwise(found)}
+        assert len(steps) <= 1
+        assert all(at % 1000 == 0 for at in found)
+
+    holds()
+
+
 def test_nodes_stand_in_layers_without_touching(look: Look) -> None:
     page = look("/alerts")
 

@@ -60,9 +60,9 @@ def test_rows_that_wait_while_no_tick_comes_are_said_on_every_page(look: Look, t
         page = look("/", address=server.address)
 
         expect(page.locator(".banner.bad")).to_contain_text(
-            re.compile("[0-9]+ rows wait, and no tick has come for [0-9]+ s. Nobody runs the app.")
+            re.compile("[0-9]+ rows wait, and no tick has come for [0-9]+ s. The app does not run.")
         )
-        expect(page.locator(".engine.bad")).to_contain_text("run by nobody")
+        expect(page.locator(".engine.bad")).to_contain_text("not running")
         go(page, "/alerts")
         expect(page.locator(".banner.bad")).to_be_visible()
         expect(lasting(page)).to_contain_text("Rows wait, and no tick comes")

@@ -137,7 +137,7 @@ def test_a_mariadb_is_copied_too(tmp_path: Path) -> None:
         (["oracle://x", "--to", "sqlite:a.db"], "is not a database that can be captured"),
         (["{dsn}", "--to", "sqlit:a.db"], "is not a place to copy to"),
         (["{dsn}", "--to", "sqlite:a.db", "--tables", "userz"], 'Did you mean "public.users"?'),
-        (["{dsn}", "--to", "sqlite:a.db", "--forget"], "there is no log of this copy"),
+        (["{dsn}", "--to", "sqlite:a.db", "--forget"], "no log of this copy"),
         (["postgresql://nobody:secret@127.0.0.1:1/x", "--to", "sqlite:a.db"], "127.0.0.1"),
     ],
 )

@@ -1,9 +1,7 @@
-"""The argument APP.py, which several verbs take.
+"""The argument APP.py of several verbs.
 
-What it is: ``AppFileArgument``, and ``app_of`` by its short name for the verbs.
-Invariants: none of its own; what a file may be is told in ``headwater/app_file.py``.
+What it is: ``AppFileArgument``, and ``app_of`` under a short name.
 Not here: running the file (``headwater/app_file.py``).
-Read next: ``cli/views/run_command.py``.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What every verb takes: the home, and JSON for programs.
+"""Options of every verb: the home, and JSON.
 
-What it is: the shared options, and ``opened``, which opens the home they name.
-Invariants: ``--home`` may stand before or after the verb (the one after wins), then HEADWATER_HOME counts, then
-``./headwater-data``; a verb that only reads never makes a home. Nothing heavy is imported before a home is opened, so
-that ``--help`` is quick.
+What it is: the shared options, and ``opened``, which opens the home.
+Invariants: ``--home`` may stand before or after the verb (the latter wins), then HEADWATER_HOME, then
+``./headwater-data``; a reading verb never creates a home. Heavy imports wait until a home is opened, so ``--help`` is
+fast.
 Not here: options of a single verb.
 Read next: ``cli/log/topic_commands.py``.
 """
@@ -33,7 +33,7 @@ HomeOption = Annotated[
     typer.Option(
         "--home",
         metavar="DIR",
-        help=f"The home directory of the log; else ${HOME_VARIABLE}, else {HOME_DEFAULT}.",
+        help=f"The home directory; default: ${HOME_VARIABLE}, then {HOME_DEFAULT}.",
         show_default=False,
     ),
 ]
@@ -67,7 +67,7 @@ def require_home(path: Path) -> Path:
 
     if not (path.expanduser() / FORMAT_FILE).exists():
         raise InvalidDeclaration(
-            f"there is no Headwater home at {path}",
+            f"no Headwater home at {path}",
             detail=None if path.exists() else "There is no such directory.",
             hint=f"Give its path with --home or {HOME_VARIABLE}; `headwater topic create` makes a new one.",
             home=str(path),

@@ -1,9 +1,9 @@
-"""``headwater completion``: words that the shell completes, names of the home among them.
+"""``headwater completion``: shell completion, including the names of a home.
 
-What it is: the verb that writes or installs a shell's script, which typer makes.
-Invariants: nothing but ``install`` writes a file, and that one is the shell's own.
-Not here: the names of a home that are completed (``completions.py``); verbs and options, which typer knows.
-Read next: ``completions.py``, ``main.py``.
+What it is: the verb that prints or installs the script that typer makes for a shell.
+Invariants: only ``install`` writes a file, the shell's own.
+Not here: the names of a home (``completions.py``).
+Read next: ``completions.py``.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Names of a home, for the shell to complete: topics, views, attached stores.
+"""Completions: the names of topics, views and attached stores of a home.
 
-What it is: functions that typer calls when somebody presses the tab key.
-Invariants: they import no pyarrow and open the catalog for reading only, so that they answer at once; whatever goes
-wrong in them completes nothing and says nothing.
+What it is: functions that typer calls on the tab key.
+Invariants: they import no pyarrow and open the catalog read-only, so they answer at once; an error completes nothing
+silently.
 Not here: the shell's script (``completion.py``).
-Read next: ``command_options.py``.
+Read next: ``completion.py``.
 """
 
 from __future__ import annotations

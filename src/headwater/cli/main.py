@@ -1,4 +1,4 @@
-"""The entry point: ``headwater NOUN VERB``, and what becomes of errors.
+"""The entry point: ``headwater NOUN VERB``, and its errors and exit statuses.
 
 What it is: the typer app with all nouns mounted, and the one place where an error becomes an exit status.
 Invariants: a user's mistake shows message, detail and hint, and no stack trace; with ``--json`` it is the document of
@@ -38,12 +38,13 @@ from headwater.cli.views import view_commands
 from headwater.demo import demo_command as demo
 from headwater.errors import HeadwaterError, Misuse
 from headwater.log.storage.file_descriptors import EXHAUSTED, raise_limit, too_many_files
+from headwater.views.spark import own_process
 
 BEGIN, KEEP, DERIVE, IN_AND_OUT, CARE = PANELS = ("Begin", "The log", "Views", "In and out", "Care")
 
 
 class Root(TyperGroup):
-    """The root command, with every error mapped, however the app is called."""
+    """The root command, which maps errors to exit statuses."""
 
     def main(
         self,
@@ -54,7 +55,7 @@ class Root(TyperGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run, and leave with the fitting status (or return it, when not ``standalone_mode``)."""
+        """Run, and exit with the status (or return it, when not ``standalone_mode``)."""
         words = list(sys.argv[1:] if args is None else args)
         as_json = "--json" in words
         completion.ready()
@@ -79,7 +80,7 @@ class Root(TyperGroup):
         return sorted(super().list_commands(ctx), key=places.__getitem__)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a verb; a reader of our output that goes away (``| head``) has seen enough, which is no error."""
+        """Run a verb; a closed pipe (``| head``) is not an error."""
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
@@ -129,7 +130,7 @@ def _show_version(wanted: bool) -> None:
 def root(
     home: HomeOption = None,
     _version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave.")
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
     """One ordered, typed log in a directory, and views over it that are kept up to date.
@@ -144,20 +145,20 @@ def root(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit; what the installed script ``headwater`` calls."""
-    raise_limit()  # for the topics, the connections and the engine of whatever runs here
+    """Run the command line and exit; the installed script ``headwater`` calls this."""
+    raise_limit()  # of file descriptors
+    own_process.claim()
     app(args=arguments, prog_name="headwater")
 
 
 def _report(error: Any, *, as_json: bool) -> int:
-    """Errors that are not ours: typer's own, which are misuse, and bugs."""
+    """Report typer's own errors, which are misuse, and bugs."""
     if type(error).__name__ == "NoArgsIsHelpError":
         error.show()
         return Misuse.exit_status
     if not hasattr(error, "format_message"):
         return _report_bug(error, as_json=as_json)
     context = getattr(error, "ctx", None)
-    # Some of typer's messages end with a full stop, or go over several lines; ours are one line.
     message = " ".join(error.format_message().split()).rstrip(".")
     hint = f"See: {context.command_path if context else 'headwater'} --help"
     show_error(Misuse(message[:1].lower() + message[1:], hint=hint), as_json=as_json)

@@ -1,10 +1,9 @@
-"""How the command line speaks: tables for people, JSON for programs.
+"""Output of the command line: tables for people, JSON for programs.
 
-What it is: the two consoles, tables, JSON documents, errors in three parts, and small drawings (sparklines).
-Invariants: results go to stdout, all else (errors, progress, questions) to stderr; with ``--json`` stdout holds one
-document and nothing more, and an error is one document on stderr; colour only on a terminal. A table that is piped is
-never cut.
-Not here: what is said (the verbs); rows of a topic (``cli/log/tail.py``).
+What it is: the two consoles, tables, JSON documents, errors in three parts, and sparklines.
+Invariants: results go to stdout, everything else (errors, progress, questions) to stderr; with ``--json`` stdout holds
+one document, and an error is one document on stderr; colour only on a terminal. A piped table is never cut.
+Not here: the texts (the verbs); rows of a topic (``cli/log/tail.py``).
 Read next: ``main.py``.
 """
 
@@ -28,7 +27,7 @@ EXIT_INTERRUPTED = 130
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A rich console on stdout or stderr. Where nobody looks, lines are as long as they need to be."""
+    """A rich console on stdout or stderr. Not on a terminal, lines are not wrapped."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
@@ -102,7 +101,7 @@ def sparkline(values: Sequence[float], *, width: int) -> str:
 
 
 def abandon_stdout() -> None:
-    """Whoever read our output has gone: let the interpreter's last flush go nowhere instead of failing."""
+    """The reader of our output has closed it: discard the interpreter's last flush."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, sys.stdout.fileno())

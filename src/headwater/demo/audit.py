@@ -1,9 +1,9 @@
-"""The audit: everything that the demo promised, held against what is there.
+"""The audit: comparisons at the end of the demo.
 
-What it is: functions that compare: views with PostgreSQL's own answers, sinks with views, what consumers saw with what
-the log holds; each says what is wrong in plain sentences.
-Invariants: nothing is taken on trust, and nothing here is computed by Headwater's views: PostgreSQL runs the query
-again, SQLite and the index are read as any program would.
+What it is: views against PostgreSQL's own answers, sinks against views, consumed offsets against the log; each
+difference is a sentence.
+Invariants: nothing here is computed by Headwater's views: PostgreSQL runs the query again; SQLite and the index are
+read as any program would.
 Not here: recomputing views from the log, which the engine does (``serving_process.py``).
 Read next: ``scenario.py``.
 """
@@ -57,7 +57,7 @@ def database_problems(server: PostgresServer, store: ServingStore) -> list[str]:
         theirs = {tuple(row) for row in server.execute(asked)}
         here = {tuple(row.values()) for row in store.query(ours).to_pylist()}
         if theirs != here:
-            wrong.append(f"view {view} is not what PostgreSQL says: {_example(theirs, here)}")
+            wrong.append(f"view {view} differs from PostgreSQL's answer: {_example(theirs, here)}")
     return wrong
 
 
@@ -69,10 +69,10 @@ def sink_problems(home: Path, store: ServingStore) -> list[str]:
         asked = f"SELECT {', '.join(f'CAST({name} AS TEXT) AS {name}' for name in columns)} FROM {view}"
         ours = {tuple(row.values()) for row in store.query(asked).to_pylist()}
         if _copied(home / COPY_FILE, asked) != ours:
-            wrong.append(f"the copy of {view} in SQLite is not the view")
+            wrong.append(f"the copy of {view} in SQLite differs from the view")
     rows = store.query("SELECT id, name, units, price, level FROM stock_levels").to_pylist()
     if _indexed(home / INDEX_FOLDER, list(rows[0]) if rows else []) != {_plain(row) for row in rows}:
-        wrong.append("the full-text index is not the view stock_levels")
+        wrong.append("the full-text index differs from the view stock_levels")
     return wrong
 
 
@@ -100,7 +100,7 @@ def _plain(row: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def coverage(seen: Mapping[int, list[tuple[int, int]]], ends: Mapping[int, int]) -> tuple[int, int]:
-    """How many offsets nobody saw, and how many were seen again.
+    """The number of offsets that were skipped, and of those that were read again.
 
     >>> coverage({0: [(0, 5), (3, 8)]}, {0: 9})
     (1, 2)

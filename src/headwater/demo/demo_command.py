@@ -1,9 +1,8 @@
-"""``headwater demo``: a small shop at work, for a minute, and an account of it.
+"""``headwater demo``: runs the demo and prints its summary.
 
-What it is: the command: where it lives, how it is shown, and what status it ends with.
-Invariants: it exits with 1 and plain sentences if a promise was not kept; it leaves nothing behind (processes, files),
-unless a home was named.
-Not here: what happens (``scenario.py``).
+Invariants: exit status 1 and one sentence for each failed check; no process and no file is left behind, unless a home
+was named.
+Not here: the events (``scenario.py``).
 Read next: ``scenario.py``, ``docs/demo.md``.
 """
 
@@ -37,16 +36,16 @@ SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 
 def demo(
     seconds: Annotated[
-        float, typer.Option("--seconds", min=0, help="When to close the shop and verify; the acts take 30 at least.")
+        float,
+        typer.Option("--seconds", min=0, help="Close the shop and verify after this time; the acts take at least 30."),
     ] = 60,
-    keep: Annotated[bool, typer.Option("--keep", help="Go on after the account, until Ctrl-C.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep running after the summary, until Ctrl-C.")] = False,
     home: Annotated[
-        Path | None,
-        typer.Option("--home", metavar="DIR", help="A new directory to use, and to leave there.", show_default=False),
+        Path | None, typer.Option("--home", metavar="DIR", help="A new directory, kept afterwards.", show_default=False)
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """See it all at work: a shop's PostgreSQL captured, live views, a late order, two kills, and a check of everything.
+    """Run a demo: a shop's PostgreSQL captured, live views, a late order, two kills, and a check of everything.
 
     [cyan]headwater demo[/cyan]
     [cyan]headwater demo --keep[/cyan]
@@ -57,7 +56,7 @@ def demo(
 
     _require()
     if home is not None and home.exists() and any(home.iterdir()):
-        raise Misuse(f"the demo wants a home of its own, and {home} is not empty", hint="Name a new directory.")
+        raise Misuse(f"the demo needs an empty home, and {home} is not empty", hint="Name a new directory.")
     path = home.absolute() if home is not None else Path(tempfile.mkdtemp(prefix="headwater-demo-"))
     if not keep:
         os.environ.setdefault("JDK_JAVA_OPTIONS", SHORT_LIVED)
@@ -79,7 +78,7 @@ def demo(
 
 
 def _require() -> None:
-    """What the demo needs; told at once, and not after a minute."""
+    """Check the prerequisites before starting."""
     for package, extra in NEEDED.items():
         if importlib.util.find_spec(package) is None:
             raise MissingExtra(f"the demo needs the package {package}", hint=f'pip install "headwater[{extra}]"')
@@ -93,8 +92,8 @@ def _show(summary: dict[str, Any], kept: Path | None) -> None:
     out = console()
     out.print(table(["the demo in numbers", ""], rows_of(summary)))
     for problem in summary["problems"]:
-        out.print(f"[bold red]not kept:[/bold red] {problem}", soft_wrap=True)
+        out.print(f"[bold red]failed:[/bold red] {problem}", soft_wrap=True)
     if summary["ok"]:
-        out.print("[bold green]Every promise was kept.[/bold green]")
+        out.print("[bold green]Every check passed.[/bold green]")
     if kept is not None:
-        out.print(f"The home is kept; look around: headwater --home {kept / 'shop'} view ls", soft_wrap=True)
+        out.print(f"The home is kept. Look at it with: headwater --home {kept / 'shop'} view ls", soft_wrap=True)

@@ -1,10 +1,10 @@
-"""The example that the demo runs, and its database.
+"""The demo's example app and its database.
 
-What it is: where ``examples/shop_live.py`` and ``shop_live.sql`` are, and ``furnish``, which makes the tables and puts
-ten minutes of trade into them.
-Invariants: the app's file is the one that people read, and is run as it is; what the first minutes hold follows from a
-seed. Customers of Iceland (the first ten) order in these minutes only: so that what a straggler changes can be told.
-Not here: what happens then (``simulator.py``).
+What it is: the paths of ``examples/shop_live.py`` and ``shop_live.sql``, and ``furnish``, which creates the tables with
+ten minutes of trade.
+Invariants: the app's file is run as it is; the initial data follows from a seed. Customers of Iceland (the first ten)
+order in these minutes only, so that the effect of a late order can be seen.
+Not here: the load afterwards (``simulator.py``).
 Read next: ``simulator.py``.
 """
 

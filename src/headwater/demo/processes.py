@@ -1,9 +1,9 @@
-"""The demo's crew: starting, hearing, stopping and killing its processes.
+"""The demo's child processes: start, reports, stop, kill.
 
-What it is: ``Processes`` starts ``parts`` as real processes and collects their reports.
-Invariants: leaving the ``with`` block ends every child, whatever happened; what a child reported before it was killed
-is heard; a child that ends by itself with an error is noticed, with its last words.
-Not here: what the roles do (``roles.py``) and what the reports mean (``audit.py``).
+What it is: ``Processes`` starts the roles of ``roles.py`` as processes and collects their reports.
+Invariants: leaving the ``with`` block ends every child; reports sent before a kill are read; a child that fails is
+noticed, with its last line of output.
+Not here: the roles (``roles.py``), the meaning of reports (``audit.py``).
 Read next: ``scenario.py``.
 """
 
@@ -25,7 +25,7 @@ LAST_WORDS = 20
 
 
 class Child:
-    """One process of the crew."""
+    """One child process."""
 
     def __init__(
         self, role: str, name: str, home: Path, reports: queue.SimpleQueue[tuple[str, dict[str, Any]]]
@@ -98,7 +98,7 @@ class Child:
         if self.killed or status in (None, 0):
             return None
         words = [word for word in self._words if word.strip()]
-        return f"process {self.name} ended with status {status}: {words[-1] if words else 'no last words'}"
+        return f"process {self.name} ended with status {status}: {words[-1] if words else 'no output'}"
 
 
 class Processes:
@@ -132,7 +132,7 @@ class Processes:
 
     @property
     def failures(self) -> list[str]:
-        """The last words of those that failed."""
+        """The last lines of output of failed processes."""
         return [child.failure for child in self.children.values() if child.failure is not None]
 
     def __enter__(self) -> Processes:

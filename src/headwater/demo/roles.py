@@ -1,10 +1,10 @@
-"""The demo's processes. Run as ``python -m headwater.demo.roles ROLE HOME NAME``.
+"""The demo's roles. Run as ``python -m headwater.demo.roles ROLE HOME NAME``.
 
-What it is: the roles: the shop (``simulator.py``), consumers of its page views, and the server that runs the app.
-Besides their work they tell their parent what they did, a JSON object a line on stdout.
-Invariants: each reports a step after it is done and before the next begins, so that the parent can hold the log to
-account even for one that was killed; each ends when its stdin does, so none outlives the parent.
-Not here: who is started and killed when (``scenario.py``), adding up (``audit.py``).
+What it is: the shop (``simulator.py``), consumers of its page views, and the server; each reports to its parent, one
+JSON object a line on stdout.
+Invariants: a step is reported after it is done and before the next begins, so the log can be checked even for a killed
+process; a role ends when its stdin closes.
+Not here: when roles start and die (``scenario.py``), checking (``audit.py``).
 Read next: ``processes.py``.
 """
 

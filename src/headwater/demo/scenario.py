@@ -1,11 +1,10 @@
-"""The demo's plot: what happens when.
+"""The demo's scenario: the sequence of events.
 
-What it is: ``Scenario`` opens the shop, lets a straggler come, a consumer and the engine die and a mistake happen,
-closes the shop, and draws up the account.
+What it is: ``Scenario`` opens the shop, makes a late order, kills a consumer and the engine, makes a mistake happen,
+closes the shop, and writes the summary.
 Invariants: this process never starts Spark: it reads the serving store and the change feed as any program would. Acts
-begin at fixed parts of the time, so a short demo has the same plot as a long one; waiting is always for something, with
-a deadline, after which the account says what did not happen.
-Not here: what the processes do (``roles.py``, ``simulator.py``), what is compared (``audit.py``).
+begin at fixed fractions of the time; every wait has a deadline, and a missed one is in the summary.
+Not here: the processes (``roles.py``, ``simulator.py``), the checks (``audit.py``).
 Read next: ``audit.py``, ``simulator.py``.
 """
 
@@ -32,14 +31,14 @@ from headwater.demo.example import (
     example_file,
     furnish,
 )
+from headwater.demo.freshness_probe import FreshnessProbe
 from headwater.demo.headlines import by_country, filled, headlines
 from headwater.demo.processes import Processes
 from headwater.demo.replica import Replica
 from headwater.demo.roles import GROUP
 from headwater.demo.screen import Screen, ShopState
 from headwater.demo.serving_process import ServingProcess
-from headwater.demo.stopwatch import FreshnessProbe
-from headwater.demo.summary import account
+from headwater.demo.summary import summary_of
 from headwater.errors import Unavailable, UnknownGroup
 from headwater.log.home import Log
 from headwater.log.maintenance.alerts import lasting
@@ -85,9 +84,9 @@ class Scenario:
                 self.feed = ChangeFeed(
                     VIEW, CommittedChanges(self.manifests, self.store.path.parent, self.log.files), self.store.wait
                 )
-                self.stopwatch = FreshnessProbe(self.log.get_topic(ORDERS))
-                with Processes(self.home) as self.crew:
-                    self.engine = ServingProcess(self.crew, self.views)
+                self.freshness = FreshnessProbe(self.log.get_topic(ORDERS))
+                with Processes(self.home) as self.processes:
+                    self.engine = ServingProcess(self.processes, self.views)
                     try:
                         self._play()
                         summary = self._close()
@@ -133,8 +132,8 @@ class Scenario:
     def _open(self) -> None:
         self.engine.start()
         for name in CONSUMERS:
-            self.crew.start("consumer", name)
-        self.crew.start("shop", "shop").say("go")
+            self.processes.start("consumer", name)
+        self.processes.start("shop", "shop").say("go")
         self.screen.narrate("the shop is open: orders, payments, prices; page views, searches and clicks, some late")
         self.screen.narrate("Spark starts; the tables are captured, the views filled")
         if not self._until(
@@ -146,8 +145,8 @@ class Scenario:
                 detail="; ".join([*self._failures(), f"the engine is {engine}"]),
                 hint=f"Its own words are in {self.home / 'views' / APP / 'engine.log'}, with --home.",
             )
-        self.crew.children["shop"].say("reprice")
-        self.stopwatch.begin(_now_us())
+        self.processes.children["shop"].say("reprice")
+        self.freshness.begin(_now_us())
         self.facts["first_views_seconds"] = round(time.monotonic() - self.begun, 1)
         self.screen.narrate(f"the views are there, at tick {self.state.tick}, and follow", style="green")
 
@@ -177,7 +176,7 @@ class Scenario:
     def _a_consumer_dies(self) -> None:
         name = CONSUMERS[1]
         self._until(lambda: len(set(self._owners().values())) == 2, WAIT_S, "each consumer had a partition")
-        child, since = self.crew.children[name], time.monotonic()
+        child, since = self.processes.children[name], time.monotonic()
         child.kill()
         self.facts["consumers_killed"] += 1
         self.screen.narrate(f"kill -9 {child.process.pid}: {name}, who reads half of the page views", style="red")
@@ -192,7 +191,7 @@ class Scenario:
         self.screen.narrate(f"{CONSUMERS[0]} has taken over after {took} s, from the last commit on", style="green")
 
     def _the_consumer_returns(self) -> None:
-        self.crew.start("consumer", CONSUMERS[1])
+        self.processes.start("consumer", CONSUMERS[1])
         self.screen.narrate(f"{CONSUMERS[1]} is back, and gets a partition")
 
     def _owners(self) -> dict[int, str]:
@@ -221,7 +220,7 @@ class Scenario:
         if not self._until(lambda: self.store.progress.epoch > epoch, START_S, "the engine was back"):
             return
         back = _now_us()
-        self.stopwatch.away.append((left, back))
+        self.freshness.away.append((left, back))
         self.facts["engine_back_seconds"] = round((back - left) / 1e6, 1)
         manifest = self.manifests.current()
         self.screen.narrate(
@@ -233,9 +232,9 @@ class Scenario:
     # The end
 
     def _close(self) -> dict[str, Any]:
-        self.crew.children["shop"].say("pause")
+        self.processes.children["shop"].say("pause")
         self.screen.narrate("the shop pauses; the views take the rest")
-        self._until(lambda: "paused" in self.heard and not self.stopwatch.waiting, WAIT_S, "all commits were captured")
+        self._until(lambda: "paused" in self.heard and not self.freshness.waiting, WAIT_S, "all commits were captured")
         self._until(self._all_taken, WAIT_S, "the views took everything")
         self._until(lambda: not audit.sink_problems(self.home, self.store), WAIT_S, "the sinks had everything")
         self._until(lambda: self._skipped()[0] == 0, WAIT_S, "the consumers had seen everything")
@@ -243,7 +242,7 @@ class Scenario:
         self.engine.ask_verify()
         self._until(lambda: self.engine.verified is not None, VERIFY_S, "the views were verified")
         self._look()
-        summary = account(self)
+        summary = summary_of(self)
         style = "green" if summary["ok"] else "bold red"
         self.screen.narrate("every promise was kept" if summary["ok"] else "not every promise was kept", style=style)
         return summary
@@ -257,7 +256,7 @@ class Scenario:
 
     def _go_on(self) -> None:
         """The shop opens again, until Ctrl-C."""
-        self.crew.children["shop"].say("go")
+        self.processes.children["shop"].say("go")
         self.screen.narrate("the shop is open again, until Ctrl-C")
         try:
             while not self._failures():
@@ -270,7 +269,7 @@ class Scenario:
     def _ask(self, word: str) -> None:
         """Ask the shop for something, and wait for its answer; what the view said before is kept with it."""
         before = self._minutes()
-        self.crew.children["shop"].say(word)
+        self.processes.children["shop"].say(word)
         self._until(lambda: word in self.heard, WAIT_S, f"the shop answered to {word}")
         if word in self.heard and isinstance(self.heard[word], dict):
             self.heard[word]["before"] = before
@@ -290,7 +289,7 @@ class Scenario:
         return f" ({'; '.join(said)})"
 
     def _failures(self) -> list[str]:
-        return self.crew.failures
+        return self.processes.failures
 
     def _beat(self) -> None:
         self.store.wait(self.state.tick + 1, timeout=BEAT_S)
@@ -300,7 +299,7 @@ class Scenario:
         self.screen.update(self.state)
 
     def _hear(self) -> None:
-        for name, facts in self.crew.reports():
+        for name, facts in self.processes.reports():
             self.engine.hear(name, facts)
             if self.engine.address != self.state.address:
                 self.state.address = self.engine.address
@@ -312,7 +311,7 @@ class Scenario:
                 partition, first, following = facts["seen"]
                 self.seen.setdefault(partition, []).append((first, following))
             if "committed" in facts:
-                self.stopwatch.committed(facts["committed"], facts["at_us"])
+                self.freshness.committed(facts["committed"], facts["at_us"])
             self.heard.update({word: facts[word] for word in ("straggler", "mistake", "paused") if word in facts})
 
     def _look(self) -> None:
@@ -321,9 +320,9 @@ class Scenario:
         progress, state = self.store.progress, self.state
         if progress.tick <= 0:
             return
-        count = len(self.stopwatch.took)
-        self.stopwatch.look(progress.frontier.frontier.get(ORDERS, {}).get(0, 0), _now_us())
-        state.latencies_ms += [took / 1000 for _, took in self.stopwatch.took[count:]]
+        count = len(self.freshness.took)
+        self.freshness.look(progress.frontier.frontier.get(ORDERS, {}).get(0, 0), _now_us())
+        state.latencies_ms += [took / 1000 for _, took in self.freshness.took[count:]]
         if progress.tick > state.tick:
             state.running = True
             state.rows += [

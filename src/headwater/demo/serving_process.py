@@ -1,10 +1,9 @@
-"""What runs the app of the demo: ``headwater serve``, and the engine beside it.
+"""The demo's server: ``headwater serve`` with its engine.
 
-What it is: ``ServingProcess`` starts the server as a process of the crew, kills its engine, and asks for verification
-over HTTP, as any program would.
-Invariants: only the engine's own process is killed, by the id that the server tells; the server starts the next one.
-Asking for verification does not wait.
-Not here: the server (``server/``), which heals (``server/engine/supervisor.py``).
+What it is: ``ServingProcess`` starts the server, kills its engine, and requests verification over HTTP.
+Invariants: only the engine's process is killed, by the id that the server reports; the server restarts it. Requesting
+verification does not block.
+Not here: the server (``server/``), restarting (``server/engine/supervisor.py``).
 Read next: ``scenario.py``.
 """
 
@@ -28,8 +27,8 @@ ASK_S, STOP_S = 10.0, 60.0
 class ServingProcess:
     """The server of the app, and its engine."""
 
-    def __init__(self, crew: Processes, views: Sequence[str]) -> None:
-        self.crew = crew
+    def __init__(self, processes: Processes, views: Sequence[str]) -> None:
+        self.processes = processes
         self.views = list(views)
         self.address: str | None = None
         self.verified: list[dict[str, Any]] | None = None
@@ -37,10 +36,10 @@ class ServingProcess:
 
     def start(self) -> None:
         """Start the server; it starts the engine."""
-        self.crew.start("server", NAME)
+        self.processes.start("server", NAME)
 
     def hear(self, name: str, facts: dict[str, Any]) -> None:
-        """Take a report of the crew."""
+        """Process a report of a child."""
         if name == NAME and "address" in facts:
             self.address = facts["address"]
 
@@ -73,8 +72,8 @@ class ServingProcess:
 
     def stop(self) -> None:
         """Stop the server in good order, and with it the engine."""
-        if NAME in self.crew.children:
-            child = self.crew.children[NAME]
+        if NAME in self.processes.children:
+            child = self.processes.children[NAME]
             child.say("stop")
             child.join(STOP_S)
 

@@ -1,10 +1,10 @@
-"""The shop and its visitors: what writes to the database, and to the topics of the web pages.
+"""Simulator: the shop's load on the database and on the topics of its web pages.
 
-What it is: ``Simulator``, the role ``shop`` of ``roles.py``: some times a second a transaction with orders, payments,
-stock, prices, cancellations and moves; and page views, searches and clicks beside it.
-Invariants: it knows nothing of views. Some events are held back and come late; of those nothing is lost. What it wrote
-is told after it was committed, with the moment.
-Not here: when a straggler or a mistake is asked for (``scenario.py``).
+What it is: ``Simulator``, the role ``shop``: several times a second a transaction with orders, payments, stock, prices,
+cancellations and moves; and page views, searches and clicks.
+Invariants: it knows nothing of views. Some events are delayed, none is lost. A write is reported after its commit, with
+its time.
+Not here: late orders and mistakes on request (``scenario.py``).
 Read next: ``example.py``, ``scenario.py``.
 """
 
@@ -195,7 +195,7 @@ class Simulator:
                 topic.append(rows)
 
     def _pause(self) -> None:
-        """Send what was held back, and end with one more transaction: whoever has that has everything."""
+        """Send delayed events, then commit one more transaction, which marks the end."""
         self._flush(float("inf"))
         with self.database.transaction():
             number, _, _ = self._order()

@@ -1,8 +1,8 @@
-"""The account: what the demo was, in numbers, and the promises that were not kept.
+"""Summary: the demo in numbers, and the failed checks.
 
-What it is: ``account`` draws up the summary of a ``Scenario``; ``rows_of`` writes it for people.
-Invariants: a promise that was not kept is a sentence in ``problems``; ``ok`` is true only without any.
-Not here: the comparing (``audit.py``).
+What it is: ``summary_of`` makes the summary of a ``Scenario``; ``rows_of`` formats it.
+Invariants: each failed check is a sentence in ``problems``; ``ok`` is true only without any.
+Not here: the checks (``audit.py``).
 Read next: ``audit.py``.
 """
 
@@ -17,55 +17,56 @@ if TYPE_CHECKING:
     from headwater.demo.scenario import Scenario
 
 
-def account(plot: Scenario) -> dict[str, Any]:
-    """The summary of a performance, at its end."""
-    kept = [tick for tick, _ in plot.manifests.kept()]
-    skipped, again = audit.coverage(plot.seen, plot.log.get_topic(PAGE_VIEWS).end_offsets())
-    verified = plot.engine.verified or []
-    database = audit.database_problems(plot.server, plot.store)
-    sinks = audit.sink_problems(plot.home, plot.store)
-    damage = audit.check_problems(plot.log)
+def summary_of(scenario: Scenario) -> dict[str, Any]:
+    """The summary of a finished scenario."""
+    kept = [tick for tick, _ in scenario.manifests.kept()]
+    skipped, again = audit.coverage(scenario.seen, scenario.log.get_topic(PAGE_VIEWS).end_offsets())
+    verified = scenario.engine.verified or []
+    database = audit.database_problems(scenario.server, scenario.store)
+    sinks = audit.sink_problems(scenario.home, scenario.store)
+    damage = audit.check_problems(scenario.log)
     summary: dict[str, Any] = {
-        **plot.facts,
-        "address": plot.engine.address,
-        "events": {name: sum(plot.log.get_topic(name).end_offsets().values()) for name in sorted(_inputs(plot))},
+        **scenario.facts,
+        "address": scenario.engine.address,
+        "events": {
+            name: sum(scenario.log.get_topic(name).end_offsets().values()) for name in sorted(_inputs(scenario))
+        },
         "ticks": kept[-1] if kept else 0,
-        "latency_ms": plot.stopwatch.percentiles(steady=True),
-        "latency_whole_run_ms": plot.stopwatch.percentiles(steady=False),
-        "corrections": plot.replica.corrections,
-        "feed": {"ticks": plot.replica.ticks, "changes": plot.replica.changes},
+        "latency_ms": scenario.freshness.percentiles(steady=True),
+        "latency_whole_run_ms": scenario.freshness.percentiles(steady=False),
+        "corrections": scenario.replica.corrections,
+        "feed": {"ticks": scenario.replica.ticks, "changes": scenario.replica.changes},
         "views": [{name: each[name] for name in ("view", "tick", "rows", "equal")} for each in verified],
         "as_in_postgres": not database,
         "sinks_equal": not sinks,
-        "alerts": len(list(plot.log.get_topic(TOLD).rows())),
+        "alerts": len(list(scenario.log.get_topic(TOLD).rows())),
         "page_views_skipped": skipped,
         "page_views_seen_again": again,
         "check_ok": not damage,
     }
-    served = {tuple(row[name] for name in plot.replica.key): row for row in _revenue(plot)}
+    served = {tuple(row[name] for name in scenario.replica.key): row for row in _revenue(scenario)}
     promises = [
         (bool(verified), "the views were not verified"),
         (
             all(each["equal"] for each in verified),
-            "views that are not what the log gives: "
-            + ", ".join(each["view"] for each in verified if not each["equal"]),
+            "views that differ from the log: " + ", ".join(each["view"] for each in verified if not each["equal"]),
         ),
         (kept == list(range(1, len(kept) + 1)), "a tick is missing, or was committed twice"),
-        (plot.replica.rows == served, "what the change feed adds up to is not what the serving store holds"),
+        (scenario.replica.rows == served, "the change feed does not add up to the rows of the serving store"),
         (skipped == 0, f"the consumers skipped {skipped} page views"),
     ]
     broken = [sentence for kept_so, sentence in promises if not kept_so]
-    told = [*plot.problems, *plot.engine.problems, *plot.crew.failures, *plot.replica.problems]
+    told = [*scenario.problems, *scenario.engine.problems, *scenario.processes.failures, *scenario.replica.problems]
     problems = list(dict.fromkeys([*told, *broken, *database, *sinks, *damage]))
     return {**summary, "problems": problems, "ok": not problems}
 
 
-def _inputs(plot: Scenario) -> set[str]:
-    return set(plot.store.frontier.frontier)
+def _inputs(scenario: Scenario) -> set[str]:
+    return set(scenario.store.frontier.frontier)
 
 
-def _revenue(plot: Scenario) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = plot.store.query("SELECT * FROM revenue").to_pylist()
+def _revenue(scenario: Scenario) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = scenario.store.query("SELECT * FROM revenue").to_pylist()
     return rows
 
 
@@ -77,23 +78,23 @@ def rows_of(summary: dict[str, Any]) -> list[tuple[str, str]]:
         ("events in the log", f"{sum(events.values()):,}, of {len(events)} tables and topics"),
         ("ticks", f"{summary['ticks']:,}"),
         ("commit in PostgreSQL → in the views", latency(summary["latency_ms"])),
-        ("  … in the whole run, the kill included", latency(summary["latency_whole_run_ms"])),
+        ("  … of the whole run, with the kill", latency(summary["latency_whole_run_ms"])),
         ("first views on screen after", f"{summary.get('first_views_seconds', '?')} s"),
-        ("corrections of minutes that were over", f"{summary['corrections']:,}"),
+        ("corrections of past minutes", f"{summary['corrections']:,}"),
         (
             "consumer killed, taken over after",
             f"{summary.get('takeover_seconds', '?')} s, "
             f"{summary['page_views_skipped']} events skipped, {summary['page_views_seen_again']:,} seen again",
         ),
         ("engine killed, back after", f"{summary.get('engine_back_seconds', '?')} s"),
-        ("alerts told", f"{summary['alerts']}"),
+        ("alerts sent", f"{summary['alerts']}"),
         ("change feed", f"{feed['changes']:,} changes in {feed['ticks']} ticks, added up as served"),
         ("sinks equal to their views", "SQLite and search: " + ("yes" if summary["sinks_equal"] else "no")),
         (
-            "views as PostgreSQL computes them",
+            "views equal to PostgreSQL's answer",
             f"{', '.join(audit.IN_THE_DATABASE)}: " + ("yes" if summary["as_in_postgres"] else "no"),
         ),
-        ("views that are what the log gives", f"{equal} of {len(summary['views'])}"),
+        ("views equal to the log's contents", f"{equal} of {len(summary['views'])}"),
         ("check of every byte", "clean" if summary["check_ok"] else "damage"),
     ]
     if straggler is not None:

@@ -1,8 +1,8 @@
-"""Running a server: uvicorn, its signals, its end.
+"""Running a server: uvicorn, signals and shutdown.
 
 What it is: ``serve``, which listens until SIGTERM or Ctrl-C.
-Invariants: at the end it stops accepting, tells those who follow where to go on, stops the engine after its tick, and
-returns. A second signal does not wait.
+Invariants: shutdown stops accepting, sends subscribers their resume tokens, and stops the engine after its tick. A
+second signal ends it at once.
 Not here: routes (``application.py``).
 Read next: ``application.py``, ``cli/server/serve_command.py``.
 """
@@ -102,10 +102,10 @@ async def _serve(state: ServerState, listener: socket.socket, on_listening: Call
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, end)
     if on_listening is not None:
-        telling = loop.create_task(_told(server, on_listening, address_of(listener)))
+        announcing = loop.create_task(_told(server, on_listening, address_of(listener)))
     await server.serve(sockets=[listener])
     if on_listening is not None:
-        telling.cancel()
+        announcing.cancel()
 
 
 async def _told(server: Any, on_listening: Callable[[str], None], address: str) -> None:

@@ -1,11 +1,9 @@
-"""What can be set of a server: where it listens, and its limits.
+"""Server settings: address and limits.
 
-What it is: ``ServerSettings``, frozen, checked when it is made.
-Invariants: a server that others can reach has keys: binding elsewhere than to loopback without them is refused, with
-advice. Every limit has a value; none is endless.
-Not here: the keys themselves (``server/http/keys.py``), enforcing the limits (``server/http/guard.py``,
-``server/http/connections.py``, ``server/queries/query_workers.py``, ``server/queries/spark_queries.py``,
-``server/realtime/broker.py``).
+What it is: ``ServerSettings``, frozen and validated.
+Invariants: a server that listens beyond loopback requires keys. Every limit has a value.
+Not here: the keys (``server/http/keys.py``); enforcing the limits (``server/http/guard.py``,
+``server/http/connections.py``, ``server/queries/``, ``server/realtime/broker.py``).
 Read next: ``server/http/guard.py``, ``docs/server.md``.
 """
 

@@ -1,10 +1,10 @@
-"""What all requests of a server share.
+"""Server state: shared by all requests of a server.
 
-What it is: ``ServerState``: the app as declared, its log, the serving store and the change feed on disk, the supervisor
-of the engine, and the threads in which blocking work is done.
-Invariants: nothing here starts Spark. The event loop never waits for a disk: that is done in one of three pools, so
-that appends that are held back by a topic's policy do not keep readers waiting, nor long queries either.
-Not here: routes (``application.py``), HTTP itself (``running.py``).
+What it is: ``ServerState``: the app, its log, the serving store, the change feed, the engine's supervisor, and the
+thread pools for blocking work.
+Invariants: nothing here starts Spark. The event loop never waits for a disk: reads, writes and queries have a pool
+each, so appends under backpressure and long queries do not delay readers.
+Not here: routes (``application.py``), HTTP (``running.py``).
 Read next: ``application.py``.
 """
 
@@ -62,7 +62,7 @@ Found = TypeVar("Found")
 
 
 class ServerState:
-    """One app as a server sees it. Made anywhere; ``start`` and ``stop`` belong to the event loop."""
+    """One app in a server. ``start`` and ``stop`` run in the event loop."""
 
     def __init__(
         self, app: App, settings: ServerSettings | None = None, *, supervisor: Supervisor | None = None
@@ -79,12 +79,12 @@ class ServerState:
         self.manifests = Manifests(self.log.catalog, app.name)
         self.committed = CommittedChanges(self.manifests, self.folder, self.log.files)
         self.rates = TopicRates()
-        self._counting = ServingStore(path)  # so that counting rows keeps no point read waiting
+        self._counting = ServingStore(path)  # counting rows must not delay point reads
         self.status = StatusReader(app, self._counting, self.rates)
-        self.past = LagHistory()
-        self.pulse = ChangeNotifier()
+        self.history = LagHistory()
+        self.notifier = ChangeNotifier()
         self.home_id = home_id(self.log)
-        self.hub = SubscriptionBroker(self)
+        self.broker = SubscriptionBroker(self)
         self.consumers = HeldConsumers(self.settings.members_max)
         self.connections = Counts(self.settings)
         self.events = Events(self)
@@ -110,37 +110,37 @@ class ServerState:
         self._spark_places = QueryPlaces(at_once, "queries of Spark")
         self._question_places = QueryPlaces(at_once, "questions")
         self.spark_queries = SparkQueries(app.name, self.log.home, app.spark_settings, limits)
-        self._asking = 0  # questions that the engine is asked, or that wait for it
+        self._asking = 0  # requests to the engine, running and waiting
         self._tasks: list[asyncio.Task[None]] = []
 
     # Its life
 
     async def start(self) -> None:
-        """Begin to watch, and start the engine."""
+        """Start background tasks and the engine."""
         loop = asyncio.get_running_loop()
-        self.pulse.start(loop)
-        self.pulse.watch(self.folder)
+        self.notifier.start(loop)
+        self.notifier.watch(self.folder)
         self.begin(self.store_queries.start())
         self.begin(self._sample())
         self.begin(self.events.run())
-        self.begin(self.past.run(self))
+        self.begin(self.history.run(self))
         self.begin(self.watchdog.run())
         if self.supervisor is not None:
             self.supervisor.on_change = lambda: _call(loop, self.events.wake)
             self.supervisor.start()
 
     def begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """A task that ends with the server."""
+        """Start a task that ends with the server."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.append(task)
         task.add_done_callback(self._tasks.remove)
         return task
 
     def close_soon(self) -> None:
-        """The server is about to stop: let everybody go who waits or follows."""
+        """The server is about to stop: end waiting requests and subscriptions."""
         self.closing = True
-        self.pulse.end()
-        self.hub.end()
+        self.notifier.end()
+        self.broker.end()
         self.events.wake()
 
     async def stop(self) -> None:
@@ -160,7 +160,7 @@ class ServerState:
         self._brief_writes.close()
         for pool in (self._readers, self._writers, self._queries, self._asks, self._sparks):
             pool.shutdown(wait=True, cancel_futures=True)
-        self.pulse.close()
+        self.notifier.close()
         self.store.close()
         self._counting.close()
 
@@ -185,23 +185,23 @@ class ServerState:
     # Work in threads
 
     async def read(self, work: Callable[..., Found], *arguments: Any) -> Found:
-        """Do something that reads the disk."""
+        """Run a read in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._readers, work, *arguments)
 
     async def write(self, work: Callable[..., Found], *arguments: Any) -> Found:
-        """Do something that appends or commits."""
+        """Run an append or a commit in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._writers, work, *arguments)
 
     async def read_briefly(self, work: Callable[..., Found], *arguments: Any) -> Found:
-        """Do something that reads a page or two, together with those of other requests."""
+        """Run a short read, together with those of other requests."""
         return await self._brief_reads.do(work, *arguments)
 
     async def write_briefly(self, work: Callable[..., Found], *arguments: Any) -> Found:
-        """Do something that appends without waiting for the disk, together with those of other requests."""
+        """Run an append that does not wait for the disk, together with those of other requests."""
         return await self._brief_writes.do(work, *arguments)
 
     async def question(self, key: str, work: Callable[..., Found], *arguments: Any) -> Found:
-        """Do something for a key that may take as long as a query may; refused when too many wait already."""
+        """Run something that may take as long as a query; ``TooMany`` when the queue is full."""
         async with self._question_places.taken(key, self.settings.query_seconds_max):
             return await asyncio.get_running_loop().run_in_executor(self._queries, work, *arguments)
 
@@ -209,14 +209,14 @@ class ServerState:
 
     @property
     def engine(self) -> EngineState:
-        """How the engine is."""
+        """The engine's state."""
         return EngineState(NONE) if self.supervisor is None else self.supervisor.state
 
     async def ask_engine(self, request: dict[str, Any], *, timeout: float) -> Answer:
-        """Ask the engine something that only the process can do which runs the app."""
+        """Send a request to the process that runs the app."""
         supervisor = self._supervisor()
         if self._asking >= WAITING_MAX:
-            raise TooMany(f"the engine is asked {WAITING_MAX} questions already", hint="Ask again in a moment.")
+            raise TooMany(f"{WAITING_MAX} requests wait for the engine", hint="Try again in a moment.")
         self._asking += 1
         try:
             ask = partial(supervisor.ask, request, timeout=timeout)
@@ -225,7 +225,7 @@ class ServerState:
             self._asking -= 1
 
     async def ask_spark(self, request: dict[str, Any], key: str) -> Answer:
-        """Ask the Spark that is there for queries."""
+        """Run a query in the query engine."""
         self._supervisor()
         async with self._spark_places.taken(key, float(request["seconds_max"])):
             return await asyncio.get_running_loop().run_in_executor(self._sparks, self.spark_queries.ask, request)
@@ -233,24 +233,24 @@ class ServerState:
     def _supervisor(self) -> Supervisor:
         if self.supervisor is None:
             raise EngineUnavailable(
-                "this server has no engine", hint="Start it without --no-engine, or ask the serving store."
+                "this server has no engine", hint="Start it without --no-engine, or query the serving store."
             )
         return self.supervisor
 
     def require_view(self, name: str) -> None:
-        """Refuse a view that the app does not declare."""
+        """Raise ``UnknownView`` for a view that the app does not declare."""
         names = [view.name for view in self.app.views]
         if name not in names:
             raise UnknownView(f'no view "{name}" was declared', hint=suggestion(name, names), view=name)
 
     async def until(self, look: Callable[[], Awaitable[Found | None]], wait: float, again: float = 1.0) -> Found | None:
-        """What ``look`` finds, or None after ``wait`` seconds, or as many as a request may wait."""
-        return await self.pulse.until(look, min(wait, self.settings.wait_seconds_max), again)
+        """What ``look`` finds, or None after ``wait`` seconds or a request's limit."""
+        return await self.notifier.until(look, min(wait, self.settings.wait_seconds_max), again)
 
     async def covered(self, token: Token, timeout: float, views: Collection[str] = ()) -> None:
-        """Wait until the serving store covers a token, as far as it is about topics that views read.
+        """Wait until the serving store covers the token's topics that views read.
 
-        One of ``views`` that is paused and does not cover it is an error at once.
+        A paused view among ``views`` that does not cover it raises at once.
         """
 
         async def look() -> bool | None:
@@ -265,7 +265,7 @@ class ServerState:
             )
 
     def mentioned(self, sql: str) -> list[str]:
-        """The views whose names stand in a query."""
+        """The views that a query names."""
         words = {word.lower() for word in re.findall(r"[\w.-]+", sql)}
         return [view.name for view in self.app.views if view.name.lower() in words]
 

@@ -1,10 +1,10 @@
-"""Sinks: what carries a view's changes to another system.
+"""Sinks: they deliver a view's changes to another system.
 
-    views  →  committed ticks  →  follower  →  SQLite, PostgreSQL, Redis, …
+    views  →  committed ticks  →  sink task  →  SQLite, PostgreSQL, Redis, …
 
-What it is: the folder OUT. Each sink is a module of its own that keeps one contract (``sink.py``);
-``sinks/runner/sink_task.py`` leads one along the ticks, ``sinks/runner/sink_runner.py`` all of an app.
-Invariants: importing this imports no client library; the first use of a sink does, and says what to install. No Spark.
+What it is: one module for each system, all with one contract (``sink.py``); ``sinks/runner/sink_task.py`` runs one
+sink, ``sinks/runner/sink_runner.py`` all sinks of an app.
+Invariants: importing this imports no client library; a missing one fails on first use with the install line. No Spark.
 Not here: declaring (``app.sink``).
 Read next: ``sink.py``, ``docs/sinks.md``.
 """

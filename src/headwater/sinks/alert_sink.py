@@ -1,8 +1,9 @@
-"""Alert: somebody is told when a row of a view begins to satisfy a rule.
+"""Alert: a notification when a row of a view begins to satisfy a rule.
 
-What it is: ``AlertSink``, a sink that remembers which keys satisfy the rule, and tells of each once, until it stops to.
-Invariants: at least once: somebody is told before the home remembers it. A full copy tells only of keys that were not
-known to satisfy the rule. The rule is SQL over the view's columns, as SQLite understands it.
+What it is: ``AlertSink``, a sink that remembers the keys that satisfy the rule and notifies once for each, until it no
+longer does.
+Invariants: at least once: the notification is sent before the home records it. A full copy notifies only of keys that
+are new. The rule is SQLite's SQL over the view's columns.
 Not here: mails (``email.py``), requests (``webhook_sink.py``).
 Read next: ``email.py``; ``docs/sinks.md``.
 """
@@ -35,7 +36,7 @@ Alerted = Mapping[str, Any]  # app, view, sink, rule, key, row, tick
 
 @dataclass(frozen=True)
 class AlertSink(Sink):
-    """Tell ``to`` (an ``Email``, a ``WebhookSink`` or a function) when a row begins to satisfy ``when``.
+    """Notify ``to`` (an ``Email``, a ``WebhookSink`` or a function) when a row begins to satisfy ``when``.
 
     >>> AlertSink("error_rate > 0.05", to=print).when
     'error_rate > 0.05'
@@ -51,9 +52,9 @@ class AlertSink(Sink):
         """See ``Sink.layout``."""
         return self.when
 
-    def open(self, carried: SinkContext, log: Log) -> Target:
+    def open(self, context: SinkContext, log: Log) -> Target:
         """See ``Sink.open``."""
-        return AlertTarget(carried, log, self)
+        return AlertTarget(context, log, self)
 
     def __str__(self) -> str:
         told = str(self.to) if isinstance(self.to, Email | WebhookSink) else getattr(self.to, "__name__", "a function")
@@ -78,12 +79,12 @@ class Rule:
             self._db.execute(f"SELECT rowid FROM row WHERE ({condition})").fetchall()
         except sqlite3.Error as error:
             raise SinkRefused(
-                f"the rule {condition!r} cannot be read: {error}",
+                f"the rule {condition!r} is invalid: {error}",
                 hint=f"It is SQL over the columns {', '.join(column.name for column in self.columns)}.",
             ) from error
 
     def satisfied(self, rows: pa.Table) -> list[bool]:
-        """Whether each row satisfies the rule; a null does not."""
+        """Whether each row satisfies the rule; null counts as false."""
         if not rows.num_rows:
             return []
         values = [column.stored(rows.column(column.name))[1] for column in self.columns]
@@ -95,18 +96,18 @@ class Rule:
         return [place + 1 in found for place in range(rows.num_rows)]
 
     def close(self) -> None:
-        """Forget it."""
+        """Release the database."""
         self._db.close()
 
 
 class AlertTarget(Target):
-    """Whoever is told. Which keys satisfy the rule is remembered in the home."""
+    """The recipient. The home stores which keys satisfy the rule."""
 
-    def __init__(self, carried: SinkContext, log: Log, sink: AlertSink) -> None:
-        super().__init__(carried)
+    def __init__(self, context: SinkContext, log: Log, sink: AlertSink) -> None:
+        super().__init__(context)
         self.sink = sink
-        self.memory = KeptProgress(log, carried)
-        self.rule = Rule(sink.when, carried.schema)
+        self.memory = KeptProgress(log, context)
+        self.rule = Rule(sink.when, context.schema)
         self._poster = Poster(sink.to, log.clock) if isinstance(sink.to, WebhookSink) else None
 
     def progress(self) -> StoredProgress | None:
@@ -116,7 +117,7 @@ class AlertTarget(Target):
     def fill(self, rows: Iterable[pa.RecordBatch], tick: int, epoch: int) -> StoredProgress:
         """See ``Target.fill``."""
         progress, known = self.memory.recall()
-        check_fence(progress, self.carried, epoch, filling=True)
+        check_fence(progress, self.context, epoch, filling=True)
         firing: dict[str, Any] = {}
         for batch in rows:
             firing |= self._firing(pa.Table.from_batches([batch]))
@@ -126,11 +127,11 @@ class AlertTarget(Target):
     def apply(self, delivery: Delivery) -> StoredProgress:
         """See ``Target.apply``."""
         progress, known = self.memory.recall()
-        if not is_next(progress, self.carried, delivery):
-            return reached(progress, self.carried)
+        if not is_next(progress, self.context, delivery):
+            return reached(progress, self.context)
         come, before = upserts(delivery.changes), set(known or ())
         firing = self._firing(come)
-        gone = deletes(delivery.changes, self.carried.key or self.carried.schema.names)
+        gone = deletes(delivery.changes, self.context.key or self.context.schema.names)
         left = {*self._names(gone), *self._names(come)}
         self._tell({name: row for name, row in firing.items() if name not in before}, delivery.tick)
         return self.memory.remember(delivery.tick, delivery.epoch, sorted((before - left) | set(firing)))
@@ -142,8 +143,8 @@ class AlertTarget(Target):
             self._poster.close()
 
     def _names(self, rows: pa.Table) -> list[str]:
-        if self.carried.key:
-            return key_texts(rows, self.carried.key)
+        if self.context.key:
+            return key_texts(rows, self.context.key)
         return [name.hex() for name in row_names(rows)]
 
     def _firing(self, rows: pa.Table) -> dict[str, Any]:
@@ -153,8 +154,8 @@ class AlertTarget(Target):
         return dict(zip(self._names(found), listed, strict=True))
 
     def _tell(self, firing: Mapping[str, Any], tick: int) -> None:
-        carried, to = self.carried, self.sink.to
-        about = {"app": carried.app, "view": carried.view, "sink": carried.sink, "rule": self.sink.when, "tick": tick}
+        context, to = self.context, self.sink.to
+        about = {"app": context.app, "view": context.view, "sink": context.sink, "rule": self.sink.when, "tick": tick}
         alerts = [{**about, "key": name, "row": row} for name, row in firing.items()]
         if not alerts:
             return
@@ -162,7 +163,7 @@ class AlertTarget(Target):
             to.send(alerts)
         elif self._poster is not None:
             for alert in alerts:
-                name = f"{carried.identity}/{tick}/{alert['key'].encode().hex()}"
+                name = f"{context.identity}/{tick}/{alert['key'].encode().hex()}"
                 status, said = self._poster.post((json_text(alert) or "").encode(), name)
                 if status >= 300:
                     raise SinkRefused(f"{to} refuses the alert: {status} {said[:200]}", hint="Change the receiver.")
@@ -174,5 +175,5 @@ class AlertTarget(Target):
                 except Exception as error:
                     raise Unavailable(
                         f"the function that alerts go to failed: {type(error).__name__}: {error}",
-                        hint="It is called again, with the same alerts.",
+                        hint="It is retried with the same alerts.",
                     ) from error

@@ -1,10 +1,10 @@
-"""Delta: a view as a Delta table, each tick a version of it.
+"""Delta: a view as a Delta table, with one version for each tick.
 
 What it is: ``DeltaSink``, a sink that merges a tick's changes by the view's key, through the package ``deltalake``.
-Invariants: a tick is one commit of the table, which also says tick, epoch and version; Delta's own transaction number
-of this sink keeps a tick from being committed twice. A view without a key has the columns ``_hw_row`` and
-``_hw_count``: each row once, with how often it is there.
-Not here: Delta's log; vacuuming and compaction, which are the table's owner's.
+Invariants: a tick is one commit, which also stores tick, epoch and version; Delta's transaction number of this sink
+prevents a second commit of a tick. A view without a key has the columns ``_hw_row`` and ``_hw_count``: each distinct
+row with its multiplicity.
+Not here: Delta's log; vacuuming and compaction, which are up to the table's owner.
 Read next: ``parquet_sink.py``; ``docs/sinks.md``.
 """
 
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from headwater.log.home import Log
 
 COUNT = "_hw_count"
-ABOUT = "headwater"  # under this name a commit tells what it is
-LOOK_BACK = 100  # so many commits of others (OPTIMIZE, …) may follow one of ours
+ABOUT = "headwater"  # the key of our metadata in a commit
+LOOK_BACK = 100  # commits of others (OPTIMIZE, …) after our last one
 
 
 @dataclass(frozen=True)
@@ -69,14 +69,14 @@ class DeltaSink(Sink):
         """See ``Sink.layout``."""
         return ",".join(self.partition_by)
 
-    def open(self, carried: SinkContext, log: Log) -> Target:
+    def open(self, context: SinkContext, log: Log) -> Target:
         """See ``Sink.open``."""
         del log
         try:
             import deltalake  # noqa: F401
         except ImportError as error:
             raise missing_extra("deltalake", "delta", "hw.sinks.Delta") from error
-        return DeltaTarget(carried, self)
+        return DeltaTarget(context, self)
 
     def version_at(self, tick: int) -> int:
         """The table's version that is the view at a tick: for time travel."""
@@ -87,7 +87,7 @@ class DeltaSink(Sink):
             about = json.loads(commit.get(ABOUT, "null"))
             if about is not None and about["tick"] <= tick:
                 return int(commit["version"])
-        raise OffsetOutOfRange(f"no commit of {self.path} is of tick {tick} or before", hint="See its history.")
+        raise OffsetOutOfRange(f"no commit of {self.path} is of tick {tick} or before", hint="See the table's history.")
 
     def __str__(self) -> str:
         return f"delta:{self.path}"
@@ -100,19 +100,19 @@ def _options(sink: DeltaSink) -> dict[str, str] | None:
 class DeltaTarget(Target):
     """The table."""
 
-    def __init__(self, carried: SinkContext, sink: DeltaSink) -> None:
-        super().__init__(carried)
+    def __init__(self, context: SinkContext, sink: DeltaSink) -> None:
+        super().__init__(context)
         self.sink = sink
         for name in sink.partition_by:
-            if name not in carried.schema.names:
+            if name not in context.schema.names:
                 raise SinkRefused(
-                    f'view "{carried.view}" has no column "{name}" to partition by',
-                    hint=f"It has: {', '.join(carried.schema.names)}.",
+                    f'view "{context.view}" has no column "{name}" to partition by',
+                    hint=f"It has: {', '.join(context.schema.names)}.",
                 )
-        for field in carried.schema:
+        for field in context.schema:
             if _has_length_of_time(field.type):
                 raise SinkRefused(
-                    f'Delta has no type for column "{field.name}" of view "{carried.view}": {spark_type(field.type)}',
+                    f'Delta has no type for column "{field.name}" of view "{context.view}": {spark_type(field.type)}',
                     hint="Give it as a number in the view's SQL: unix_micros of both ends, or EXTRACT(…).",
                     column=field.name,
                 )
@@ -133,11 +133,11 @@ class DeltaTarget(Target):
             table = self._table()
             if table is not None:
                 self._refuse_foreign(table)
-                check_fence(self._progress(table), self.carried, epoch, filling=True)
-            if self.carried.key:
-                content: Any = pa.RecordBatchReader.from_batches(self.carried.schema, _of(self.carried.schema, rows))
+                check_fence(self._progress(table), self.context, epoch, filling=True)
+            if self.context.key:
+                content: Any = pa.RecordBatchReader.from_batches(self.context.schema, _of(self.context.schema, rows))
             else:
-                content = self._counted(*counted(rows, self.carried.schema))
+                content = self._counted(*counted(rows, self.context.schema))
             write_deltalake(
                 self.sink.path,
                 content,
@@ -147,21 +147,21 @@ class DeltaTarget(Target):
                 storage_options=_options(self.sink),
                 commit_properties=self._properties(tick, epoch),
             )
-            return StoredProgress(tick, epoch, self.carried.version)
+            return StoredProgress(tick, epoch, self.context.version)
 
     def apply(self, delivery: Delivery) -> StoredProgress:
         """See ``Target.apply``."""
         with self._translated():
             table = self._table()
             progress = None if table is None else self._progress(table)
-            if table is None or not is_next(progress, self.carried, delivery):
-                return reached(progress, self.carried)
+            if table is None or not is_next(progress, self.context, delivery):
+                return reached(progress, self.context)
             properties = self._properties(delivery.tick, delivery.epoch)
-            if self.carried.key:
+            if self.context.key:
                 self._merge(table, delivery.changes, properties)
             else:
                 self._merge_bag(table, delivery.changes, properties)
-            return StoredProgress(delivery.tick, delivery.epoch, self.carried.version)
+            return StoredProgress(delivery.tick, delivery.epoch, self.context.version)
 
     def close(self) -> None:
         """See ``Target.close``."""
@@ -169,11 +169,11 @@ class DeltaTarget(Target):
     # Rows
 
     def _merge(self, table: DeltaTable, changes: pa.Table, properties: Any) -> None:
-        gone, come = deletes(changes, self.carried.key), upserts(changes)
+        gone, come = deletes(changes, self.context.key), upserts(changes)
         weights = np.repeat([-1, 1], [gone.num_rows, come.num_rows])
         source = pa.concat_tables([gone, come]).append_column(WEIGHT, pa.array(weights, pa.int64()))
-        same = " AND ".join(_same(name, source.column(name).null_count > 0) for name in self.carried.key)
-        columns = {_name(name): f"s.{_name(name)}" for name in self.carried.schema.names}
+        same = " AND ".join(_same(name, source.column(name).null_count > 0) for name in self.context.key)
+        columns = {_name(name): f"s.{_name(name)}" for name in self.context.schema.names}
         merge = table.merge(source, same, source_alias="s", target_alias="t", commit_properties=properties)
         merge.when_matched_delete(f"s.{WEIGHT} < 0").when_matched_update(columns).when_not_matched_insert(
             columns, f"s.{WEIGHT} > 0"
@@ -207,15 +207,15 @@ class DeltaTarget(Target):
     def _properties(self, tick: int, epoch: int) -> Any:
         from deltalake import CommitProperties, Transaction
 
-        about = {"sink": self.carried.identity, "tick": tick, "epoch": epoch, "version": self.carried.version}
+        about = {"sink": self.context.identity, "tick": tick, "epoch": epoch, "version": self.context.version}
         return CommitProperties(
             custom_metadata={ABOUT: json.dumps(about)},
-            app_transactions=[Transaction(self.carried.identity, tick)],
-            max_commit_retries=0,  # a commit between is perhaps another process's: look again first
+            app_transactions=[Transaction(self.context.identity, tick)],
+            max_commit_retries=0,  # a concurrent commit may be another process's: read the progress again
         )
 
     def _about(self, table: DeltaTable) -> Any:
-        """What the last commit says that is a sink's."""
+        """Our metadata of the last commit that has any."""
         for commit in table.history(LOOK_BACK):
             if ABOUT in commit:
                 return json.loads(commit[ABOUT])
@@ -223,18 +223,18 @@ class DeltaTarget(Target):
 
     def _progress(self, table: DeltaTable) -> StoredProgress | None:
         about = self._about(table)
-        if about is None or about["sink"] != self.carried.identity:
+        if about is None or about["sink"] != self.context.identity:
             return None
-        if table.transaction_version(self.carried.identity) != about["tick"]:
-            return None  # the table was restored to a version before
+        if table.transaction_version(self.context.identity) != about["tick"]:
+            return None  # the table was restored to an earlier version
         return StoredProgress(about["tick"], about["epoch"], about["version"])
 
     def _refuse_foreign(self, table: DeltaTable) -> None:
         about = self._about(table)
-        if about is None or about["sink"] != self.carried.identity:
-            whose = f"it is that of sink {about['sink']}" if about else "Headwater did not make it"
+        if about is None or about["sink"] != self.context.identity:
+            whose = f"it belongs to sink {about['sink']}" if about else "Headwater did not make it"
             raise SinkRefused(
-                f"there is a Delta table at {self.sink.path} already, and {whose}", hint="Give the sink another path."
+                f"a Delta table exists at {self.sink.path}, and {whose}", hint="Give the sink another path."
             )
 
     @contextmanager
@@ -246,12 +246,12 @@ class DeltaTarget(Target):
         except (CommitFailedError, OSError) as error:
             raise Unavailable(
                 f"the Delta table {self.sink.path} could not be changed: {str(error).splitlines()[0]}",
-                hint="It is tried again.",
+                hint="It is retried.",
             ) from error
         except DeltaError as error:
             said = str(error).splitlines()[0]
             raise SinkRefused(
-                f'Delta refused what sink "{self.carried.sink}" brings to {self.sink.path}: {said}',
+                f'Delta refused what sink "{self.context.sink}" brings to {self.sink.path}: {said}',
                 hint="Change the view's SQL, or give the sink another path.",
             ) from error
 

@@ -1,9 +1,8 @@
-"""Mail: where an alert goes when somebody should read it.
+"""Email: notifications by mail.
 
-What it is: ``Email``, a mail server and the people to write to; one mail for all alerts of a tick.
-Invariants: a mail is sent or the caller is told: ``Unavailable`` when the server may take it later, ``SinkRefused``
-when it never will.
-Not here: when to write (``alert_sink.py``).
+What it is: ``Email``, a mail server and recipients; one mail for all alerts of a tick.
+Invariants: an unsent mail raises: ``Unavailable`` when a retry may help, ``SinkRefused`` when it will not.
+Not here: when to send (``alert_sink.py``).
 Read next: ``alert_sink.py``.
 """
 
@@ -55,7 +54,7 @@ class Email:
             ) from error
         except (OSError, smtplib.SMTPException) as error:
             raise Unavailable(
-                f"the mail server {self.host} does not take the mail: {error}", hint="It is tried again."
+                f"the mail server {self.host} does not take the mail: {error}", hint="It is retried."
             ) from error
 
     def message(self, alerts: Sequence[Mapping[str, Any]]) -> EmailMessage:

@@ -1,12 +1,12 @@
-"""Parquet: a view as files in a folder, with the ticks before it.
+"""Parquet: a view as files in a folder, with its previous ticks.
 
-What it is: ``ParquetSink``, a sink that rewrites the partitions that a tick touches, and one small file that says which
-files are the view at which tick.
-Invariants: data files are written once and synced before ``_progress.json`` names them; that file is replaced in one
-rename, under a lock, so that a tick is there whole or not at all and an older epoch is refused. Files that no kept tick
-lists are removed after that.
-Not here: adding up rows (``views/state/algebra.py``).
-Read next: ``delta_sink.py``, which leaves all that to Delta; ``docs/sinks.md``.
+What it is: ``ParquetSink``, a sink that rewrites the partitions a tick touches, and ``_progress.json``, which lists the
+files of each kept tick.
+Invariants: data files are written once and synced before ``_progress.json`` lists them; that file is replaced by one
+rename under a lock, so a tick is complete or absent and an older epoch is refused. Unlisted files are removed
+afterwards.
+Not here: consolidation (``views/state/algebra.py``).
+Read next: ``delta_sink.py``, which leaves this to Delta; ``docs/sinks.md``.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ class ParquetSink(Sink):
         """See ``Sink.layout``."""
         return ",".join(self.partition_by)
 
-    def open(self, carried: SinkContext, log: Log) -> Target:
+    def open(self, context: SinkContext, log: Log) -> Target:
         """See ``Sink.open``."""
-        return ParquetTarget(carried, log, self)
+        return ParquetTarget(context, log, self)
 
     def files(self, tick: int | None = None) -> list[Path]:
         """The files that are the view at a tick, or at the last one: to be read by whatever reads Parquet."""
@@ -103,23 +103,23 @@ class ParquetSink(Sink):
 class ParquetTarget(Target):
     """The folder."""
 
-    def __init__(self, carried: SinkContext, log: Log, sink: ParquetSink) -> None:
-        super().__init__(carried)
+    def __init__(self, context: SinkContext, log: Log, sink: ParquetSink) -> None:
+        super().__init__(context)
         self.folder = Path(sink.path)
         self.partition_by = tuple(sink.partition_by)
         self.kept = sink.kept
         self._files = log.files
         self._place = SinkFolder(self.folder, PROGRESS_FILE, log.files)
         for name in self.partition_by:
-            if name not in carried.schema.names:
+            if name not in context.schema.names:
                 raise SinkRefused(
-                    f'view "{carried.view}" has no column "{name}" to partition by',
-                    hint=f"It has: {', '.join(carried.schema.names)}.",
+                    f'view "{context.view}" has no column "{name}" to partition by',
+                    hint=f"It has: {', '.join(context.schema.names)}.",
                 )
-            if kinds.is_nested(carried.schema.field(name).type):
+            if kinds.is_nested(context.schema.field(name).type):
                 raise SinkRefused(
-                    f'view "{carried.view}" cannot be partitioned by "{name}": '
-                    f"{spark_type(carried.schema.field(name).type)} is no name of a folder",
+                    f'view "{context.view}" cannot be partitioned by "{name}": '
+                    f"{spark_type(context.schema.field(name).type)} is no name of a folder",
                     hint="Partition by one of its parts: give it a column of its own in the view's SQL.",
                     column=name,
                 )
@@ -128,34 +128,34 @@ class ParquetTarget(Target):
 
     def progress(self) -> StoredProgress | None:
         """See ``Target.progress``."""
-        stored = self._place.stored(self.carried.identity)
+        stored = self._place.stored(self.context.identity)
         return None if stored is None else StoredProgress(stored["tick"], stored["epoch"], stored["version"])
 
     def fill(self, rows: Iterable[pa.RecordBatch], tick: int, epoch: int) -> StoredProgress:
         """See ``Target.fill``."""
         with self._place.alone():
-            check_fence(self.progress(), self.carried, epoch, filling=True)
+            check_fence(self.progress(), self.context, epoch, filling=True)
             files: Files = {}
             for batch in rows:
                 for partition, piece in self._partitions(pa.Table.from_batches([batch])):
                     files.setdefault(partition, []).append(self._write(partition, piece, tick))
             if not files:
-                files[""] = [self._write("", self.carried.schema.empty_table(), tick)]
+                files[""] = [self._write("", self.context.schema.empty_table(), tick)]
             return self._commit(tick, epoch, files, None)
 
     def apply(self, delivery: Delivery) -> StoredProgress:
         """See ``Target.apply``."""
         with self._place.alone():
-            stored, progress = self._place.stored(self.carried.identity), self.progress()
-            if stored is None or not is_next(progress, self.carried, delivery):
-                return reached(progress, self.carried)
+            stored, progress = self._place.stored(self.context.identity), self.progress()
+            if stored is None or not is_next(progress, self.context, delivery):
+                return reached(progress, self.context)
             files: Files = dict(stored["ticks"][-1]["files"])
             for partition, changes in self._partitions(delivery.changes):
                 rows = self._changed(files.get(partition, []), changes)
                 files[partition] = [self._write(partition, rows, delivery.tick)] if rows.num_rows else []
             files = {partition: names for partition, names in files.items() if names}
             if not files:
-                files[""] = [self._write("", self.carried.schema.empty_table(), delivery.tick)]
+                files[""] = [self._write("", self.context.schema.empty_table(), delivery.tick)]
             return self._commit(delivery.tick, delivery.epoch, files, stored)
 
     def close(self) -> None:
@@ -187,19 +187,19 @@ class ParquetTarget(Target):
         rows = consolidate(pa.concat_tables([*weighted, changes]))
         if rows.num_rows and pc.min(rows.column(WEIGHT)).as_py() < 0:
             raise Corruption(
-                f'a row that leaves view "{self.carried.view}" is not in the files of {self.folder}',
-                detail="Nothing of this tick was applied. Somebody changed them.",
-                hint="It is filled anew.",
+                f'a row that leaves view "{self.context.view}" is not in the files of {self.folder}',
+                detail="Nothing of this tick was applied. Another program changed the files.",
+                hint="The sink takes a full copy.",
             )
         return expand(rows)
 
     def _write(self, partition: str, rows: pa.Table, tick: int) -> str:
-        """Write a data file that nobody lists yet; returns its name in the folder."""
+        """Write a data file, not listed yet; returns its name in the folder."""
         name = f"{DATA}/{partition + '/' if partition else ''}{tick:012d}-{uuid.uuid4().hex[:12]}.parquet"
         path = self.folder / name
         self._files.make_dir(path.parent, label="sink.make_directory")
         with translated(f"write {path}"):
-            pq.write_table(rows.cast(self.carried.schema), path, compression="zstd")
+            pq.write_table(rows.cast(self.context.schema), path, compression="zstd")
         self._sync(path)
         return name
 
@@ -208,17 +208,17 @@ class ParquetTarget(Target):
     def _commit(self, tick: int, epoch: int, files: Files, before: Mapping[str, Any] | None) -> StoredProgress:
         ticks = [*(before["ticks"] if before else []), {"tick": tick, "files": files}][-self.kept :]
         about = {
-            "sink": self.carried.identity,
+            "sink": self.context.identity,
             "tick": tick,
             "epoch": epoch,
-            "version": self.carried.version,
-            "key": list(self.carried.key),
+            "version": self.context.version,
+            "key": list(self.context.key),
             "partition_by": list(self.partition_by),
             "ticks": ticks,
         }
         self._place.replace(about)
         self._prune({name for each in ticks for names in each["files"].values() for name in names})
-        return StoredProgress(tick, epoch, self.carried.version)
+        return StoredProgress(tick, epoch, self.context.version)
 
     def _prune(self, listed: set[str]) -> None:
         for path in (self.folder / DATA).rglob("*.parquet"):

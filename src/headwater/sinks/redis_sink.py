@@ -1,10 +1,9 @@
 """Redis: a view as keys, one for each row.
 
-What it is: ``RedisSink``, a sink that keeps each row as a hash (or as one JSON text) under ``prefix:key``.
-Invariants: a tick's rows and the progress are one MULTI … EXEC, which happens only if nobody changed the progress since
-it was looked at (WATCH): so a tick is there whole or not at all, and an older epoch is refused. A full copy is written
-under other names first and renamed in one EXEC.
-Not here: how values become text (``text_values.py``).
+What it is: ``RedisSink``, a sink that stores each row as a hash (or one JSON text) under ``prefix:key``.
+Invariants: a tick's rows and the progress are one MULTI … EXEC under WATCH of the progress, so a tick is complete or
+absent and an older epoch is refused. A full copy is written under other names and renamed in one EXEC.
+Not here: values as text (``text_values.py``).
 Read next: ``text_values.py``; ``docs/sinks.md``.
 """
 
@@ -30,19 +29,19 @@ if TYPE_CHECKING:
     from headwater.log.home import Log
 
 OWN = "_headwater"
-COUNT = "_count"  # how often a row of a view without a key is there
+COUNT = "_count"  # multiplicity of a row of a view without a key
 FORMS = ("hash", "json")
 PIECE = 1000  # so many keys go into one command
 CONNECT_SECONDS_MAX = 10
 ANSWER_SECONDS_MAX = 60
-LOOKS_MAX = 5  # another process changed the progress just then: look again
+LOOKS_MAX = 5  # retries after a concurrent change of the progress
 
 Commands = list[tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
 class RedisSink(Sink):
-    """Keys ``prefix:key`` in a Redis; ``prefix`` is the view's name unless told otherwise.
+    """Keys ``prefix:key`` in a Redis; ``prefix`` defaults to the view's name.
 
     ``form`` is "hash" (a field for each column that is not null) or "json" (one text).
 
@@ -66,7 +65,7 @@ class RedisSink(Sink):
         """See ``Sink.layout``."""
         return self.form
 
-    def open(self, carried: SinkContext, log: Log) -> Target:
+    def open(self, context: SinkContext, log: Log) -> Target:
         """See ``Sink.open``."""
         del log
         try:
@@ -76,7 +75,7 @@ class RedisSink(Sink):
         client = redis.Redis.from_url(
             self.url, socket_connect_timeout=CONNECT_SECONDS_MAX, socket_timeout=ANSWER_SECONDS_MAX
         )
-        return RedisTarget(carried, client, self.prefix or carried.view, self.form, str(self))
+        return RedisTarget(context, client, self.prefix or context.view, self.form, str(self))
 
     def __str__(self) -> str:
         return re.sub(r"(//[^/@:]*:)[^@]*@", r"\1***@", self.url)
@@ -88,8 +87,8 @@ class RedisSink(Sink):
 class RedisTarget(Target):
     """The keys of one view."""
 
-    def __init__(self, carried: SinkContext, client: Any, prefix: str, form: str, title: str) -> None:
-        super().__init__(carried)
+    def __init__(self, context: SinkContext, client: Any, prefix: str, form: str, title: str) -> None:
+        super().__init__(context)
         self.client = client
         self.prefix = prefix
         self.form = form
@@ -108,12 +107,12 @@ class RedisTarget(Target):
     def fill(self, rows: Iterable[pa.RecordBatch], tick: int, epoch: int) -> StoredProgress:
         """See ``Target.fill``."""
         with self._translated():
-            check_fence(self._progress(self.client), self.carried, epoch, filling=True)
+            check_fence(self._progress(self.client), self.context, epoch, filling=True)
             self._remove_unfinished()
             self._write_beside(rows)
 
             def swap(progress: StoredProgress | None, _: Any) -> Commands:
-                check_fence(progress, self.carried, epoch, filling=True)
+                check_fence(progress, self.context, epoch, filling=True)
                 new, old = self._members(self.filling_key), self._members(self.keys_key)
                 commands: Commands = [("DEL", *piece) for piece in _pieces(sorted(old - new))]
                 commands += [("RENAME", self._beside(key), key) for key in new]
@@ -126,11 +125,11 @@ class RedisTarget(Target):
         """See ``Target.apply``."""
 
         def change(progress: StoredProgress | None, pipe: Any) -> Commands | None:
-            if not is_next(progress, self.carried, delivery):
+            if not is_next(progress, self.context, delivery):
                 return None
             if not delivery.changes.num_rows:
                 return []
-            return self._changes(delivery.changes) if self.carried.key else self._bag_changes(delivery.changes, pipe)
+            return self._changes(delivery.changes) if self.context.key else self._bag_changes(delivery.changes, pipe)
 
         with self._translated():
             return self._execute(change, delivery.tick, delivery.epoch)
@@ -144,7 +143,7 @@ class RedisTarget(Target):
     def _execute(
         self, commands_of: Callable[[StoredProgress | None, Any], Commands | None], tick: int, epoch: int
     ) -> StoredProgress:
-        """Run commands and store the progress in one EXEC; None: it is not to be done."""
+        """Run commands and store the progress in one EXEC; None: nothing to do."""
         from redis.exceptions import WatchError
 
         for _ in range(LOOKS_MAX):
@@ -153,20 +152,20 @@ class RedisTarget(Target):
                 progress = self._progress(pipe)
                 commands = commands_of(progress, pipe)
                 if commands is None:
-                    return reached(progress, self.carried)
+                    return reached(progress, self.context)
                 pipe.multi()
                 for command in commands:
                     pipe.execute_command(*command)
-                about = {"sink": self.carried.identity, "tick": tick, "epoch": epoch, "version": self.carried.version}
+                about = {"sink": self.context.identity, "tick": tick, "epoch": epoch, "version": self.context.version}
                 pipe.set(self.progress_key, json.dumps(about))
                 try:
                     pipe.execute()
                 except WatchError:
                     continue
-                return StoredProgress(tick, epoch, self.carried.version)
+                return StoredProgress(tick, epoch, self.context.version)
         raise Unavailable(
-            f"other processes write to the keys {self.prefix}:… of {self.title} all the time",
-            hint="Let one process run the app.",
+            f"other processes write to the keys {self.prefix}:… of {self.title} concurrently",
+            hint="Run the app in one process.",
         )
 
     def _progress(self, client: Any) -> StoredProgress | None:
@@ -174,9 +173,9 @@ class RedisTarget(Target):
         if stored is None:
             return None
         about = json.loads(stored)
-        if about["sink"] != self.carried.identity:
+        if about["sink"] != self.context.identity:
             raise SinkRefused(
-                f"the keys {self.prefix}:… of {self.title} are those of sink {about['sink']}",
+                f"the keys {self.prefix}:… of {self.title} belong to sink {about['sink']}",
                 hint='Give the sink others: Redis(url, prefix="…").',
             )
         return StoredProgress(about["tick"], about["epoch"], about["version"])
@@ -190,23 +189,25 @@ class RedisTarget(Target):
         except (refusals.ConnectionError, refusals.TimeoutError, refusals.BusyLoadingError, OSError) as error:
             raise Unavailable(
                 f"Redis at {self.title} does not answer: {error}",
-                hint="Is it running, and does the password hold? It is tried again.",
+                hint="Check that it runs, and the password. It is retried.",
             ) from error
         except refusals.RedisError as error:
             full = str(error).startswith("OOM") or "MISCONF" in str(error)
             kind = Unavailable if full else SinkRefused
-            raise kind(f'Redis refused what sink "{self.carried.sink}" brings: {error}', hint="See its log.") from error
+            raise kind(
+                f'Redis refused the changes of sink "{self.context.sink}": {error}', hint="See its log."
+            ) from error
 
     # Rows
 
     def _changes(self, changes: pa.Table) -> Commands:
-        gone, come = deletes(changes, self.carried.key), upserts(changes)
+        gone, come = deletes(changes, self.context.key), upserts(changes)
         leaving, coming = self._keys(gone), self._keys(come)
         commands: Commands = []
         for piece in _pieces(leaving):
             commands += [("DEL", *piece), ("SREM", self.keys_key, *piece)]
         for piece in _pieces(coming):
-            # A hash is taken away first, so that a column that became null has no field any more.
+            # Delete the hash first: a column that became null must have no field.
             commands += [("DEL", *piece), ("SADD", self.keys_key, *piece)]
         return commands + self._writes(coming, come, None)
 
@@ -219,9 +220,9 @@ class RedisTarget(Target):
         ]
         if min(counts) < 0:
             raise Corruption(
-                f'a row that leaves view "{self.carried.view}" is not among the keys {self.prefix}:… of {self.title}',
-                detail="Nothing of this tick was applied. Somebody changed them, or Headwater was upgraded.",
-                hint="It is filled anew.",
+                f'a row that leaves view "{self.context.view}" is not among the keys {self.prefix}:… of {self.title}',
+                detail="Nothing of this tick was applied. Another program changed the keys, or Headwater was upgraded.",
+                hint="The sink takes a full copy.",
             )
         gone = [key for key, count in zip(keys, counts, strict=True) if not count]
         commands: Commands = []
@@ -233,7 +234,7 @@ class RedisTarget(Target):
         return commands + self._writes(kept, rows.filter(stay), [count for count in counts if count])
 
     def _counts(self, keys: Sequence[str], pipe: Any) -> list[int]:
-        """How often each row is there; nobody changes that as long as the progress stays."""
+        """The multiplicity of each row, stable while the progress is."""
         found: list[int] = []
         for piece in _pieces(keys):
             if self.form == "json":
@@ -247,8 +248,8 @@ class RedisTarget(Target):
         return found
 
     def _keys(self, rows: pa.Table) -> list[str]:
-        if self.carried.key:
-            return [f"{self.prefix}:{text}" for text in key_texts(rows, self.carried.key)]
+        if self.context.key:
+            return [f"{self.prefix}:{text}" for text in key_texts(rows, self.context.key)]
         return [f"{self.prefix}:{name.hex()}" for name in row_names(rows)]
 
     def _writes(self, keys: Sequence[str], rows: pa.Table, counts: Sequence[int] | None) -> Commands:
@@ -263,7 +264,7 @@ class RedisTarget(Target):
             fields = [part for name, value in row.items() if value is not None for part in (name, plain_text(value))]
             if counts is not None:
                 fields += [COUNT, str(counts[place])]
-            commands.append(("HSET", key, *(fields or ["", ""])))  # a row of nothing but nulls is there too
+            commands.append(("HSET", key, *(fields or ["", ""])))  # a row of nulls needs a field too
         return commands
 
     # A full copy
@@ -283,14 +284,14 @@ class RedisTarget(Target):
         for batch in rows:
             table = pa.Table.from_batches([batch])
             with self.client.pipeline(transaction=False) as pipe:
-                if self.carried.key:
+                if self.context.key:
                     self._send_beside(pipe, self._keys(table), table, None)
                 else:
                     self._send_bag_beside(pipe, table)
                 pipe.execute()
 
     def _send_bag_beside(self, pipe: Any, table: pa.Table) -> None:
-        """A batch of a bag: a row may have been in another batch already."""
+        """Add a batch of a multiset; a row may have occurred in an earlier batch."""
         places: dict[str, int] = {}
         counts: dict[str, int] = {}
         for place, key in enumerate(self._keys(table)):

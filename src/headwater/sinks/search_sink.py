@@ -1,9 +1,9 @@
-"""Search: a view as a full-text index, embedded.
+"""Search: a view as an embedded full-text index.
 
 What it is: ``SearchSink``, a sink that keeps a tantivy index of some text columns in a folder, and
-``SearchSink.search``, which asks it. Every row is stored whole, so that what is found is the row.
-Invariants: a tick's documents and the one that remembers the progress are one commit of the index, under a lock, so
-that an older epoch is refused. A full copy is a new index beside, which one small file makes the current one.
+``SearchSink.search``. Rows are stored whole, so a hit is the row.
+Invariants: a tick's documents and the progress document are one commit of the index, under a lock, so an older epoch is
+refused. A full copy is a new index, which one small file makes current.
 Not here: the query language, which is tantivy's.
 Read next: ``docs/sinks.md``.
 """
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 CURRENT = "_current.json"
 ROW, COUNT = "_hw_json", "_hw_count"
-PROGRESS = "progress"  # the name of the document that is no row
+PROGRESS = "progress"  # the id of the progress document
 HEAP_BYTES = 50_000_000
 
 
@@ -74,10 +74,10 @@ class SearchSink(Sink):
         """See ``Sink.layout``."""
         return json.dumps([self.text, self.terms, self.tokenizer])
 
-    def open(self, carried: SinkContext, log: Log) -> Target:
+    def open(self, context: SinkContext, log: Log) -> Target:
         """See ``Sink.open``."""
         _required()
-        return SearchTarget(carried, log, self)
+        return SearchTarget(context, log, self)
 
     def search(self, query: str, *, limit: int = 10) -> list[dict[str, Any]]:
         """The best rows for a query, the best first, each with its ``_score``. From any process.
@@ -87,14 +87,14 @@ class SearchSink(Sink):
         _required()
         about = read_about(Path(self.path) / CURRENT)
         if about is None:
-            raise Unavailable(f"there is no index in {os.fspath(self.path)} yet", hint="Run the app that keeps it.")
+            raise Unavailable(f"there is no index in {os.fspath(self.path)} yet", hint="Run the app.")
         index = opened(Path(self.path), about)
         try:
             parsed = index.parse_query(query, about["text"])
         except ValueError as error:
-            raise InvalidQuery(f"the query cannot be read: {error}", hint='Quote what is no word: "a:b".') from error
+            raise InvalidQuery(f"invalid search query: {error}", hint='Quote special characters: "a:b".') from error
         searcher = index.searcher()
-        # One more, since "*" finds the progress too; only rows have a count.
+        # One more, because "*" also finds the progress document, which has no count.
         found = [(score, searcher.doc(place)) for score, place in searcher.search(parsed, limit + 1).hits]
         rows = [(score, one) for score, one in found if one.get_first(COUNT) is not None]
         return [{**json.loads(one.get_first(ROW)), "_score": round(score, 4)} for score, one in rows[:limit]]
@@ -122,17 +122,17 @@ def opened(folder: Path, about: Any) -> Any:
 class SearchTarget(Target):
     """The index."""
 
-    def __init__(self, carried: SinkContext, log: Log, sink: SearchSink) -> None:
-        super().__init__(carried)
+    def __init__(self, context: SinkContext, log: Log, sink: SearchSink) -> None:
+        super().__init__(context)
         self.folder = Path(sink.path)
         self.sink = sink
         self._files = log.files
         self._place = SinkFolder(self.folder, CURRENT, log.files)
         for name in (*sink.text, *sink.terms):
-            if name not in carried.schema.names:
+            if name not in context.schema.names:
                 raise SinkRefused(
-                    f'view "{carried.view}" has no column "{name}" to search in',
-                    hint=f"It has: {', '.join(carried.schema.names)}.",
+                    f'view "{context.view}" has no column "{name}" to search in',
+                    hint=f"It has: {', '.join(context.schema.names)}.",
                     column=name,
                 )
 
@@ -140,7 +140,7 @@ class SearchTarget(Target):
 
     def progress(self) -> StoredProgress | None:
         """See ``Target.progress``."""
-        about = self._place.stored(self.carried.identity)
+        about = self._place.stored(self.context.identity)
         return None if about is None else self._progress(opened(self.folder, about))
 
     def fill(self, rows: Iterable[pa.RecordBatch], tick: int, epoch: int) -> StoredProgress:
@@ -148,17 +148,17 @@ class SearchTarget(Target):
         import tantivy
 
         with self._place.alone():
-            check_fence(self.progress(), self.carried, epoch, filling=True)
+            check_fence(self.progress(), self.context, epoch, filling=True)
             name = f"index-{uuid.uuid4().hex[:12]}"
             self._files.make_dir(self.folder / name, label="sink.make_directory")
             index = tantivy.Index(self._schema(), str(self.folder / name))
             with _writing(index) as writer:
-                if self.carried.key:
+                if self.context.key:
                     for batch in rows:
                         table = pa.Table.from_batches([batch])
-                        self._add(writer, key_texts(table, self.carried.key), table, None)
+                        self._add(writer, key_texts(table, self.context.key), table, None)
                 else:
-                    table, names, counts = counted(rows, self.carried.schema)
+                    table, names, counts = counted(rows, self.context.schema)
                     self._add(writer, [each.hex() for each in names], table, counts)
                 progress = self._remember(writer, tick, epoch)
             self._make_current(name)
@@ -167,13 +167,13 @@ class SearchTarget(Target):
     def apply(self, delivery: Delivery) -> StoredProgress:
         """See ``Target.apply``."""
         with self._place.alone():
-            about = self._place.stored(self.carried.identity)
+            about = self._place.stored(self.context.identity)
             index = None if about is None else opened(self.folder, about)
             progress = None if index is None else self._progress(index)
-            if index is None or not is_next(progress, self.carried, delivery):
-                return reached(progress, self.carried)
+            if index is None or not is_next(progress, self.context, delivery):
+                return reached(progress, self.context)
             with _writing(index) as writer:
-                if self.carried.key:
+                if self.context.key:
                     self._change(writer, delivery.changes)
                 else:
                     self._change_bag(writer, index, delivery.changes)
@@ -202,9 +202,9 @@ class SearchTarget(Target):
         return builder.build()
 
     def _change(self, writer: Any, changes: pa.Table) -> None:
-        gone, come = deletes(changes, self.carried.key), upserts(changes)
-        names = key_texts(come, self.carried.key)
-        for name in (*key_texts(gone, self.carried.key), *names):
+        gone, come = deletes(changes, self.context.key), upserts(changes)
+        names = key_texts(come, self.context.key)
+        for name in (*key_texts(gone, self.context.key), *names):
             writer.delete_documents_by_term(ROW_NAME, f"row:{name}")
         self._add(writer, names, come, None)
 
@@ -219,9 +219,9 @@ class SearchTarget(Target):
             writer.delete_documents_by_term(ROW_NAME, f"row:{name}")
         if counts and min(counts) < 0:
             raise Corruption(
-                f'a row that leaves view "{self.carried.view}" is not in the index {self.folder}',
-                detail="Nothing of this tick was applied. Somebody changed it, or Headwater was upgraded.",
-                hint="It is filled anew.",
+                f'a row that leaves view "{self.context.view}" is not in the index {self.folder}',
+                detail="Nothing of this tick was applied. The index was changed elsewhere, or Headwater was upgraded.",
+                hint="The sink takes a full copy.",
             )
         stay = pa.array([count > 0 for count in counts], pa.bool_())
         kept = [name for name, count in zip(names, counts, strict=True) if count]
@@ -263,20 +263,20 @@ class SearchTarget(Target):
     def _remember(self, writer: Any, tick: int, epoch: int) -> StoredProgress:
         import tantivy
 
-        about = {"tick": tick, "epoch": epoch, "version": self.carried.version}
+        about = {"tick": tick, "epoch": epoch, "version": self.context.version}
         writer.delete_documents_by_term(ROW_NAME, PROGRESS)
         document = tantivy.Document()
         document.add_text(ROW_NAME, PROGRESS)
         document.add_bytes(ROW, json.dumps(about).encode())
         writer.add_document(document)
-        return StoredProgress(tick, epoch, self.carried.version)
+        return StoredProgress(tick, epoch, self.context.version)
 
     def _make_current(self, name: str) -> None:
-        about = {"index": name, "sink": self.carried.identity, "text": list(self.sink.text)}
+        about = {"index": name, "sink": self.context.identity, "text": list(self.sink.text)}
         self._place.replace(about)
         for left in self.folder.glob("index-*"):
             if left.name != name:
-                shutil.rmtree(left, ignore_errors=True)  # who reads it still has it open
+                shutil.rmtree(left, ignore_errors=True)  # readers keep it open
 
 
 @contextmanager
@@ -284,7 +284,7 @@ def _writing(index: Any) -> Iterator[Any]:
     """A writer whose documents are committed at the end of the block, all or none."""
     writer = index.writer(HEAP_BYTES, 1)
     try:
-        # A process that was killed in its commit leaves files of it, under names that the next commit gives again.
+        # A process killed during a commit leaves files whose names the next commit uses again.
         writer.garbage_collect_files()
         yield writer
         writer.commit()

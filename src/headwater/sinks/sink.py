@@ -1,10 +1,11 @@
-"""The sink contract: what carries a view's changes to another system.
+"""The sink contract: delivering a view's changes to another system.
 
-What it is: ``Sink`` is what a user declares; opening it for a view gives a ``Target``, which is the other system as far
-as this view goes: it tells how far it is, takes a full copy, and takes the changes of ticks.
-Invariants: a target keeps its progress (tick, epoch, version) in the other system, in the same transaction as the rows,
-so that a repeated tick is passed over and an older epoch is refused. What cannot be transactional says so in its docs.
-Not here: who calls it and when (``sinks/runner/sink_task.py``); where the rows come from
+What it is: a user declares a ``Sink``; opened for a view it gives a ``Target``, which reports its progress, takes a
+full copy, and takes the changes of ticks.
+Invariants: a target stores its progress (tick, epoch, version) in the other system, in the same transaction as the
+rows, so a repeated tick is skipped and an older epoch is refused. A sink that cannot be transactional says so in its
+docs.
+Not here: when it is called (``sinks/runner/sink_task.py``); where the rows come from
 (``views/serving/view_reader.py``).
 Read next: ``views/serving/deliveries.py``, ``sinks/runner/sink_task.py``, ``sqlite_sink.py`` as the shortest example.
 """
@@ -25,15 +26,15 @@ if TYPE_CHECKING:
     from headwater.views.serving.deliveries import Delivery
 
 PROGRESS_TABLE = "_headwater_progress"
-ROW_NAME = "_hw_row"  # what finds a row of a view without a key
+ROW_NAME = "_hw_row"  # identifies a row of a view without a key
 
 
 @dataclass(frozen=True)
 class SinkContext:
-    """What a sink carries: one view, by one query, with its columns and its key.
+    """The view that a sink delivers: its query's version, columns and key.
 
-    >>> carried = SinkContext("shop", "revenue", "revenue.sqlite", pa.schema([("country", pa.string())]), (), "7f/1/ab")
-    >>> carried.identity, carried.home_id
+    >>> context = SinkContext("shop", "revenue", "revenue.sqlite", pa.schema([("country", pa.string())]), (), "7f/1/ab")
+    >>> context.identity, context.home_id
     ('shop/revenue/revenue.sqlite', '7f')
     """
 
@@ -42,22 +43,22 @@ class SinkContext:
     sink: str
     schema: pa.Schema
     key: tuple[str, ...]
-    version: str  # "home_id/created_tick/table" and the sink's layout: other rows or another layout, another version
+    version: str  # "home_id/created_tick/table", and the sink's layout; changes with the rows or their storage
 
     @property
     def identity(self) -> str:
-        """The name under which the other system knows this sink."""
+        """The sink's name in the other system."""
         return f"{self.app}/{self.view}/{self.sink}"
 
     @property
     def home_id(self) -> str:
-        """The home that the view is from."""
+        """The home of the view."""
         return home_id_of(self.version)
 
 
 @dataclass(frozen=True)
 class StoredProgress:
-    """How far a target is, as it has stored it itself."""
+    """The progress that a target has stored."""
 
     tick: int
     epoch: int
@@ -67,61 +68,61 @@ class StoredProgress:
 class Sink(ABC):
     """A declared sink. Declaring connects to nothing; a subclass is a frozen dataclass of settings."""
 
-    kind: ClassVar[str]  # a word for it, as in the default name "revenue.postgres"
-    # Whether the changes of several ticks may come as one delivery.
+    kind: ClassVar[str]  # part of the default name, as in "revenue.postgres"
+    # Whether several ticks may be merged into one delivery.
     merges: ClassVar[bool] = True
-    # Whether a row with a key that leaves need tell no more than its key.
+    # Whether a deleted row with a key needs only its key.
     by_key: ClassVar[bool] = False
 
     @property
     def layout(self) -> str:
-        """The settings that decide how rows are stored: with other ones there is a new full copy."""
+        """The settings of the storage format; when they change, the sink takes a full copy."""
         return ""
 
     @abstractmethod
-    def open(self, carried: SinkContext, log: Log) -> Target:
-        """Make ready to carry this view. Called before the first delivery, and again after an error.
+    def open(self, context: SinkContext, log: Log) -> Target:
+        """Open the target for a view. Called before the first delivery, and again after an error.
 
-        It may connect, and may raise ``Unavailable``. It changes nothing that a reader of the other system sees.
+        It may connect and may raise ``Unavailable``. It changes nothing that readers of the other system see.
         """
 
 
 class Target(ABC):
     """A sink that was opened for one view. Used by one thread at a time."""
 
-    def __init__(self, carried: SinkContext) -> None:
-        self.carried = carried
+    def __init__(self, context: SinkContext) -> None:
+        self.context = context
 
     @abstractmethod
     def progress(self) -> StoredProgress | None:
-        """How far the other system is; None when it has nothing of this sink, or somebody removed what it had.
+        """The stored progress; None when the other system has none, or its table was removed.
 
-        Called after opening, and again after an error. Not called before each delivery: ``apply`` looks by itself.
+        Called after opening, and again after an error. Not called before each delivery: ``apply`` reads it itself.
         """
 
     @abstractmethod
     def fill(self, rows: Iterable[pa.RecordBatch], tick: int, epoch: int) -> StoredProgress:
-        """Let these rows replace all there was, and remember tick, epoch and version, all of it or nothing.
+        """Replace all rows and store tick, epoch and version, atomically (a full copy).
 
-        Called when the other system has nothing yet, has another version, is too far behind for the changes that are
-        kept, or has come apart from the view. Called again after a crash in the middle, with the rows of a later tick.
-        Columns may differ from those before; readers see the old rows until all the new ones are there.
+        Called when the other system has no rows, has another version, lags beyond the kept changes, or differs from
+        the view. Called again after a crash, with the rows of a later tick. Columns may have changed; readers see the
+        old rows until the copy is complete.
         """
 
     @abstractmethod
     def apply(self, delivery: Delivery) -> StoredProgress:
-        """Take the changes between two ticks in one transaction with the progress; returns how far it is then.
+        """Apply the changes between two ticks in one transaction with the progress; returns the new progress.
 
-        Called for each tick, or for several ticks in one, in order; also when nothing changed, but seldom. Called
-        again with the same ticks when nobody knows whether they arrived: what is there already is passed over, and
-        what would leave a gap is not applied; the progress that is returned says where to go on.
-        ``Fenced`` when a newer process has written; ``Corruption`` when a row leaves that is not there: then the
-        caller fills anew; ``Unavailable`` when it may work later; any other error ends the sink.
+        Called in order, for each tick or for several merged ones; seldom without changes. Called again with the same
+        ticks when their outcome is unknown: an applied tick is skipped, a gap is not applied, and the returned
+        progress says where to continue. Raises ``Fenced`` when a newer process has written; ``Corruption`` when a
+        deleted row is missing: then the caller takes a full copy; ``Unavailable`` when a retry may help; any other
+        error stops the sink.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Give all resources back. Called once, also after an error. What was not committed is forgotten."""
+        """Release all resources. Called once, also after an error."""
 
 
 def home_id_of(version: str) -> str:
@@ -129,51 +130,51 @@ def home_id_of(version: str) -> str:
     return version.partition("/")[0]
 
 
-def is_next(progress: StoredProgress | None, carried: SinkContext, delivery: Delivery) -> bool:
-    """Whether a delivery is to be applied to what is there; ``Fenced`` when it must not be.
+def is_next(progress: StoredProgress | None, context: SinkContext, delivery: Delivery) -> bool:
+    """Whether a delivery continues the stored progress; raises ``Fenced``.
 
     >>> from headwater.views.serving.deliveries import Delivery
-    >>> carried = SinkContext("shop", "revenue", "copy", pa.schema([("country", pa.string())]), (), "7f/1/ab")
+    >>> context = SinkContext("shop", "revenue", "copy", pa.schema([("country", pa.string())]), (), "7f/1/ab")
     >>> delivery = Delivery(pa.table({"country": ["DE"], "_weight": [1]}), after=4, tick=5, epoch=2)
-    >>> [is_next(StoredProgress(tick, 2, "7f/1/ab"), carried, delivery) for tick in (4, 5)]
+    >>> [is_next(StoredProgress(tick, 2, "7f/1/ab"), context, delivery) for tick in (4, 5)]
     [True, False]
     """
-    check_fence(progress, carried, delivery.epoch)
-    if progress is None or progress.version != carried.version:
-        return False  # removed, or filled with another query: the caller sees it by the progress it gets
+    check_fence(progress, context, delivery.epoch)
+    if progress is None or progress.version != context.version:
+        return False  # removed, or another version: the returned progress shows it
     return progress.tick == delivery.after
 
 
-def check_fence(progress: StoredProgress | None, carried: SinkContext, epoch: int, *, filling: bool = False) -> None:
+def check_fence(progress: StoredProgress | None, context: SinkContext, epoch: int, *, filling: bool = False) -> None:
     """Raise ``Fenced`` when a newer process, or another home, has written.
 
-    A full copy may come from another home: whoever starts last has the sink.
+    A full copy may come from another home: the last one to start owns the sink.
     """
     if progress is None:
         return
-    if home_id_of(progress.version) != carried.home_id:
+    if home_id_of(progress.version) != context.home_id:
         if filling:
             return
         raise Fenced(
-            f'another home writes to sink "{carried.sink}" of view "{carried.view}" now',
+            f'another home writes to sink "{context.sink}" of view "{context.view}" now',
             detail="Nothing of this tick was applied.",
-            hint="Let one of the two write to another table, or stop it.",
-            sink=carried.identity,
+            hint="Stop one of the two, or let it write to another table.",
+            sink=context.identity,
         )
     if epoch < progress.epoch:
         raise Fenced(
-            f'a newer process runs app "{carried.app}": sink "{carried.sink}" has epoch {progress.epoch}, '
+            f'a newer process runs app "{context.app}": sink "{context.sink}" has epoch {progress.epoch}, '
             f"this one {epoch}",
             detail="Nothing of this tick was applied.",
             hint="Stop this process, or start it again to take over.",
-            sink=carried.identity,
+            sink=context.identity,
             epoch=progress.epoch,
         )
 
 
-def reached(progress: StoredProgress | None, carried: SinkContext) -> StoredProgress:
-    """What ``apply`` returns when it did not apply: where the target is, or that it has nothing."""
-    return progress if progress is not None else StoredProgress(-1, 0, f"{carried.home_id}/nothing")
+def reached(progress: StoredProgress | None, context: SinkContext) -> StoredProgress:
+    """The result of an ``apply`` that applied nothing: the target's progress, or that it has none."""
+    return progress if progress is not None else StoredProgress(-1, 0, f"{context.home_id}/nothing")
 
 
 def missing_extra(package: str, extra: str, sink: str) -> MissingExtra:

@@ -1,9 +1,9 @@
-"""Folders of sinks: a directory that one sink keeps, with a file in it that says what counts.
+"""Sink folder: a directory of one sink, with a progress file.
 
-What it is: ``SinkFolder`` lets one process at a time change the directory, reads that file, and replaces it as a whole.
-Invariants: the file is the old one or the new one, whole and on the disk, also after a power cut; a folder belongs to
-the sink that it names.
-Not here: what is in the file and beside it (``parquet_sink.py``, ``search_sink.py``).
+What it is: ``SinkFolder`` locks the directory, reads the progress file, and replaces it atomically.
+Invariants: the file is the old or the new one, whole and synced, also after a power cut; a folder belongs to the sink
+that it names.
+Not here: the contents (``parquet_sink.py``, ``search_sink.py``).
 Read next: ``parquet_sink.py``.
 """
 
@@ -39,7 +39,7 @@ class SinkFolder:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Nobody else changes the directory until the end of the block."""
+        """Lock the directory."""
         self._files.make_dir(self.path, label="sink.make_directory")
         lock = FileLock(self.path / "_lock")
         try:
@@ -73,7 +73,7 @@ class SinkFolder:
 
 
 def read_about(path: Path) -> Any:
-    """What such a file says, for whoever only reads; None when there is none."""
+    """The contents of a progress file, for readers; None when there is none."""
     try:
         return json.loads(path.read_text())
     except FileNotFoundError:

@@ -1,11 +1,11 @@
-"""SQLite: a view as a table in a file of the user's.
+"""SQLite: a view as a table in a user's file.
 
-What it is: ``SQLiteSink``, a sink whose tables anybody reads with any SQLite; the types are those of the serving store.
-Invariants: a tick's rows and the row of ``_headwater_progress`` are one transaction; so is a full copy with all that it
-changes about the table. A table that somebody else made is never touched. A view without a key has a column ``_hw_row``
-by which its rows are found; equal rows are there as often as in the view.
-Not here: how values are kept (``views/serving/serving_columns.py``).
-Read next: ``sinks/postgres/postgres_sink.py``, which does the same with a server; ``docs/sinks.md``.
+What it is: ``SQLiteSink``; its tables can be read by any SQLite, and have the serving store's types.
+Invariants: a tick's rows and its row of ``_headwater_progress`` are one transaction; so is a full copy with its
+migration. Foreign tables are never touched. A view without a key has a column ``_hw_row`` that identifies its rows;
+equal rows are stored as often as in the view.
+Not here: the encoding of values (``views/serving/serving_columns.py``).
+Read next: ``sinks/postgres/postgres_sink.py``, the same with a server; ``docs/sinks.md``.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from headwater.sinks.sink import (
 )
 from headwater.views.serving.deliveries import Delivery, deletes, row_names, upserts
 from headwater.views.serving.serving_columns import ServedColumn, quoted
+from headwater.views.state.algebra import expand
 
 if TYPE_CHECKING:
     from headwater.log.home import Log
@@ -59,7 +60,7 @@ Rows = list[tuple[Any, ...]]
 
 @dataclass(frozen=True)
 class SQLiteSink(Sink):
-    """A table in a SQLite file. ``table`` is the view's name unless told otherwise.
+    """A table in a SQLite file. ``table`` defaults to the view's name.
 
     >>> SQLiteSink("copy.db", table="revenue")
     SQLiteSink(path='copy.db', table='revenue')
@@ -71,10 +72,10 @@ class SQLiteSink(Sink):
     kind = "sqlite"
     by_key = True
 
-    def open(self, carried: SinkContext, log: Log) -> Target:
+    def open(self, context: SinkContext, log: Log) -> Target:
         """See ``Sink.open``."""
         del log
-        return SQLiteTarget(carried, Path(self.path), self.table or carried.view)
+        return SQLiteTarget(context, Path(self.path), self.table or context.view)
 
     def __str__(self) -> str:
         return f"sqlite:{os.fspath(self.path)}"
@@ -83,16 +84,16 @@ class SQLiteSink(Sink):
 class SQLiteTarget(Target):
     """One table of the file."""
 
-    def __init__(self, carried: SinkContext, path: Path, table: str) -> None:
-        super().__init__(carried)
+    def __init__(self, context: SinkContext, path: Path, table: str) -> None:
+        super().__init__(context)
         self.path = path
         self.table = table
-        self.columns = [ServedColumn.of(field.name, spark_type(field.type)) for field in carried.schema]
+        self.columns = [ServedColumn.of(field.name, spark_type(field.type)) for field in context.schema]
         self._file = DatabaseFile(
             f"the SQLite file {path}",
             SinkRefused,
             "It is a copy of the view.",
-            "Restore it, or remove it: it is filled anew.",
+            "Restore or remove it: the sink then takes a full copy.",
         )
         self._connection: sqlite3.Connection | None = None
 
@@ -109,7 +110,7 @@ class SQLiteTarget(Target):
         """See ``Target.fill``."""
         with self._transaction() as db:
             db.execute(PROGRESS_DDL)
-            check_fence(self._progress(db, whole=False), self.carried, epoch, filling=True)
+            check_fence(self._progress(db, whole=False), self.context, epoch, filling=True)
             self._migrate(db)
             for batch in rows:
                 self._insert(db, pa.Table.from_batches([batch]))
@@ -120,9 +121,9 @@ class SQLiteTarget(Target):
         """See ``Target.apply``."""
         with self._transaction() as db:
             progress = self._progress(db)
-            if not is_next(progress, self.carried, delivery):
-                return reached(progress, self.carried)
-            if self.carried.key:
+            if not is_next(progress, self.context, delivery):
+                return reached(progress, self.context)
+            if self.context.key:
                 self._change(db, delivery.changes)
             else:
                 self._change_bag(db, delivery.changes)
@@ -143,8 +144,8 @@ class SQLiteTarget(Target):
                 yield
         except sqlite3.Error as error:
             raise SinkRefused(
-                f'SQLite refused what sink "{self.carried.sink}" brings: {error}',
-                hint=f'Look at the table "{self.table}" of {self.path}; removed, it is made anew.',
+                f'SQLite refused the changes of sink "{self.context.sink}": {error}',
+                hint=f'Check the table "{self.table}" of {self.path}; if you drop it, the sink makes it again.',
             ) from error
 
     @contextmanager
@@ -160,68 +161,68 @@ class SQLiteTarget(Target):
                 yield db
 
     def _progress(self, db: sqlite3.Connection, *, whole: bool = True) -> StoredProgress | None:
-        """How far the table is; with ``whole``, None also when somebody removed it or changed its columns."""
+        """How far the table is; with ``whole``, None also when it was removed or its columns were changed."""
         if not _exists(db, PROGRESS_TABLE):
             return None
         row = db.execute(
             f"SELECT tick, epoch, version FROM {PROGRESS_TABLE} WHERE sink = ? AND target = ?",
-            (self.carried.identity, self.table),
+            (self.context.identity, self.table),
         ).fetchone()
         if row is None or (whole and not set(self._names) <= set(_column_names(db, self.table))):
             return None
         return StoredProgress(*row)
 
     def _remember(self, db: sqlite3.Connection, tick: int, epoch: int) -> StoredProgress:
-        carried = self.carried
+        context = self.context
         columns = json.dumps([(column.name, column.type) for column in self.columns])
-        row = (carried.identity, self.table, columns, json.dumps(carried.key), tick, epoch, carried.version)
+        row = (context.identity, self.table, columns, json.dumps(context.key), tick, epoch, context.version)
         db.execute(f"INSERT OR REPLACE INTO {PROGRESS_TABLE} VALUES (?, ?, ?, ?, ?, ?, ?)", row)
-        return StoredProgress(tick, epoch, carried.version)
+        return StoredProgress(tick, epoch, context.version)
 
     # The table
 
     @cached_property
     def _names(self) -> list[str]:
-        return [column.name for column in self.columns] + ([] if self.carried.key else [ROW_NAME])
+        return [column.name for column in self.columns] + ([] if self.context.key else [ROW_NAME])
 
     def _migrate(self, db: sqlite3.Connection) -> None:
-        """Make an empty table with these columns: the one there is, where columns were only added, else a new one."""
+        """Make an empty table with these columns; the existing one is kept when columns were only added."""
         row = db.execute(f"SELECT sink, columns, key FROM {PROGRESS_TABLE} WHERE target = ?", (self.table,)).fetchone()
         there = _exists(db, self.table)
-        if there and (row is None or row[0] != self.carried.identity):
-            whose = f"it is that of sink {row[0]}" if row else "Headwater did not make it"
+        if there and (row is None or row[0] != self.context.identity):
+            whose = f"it belongs to sink {row[0]}" if row else "Headwater did not make it"
             raise SinkRefused(
-                f'there is a table "{self.table}" in {self.path} already, and {whose}',
+                f'table "{self.table}" exists in {self.path}, and {whose}',
                 hint='Give the sink another one: SQLite(path, table="…"), or remove that one.',
                 table=self.table,
             )
-        db.execute(f"DELETE FROM {PROGRESS_TABLE} WHERE sink = ?", (self.carried.identity,))
+        db.execute(f"DELETE FROM {PROGRESS_TABLE} WHERE sink = ?", (self.context.identity,))
         wanted = [(column.name, column.type) for column in self.columns]
         if there and row is not None:
             known = [tuple(column) for column in json.loads(row[1])]
-            if known == wanted[: len(known)] and tuple(json.loads(row[2])) == self.carried.key:
+            if known == wanted[: len(known)] and tuple(json.loads(row[2])) == self.context.key:
                 db.execute(f"DELETE FROM {quoted(self.table)}")
                 for column in self.columns[len(known) :]:
                     db.execute(f"ALTER TABLE {quoted(self.table)} ADD COLUMN {_declaration(column)}")
                 return
             db.execute(f"DROP TABLE {quoted(self.table)}")
         declarations = [_declaration(column) for column in self.columns]
-        if not self.carried.key:
+        if not self.context.key:
             declarations.append(f"{ROW_NAME} BLOB NOT NULL")
         db.execute(f"CREATE TABLE {quoted(self.table)} ({', '.join(declarations)})")
 
     def _create_index(self, db: sqlite3.Connection) -> None:
-        columns = ", ".join(map(quoted, self.carried.key)) or ROW_NAME
-        unique = "UNIQUE " if self.carried.key else ""
-        name = quoted(f"{self.table} by {'key' if self.carried.key else ROW_NAME}")
+        columns = ", ".join(map(quoted, self.context.key)) or ROW_NAME
+        unique = "UNIQUE " if self.context.key else ""
+        name = quoted(f"{self.table} by {'key' if self.context.key else ROW_NAME}")
         db.execute(f"CREATE {unique}INDEX IF NOT EXISTS {name} ON {quoted(self.table)} ({columns})")
 
     # Rows
 
     def _change(self, db: sqlite3.Connection, changes: pa.Table) -> None:
-        key = self.carried.key
+        key = self.context.key
         gone, come = deletes(changes, key), upserts(changes)
-        # SQLite takes two nulls for different in an index: such a key is found by IS, and taken away first.
+        # Nulls are distinct in an index of SQLite: delete rows with a null in the key by IS first.
         nulls = _with_null(come, key)
         equal = " AND ".join(f"{quoted(name)} IS ?" for name in key)
         for leaving in (gone, come.filter(nulls)):
@@ -239,22 +240,17 @@ class SQLiteTarget(Target):
             done = db.execute(f"DELETE FROM {quoted(self.table)} WHERE rowid IN ({found})", (name, -weight))
             if done.rowcount != -weight:
                 raise Corruption(
-                    f'a row that leaves view "{self.carried.view}" is not in the table "{self.table}" of {self.path}',
-                    detail="Nothing of this tick was applied. Somebody changed the table, or Headwater was upgraded.",
-                    hint="It is filled anew.",
+                    f'a row that leaves view "{self.context.view}" is not in the table "{self.table}" of {self.path}',
+                    detail="Nothing of this tick was applied. The table was changed, or Headwater was upgraded.",
+                    hint="The sink takes a full copy.",
                 )
-        come = changes.filter(pc.greater(changes.column(WEIGHT), 0))
-        weights = come.column(WEIGHT).to_pylist()
-        rows = self._encoded(come.drop_columns([WEIGHT]), self._names)
-        self._insert_rows(db, [row for row, weight in zip(rows, weights, strict=True) for _ in range(weight)])
+        self._insert(db, expand(changes))
 
     def _insert(self, db: sqlite3.Connection, rows: pa.Table, otherwise: str = "") -> None:
-        self._insert_rows(db, self._encoded(rows, self._names), otherwise)
-
-    def _insert_rows(self, db: sqlite3.Connection, rows: Rows, otherwise: str = "") -> None:
         names = ", ".join(map(quoted, self._names))
         marks = ", ".join("?" * len(self._names))
-        db.executemany(f"INSERT INTO {quoted(self.table)} ({names}) VALUES ({marks}){otherwise}", rows)
+        statement = f"INSERT INTO {quoted(self.table)} ({names}) VALUES ({marks}){otherwise}"
+        db.executemany(statement, self._encoded(rows, self._names))
 
     def _encoded(self, rows: pa.Table, names: Sequence[str]) -> Rows:
         if not rows.num_rows:
@@ -265,7 +261,7 @@ class SQLiteTarget(Target):
 
 
 def _declaration(column: ServedColumn) -> str:
-    # Without the serving store's collation: another program's SQLite does not know it.
+    # Without the serving store's collation, which other programs lack.
     return f"{quoted(column.name)} {quoted(f'{column.affinity}: {column.type}')}"
 
 

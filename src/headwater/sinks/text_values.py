@@ -1,9 +1,9 @@
-"""Texts: values and keys for systems that know nothing but text.
+"""Text values: values and keys for systems that store only text.
 
-What it is: ``plain_text`` is a value as people read it, ``json_text`` as JSON, ``key_text`` a key of several columns as
-one text, ``json_rows`` rows as lines of JSON.
-Invariants: no two values of one type have the same text, no two keys have the same one, and null has one of its own.
-Dates, times, decimals and bytes are written as the log's JSON has them (``log/schema/json_lines.py``).
+What it is: ``plain_text`` for people, ``json_text`` for programs, ``key_text`` for a key of several columns,
+``json_rows`` for rows as lines of JSON.
+Invariants: different values of one type, and different keys, have different texts, and null has its own. Dates, times,
+decimals and bytes are written as in the log's JSON (``log/schema/json_lines.py``).
 Not here: where the texts go.
 Read next: ``redis_sink.py``.
 """

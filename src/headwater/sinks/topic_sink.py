@@ -1,11 +1,10 @@
 """Topic: a view's changes as events of another topic.
 
 What it is: ``TopicSink``, a sink that appends a row for each change: its kind, its tick, and the view's columns.
-Invariants: exactly once: a tick is one append under a producer's sequence, which the topic recognises when it comes
-again. Ticks are never merged, so that a tick that is tried again is the same append; and since a committed tick never
-changes, an older process could only repeat what is there. A full copy begins with a row of kind "reset": what was there
-before no longer counts.
-Not here: appending itself (``log/topic.py``).
+Invariants: exactly once: a tick is one append under a producer's sequence, which the topic deduplicates. Ticks are
+never merged, so a retried tick is the same append; a committed tick never changes, so an older process could only
+repeat it. A full copy begins with a row of kind "reset", which voids the rows before it.
+Not here: appending (``log/topic.py``).
 Read next: ``log/producer.py``.
 """
 
@@ -53,29 +52,29 @@ class TopicSink(Sink):
     kind = "topic"
     merges = False
 
-    def open(self, carried: SinkContext, log: Log) -> Target:
+    def open(self, context: SinkContext, log: Log) -> Target:
         """See ``Sink.open``."""
-        return TopicTarget(carried, log if self.home is None else Log(self.home), self.name, own=self.home is not None)
+        return TopicTarget(context, log if self.home is None else Log(self.home), self.name, own=self.home is not None)
 
     def __str__(self) -> str:
         return f"topic:{self.name}" if self.home is None else f"topic:{self.name} in {os.fspath(self.home)}"
 
 
 class TopicTarget(Target):
-    """The topic, as the sink's producer sees it."""
+    """The topic."""
 
-    def __init__(self, carried: SinkContext, log: Log, name: str, *, own: bool) -> None:
-        super().__init__(carried)
+    def __init__(self, context: SinkContext, log: Log, name: str, *, own: bool) -> None:
+        super().__init__(context)
         self._log = log if own else None  # to be closed
-        taken = [field.name for field in carried.schema if field.name in [one.name for one in OWN]]
+        taken = [field.name for field in context.schema if field.name in [one.name for one in OWN]]
         if taken:
             raise SinkRefused(
                 f'a view that goes to a topic cannot have a column "{taken[0]}"',
-                detail="The topic has a column of that name that says what a row is.",
-                hint="Give it another name in the view's SQL: AS …",
+                detail="The topic uses a column of that name for the kind of a change.",
+                hint="Rename it in the view's SQL: AS …",
                 column=taken[0],
             )
-        self.schema = pa.schema([*OWN, *(field.with_nullable(True) for field in carried.schema)])
+        self.schema = pa.schema([*OWN, *(field.with_nullable(True) for field in context.schema)])
         self.topic = log.topic(name, self.schema)
         producers = log.registry.producer_names(self.topic.id).values()
         others = [each for each in producers if each.startswith("sink ") and not each.startswith(self._producer)]
@@ -85,10 +84,10 @@ class TopicTarget(Target):
                 hint="Give each sink a topic of its own.",
                 topic=name,
             )
-        self.memory = KeptProgress(log, carried)
+        self.memory = KeptProgress(log, context)
 
     def progress(self) -> StoredProgress | None:
-        """See ``Target.progress``. Ticks that changed nothing are only in the home's memory."""
+        """See ``Target.progress``. Ticks without changes are recorded in the home only."""
         remembered, _ = self.memory.recall()
         last = self._last_row()
         if last is None or (remembered is not None and remembered.version == last.version):
@@ -97,20 +96,20 @@ class TopicTarget(Target):
 
     def fill(self, rows: Iterable[pa.RecordBatch], tick: int, epoch: int) -> StoredProgress:
         """See ``Target.fill``."""
-        check_fence(self.progress(), self.carried, epoch, filling=True)
-        table = pa.Table.from_batches(list(rows), schema=self.carried.schema)
-        reset = pa.Table.from_pylist([dict.fromkeys(self.carried.schema.names)], schema=self.carried.schema)
+        check_fence(self.progress(), self.context, epoch, filling=True)
+        table = pa.Table.from_batches(list(rows), schema=self.context.schema)
+        reset = pa.Table.from_pylist([dict.fromkeys(self.context.schema.names)], schema=self.context.schema)
         kinds = pa.array([RESET] + [INSERT] * table.num_rows, pa.string())
         return self._append(pa.concat_tables([reset, table]), kinds, tick, epoch)
 
     def apply(self, delivery: Delivery) -> StoredProgress:
         """See ``Target.apply``."""
         progress = self.progress()
-        if not is_next(progress, self.carried, delivery):
-            return reached(progress, self.carried)
+        if not is_next(progress, self.context, delivery):
+            return reached(progress, self.context)
         changes = delivery.changes
         weights = changes.column(WEIGHT).to_numpy()
-        order = np.argsort(weights > 0, kind="stable")  # what leaves comes first
+        order = np.argsort(weights > 0, kind="stable")  # deletions first
         places = np.repeat(order, np.abs(weights[order]))
         kinds = pc.if_else(pa.array(weights[places] > 0), INSERT, DELETE).cast(pa.string())
         return self._append(changes.drop_columns([WEIGHT]).take(pa.array(places)), kinds, delivery.tick, delivery.epoch)
@@ -127,19 +126,19 @@ class TopicTarget(Target):
                 kinds,
                 pa.array(np.full(count, tick)),
                 pa.array(np.full(count, epoch)),
-                pa.array([self.carried.version] * count, pa.string()),
+                pa.array([self.context.version] * count, pa.string()),
             ]
             table = pa.Table.from_arrays([*own, *rows.columns], schema=self.schema)
-            # Another version counts its ticks anew, so it is another producer.
-            self.topic.append(table, producer=f"{self._producer} {self.carried.version}", sequence=tick)
+            # Another version restarts its ticks at 1, so it is another producer.
+            self.topic.append(table, producer=f"{self._producer} {self.context.version}", sequence=tick)
         return self.memory.remember(tick, epoch)
 
     @property
     def _producer(self) -> str:
-        return f"sink {self.carried.identity}"
+        return f"sink {self.context.identity}"
 
     def _last_row(self) -> StoredProgress | None:
-        """What the last row says that a sink of this name has appended, as far as the last rows tell."""
+        """The progress in the last row that a sink of this name appended, searched in the last rows."""
         found = []
         for number, end in self.topic.end_offsets().items():
             start = max(self.topic.start_offsets()[number], end - 1)

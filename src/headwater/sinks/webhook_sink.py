@@ -1,10 +1,10 @@
 """Webhook: a view's changes as HTTP requests.
 
-What it is: ``WebhookSink``, a sink that POSTs each change as JSON, signed, to an address.
-Invariants: at least once: a request that was answered is not sent again, one whose answer was lost is; its
-``Idempotency-Key`` tells the receiver. Changes are sent one after the other, so those of a key stay in order. A change
-that the receiver refuses for good (4xx) does not hold the others up: it goes to the topic ``SINK.dead``.
-Not here: trying again much later, which the follower does (``sinks/runner/sink_task.py``).
+What it is: ``WebhookSink``, a sink that POSTs each change as signed JSON.
+Invariants: at least once: an answered request is not repeated, one whose answer was lost is, with the same
+``Idempotency-Key``. Requests are sequential, so the changes of a key stay in order. A change that the receiver refuses
+for good (4xx) goes to the topic ``SINK.dead`` and does not block the others.
+Not here: later retries (``sinks/runner/sink_task.py``).
 Read next: ``email.py``; ``docs/sinks.md``.
 """
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 ANSWER_SECONDS_MAX = 30.0
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.1, 2.0
 LATER = {408, 425, 429}  # refusals that ask for another try
-NOTED = 100  # after so many changes the home remembers how many were sent
+NOTED = 100  # the home stores the count of sent changes this often
 DEAD_SCHEMA = "at TIMESTAMP, tick BIGINT, status INT, reason STRING, idempotency_key STRING, body STRING"
 
 
@@ -62,17 +62,15 @@ class WebhookSink(Sink):
     timeout: float = ANSWER_SECONDS_MAX
 
     kind = "webhook"
-    merges = False  # a tick that is tried again must be the same requests
+    merges = False  # a retried tick must be the same requests
 
     def __post_init__(self) -> None:
         if urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).hostname:
-            raise InvalidDeclaration(
-                f"{self.url!r} is no address", hint="An address begins with http or https, and names a host."
-            )
+            raise InvalidDeclaration(f"{self.url!r} is not a URL", hint="Use http:// or https:// and a host.")
 
-    def open(self, carried: SinkContext, log: Log) -> Target:
+    def open(self, context: SinkContext, log: Log) -> Target:
         """See ``Sink.open``."""
-        return WebhookTarget(carried, log, self)
+        return WebhookTarget(context, log, self)
 
     def __str__(self) -> str:
         parts = urlsplit(self.url)
@@ -93,7 +91,7 @@ def signature(secret: str, seconds: int, body: bytes) -> str:
 
 
 class Poster:
-    """One connection to an address, made anew when it breaks."""
+    """One connection to an address, reopened when it breaks."""
 
     def __init__(self, hook: WebhookSink, clock: Clock) -> None:
         self.hook = hook
@@ -103,7 +101,7 @@ class Poster:
         self._pause = threading.Event()
 
     def post(self, body: bytes, idempotency_key: str) -> tuple[int, str]:
-        """Send until it is answered for good; the status and what was said. ``Unavailable`` after some tries."""
+        """Send until a final answer: its status and text. ``Unavailable`` after some tries."""
         said = ""
         for failures in range(self.hook.tries):
             self._pause.wait(self._backoff.after(failures))
@@ -118,7 +116,7 @@ class Poster:
             said = f"{status} {said}"
         raise Unavailable(
             f"{self.hook} did not take a change after {self.hook.tries} tries: {said[:200]}",
-            hint="Is the receiver running? It is tried again.",
+            hint="Check that the receiver runs. It is retried.",
         )
 
     def _once(self, body: bytes, idempotency_key: str) -> tuple[int, str]:
@@ -138,7 +136,7 @@ class Poster:
         self._connection.request("POST", path, body, headers)
         answer = self._connection.getresponse()
         said = answer.read(4096).decode(errors="replace")
-        if answer.read(1):  # more than anybody wants to read: a new connection is cheaper
+        if answer.read(1):  # a long body: a new connection is cheaper
             self.close()
         return answer.status, said
 
@@ -150,12 +148,12 @@ class Poster:
 
 
 class WebhookTarget(Target):
-    """The receiver. How far it is, is remembered in the home."""
+    """The receiver. The home stores its progress."""
 
-    def __init__(self, carried: SinkContext, log: Log, hook: WebhookSink) -> None:
-        super().__init__(carried)
+    def __init__(self, context: SinkContext, log: Log, hook: WebhookSink) -> None:
+        super().__init__(context)
         self.log = log
-        self.memory = KeptProgress(log, carried)
+        self.memory = KeptProgress(log, context)
         self.poster = Poster(hook, log.clock)
 
     def progress(self) -> StoredProgress | None:
@@ -166,7 +164,7 @@ class WebhookTarget(Target):
     def fill(self, rows: Iterable[pa.RecordBatch], tick: int, epoch: int) -> StoredProgress:
         """See ``Target.fill``. The receiver gets a "reset", then every row as an "insert"."""
         progress, _ = self.memory.recall()
-        check_fence(progress, self.carried, epoch, filling=True)
+        check_fence(progress, self.context, epoch, filling=True)
         self._send({"change": "reset", "tick": tick, "before": None, "after": None}, "", epoch)
         for place, batch in enumerate(rows):
             table = pa.Table.from_batches([batch])
@@ -177,8 +175,8 @@ class WebhookTarget(Target):
     def apply(self, delivery: Delivery) -> StoredProgress:
         """See ``Target.apply``."""
         progress, memory = self.memory.recall()
-        if not is_next(progress, self.carried, delivery):
-            return reached(progress, self.carried)
+        if not is_next(progress, self.context, delivery):
+            return reached(progress, self.context)
         assert progress is not None
         sent = memory["sent"] if memory and memory.get("of") == delivery.tick else 0
         done = sent
@@ -205,7 +203,7 @@ class WebhookTarget(Target):
         changes = delivery.changes
         rows = changes.drop_columns([WEIGHT])
         names, weights, listed = self._names(rows, 0), changes.column(WEIGHT).to_pylist(), _rows(rows)
-        if not self.carried.key:
+        if not self.context.key:
             for name, weight, row in zip(names, weights, listed, strict=True):
                 for copy in range(abs(weight)):
                     come = weight > 0
@@ -223,21 +221,21 @@ class WebhookTarget(Target):
             yield name, {"change": kind, "before": before.get(name), "after": after.get(name)}
 
     def _names(self, rows: pa.Table, batch: int) -> list[str]:
-        if self.carried.key:
-            return key_texts(rows, self.carried.key)
+        if self.context.key:
+            return key_texts(rows, self.context.key)
         return [f"{name.hex()}/{batch}.{place}" for place, name in enumerate(row_names(rows))]
 
     def _send(self, change: Mapping[str, Any], name: str, epoch: int) -> None:
-        carried = self.carried
-        idempotency_key = f"{carried.app}/{carried.view}/{carried.version}/{change['tick']}/{change['change']}/{name}"
-        about = {"app": carried.app, "view": carried.view, "key": list(carried.key), "epoch": epoch, **change}
+        context = self.context
+        idempotency_key = f"{context.app}/{context.view}/{context.version}/{change['tick']}/{change['change']}/{name}"
+        about = {"app": context.app, "view": context.view, "key": list(context.key), "epoch": epoch, **change}
         body = (json_text(about) or "").encode()
         status, said = self.poster.post(body, _ascii(idempotency_key))
         if status >= 300:
             self._bury(change["tick"], status, said, idempotency_key, body)
 
     def _bury(self, tick: int, status: int, said: str, idempotency_key: str, body: bytes) -> None:
-        dead = self.log.topic(f"{self.carried.sink}.dead", DEAD_SCHEMA)
+        dead = self.log.topic(f"{self.context.sink}.dead", DEAD_SCHEMA)
         at = format_us(self.log.clock.now_us())
         row = {
             "at": at,

@@ -1,13 +1,11 @@
-"""A disk that crashes.
+"""A disk that crashes, for tests.
 
-What it is: ``CrashingFiles``, the files of ``log/storage/files.py`` with a plug that is pulled at a chosen moment:
-before or after any change, or in the middle of a write. With ``power_cut`` the disk then also forgets what no sync had
-covered.
-Invariants: after the crash nothing is changed any more, whoever asks; the same arguments crash in the same way; what
-a sync (of a file, or of a directory for its entries) has covered is never forgotten.
-Not here: SQLite's own files, which SQLite keeps safe by itself; Parquet while pyarrow writes it (it is a ``.tmp``
-file until it was synced and renamed through here).
-Read next: ``log/storage/files.py``; ``tests/crash/``, which pulls the plug at every boundary there is.
+What it is: ``CrashingFiles``, the files of ``log/storage/files.py`` with a crash at a chosen point: before or after any
+change, or in the middle of a write. With ``power_cut`` unsynced data is lost too.
+Invariants: after the crash nothing changes any more; the same arguments crash in the same way; synced data (of a file,
+or of a directory for its entries) is never lost.
+Not here: SQLite's files; Parquet while pyarrow writes it (a ``.tmp`` file until it is synced and renamed through here).
+Read next: ``log/storage/files.py``; ``tests/crash/``, which crashes at every boundary.
 """
 
 from __future__ import annotations

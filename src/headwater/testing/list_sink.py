@@ -60,10 +60,10 @@ class ListSink(Sink):
         """Raise these errors, one in each of the next deliveries and full copies, in place of taking them."""
         self._errors += errors
 
-    def open(self, carried: SinkContext, log: Log) -> Target:
+    def open(self, context: SinkContext, log: Log) -> Target:
         """See ``Sink.open``."""
         del log
-        return ListTarget(carried, self)
+        return ListTarget(context, self)
 
     def __str__(self) -> str:
         return "a list"
@@ -80,8 +80,8 @@ class ListSink(Sink):
 class ListTarget(Target):
     """The list."""
 
-    def __init__(self, carried: SinkContext, sink: ListSink) -> None:
-        super().__init__(carried)
+    def __init__(self, context: SinkContext, sink: ListSink) -> None:
+        super().__init__(context)
         self.sink = sink
 
     def progress(self) -> StoredProgress | None:
@@ -91,23 +91,23 @@ class ListTarget(Target):
     def fill(self, rows: Iterable[pa.RecordBatch], tick: int, epoch: int) -> StoredProgress:
         """See ``Target.fill``."""
         self.sink._maybe_fail()
-        check_fence(self.sink.progress, self.carried, epoch, filling=True)
-        table = pa.Table.from_batches(list(rows), schema=self.carried.schema)
+        check_fence(self.sink.progress, self.context, epoch, filling=True)
+        table = pa.Table.from_batches(list(rows), schema=self.context.schema)
         self.sink.fills += 1
         ones = pa.array([1] * table.num_rows, pa.int64())
         return self.sink._take(
-            consolidate(table.append_column(WEIGHT, ones)), StoredProgress(tick, epoch, self.carried.version)
+            consolidate(table.append_column(WEIGHT, ones)), StoredProgress(tick, epoch, self.context.version)
         )
 
     def apply(self, delivery: Delivery) -> StoredProgress:
         """See ``Target.apply``."""
         self.sink._maybe_fail()
-        if not is_next(self.sink.progress, self.carried, delivery):
-            return reached(self.sink.progress, self.carried)
+        if not is_next(self.sink.progress, self.context, delivery):
+            return reached(self.sink.progress, self.context)
         assert self.sink._content is not None
         self.sink.deliveries.append(delivery)
         content = consolidate(pa.concat_tables([self.sink._content, delivery.changes.cast(self.sink._content.schema)]))
-        return self.sink._take(content, StoredProgress(delivery.tick, delivery.epoch, self.carried.version))
+        return self.sink._take(content, StoredProgress(delivery.tick, delivery.epoch, self.context.version))
 
     def close(self) -> None:
         """See ``Target.close``."""

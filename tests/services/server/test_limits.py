@@ -176,6 +176,6 @@ def test_without_an_engine_and_with_nobody_who_runs_the_app_it_is_not_ready(narr
     answer = narrow.http.get("/health/ready")
 
     assert answer.status_code == 503
-    assert "nobody runs the app" in eventually(lambda: narrow.http.get("/health/ready").json()["reasons"])[0]
+    assert "the app does not run" in eventually(lambda: narrow.http.get("/health/ready").json()["reasons"])[0]
     assert "headwater_ready 0" in narrow.http.get("/metrics").text
     assert narrow.get("/health/live") == {"live": True}

@@ -68,5 +68,5 @@ def test_a_hanging_java_is_told_killed_and_replaced_and_no_java_outlives_the_ser
     assert javas
     assert not any(runs(java.pid) for java in javas)
     eventually(lambda: ready(beside)[0] == 503)
-    assert "nobody runs the app" in ready(beside)[1]["reasons"][0]
+    assert "the app does not run" in ready(beside)[1]["reasons"][0]
     beside.stop()

@@ -60,9 +60,9 @@ def deliver(home: Path, sink: Sink, view: SyntheticView, die_at: int | None, lat
     # So that a sink which comes apart and is put right by a new copy does not pass for one that never did.
     logging.getLogger("headwater.sinks").addHandler(logging.FileHandler(home.parent / WARNINGS, delay=True))
     with Log(home, maintenance_interval=None) as log:
-        follower = SinkTask("copy", "the view", "app", sink, view, log)
+        task = SinkTask("copy", "the view", "app", sink, view, log)
         sys.setprofile(watch)
-        status = follower.catch_up()
+        status = task.catch_up()
         sys.setprofile(None)
-        follower.close()
+        task.close()
     told.put((passed, str(status.state), status.error))

@@ -58,16 +58,16 @@ def row(country: str, rate: float | None) -> dict[str, Any]:
 def test_a_key_is_told_of_once_until_it_stops_to_satisfy_the_rule(rates: SyntheticView, log: Log) -> None:
     told: list[tuple[str, int]] = []
     alert = Alert("rate > 0.05", to=lambda alert: told.append((alert["key"], alert["tick"])))
-    follower = SinkTask("alert", "rates", "app", alert, rates, log)
-    follower.catch_up()
+    task = SinkTask("alert", "rates", "app", alert, rates, log)
+    task.catch_up()
 
     for add in ([row("DE", 0.06)], [row("DE", 0.07)], [row("DE", None)], [row("DE", 0.08)], [row("IT", 0.5)]):
         rates.change(add)
-        follower.catch_up()
+        task.catch_up()
     rates.change(remove=[row("IT", 0.5)])
-    follower.catch_up()
+    task.catch_up()
     rates.change([row("IT", 0.5)])
-    follower.catch_up()
+    task.catch_up()
 
     assert told == [("FR", 2), ("DE", 3), ("DE", 6), ("IT", 7), ("IT", 9)]
 
@@ -86,11 +86,11 @@ def test_a_full_copy_tells_only_what_is_new(rates: SyntheticView, log: Log) -> N
 
 def test_somebody_gets_a_mail(rates: SyntheticView, log: Log, post: tuple[Post, Email]) -> None:
     server, email = post
-    follower = SinkTask("alert", "rates", "app", Alert("rate > 0.05", to=email), rates, log)
+    task = SinkTask("alert", "rates", "app", Alert("rate > 0.05", to=email), rates, log)
 
-    follower.catch_up()
+    task.catch_up()
     rates.change([row("DE", 0.5), row("IT", 0.6)])
-    follower.catch_up()
+    task.catch_up()
 
     one, two = server.mails
     assert (one["Subject"], one["From"], one["To"]) == (
@@ -107,11 +107,11 @@ def test_somebody_gets_a_mail(rates: SyntheticView, log: Log, post: tuple[Post, 
 def test_a_mail_that_is_not_taken_is_tried_again(rates: SyntheticView, log: Log, post: tuple[Post, Email]) -> None:
     server, email = post
     server.refuse = "451 try again later"
-    follower = SinkTask("alert", "rates", "app", Alert("rate > 0.05", to=email), rates, log)
+    task = SinkTask("alert", "rates", "app", Alert("rate > 0.05", to=email), rates, log)
 
-    away = follower.catch_up()
+    away = task.catch_up()
     server.refuse = ""
-    back = follower.catch_up()
+    back = task.catch_up()
 
     assert (away.state, back.state, len(server.mails)) == (SinkState.RETRYING, SinkState.FOLLOWING, 1)
 
@@ -134,4 +134,4 @@ def test_a_rule_that_cannot_be_read_stops_the_sink(rates: SyntheticView, log: Lo
 
     assert status.state is SinkState.STOPPED
     assert status.error is not None
-    assert status.error["message"] == "the rule 'speed > 1' cannot be read: no such column: speed"
+    assert status.error["message"] == "the rule 'speed > 1' is invalid: no such column: speed"

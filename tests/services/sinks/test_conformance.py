@@ -57,15 +57,15 @@ def never_put_right(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """A sink that comes apart and is put right by a new copy does not pass for one that never did."""
     yield
     called = [record.getMessage() for record in caplog.get_records("call")]
-    assert [message for message in called if "filled anew" in message] == []
+    assert [message for message in called if "takes a full copy" in message] == []
 
 
 def follow(view: SyntheticView, place: Place, log: Log, name: str = "copy") -> SinkTask:
     """A follower that has brought the sink along."""
-    follower = SinkTask(name, "the view", "app", place.sink, view, log)
-    status = follower.catch_up()
+    task = SinkTask(name, "the view", "app", place.sink, view, log)
+    status = task.catch_up()
     assert status.state is SinkState.FOLLOWING, status.error
-    return follower
+    return task
 
 
 def opened(view: SyntheticView, place: Place, log: Log) -> Target:
@@ -87,44 +87,44 @@ def users(*numbers: int, n: int = 0) -> list[dict[str, object]]:
 def test_a_full_copy_and_then_changes(place: Place, log: Log) -> None:
     view = SyntheticView(SMALL)
     view.change(users(1, 2, 3, 4))
-    follower = follow(view, place, log)
+    task = follow(view, place, log)
     check(view, place)
 
     view.change(add=users(2, 5, n=1), remove=users(3))
-    follower.catch_up()
+    task.catch_up()
     check(view, place)
     view.change(add=users(2, n=2))
     view.change(remove=users(2))
     view.change(add=users(2, 3, n=3))
-    status = follower.catch_up()
+    status = task.catch_up()
 
     check(view, place)
     assert (status.tick, status.rows) == (view.tick, 4 + 4 + (3 if place.sink.merges else 5))
-    follower.close()
+    task.close()
 
 
 def test_a_view_that_is_empty_is_there_with_its_columns(place: Place, log: Log) -> None:
     view = SyntheticView(SMALL)
 
-    follower = follow(view, place, log)
+    task = follow(view, place, log)
     check(view, place)
     view.change(users(1))
     view.change(remove=users(1))
-    follower.catch_up()
+    task.catch_up()
 
     check(view, place)
-    follower.close()
+    task.close()
 
 
 def test_empty_ticks_move_the_progress_and_nothing_else(place: Place, log: Log) -> None:
     view = SyntheticView(SMALL)
     view.change(users(1))
-    follower = follow(view, place, log)
+    task = follow(view, place, log)
 
     for _ in range(3):
         view.commit()
-        follower.catch_up()
-    follower.close()
+        task.catch_up()
+    task.close()
     later = follow(view, place, log)
 
     check(view, place)
@@ -239,68 +239,68 @@ def test_awkward_values_arrive_as_they_were(place: Place, log: Log) -> None:
         "place": {"x": None, "y": None},
     }
     view.change([full, {**nothing, "id": 2}])
-    follower = follow(view, place, log)
+    task = follow(view, place, log)
     check(view, place)
 
     view.change([{**nothing, **odd, "id": 3}, {**full, "id": 2}, {**nothing, "id": 1}])
-    follower.catch_up()
+    task.catch_up()
     check(view, place)
     if place.nul:
         view.change([{**nothing, 'a "name"': "a\0b", "id": 4}])
-        follower.catch_up()
+        task.catch_up()
         check(view, place)
-    follower.close()
+    task.close()
 
 
 def test_a_key_may_be_null_and_of_several_columns(place: Place, log: Log) -> None:
     view = SyntheticView("country STRING, city STRING, n INT", key=("country", "city"))
     view.change([{"country": "DE", "city": "a:b", "n": 1}, {"country": "DE:a", "city": "b", "n": 2}])
-    follower = follow(view, place, log)
+    task = follow(view, place, log)
 
     view.change([{"country": None, "city": "x", "n": 3}, {"country": None, "city": None, "n": 4}])
-    follower.catch_up()
+    task.catch_up()
     check(view, place)
     view.change(add=[{"country": None, "city": "x", "n": 5}], remove=[{"country": None, "city": None}])
-    follower.catch_up()
+    task.catch_up()
 
     check(view, place)
-    follower.close()
+    task.close()
 
 
 def test_a_key_may_be_of_any_type(place: Place, log: Log) -> None:
     view = SyntheticView(SMALL)
-    follower = follow(view, place, log)
+    task = follow(view, place, log)
     for kind, one, other in KEYS:
-        if not place.migrates and follower.status.tick > 1:
-            follower.close()
+        if not place.migrates and task.status.tick > 1:
+            task.close()
             return  # one type will do: another would need another topic
         view.begin_anew(f"k {kind}, n INT" if place.migrates else f"{SMALL}, k {kind}", key=("k",))
         view.change([{"k": one, "n": 1}, {"k": other, "n": 2}])
-        status = follower.catch_up()
+        status = task.catch_up()
         assert status.state is SinkState.FOLLOWING, (kind, status.error)
         view.change(add=[{"k": other, "n": 3}], remove=[{"k": one}])
-        status = follower.catch_up()
+        status = task.catch_up()
 
         assert status.state is SinkState.FOLLOWING, (kind, status.error)
         assert bag_of(place.read(view)) == view.bag(), kind
-    follower.close()
+    task.close()
 
 
 def test_a_view_without_a_key_is_a_bag(place: Place, log: Log) -> None:
     view = SyntheticView("word STRING, n DOUBLE", key=())
     a, b, c = {"word": "a", "n": 0.5}, {"word": None, "n": None}, {"word": "c", "n": 2.0}
     view.change([a, a, a, b, b])
-    follower = follow(view, place, log)
+    task = follow(view, place, log)
     check(view, place)
 
     view.change(add=[b, c, c], remove=[a, a])
-    follower.catch_up()
+    task.catch_up()
     check(view, place)
     view.change(remove=[b, b, b, c])
-    follower.catch_up()
+    task.catch_up()
 
     check(view, place)
-    follower.close()
+    task.close()
 
 
 def test_a_tick_of_a_hundred_thousand_rows(place: Place, log: Log) -> None:
@@ -310,15 +310,15 @@ def test_a_tick_of_a_hundred_thousand_rows(place: Place, log: Log) -> None:
     names = pa.array([f"user {number}" for number in numbers])
     big = pa.table({"id": numbers, "name": names, "n": numbers.astype(np.int32), WEIGHT: np.ones_like(numbers)})
     view.commit(big.slice(0, many // 2))
-    follower = follow(view, place, log)
+    task = follow(view, place, log)
 
     gone = big.slice(0, many // 2).set_column(3, WEIGHT, pa.array(np.full(many // 2, -1)))
     updated = big.slice(0, many // 4).set_column(2, "n", pa.array(np.full(many // 4, 7, np.int32)))
     view.commit(pa.concat_tables([gone, updated, big.slice(many // 2)]))
-    follower.catch_up()
+    task.catch_up()
 
     check(view, place)
-    follower.close()
+    task.close()
 
 
 def test_a_server_that_was_away_is_caught_up_with(place: Place, log: Log) -> None:
@@ -326,37 +326,37 @@ def test_a_server_that_was_away_is_caught_up_with(place: Place, log: Log) -> Non
         return
     view = SyntheticView(SMALL)
     view.change(users(1, 2, 3))
-    follower = follow(view, place, log)
+    task = follow(view, place, log)
 
     place.server.stop()
     try:
         view.change(add=users(2, n=1), remove=users(1))
-        away = [follower.catch_up() for _ in range(3)]
+        away = [task.catch_up() for _ in range(3)]
         view.change(add=users(4))
     finally:
         place.server.start()
-    back = follower.catch_up()
+    back = task.catch_up()
 
     assert [(status.state, status.failures) for status in away] == [(SinkState.RETRYING, n) for n in (1, 2, 3)]
     assert (back.state, back.failures, back.error) == (SinkState.FOLLOWING, 0, None)
     alerts = [row["kind"] for row in log.get_topic("_alerts").rows()]
     assert alerts == ["sink"], "told once"
     check(view, place)
-    follower.close()
+    task.close()
 
 
 def test_when_the_changes_are_no_longer_kept_it_is_filled_anew(place: Place, log: Log) -> None:
     view = SyntheticView(SMALL)
     view.change(users(1, 2, 3))
-    follower = follow(view, place, log)
+    task = follow(view, place, log)
 
     view.change(add=users(2, n=1), remove=users(1))
     view.change(add=users(9))
     view.forget()
-    follower.catch_up()
+    task.catch_up()
 
     check(view, place)
-    follower.close()
+    task.close()
 
 
 @pytest.mark.parametrize(
@@ -375,40 +375,40 @@ def test_another_query_is_filled_anew_with_its_own_columns(
 ) -> None:
     view = SyntheticView(SMALL)
     view.change(users(1, 2, 3))
-    follower = follow(view, place, log)
+    task = follow(view, place, log)
 
     view.begin_anew(schema, key)
     row = {"id": 1, "name": "one", "n": 5, "more": "x"}
     if "id STRING" in schema:
         row |= {"id": "1", "n": 0.5}
     view.change([{name: row[name] for name in view.schema.names}])
-    status = follower.catch_up()
+    status = task.catch_up()
     if not place.migrates and len(view.schema) <= 3 and schema != SMALL:
         assert status.state is SinkState.STOPPED
         assert status.error is not None
         assert status.error["code"] == "schema_conflict"
-        follower.close()
+        task.close()
         return
     assert status.state is SinkState.FOLLOWING, status.error
     check(view, place)
     view.change([{name: row[name] for name in view.schema.names} | {"id": "2" if "id STRING" in schema else 2}])
-    follower.catch_up()
+    task.catch_up()
 
     check(view, place)
-    follower.close()
+    task.close()
 
 
 def test_a_bag_that_becomes_a_bag_of_more_columns(place: Place, log: Log) -> None:
     view = SyntheticView("word STRING", key=())
     view.change([{"word": "a"}, {"word": "a"}])
-    follower = follow(view, place, log)
+    task = follow(view, place, log)
 
     view.begin_anew("word STRING, n INT", key=())
     view.change([{"word": "a", "n": 1}, {"word": "a", "n": 1}, {"word": "b", "n": None}])
-    follower.catch_up()
+    task.catch_up()
     check(view, place)
     view.change(remove=[{"word": "a", "n": 1}])
-    follower.catch_up()
+    task.catch_up()
 
     check(view, place)
-    follower.close()
+    task.close()

@@ -79,7 +79,7 @@ def test_a_delivery_that_dies_anywhere_is_there_whole_or_not_at_all(
 
     assert deaths >= kills
     warnings = tmp_path / WARNINGS
-    assert not warnings.exists() or "filled anew" not in warnings.read_text()
+    assert not warnings.exists() or "takes a full copy" not in warnings.read_text()
 
 
 def change(view: SyntheticView, number: int) -> None:

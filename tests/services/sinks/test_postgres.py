@@ -50,14 +50,14 @@ def test_a_view_of_the_users_own_over_the_table_survives_an_added_column(
     servers: Servers, schema: str, log: Log
 ) -> None:
     view = users()
-    follower = follower_of(view, servers, schema, log)
-    follower.catch_up()
+    task = follower_of(view, servers, schema, log)
+    task.catch_up()
     ask(servers, f"CREATE VIEW {schema}.names AS SELECT name FROM {schema}.users")
 
     view.begin_anew("id BIGINT, name STRING, age INT")
     view.change([{"id": 1, "name": "Ada", "age": 36}])
-    follower.catch_up()
-    follower.close()
+    task.catch_up()
+    task.close()
 
     assert ask(servers, f"TABLE {schema}.names") == [("Ada",)]
     assert ask(servers, f"SELECT id, name, age FROM {schema}.users") == [(1, "Ada", 36)]
@@ -65,15 +65,15 @@ def test_a_view_of_the_users_own_over_the_table_survives_an_added_column(
 
 def test_the_key_is_the_primary_key_until_a_key_is_null(servers: Servers, schema: str, log: Log) -> None:
     view = users()
-    follower = follower_of(view, servers, schema, log)
-    follower.catch_up()
+    task = follower_of(view, servers, schema, log)
+    task.catch_up()
     constraint = f"SELECT contype FROM pg_constraint WHERE conrelid = '{schema}.users'::regclass AND contype = 'p'"
     before = ask(servers, constraint)
 
     view.change([{"id": None, "name": "nobody"}])
     view.change([{"id": None, "name": "somebody"}])
-    follower.catch_up()
-    follower.close()
+    task.catch_up()
+    task.close()
 
     assert (before, ask(servers, constraint)) == ([("p",)], [])
     assert ask(servers, f"SELECT name FROM {schema}.users WHERE id IS NULL") == [("somebody",)]
@@ -85,7 +85,7 @@ def test_a_table_that_somebody_else_made_is_never_touched(servers: Servers, sche
 
     status = follower_of(users(), servers, schema, log).catch_up()
 
-    assert refusal(status) == f'there is a table "{schema}"."users" already, and Headwater did not make it'
+    assert refusal(status) == f'table "{schema}"."users" exists, and Headwater did not make it'
     assert ask(servers, f"TABLE {schema}.users") == [(7,)]
 
 
@@ -94,7 +94,7 @@ def test_two_sinks_cannot_have_one_table(servers: Servers, schema: str, log: Log
 
     other = SinkTask("other", "users", "app", Postgres(servers.postgres.dsn, schema=schema), users(), log)
 
-    assert refusal(other.catch_up()).endswith("and it is that of sink app/users/copy")
+    assert refusal(other.catch_up()).endswith("and it belongs to sink app/users/copy")
 
 
 def test_a_nul_in_a_text_is_refused_or_replaced_as_declared(servers: Servers, schema: str, log: Log) -> None:
@@ -110,13 +110,13 @@ def test_a_nul_in_a_text_is_refused_or_replaced_as_declared(servers: Servers, sc
 
 def test_a_table_that_was_dropped_is_filled_anew(servers: Servers, schema: str, log: Log) -> None:
     view = users()
-    follower = follower_of(view, servers, schema, log)
-    follower.catch_up()
+    task = follower_of(view, servers, schema, log)
+    task.catch_up()
 
     ask(servers, f"DROP TABLE {schema}.users")
     view.change([{"id": 3, "name": "Eve"}])
-    status = follower.catch_up()
-    follower.close()
+    status = task.catch_up()
+    task.close()
 
     assert status.state is SinkState.FOLLOWING
     assert ask(servers, f"SELECT count(*) FROM {schema}.users") == [(3,)]
@@ -125,13 +125,13 @@ def test_a_table_that_was_dropped_is_filled_anew(servers: Servers, schema: str, 
 def test_a_bag_whose_rows_somebody_deleted_is_filled_anew(servers: Servers, schema: str, log: Log) -> None:
     view = SyntheticView("name STRING", key=())
     view.change([{"name": "Ada"}, {"name": "Ada"}, {"name": "Bob"}])
-    follower = follower_of(view, servers, schema, log)
-    follower.catch_up()
+    task = follower_of(view, servers, schema, log)
+    task.catch_up()
 
     ask(servers, f"DELETE FROM {schema}.users WHERE name = 'Bob'")
     view.change(remove=[{"name": "Bob"}, {"name": "Ada"}])
-    status = follower.catch_up()
-    follower.close()
+    status = task.catch_up()
+    task.close()
 
     assert status.state is SinkState.FOLLOWING
     assert ask(servers, f"SELECT name FROM {schema}.users") == [("Ada",)]

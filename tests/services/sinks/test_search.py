@@ -43,8 +43,8 @@ def test_words_are_found_in_all_text_columns_and_terms_as_they_are(
     articles: SyntheticView, tmp_path: Path, log: Log
 ) -> None:
     index = index_of(tmp_path)
-    follower = SinkTask("copy", "articles", "app", index, articles, log)
-    follower.catch_up()
+    task = SinkTask("copy", "articles", "app", index, articles, log)
+    task.catch_up()
 
     assert sorted(map(str, ids(index.search("breakfast")))) == ["1", "2"]
     assert ids(index.search("breakfast -coffee")) == [2]
@@ -60,7 +60,7 @@ def test_words_are_found_in_all_text_columns_and_terms_as_they_are(
     assert found["_score"] > 0
 
     articles.change(add=[{**ARTICLES[0], "title": "Lunch"}], remove=[ARTICLES[1]])
-    follower.catch_up()
+    task.catch_up()
     assert ids(index.search("breakfast")) == []
     assert ids(index.search("lunch")) == [1]
 

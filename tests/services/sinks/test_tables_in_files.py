@@ -22,15 +22,15 @@ def sales() -> SyntheticView:
     return view
 
 
-def history(view: SyntheticView, follower: SinkTask) -> dict[int, pa.Table]:
+def history(view: SyntheticView, task: SinkTask) -> dict[int, pa.Table]:
     """Three ticks, each delivered by itself, with what the view held after them."""
-    follower.catch_up()
+    task.catch_up()
     held = {view.tick: view.bag()}
     for number in range(3):
         view.change([{"id": number, "country": "DE", "amount": 100 + number}])
-        follower.catch_up()
+        task.catch_up()
         held[view.tick] = view.bag()
-    follower.close()
+    task.close()
     return held
 
 
@@ -38,11 +38,11 @@ def test_parquet_keeps_the_last_ticks_and_rewrites_touched_partitions_only(
     sales: SyntheticView, tmp_path: Path, log: Log
 ) -> None:
     sink = Parquet(tmp_path / "sales", partition_by=["country"], kept=3)
-    follower = SinkTask("copy", "sales", "app", sink, sales, log)
-    follower.catch_up()
+    task = SinkTask("copy", "sales", "app", sink, sales, log)
+    task.catch_up()
     first = sink.files()
 
-    held = history(sales, follower)
+    held = history(sales, task)
 
     ticks = sorted(held)
     assert {tick: bag_of(sink.read(tick).cast(sales.schema)) for tick in ticks[1:]} == {t: held[t] for t in ticks[1:]}
@@ -57,12 +57,12 @@ def test_parquet_keeps_the_last_ticks_and_rewrites_touched_partitions_only(
 
 def test_a_partition_that_no_change_touches_keeps_its_file(sales: SyntheticView, tmp_path: Path, log: Log) -> None:
     sink = Parquet(tmp_path / "sales", partition_by=["country"])
-    follower = SinkTask("copy", "sales", "app", sink, sales, log)
-    follower.catch_up()
+    task = SinkTask("copy", "sales", "app", sink, sales, log)
+    task.catch_up()
     before = set(sink.files())
 
     sales.change([{"id": 0, "country": "DE", "amount": 5}])
-    follower.catch_up()
+    task.catch_up()
 
     assert len(before & set(sink.files())) == 2
     assert bag_of(sink.read().cast(sales.schema)) == sales.bag()
@@ -83,8 +83,8 @@ def test_delta_travels_to_the_version_of_a_tick(sales: SyntheticView, tmp_path: 
 
 def test_delta_goes_on_after_somebody_optimized_the_table(sales: SyntheticView, tmp_path: Path, log: Log) -> None:
     path = str(tmp_path / "sales")
-    follower = SinkTask("copy", "sales", "app", Delta(path), sales, log)
-    history(sales, follower)
+    task = SinkTask("copy", "sales", "app", Delta(path), sales, log)
+    history(sales, task)
     DeltaTable(path).optimize.compact()
 
     sales.change([{"id": 50, "country": "IT", "amount": 1}])

@@ -36,10 +36,10 @@ def follower_of(view: SyntheticView, receiver: Receiver, log: Log, **settings: o
 def test_each_change_is_a_request_with_the_row_before_and_after(
     view: SyntheticView, receiver: Receiver, log: Log
 ) -> None:
-    follower = follower_of(view, receiver, log)
-    follower.catch_up()
+    task = follower_of(view, receiver, log)
+    task.catch_up()
     view.change(add=[{"id": 1, "n": 2}, {"id": 3, "n": 1}], remove=[{"id": 2}])
-    follower.catch_up()
+    task.catch_up()
 
     kinds = [(change["change"], change["before"], change["after"]) for change in receiver.requests]
     assert kinds[0] == ("reset", None, None)
@@ -59,8 +59,8 @@ def test_each_change_is_a_request_with_the_row_before_and_after(
 def test_the_changes_of_a_key_come_in_order_however_often_the_receiver_fails(
     view: SyntheticView, receiver: Receiver, log: Log
 ) -> None:
-    follower = follower_of(view, receiver, log)
-    follower.catch_up()
+    task = follower_of(view, receiver, log)
+    task.catch_up()
     failing = {"left": 0}
 
     def sometimes(_: object) -> int:
@@ -71,19 +71,19 @@ def test_the_changes_of_a_key_come_in_order_however_often_the_receiver_fails(
     for number in range(2, 8):
         view.change([{"id": 1, "n": number}, {"id": 2, "n": number}])
     for _ in range(40):
-        follower.catch_up()
+        task.catch_up()
 
     assert [change["after"]["n"] for change in receiver.requests[3:] if change["after"]["id"] == 1] == [*range(2, 8)]
-    assert follower.status.state is SinkState.FOLLOWING
+    assert task.status.state is SinkState.FOLLOWING
 
 
 def test_a_change_that_is_refused_is_kept_and_holds_nobody_up(
     view: SyntheticView, receiver: Receiver, log: Log
 ) -> None:
     receiver.answer = lambda change: 422 if (change["after"] or {}).get("id") == 1 else 204
-    follower = follower_of(view, receiver, log)
+    task = follower_of(view, receiver, log)
 
-    status = follower.catch_up()
+    status = task.catch_up()
 
     (dead,) = log.get_topic("hook.dead").rows()
     assert status.state is SinkState.FOLLOWING

@@ -169,7 +169,7 @@ def test_a_malformed_csv_is_refused(headwater: CommandLine) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("rows.xlsx",), "the format of rows.xlsx is not to be guessed"),
+        (("rows.xlsx",), "the format of rows.xlsx is unknown"),
         (("missing.csv",), "missing.csv cannot be read: No such file or directory"),
         (("-", "--format", "xml"), "unknown format 'xml'"),
     ],
@@ -183,4 +183,4 @@ def test_an_input_that_cannot_be_read_is_misuse(headwater: CommandLine, words: t
 def test_something_else_than_parquet_is_told(headwater: CommandLine) -> None:
     error = headwater.error("topic", "append", "t", "--format", "parquet", stdin=b"no magic here")
 
-    assert error["message"].startswith("this is not a Parquet file that can be read")
+    assert error["message"].startswith("not a readable Parquet file")

@@ -64,7 +64,7 @@ def test_a_reading_verb_makes_no_home(tmp_path: Path, monkeypatch: pytest.Monkey
     result = runner.invoke(app, ["topic", "ls"])
 
     assert result.exit_code == 2
-    assert result.stderr.startswith("error: there is no Headwater home at headwater-data")
+    assert result.stderr.startswith("error: no Headwater home at headwater-data")
     assert list(tmp_path.iterdir()) == []
 
 

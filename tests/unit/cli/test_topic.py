@@ -99,7 +99,7 @@ def test_creating_again_says_what_changed(headwater: CommandLine) -> None:
     settings = headwater.json("topic", "create", "orders", "--schema", SCHEMA, "--retention", "forever")
     schema = headwater.json("topic", "create", "orders", "--schema", f"{SCHEMA}, coupon STRING")
 
-    assert same["outcome"] == "was there already, unchanged"
+    assert same["outcome"] == "exists, unchanged"
     assert settings["outcome"] == "changed its settings"
     assert settings["settings"]["retention_ms"] is None
     assert schema["outcome"] == "changed to schema version 2"

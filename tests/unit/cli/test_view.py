@@ -115,7 +115,7 @@ def test_a_home_without_views_says_so(tmp_path: Path) -> None:
     Log(tmp_path / "home").close()
     home = str(tmp_path / "home")
 
-    assert "no views yet" in call("view", "ls", "--home", home).stdout
+    assert "no views" in call("view", "ls", "--home", home).stdout
     assert error_of("view", "describe", "revenue", "--home", home)["code"] == "unknown_view"
     assert error_of("query", "SELECT 1", "--home", home)["message"] == "no app has run in this home yet"
 

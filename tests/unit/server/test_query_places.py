@@ -99,7 +99,7 @@ def test_who_waits_too_long_or_leaves_takes_no_place() -> None:
     async def shown() -> None:
         places = QueryPlaces(1, "searches")
         async with places.taken("ada", 1.0):
-            with pytest.raises(TooMany, match=r'1 searches of key "ada" run at once, and none of them ended in 0.01 s'):
+            with pytest.raises(TooMany, match=r'1 searches of key "ada" run already, and none ended within 0.01 s'):
                 async with places.taken("ada", 0.01):
                     pass
             gone = asyncio.create_task(_taken(places, "bob"))

@@ -45,12 +45,12 @@ def follower_of(view: Any, sink: ListSink, log: Log, name: str = "copy") -> Sink
 
 def test_ticks_that_wait_come_as_one_delivery(view: SyntheticView, log: Log) -> None:
     sink = ListSink()
-    follower = follower_of(view, sink, log)
-    follower.catch_up()
+    task = follower_of(view, sink, log)
+    task.catch_up()
     for number in range(5):
         view.change([{"id": 1, "n": number}, {"id": 2 + number, "n": 0}])
 
-    follower.catch_up()
+    task.catch_up()
 
     assert (sink.fills, len(sink.deliveries), sink.deliveries[0].ticks) == (1, 1, 5)
     assert sorted(map(str, sink.rows)) == sorted(map(str, view.rows_now()))
@@ -60,17 +60,17 @@ def test_a_sink_that_does_not_answer_is_told_of_once_and_then_counted(
     view: SyntheticView, log: Log, told: list[Alert]
 ) -> None:
     sink = ListSink()
-    follower = follower_of(view, sink, log)
-    follower.catch_up()
+    task = follower_of(view, sink, log)
+    task.catch_up()
     sink.fail(*[Unavailable("nobody there")] * 20)
     view.change([{"id": 2, "n": 2}])
 
     pauses = []
     for _ in range(20):
-        follower.catch_up()
-        pauses.append(follower.retry_in)
-    down = follower.status
-    follower.catch_up()
+        task.catch_up()
+        pauses.append(task.retry_in)
+    down = task.status
+    task.catch_up()
 
     assert (down.state, down.failures, down.lag.ticks) == (SinkState.RETRYING, 20, 1)
     assert down.error is not None
@@ -79,17 +79,17 @@ def test_a_sink_that_does_not_answer_is_told_of_once_and_then_counted(
     assert told[0].message == "sink app/the view/copy does not answer: nobody there"
     assert 0.05 <= pauses[0] <= 0.1
     assert RETRY_MAX_S / 2 <= pauses[-1] <= RETRY_MAX_S
-    assert (follower.status.state, follower.status.failures, sink.tick) == (SinkState.FOLLOWING, 0, view.tick)
+    assert (task.status.state, task.status.failures, sink.tick) == (SinkState.FOLLOWING, 0, view.tick)
 
 
 def test_it_is_told_again_when_it_comes_back(view: SyntheticView, log: Log, told: list[Alert]) -> None:
     sink = ListSink()
-    follower = follower_of(view, sink, log)
+    task = follower_of(view, sink, log)
     for _ in range(2):
         sink.fail(Unavailable("nobody there"))
         view.commit()
-        follower.catch_up()
-        follower.catch_up()
+        task.catch_up()
+        task.catch_up()
 
     assert len(told) == 2
 
@@ -98,13 +98,13 @@ def test_app_tick_does_not_wait_for_a_sink_that_did_not_answer_a_moment_ago(
     view: SyntheticView, log: Log, clock: ManualClock
 ) -> None:
     sink = ListSink()
-    follower = follower_of(view, sink, log)
+    task = follower_of(view, sink, log)
     sink.fail(Unavailable("nobody there"))
-    follower.catch_up()
+    task.catch_up()
 
-    early = follower.catch_up(patient=True)
+    early = task.catch_up(patient=True)
     clock.advance(1)
-    late = follower.catch_up(patient=True)
+    late = task.catch_up(patient=True)
 
     assert (early.state, late.state) == (SinkState.RETRYING, SinkState.FOLLOWING)
 
@@ -113,37 +113,37 @@ def test_a_sink_that_is_refused_stops_with_the_error_and_an_alert(
     view: SyntheticView, log: Log, told: list[Alert]
 ) -> None:
     sink = ListSink()
-    follower = follower_of(view, sink, log)
+    task = follower_of(view, sink, log)
     sink.fail(SinkRefused("no such type", hint="Cast it."))
 
-    follower.catch_up()
-    again = follower.catch_up()
+    task.catch_up()
+    again = task.catch_up()
 
     assert again.state is SinkState.STOPPED
     assert again.error is not None
     assert (again.error["code"], again.error["hint"]) == ("sink_refused", "Cast it.")
     assert [alert.message for alert in told] == ["sink app/the view/copy has stopped: no such type"]
-    follower.restart()
-    assert follower.catch_up().state is SinkState.FOLLOWING
+    task.restart()
+    assert task.catch_up().state is SinkState.FOLLOWING
 
 
 def test_an_error_that_nobody_mapped_is_tried_again_and_then_stops_this_sink_only(
     view: SyntheticView, log: Log, told: list[Alert]
 ) -> None:
     sink = ListSink()
-    follower = follower_of(view, sink, log)
+    task = follower_of(view, sink, log)
 
     def states(tries: int) -> list[SinkState]:
         sink.fail(*[ZeroDivisionError("division by zero") for _ in range(tries)])
-        return [follower.catch_up().state for _ in range(tries)]
+        return [task.catch_up().state for _ in range(tries)]
 
     assert states(UNKNOWN_MAX - 1) == [SinkState.RETRYING] * (UNKNOWN_MAX - 1)
-    assert follower.catch_up().state is SinkState.FOLLOWING
+    assert task.catch_up().state is SinkState.FOLLOWING
     view.change([{"id": 2, "n": 2}])
     sink.fail(*[Unavailable("nobody there") for _ in range(UNKNOWN_MAX)])  # which is not counted
-    assert [follower.catch_up().state for _ in range(UNKNOWN_MAX)] == [SinkState.RETRYING] * UNKNOWN_MAX
+    assert [task.catch_up().state for _ in range(UNKNOWN_MAX)] == [SinkState.RETRYING] * UNKNOWN_MAX
     assert states(UNKNOWN_MAX)[-2:] == [SinkState.RETRYING, SinkState.STOPPED]
-    status = follower.catch_up()
+    status = task.catch_up()
     assert status.error is not None
     assert status.error["message"] == "unexpected ZeroDivisionError: division by zero"
     why = "unexpected ZeroDivisionError: division by zero"
@@ -165,28 +165,28 @@ def test_a_full_copy_that_took_too_long_says_so_and_begins_anew(
     with monkeypatch.context() as patched:
         patched.setattr(view, "rows", lambda: nullcontext((head, gone())))
         sink = ListSink()
-        follower = follower_of(view, sink, log)
-        failed = follower.catch_up()
+        task = follower_of(view, sink, log)
+        failed = task.catch_up()
 
     assert failed.state is SinkState.RETRYING
     assert failed.error is not None
     assert failed.error["message"] == 'a full copy of view "the view" took longer than the rows of its tick are kept'
-    assert follower.catch_up().state is SinkState.FOLLOWING
+    assert task.catch_up().state is SinkState.FOLLOWING
 
 
 def test_a_sink_that_has_come_apart_is_filled_anew_but_not_for_ever(view: SyntheticView, log: Log) -> None:
     sink = ListSink()
-    follower = follower_of(view, sink, log)
-    follower.catch_up()
+    task = follower_of(view, sink, log)
+    task.catch_up()
     view.change([{"id": 2, "n": 2}])
     sink.fail(Corruption("a row is missing"))
 
-    mended = follower.catch_up()
+    mended = task.catch_up()
     assert (mended.state, sink.fills) == (SinkState.FOLLOWING, 2)
     for _ in range(3):
         view.change([{"id": 3, "n": 2}])
         sink.fail(Corruption("a row is missing"))
-        status = follower.catch_up()
+        status = task.catch_up()
 
     assert status.state is SinkState.STOPPED
 
@@ -248,29 +248,29 @@ class Slow(ListSink):
         super().__init__()
         self.let, self.asked = threading.Event(), threading.Event()
 
-    def open(self, carried: SinkContext, log: Log) -> Target:
+    def open(self, context: SinkContext, log: Log) -> Target:
         self.asked.set()
         assert self.let.wait(60)
-        return super().open(carried, log)
+        return super().open(context, log)
 
 
 def test_a_slow_sink_delays_only_itself(view: SyntheticView, log: Log) -> None:
     slow, quick = Slow(), ListSink()
-    convoy = SinkRunner([follower_of(view, slow, log, "slow"), follower_of(view, quick, log, "quick")])
-    convoy.start()
+    runner = SinkRunner([follower_of(view, slow, log, "slow"), follower_of(view, quick, log, "quick")])
+    runner.start()
     try:
         assert slow.asked.wait(60)
         for _ in range(3):
             tick = view.change([{"id": view.tick, "n": 0}])
-            convoy.wake()
+            runner.wake()
             reached(quick, tick)
         assert slow.tick == -1
     finally:
         slow.let.set()
         reached(slow, view.tick)
-        convoy.close()
+        runner.close()
 
-    assert not convoy.running
+    assert not runner.running
     view.commit()
     assert quick.tick < view.tick, "after stop nothing is delivered"
 
@@ -279,21 +279,21 @@ def test_a_thread_goes_on_though_it_could_not_be_written_down_how_its_sink_is(
     view: SyntheticView, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink, full = ListSink(), [OSError("the disk is full"), OSError("the disk is full")]
-    follower = follower_of(view, sink, log)
-    save = follower._statuses.save
+    task = follower_of(view, sink, log)
+    save = task._statuses.save
 
     def saved(*arguments: Any) -> None:
         if full:
             raise full.pop()
         save(*arguments)
 
-    monkeypatch.setattr(follower._statuses, "save", saved)
-    convoy = SinkRunner([follower])
-    convoy.start()
+    monkeypatch.setattr(task._statuses, "save", saved)
+    runner = SinkRunner([task])
+    runner.start()
     try:
         reached(sink, view.tick)
     finally:
-        convoy.close()
+        runner.close()
     assert not full
 
 

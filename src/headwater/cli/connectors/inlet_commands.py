@@ -1,11 +1,11 @@
 """``headwater inlet``: run, ls.
 
-What it is: the verbs on inlets. ``run`` opens the inlets of an app in this process, without Spark; ``ls`` shows what
-they have counted, in all processes and runs.
-Invariants: ``run`` ends with Ctrl-C or SIGTERM, after what was received is in the log; ``ls`` starts nothing, and works
+What it is: ``run`` opens the inlets of an app in this process, without Spark; ``ls`` shows their counters over all
+processes and runs.
+Invariants: ``run`` ends with Ctrl-C or SIGTERM after received messages are in the log; ``ls`` starts nothing and works
 while another process runs them.
 Not here: an inlet (``inlets/inlet.py``).
-Read next: ``inlets/declared_inlets.py``, ``docs/inlets.md``.
+Read next: ``inlets/inlet.py``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LOOK_AGAIN_S = 1.0
 
 @app.command("run")
 def run(file: AppFileArgument, as_json: JsonOption = False) -> None:
-    """Let messages in, until Ctrl-C. No Spark is started.
+    """Receive messages until Ctrl-C, without Spark.
 
     [cyan]headwater inlet run shop.py[/cyan]
     """
@@ -58,7 +58,7 @@ def run(file: AppFileArgument, as_json: JsonOption = False) -> None:
 
 @app.command("ls")
 def ls(file: AppFileArgument, as_json: JsonOption = False) -> None:
-    """List the inlets of an app with what they have counted, over all runs.
+    """List the inlets of an app with their counters over all runs.
 
     [cyan]headwater inlet ls shop.py --json[/cyan]
     """

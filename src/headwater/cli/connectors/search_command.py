@@ -20,8 +20,8 @@ from headwater.cli.output import say, show_table, write_json
 
 def search(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="The index's folder.", show_default=False)],
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="What to look for.", show_default=False)],
-    limit: Annotated[int, typer.Option("--limit", "-n", help="At most so many rows.", min=1)] = 10,
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="The search query.", show_default=False)],
+    limit: Annotated[int, typer.Option("--limit", "-n", help="Maximum number of rows.", min=1)] = 10,
     as_json: JsonOption = False,
 ) -> None:
     """Look for words in a full-text index that a search sink keeps.

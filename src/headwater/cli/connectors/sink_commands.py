@@ -1,8 +1,8 @@
 """``headwater sink``: ls.
 
-What it is: the verb on sinks: how each is, and how far behind. It needs the app's file, which declares them.
-Invariants: it connects to no other system and takes no app over; it works while the app runs.
-Not here: leading sinks along (``cli/views/run_command.py``); the index of the search sink (``search_command.py``).
+What it is: the status and lag of each sink of an app file.
+Invariants: it connects to no other system, does not take the app over, and works while the app runs.
+Not here: running sinks (``cli/views/run_command.py``); the search index (``search_command.py``).
 Read next: ``sinks/runner/sink_status.py``.
 """
 

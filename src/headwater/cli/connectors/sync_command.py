@@ -1,10 +1,10 @@
-"""``headwater sync``: a database's tables copied to another system and kept in step, in one command.
+"""``headwater sync``: copies a database's tables to another system and keeps the copy up to date.
 
 What it is: the verb over ``Sync``: a live table for people, a line of JSON a second for programs.
-Invariants: what people read goes to stderr; Ctrl-C ends it with 0 after the delivery that is under way, and the same
-command goes on where it was.
-Not here: the work (``sync_command.py``).
-Read next: ``sync_command.py``.
+Invariants: human output goes to stderr; Ctrl-C ends it with 0 after the running delivery, and the same command
+continues.
+Not here: the work (``headwater/sync.py``).
+Read next: ``headwater/sync.py``.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ def sync(
             "--to", help="sqlite:FILE, postgresql://…, redis://…, search:FOLDER, parquet:FOLDER or delta:FOLDER."
         ),
     ],
-    tables: Annotated[str, typer.Option("--tables", help="Which ones, with commas between; all without it.")] = "",
+    tables: Annotated[str, typer.Option("--tables", help="Comma-separated; default: all.")] = "",
     home: Annotated[
-        Path | None, typer.Option("--home", help="Where the log of it is kept; a folder under .headwater without it.")
+        Path | None, typer.Option("--home", help="Directory of the log; default: a folder under .headwater.")
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="End when everything committed by now is copied.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="End when everything committed so far is copied.")] = False,
     forget: Annotated[
-        bool, typer.Option("--forget", help="Remove the slot in the database and the log here. The copy stays.")
+        bool, typer.Option("--forget", help="Remove the replication slot and the log. The copy stays.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Copy tables of a database to another system, and keep them in step until Ctrl-C. No app file is needed.
+    """Copy tables of a database to another system and keep the copy up to date, until Ctrl-C. Needs no app file.
 
     First everything that is there, then every change, in whole transactions. Run it again to go on where it was.
 
@@ -67,7 +67,7 @@ def sync(
         _forget(source, to, wanted, place, as_json=as_json)
         return
     if not as_json:
-        say(f"the log is kept in {place}, and the database keeps its place for it: --forget ends both")
+        say(f"the log is in {place}, and the database keeps a replication slot for it: --forget removes both")
     with asked_to_stop() as asked, Sync(source, to, tables=wanted, home=place) as running:
         running.start(once=once)
 
@@ -76,7 +76,7 @@ def sync(
 
         _tell(running, over) if as_json else _show(running, over)
         if asked.is_set() and not as_json:
-            say("stopped; the same command goes on from here")
+            say("stopped; run the same command to continue")
 
 
 def _forget(source: str, to: str, tables: list[str], place: Path, *, as_json: bool) -> None:
@@ -84,8 +84,7 @@ def _forget(source: str, to: str, tables: list[str], place: Path, *, as_json: bo
 
     if not place.exists():
         raise InvalidDeclaration(
-            f"there is no log of this copy in {place}",
-            hint="Give the source and the target as they were, and --home if you gave one.",
+            f"no log of this copy in {place}", hint="Give the same source, target and --home as before."
         )
     with Sync(source, to, tables=tables, home=place) as known:
         slots = known.forget()
@@ -97,14 +96,14 @@ def _forget(source: str, to: str, tables: list[str], place: Path, *, as_json: bo
 
 
 def _place(source: str, to: str) -> Path:
-    """One home for each pair, the same with every run."""
+    """The home of a source and a target, the same with every run."""
     digest = hashlib.sha256(f"{source} {to}".encode()).hexdigest()[:8]
     return Path(".headwater") / f"sync-{digest}"
 
 
 @contextmanager
 def asked_to_stop() -> Iterator[threading.Event]:
-    """Ctrl-C, or a polite kill, sets the event. A second Ctrl-C ends the process as it always does."""
+    """Ctrl-C or SIGTERM sets the event; a second Ctrl-C ends the process."""
     asked = threading.Event()
 
     def told(number: int, frame: Any) -> None:

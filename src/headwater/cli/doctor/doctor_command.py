@@ -1,9 +1,9 @@
-"""``headwater doctor``: what is wrong with this machine or this home, and how to mend it.
+"""``headwater doctor``: problems of this machine or home, and their fixes.
 
-What it is: the verb that runs every check of ``machine_checks.py`` and ``home_checks.py``, and tells of each in a line.
-Invariants: nothing is changed but for a temporary file, which measures the disk. A check that breaks is a failed check,
-never a broken doctor. Status 1 when one fails; a warning costs no status.
-Not here: damage to the data (``cli/log/check_commands.py``).
+What it is: the verb that runs every check of ``machine_checks.py`` and ``home_checks.py``, with a line for each.
+Invariants: it changes nothing except a temporary file that measures the disk. A check that raises is a failed check.
+Status 1 when a check fails, 0 with warnings only.
+Not here: damaged data (``cli/log/check_commands.py``).
 Read next: ``machine_checks.py``.
 """
 

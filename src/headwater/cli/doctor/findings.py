@@ -1,9 +1,8 @@
-"""A finding: what one check of the doctor's saw.
+"""A finding: the result of one check.
 
 What it is: ``Finding`` and its three states.
-Invariants: whatever is not well says how to mend it.
+Invariants: a warning or failure says how to fix it.
 Not here: the checks (``machine_checks.py``, ``home_checks.py``).
-Read next: ``doctor_command.py``.
 """
 
 from __future__ import annotations

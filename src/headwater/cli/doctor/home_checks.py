@@ -1,10 +1,10 @@
-"""The doctor's checks of a home: its disk, its rights, its format, who uses it.
+"""The doctor's checks of a home: disk, rights, format, users.
 
-What it is: ``CHECKS``, each a function of the home's path that yields findings.
-Invariants: a home that is not there is no fault; then the directory is looked at in which it would be made. The catalog
-is opened for reading only, without our own modules.
-Not here: the bytes in it (``headwater check``).
-Read next: ``machine_checks.py``; ``docs/internals/files.md``.
+What it is: ``CHECKS``, functions of the home's path that yield findings.
+Invariants: a missing home is no failure; its parent directory is checked instead. The catalog is opened read-only,
+without our own modules.
+Not here: the data (``headwater check``).
+Read next: ``machine_checks.py``.
 """
 
 from __future__ import annotations

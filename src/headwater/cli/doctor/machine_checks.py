@@ -1,8 +1,8 @@
-"""The doctor's checks of a machine: Python, packages, Java, memory, limits, ports, the clock.
+"""The doctor's checks of a machine: Python, packages, Java, memory, limits, ports, clock.
 
-What it is: ``CHECKS``, each a function that yields findings.
-Invariants: nothing of ours that is heavy is imported, so that the doctor can speak where pyarrow is broken; no JVM is
-started but for ``java -version``.
+What it is: ``CHECKS``, functions that yield findings.
+Invariants: no heavy module of ours is imported, so it works with a broken pyarrow; no JVM is started except ``java
+-version``.
 Not here: the home and its disk (``home_checks.py``).
 Read next: ``home_checks.py``.
 """

@@ -1,12 +1,11 @@
 """Appending an input to a topic, with progress.
 
-What it is: the loop under ``headwater topic append``.
-Invariants: a portion is written whole or not at all; when one is refused, those before it stay, and the error says how
-many rows that were and how to go on. With a producer's name, portion n is its sequence n, so the same input run again
-skips what is written; the last portion written is tried again, since a crash may have left it in some
-partitions only, and is recognised there.
+What it is: the loop of ``headwater topic append``.
+Invariants: a batch is atomic; when one is refused, earlier ones stay, and the error says how many rows were written and
+how to continue. With a producer name, batch n has sequence n, so a repeated run skips written batches; the last written
+one is sent again, because a crash may have left it in some partitions only, and is deduplicated there.
 Not here: formats (``input_files.py``).
-Read next: ``log/producer.py``.
+Read next: ``input_files.py``.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ LINGER_S = 0.2
 
 @dataclass
 class Appended:
-    """What came of it. ``skipped_rows`` had been written by an earlier run of the same producer."""
+    """The result. ``skipped_rows`` were written by an earlier run of the same producer."""
 
     topic: str
     input: str
@@ -54,7 +53,7 @@ class Appended:
 
 
 def append_input(topic: Topic, source: InputFile, *, batch_rows: int, producer: str | None, quiet: bool) -> Appended:
-    """Append everything; raises what the log refused, with what was written before it."""
+    """Append everything; an error says how much was written before it."""
     result = Appended(topic.name, source.shown, source.format)
     begun = topic.clock.monotonic()
     writer = topic.producer(producer) if producer is not None else None
@@ -82,7 +81,7 @@ def append_input(topic: Topic, source: InputFile, *, batch_rows: int, producer: 
     except HeadwaterError as error:
         raise _told(error, result, source, producer) from None
     except KeyboardInterrupt:
-        told = f"interrupted; {result.rows:,} rows were written for certain, the batch at hand perhaps"
+        told = f"interrupted; {result.rows:,} rows were written, the current batch possibly"
         console(stderr=True).print(told)
         raise
     result.seconds = topic.clock.monotonic() - begun
@@ -97,7 +96,7 @@ def _append(topic: Topic, writer: Producer | None, portion: Portion, sequence: i
 
 
 def _told(error: HeadwaterError, result: Appended, source: InputFile, producer: str | None) -> HeadwaterError:
-    """The same error, with what was written before it and how to go on."""
+    """The same error, with the count of written rows and how to continue."""
     if result.rows or result.skipped_rows:
         told = f"Before it, {result.rows:,} rows were written"
         told += f" and {result.skipped_rows:,} recognised as written earlier" if result.skipped_rows else ""
@@ -119,7 +118,7 @@ def _told(error: HeadwaterError, result: Appended, source: InputFile, producer: 
 
 @contextmanager
 def _progress(source: InputFile, *, quiet: bool) -> Iterator[Any]:
-    """A bar on stderr, where somebody looks: bytes of a file, rows, rows a second."""
+    """A progress bar on stderr, if it is a terminal: bytes, rows, rows a second."""
     if quiet or not sys.stderr.isatty():
         yield lambda *_: None
         return

@@ -1,11 +1,9 @@
-"""``headwater check`` and ``headwater maintain``: the care of a home.
+"""``headwater check`` and ``headwater maintain``: verification and maintenance of a home.
 
-What it is: the two verbs that look after everything at once: verify, and tidy up.
-Invariants: ``check`` changes no data and may run on a live home, also on one too damaged to open; it leaves with 0 when
-there is no error and with 5 (the status of corruption) when there is, and names each. ``maintain`` leaves with 1 when a
-step failed.
-Not here: what is checked (``log/maintenance/home_check.py``) and done (``log/maintenance/maintenance.py``).
-Read next: ``docs/cli.md``.
+Invariants: ``check`` changes no data and may run on a live home, also on one too damaged to open; status 0 without
+errors, else 5 (corruption), with each error named. ``maintain`` exits with 1 when a step failed.
+Not here: the checks (``log/maintenance/home_check.py``) and steps (``log/maintenance/maintenance.py``).
+Read next: ``log/maintenance/home_check.py``.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from headwater.errors import Corruption
 
 
 def check(home: HomeOption = None, as_json: JsonOption = False) -> None:
-    """Verify every checksum, index, offset and catalog row; safe on a live home.
+    """Verify checksums, indexes, offsets and the catalog; safe on a live home.
 
     Leaves with status 0 when all is well, with 5 when something is damaged.
 
@@ -51,7 +49,7 @@ def check(home: HomeOption = None, as_json: JsonOption = False) -> None:
 
 
 def maintain(home: HomeOption = None, as_json: JsonOption = False) -> None:
-    """Seal, compact, retain and watch lag now; for cron, where no process runs for long.
+    """Run maintenance once (seal, compact, retain, lag alerts); for cron, where no process stays running.
 
     [cyan]headwater maintain[/cyan]
     """
@@ -71,7 +69,7 @@ def maintain(home: HomeOption = None, as_json: JsonOption = False) -> None:
             )
             for step in report.steps
         ]
-        show_table(["topic", ">partition", "action", "what was done"], rows)
+        show_table(["topic", ">partition", "action", "result"], rows)
         for alert in report.alerts:
             console().print(f"alert: {alert}", style="yellow", markup=False)
     if not report.ok:
@@ -80,7 +78,7 @@ def maintain(home: HomeOption = None, as_json: JsonOption = False) -> None:
 
 @contextmanager
 def _progress(path: Path, *, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar over all bytes on stderr, where somebody looks."""
+    """A progress bar on stderr, if it is a terminal."""
     if quiet or not sys.stderr.isatty():
         yield None
         return

@@ -155,7 +155,7 @@ def create(
         "tombstone_grace": tombstone_grace and parse_duration(tombstone_grace),
     }
     settings: dict[str, Any] = {field: value for field, value in declared.items() if value is not None}
-    # These can be taken away again, and are then declared as None.
+    # Settings that can be removed again, by declaring None.
     for field, text, parse in (
         ("idle", idle, parse_duration),
         ("retention", retention, parse_duration),
@@ -195,4 +195,4 @@ def _outcome(before: dict[str, Any] | None, after: dict[str, Any]) -> str:
         return "created"
     if before["schema_version"] != after["schema_version"]:
         return f"changed to schema version {after['schema_version']}"
-    return "changed its settings" if before["settings"] != after["settings"] else "was there already, unchanged"
+    return "changed its settings" if before["settings"] != after["settings"] else "exists, unchanged"

@@ -24,7 +24,7 @@ from headwater.log.schema.ddl import to_ddl
 
 
 def typed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch with the columns that the schema knows in its types; unknown ones stay text, to be refused by name.
+    """Cast the columns of the schema; unknown columns stay text and are refused by name later.
 
     >>> schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
     >>> typed(pa.record_batch({"id": ["1", "2"], "name": ["a", None]}), schema).column("id").to_pylist()
@@ -53,7 +53,7 @@ def _typed(name: str, column: pa.Array, target: pa.DataType) -> pa.Array:
     try:
         return column.cast(target)
     except pa.ArrowInvalid:
-        # Arrow does not say which value; and it has no times without a zone, which are UTC here.
+        # Arrow names no value; and times without a zone are UTC here.
         reader = _moment_reader(target) if kinds.is_timestamp(target) else _scalar_reader(target)
         return _one_by_one(name, column, target, reader)
 

@@ -1,8 +1,8 @@
 """``headwater group``: ls, describe, reset.
 
-What it is: the verbs on groups, for looking at lag and for moving a group to another place.
-Invariants: nothing here joins a group; a reset under the feet of active members needs ``--force``.
-Not here: deleting a topic's groups (they go with the topic).
+What it is: the lag of groups, and moving a group to another offset.
+Invariants: nothing here joins a group; a reset with active members needs ``--force``.
+Not here: deleting groups, which are deleted with their topic.
 Read next: ``log/groups/groups.py``.
 """
 
@@ -48,7 +48,7 @@ def ls(
     if as_json:
         write_json([each.to_dict() for each in found])
     elif not found:
-        say("no groups yet; a group begins with its first consumer or worker")
+        say("no groups; the first consumer or worker of a group creates it")
     else:
         rows = [
             (
@@ -113,17 +113,16 @@ def reset(
     group: GroupArgument,
     topic: TopicOption,
     to: Annotated[
-        str, typer.Option("--to", metavar="PLACE", help="earliest, latest, an offset, a time, or how long ago (15m).")
+        str, typer.Option("--to", metavar="PLACE", help="earliest, latest, an offset, a time, or an age (15m).")
     ],
     partition: Annotated[
-        list[int] | None,
-        typer.Option("--partition", "-p", help="Only this partition; may be given again.", show_default=False),
+        list[int] | None, typer.Option("--partition", "-p", help="Only this partition; repeatable.", show_default=False)
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Even if members are active: they are shut out.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Even with active members, which are fenced.")] = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Move a group to another place, to read again or to skip.
+    """Move a group to another offset, to read again or to skip.
 
     [cyan]headwater group reset billing --topic orders --to earliest[/cyan]
     [cyan]headwater group reset billing --topic orders --to 2026-01-31T10:00Z --partition 2[/cyan]

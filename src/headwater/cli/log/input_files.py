@@ -1,4 +1,4 @@
-"""Inputs: JSON lines, CSV and Parquet, from a file or stdin, cut into portions.
+"""Input files: JSON lines, CSV and Parquet, from a file or stdin, in batches.
 
 What it is: ``InputFile.portions`` yields record batches of the topic's schema, each with the line or row number that
 its rows have in the file. A refused row is named by that number.
@@ -53,7 +53,7 @@ class Portion:
 
 @dataclass(frozen=True)
 class InputFile:
-    """What is to be appended, and in which format.
+    """An input and its format.
 
     >>> InputFile.named("orders.csv.gz", None)
     InputFile(path=PosixPath('orders.csv.gz'), format='csv')
@@ -66,7 +66,7 @@ class InputFile:
 
     @staticmethod
     def named(name: str, file_format: str | None) -> InputFile:
-        """The input of a file name (``-`` is stdin), its format guessed from the suffix unless it is given."""
+        """The input of a file name (``-`` is stdin); the format defaults to the suffix."""
         path = None if name == "-" else Path(name)
         known = next((form for form in FORMATS if form == file_format), None)
         if file_format is not None and known is None:
@@ -74,7 +74,7 @@ class InputFile:
         if known is None:
             known = "jsonl" if path is None else SUFFIXES.get(Path(name.removesuffix(".gz")).suffix.lower())
         if known is None:
-            raise Misuse(f"the format of {name} is not to be guessed", hint="Add --format jsonl, csv or parquet.")
+            raise Misuse(f"the format of {name} is unknown", hint="Add --format jsonl, csv or parquet.")
         return InputFile(path, known)
 
     @property
@@ -84,12 +84,12 @@ class InputFile:
 
     @property
     def unit(self) -> str:
-        """What is counted in messages: lines of JSON, rows of the others (a CSV's heading is not one)."""
+        """The unit in messages: lines of JSON, rows of other formats (without a CSV's heading)."""
         return "line" if self.format == "jsonl" else "row"
 
     @property
     def bytes_total(self) -> int | None:
-        """How many bytes there are to read, where that can be known."""
+        """The number of bytes, if known."""
         return self.path.stat().st_size if self.path is not None and self.path.is_file() else None
 
     def portions(self, topic: Topic, *, rows: int, linger: float | None = None) -> Iterator[Portion]:
@@ -103,7 +103,7 @@ class InputFile:
 
     @contextmanager
     def _opened(self) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
-        """The stream to read, and the one below it whose place shows how far we are."""
+        """The stream to read, and the raw one, whose position shows the progress."""
         if self.path is None:
             yield sys.stdin.buffer, sys.stdin.buffer
             return
@@ -145,12 +145,12 @@ class InputFile:
 
     @contextmanager
     def naming(self, numbers: Sequence[int]) -> Iterator[None]:
-        """Give a refused row the number it has in the input."""
+        """Name a refused row by its number in the input."""
         try:
             yield
         except RowRefused as error:
             row = error.data.get("row")
-            if not isinstance(row, int):  # an unknown column, say, is about all rows; or it was named already
+            if not isinstance(row, int):  # an error about all rows, or already named
                 raise
             place = f"{self.unit} {numbers[row]} of {self.shown}"
             message = error.message.replace(f"row {row} (counted from 0)", place, 1)
@@ -188,7 +188,7 @@ def _portions_of_lines(stream: IO[bytes], rows: int, linger: float | None) -> It
 
 
 def _lines(stream: IO[bytes], linger: float | None) -> Iterator[bytes | None]:
-    """The lines of a stream; None whenever a slow one has nothing more for now."""
+    """The lines of a stream; None while a slow stream has none."""
     fd = _descriptor(stream) if linger is not None else None
     if fd is None:
         yield from stream
@@ -215,7 +215,7 @@ def _descriptor(stream: IO[bytes]) -> int | None:
 
 
 def _cut(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of exactly ``rows``, wherever a reader cut them: a corrected file is cut alike."""
+    """Rebatch to exactly ``rows`` rows, so that a corrected file is cut alike."""
     import pyarrow as pa
 
     waiting: list[pa.RecordBatch] = []
@@ -236,7 +236,7 @@ def _csv(stream: IO[bytes], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
     from pyarrow import csv
 
-    # Everything is read as text first: only so can a value that does not fit be named with its row.
+    # Read as text first, so that an invalid value can be named with its row.
     convert = csv.ConvertOptions(
         column_types=dict.fromkeys(schema.names, pa.string()),
         strings_can_be_null=True,
@@ -286,4 +286,4 @@ def _parquet(stream: IO[bytes], rows: int) -> Iterator[pa.RecordBatch]:
     try:
         yield from parquet.ParquetFile(source).iter_batches(batch_size=rows)
     except (pa.ArrowInvalid, OSError) as error:
-        raise RowRefused(f"this is not a Parquet file that can be read: {error}", hint="Check --format.") from None
+        raise RowRefused(f"not a readable Parquet file: {error}", hint="Check --format.") from None

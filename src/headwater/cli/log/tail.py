@@ -1,4 +1,4 @@
-"""Showing rows of a topic: the last ones, those from a place on, and those to come.
+"""Tail: the last rows of a topic, rows from an offset or time, and new rows.
 
 What it is: ``Tail`` under ``headwater topic tail``: aligned columns for people, JSON lines for programs.
 Invariants: JSON lines can be appended again as they are (``--meta`` aside); a tombstone says ``_deleted`` and cannot be
@@ -34,7 +34,7 @@ Row = dict[str, Any]
 
 
 class Tail:
-    """One showing of a topic's rows."""
+    """Prints a topic's rows."""
 
     def __init__(
         self,
@@ -55,14 +55,14 @@ class Tail:
         self._lines = Lines(cut=sys.stdout.isatty())
 
     def run(self, *, start: str | None, count: int | None, follow: bool) -> None:
-        """Show rows: the last ``count``, or from ``start`` the first ``count`` or all; then go on with ``follow``."""
+        """Print the last ``count`` rows, or those from ``start``; then new ones with ``follow``."""
         try:
             if follow:
                 _leave_with_the_reader()
             for rows in self._groups(start, count, follow):
                 self._show(rows)
         except KeyboardInterrupt:
-            # Here this is the way to end, not an accident.
+            # The usual way to end.
             sys.stdout.flush()
 
     def _groups(self, start: str | None, count: int | None, follow: bool) -> Iterator[list[Row]]:
@@ -81,7 +81,7 @@ class Tail:
         while True:
             begin = {number: max(starts[number], end - window) for number, end in ends.items()}
             rows = [row for batch in self._read(begin, stop=ends) for row in batch]
-            # Compaction leaves gaps: look further back until there are enough, or nothing is left.
+            # Compaction leaves gaps: read further back until there are enough rows.
             if len(rows) >= count or all(begin[number] == starts[number] for number in begin):
                 break
             window *= 8
@@ -109,7 +109,7 @@ class Tail:
             columns = [*wanted, *(name for name in hidden if name not in wanted)]
             for batch in topic.read(place, partitions=self.partitions, columns=columns, **arguments):
                 if topic.schema_version != version:
-                    # A column was added while we follow: read this batch again, with it.
+                    # A column was added: read this batch again with it.
                     place = {**positions, batch.partition: batch.first_offset}
                     break
                 positions[batch.partition] = batch.next_offset
@@ -161,7 +161,7 @@ class Lines:
         self._waiting: list[Row] = []
 
     def add(self, row: Row) -> None:
-        """Take a row; it is written by the next ``flush``."""
+        """Add a row, which the next ``flush`` writes."""
         self._waiting.append(row)
 
     def flush(self) -> Iterator[str]:
@@ -199,14 +199,14 @@ class Lines:
     def _text(self, value: Any) -> str:
         if value is None:
             return "·"
-        # A string without its quotes; all else as JSON has it.
+        # Strings without quotes, everything else as JSON.
         text = value if isinstance(value, str) else json_line({"v": value})[5:-1].strip('"')
         text = text.replace("\n", "\\n").replace("\x1b", "\\x1b")
         return text[: CELL_WIDTH_MAX - 1] + "…" if self._cut and len(text) > CELL_WIDTH_MAX else text
 
 
 def _leave_with_the_reader() -> None:
-    """End a follower when the reader of its pipe goes away, also while there is nothing to write."""
+    """End when the reader of our pipe closes it, even without output."""
     try:
         fd = sys.stdout.fileno()
     except (OSError, ValueError):

@@ -1,10 +1,8 @@
 """``headwater topic``: create, ls, describe, append, tail, delete.
 
-What it is: the verbs on topics. Each opens the home, calls the log, and shows what came of it.
-Invariants: reading verbs make no home; ``delete`` asks first, or needs ``--yes`` where nobody can be asked.
-Not here: the settings (``create_topic.py``), reading files (``input_files.py``, ``append_rows.py``), showing rows
-(``tail.py``).
-Read next: ``append_rows.py``.
+Invariants: reading verbs create no home; ``delete`` asks first, or needs ``--yes`` without a terminal.
+Not here: settings (``create_topic.py``), input (``input_files.py``, ``append_rows.py``), printing rows (``tail.py``).
+Read next: ``create_topic.py``.
 """
 
 from __future__ import annotations
@@ -85,7 +83,7 @@ def describe(name: TopicArgument, home: HomeOption = None, as_json: JsonOption =
 
 
 def show_description(description: dict[str, Any], groups: list[dict[str, Any]]) -> None:
-    """Print what ``Topic.describe`` says, and the topic's groups."""
+    """Print a topic's description and groups."""
     settings = description["settings"]
     retention = [show_duration_ms(settings["retention_ms"])]
     if settings["retention_bytes"] is not None:
@@ -144,26 +142,24 @@ def show_description(description: dict[str, Any], groups: list[dict[str, Any]]) 
 def append(
     name: TopicArgument,
     file: Annotated[
-        str, typer.Argument(metavar="[FILE|-]", help="What to read; - or nothing is stdin.", show_default=False)
+        str, typer.Argument(metavar="[FILE|-]", help="The input file; - or none: stdin.", show_default=False)
     ] = "-",
     file_format: Annotated[
         str | None,
         typer.Option(
             "--format",
             metavar="jsonl|csv|parquet",
-            help="Guessed from the file's name; jsonl for stdin.",
+            help="Default: by the file's suffix; jsonl for stdin.",
             show_default=False,
         ),
     ] = None,
-    batch_rows: Annotated[
-        int, typer.Option("--batch-rows", min=1, help="Rows that are written together, or not at all.")
-    ] = 10_000,
+    batch_rows: Annotated[int, typer.Option("--batch-rows", min=1, help="Rows in one atomic append.")] = 10_000,
     producer: Annotated[
         str | None,
         typer.Option(
             "--producer",
             metavar="NAME",
-            help="Makes a second run of the same input skip what the first has written.",
+            help="Idempotent producer: a second run of the same input skips rows already written.",
             show_default=False,
         ),
     ] = None,
@@ -199,38 +195,34 @@ def append(
 @app.command("tail")
 def tail(
     name: TopicArgument,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is appended, until Ctrl-C.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow new rows, until Ctrl-C.")] = False,
     count: Annotated[
         int | None,
         typer.Option(
             "--rows",
             "-n",
             min=0,
-            help="The last so many rows (10); with --from, the first so many (all).",
+            help="Number of last rows (10); with --from, of first rows (all).",
             show_default=False,
         ),
     ] = None,
     start: Annotated[
         str | None,
         typer.Option(
-            "--from",
-            metavar="PLACE",
-            help="earliest, latest, an offset, a time, or how long ago (15m).",
-            show_default=False,
+            "--from", metavar="PLACE", help="earliest, latest, an offset, a time, or an age (15m).", show_default=False
         ),
     ] = None,
     partition: Annotated[
-        list[int] | None,
-        typer.Option("--partition", "-p", help="Only this partition; may be given again.", show_default=False),
+        list[int] | None, typer.Option("--partition", "-p", help="Only this partition; repeatable.", show_default=False)
     ] = None,
     columns: Annotated[
         str | None, typer.Option("--columns", metavar="A,B", help="Only these columns.", show_default=False)
     ] = None,
-    meta: Annotated[bool, typer.Option("--meta", help="Show partition, offset and time of append too.")] = False,
+    meta: Annotated[bool, typer.Option("--meta", help="Show partition, offset and append time.")] = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the last rows of a topic, or those from a place on; with -f, go on.
+    """Show the last rows of a topic, or rows from an offset or time; with -f, follow.
 
     [cyan]headwater topic tail orders -f[/cyan]
     [cyan]headwater topic tail orders --from 2026-01-31T10:00Z --json | jq .amount[/cyan]
@@ -251,7 +243,7 @@ def delete(
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove a topic with its rows and groups, for good.
+    """Delete a topic with its rows and groups.
 
     [cyan]headwater topic delete orders --yes[/cyan]
     """
@@ -264,13 +256,15 @@ def delete(
     if as_json:
         write_json({"topic": name, "deleted_rows": rows})
     else:
-        say(f'topic [bold]"{name}"[/bold] and its {rows:,} rows are gone')
+        say(f'deleted topic [bold]"{name}"[/bold] with {rows:,} rows')
 
 
 def _ask(topic: Topic, rows: int) -> None:
     groups = len(topic.groups())
     if not sys.stdin.isatty():
-        raise Misuse(f'deleting topic "{topic.name}" needs a yes, and nobody can be asked here', hint="Add --yes.")
+        raise Misuse(
+            f'deleting topic "{topic.name}" needs a confirmation, and stdin is not a terminal', hint="Add --yes."
+        )
     question = f'Delete topic "{topic.name}" with {rows:,} rows and {groups} groups, for good?'
     if not typer.confirm(question, err=True):
         console(stderr=True).print("nothing was deleted")

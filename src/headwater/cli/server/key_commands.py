@@ -1,8 +1,8 @@
 """``headwater key``: add, ls, rm.
 
-What it is: the verbs on the keys that a server asks for.
-Invariants: a key is shown once, when it is made; the file keeps its hash. A running server takes a change at once.
-Not here: the file (``server/http/keys.py``), asking for keys (``server/http/guard.py``).
+What it is: the verbs on the keys of a server.
+Invariants: a key is shown once, when it is made; the file keeps its hash. A running server applies a change at once.
+Not here: the file (``server/http/keys.py``), checking keys (``server/http/guard.py``).
 Read next: ``server/http/keys.py``.
 """
 

@@ -1,10 +1,10 @@
 """``headwater serve APP.py``: an app over HTTP, with its dashboard.
 
-What it is: the verb that starts the server, and the engine beside it.
-Invariants: it ends with Ctrl-C or SIGTERM and status 0, after subscribers were told where to go on and the engine has
-finished its tick. With ``--json`` one line says where it listens.
+What it is: the verb that starts the server and its engine.
+Invariants: Ctrl-C or SIGTERM ends it with status 0, after subscribers got their resume tokens and the engine finished
+its tick. With ``--json`` one line has the address.
 Not here: the server (``server/``).
-Read next: ``server/running.py``, ``docs/server.md``.
+Read next: ``server/running.py``.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""``headwater view diagnose APP.py VIEW``: the record that a view cannot be computed over.
+"""``headwater view diagnose APP.py VIEW``: the records that make a view's query fail.
 
-What it is: halves the records of the tick that failed until the smallest set is left that fails, shows it, and on
-request sets it aside.
-Invariants: without ``--set-aside`` nothing is changed and no app is taken over. Status 0 when nothing fails, 1 when
-records were found and are still there.
+What it is: bisects the records of the failed tick to a smallest failing set, shows it, and on request sets it aside.
+Invariants: without ``--set-aside`` nothing changes and the app is not taken over. Status 0 when nothing fails, 1 when
+records were found and remain.
 Not here: finding (``views/lifecycle/diagnosis.py``), setting aside (``views/lifecycle/set_aside.py``).
-Read next: ``docs/failures.md``.
+Read next: ``views/lifecycle/diagnosis.py``.
 """
 
 from __future__ import annotations
@@ -29,16 +28,17 @@ LIMIT = 10
 def diagnose(
     file: AppFileArgument,
     view: Annotated[str, typer.Argument(metavar="VIEW", help="The view's name.", show_default=False)],
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Find at most so many.")] = LIMIT,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Stop after so many records.")] = LIMIT,
     set_aside: Annotated[
-        bool, typer.Option("--set-aside", help="Let the app's views leave them out; they go to a dead-letter topic.")
+        bool,
+        typer.Option("--set-aside", help="Exclude the records from the app's views; they go to a dead-letter topic."),
     ] = False,
     reason: Annotated[
-        str | None, typer.Option("--reason", help="Why, for the dead letter; else the error.", show_default=False)
+        str | None, typer.Option("--reason", help="Reason in the dead letter; default: the error.", show_default=False)
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Find the records that a view cannot be computed over, of the tick that failed.
+    """Find the records of the failed tick that make a view's query fail.
 
     With --set-aside, of each set that fails together the last record is left out by all views of the app from now on;
     this takes the app over. Then: headwater view resume.
@@ -47,7 +47,7 @@ def diagnose(
     [cyan]headwater view diagnose shop.py revenue --set-aside --reason "divisor 0, see ticket 12"[/cyan]
     """
     with app_of(file) as app:
-        app.get_view(view)  # an unknown one is told before Spark is started
+        app.get_view(view)  # fails before Spark starts
         found = app.get_view(view).diagnose(limit=limit)
         tick = None
         if set_aside and found.culprits:
@@ -74,7 +74,7 @@ def _who() -> str:
 def _show(found: Findings) -> None:
     out = console()
     if not found.culprits:
-        say(f"{found.view}: its query runs over all {found.tried:,} records; resume it")
+        say(f"{found.view}: its query succeeds over all {found.tried:,} records; resume it")
         return
     say(f"{found.view}: {found.tried:,} records, {found.runs} runs of its query")
     for culprit in found.culprits:
@@ -82,4 +82,4 @@ def _show(found: Findings) -> None:
             out.print(f"{place}: {row}", markup=False, soft_wrap=True)
         out.print(f"  {culprit.error.detail or culprit.error.message}", markup=False, soft_wrap=True)
     if found.others_fail:
-        say("others fail too; find more of them with --limit")
+        say("other records fail too; find more with --limit")

@@ -1,11 +1,10 @@
-"""``headwater plan APP.py`` and ``headwater explain APP.py VIEW``: an app looked at before it runs.
+"""``headwater plan APP.py`` and ``headwater explain APP.py VIEW``: an app before it runs.
 
-What it is: the graph of an app's views with kinds, columns and where each was declared; and one view's stages, with
-what a tick of each costs and why.
-Invariants: no query is started and nothing of the views is written. Types are Spark's, so Spark is started for them,
-unless ``--no-types`` is given.
+What it is: the graph of an app's views with kinds, columns and declarations; and the stages of one view with the cost
+of a tick.
+Invariants: no query runs and no state is written. Column types need Spark, unless ``--no-types`` is given.
 Not here: compiling (``views/compiler``), typing (``views/tick/prepare.py``).
-Read next: ``views/compiler/plan.py``.
+Read next: ``views/explain.py``.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from headwater.errors import UnknownView
 if TYPE_CHECKING:
     from headwater.app import App
 
-NoTypes = Annotated[bool, typer.Option("--no-types", help="Do not start Spark: quicker, but columns have no types.")]
+NoTypes = Annotated[bool, typer.Option("--no-types", help="Do not start Spark: faster, but without column types.")]
 
 
 def plan(file: AppFileArgument, no_types: NoTypes = False, as_json: JsonOption = False) -> None:
-    """Show an app's views: what each reads, what its ticks cost, its columns, and where it was declared.
+    """Show an app's views: inputs, cost of a tick, columns, and place of declaration.
 
     [cyan]headwater plan shop.py[/cyan]
     [cyan]headwater plan shop.py --json | jq '.views[].kind'[/cyan]
@@ -78,11 +77,11 @@ def plan(file: AppFileArgument, no_types: NoTypes = False, as_json: JsonOption =
 def explain(
     file: AppFileArgument,
     view: Annotated[str, typer.Argument(metavar="VIEW", help="The view's name.", show_default=False)],
-    sql: Annotated[bool, typer.Option("--sql", help="Show the queries that each stage runs too.")] = False,
+    sql: Annotated[bool, typer.Option("--sql", help="Also show the queries of each stage.")] = False,
     no_types: NoTypes = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show how a view is kept up to date: its stages, and what a tick of each costs.
+    """Show the plan of a view: its stages, and the cost of a tick of each.
 
     [cyan]headwater explain shop.py revenue[/cyan]
     """
@@ -126,12 +125,12 @@ def _show_stages(view: dict[str, Any], *, sql: bool) -> None:
 
 
 def described(app: App, *, types: bool) -> list[dict[str, Any]]:
-    """Every view of the app as plain values."""
+    """Every view of the app as JSON values."""
     prepared = app._runtime.prepared.views if types else {}
     described = []
     for view in app.views:
         declared = view.declared
-        known = prepared.get(view.name)  # not there: without types, or it cannot be prepared and is paused
+        known = prepared.get(view.name)  # None: without types, or paused because it cannot be prepared
         plan = view.plan if known is None else known.plan
         columns = [] if plan is None else [(column.name, column.type) for column in plan.columns]
         if known is not None:

@@ -1,8 +1,8 @@
 """``headwater query``: one SELECT over the views of a home.
 
-What it is: asks the serving store (SQLite, no Java), or with ``--spark`` Spark over views, tables, topics and attached
-stores; ``--explain`` shows what those were asked.
-Invariants: it reads only, and one tick only; JSON lines and tables are written as ``topic tail`` writes them.
+What it is: queries the serving store (SQLite, no Java), or with ``--spark`` Spark over views, tables, topics and
+attached stores; ``--explain`` shows the queries to those.
+Invariants: it only reads, at one tick; rows are written as ``topic tail`` writes them.
 Not here: the serving store (``views/serving/serving_store.py``), Spark's queries (``views/serving/snapshot.py``).
 Read next: ``views/serving/serving_store.py``.
 """
@@ -37,18 +37,20 @@ def query(
     sql: Annotated[str, typer.Argument(metavar="SQL", help="One SELECT.", show_default=False)],
     app: AppOption = None,
     spark: Annotated[
-        bool, typer.Option("--spark", help="Ask Spark: its dialect, over tables and topics too. Starts in seconds.")
+        bool, typer.Option("--spark", help="Use Spark: its dialect, tables and topics too. Takes seconds to start.")
     ] = False,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Run it by Spark, and show what attached stores were asked, not the rows.")
+        bool,
+        typer.Option("--explain", help="Run it in Spark and show the queries to attached stores instead of the rows."),
     ] = False,
     push_down: Annotated[
-        bool, typer.Option("--push-down/--no-push-down", help="Let attached stores filter, as far as is sure.")
+        bool,
+        typer.Option("--push-down/--no-push-down", help="Push filters down to attached stores where that is exact."),
     ] = True,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Ask the views of a home, as of the last tick.
+    """Query the views of a home, as of the last tick.
 
     [cyan]headwater query "SELECT * FROM revenue ORDER BY total DESC LIMIT 10"[/cyan]
     [cyan]headwater query "SELECT * FROM orders LIMIT 5" --spark --json[/cyan]
@@ -113,7 +115,7 @@ def _ask_spark(sql: str, app: str, home: Path | None, *, push_down: bool) -> Que
 
 
 def show_fetched(reply: QueryReply, seconds: float, *, as_json: bool) -> None:
-    """What attached stores were asked for a query, and what came."""
+    """The queries to attached stores, and the rows they returned."""
     rows, many = reply.table.num_rows, len(reply.fetched)
     if as_json:
         write_json({"rows": rows, "seconds": round(seconds, 4), "fetched": [each.to_dict() for each in reply.fetched]})
@@ -135,7 +137,7 @@ def show_fetched(reply: QueryReply, seconds: float, *, as_json: bool) -> None:
 
 
 class QueryOutput:
-    """Rows on stdout: aligned for people, a JSON object a line for programs. May be given several tables."""
+    """Rows on stdout: a table for people, JSON lines for programs."""
 
     def __init__(self, *, as_json: bool) -> None:
         from headwater.cli.log.tail import Lines

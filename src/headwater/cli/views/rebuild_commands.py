@@ -1,10 +1,10 @@
-"""``headwater view rebuild APP.py VIEW`` and ``resume``: a view computed anew, beside the live one.
+"""``headwater view rebuild APP.py VIEW`` and ``resume``: recompute a view beside the live one.
 
-What it is: rebuilds one view, ticks in between, shows how far it is, and tells what it changed.
-Invariants: until the swap the live view answers; whatever ends the command before it changes nothing. Progress goes to
-stderr, the report to stdout.
+What it is: rebuilds one view, with ticks in between, a progress bar and a report.
+Invariants: the live view answers until the swap; an interrupted command changes nothing. Progress goes to stderr, the
+report to stdout.
 Not here: rebuilding (``views/lifecycle/rebuild.py``).
-Read next: ``views/lifecycle/rebuild.py``, ``cli/app_argument.py``.
+Read next: ``views/lifecycle/rebuild.py``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def rebuild(
     [cyan]headwater view rebuild shop.py revenue --json[/cyan]
     """
     with app_of(file) as app:
-        app.get_view(view)  # an unknown one is told before Spark is started
+        app.get_view(view)  # fails before Spark starts
         ticks = Ticks(app)
         with _shown(view, quiet=as_json) as show:
 
@@ -63,7 +63,7 @@ def resume(
     view: Annotated[str, typer.Argument(metavar="VIEW", help="The view's name.", show_default=False)],
     as_json: JsonOption = False,
 ) -> None:
-    """Let a paused view run again: compute it anew from what its inputs hold, with the paused views that wait for it.
+    """Let a paused view run again: recompute it from its inputs, with the paused views that depend on it.
 
     For after the rows were corrected or set aside; a view whose query was changed is filled anew by the next run.
     This takes the app over, as rebuild does.
@@ -71,7 +71,7 @@ def resume(
     [cyan]headwater view resume shop.py revenue[/cyan]
     """
     with app_of(file) as app:
-        app.get_view(view)  # an unknown one is told before Spark is started
+        app.get_view(view)  # fails before Spark starts
         with _shown(view, quiet=as_json) as show:
             report = app.get_view(view).resume(on_progress=show)
     if as_json:
@@ -81,14 +81,14 @@ def resume(
 
 
 class Ticks:
-    """Ticks in between, as this process has taken the place of one that runs the app."""
+    """Run ticks in between, because this process has taken the app over."""
 
     def __init__(self, app: App) -> None:
         self.app = app
         self._possible = True
 
     def go_on(self) -> None:
-        """One tick, unless the view that is to be rebuilt is what keeps ticks from their work."""
+        """One tick, unless the view to rebuild makes ticks fail."""
         if self._possible:
             try:
                 self.app.tick()
@@ -99,7 +99,7 @@ class Ticks:
 
 @contextmanager
 def _shown(view: str, *, quiet: bool) -> Iterator[Callable[[RebuildProgress], None]]:
-    """A bar on stderr, where somebody looks, with the time that is left."""
+    """A progress bar on stderr, if it is a terminal."""
     if quiet or not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -118,7 +118,7 @@ def _shown(view: str, *, quiet: bool) -> Iterator[Callable[[RebuildProgress], No
 
 
 def sentence_of(report: RebuildReport) -> str:
-    """A report for people.
+    """The report as a sentence.
 
     >>> from headwater.views.lifecycle.rebuild import RebuildReport
     >>> sentence_of(RebuildReport(("revenue",), 7, {"revenue": 0}, (), 2, 1.5))
@@ -127,7 +127,7 @@ def sentence_of(report: RebuildReport) -> str:
     parts = []
     for name in report.views:
         count = report.changes.get(name)
-        what = "filled anew" if count is None else f"{count:,} changes" if count else "as it was"
+        what = "filled again" if count is None else f"{count:,} changes" if count else "as it was"
         parts.append(f"{name}: {what}")
     many = report.ticks_meanwhile
     ticks = f", after {many} tick{'s' * (many != 1)} meanwhile" if many else ""

@@ -1,10 +1,10 @@
 """``headwater run APP.py``: keep an app's views up to date.
 
-What it is: runs the app in this process until Ctrl-C, and tells of each tick.
-Invariants: one line a tick on stdout, a JSON object a line with ``--json``; with ``--once`` it ends when everything
-that databases had committed at its start, and everything in the log, is in the views and the sinks.
+What it is: runs the app in this process until Ctrl-C, and prints each tick.
+Invariants: one line a tick on stdout, JSON with ``--json``; with ``--once`` it ends when everything committed in
+databases at its start, and everything in the log, is in the views and sinks.
 Not here: a tick (``views/tick/engine.py``), the file (``cli/app_argument.py``).
-Read next: ``cli/app_argument.py``.
+Read next: ``views/runtime.py``.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ LOOK_S = 1.0
 def run(
     file: AppFileArgument,
     once: Annotated[
-        bool, typer.Option("--once", help="Take what waits in databases and in the log, then end.")
+        bool, typer.Option("--once", help="Process what is waiting in databases and in the log, then end.")
     ] = False,
     stalled_seconds: Annotated[
-        float, typer.Option("--stalled-seconds", min=1, help="Rows wait, and no tick comes for so long: say so.")
+        float, typer.Option("--stalled-seconds", min=1, help="Warn when rows wait and no tick comes for so long.")
     ] = STALLED_SECONDS_MAX,
     as_json: JsonOption = False,
 ) -> None:
@@ -77,7 +77,7 @@ def run(
 
 @contextmanager
 def stalls_told(app: App, seconds: float) -> Iterator[None]:
-    """Say it on stderr and as an alert when rows wait and no tick comes. A process that hangs cannot mend itself."""
+    """Warn on stderr and by an alert when rows wait and no tick comes."""
     from headwater.log.maintenance.alerts import note_engine
     from headwater.views.lifecycle.stalls import StallWatch, topics_read
 
@@ -86,9 +86,9 @@ def stalls_told(app: App, seconds: float) -> Iterator[None]:
     ended = threading.Event()
 
     def look() -> None:
-        told = True  # perhaps, by a process before this one
+        told = True  # possibly by an earlier process
         while not ended.wait(LOOK_S):
-            with suppress(HeadwaterError):  # a busy catalog, a topic that is just deleted
+            with suppress(HeadwaterError):  # busy catalog, deleted topic
                 found = watch.look()
                 if found.stalled and not told:
                     told = True
@@ -106,7 +106,7 @@ def stalls_told(app: App, seconds: float) -> Iterator[None]:
 
 
 def report_of(report: TickReport) -> dict[str, Any]:
-    """A tick's report for programs."""
+    """A tick's report as JSON values."""
     frontier = {topic: {str(part): offset for part, offset in of.items()} for topic, of in report.frontier.items()}
     return {
         "tick": report.tick,
@@ -128,7 +128,7 @@ def report_of(report: TickReport) -> dict[str, Any]:
 
 
 def sentence_of(report: TickReport) -> str:
-    """A tick's report for people."""
+    """A tick's report as a sentence."""
     moved = [f"{each.view} {each.changes:,}" for each in report.views if each.changes]
     changes = f"changes: {', '.join(moved)}" if moved else "no view changed"
     behind = f"; {report.behind:,} rows behind" if report.behind else ""

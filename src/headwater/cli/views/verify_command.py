@@ -1,7 +1,7 @@
-"""``headwater verify APP.py``: views held against the log.
+"""``headwater verify APP.py``: compares views with the log.
 
-What it is: computes each view from the log alone and compares it with what is kept of it.
-Invariants: nothing is changed, and no app is taken over; status 5 when a view is not what its query gives.
+What it is: computes each view from the log alone and compares it with its state.
+Invariants: nothing changes and the app is not taken over; status 5 when a view differs from its query.
 Not here: comparing (``views/lifecycle/verification.py``).
 Read next: ``views/lifecycle/verification.py``.
 """
@@ -36,7 +36,7 @@ def verify(
     """
     with app_of(file) as app:
         if view is not None:
-            app.get_view(view)  # an unknown one is told before Spark is started
+            app.get_view(view)  # fails before Spark starts
         found = app._runtime.verify(view)
     if as_json:
         write_json([{**asdict(each), "equal": each.equal} for each in found])

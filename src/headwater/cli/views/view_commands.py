@@ -1,10 +1,9 @@
 """``headwater view``: ls, describe, changes.
 
-What it is: the verbs on views that have run in a home. They need the home alone, neither the app's file nor Spark.
-Invariants: nothing here takes an app over or changes anything; it works while the app runs.
-Not here: views that were only declared (``plan_command.py``); maintaining them (``run_command.py``,
-``rebuild_commands.py``).
-Read next: ``views/state/manifest.py``, ``views/serving/change_feed.py``.
+What it is: the verbs on views that have run in a home; they need neither the app's file nor Spark.
+Invariants: nothing is changed or taken over; they work while the app runs.
+Not here: declared views (``plan_command.py``); running and rebuilding (``run_command.py``, ``rebuild_commands.py``).
+Read next: ``run_command.py``.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def mount(root: typer.Typer, *, panel: str | None = None) -> None:
 
 @app.command("ls")
 def ls(home: HomeOption = None, as_json: JsonOption = False) -> None:
-    """List the views of a home, with how far they are.
+    """List the views of a home with their ticks.
 
     [cyan]headwater view ls[/cyan]
     """
@@ -70,7 +69,7 @@ def ls(home: HomeOption = None, as_json: JsonOption = False) -> None:
         write_json(views)
         return
     if not views:
-        say("no views yet; run an app that declares some: headwater run APP.py")
+        say("no views; run an app that declares some: headwater run APP.py")
         return
     rows = [
         (
@@ -91,7 +90,7 @@ def ls(home: HomeOption = None, as_json: JsonOption = False) -> None:
 
 @app.command("describe")
 def describe(view: ViewArgument, name: AppOption = None, home: HomeOption = None, as_json: JsonOption = False) -> None:
-    """Show a view's columns, key, state and how far it is.
+    """Show a view's columns, key, state and tick.
 
     [cyan]headwater view describe revenue[/cyan]
     """
@@ -137,14 +136,14 @@ def changes(
     view: ViewArgument,
     start: Annotated[
         int | None,
-        typer.Option("--from", metavar="TICK", help="The first tick; else the first one kept.", show_default=False),
+        typer.Option("--from", metavar="TICK", help="The first tick; default: the first kept one.", show_default=False),
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with ticks to come, until Ctrl-C.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow new ticks, until Ctrl-C.")] = False,
     name: AppOption = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what changed in a view, tick by tick.
+    """Show the changes of a view, tick by tick.
 
     [cyan]headwater view changes revenue -f[/cyan]
     [cyan]headwater view changes revenue --from 120 --json | jq ._change_type[/cyan]
@@ -168,7 +167,7 @@ def _quiet_interrupt() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        sys.stdout.flush()  # here this is the way to end, not an accident
+        sys.stdout.flush()  # the usual way to end
 
 
 def _apps(log: Log) -> list[Manifests]:

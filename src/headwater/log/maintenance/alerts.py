@@ -396,13 +396,14 @@ def lasting(log: Log) -> list[Alert]:
     >>> lasting(hw.Log(tempfile.mkdtemp()))
     []
     """
-    return [
-        _alert(row)
-        for row in log.catalog.read(
-            "SELECT alerts.*, topics.name FROM alerts JOIN topics ON topics.id = topic_id WHERE lasting"
-            " ORDER BY id DESC"
-        )
-    ]
+    return [_alert(row) for row in lasting_rows(log)]
+
+
+def lasting_rows(log: Log) -> list[sqlite3.Row]:
+    """The same as rows of the catalog, with each one's subject."""
+    return log.catalog.read(
+        "SELECT alerts.*, topics.name FROM alerts JOIN topics ON topics.id = topic_id WHERE lasting ORDER BY id DESC"
+    )
 
 
 def _alert(row: sqlite3.Row) -> Alert:

@@ -1,5 +1,4 @@
 // The API for people: openapi.json, written out. No library, nothing from other sites.
-"use strict";
 
 function made(kind, text, name) {
   const element = document.createElement(kind);
@@ -8,7 +7,7 @@ function made(kind, text, name) {
   return element;
 }
 
-// A schema as somebody would write it down: names and types, references followed once.
+// A schema in short: names and types, references followed once.
 function shape(schema, all, deep = 0) {
   if (!schema || deep > 4) return "…";
   if (schema.$ref) return shape(all[schema.$ref.split("/").pop()], all, deep + 1);
@@ -34,7 +33,7 @@ function parameters(list, all) {
     row.appendChild(made("td")).appendChild(made("code", each.name));
     row.appendChild(made("td", each.in, "what"));
     row.appendChild(made("td", shape(each.schema, all)));
-    row.appendChild(made("td", each.description || (each.schema || {}).description || "", "what"));
+    row.appendChild(made("td", each.description || each.schema?.description || "", "what"));
   }
   return table;
 }
@@ -48,7 +47,7 @@ function operation(method, path, about, all) {
   summary.appendChild(made("span", `  ${lines[0]}`, "what"));
   if (lines.length > 1) details.appendChild(made("p", lines.slice(1).join(" ")));
   if ((about.parameters || []).length) details.appendChild(parameters(about.parameters, all));
-  for (const [kind, of] of Object.entries((about.requestBody || {}).content || {})) {
+  for (const [kind, of] of Object.entries(about.requestBody?.content || {})) {
     details.appendChild(made("p", kind, "what"));
     details.appendChild(made("pre", shape(of.schema, all)));
   }
@@ -58,7 +57,7 @@ function operation(method, path, about, all) {
 async function show() {
   const main = document.getElementById("api");
   const description = await (await fetch("/openapi.json")).json();
-  const all = (description.components || {}).schemas || {};
+  const all = description.components?.schemas || {};
   const byTag = new Map();
   for (const [path, methods] of Object.entries(description.paths)) {
     for (const [method, about] of Object.entries(methods)) {

@@ -5,7 +5,7 @@
 
 const DRAWING = "http://www.w3.org/2000/svg";
 
-/** An HTML element. `key` tells it from its siblings, `keep` leaves its children to whoever made them. */
+/** An HTML element. `key` tells it from its siblings, `keep` leaves its children alone. */
 export function make(name, properties, ...children) {
   return filled(document.createElement(name), properties, children);
 }

@@ -5,7 +5,7 @@ import { ask } from "./server.js";
 const part = encodeURIComponent;
 
 /** How far groups, sinks and views were behind in the last minutes. */
-export const behindOfLate = () => ask("/v1/past");
+export const lagHistory = () => ask("/v1/history");
 
 /** Offsets, segments, settings and schema of a topic. */
 export const describeTopic = (topic, signal) => ask(`/v1/topics/${part(topic)}`, { signal });
@@ -17,7 +17,8 @@ export async function tail(topic, { start_offsets: starts, end_offsets: ends }, 
   const from = numbers.map((number) => `${number}=${Math.max(starts[number], ends[number] - share)}`);
   const token = `${topic}:${from.join(",")}`;
   const found = await ask(`/v1/topics/${part(topic)}/records?from=${part(token)}&limit=${share * numbers.length}`, { signal });
-  const late = (one, other) => (one._appended_at < other._appended_at ? 1 : one._appended_at > other._appended_at ? -1 : other._offset - one._offset);
+  const late = (one, other) =>
+    one._appended_at < other._appended_at ? 1 : one._appended_at > other._appended_at ? -1 : other._offset - one._offset;
   return found.rows.sort(late).slice(0, limit);
 }
 
@@ -25,9 +26,10 @@ export async function tail(topic, { start_offsets: starts, end_offsets: ends }, 
 export const describeGroup = (topic, group, signal) => ask(`/v1/topics/${part(topic)}/groups/${part(group)}`, { signal });
 
 /** What changed in a view, in at most so many ticks from one on. */
-export const changes = (view, fromTick, ticks, signal) => ask(`/v1/views/${part(view)}/changes?from_tick=${fromTick}&ticks=${ticks}`, { signal });
+export const changes = (view, fromTick, ticks, signal) =>
+  ask(`/v1/views/${part(view)}/changes?from_tick=${fromTick}&ticks=${ticks}`, { signal });
 
-/** Where a view's rows and changes are streamed, from a place that the stream itself has told. */
+/** The address of a view's subscription, resumed from a token of the stream. */
 export const subscription = (view, token) => `/v1/views/${part(view)}/subscribe${token ? `?token=${part(token)}` : ""}`;
 
 /** The answer to a query. `engine` is "store" or "spark". */

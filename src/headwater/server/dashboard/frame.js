@@ -33,7 +33,12 @@ export function header(path) {
     return make("a", { key: address, href: address, "aria-current": here ? "page" : null }, name, sign);
   });
   return [
-    make("a", { class: "brand", href: "/", "aria-label": "Headwater, overview" }, mark(), make("span", null, live.status?.app ?? "Headwater")),
+    make(
+      "a",
+      { class: "brand", href: "/", "aria-label": "Headwater, overview" },
+      mark(),
+      make("span", null, live.status?.app ?? "Headwater"),
+    ),
     make("nav", { "aria-label": "Pages" }, links),
     make("div", { class: "top-end" }, engine(), theme()),
   ];
@@ -52,12 +57,17 @@ function engine() {
   if (!known) return null;
   const [mood, words] = live.connected ? state(known) : ["still", "not known now"];
   const title = known.error && known.state !== "running" ? `${known.error.message}` : `Engine ${words}`;
-  return make("span", { class: `engine ${mood}`, title }, make("span", { class: "dot", "aria-hidden": "true" }), make("span", null, hidden("Engine "), words));
+  return make(
+    "span",
+    { class: `engine ${mood}`, title },
+    make("span", { class: "dot", "aria-hidden": "true" }),
+    make("span", null, hidden("Engine "), words),
+  );
 }
 
 function state(known) {
-  const { stalled, run_by_somebody } = live.status.watchdog;
-  if (known.state === "none" && !run_by_somebody) return ["bad", "run by nobody"];
+  const { stalled, running } = live.status.watchdog;
+  if (known.state === "none" && !running) return ["bad", "not running"];
   if (stalled && (known.state === "running" || known.state === "none")) return ["bad", "does not tick"];
   return ENGINE[known.state] ?? ["still", known.state];
 }
@@ -72,7 +82,12 @@ function theme() {
   return make(
     "button",
     { class: "plain-button", type: "button", "aria-label": `Use ${next} colours`, title: `Use ${next} colours`, onclick: press },
-    draw("svg", { viewBox: "0 0 20 20", class: "theme-sign", "aria-hidden": "true" }, draw("path", { d: "M10 2a8 8 0 1 0 0 16z" }), draw("circle", { cx: 10, cy: 10, r: 7.25 })),
+    draw(
+      "svg",
+      { viewBox: "0 0 20 20", class: "theme-sign", "aria-hidden": "true" },
+      draw("path", { d: "M10 2a8 8 0 1 0 0 16z" }),
+      draw("circle", { cx: 10, cy: 10, r: 7.25 }),
+    ),
   );
 }
 
@@ -80,24 +95,47 @@ function theme() {
 export function banner() {
   if (live.away && !live.connected) {
     if (live.error?.status >= 400) {
-      const another = live.error.status === 403 ? make("button", { type: "button", class: "small-button", onclick: forgetKey }, "Use another key") : null;
+      const another =
+        live.error.status === 403 ? make("button", { type: "button", class: "small-button", onclick: forgetKey }, "Use another key") : null;
       return make("p", { class: "banner bad" }, make("span", null, `${live.error.message}. ${live.error.hint ?? ""}`), another);
     }
-    return make("p", { class: "banner" }, make("span", { class: "spinner", "aria-hidden": "true" }), "Reconnecting… What you see is as it was.");
+    return make(
+      "p",
+      { class: "banner" },
+      make("span", { class: "spinner", "aria-hidden": "true" }),
+      "Reconnecting… What you see is as it was.",
+    );
   }
   const known = live.status?.engine;
   const why = known?.error ? ` ${known.error.message}.` : "";
   const stay = ` Views stay as they were at tick ${count(live.status?.tick.tick)}.`;
-  if (known?.state === "starting" && known.starts > 1) return make("p", { class: "banner" }, make("span", { class: "spinner", "aria-hidden": "true" }), `The engine ended and is started again.${why}${stay}`);
-  if (known?.state === "waiting") return make("p", { class: "banner bad" }, `The engine died ${counted(known.starts, "time")}; it is started again soon.${why}${stay}`);
-  if (known?.state === "fenced") return make("p", { class: "banner bad" }, `Another process runs the app, and this engine was shut out.${why} What that one commits is shown.`);
+  if (known?.state === "starting" && known.starts > 1)
+    return make(
+      "p",
+      { class: "banner" },
+      make("span", { class: "spinner", "aria-hidden": "true" }),
+      `The engine ended and is started again.${why}${stay}`,
+    );
+  if (known?.state === "waiting")
+    return make("p", { class: "banner bad" }, `The engine died ${counted(known.starts, "time")}; it is started again soon.${why}${stay}`);
+  if (known?.state === "fenced")
+    return make(
+      "p",
+      { class: "banner bad" },
+      `Another process runs the app, and this engine was shut out.${why} What that one commits is shown.`,
+    );
   return stall(known, stay);
 }
 
 /** That rows wait and no tick comes. */
 function stall(known, stay) {
-  const { stalled, run_by_somebody } = live.status?.watchdog ?? {};
+  const { stalled, running } = live.status?.watchdog ?? {};
   if (!stalled) return null;
-  const who = known.state !== "none" ? " The engine is killed and started again." : run_by_somebody ? " The process that runs the app does not get on." : " Nobody runs the app.";
+  const who =
+    known.state !== "none"
+      ? " The engine is killed and started again."
+      : running
+        ? " The process that runs the app does not get on."
+        : " The app does not run.";
   return make("p", { class: "banner bad", key: "stall" }, `${stalled}.${who}${stay}`);
 }

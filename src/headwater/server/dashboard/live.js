@@ -1,10 +1,10 @@
-// What is known of the app: what it declares, how it is at the moment, and how it was of late.
+// The app's declarations, its current status, and its recent history.
 
-import { behindOfLate } from "./endpoints.js";
+import { lagHistory } from "./endpoints.js";
 import { ask, follow } from "./server.js";
 
 const SILENCE_MS = 8000; // the server says something every two seconds
-const PAST_MAX = 400;
+const HISTORY_MAX = 400;
 const SPEED_MS = 8000;
 const DECLARED_MS = 3000;
 
@@ -15,27 +15,27 @@ export const live = {
   connected: false,
   away: false, // it was there, or should be, and is not
   since: Date.now(),
-  past: new Map(), // name → [[milliseconds, value], …]
+  history: new Map(), // name → [[milliseconds, value], …]
 };
 
 const listeners = new Set();
 
-/** Be told of every change; the answer ends it. */
+/** Call `listener` after every change; returns the function that ends it. */
 export function listen(listener) {
   listeners.add(listener);
   return () => listeners.delete(listener);
 }
 
-function tell() {
+function notify() {
   for (const listener of listeners) listener();
 }
 
-/** How a figure was, of late: [[milliseconds, value], …]. */
-export const past = (name) => live.past.get(name) ?? [];
+/** The recent samples of a figure: [[milliseconds, value], …]. */
+export const history = (name) => live.history.get(name) ?? [];
 
 /** How fast a figure that only grows has grown in the last seconds. */
 export function speed(name) {
-  const samples = past(name).filter(([at]) => at > Date.now() - SPEED_MS);
+  const samples = history(name).filter(([at]) => at > Date.now() - SPEED_MS);
   if (samples.length < 2) return 0;
   const [[from, before], [to, after]] = [samples[0], samples.at(-1)];
   return to > from ? Math.max(0, (1000 * (after - before)) / (to - from)) : 0;
@@ -65,7 +65,7 @@ export function start() {
       live.connected = false;
       live.away = true;
       live.error = error ?? live.error;
-      tell();
+      notify();
     },
   });
 }
@@ -76,10 +76,10 @@ async function declared() {
   if (Date.now() < asked + DECLARED_MS) return;
   asked = Date.now();
   try {
-    if (!live.past.size) live.past = new Map(Object.entries(await behindOfLate()));
+    if (!live.history.size) live.history = new Map(Object.entries(await lagHistory()));
     live.graph = await ask("/v1/app");
     live.error = null;
-    tell();
+    notify();
   } catch (error) {
     live.error = error;
   }
@@ -96,14 +96,14 @@ function take(status) {
   for (const each of status.inlets) remember(`inlet:${each.name}`, each.appended);
   for (const each of status.sinks) remember(`sink:${each.sink}`, each.lag.ticks);
   if (!live.graph || status.topics.some((each) => !base(each.name))) declared(); // a topic came: perhaps VIEW.late
-  tell();
+  notify();
 }
 
 function remember(name, value) {
-  const samples = live.past.get(name) ?? [];
+  const samples = live.history.get(name) ?? [];
   const now = Date.now();
   if (samples.length > 1 && now - samples.at(-2)[0] < 1000) samples.pop(); // one a second will do
   samples.push([now, value]);
-  if (samples.length > PAST_MAX) samples.shift();
-  live.past.set(name, samples);
+  if (samples.length > HISTORY_MAX) samples.shift();
+  live.history.set(name, samples);
 }

@@ -47,7 +47,7 @@ function drawn() {
   patch(document.getElementById("top"), header(location.pathname));
   patch(document.getElementById("banner"), banner());
   const ready = live.status && live.graph;
-  patch(main, ready || page.standsAlone ? page.content() : make("p", { class: "lonely", key: "wait" }, waiting()));
+  patch(main, ready || page.standsAlone ? page.content() : make("p", { class: "empty-page", key: "wait" }, waiting()));
 }
 
 function waiting() {
@@ -66,7 +66,7 @@ function opened() {
   document.querySelector("nav [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" }); // on a phone
 }
 
-/** A name as it stands in an address; one that nobody could have encoded is taken as it is. */
+/** A decoded name of an address; an invalid encoding is taken literally. */
 function name(part) {
   try {
     return decodeURIComponent(part);
@@ -76,7 +76,7 @@ function name(part) {
 }
 
 function nothingHere(path) {
-  return { title: "Nothing here", standsAlone: true, content: () => make("p", { class: "lonely" }, `There is no page ${path}.`) };
+  return { title: "Unknown page", standsAlone: true, content: () => make("p", { class: "empty-page" }, `There is no page ${path}.`) };
 }
 
 /** Go to an address of ours without loading the page again. */

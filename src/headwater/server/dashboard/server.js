@@ -17,7 +17,7 @@ export class Refused extends Error {
   }
 }
 
-/** Ask for something; the answer is JSON. Throws `Refused`, or `Refused` with status 0 when nobody answers. */
+/** A request with a JSON answer. Throws `Refused`, with status 0 when the server does not answer. */
 export async function ask(path, { body, signal, method } = {}) {
   const answer = await opened(path, { body, signal, method });
   return parsed(await answer.text());
@@ -62,7 +62,7 @@ async function refusal(answer) {
  * Follow server-sent events until `signal` is aborted. By fetch, not EventSource, which cannot send a key.
  *
  * `path` may be a function, asked at each beginning: so a stream goes on where it was. A stream that says nothing for
- * `silence` milliseconds is taken for dead. While nobody looks at the page it is closed: browsers allow only six
+ * `silence` milliseconds is taken for dead. While the page is hidden it is closed: browsers allow only six
  * connections to a server, over all tabs.
  */
 export async function follow(path, { signal, silence, onMessage, onOpen, onAway }) {

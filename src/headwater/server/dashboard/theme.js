@@ -1,5 +1,5 @@
 // Light or dark: what the reader chose, else what the system says. Not a module: it runs before the page is shown.
-"use strict";
+
 (() => {
   const NAME = "headwater-theme";
   const system = matchMedia("(prefers-color-scheme: dark)");

@@ -1,10 +1,10 @@
-"""The channel to the engine: a few questions that only Spark can answer.
+"""The channel to the engine: requests and answers over a Unix socket.
 
-What it is: ``ask``, which sends one request over a Unix socket and waits for the answer; ``EngineChannel``, which
-listens in the engine and answers each request in a thread.
-Invariants: both sides prove that they know the secret, which is new for every engine; the socket is for this user
-alone. What crosses is JSON, and Arrow for tables: nothing is unpickled. Requests at once are bounded.
-Not here: what is asked (``engine_process.py``), who starts the engine (``supervisor.py``).
+What it is: ``ask`` sends one request and waits for the answer; ``EngineChannel`` listens in the child process and
+answers each request in a thread.
+Invariants: both sides prove that they know the secret, which is new for every child; only this user may open the
+socket. Messages are JSON, tables Arrow; nothing is unpickled. Concurrent requests are bounded.
+Not here: the requests (``engine_process.py``), starting the child (``child_process.py``).
 Read next: ``engine_process.py``.
 """
 
@@ -31,9 +31,9 @@ logger = logging.getLogger("headwater.server")
 AT_ONCE_MAX = 16
 REQUEST_BYTES_MAX = 1 << 20
 PATH_BYTES_MAX = 100  # the system's limit for the name of a socket is 104 to 108
-GRACE_S = 5.0  # the engine ends a query by itself; after so long it counts as dead
+GRACE_S = 5.0  # beyond the limit that the engine itself enforces
 
-Answer = tuple[dict[str, Any], pa.Table | bytes | None]  # bytes are ready to be sent on
+Answer = tuple[dict[str, Any], pa.Table | bytes | None]  # bytes are an encoded body
 TABLE, BODY = "table", "body"
 BY_CODE = {
     each.code: each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, HeadwaterError)
@@ -41,17 +41,17 @@ BY_CODE = {
 
 
 def ask(path: Path, secret: bytes, request: dict[str, Any], *, timeout: float) -> Answer:
-    """Ask the engine something; its errors are raised here as they were raised there."""
+    """Send one request; an error of the other process is raised here."""
     try:
         with Client(str(path), "AF_UNIX", authkey=secret) as connection:
             connection.send_bytes(json.dumps(request).encode())
             if not connection.poll(timeout + GRACE_S):
-                raise TimedOut(f"the engine has not answered after {timeout + GRACE_S:g} s", hint="Ask for less.")
+                raise TimedOut(f"the engine has not answered after {timeout + GRACE_S:g} s", hint="Reduce the query.")
             head = json.loads(connection.recv_bytes())
             more = connection.recv_bytes() if head.get("more") else None
     except (OSError, EOFError, AuthenticationError) as error:
         raise EngineUnavailable(
-            "the engine does not answer", detail=str(error) or type(error).__name__, hint="Look at /health/ready."
+            "the engine does not answer", detail=str(error) or type(error).__name__, hint="See /health/ready."
         ) from error
     if "error" in head:
         raise raised(head["error"])
@@ -59,7 +59,7 @@ def ask(path: Path, secret: bytes, request: dict[str, Any], *, timeout: float) -
 
 
 def raised(told: dict[str, Any]) -> HeadwaterError:
-    """An error of another process, as it was raised there."""
+    """The error of another process."""
     kind = BY_CODE.get(told["code"], HeadwaterError)
     return kind(told["message"], detail=told["detail"], hint=told["hint"], **told["data"])
 
@@ -77,14 +77,14 @@ def _bytes(table: pa.Table) -> bytes:
 
 
 class EngineChannel:
-    """Answers requests in the engine's process."""
+    """Listens in the child process."""
 
     def __init__(self, path: Path, secret: bytes, answer: Callable[[dict[str, Any]], Answer]) -> None:
         self.path = path
         self._answer = answer
         self._secret = secret
         with contextlib.suppress(FileNotFoundError):
-            path.unlink()  # of an engine that was killed
+            path.unlink()  # left by a killed process
         before = os.umask(0o177)
         try:
             self._listener = Listener(str(path), "AF_UNIX", backlog=64)
@@ -104,7 +104,7 @@ class EngineChannel:
     def _serve(self, connection: Connection) -> None:
         from multiprocessing.connection import answer_challenge, deliver_challenge
 
-        # The listener itself would do this in the thread that accepts, where one silent caller stops all others.
+        # Not in the accepting thread, where one silent client would block all others.
         with connection, contextlib.suppress(OSError, EOFError, AuthenticationError):
             deliver_challenge(connection, self._secret)
             answer_challenge(connection, self._secret)
@@ -115,7 +115,9 @@ class EngineChannel:
 
     def _answered(self, request: bytes) -> tuple[dict[str, Any], pa.Table | bytes | None]:
         if not self._free.acquire(blocking=False):
-            return {"error": TooMany("the engine has too many questions at once", hint="Ask later.").to_dict()}, None
+            return {
+                "error": TooMany("the engine has too many concurrent requests", hint="Try again later.").to_dict()
+            }, None
         try:
             answer, more = self._answer(json.loads(request))
             kind = BODY if isinstance(more, bytes) else None if more is None else TABLE
@@ -124,7 +126,7 @@ class EngineChannel:
             return {"error": error.to_dict()}, None
         except Exception as error:
             logger.exception("an unexpected error")
-            bug = HeadwaterError(f"unexpected {type(error).__name__}", hint="engine.log has the trace.")
+            bug = HeadwaterError(f"unexpected {type(error).__name__}", hint="See engine.log.")
             return {"error": bug.to_dict()}, None
         finally:
             self._free.release()

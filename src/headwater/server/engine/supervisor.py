@@ -1,11 +1,9 @@
-"""The supervisor: starts the engine, notices its death, and starts it again.
+"""The supervisor: starts the engine and restarts it when it ends.
 
-What it is: ``Supervisor``, one thread that holds the child process, and ``EngineState``, what it knows of it.
-Invariants: there is one engine at a time; one that dies is started again, more and more seldom; one that was shut out
-by another process that runs the app is not, for the two would shut out each other for ever. Nothing of an engine, its
-Java included, outlives it for long. Nothing here is needed to answer from what is committed.
-Not here: what the engine does (``engine_process.py``), asking it (``engine_channel.py``), noticing that it hangs
-(``watchdog.py``).
+What it is: ``Supervisor``, one thread that owns the child process, and ``EngineState``, its state.
+Invariants: one engine at a time. Restarts back off. A fenced engine (another process runs the app) is not restarted, or
+the two would fence each other for ever. An engine's JVM ends with it. Reads of committed data need no engine.
+Not here: the engine's work (``engine_process.py``), requests (``engine_channel.py``), stalls (``watchdog.py``).
 Read next: ``engine_process.py``.
 """
 
@@ -18,7 +16,6 @@ import os
 import secrets
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -30,6 +27,7 @@ from typing import Any
 from headwater.backoff import Backoff
 from headwater.clock import Clock, format_us
 from headwater.errors import EngineUnavailable, Fenced
+from headwater.server.engine.child_process import close_lifeline, start_child
 from headwater.server.engine.engine_channel import PATH_BYTES_MAX, Answer, ask
 
 logger = logging.getLogger("headwater.server")
@@ -44,10 +42,10 @@ STARTING, RUNNING, WAITING, FENCED, STOPPED, NONE = "starting", "running", "wait
 
 @dataclass(frozen=True)
 class EngineState:
-    """What is known of the engine.
+    """The state of the engine.
 
     ``state``: "starting", "running", "waiting" (it died, and is started again soon), "fenced" (another process runs
-    the app), "stopped", or "none" (this server has no engine; somebody else runs the app).
+    the app), "stopped", or "none" (this server has no engine; another process may run the app).
     """
 
     state: str
@@ -83,17 +81,17 @@ class Supervisor:
 
     @property
     def state(self) -> EngineState:
-        """How the engine is."""
+        """The engine's state."""
         return self._state
 
     def ask(self, request: dict[str, Any], *, timeout: float) -> Answer:
-        """Ask the engine something."""
+        """Send a request to the engine."""
         state = self._state
         if state.state != RUNNING:
             raise EngineUnavailable(
                 f"the engine is {state.state}",
                 detail=None if state.error is None else str(state.error["message"]),
-                hint="Queries of the serving store work without it; see /health/ready.",
+                hint="Queries of the serving store work without the engine. See /health/ready.",
                 engine=state.state,
             )
         return ask(self._socket, self._secret, request, timeout=timeout)
@@ -101,18 +99,18 @@ class Supervisor:
     # Its life
 
     def start(self) -> None:
-        """Start the engine, and watch over it."""
+        """Start the engine, and restart it when it ends."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._thread = threading.Thread(target=self._run, name="headwater-supervisor", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the engine after its running tick, and stop watching."""
+        """Stop the engine after its current tick."""
         self._stopping.set()
         with self._lock:
             process = self._process
         if process is not None:
-            let_go(process)
+            close_lifeline(process)
             try:
                 process.wait(STOP_S)
             except subprocess.TimeoutExpired:
@@ -127,13 +125,13 @@ class Supervisor:
                 self._socket.parent.rmdir()
 
     def start_anew(self, reason: str) -> None:
-        """Kill an engine that hangs, with its Java; it is started again at once."""
+        """Kill a hanging engine with its JVM; it is restarted at once."""
         with self._lock:
             process = self._process
         if process is None or process.poll() is not None or self._stopping.is_set():
             return
-        logger.error("the engine is killed and started again: %s", reason)
-        error = EngineUnavailable(f"the engine was killed: {reason}", hint="engine.log and spark.log may say why.")
+        logger.error("killing and restarting the engine: %s", reason)
+        error = EngineUnavailable(f"the engine was killed: {reason}", hint="See engine.log and spark.log.")
         self._change(stalls=self._state.stalls + 1, error=error.to_dict())
         _kill(process)
 
@@ -143,56 +141,36 @@ class Supervisor:
             began = time.monotonic()
             try:
                 status: int | str = self._live()
-            except OSError as error:  # no memory, no file: what an engine could not be started for may pass
+            except OSError as error:  # out of memory or of file descriptors: may pass
                 status = str(error)
             if self._stopping.is_set():
                 return
             if status == Fenced.exit_status:
                 self._change(state=FENCED, pid=None)
-                logger.error("another process runs the app; this server goes on without an engine")
+                logger.error("another process runs the app; this server continues without an engine")
                 return
             failures = 0 if time.monotonic() - began > SOUND_S else failures + 1
             again_s = backoff.after(failures)
-            logger.warning("the engine ended with status %s; it is started again in %g s", status, again_s)
+            logger.warning("the engine ended with status %s; restarting it in %g s", status, again_s)
             self._change(state=WAITING, pid=None)
             self._stopping.wait(again_s)
 
     def _live(self) -> int:
-        """One engine's life; its exit status."""
+        """Run one engine until it ends; returns its exit status."""
         self._secret = secrets.token_bytes(32)
-        reading, writing = os.pipe()
-        command = [
-            sys.executable,
-            "-m",
+        process, messages = start_child(
             "headwater.server.engine.engine_process",
-            str(self.file),
-            str(self._socket),
-            str(writing),
-        ]
-        with open(self.folder / "engine.log", "ab", buffering=0) as log, open(reading, "rb") as told:
-            try:
-                # A session of its own: Ctrl-C is for the server, which stops the engine in order.
-                process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.PIPE,
-                    stdout=log,
-                    stderr=log,
-                    pass_fds=(writing,),
-                    start_new_session=True,
-                    env=environment(),
-                )
-            finally:
-                os.close(writing)
+            [str(self.file), str(self._socket)],
+            self._secret.hex(),
+            self.folder / "engine.log",
+        )
+        with messages:
             with self._lock:
                 self._process = process
             self._change(state=STARTING, pid=process.pid, starts=self._state.starts + 1, epoch=None)
-            assert process.stdin is not None
-            with contextlib.suppress(BrokenPipeError):
-                process.stdin.write(self._secret.hex().encode() + b"\n")
-                process.stdin.flush()
             if self._stopping.is_set():
-                let_go(process)
-            for line in told:
+                close_lifeline(process)
+            for line in messages:
                 self._told(json.loads(line))
             return ended_with_all(process)
 
@@ -213,10 +191,10 @@ class Supervisor:
 
 
 def ended_with_all(process: subprocess.Popen[bytes], grace: float = LEFT_S) -> int:
-    """Wait for a child that leads a session, and end what it left there: a Java that is stuck ends by nothing else."""
+    """Wait for a child, then kill the rest of its session: a JVM that is stuck ends by nothing else."""
     status = process.wait()
     deadline = time.monotonic() + grace
-    with contextlib.suppress(ProcessLookupError, PermissionError):  # nobody is left
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # the session is empty
         while time.monotonic() < deadline:
             os.killpg(process.pid, 0)
             time.sleep(0.05)
@@ -224,30 +202,17 @@ def ended_with_all(process: subprocess.Popen[bytes], grace: float = LEFT_S) -> i
     return status
 
 
-def let_go(process: subprocess.Popen[bytes]) -> None:
-    """Close a child's lifeline."""
-    if process.stdin is not None:
-        with contextlib.suppress(OSError):
-            process.stdin.close()
-
-
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """At once, with everything that it has started: all of it is in the session that began with it."""
+    """Kill the child's session: the child and everything that it started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def environment() -> dict[str, str]:
-    """Ours; Spark's workers are to be the same Python as we are."""
-    return {"PYSPARK_PYTHON": sys.executable, **os.environ}
-
-
 def socket_path(folder: Path, name: str) -> Path:
-    """In the app's folder of the home; elsewhere, for this user alone, when that name is too long for a socket."""
+    """A path in the app's folder; in a private temporary folder when that path is too long for a socket."""
     path = folder.absolute() / name
     if len(os.fsencode(path)) <= PATH_BYTES_MAX:
         return path
-    # The temporary directory's own name may be long as well; the system's is short.
     for base in (None, "/tmp", "/var/tmp"):
         with contextlib.suppress(OSError):
             made = Path(tempfile.mkdtemp(prefix="headwater-", dir=base)) / name

@@ -1,11 +1,10 @@
-"""The watchdog: an engine that does not tick though rows wait is started anew; and whether the app is run at all.
+"""The watchdog: restarts an engine that does not tick though rows wait, and reports whether the app runs at all.
 
-What it is: ``Watchdog``, one task of the server that looks every second; what it found is what ``/health/ready`` says.
-Invariants: it concludes from what is committed and from signs of life (``views/lifecycle/stalls.py``), never from
-asking the engine, which may hang. A stall is an alert, a count and a line of log; it ends with the next tick. An engine
-is killed with its Java, and then has a full measure of time again; after ``KILLS_MAX`` in a row without a tick between
-them it is left alone, since killing does not help.
-Not here: starting it again (``supervisor.py``).
+What it is: ``Watchdog``, one task of the server that checks every second; ``/health/ready`` shows its finding.
+Invariants: it decides by committed ticks and liveness files (``views/lifecycle/stalls.py``), never by calling the
+engine, which may hang. A stall is an alert, a counter and a log line, and ends with the next tick. After ``KILLS_MAX``
+kills in a row without a tick the engine is left alone.
+Not here: restarting (``supervisor.py``).
 Read next: ``views/lifecycle/stalls.py``, ``supervisor.py``.
 """
 
@@ -47,7 +46,7 @@ class Watchdog:
         while True:
             try:
                 await self._look()
-            except Exception as error:  # a busy catalog, a topic that is just deleted: the next second will do
+            except Exception as error:  # busy catalog, deleted topic: the next second will do
                 logger.warning("the watchdog could not look: %s", error)
             await asyncio.sleep(LOOK_S)
 
@@ -87,13 +86,13 @@ class Watchdog:
         note_engine(self._state.log, self._state.app.name, None, {})
         self._alerted_at = None
 
-    def told(self) -> dict[str, Any]:
-        """What was found, for the status."""
+    def to_dict(self) -> dict[str, Any]:
+        """The finding, for the status."""
         found = self.found
         return {
             "stalled": found.sentence if found.stalled else None,
             "waiting_rows": found.waiting_rows,
-            "run_by_somebody": found.alive or self._state.engine.state != NONE or not self.looked_s,
+            "running": found.alive or self._state.engine.state != NONE or not self.looked_s,
         }
 
     def reasons(self) -> list[str]:
@@ -105,7 +104,7 @@ class Watchdog:
         if not state.app.views:
             return said
         if engine.state == NONE and self.looked_s and not found.alive:
-            said.append("nobody runs the app: this server has no engine, and no other process has taken it over")
+            said.append("the app does not run: this server has no engine, and no other process runs the app")
         elif engine.state not in (RUNNING, NONE):
             told = f": {engine.error['message']}" if engine.error else ""
             said.append(f"the engine is {engine.state}{told}")

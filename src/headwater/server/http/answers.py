@@ -1,9 +1,8 @@
-"""Answers: values and tables as responses; errors in one shape, each with its HTTP status.
+"""Answers: values and tables as HTTP responses, errors in one shape.
 
-What it is: how everything that the server says is sent.
-Invariants: every error is ``{"error": {code, message, detail, hint, data}}`` with a code of ``errors.py``, and no stack
-trace. What large answers hold while their readers take them is bounded, and so is the time for that.
-Not here: what is said (the routes), tables as text (``renderings.py``).
+Invariants: every error is ``{"error": {code, message, detail, hint, data}}`` with a code of ``errors.py`` and no stack
+trace. Memory and time for sending large answers are bounded.
+Not here: the routes; tables as text (``renderings.py``).
 Read next: ``renderings.py``, ``errors.py``.
 """
 
@@ -79,7 +78,7 @@ def plain_answer(value: Any, status: int = 200) -> Response:
 
 
 def table_answer(table: pa.Table, facts: Mapping[str, Any], accept: str | None) -> Response:
-    """A table in the form that the client asks for; what else is to be said is in headers, or beside the rows."""
+    """A table in the format that the client accepts, with its metadata."""
     made = rendered(table, facts, accepted(accept))
     return Response(made.body, 200, made.headers, media_type=made.kind)
 

@@ -1,10 +1,9 @@
-"""Arrow bodies: an IPC stream from a stranger becomes a table, or a refusal.
+"""Arrow bodies: an untrusted IPC stream becomes a valid table or an error.
 
-What it is: ``table_of``, which reads a body that may be damaged, or made to be expensive.
-Invariants: whatever the bytes are, the answer is a table that is valid to the last value, or ``RowRefused``. Nothing is
-unpacked before it was looked at how large it will be, so a body costs a small multiple of its own size, whatever its
-headers announce.
-Not here: whether the rows fit a topic (``log/schema/row_conversion.py``); how large a body may be (``guard.py``).
+What it is: ``table_of``, which reads a body that may be damaged or crafted to be expensive.
+Invariants: the result is a table that is valid to the last value, or ``RowRefused``. Decompressed sizes are checked
+before decompression, so a body costs a small multiple of its own size.
+Not here: whether the rows fit a topic (``log/schema/row_conversion.py``); the size limit (``guard.py``).
 Read next: ``request_bodies.py``.
 """
 
@@ -64,7 +63,7 @@ def _unbelievable() -> RowRefused:
 
 
 def _read_names(field: pa.Field) -> None:
-    """Decode what Arrow decodes only when somebody asks: names and time zones that are no UTF-8 raise here."""
+    """Decode what Arrow decodes lazily: names and time zones that are not UTF-8 raise here."""
     _ = (field.name, str(field.type), getattr(field.type, "tz", None), field.metadata)
     for number in range(field.type.num_fields):
         inner = field.type.field(number)

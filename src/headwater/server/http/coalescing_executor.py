@@ -1,11 +1,10 @@
-"""Lanes: the short jobs of many requests, done one after the other in one thread.
+"""Coalescing executor: short jobs of many requests, run in one thread.
 
-What it is: ``CoalescingExecutor``, where a request leaves a job that takes less than a millisecond and waits for what
-it gives.
-Invariants: while one thread works, jobs gather; it takes them all before it hands back, so that many requests pay for
-one change of threads, which costs more than such a job. Jobs begin in the order in which they came. A job that is slow
-keeps the others waiting for ``PATIENCE_S`` at most: then a further thread takes them.
-Not here: jobs that wait for a disk or compute for long (``State.read``, ``State.write``).
+What it is: ``CoalescingExecutor``; a request submits a job of less than a millisecond and awaits its result.
+Invariants: a thread takes all queued jobs before it returns, so many requests share one thread switch, which costs more
+than such a job. Jobs start in order of submission. A slow job delays the others for ``PATIENCE_S`` at most, then
+another thread takes them.
+Not here: jobs that wait for a disk or compute for long (``ServerState.read``, ``ServerState.write``).
 Read next: ``server/server_state.py``.
 """
 
@@ -22,25 +21,25 @@ from typing import Any, TypeVar
 Found = TypeVar("Found")
 Job = tuple[Callable[..., Any], tuple[Any, ...], asyncio.Future[Any]]
 
-TURN_S = 0.005  # so long a thread works before it hands back what it has
+TURN_S = 0.005  # a thread returns its results after this time
 PATIENCE_S = 0.02
 
 
 class CoalescingExecutor:
-    """Does short jobs in few threads. Made, asked and closed in one event loop."""
+    """Runs short jobs in few threads. Used from one event loop."""
 
     def __init__(self, threads: int, name: str) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self._threads = threads
         self._jobs: deque[Job] = deque()
         self._done: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
-        # All but these two is of the event loop alone.
+        # Only the event loop touches what follows.
         self._turns = 0
         self._working: dict[int, float] = {}  # when each turn began that has not ended
         self._watch: asyncio.TimerHandle | None = None
 
     async def do(self, work: Callable[..., Found], *arguments: Any) -> Found:
-        """What ``work`` returns or raises, done in a thread."""
+        """Run ``work`` in a thread; returns or raises its outcome."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Found] = loop.create_future()
         self._jobs.append((work, arguments, future))
@@ -48,7 +47,7 @@ class CoalescingExecutor:
         return await future
 
     def _send(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Send a thread, unless one is at work that will soon hand back."""
+        """Start a thread, unless one will return soon."""
         now = loop.time()
         stuck = all(now - begun > PATIENCE_S for begun in self._working.values())
         if self._jobs and stuck and len(self._working) < self._threads:
@@ -60,7 +59,7 @@ class CoalescingExecutor:
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         self._watch = None
-        self._tell()  # what a thread did before the job that it is stuck in
+        self._tell()  # results of a thread before the job that blocks it
         self._send(loop)
 
     def _turn(self, loop: asyncio.AbstractEventLoop, number: int) -> None:
@@ -76,7 +75,7 @@ class CoalescingExecutor:
                 self._done.append((future, None, error))
             if time.monotonic() > until:
                 break
-        with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop has ended
             loop.call_soon_threadsafe(self._handed_back, loop, number)
 
     def _handed_back(self, loop: asyncio.AbstractEventLoop, number: int) -> None:
@@ -87,7 +86,7 @@ class CoalescingExecutor:
     def _tell(self) -> None:
         while self._done:
             future, found, error = self._done.popleft()
-            if future.done():  # whoever asked has gone
+            if future.done():  # the request was cancelled
                 continue
             if error is None:
                 future.set_result(found)
@@ -95,7 +94,7 @@ class CoalescingExecutor:
                 future.set_exception(error)
 
     def close(self) -> None:
-        """Finish what has begun; what has not is cancelled."""
+        """Finish running jobs and cancel queued ones."""
         if self._watch is not None:
             self._watch.cancel()
         with contextlib.suppress(IndexError):

@@ -1,12 +1,10 @@
-"""Connections: how many there may be, and how long one may keep the server waiting.
+"""Connections: their number, and their time limits.
 
-What it is: ``bounded``, uvicorn's HTTP protocol with limits; ``connections_max``, how many a process can afford.
-Invariants: a connection that says nothing, or says it slowly, ends: its head, its body and its reading of the answer
-have a time each. There are never many more connections than the limit, so that the log always finds descriptors. At
-the limit the connection that is idle for longest makes room for a new one; where all are at work, the new one is
-answered 503. A refused connection costs the server one line of log in a while, not one each.
-Not here: what a request may ask (``guard.py``), subscriptions (``server/realtime/broker.py``), signals
-(``running.py``).
+What it is: ``bounded``, uvicorn's HTTP protocol with limits; ``connections_max``, the limit that fits the process.
+Invariants: head, body and reading of the answer have a time limit each. The number of connections is bounded, so that
+the log always finds file descriptors: at the limit the longest idle connection is closed for a new one; if none is
+idle, the new one is answered 503. Refusals are logged once in a while, not one by one.
+Not here: requests (``guard.py``), subscriptions (``server/realtime/broker.py``), signals (``running.py``).
 Read next: ``running.py``.
 """
 
@@ -160,7 +158,7 @@ def bounded(base: type[Any], settings: ServerSettings, counts: Counts) -> type[A
             if self._head_bytes or what == "body":
                 limit = seconds or settings.head_seconds_max
                 self._refuse(408, TimedOut(f"the {what} of the request did not come in {limit:g} s"))
-            else:  # it has said nothing: nobody waits for an answer
+            else:  # no request was sent
                 self._refused = True
                 self.transport.close()
 

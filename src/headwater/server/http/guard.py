@@ -1,10 +1,9 @@
-"""The guard: what every request meets before a route does.
+"""The guard: checks that every request passes before its route.
 
-What it is: an ASGI middleware: where the request comes from (host and origin), whose key it brings, how many it sends,
-how large its body is. What it finds is in ``scope["state"]`` for the routes, which ask for scopes with ``needs``.
-Invariants: a request that is refused here has changed nothing and was not read further than its limit. A page of
-another site can neither read nor write through its visitor's browser, with or without keys. What it remembers of
-callers is bounded.
+What it is: ASGI middleware that checks host and origin, key, request rate and body size, and puts the key's holder into
+``scope["state"]``; routes require scopes with ``needs``.
+Invariants: a refused request has changed nothing and was not read beyond its limit. A page of another site can neither
+read nor write through its visitor's browser, with or without keys. Memory for callers is bounded.
 Not here: the keys (``keys.py``), limits of single routes (``query_places.py``, ``server/realtime/broker.py``).
 Read next: ``keys.py``, ``docs/server.md``.
 """
@@ -41,7 +40,7 @@ ASGI = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class Guard:
-    """Refuses what should not reach a route."""
+    """The middleware."""
 
     def __init__(self, inner: ASGI, state: ServerState) -> None:
         self._inner = inner
@@ -51,7 +50,7 @@ class Guard:
         self._buckets = Buckets(state.settings.requests_per_second, state.settings.request_burst)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request through, or answer it."""
+        """Pass a request on, or refuse it."""
         if scope["type"] not in ("http", "websocket"):
             await self._inner(scope, receive, send)
             return
@@ -79,11 +78,11 @@ class Guard:
         host = request.headers.get("host", "")
         if self._hosts is not None and _name(host) not in self._hosts:
             # A page whose name was pointed at 127.0.0.1 (DNS rebinding) comes with its own name.
-            raise Forbidden(f"this server is not {host!r}", hint="Call it by the address that it listens on.")
+            raise Forbidden(f"this server is not {host!r}", hint="Use the address that it listens on.")
         if origin is not None and not allowed and urlsplit(origin).netloc.lower() != host.lower():
             raise Forbidden(
                 f"pages of {origin} may not call this server",
-                hint="Start it with --origin to allow a site.",
+                hint="Start the server with --origin to allow this site.",
                 origin=origin,
             )
 
@@ -103,9 +102,7 @@ class Guard:
         # A wrong key counts for its address, so that guessing is slow.
         self._buckets.take(address if holder is None else f"key:{holder.name}")
         if holder is None:
-            raise Unauthenticated(
-                "this key is not known here", hint="Was it removed? headwater key ls shows the names."
-            )
+            raise Unauthenticated("unknown key", hint="It may have been removed: headwater key ls shows the names.")
         return holder
 
     # How much
@@ -117,10 +114,10 @@ class Guard:
 
     def _too_large(self) -> TooLarge:
         limit = self._settings.body_bytes_max
-        return TooLarge(f"a body may have {limit:,} bytes", hint="Send it in parts.", bytes_max=limit)
+        return TooLarge(f"the body exceeds {limit:,} bytes", hint="Send it in parts.", bytes_max=limit)
 
     def _bounded(self, receive: Receive) -> Receive:
-        """For bodies that come in chunks and do not say their length."""
+        """Enforce the limit for chunked bodies, which do not state their length."""
         taken = 0
 
         async def bounded() -> Any:
@@ -136,14 +133,14 @@ class Guard:
 
 
 class Buckets:
-    """How many requests each caller may still send: so many at once, and so many more a second.
+    """Token buckets: a rate limit for each caller.
 
     >>> buckets = Buckets(rate=1.0, burst=2)
     >>> buckets.take("a"); buckets.take("a")
     >>> buckets.take("a")
     Traceback (most recent call last):
         ...
-    headwater.errors.TooMany: too many requests: 1 a second are allowed
+    headwater.errors.TooMany: too many requests: the limit is 1 a second
       Hint: Wait a moment; send more rows in one request.
     """
 
@@ -153,7 +150,7 @@ class Buckets:
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, caller: str) -> None:
-        """Count one request of a caller; refused when it has none left."""
+        """Count one request; ``TooMany`` when the bucket is empty."""
         now = time.monotonic()
         left, at = self._left.pop(caller, (self._burst, now))
         left = min(self._burst, left + (now - at) * self._rate)
@@ -162,28 +159,28 @@ class Buckets:
             self._left.popitem(last=False)
         if left < 1:
             raise TooMany(
-                f"too many requests: {self._rate:g} a second are allowed",
+                f"too many requests: the limit is {self._rate:g} a second",
                 hint="Wait a moment; send more rows in one request.",
                 requests_per_second=self._rate,
             )
 
 
 def needs(scope: str) -> Callable[[HTTPConnection], Awaitable[None]]:
-    """What a route depends on: that the caller's key has a scope."""
+    """A route's dependency: the caller's key has this scope."""
 
-    # async, though it waits for nothing: FastAPI takes any other dependency to a thread and back.
+    # async, because FastAPI runs other dependencies in a thread.
     async def check(request: HTTPConnection) -> None:
         holder: Holder = request.scope["state"]["holder"]
         if holder.may(scope):
             return
         if holder is NOBODY:
             raise Unauthenticated(
-                "this server asks for a key", hint="Send it: Authorization: Bearer hw_…, or X-API-Key: hw_…"
+                "this server requires a key", hint="Send it: Authorization: Bearer hw_…, or X-API-Key: hw_…"
             )
         raise Forbidden(
-            f'the key "{holder.name}" has not the scope {scope}',
+            f'key "{holder.name}" lacks the scope {scope}',
             detail=f"It has: {', '.join(sorted(holder.scopes))}.",
-            hint=f"Make another: headwater key add NAME --scope {scope} --key-file FILE",
+            hint=f"Make a key with it: headwater key add NAME --scope {scope} --key-file FILE",
             scope=scope,
         )
 
@@ -191,7 +188,7 @@ def needs(scope: str) -> Callable[[HTTPConnection], Awaitable[None]]:
 
 
 async def _caller(request: HTTPConnection) -> str:
-    """Whose places a request takes: those of its key; a server without keys cannot tell its callers apart."""
+    """The holder of the query slots that a request uses; without keys all callers share them."""
     holder: Holder = request.scope["state"]["holder"]
     return ANYBODY if holder is EVERYBODY else holder.name
 
@@ -200,7 +197,7 @@ Caller = Annotated[str, Depends(_caller)]
 
 
 def key_of(request: HTTPConnection) -> str | None:
-    """The key that a request brings: in a header, or in the dashboard's cookie."""
+    """The request's key, from a header or the dashboard's cookie."""
     kind, _, given = request.headers.get("authorization", "").partition(" ")
     if kind.lower() == "bearer" and given.strip():
         return given.strip()
@@ -215,7 +212,7 @@ def key_of(request: HTTPConnection) -> str | None:
 
 
 def _hosts(settings: ServerSettings) -> frozenset[str] | None:
-    """The names by which a server on loopback is called; None: any, for it has keys."""
+    """The allowed host names of a server on loopback; None: any, because it has keys."""
     if not is_loopback(settings.host):
         return None
     return frozenset({"localhost", "127.0.0.1", "::1", settings.host.strip("[]").lower()})

@@ -1,9 +1,9 @@
-"""Held consumers: members of consumer groups that the server holds for clients in other languages.
+"""Held consumers: group members that the server holds for HTTP clients.
 
 What it is: ``HeldConsumers``; each is a ``Consumer`` of the log whose heartbeats are its client's requests.
-Invariants: nothing is skipped when an answer is lost: a batch is given again until the client says that it has received
-it, and a commit names its offsets. A client that is silent for its session's time is out of its group, as any member
-is. Whoever joined with one key cannot be spoken for with another. There are so many, and no more.
+Invariants: a lost answer skips nothing: a batch is sent again until the client confirms it, and a commit names its
+offsets. A client that is silent for its session time leaves the group, like any member. Only the key that joined may
+use a member. The number of members is bounded.
 Not here: what a group guarantees (``log/groups/consumer.py``); single messages (``server/routes/work_routes.py``).
 Read next: ``log/groups/consumer.py``, ``server/routes/group_routes.py``.
 """
@@ -67,7 +67,7 @@ class HeldConsumers:
             raise Fenced(
                 "this consumer is not known here",
                 detail="It was silent for too long, it left, or the server was started again.",
-                hint="Join again; the group goes on at its committed offsets.",
+                hint="Join again; the group continues at its committed offsets.",
             )
         held.used_at = time.monotonic()
         return held

@@ -1,11 +1,10 @@
-"""Keys: who may ask a server, and for what.
+"""Keys: authentication of clients, and their scopes.
 
-What it is: ``Keys`` reads a file of keys, each with a name and scopes, and tells whose a key is. ``add`` and ``remove``
-change the file; ``headwater key`` calls them.
-Invariants: the file holds hashes, never keys: a key is shown once, when it is made. Keys are random (32 bytes), so that
-a plain hash cannot be turned back. Comparing takes the same time whichever key is right. The file is for its owner
-alone. A file that was changed is read again.
-Not here: asking for a key (``guard.py``).
+What it is: ``Keys`` reads a file of keys, each with a name and scopes; ``add`` and ``remove`` change it for ``headwater
+key``.
+Invariants: the file holds hashes; a key is shown once, when it is made. Keys are random (32 bytes), so a plain hash is
+enough. Comparison takes constant time. Only its owner may read the file. A changed file is read again.
+Not here: reading a request's key (``guard.py``).
 Read next: ``guard.py``.
 """
 
@@ -64,7 +63,7 @@ class Keys:
         self._known: list[dict[str, Any]] = []
 
     def holder(self, key: str) -> Holder | None:
-        """Whose this key is; None when it is nobody's."""
+        """The holder of a key; None when it is unknown."""
         given = hashed(key)
         found = None
         for each in self.entries():  # all of them, whichever it is
@@ -86,7 +85,7 @@ class Keys:
             return list(self._known)
 
     def add(self, name: str, scopes: Collection[str], *, clock: Clock | None = None) -> str:
-        """Make a key, and return it: nobody can tell it again."""
+        """Make a key and return it; it cannot be shown again."""
         check_name("key", name)
         unknown = sorted(set(scopes) - set(SCOPES))
         if unknown or not scopes:

@@ -1,10 +1,9 @@
-"""Log lines: equal ones are written once in a while, with how often they came.
+"""Log lines: repeated lines are written once, with a count.
 
-What it is: ``SeldomHandler``, a logging handler before another one; ``log_to_stderr``, which sets it up for a process.
-Invariants: the first line of a kind is written at once; what is said again within ``AGAIN_S`` is counted, and told as
-one line "(repeated 1204 times)" afterwards, at the latest when the process ends. So what a client can make a server say
-fills no disk. What it remembers is bounded.
-Not here: what is logged, and where to.
+What it is: ``SeldomHandler``, a logging handler in front of another one; ``log_to_stderr`` installs it.
+Invariants: the first line of a kind is written at once; repetitions within ``AGAIN_S`` are counted and written as one
+line "(repeated 1204 times)", at the latest when the process ends, so no client can fill the disk. Memory is bounded.
+Not here: the lines themselves.
 Read next: ``running.py``.
 """
 
@@ -44,7 +43,7 @@ class SeldomHandler(logging.Handler):
         self._inner = inner
         self._seconds = seconds
         self._monotonic = monotonic
-        # The last line of each kind that was told, when, and how many came since; those told longest ago come first.
+        # For each kind: when it was last written, and how many came since; oldest first.
         self._told: OrderedDict[tuple[str, int, str], tuple[float, int]] = OrderedDict()
         self._timer: threading.Timer | None = None
 
@@ -67,7 +66,7 @@ class SeldomHandler(logging.Handler):
         self._inner.handle(record)
 
     def _tell_counted(self, until: float) -> None:
-        """Tell what was counted for lines that were told before a moment."""
+        """Write the counts of lines that were written before ``moment``."""
         while self._told and next(iter(self._told.values()))[0] <= until:
             self._tell(*self._told.popitem(last=False))
 

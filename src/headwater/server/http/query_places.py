@@ -1,10 +1,10 @@
-"""Places: how many questions run at once, shared fairly among the keys that ask.
+"""Query slots: a limit on concurrent queries, shared fairly among keys.
 
-What it is: ``QueryPlaces``, taken for the time that a question runs.
-Invariants: so many run at once, and so many wait, none longer than it may run. One key has half of the places at most,
-so that its long questions leave room for others; a place that becomes free goes to the key that has the fewest. Where
-the queue is full, a newcomer takes the place in it of the last one of the key that has most of it.
-Not here: how many requests a key may send (``server/http/guard.py``).
+What it is: ``QueryPlaces``; a query holds a slot while it runs.
+Invariants: running and waiting queries are bounded, and none waits longer than it may run. A key holds half of the
+slots at most; a free slot goes to the waiting key that holds the fewest. In a full queue a new query displaces the last
+one of the key that has most of the queue.
+Not here: the request rate of a key (``server/http/guard.py``).
 Read next: ``query_workers.py``, ``docs/server.md``.
 """
 
@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager
 from headwater.errors import TooMany
 
 WAITING_MAX = 64
-ANYBODY = ""  # callers that nobody can tell apart: of a server without keys
+ANYBODY = ""  # all callers of a server without keys
 
 
 class QueryPlaces:
@@ -61,7 +61,7 @@ class QueryPlaces:
     @asynccontextmanager
     async def taken(self, key: str, seconds: float) -> AsyncIterator[None]:
         """A place for a key, waited for at most so long; ``TooMany`` when none becomes free."""
-        if key not in self._queues and self._free_for(key):  # whoever waits cannot run
+        if key not in self._queues and self._free_for(key):  # none waits that could run
             self._running[key] += 1
         else:
             await self._wait(key, seconds)
@@ -85,7 +85,7 @@ class QueryPlaces:
             await asyncio.wait_for(future, seconds)
         except BaseException as error:
             if future.done() and not future.cancelled() and future.exception() is None:
-                self._give_back(key)  # it came in the moment in which nobody waited any more
+                self._give_back(key)  # granted after the wait was given up
             if isinstance(error, TimeoutError):
                 raise self._none_free(key, seconds) from None
             raise
@@ -117,7 +117,7 @@ class QueryPlaces:
         self._hand_on()
 
     def _hand_on(self) -> None:
-        """Give the free places to those who wait and may have one."""
+        """Give free slots to waiting queries."""
         while self.running < self.at_once_max:
             able = [each for each, queue in self._queues.items() if queue and self._free_for(each)]
             if not able:
@@ -132,6 +132,6 @@ class QueryPlaces:
         own = self._running[key] >= self.share_max and key != ANYBODY
         whose = f'{self.share_max} {self._what} of key "{key}"' if own else f"{self.at_once_max} {self._what}"
         return TooMany(
-            f"{whose} run at once, and none of them ended in {seconds:g} s",
-            hint="Ask again in a moment. The server's limit is --queries.",
+            f"{whose} run already, and none ended within {seconds:g} s",
+            hint="Try again in a moment. The server's limit is --queries.",
         )

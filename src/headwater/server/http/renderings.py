@@ -1,9 +1,8 @@
 """Renderings: a table as JSON, NDJSON or an Arrow stream.
 
-What it is: ``rendered``, which makes the body and the headers of an answer, and the texts of rows.
-Invariants: a row is written as ``headwater topic tail --json`` writes it, so that it can be appended again. A rendering
-of more bytes than it may have is given up as soon as that is known. Nothing of HTTP is imported: the processes that run
-queries render their answers themselves, so that the server only passes bytes on.
+What it is: ``rendered``, which makes the body and the headers of an answer.
+Invariants: a row is written as ``headwater topic tail --json`` writes it and can be appended again. Rendering stops at
+its byte limit. Nothing of HTTP is imported, so query processes render their own answers and the server passes bytes on.
 Not here: responses and errors (``answers.py``).
 Read next: ``answers.py``.
 """

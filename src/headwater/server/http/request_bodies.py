@@ -1,9 +1,8 @@
-"""Bodies: what a request brings becomes rows of a topic or table.
+"""Request bodies: JSON (an object or an array), NDJSON and Arrow IPC streams as rows of a topic or table.
 
-What it is: JSON (an object or an array of objects), NDJSON and Arrow IPC streams, read with the strictness of the log.
-Invariants: all or nothing: the first row that does not fit refuses the whole body. A type that is not known is refused,
-never guessed.
-Not here: appending (``server/routes/topic_routes.py``); how large a body may be (``guard.py``).
+Invariants: all or nothing: the first row that does not fit refuses the whole body. Unknown types are refused, never
+guessed.
+Not here: appending (``server/routes/topic_routes.py``); the size limit (``guard.py``).
 Read next: ``log/schema/json_lines.py``.
 """
 

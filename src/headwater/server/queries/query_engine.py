@@ -1,12 +1,11 @@
-"""The query engine: the child process that runs strangers' queries in Spark, with a Java of its own.
+"""The query engine: the child process that runs clients' Spark queries in a JVM of its own.
 
-What it is: ``python -m headwater.server.queries.query_engine SOCKET PIPE``, started by ``spark_queries.py`` when the
-first such query comes; on stdin a line with the secret and what it needs to know.
-Invariants: it only reads what is committed, and never takes the app over. It can be lost at any moment: when its Java
-runs out of memory or of temporary disk, or a query does not end though it was cancelled, all of it ends, and the next
-query gets a new one. It gives way to the engine: it runs at a lower priority.
-Not here: which SQL is let through (``views/serving/query_admission.py``), the engine that ticks
-(``server/engine/engine_process.py``).
+What it is: ``python -m headwater.server.queries.query_engine SOCKET PIPE``, started by ``spark_queries.py`` for the
+first such query; the first line of standard input holds the secret and the settings.
+Invariants: it reads committed data only and never takes the app over. It is expendable: when its JVM runs out of memory
+or temporary disk, or a cancelled query does not end, the whole process ends and the next query starts a new one. It
+runs at a lower priority than the engine.
+Not here: which SQL is allowed (``views/serving/query_admission.py``), ticks (``server/engine/engine_process.py``).
 Read next: ``spark_queries.py``.
 """
 
@@ -19,20 +18,19 @@ import resource
 import sys
 import threading
 import time
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from headwater.errors import AnswerTooLarge, HeadwaterError, InvalidQuery, OutOfMemory, SparkEnded
+from headwater.errors import HeadwaterError, InvalidQuery, OutOfMemory, SparkEnded
 from headwater.log.home import Log
 from headwater.log.token import Token
+from headwater.server.engine.child_process import time_limit
 from headwater.server.engine.engine_channel import Answer, EngineChannel
 from headwater.server.http.renderings import rendered
 from headwater.server.queries.store_worker import facts_of
 from headwater.views.runtime import AppRuntime
 from headwater.views.serving.serving_queries import answer_too_large, out_of_time
+from headwater.views.spark import own_process
 from headwater.views.spark.collect import collected
 from headwater.views.spark.jvm import OUT_OF_MEMORY
 
@@ -40,14 +38,14 @@ logger = logging.getLogger("headwater.server")
 
 NICENESS = 5
 LOOK_S = 0.5
-LAST_WORDS_S = 1.0  # for answers that say why it ends
-PYTHON_BYTES_MAX = 2 << 30  # of this process itself, for what attached stores send and for answers
-RESULTS_PART = 4  # of Java's heap, that tasks may send to the driver
-TOO_LARGE = "spark.driver.maxResultSize"  # named by Spark's error
+LAST_WORDS_S = 1.0  # for sending the last answers
+PYTHON_BYTES_MAX = 2 << 30  # of this Python process: rows of attached stores, and answers
+RESULTS_PART = 4  # the part of the heap that results may take
+TOO_LARGE = "spark.driver.maxResultSize"  # appears in Spark's error
 
 
 class QueryEngine:
-    """Spark, for queries."""
+    """Runs queries in Spark."""
 
     def __init__(self, runtime: AppRuntime, local: Path, disk_bytes_max: int, memory_bytes: int) -> None:
         self.runtime = runtime
@@ -57,11 +55,11 @@ class QueryEngine:
         self._full = False
 
     def answer(self, request: dict[str, Any]) -> Answer:
-        """The answer to one query, ready to be sent."""
+        """Run one query; returns its encoded answer."""
         began = time.monotonic()
         seconds, bytes_max, rows_max = request["seconds_max"], request["bytes_max"], request["rows_max"]
         try:
-            with self.runtime.mapped_errors(), self._in_time(seconds):
+            with self.runtime.mapped_errors(), time_limit(self.runtime.spark, seconds, out_of_time):
                 tick, table = self._asked(request["sql"], request["at_least"], rows_max, bytes_max, began + seconds)
         except SparkEnded as error:
             raise self._out_of_memory() if error.data["status"] == OUT_OF_MEMORY else error from error
@@ -71,16 +69,16 @@ class QueryEngine:
             if self._full:
                 raise OutOfMemory(
                     f"the query needs more than {self.disk_bytes_max >> 20:,} MiB of temporary disk",
-                    hint="Ask for less, or sort and join less at once.",
+                    hint="Reduce its sorts and joins.",
                 ) from error
             if TOO_LARGE in str(error):
                 raise answer_too_large(bytes_max) from error
-            if "OutOfMemoryError" in str(error):  # one that Java's own classes raise, not Java itself
+            if "OutOfMemoryError" in str(error):  # raised by a Java class; the JVM runs on
                 raise self._out_of_memory() from error
             if isinstance(error, HeadwaterError):
                 raise
             logger.exception("a query failed: %s", request["sql"][:1000])
-            raise InvalidQuery("Spark cannot run the query", hint="Write it in another way.") from error
+            raise InvalidQuery("Spark cannot run the query", hint="Rewrite it.") from error
         truncated, table = table.num_rows > rows_max, table.slice(0, rows_max)
         facts = facts_of(table, tick, "spark", truncated, time.monotonic() - began)
         made = rendered(table, facts, request["kind"], bytes_max)
@@ -96,40 +94,15 @@ class QueryEngine:
         left = max(0.0, deadline - time.monotonic())
         return self.runtime.bounded(limited, at_least=token, timeout=left, bytes_max=bytes_max)
 
-    @contextmanager
-    def _in_time(self, seconds: float) -> Iterator[None]:
-        """Cancel the Spark jobs of this thread when the time is up."""
-        context = self.runtime.spark.sparkContext
-        group, over = uuid.uuid4().hex, threading.Event()
-        context.setJobGroup(group, "a query", True)
-
-        def end() -> None:
-            over.set()
-            context.cancelJobGroup(group)
-
-        timer = threading.Timer(seconds, end)
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        except (AnswerTooLarge, SparkEnded):
-            raise
-        except Exception as error:
-            if over.is_set():
-                raise out_of_time(seconds) from error
-            raise
-        finally:
-            timer.cancel()
-
     def _out_of_memory(self) -> OutOfMemory:
         return OutOfMemory(
-            f"Spark had not enough memory for this query, or for one beside it: {self.memory_bytes >> 20:,} MiB",
-            hint="Ask for less. The server's limit is --spark-query-memory-mib.",
+            f"this query, or a concurrent one, exceeded Spark's {self.memory_bytes >> 20:,} MiB for queries",
+            hint="Reduce the query. The server's limit is --spark-query-memory-mib.",
             bytes_max=self.memory_bytes,
         )
 
     def watch(self) -> None:
-        """Until Java ends, or the temporary files are too many; then end."""
+        """End this process when the JVM ends or the temporary files exceed their limit."""
         java = self.runtime.spark.sparkContext._gateway.proc  # type: ignore[union-attr]
         while java.poll() is None:
             time.sleep(LOOK_S)
@@ -147,16 +120,17 @@ def _bytes_in(folder: Path) -> int:
         for name in names:
             try:
                 count += os.lstat(os.path.join(place, name)).st_blocks * 512
-            except OSError:  # gone meanwhile
+            except OSError:  # removed meanwhile
                 continue
     return count
 
 
 def main(arguments: list[str]) -> None:
-    """Answer until the lifeline ends."""
+    """Answer requests until standard input closes."""
     socket, pipe = Path(arguments[0]), int(arguments[1])
     told = json.loads(sys.stdin.readline())
     os.nice(NICENESS)
+    own_process.claim()
     memory, local = told["memory_bytes"], Path(told["local"])
     settings = {
         **told["settings"],
@@ -171,13 +145,15 @@ def main(arguments: list[str]) -> None:
     with Log(told["home"], maintenance_interval=None) as log:
         runtime = AppRuntime(told["app"], log, (), settings, Attachments(log))
         runtime.java_log = local / "spark.log"
-        collected(runtime.spark.sql("SELECT 1 AS one"), 1 << 20)  # what Java loads for its first query takes seconds
-        resource.setrlimit(resource.RLIMIT_DATA, (PYTHON_BYTES_MAX, PYTHON_BYTES_MAX))  # not of Java, which runs by now
+        collected(runtime.spark.sql("SELECT 1 AS one"), 1 << 20)  # the first query loads classes for seconds
+        resource.setrlimit(
+            resource.RLIMIT_DATA, (PYTHON_BYTES_MAX, PYTHON_BYTES_MAX)
+        )  # the JVM runs already and is not limited
         engine = QueryEngine(runtime, local, told["disk_bytes_max"], memory)
         EngineChannel(socket, bytes.fromhex(told["secret"]), engine.answer)
         threading.Thread(target=engine.watch, name="headwater-watch", daemon=True).start()
         os.write(pipe, b"ready\n")
-        sys.stdin.read()  # until the server closes it, or is gone
+        sys.stdin.read()  # ends when the server closes it or dies
     os._exit(0)
 
 

@@ -1,11 +1,9 @@
-"""Query workers: strangers' questions, run in processes that can be lost.
+"""Query workers: clients' queries and searches, run in expendable processes.
 
-What it is: ``QueryWorkers``, a few processes of one kind (``store_worker.py``: SQL over the serving store;
-``search_worker.py``: words in an index), each with one question at a time; those that end are replaced when they are
-needed.
-Invariants: no question of a stranger is run in the server's own process, so none can end it, hold it up or take its
-memory. So many run at once, so many wait, shared fairly among keys (``query_places.py``). A worker that has not
-answered when its question's time is over is killed.
+What it is: ``QueryWorkers``, a few processes of one kind (``store_worker.py`` for SQL over the serving store,
+``search_worker.py`` for full-text search), each with one request at a time, replaced on demand.
+Invariants: no client's query runs in the server's process, so none can end it, block it or take its memory. Slots are
+bounded and shared fairly among keys (``query_places.py``). A worker that exceeds its time limit is killed.
 Not here: reads by key, which are the server's own SQL (``server/routes/view_routes.py``).
 Read next: ``store_worker.py``, ``docs/server.md``.
 """
@@ -56,7 +54,7 @@ class QueryWorker:
 
     @property
     def runs(self) -> bool:
-        """Whether the process is there."""
+        """Whether the process runs."""
         return self.process.poll() is None
 
     async def ask(self, question: bytes) -> tuple[dict[str, Any], bytes]:
@@ -114,7 +112,7 @@ class QueryWorkers:
         self._closed = False
 
     async def ask(self, question: dict[str, Any], key: str) -> Rendered:
-        """The answer to somebody's question, as the worker takes it."""
+        """Send a request to a worker; returns its answer."""
         for _ in range(self._places.at_once_max):
             try:
                 return await self._ask(question, key)

@@ -1,11 +1,10 @@
-"""The question loop: a process that answers strangers' questions one after the other, and can be lost at any moment.
+"""The request loop of a query worker.
 
-What it is: ``answer_questions``, what every query worker does after it has prepared itself: it reads questions from a
-socket and writes answers that are ready to be sent.
-Invariants: a question that does not end in time is ended by a signal that ends the whole process, whatever it is doing.
-After an error that nobody foresaw, or without memory, the process answers that and ends, and a new one begins clean. It
-ends when the server does, which closes the socket.
-Not here: what is answered (``store_worker.py``, ``search_worker.py``), starting workers again (``query_workers.py``).
+What it is: ``answer_questions`` reads requests from a socket, one after the other, and writes answers that are ready to
+send.
+Invariants: a request that exceeds its time ends the whole process by a signal. After an unexpected error, or without
+memory, the process answers and ends, and a new one starts clean. It ends with the server, which closes the socket.
+Not here: the answers (``store_worker.py``, ``search_worker.py``), restarting workers (``query_workers.py``).
 Read next: ``query_workers.py``.
 """
 
@@ -31,7 +30,7 @@ FILE_BYTES_MAX = 64 << 20  # SQLite's shared index of the write-ahead log is a f
 
 
 def answer_questions(number: int, answer: Callable[..., Rendered], memory_bytes: int) -> None:
-    """Answer what comes through a socket until nobody asks any more."""
+    """Answer requests until the socket closes."""
     with socket.socket(fileno=number) as channel, contextlib.suppress(ConnectionError, EOFError):
         while True:
             size, _ = HEAD.unpack(_received(channel, HEAD.size))
@@ -48,12 +47,12 @@ def answer_questions(number: int, answer: Callable[..., Rendered], memory_bytes:
 def _answered(
     answer: Callable[..., Rendered], question: dict[str, Any], memory_bytes: int
 ) -> tuple[dict[str, Any], bytes, bool]:
-    """What to say, its body, and whether this process should not go on."""
+    """The answer, its body, and whether this process must end."""
     try:
         made = answer(**question)
         return {"kind": made.kind, "headers": dict(made.headers)}, made.body, False
     except MemoryError:
-        # Whoever asked for memory and got none may have left something half done: a new process begins clean.
+        # A failed allocation may leave broken state behind; a new process starts clean.
         error = OutOfMemory(
             f"the query needs more than {memory_bytes >> 20:,} MiB of memory",
             hint="Ask for less, or sort and group less at once. The server's limit is --query-memory-mib.",
@@ -63,7 +62,7 @@ def _answered(
     except HeadwaterError as error:
         return {"error": error.to_dict()}, b"", False
     except Exception as error:
-        # Not str(error): what nobody foresaw may tell what nobody should know.
+        # Not str(error): an unexpected message may reveal internals.
         return {"error": HeadwaterError(f"unexpected {type(error).__name__}").to_dict()}, b"", True
 
 

@@ -1,10 +1,9 @@
-"""A search worker: a process that looks for strangers' words in the index of a search sink, and nothing else.
+"""A search worker: a process that runs clients' searches over the index of a search sink.
 
-What it is: ``python -m headwater.server.queries.search_worker FD MEMORY``, started by ``query_workers.py`` with the
-first search. The library that searches asks nobody while it works, so that only the end of its process ends a long
-search.
-Invariants: it can be lost at any moment. It has a limit of memory, which the system keeps: not of addresses, for an
-index that it maps may have more of them than that.
+What it is: ``python -m headwater.server.queries.search_worker FD MEMORY``, started by ``query_workers.py`` for the
+first search. The search library cannot be interrupted, so a long search ends with its process.
+Invariants: it is expendable. The system enforces its memory limit; address space is not limited, because an index is
+mapped.
 Not here: the index (``sinks/search_sink.py``), time and errors (``question_loop.py``).
 Read next: ``question_loop.py``, ``query_workers.py``.
 """
@@ -25,7 +24,7 @@ from headwater.views.serving.serving_queries import answer_too_large
 
 
 def main(arguments: list[str]) -> None:
-    """Answer questions until nobody asks any more."""
+    """Answer requests until the server closes the socket."""
     number, memory_bytes = int(arguments[0]), int(arguments[1])
     prepare_signals()
     limit(resource.RLIMIT_DATA, pages_bytes(5), memory_bytes)

@@ -1,9 +1,9 @@
-"""Spark queries: strangers' SQL for Spark, sent to a process that is there for nothing else.
+"""Spark queries: clients' Spark SQL, sent to the query engine.
 
-What it is: ``SparkQueries``, which starts the query engine (``query_engine.py``) with the first query, asks it, and
-ends it when nobody has asked for a while, or when a query of it cannot be ended otherwise.
-Invariants: ticks have a Java of their own, so no query can fill its heap or take its threads. So many queries run at
-once; the others wait, no longer than they may run. What the query engine leaves on the disk goes with it.
+What it is: ``SparkQueries``, which starts the query engine (``query_engine.py``) for the first query and ends it when
+it is idle, or when a query cannot be cancelled.
+Invariants: ticks have a JVM of their own, whose heap and threads no query can take. Concurrent queries are bounded; the
+others wait, no longer than they may run. The query engine's temporary files are removed with it.
 Not here: the engine that runs the app (``server/engine/supervisor.py``).
 Read next: ``query_engine.py``, ``docs/server.md``.
 """
@@ -17,8 +17,6 @@ import os
 import secrets
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -27,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import EngineUnavailable, OutOfMemory, TimedOut, TooMany
+from headwater.server.engine.child_process import close_lifeline, start_child
 from headwater.server.engine.engine_channel import GRACE_S, Answer, ask
-from headwater.server.engine.supervisor import environment
 from headwater.server.server_settings import ServerSettings
 from headwater.views.serving.serving_queries import out_of_time
 
@@ -40,7 +38,7 @@ DISK_BYTES_MAX = 4 << 30
 
 
 class QueryProcess:
-    """One life of the query engine."""
+    """One process of the query engine."""
 
     def __init__(self, told: Mapping[str, Any], log: Path) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="headwater-query-"))  # for this user alone
@@ -48,30 +46,11 @@ class QueryProcess:
         self.secret = secrets.token_bytes(32)
         local = self.folder / "local"
         local.mkdir()
-        reading, writing = os.pipe()
-        command = [sys.executable, "-m", "headwater.server.queries.query_engine", str(self.socket), str(writing)]
-        self._ready = open(reading, "rb")  # noqa: SIM115
-        try:
-            with open(log, "ab", buffering=0) as out:
-                self.process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.PIPE,
-                    stdout=out,
-                    stderr=out,
-                    pass_fds=(writing,),
-                    start_new_session=True,
-                    env=environment(),
-                )
-        finally:
-            os.close(writing)
-        said = {**told, "secret": self.secret.hex(), "local": str(local)}
-        with contextlib.suppress(BrokenPipeError):
-            assert self.process.stdin is not None
-            self.process.stdin.write(json.dumps(said).encode() + b"\n")
-            self.process.stdin.flush()
+        line = json.dumps({**told, "secret": self.secret.hex(), "local": str(local)})
+        self.process, self._ready = start_child("headwater.server.queries.query_engine", [str(self.socket)], line, log)
 
     def wait_until_ready(self) -> bool:
-        """Whether it has come to answer; it is killed when that takes too long."""
+        """Whether it started; it is killed when that takes too long."""
         timer = threading.Timer(START_S, self.process.kill)
         timer.daemon = True
         timer.start()
@@ -82,24 +61,21 @@ class QueryProcess:
 
     @property
     def runs(self) -> bool:
-        """Whether the process is there."""
+        """Whether the process runs."""
         return self.process.poll() is None
 
     def end(self) -> None:
-        """Kill it with its Java, and remove what they wrote."""
-        # Its group has its number, which nobody else gets while Java is in the group.
+        """Kill it with its JVM, and remove its files."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         self._ready.close()
-        if self.process.stdin is not None:
-            with contextlib.suppress(OSError):
-                self.process.stdin.close()
+        close_lifeline(self.process)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class SparkQueries:
-    """The query engine of a server, as requests see it: they ask in threads."""
+    """The query engine of a server. Its methods block: call them in a thread."""
 
     def __init__(self, app: str, home: Path, settings: Mapping[str, str], limits: ServerSettings) -> None:
         self._told = {
@@ -120,12 +96,12 @@ class SparkQueries:
         self._closed = False
 
     def ask(self, request: dict[str, Any]) -> Answer:
-        """The answer to a question, as ``query_engine.py`` takes it."""
+        """Run a query in the query engine."""
         seconds = float(request["seconds_max"])
         if not self._free.acquire(timeout=seconds):
             raise TooMany(
-                f"{self._at_once_max} queries of Spark run at once, and none of them ended in {seconds:g} s",
-                hint="Ask again in a moment. The server's limit is --queries.",
+                f"{self._at_once_max} Spark queries run already, and none ended within {seconds:g} s",
+                hint="Try again in a moment. The server's limit is --queries.",
             )
         try:
             process = self._running()
@@ -134,32 +110,32 @@ class SparkQueries:
                 return ask(process.socket, process.secret, request, timeout=seconds)
             except TimedOut:
                 if time.monotonic() - began < seconds + GRACE_S:
-                    # Its jobs are cancelled, but a task that asks nobody goes on. Who is beside it need not suffer.
+                    # Its jobs are cancelled, but a running task may go on. Spare concurrent queries.
                     if self._free._value >= self._at_once_max - 1:
                         self._count_lost(process)
                     raise
                 self._count_lost(process)
-                logger.warning("a query of Spark could not be cancelled; its process was killed")
+                logger.warning("a Spark query could not be cancelled; its process was killed")
                 raise out_of_time(seconds) from None
             except OutOfMemory:
-                self._count_lost(process)  # its Java has ended, or is full of what nobody will ask for
+                self._count_lost(process)  # its JVM has ended, or its heap is full
                 raise
             except EngineUnavailable as error:
                 self._count_lost(process)
                 raise EngineUnavailable(
-                    "the Spark that ran this query has ended",
-                    detail="This query, or one beside it, took more memory or time than it may.",
-                    hint="Ask again, or for less.",
+                    "the Spark process of this query has ended",
+                    detail="This query, or a concurrent one, exceeded its memory or time.",
+                    hint="Try again, or reduce the query.",
                 ) from error
         finally:
             self._used = time.monotonic()
             self._free.release()
 
     def _running(self) -> QueryProcess:
-        """The process, started if there is none."""
+        """The process, started when needed."""
         with self._lock:
             if self._closed:
-                raise EngineUnavailable("the server is stopping", hint="Ask again when it has started.")
+                raise EngineUnavailable("the server is stopping", hint="Try again after its restart.")
             if self._process is not None and self._process.runs:
                 return self._process
             if self._process is not None:
@@ -168,9 +144,7 @@ class SparkQueries:
             if not self._process.wait_until_ready():
                 self._process.end()
                 self._process = None
-                raise EngineUnavailable(
-                    "Spark could not be started for queries", hint="Look at queries.log of the app."
-                )
+                raise EngineUnavailable("Spark could not be started for queries", hint="See queries.log of the app.")
             self._watch_idle(IDLE_S)
             return self._process
 
@@ -192,7 +166,7 @@ class SparkQueries:
             if self._process is None:
                 return
             left = self._used + IDLE_S - time.monotonic()
-            if left > 0 or self._free._value < self._at_once_max:  # one is asked
+            if left > 0 or self._free._value < self._at_once_max:  # a query runs
                 self._watch_idle(max(1.0, left))
                 return
             self._process.end()
@@ -201,7 +175,7 @@ class SparkQueries:
     def close(self) -> None:
         """End the process."""
         process = self._process
-        if process is not None:  # before the lock, which is held while it starts
+        if process is not None:  # before the lock, which is held during a start
             with contextlib.suppress(ProcessLookupError):
                 process.process.kill()
         with self._lock:

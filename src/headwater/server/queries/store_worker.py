@@ -1,8 +1,8 @@
-"""A store worker: a process that runs queries of strangers over the serving store, and nothing else.
+"""A store worker: a process that runs clients' SQL over the serving store.
 
 What it is: ``python -m headwater.server.queries.store_worker FD STORE MEMORY``, started by ``query_workers.py``.
-Invariants: it can be lost at any moment. It has a limit of memory, which the system keeps; it cannot write files.
-Not here: which SQL is let through (``views/serving/sql_authorizer.py``), time and errors (``question_loop.py``).
+Invariants: it is expendable. The system enforces its memory limit, and it cannot write files.
+Not here: which SQL is allowed (``views/serving/sql_authorizer.py``), time and errors (``question_loop.py``).
 Read next: ``question_loop.py``, ``query_workers.py``.
 """
 
@@ -26,7 +26,7 @@ from headwater.views.serving.serving_store import ServingStore
 
 
 def main(arguments: list[str]) -> None:
-    """Answer questions until nobody asks any more."""
+    """Answer requests until the server closes the socket."""
     number, path, memory_bytes = int(arguments[0]), arguments[1], int(arguments[2])
     prepare_signals()
     pa.set_cpu_count(1)
@@ -51,7 +51,7 @@ def _asked(
     began = time.monotonic()
     if not store.path.exists():
         raise Unavailable(
-            "no view is filled yet", detail="The first tick of the app fills them.", hint="Look at /health/ready."
+            "no view is filled yet", detail="The first tick of the app fills them.", hint="See /health/ready."
         )
     tick, table = store.asked(sql, params, Bounds(rows_max + 1, bytes_max, seconds_max))
     truncated, table = table.num_rows > rows_max, table.slice(0, rows_max)
@@ -61,7 +61,7 @@ def _asked(
 
 
 def facts_of(table: pa.Table, tick: int, engine: str, truncated: bool, seconds: float) -> dict[str, Any]:
-    """What is said of an answer beside its rows."""
+    """The metadata of an answer."""
     return {
         "tick": tick,
         "engine": engine,

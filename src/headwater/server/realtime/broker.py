@@ -1,11 +1,10 @@
-"""The hub: subscriptions to views, one reader for each view, however many subscribe.
+"""The broker: subscriptions to views, with one reader for each view and any number of subscribers.
 
-What it is: ``SubscriptionBroker`` gives each subscriber its messages: a snapshot of one tick, then what changed, tick
-by tick.
-Invariants: what a subscriber has applied is the view at the tick that its last message named, whatever happened in
-between; where its place is no longer kept, or the view's query changed, it gets a fresh snapshot that says ``reset``. A
-subscriber that is slow is dropped with the token to go on from: so many messages wait for it, and no more.
-Not here: what the messages say (``subscriber_messages.py``); carrying them (``server/routes/subscribe_routes.py``).
+What it is: ``SubscriptionBroker`` sends each subscriber a snapshot of one tick, then the changes of each tick.
+Invariants: the messages applied so far are the view at the tick of the last message. If the subscriber's tick is no
+longer kept, or the view's query changed, it gets a new snapshot with ``reset``. A slow subscriber is dropped with its
+resume token; its queue is bounded.
+Not here: the messages (``subscriber_messages.py``); sending them (``server/routes/subscribe_routes.py``).
 Read next: ``subscriber_messages.py``.
 """
 
@@ -31,60 +30,60 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("headwater.server")
 
-KEEP_S = 15.0  # so that proxies do not take a quiet subscription for a dead one
+KEEP_S = 15.0  # proxies close silent connections
 TICKS_AT_ONCE = 50
-QUEUED_BYTES_MAX = 8 << 20  # that wait for one subscriber; all that wait for the same message share it
-QUEUED_PARTS_MAX = 8  # a telling of more parts is read from where it is, not queued
+QUEUED_BYTES_MAX = 8 << 20  # for one subscriber; equal messages are shared
+QUEUED_PARTS_MAX = 8  # a message of more parts is read from its file, not queued
 
 KEEP = b": still here\n\n"
 
 
 @dataclass(frozen=True)
 class SubscriberMessage:
-    """One message to one subscriber, or to all. None as data: only to keep the connection alive."""
+    """One message to subscribers; without data it keeps the connection alive."""
 
     data: str | None
     kind: str = ""
-    place: ResumeToken | None = None  # where the subscriber is after it; None in the middle of a tick
+    token: ResumeToken | None = None  # the subscriber's position after it; None within a tick
 
     @cached_property
     def event(self) -> bytes:
         """As a server-sent event."""
         if self.data is None:
             return KEEP
-        return event(self.data, name=self.kind, id=str(self.place) if self.place is not None else None)
+        return event(self.data, name=self.kind, id=str(self.token) if self.token is not None else None)
 
 
 class Subscriber:
-    """What waits for one subscriber."""
+    """The queue of one subscriber."""
 
     def __init__(self, limit: int) -> None:
         self._waiting: deque[tuple[ResumeToken, list[SubscriberMessage]]] = deque()
         self._limit = limit
         self._bytes = 0
         self._news = asyncio.Event()
-        self.left = False  # it is told no more: too slow, or it must read for itself
+        self.left = False  # detached: too slow, or it must read by itself
         self.slow = False
 
-    def give(self, place: ResumeToken, messages: list[SubscriberMessage]) -> None:
-        """Messages that take it to a place. Nothing after it has left: there would be a gap."""
+    def give(self, token: ResumeToken, messages: list[SubscriberMessage]) -> None:
+        """Queue the messages of one tick. Ignored once detached: there would be a gap."""
         if self.left:
             return
         self._bytes += _size(messages)
         if self._waiting and (len(self._waiting) >= self._limit or self._bytes > QUEUED_BYTES_MAX):
             self.leave(slow=True)
             return
-        self._waiting.append((place, messages))
+        self._waiting.append((token, messages))
         self._news.set()
 
     def leave(self, *, slow: bool = False) -> None:
-        """Nothing more comes this way."""
+        """Detach."""
         self.left, self.slow = True, slow
         self._waiting.clear()
         self._news.set()
 
     async def take(self, seconds: float) -> tuple[ResumeToken, list[SubscriberMessage]] | None:
-        """The next; None after so many seconds, or when nothing more comes."""
+        """The next messages; None after the timeout, or when detached."""
         if not self._waiting and not self.left:
             self._news.clear()
             with contextlib.suppress(TimeoutError):
@@ -102,62 +101,64 @@ def _size(messages: list[SubscriberMessage]) -> int:
 
 
 class Broadcast:
-    """One view's reader: follows its ticks for all its subscribers."""
+    """The reader of one view, shared by its subscribers."""
 
     def __init__(self, state: ServerState, view: str) -> None:
         self._state = state
-        self.teller = MessageEncoder(view, state.committed, state.home_id)
+        self.encoder = MessageEncoder(view, state.committed, state.home_id)
         self.at: ResumeToken | None = None
-        self.users = 0  # also those that read for themselves at the moment
+        self.users = 0  # includes subscribers that read by themselves
         self.subscribers: set[Subscriber] = set()
         self.task: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
-        """Tell every tick, once for all."""
+        """Read every tick and queue it for all subscribers."""
         while True:
-            moment = self._state.pulse.moment()
+            next_change = self._state.notifier.next_change()
             try:
                 told = await self._step()
-            except Exception as error:  # a busy catalog, a file that is gone: subscribers read for themselves meanwhile
-                logger.warning('the reader of view "%s" begins anew: %s', self.teller.view, error)
+            except Exception as error:  # busy catalog, removed file: subscribers read by themselves
+                logger.warning('restarting the reader of view "%s": %s', self.encoder.view, error)
                 self.at, told = None, False
                 self._let_all_go()
                 await asyncio.sleep(LOOK_S)
             if not told:
-                await self._state.pulse.after(moment, LOOK_S)
+                await self._state.notifier.after(next_change, LOOK_S)
 
     async def _step(self) -> bool:
         found = await self._state.read(self._next)
-        if found is None:  # another query, or too far behind: each begins anew
+        if found is None:  # another query, or too far behind: each subscriber restarts
             self.at = None
             self._let_all_go()
             return True
-        for telling in found:
-            self._tell(telling)
+        for view_message in found:
+            self._tell(view_message)
         return bool(found)
 
     def _next(self) -> list[ViewMessage] | None:
         if self.at is None:
-            self.at = self.teller.now()
+            self.at = self.encoder.now()
             return []
-        now = self.teller.now()
+        now = self.encoder.now()
         if now == self.at:
             return []
-        return self.teller.changes(self.at, ticks_max=TICKS_AT_ONCE)
+        return self.encoder.changes(self.at, ticks_max=TICKS_AT_ONCE)
 
-    def _tell(self, telling: ViewMessage) -> None:
-        self.at = telling.place
-        if len(telling) > QUEUED_PARTS_MAX:
-            self._let_all_go()  # they read it from the disk, each at its own pace
+    def _tell(self, view_message: ViewMessage) -> None:
+        self.at = view_message.token
+        if len(view_message) > QUEUED_PARTS_MAX:
+            self._let_all_go()  # each reads it from disk at its own pace
             return
         messages = [
             SubscriberMessage(
-                telling.said(number, reset=False), telling.kind, telling.place if telling.is_last(number) else None
+                view_message.said(number, reset=False),
+                view_message.kind,
+                view_message.token if view_message.is_last(number) else None,
             )
-            for number in range(len(telling))
+            for number in range(len(view_message))
         ]
         for subscriber in self.subscribers:
-            subscriber.give(telling.place, messages)
+            subscriber.give(view_message.token, messages)
         self.subscribers = {subscriber for subscriber in self.subscribers if not subscriber.left}
 
     def _let_all_go(self) -> None:
@@ -167,7 +168,7 @@ class Broadcast:
 
 
 class SubscriptionBroker:
-    """All subscriptions of a server."""
+    """The subscriptions of a server."""
 
     def __init__(self, state: ServerState) -> None:
         self._state = state
@@ -177,24 +178,24 @@ class SubscriptionBroker:
         self.told = 0
 
     def counts(self) -> dict[str, int]:
-        """How many there are, and were dropped because they were slow."""
+        """Counters: open, dropped for slowness, messages sent."""
         return {"subscriptions": self.open, "dropped_subscriptions": self.dropped, "messages": self.told}
 
     def note_slow(self) -> None:
-        """A subscriber has not taken a message in time, and is let go."""
+        """Count a subscriber that was dropped for slowness."""
         self.dropped += 1
 
     def end(self) -> None:
-        """The server stops: wake everybody."""
+        """The server stops: detach all subscribers."""
         for broadcast in self._broadcasts.values():
             for subscriber in broadcast.subscribers:
                 subscriber.leave()
 
     def subscribe(self, view: str, have: ResumeToken | None) -> HeldStream[SubscriberMessage]:
-        """The messages of one subscription; refused when there are too many."""
+        """The messages of one subscription; ``TooMany`` at the limit."""
         limit = self._state.settings.subscriptions_max
         if self.open >= limit:
-            raise TooMany(f"{limit} subscriptions are open already", hint="Try again later, or raise --subscriptions.")
+            raise TooMany(f"{limit} subscriptions are open", hint="Try again later, or raise --subscriptions.")
         self.open += 1
         return HeldStream(self._messages(view, have), self._left)
 
@@ -213,31 +214,31 @@ class SubscriptionBroker:
             self._tidy(view, broadcast)
 
     async def _follow(self, broadcast: Broadcast, have: ResumeToken | None) -> AsyncGenerator[SubscriberMessage]:
-        state, teller = self._state, broadcast.teller
-        at = await state.read(teller.resumed, have) if have is not None else None
+        state, encoder = self._state, broadcast.encoder
+        at = await state.read(encoder.resumed, have) if have is not None else None
         reset = have is not None and at is None
         while not state.closing:
             if at is None:
-                async for message in self._snapshot(teller, reset=reset):
-                    at, reset = message.place or at, reset or message.data is not None
+                async for message in self._snapshot(encoder, reset=reset):
+                    at, reset = message.token or at, reset or message.data is not None
                     yield message
                 continue
-            behind = await state.read(lambda place: teller.changes(place, ticks_max=TICKS_AT_ONCE), at)
+            behind = await state.read(lambda token: encoder.changes(token, ticks_max=TICKS_AT_ONCE), at)
             if behind is None:
                 at = None
                 continue
-            for telling in behind:
-                async for message in self._parts(telling, reset=False):
-                    at = message.place or at
+            for view_message in behind:
+                async for message in self._parts(view_message, reset=False):
+                    at = message.token or at
                     yield message
             subscriber = Subscriber(state.settings.subscription_queue_max)
             if behind or not self._attached(broadcast, subscriber, at):
-                if not behind:  # the reader has just begun, and is not there yet
+                if not behind:  # the reader has just started
                     await asyncio.sleep(0.01)
                 continue
             try:
-                async for place, message in self._live(subscriber, at):
-                    at = place or at
+                async for token, message in self._live(subscriber, at):
+                    at = token or at
                     yield message
             finally:
                 broadcast.subscribers.discard(subscriber)
@@ -248,7 +249,7 @@ class SubscriptionBroker:
         yield self._end("the server stops", at)
 
     def _attached(self, broadcast: Broadcast, subscriber: Subscriber, at: ResumeToken) -> bool:
-        """Be told from now on, if the reader is where the subscriber is, or behind it."""
+        """Attach to the reader, unless it is ahead of the subscriber."""
         there = broadcast.at
         if there is None or there.version != at.version or there.tick > at.tick:
             return False
@@ -265,37 +266,37 @@ class SubscriptionBroker:
                     return
                 yield None, SubscriberMessage(None)
                 continue
-            place, messages = taken
-            if place.tick <= at.tick:  # the reader was behind
+            token, messages = taken
+            if token.tick <= at.tick:  # the reader was behind
                 continue
             for message in messages:
-                yield message.place, message
+                yield message.token, message
 
-    async def _snapshot(self, teller: MessageEncoder, *, reset: bool) -> AsyncGenerator[SubscriberMessage]:
+    async def _snapshot(self, encoder: MessageEncoder, *, reset: bool) -> AsyncGenerator[SubscriberMessage]:
         state = self._state
 
         async def look() -> ViewMessage | None:
-            return await state.read(teller.snapshot)
+            return await state.read(encoder.snapshot)
 
-        telling = await state.pulse.until(look, KEEP_S)
-        if telling is None:
+        view_message = await state.notifier.until(look, KEEP_S)
+        if view_message is None:
             yield SubscriberMessage(None)
             return
-        async for message in self._parts(telling, reset=reset):
+        async for message in self._parts(view_message, reset=reset):
             yield message
 
-    async def _parts(self, telling: ViewMessage, *, reset: bool) -> AsyncGenerator[SubscriberMessage]:
-        for number in range(len(telling)):
-            if self._state.closing:  # what was sent of it counts for nothing
+    async def _parts(self, view_message: ViewMessage, *, reset: bool) -> AsyncGenerator[SubscriberMessage]:
+        for number in range(len(view_message)):
+            if self._state.closing:  # an incomplete tick is not applied
                 return
-            yield await self._part(telling, number, reset=reset)
+            yield await self._part(view_message, number, reset=reset)
 
-    async def _part(self, telling: ViewMessage, number: int, *, reset: bool) -> SubscriberMessage:
-        if len(telling) > QUEUED_PARTS_MAX:  # it may be in a file
-            data = await self._state.read(lambda: telling.said(number, reset=reset))
+    async def _part(self, view_message: ViewMessage, number: int, *, reset: bool) -> SubscriberMessage:
+        if len(view_message) > QUEUED_PARTS_MAX:  # it may be in a file
+            data = await self._state.read(lambda: view_message.said(number, reset=reset))
         else:
-            data = telling.said(number, reset=reset)
-        return SubscriberMessage(data, telling.kind, telling.place if telling.is_last(number) else None)
+            data = view_message.said(number, reset=reset)
+        return SubscriberMessage(data, view_message.kind, view_message.token if view_message.is_last(number) else None)
 
     def _end(self, reason: str, at: ResumeToken | None) -> SubscriberMessage:
         told = {"type": "end", "reason": reason, "tick": at.tick if at else None, "token": str(at) if at else None}

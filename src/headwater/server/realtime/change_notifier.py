@@ -1,9 +1,9 @@
-"""The pulse: how requests that wait learn that something has come, without a thread each.
+"""Change notifier: wakes waiting requests when files change, without a thread for each.
 
-What it is: ``ChangeNotifier``, one thread that sleeps on the log's waker and beats in the event loop.
-Invariants: whoever takes a moment, then looks, then waits for what comes after that moment misses nothing. It beats at
-most ``BEATS_PER_S`` times a second, however much is appended.
-Not here: what changed (whoever waits looks for himself); watching files (``log/storage/wake.py``).
+What it is: ``ChangeNotifier``, one thread that waits on the log's waker and sets an event in the event loop.
+Invariants: a request that takes ``next_change``, then reads, then waits for it misses no change. Notifications are
+limited to ``NOTIFICATIONS_PER_S``.
+Not here: what changed; watching files (``log/storage/wake.py``).
 Read next: ``log/storage/wake.py``.
 """
 
@@ -19,56 +19,53 @@ from typing import TypeVar
 
 from headwater.log.storage.wake import Waker
 
-BEATS_PER_S = 200
-LOOK_S = 1.0  # whoever waits looks this often even if nothing beats
+NOTIFICATIONS_PER_S = 200
+LOOK_S = 1.0  # a waiting request looks this often without a change
 
 Found = TypeVar("Found")
 
 
 class ChangeNotifier:
-    """Beats in one event loop whenever a watched directory changes."""
+    """Notifies one event loop when a watched directory changes."""
 
     def __init__(self) -> None:
         self._waker = Waker()
-        self._moment = asyncio.Event()
+        self._next_change = asyncio.Event()
         self._closed = False
         self._thread: threading.Thread | None = None
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin to beat in this loop."""
-        self._thread = threading.Thread(target=self._run, args=(loop,), name="headwater-pulse", daemon=True)
+        """Begin to notify this loop."""
+        self._thread = threading.Thread(target=self._run, args=(loop,), name="headwater-notifier", daemon=True)
         self._thread.start()
 
     def watch(self, directory: Path) -> None:
-        """Beat when files in this directory change; again is fine."""
+        """Notify when files in this directory change; idempotent."""
         self._waker.watch(directory)
 
-    def moment(self) -> asyncio.Event:
-        """What is set by the next beat."""
-        return self._moment
+    def next_change(self) -> asyncio.Event:
+        """The event that the next change sets."""
+        return self._next_change
 
-    async def after(self, moment: asyncio.Event, timeout: float) -> None:
-        """Sleep until there was a beat since the moment, or the time is up."""
-        # Not wait_for: before Python 3.12 it loses a cancellation that meets a beat, and the server would never end.
+    async def after(self, next_change: asyncio.Event, timeout: float) -> None:
+        """Wait for the event, up to the timeout."""
+        # Not wait_for: before Python 3.12 it loses a cancellation that meets a change, and the server would never end.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, timeout)):
-                await moment.wait()
+                await next_change.wait()
 
     async def until(
         self, look: Callable[[], Awaitable[Found | None]], timeout: float, again: float = LOOK_S
     ) -> Found | None:
-        """Look, and look again after each beat, until something was found or the time is up; then None.
-
-        After ``again`` seconds it looks even if nothing beats.
-        """
+        """Call ``look`` after each change, and every ``again`` seconds, until it finds something or the time is up."""
         deadline = time.monotonic() + timeout
         while True:
-            moment = self.moment()
+            next_change = self.next_change()
             found = await look()
             left = deadline - time.monotonic()
             if found is not None or left <= 0 or self._closed:
                 return found
-            await self.after(moment, min(left, again))
+            await self.after(next_change, min(left, again))
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         seen = self._waker.count()
@@ -78,17 +75,17 @@ class ChangeNotifier:
             if now != seen:
                 seen = now
                 with contextlib.suppress(RuntimeError):  # the loop has ended
-                    loop.call_soon_threadsafe(self._beat)
-                time.sleep(1 / BEATS_PER_S)
+                    loop.call_soon_threadsafe(self._notify)
+                time.sleep(1 / NOTIFICATIONS_PER_S)
 
-    def _beat(self) -> None:
-        past, self._moment = self._moment, asyncio.Event()
-        past.set()
+    def _notify(self) -> None:
+        passed, self._next_change = self._next_change, asyncio.Event()
+        passed.set()
 
     def end(self) -> None:
-        """Let everybody who waits go."""
+        """Wake all waiting requests."""
         self._closed = True
-        self._beat()
+        self._notify()
 
     def close(self) -> None:
         """Stop the thread."""

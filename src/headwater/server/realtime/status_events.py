@@ -1,9 +1,9 @@
-"""Events: the status, sent to whoever looks, after every tick and every two seconds.
+"""Status events: the status, sent to listeners after every tick and every two seconds.
 
-What it is: ``Events`` makes one message for all listeners; ``EventStream`` carries messages as server-sent events.
-Invariants: a listener that is slow misses messages, never gets an old one, and holds no memory: there is one message,
-the latest. Nothing is looked at while nobody listens. A client that takes nothing for too long is let go.
-Not here: what the status says (``server/status/status_reader.py``); subscriptions to views, which miss nothing
+What it is: ``Events`` makes one message for all listeners; ``EventStream`` sends messages as server-sent events.
+Invariants: only the latest message is kept: a slow listener misses messages and costs no memory. Without listeners
+nothing is read. A client that does not read for too long is disconnected.
+Not here: the status itself (``server/status/status_reader.py``); subscriptions to views, which miss nothing
 (``broker.py``).
 Read next: ``server/status/status_reader.py``.
 """
@@ -90,18 +90,18 @@ class Events:
         self.listeners = 0
 
     def wake(self) -> None:
-        """Something has changed that should be told soon."""
+        """Send a new message soon."""
         self._awake.set()
         if self._state.closing:
-            self._news.set()  # nothing more is told; those who listen end
+            self._news.set()  # listeners end
 
     async def run(self) -> None:
-        """Make messages, while somebody listens."""
+        """Make messages while there are listeners."""
         state = self._state
         tick = -1
         while not state.closing:
             await self._wanted.wait()
-            moment = state.pulse.moment()
+            next_change = state.notifier.next_change()
             now = await state.read(state.manifests.tick)
             if now != tick or self._awake.is_set():
                 tick = now
@@ -111,7 +111,7 @@ class Events:
                 continue
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(AT_LEAST_EVERY_S):
-                    await _first(moment.wait(), self._awake.wait())
+                    await _first(next_change.wait(), self._awake.wait())
                     continue
             await self._tell()
 
@@ -130,8 +130,8 @@ class Events:
             **found,
             "engine": state.engine.to_dict(),
             "not_ready": state.watchdog.reasons(),
-            "watchdog": state.watchdog.told(),
-            "server": {"listeners": self.listeners, **state.hub.counts(), **state.connections.to_dict()},
+            "watchdog": state.watchdog.to_dict(),
+            "server": {"listeners": self.listeners, **state.broker.counts(), **state.connections.to_dict()},
         }
 
     def listen(self) -> HeldStream[bytes]:

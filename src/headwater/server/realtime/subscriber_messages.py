@@ -1,11 +1,11 @@
-"""Tellings: what subscribers are told of a view at one tick, written once for all of them.
+"""Subscriber messages: a snapshot or one tick's changes of a view, encoded once for all subscribers.
 
-What it is: ``ViewMessage``, the messages of one snapshot or of one tick's changes; ``MessageEncoder`` makes them from
-what was committed; ``ResumeToken`` is where a subscriber is.
-Invariants: a telling takes a subscriber from one whole tick to another one: its parts are applied together, when the
-last one (``more`` is false) has come. A small one is in memory, a large one in a file without a name; so neither a
-large view nor a slow subscriber costs memory. No Spark.
-Not here: who is told (``broker.py``); how (``status_events.py``, ``server/routes/subscribe_routes.py``).
+What it is: ``MessageEncoder`` makes a ``ViewMessage`` from committed data; a ``ResumeToken`` is a subscriber's
+position.
+Invariants: a message takes a subscriber from one whole tick to another: its parts are applied together, with the last
+one (``more`` is false). Small messages are in memory, large ones in an unnamed file, so neither a large view nor a slow
+subscriber costs memory. No Spark.
+Not here: subscribers (``broker.py``); transport (``status_events.py``, ``server/routes/subscribe_routes.py``).
 Read next: ``broker.py``.
 """
 
@@ -31,43 +31,42 @@ from headwater.views.state.manifest import Manifest
 from headwater.views.tick.pausing import Pause
 
 PART_ROWS = 2000
-MEMORY_BYTES = 64 << 10  # of one telling; more goes to a file
-TOLD_BYTES_MAX = 64 << 10  # that one reader takes at once, if it is more than one tick
-RECENT_MAX = 16  # ticks that are kept as they were told
-ATTEMPTS = 5  # a file may leave between the look and the reading
+MEMORY_BYTES = 64 << 10  # of one message; more goes to a file
+TOLD_BYTES_MAX = 64 << 10  # for one reader at once, beyond the first tick
+RECENT_MAX = 16  # encoded ticks that are kept
+ATTEMPTS = 5  # a file may be removed before it is read
 
 
 @dataclass(frozen=True)
 class ResumeToken:
-    """Where a subscriber is: at which tick, of which query. The text is what it resumes with.
+    """A subscriber's position: the tick, and the version of the view's query.
 
     >>> str(ResumeToken(57, "a1b2c3d4")), ResumeToken.parse("57.a1b2c3d4").tick, ResumeToken.parse("57").version
     ('57.a1b2c3d4', 57, None)
     """
 
     tick: int
-    version: str | None  # None: the client did not say; then the manifests must tell
+    version: str | None  # None: not given by the client; taken from the manifest
 
     def __str__(self) -> str:
         return f"{self.tick}.{self.version}" if self.version else str(self.tick)
 
     @staticmethod
     def parse(text: str) -> ResumeToken:
-        """What ``str`` wrote, or a tick alone."""
+        """The inverse of ``str``; a tick alone is allowed."""
         tick, _, version = text.partition(".")
         if not (tick.isascii() and tick.isdigit() and len(tick) < 16 and len(version) <= 16):
-            raise InvalidDeclaration(f"{text[:40]!r} is no place to go on from", hint="Give back what a message had.")
+            raise InvalidDeclaration(f"{text[:40]!r} is not a resume token", hint="Use the token of the last message.")
         return ResumeToken(int(tick), version or None)
 
 
 class ViewMessage:
     """The messages of one tick, or of one snapshot. Threads may share it."""
 
-    def __init__(self, kind: str, place: ResumeToken, parts: Iterable[str]) -> None:
+    def __init__(self, kind: str, token: ResumeToken, parts: Iterable[str]) -> None:
         self.kind = kind
-        self.place = place
+        self.token = token
         self._lock = threading.Lock()
-        # It lives as long as the telling does, and is gone with it.
         self._file = tempfile.SpooledTemporaryFile(max_size=MEMORY_BYTES)  # noqa: SIM115
         self._spans: list[tuple[int, int]] = []
         self.bytes = 0
@@ -81,41 +80,41 @@ class ViewMessage:
         return len(self._spans)
 
     def part(self, number: int) -> str:
-        """One message, without its beginning, which ``said`` adds."""
+        """One part, without the head that ``said`` adds."""
         start, length = self._spans[number]
         with self._lock:
             self._file.seek(start)
             return self._file.read(length).decode()
 
     def said(self, number: int, *, reset: bool) -> str:
-        """One message as the client gets it."""
+        """One part as the client gets it."""
         begin = f'{{"type":"{self.kind}",' + (f'"reset":{str(reset).lower()},' if self.kind == "snapshot" else "")
         return begin + self.part(number)
 
     def is_last(self, number: int) -> bool:
-        """Whether the subscriber is at ``place`` when it has this part."""
+        """Whether the tick is complete with this part."""
         return number == len(self._spans) - 1
 
 
 class MessageEncoder:
-    """Makes tellings of one view. Its methods block: call them in a thread."""
+    """Makes the messages of one view. Its methods block: call them in a thread."""
 
     def __init__(self, view: str, committed: CommittedChanges, home_id: str) -> None:
         self.view = view
         self._committed = committed
         self._manifests = committed.manifests
         self._home_id = home_id
-        self._upstream = ViewReader(view, committed, home_id=home_id, epoch=lambda: 0)
+        self._reader = ViewReader(view, committed, home_id=home_id, epoch=lambda: 0)
         self._feed = ChangeFeed(view, committed, lambda *_: False)
         self._one_at_a_time = threading.Lock()
-        self._latest: ViewMessage | None = None  # the last snapshot, for those who come together
+        self._latest: ViewMessage | None = None  # the last snapshot, for concurrent subscribers
         self._recent: OrderedDict[ResumeToken, ViewMessage | None] = OrderedDict()
 
     def now(self) -> ResumeToken | None:
-        """Where the view is; None before its first tick."""
-        return self._place(self._manifests.current())
+        """The view's position; None before its first tick."""
+        return self._token(self._manifests.current())
 
-    def _place(self, manifest: Manifest | None) -> ResumeToken | None:
+    def _token(self, manifest: Manifest | None) -> ResumeToken | None:
         about = None if manifest is None else manifest.views.get(self.view)
         if manifest is None or about is None:
             return None
@@ -124,10 +123,10 @@ class MessageEncoder:
         )
 
     def resumed(self, have: ResumeToken) -> ResumeToken | None:
-        """The place with its query, when its changes can be told from there on; None: only a snapshot helps."""
+        """The token with its query's version, if changes after it are kept; None: a snapshot is needed."""
         now = self.now()
-        # Also the manifest of the tick itself must be kept: it alone tells of which query the subscriber's copy is.
-        then = self._place(self._manifests.at(have.tick))
+        # The manifest of the tick itself must be kept too: it has the version of the subscriber's query.
+        then = self._token(self._manifests.at(have.tick))
         if now is None or then is None or have.tick > now.tick or then.version != now.version:
             return None
         return then if have.version in (None, then.version) else None
@@ -138,7 +137,7 @@ class MessageEncoder:
             now = self.now()
             if now is None:
                 return None
-            if self._latest is not None and self._latest.place == now:
+            if self._latest is not None and self._latest.token == now:
                 return self._latest
             for attempt in range(ATTEMPTS):
                 try:
@@ -151,20 +150,20 @@ class MessageEncoder:
 
     def _made(self) -> ViewMessage:
         manifest = self._manifests.current()
-        place = self._place(manifest)
-        assert place is not None
-        with self._upstream.rows_at(manifest) as (head, batches):
+        token = self._token(manifest)
+        assert token is not None
+        with self._reader.rows_at(manifest) as (head, batches):
             about: dict[str, Any] = {
                 **self._paused(manifest),
                 "columns": [{"name": field.name, "type": str(field.type)} for field in head.schema],
                 "key": list(head.key),
             }
-            return ViewMessage("snapshot", place, self._parts(place, "rows", _slices(batches, head.schema), about))
+            return ViewMessage("snapshot", token, self._parts(token, "rows", _slices(batches, head.schema), about))
 
     def changes(self, after: ResumeToken, *, ticks_max: int) -> list[ViewMessage] | None:
-        """What changed after a place, tick by tick, of at most so many ticks; None: only a snapshot helps.
+        """The changes after a token, for at most ``ticks_max`` ticks; None: a snapshot is needed.
 
-        Of ticks that changed nothing only the last is told. Whoever reads slowly holds little of it at once.
+        Of ticks without changes only the last is sent. The total size is bounded for slow readers.
         """
         begin = self.resumed(after)
         if begin is None:
@@ -173,50 +172,50 @@ class MessageEncoder:
         found: list[ViewMessage] = []
         try:
             for tick in range(begin.tick + 1, last + 1):
-                telling = self._at(ResumeToken(tick, begin.version))
-                if telling is not None:
-                    found.append(telling)
+                view_message = self._at(ResumeToken(tick, begin.version))
+                if view_message is not None:
+                    found.append(view_message)
                     if sum(each.bytes for each in found) > TOLD_BYTES_MAX:
                         return found
         except (OffsetOutOfRange, FileNotFoundError):
             return None
-        if last > (found[-1].place.tick if found else begin.tick):
-            place = ResumeToken(last, begin.version)
-            found.append(ViewMessage("tick", place, [self._message(place, more=False, **self._paused(None))]))
+        if last > (found[-1].token.tick if found else begin.tick):
+            token = ResumeToken(last, begin.version)
+            found.append(ViewMessage("tick", token, [self._message(token, more=False, **self._paused(None))]))
         return found
 
     def _paused(self, manifest: Manifest | None) -> dict[str, Any]:
-        """What is said of a view that stands still; nothing of one that runs."""
+        """The pause of a paused view, else nothing."""
         found = (manifest or self._manifests.current()).paused.get(self.view)
         return {} if found is None else {"paused": Pause.from_json(found).told(self.view)}
 
-    def _at(self, place: ResumeToken) -> ViewMessage | None:
-        """What one tick changed; None: nothing. Many ask for the same few ticks at once."""
+    def _at(self, token: ResumeToken) -> ViewMessage | None:
+        """The changes of one tick, cached; None when there are none."""
         with self._one_at_a_time:
-            if place not in self._recent:
-                tables = list(self._feed.read(place.tick, place.tick))
-                self._recent[place] = self._changed(place, tables[0].drop_columns([VERSION])) if tables else None
+            if token not in self._recent:
+                tables = list(self._feed.read(token.tick, token.tick))
+                self._recent[token] = self._changed(token, tables[0].drop_columns([VERSION])) if tables else None
                 while len(self._recent) > RECENT_MAX:
                     self._recent.popitem(last=False)
-            return self._recent[place]
+            return self._recent[token]
 
-    def _changed(self, place: ResumeToken, table: pa.Table) -> ViewMessage:
+    def _changed(self, token: ResumeToken, table: pa.Table) -> ViewMessage:
         slices = _slices(table.to_batches(), table.schema)
-        return ViewMessage("changes", place, self._parts(place, "changes", slices, {}))
+        return ViewMessage("changes", token, self._parts(token, "changes", slices, {}))
 
-    def _parts(self, place: ResumeToken, name: str, slices: Iterable[pa.Table], about: dict[str, Any]) -> Iterator[str]:
-        """The messages, each but the last saying that there is more."""
+    def _parts(self, token: ResumeToken, name: str, slices: Iterable[pa.Table], about: dict[str, Any]) -> Iterator[str]:
+        """The parts; ``more`` is true in all but the last."""
         waiting: str | None = None
         for rows in slices:
             if waiting is not None:
-                yield self._message(place, more=True, **about, **{name: waiting})
+                yield self._message(token, more=True, **about, **{name: waiting})
                 about = {}
             waiting = rows_text(rows)
-        yield self._message(place, more=False, **about, **{name: waiting or "[]"})
+        yield self._message(token, more=False, **about, **{name: waiting or "[]"})
 
-    def _message(self, place: ResumeToken, *, more: bool, **parts: Any) -> str:
+    def _message(self, token: ResumeToken, *, more: bool, **parts: Any) -> str:
         """The rest of a JSON object, after its type; ``rows`` and ``changes`` are JSON already."""
-        head = {"view": self.view, "tick": place.tick, "token": str(place), "more": more}
+        head = {"view": self.view, "tick": token.tick, "token": str(token), "more": more}
         plain = {name: value for name, value in parts.items() if name not in ("rows", "changes")}
         ready = "".join(f',"{name}":{parts[name]}' for name in ("rows", "changes") if name in parts)
         return json.dumps({**head, **plain}, ensure_ascii=False, separators=(",", ":"))[1:-1] + ready + "}"

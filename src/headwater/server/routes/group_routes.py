@@ -111,7 +111,7 @@ def router(state: ServerState) -> APIRouter:
         """The next batch. Give back its ``number`` as ``received``; until then the same batch comes again."""
         found = held.find(id, _owner(request))
         for number in range(found.consumer.topic.settings.partitions):
-            state.pulse.watch(found.consumer.topic.directory / str(number))
+            state.notifier.watch(found.consumer.topic.directory / str(number))
 
         async def look() -> Batch | None:
             return await state.write(held.poll, found, asked.received)

@@ -1,11 +1,11 @@
 """Routes: queries and searches.
 
-What it is: ``POST /v1/query`` over the serving store (SQLite, at once) or over Spark (by the engine), and
-``GET /v1/search/{sink}`` over a full-text index that a sink keeps.
-Invariants: nothing can be changed by any of them. A query is ended when its time is up, gives so many rows and says
-when there were more, and is answered as of one tick, which it names; so is a search. Neither is run in this process.
-Not here: which SQL is let through (``views/serving/sql_authorizer.py``, ``views/serving/query_admission.py``), running
-it (``server/queries/query_workers.py``, ``server/queries/spark_queries.py``).
+What it is: ``POST /v1/query`` over the serving store (SQLite) or Spark, and ``GET /v1/search/{sink}`` over the
+full-text index of a sink.
+Invariants: they change nothing. Time and rows are limited, and a truncated answer says so; every answer is of one tick,
+which it names. Neither runs in this process.
+Not here: which SQL is allowed (``views/serving/sql_authorizer.py``, ``views/serving/query_admission.py``), running it
+(``server/queries/query_workers.py``, ``server/queries/spark_queries.py``).
 Read next: ``server/queries/query_workers.py``.
 """
 

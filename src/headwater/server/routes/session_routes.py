@@ -1,8 +1,7 @@
-"""Routes: a browser's session: a key that is sent once and then kept in a cookie.
+"""Routes: a browser's session, which keeps a key in a cookie.
 
-What it is: ``POST`` and ``DELETE /v1/session``, for the dashboard: a page cannot add headers to a stream of events.
-Invariants: the cookie cannot be read by scripts and is sent by pages of this server alone; only a key that is right
-becomes one.
+What it is: ``POST`` and ``DELETE /v1/session`` for the dashboard: a page cannot add headers to an event stream.
+Invariants: scripts cannot read the cookie, and only pages of this server send it. Only a valid key becomes a cookie.
 Not here: checking keys (``server/http/guard.py``, ``server/http/keys.py``).
 Read next: ``server/http/guard.py``.
 """

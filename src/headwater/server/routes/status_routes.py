@@ -1,8 +1,8 @@
-"""Routes: what is declared, how it is, and whether all is well.
+"""Routes: the app's declarations, status, health and metrics.
 
 What it is: ``/v1/app``, ``/v1/status``, ``/v1/events``, ``/health/live``, ``/health/ready``, ``/metrics``.
-Invariants: they only read; ``live`` says that this process answers, ``ready`` that the app is run and keeps up.
-Not here: what they show (``server/status/app_graph.py``, ``server/status/status_reader.py``,
+Invariants: they only read. ``live``: this process answers; ``ready``: the app runs and keeps up.
+Not here: the values (``server/status/app_graph.py``, ``server/status/status_reader.py``,
 ``server/status/prometheus.py``).
 Read next: ``server/status/status_reader.py``.
 """

@@ -1,9 +1,9 @@
-"""Routes: subscribing to a view, by server-sent events or by WebSocket.
+"""Routes: subscribing to a view, by server-sent events or WebSocket.
 
-What it is: ``/v1/views/{view}/subscribe``, the same for both: a snapshot at one tick, then changes, tick by tick.
-Invariants: every message carries its tick, and at the end of a tick its token; whoever gives that back goes on from
-there. A client that takes nothing for too long is let go.
-Not here: what is told (``server/realtime/broker.py``, ``server/realtime/subscriber_messages.py``).
+What it is: ``/v1/views/{view}/subscribe``: a snapshot of one tick, then the changes of each tick.
+Invariants: every message has its tick, and the last one of a tick its resume token. A client that does not read for too
+long is disconnected.
+Not here: the messages (``server/realtime/broker.py``, ``server/realtime/subscriber_messages.py``).
 Read next: ``server/realtime/broker.py``, ``docs/server.md``.
 """
 
@@ -45,13 +45,13 @@ def router(state: ServerState) -> APIRouter:
     ) -> Any:
         """A view as server-sent events: a snapshot, then its changes, tick by tick.
 
-        Go on after an interruption with the header Last-Event-ID (browsers send it by themselves), with ``token``, or
-        with ``from_tick``, the first tick that you have not.
+        Resume with the header Last-Event-ID (browsers send it by themselves), with ``token``, or with ``from_tick``,
+        the first missing tick.
         """
         state.require_view(view)
-        messages = state.hub.subscribe(view, _place(from_tick, token or last_event_id))
+        messages = state.broker.subscribe(view, _resume_token(from_tick, token or last_event_id))
         seconds = state.settings.send_seconds_max
-        return EventStream(messages, written=_event, send_seconds_max=seconds, on_slow=state.hub.note_slow)
+        return EventStream(messages, written=_event, send_seconds_max=seconds, on_slow=state.broker.note_slow)
 
     @routes.websocket("/v1/views/{view}/subscribe")
     async def subscribe_socket(socket: WebSocket, view: str) -> None:
@@ -60,8 +60,8 @@ def router(state: ServerState) -> APIRouter:
             state.require_view(view)
             given = socket.query_params
             tick = given.get("from_tick")
-            have = _place(ResumeToken.parse(tick).tick if tick else None, given.get("token"))
-            messages = state.hub.subscribe(view, have)
+            have = _resume_token(ResumeToken.parse(tick).tick if tick else None, given.get("token"))
+            messages = state.broker.subscribe(view, have)
         except HeadwaterError as error:
             await socket.close(WEBSOCKET_REFUSED + status_of(error), error.message[:120])
             return
@@ -74,8 +74,8 @@ def router(state: ServerState) -> APIRouter:
     return routes
 
 
-def _place(from_tick: int | None, token: str | None) -> ResumeToken | None:
-    """Where the client is, as it says."""
+def _resume_token(from_tick: int | None, token: str | None) -> ResumeToken | None:
+    """The resume token that the client sent."""
     if token:
         return ResumeToken.parse(token)
     return ResumeToken(from_tick - 1, None) if from_tick else None
@@ -97,12 +97,12 @@ async def _carry(socket: WebSocket, messages: HeldStream[SubscriberMessage], sta
             with contextlib.suppress(asyncio.CancelledError, WebSocketDisconnect, RuntimeError):
                 await pump
         except TimeoutError:
-            state.hub.note_slow()
+            state.broker.note_slow()
 
 
 async def _pump(socket: WebSocket, messages: HeldStream[SubscriberMessage], seconds: float) -> None:
     async for message in messages:
-        if message.data is not None:  # the protocol has pings of its own
+        if message.data is not None:  # WebSocket has its own pings
             async with asyncio.timeout(seconds):
                 await socket.send_text(message.data)
         if message.kind == "end":

@@ -1,10 +1,10 @@
-"""Routes: topics and tables: look at them, append to them, read them.
+"""Routes: topics and tables: description, append, read.
 
 What it is: ``/v1/topics`` and ``/v1/tables``.
-Invariants: an append is answered when it is as durable as the topic's policy says, with the token that contains it; one
-that is tried again with the same producer and sequence is not written twice. Headwater's own topics can be read, not
-written. A read goes on with the token that the one before gave, and no partition waits for another.
-Not here: sharing the work (``group_routes.py``); rows of views (``view_routes.py``).
+Invariants: an append is answered when it is as durable as the topic's policy requires, with its token; a retry with the
+same producer and sequence is not written twice. System topics are read-only. A read continues from the token of the one
+before, and no partition waits for another.
+Not here: consumer groups (``group_routes.py``); rows of views (``view_routes.py``).
 Read next: ``server/http/request_bodies.py``, ``log/topic.py``.
 """
 
@@ -104,7 +104,7 @@ def router(state: ServerState) -> APIRouter:
         found = await state.read_briefly(state.log.get_topic, topic)
         begin = await state.read_briefly(_positions, found, start, partition)
         for number in begin:
-            state.pulse.watch(found.directory / str(number))
+            state.notifier.watch(found.directory / str(number))
 
         async def look() -> tuple[dict[int, int], pa.Table] | None:
             following, table = await state.read(read_rows, found, begin, limit)

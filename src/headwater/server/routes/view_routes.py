@@ -1,8 +1,8 @@
-"""Routes: views: what they are, rows by key, their past and their changes; verifying and rebuilding.
+"""Routes: views: description, rows by key, history, changes, verification and rebuilds.
 
-What it is: ``/v1/views`` but for subscribing.
-Invariants: reading needs no engine: rows come from the serving store, the past and the changes from what was committed.
-Every answer names its tick. ``verify`` and ``rebuild`` are done by the engine and ask for the scope admin.
+What it is: ``/v1/views`` except subscriptions.
+Invariants: reading needs no engine: rows come from the serving store, history and changes from committed state. Every
+answer names its tick. ``verify`` and ``rebuild`` run in the engine and require the scope admin.
 Not here: subscribing (``subscribe_routes.py``), queries (``query_routes.py``).
 Read next: ``views/serving/serving_store.py``, ``server/realtime/subscriber_messages.py``.
 """
@@ -213,8 +213,8 @@ def _history(state: ServerState, view: str, tick: int, limit: int, kind: str) ->
             hint="Ask for a tick that is kept.",
             view=view,
         )
-    upstream = ViewReader(view, state.committed, home_id=state.home_id, epoch=lambda: 0)
-    with upstream.rows_at(manifest) as (head, batches):
+    reader = ViewReader(view, state.committed, home_id=state.home_id, epoch=lambda: 0)
+    with reader.rows_at(manifest) as (head, batches):
         found, count, held = [], 0, 0
         for batch in batches:
             found.append(batch)

@@ -1,9 +1,9 @@
-"""Routes: work groups: take single messages, and answer for each.
+"""Routes: work groups: take single messages and settle each.
 
 What it is: ``/v1/topics/{topic}/groups/{group}/take``, ``ack``, ``nack`` and ``extend``.
-Invariants: those of the log's work groups: a message is with one taker until its lease ends, and is settled once. A
-handle says which delivery is answered; it is worth nothing once another has the message. The server remembers
-nothing: any server of this home takes an answer, also after a restart.
+Invariants: a message is leased to one taker at a time and settled once. A handle names one delivery and is void once
+the message was leased again. The server keeps no state: any server of this home accepts an answer, also after a
+restart.
 Not here: leases (``log/groups/leases.py``); whole partitions in order (``group_routes.py``).
 Read next: ``log/groups/worker.py``.
 """
@@ -104,7 +104,7 @@ def router(state: ServerState) -> APIRouter:
         """Messages, each with a handle; answer before the lease ends, or another gets them."""
         found = await state.read_briefly(state.log.get_topic, topic)
         for number in range(found.settings.partitions):
-            state.pulse.watch(found.directory / str(number))
+            state.notifier.watch(found.directory / str(number))
 
         async def look() -> list[Message] | None:
             return await state.write(workers.take, found, group, asked) or None

@@ -1,10 +1,10 @@
-"""The graph of an app: what it declares, and what flows where.
+"""The graph of an app: its declarations, and the data flow between them.
 
-What it is: ``describe``, the nodes (captures, inlets, topics, tables, views, sinks) and the edges between them, as
-plain values for ``GET /v1/app``.
-Invariants: it starts no Spark and connects to nothing; a node's id is its kind and name, ``view:revenue``. Every edge
-joins two nodes that are there.
-Not here: how things are at the moment (``status_reader.py``).
+What it is: ``describe``, nodes (captures, inlets, topics, tables, views, sinks) and edges as plain values for ``GET
+/v1/app``.
+Invariants: it starts no Spark and connects to nothing; a node's id is its kind and name, ``view:revenue``. Both ends of
+every edge exist.
+Not here: the current state (``status_reader.py``).
 Read next: ``status_reader.py``.
 """
 

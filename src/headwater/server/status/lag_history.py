@@ -1,10 +1,8 @@
-"""The past: how far groups, sinks and views were behind, over the last minutes.
+"""Lag history: the lag of groups, sinks and views over the last ten minutes.
 
-What it is: ``LagHistory``, samples of the status in rings, and ``GET /v1/past``, which shows them.
-Invariants: memory is bounded: so many names, so many samples of each. It looks seldom, so that it costs next to nothing
-while nobody watches. It begins anew with the server.
-Not here: rates of topics, once a second (``topic_rates.py``); how long ticks took, which is kept in the home
-(``status_reader.py``).
+What it is: ``LagHistory``, ring buffers of samples of the status, and ``GET /v1/history``.
+Invariants: names and samples are bounded. It samples every ``EVERY_S`` seconds and starts empty with the server.
+Not here: rates of topics (``topic_rates.py``); durations of ticks, which the home keeps (``status_reader.py``).
 Read next: ``status_reader.py``.
 """
 
@@ -30,12 +28,12 @@ NAMES_MAX = 1000
 
 
 class LagHistory:
-    """Samples of what may be behind.
+    """Samples of lag.
 
-    >>> past = LagHistory()
+    >>> history = LagHistory()
     >>> groups = [{"group": "billing", "lag": 7}]
-    >>> past.take(1000, {"tick": {"behind": 2}, "topics": [{"name": "orders", "groups": groups}], "sinks": []})
-    >>> past.to_dict()
+    >>> history.take(1000, {"tick": {"behind": 2}, "topics": [{"name": "orders", "groups": groups}], "sinks": []})
+    >>> history.to_dict()
     {'behind': [[1000, 2]], 'group:orders/billing': [[1000, 7]]}
     """
 
@@ -43,7 +41,7 @@ class LagHistory:
         self._rings: dict[str, deque[list[int]]] = {}
 
     def take(self, at_ms: int, status: dict[str, Any]) -> None:
-        """Remember what a status says."""
+        """Add the samples of a status."""
         seen = dict(_behind(status))
         for gone in self._rings.keys() - seen.keys():
             del self._rings[gone]
@@ -55,7 +53,7 @@ class LagHistory:
         return {name: list(ring) for name, ring in self._rings.items()}
 
     async def run(self, state: ServerState) -> None:
-        """Look now and then, as long as the server runs."""
+        """Sample until cancelled."""
         while True:
             with contextlib.suppress(Exception):  # a busy catalog: the next look will do
                 self.take(state.log.clock.now_us() // 1000, await state.read(state.status.read))
@@ -75,9 +73,9 @@ def router(state: ServerState) -> APIRouter:
     """The route."""
     routes = APIRouter(tags=["status"])
 
-    @routes.get("/v1/past", dependencies=[Depends(needs("query"))])
-    async def past() -> Any:
-        """How far groups, sinks and views were behind in the last ten minutes, as far as the server has run."""
-        return plain_answer(state.past.to_dict())
+    @routes.get("/v1/history", dependencies=[Depends(needs("query"))])
+    async def history() -> Any:
+        """The lag of groups, sinks and views over the last ten minutes, since the server started."""
+        return plain_answer(state.history.to_dict())
 
     return routes

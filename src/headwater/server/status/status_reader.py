@@ -1,11 +1,10 @@
-"""The status: how everything is at the moment, for ``GET /v1/status`` and the dashboard.
+"""Status: the state of everything, for ``GET /v1/status`` and the dashboard.
 
-What it is: ``StatusReader`` looks at the log, the manifests, the serving store and what sinks, captures and inlets have
-left in the catalog, and gives it as plain values.
-Invariants: it only reads, starts no Spark and connects to no other system. It looks at most every ``FRESH_S`` seconds,
-however many ask. Counting a large view's rows takes a fiftieth of its time at most.
-Not here: what is declared (``app_graph.py``); rates over time (``topic_rates.py``); sending it to subscribers
-(``server/realtime/status_events.py``).
+What it is: ``StatusReader`` reads the log, the manifests, the serving store and the catalog's rows of sinks, captures
+and inlets.
+Invariants: it only reads, starts no Spark and connects to no other system. It reads at most every ``FRESH_S`` seconds
+for all callers. Counting the rows of a large view takes a twentieth of the time at most.
+Not here: declarations (``app_graph.py``); rates (``topic_rates.py``); events (``server/realtime/status_events.py``).
 Read next: ``topic_rates.py``.
 """
 
@@ -20,7 +19,7 @@ from headwater.clock import format_us
 from headwater.errors import HeadwaterError
 from headwater.inlets.counters import stored
 from headwater.log.event_time.capture_markers import Markers
-from headwater.log.maintenance.alerts import ALERTS_TOPIC
+from headwater.log.maintenance.alerts import ALERTS_TOPIC, lasting_rows
 from headwater.log.topic_description import describe_topic
 from headwater.server.status.app_graph import is_system
 from headwater.server.status.topic_rates import TopicRates
@@ -46,7 +45,7 @@ Values = dict[str, Any]
 
 
 class StatusReader:
-    """Looks at everything, not too often."""
+    """Reads the status, cached for ``FRESH_S`` seconds."""
 
     def __init__(self, app: App, store: ServingStore, rates: TopicRates) -> None:
         self.app = app
@@ -60,7 +59,7 @@ class StatusReader:
         self._counts: dict[str, tuple[int, int, float, float]] = {}  # view: rows, tick, when to count again, cost
 
     def read(self) -> Values:
-        """Everything, at most half a second old, or of the last tick."""
+        """The status, of the last tick and at most half a second old."""
         with self._turn:
             tick, now = self.manifests.tick(), time.monotonic()
             if self._known is None or self._known[1] != tick or now - self._known[0] > FRESH_S:
@@ -109,7 +108,7 @@ class StatusReader:
                     "start_offsets": {str(part["partition"]): part["start_offset"] for part in parts},
                     "end_offsets": {str(part["partition"]): part["end_offset"] for part in parts},
                     "rate": self.rates.now(topic.name),
-                    "rates": self.rates.past(topic.name),
+                    "rates": self.rates.history(topic.name),
                     "dropped_rows": about["dropped_rows"],
                     "groups": [_group(group) for group in topic.groups()],
                 }
@@ -164,7 +163,7 @@ class StatusReader:
         return late_rows.describe(manifest, view, names)
 
     def _rows(self, view: str) -> int | None:
-        """How many rows a served view has; counted seldom when that takes long."""
+        """The number of rows of a served view; slow counts are repeated seldom."""
         rows, at, again, _ = self._counts.get(view, (None, -1, 0.0, 0.0))
         began = time.monotonic()
         try:
@@ -180,7 +179,7 @@ class StatusReader:
         self._counts[view] = (counted, tick, again, cost)
         return int(counted)
 
-    # What carries rows in and out
+    # Sinks, captures and inlets
 
     def _sinks(self, manifest: Manifest, ticks: list[Values]) -> list[Values]:
         statuses = SinkStatuses(self.log, self.app.name)
@@ -191,7 +190,7 @@ class StatusReader:
             fresh = SinkStatus(sink.name, sink.view, sink.sink.kind, str(sink.sink))
             values = statuses.load(identity, fresh).to_dict()
             values["view_paused"] = sink.view in manifest.paused
-            # A paused view stands still, and its sinks with it.
+            # The sinks of a paused view are not behind.
             last = manifest.paused[sink.view]["tick"] if sink.view in manifest.paused else manifest.tick
             behind = max(0, last - values["tick"])
             missing_us = kept.get(values["tick"] + 1) if behind else None
@@ -233,11 +232,7 @@ class StatusReader:
     # Alerts
 
     def _alerts(self) -> list[Values]:
-        """What lasts, then what was told of late, the latest first."""
-        rows = self.log.catalog.read(
-            "SELECT alerts.*, topics.name FROM alerts JOIN topics ON topics.id = topic_id WHERE lasting"
-            " ORDER BY id DESC"
-        )
+        """Lasting alerts, then recent ones, latest first."""
         lasting = [
             {
                 "at": format_us(row["at_us"]),
@@ -248,11 +243,11 @@ class StatusReader:
                 "detail": json.loads(row["detail"]),
                 "lasting": True,
             }
-            for row in rows
+            for row in lasting_rows(self.log)
         ]
         told = {(each["kind"], each["message"]) for each in lasting}
-        past = [each for each in self._told_alerts() if (each["kind"], each["message"]) not in told]
-        return (lasting + past)[:ALERTS_SHOWN]
+        history = [each for each in self._told_alerts() if (each["kind"], each["message"]) not in told]
+        return (lasting + history)[:ALERTS_SHOWN]
 
     def _told_alerts(self) -> list[Values]:
         row = self.log.registry.find(ALERTS_TOPIC)

@@ -22,7 +22,7 @@ class TopicRates:
     >>> rates = TopicRates()
     >>> for second in range(4):
     ...     rates.sample(float(second), {"orders": 100 * second})
-    >>> rates.now("orders"), rates.past("orders")
+    >>> rates.now("orders"), rates.history("orders")
     (100.0, [100.0, 100.0, 100.0])
     """
 
@@ -40,7 +40,7 @@ class TopicRates:
             return 0.0
         return _rate(known[0], known[-1])
 
-    def past(self, topic: str) -> list[float]:
+    def history(self, topic: str) -> list[float]:
         """Rows a second, between each sample and the next, the latest at the end."""
         known = [(at, ends[topic]) for at, ends in list(self._samples) if topic in ends]
         return [_rate(one, other) for one, other in pairwise(known)]

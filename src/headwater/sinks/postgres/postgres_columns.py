@@ -1,9 +1,9 @@
-"""PostgreSQL's types: which one a view's column becomes, and its values as COPY takes them.
+"""PostgreSQL's types: the type of a view's column, and its values for COPY.
 
-What it is: ``column_type`` and ``copy_text``: an Arrow table as CSV in which NULL and the empty text are different.
-Invariants: no value is changed in silence. A text with a NUL, which PostgreSQL cannot hold, is refused, or has each NUL
-replaced when the user asked for that. A struct, an array and a map are JSONB. Years before 1 are written as BC; what
-PostgreSQL's calendar does not reach (before 4713 BC) it refuses itself.
+What it is: ``column_type`` and ``copy_text``: an Arrow table as CSV in which NULL differs from the empty text.
+Invariants: no value changes silently. A text with a NUL, which PostgreSQL cannot store, is refused, or its NULs are
+replaced if the user asked for it. Structs, arrays and maps are JSONB. Years before 1 are written as BC; PostgreSQL
+refuses dates before 4713 BC.
 Not here: tables and transactions (``postgres_sink.py``).
 Read next: ``postgres_sink.py``; the table of types in ``docs/sinks.md``.
 """

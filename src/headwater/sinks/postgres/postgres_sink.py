@@ -1,12 +1,11 @@
 """PostgreSQL: a view as a table of a server.
 
-What it is: ``PostgresSink``, a sink that brings a tick by COPY into a temporary table and one statement each for what
-comes and what leaves.
-Invariants: a tick's rows and the row of ``_headwater_progress`` are one transaction, which locks that row first: of two
-processes one waits and then sees the other's epoch. A full copy is one transaction too; it keeps the table, and with it
-rights, views and indexes that users made, where columns were only added. A table that somebody else made is never
-touched.
-Not here: types and COPY's text (``postgres_columns.py``); the tables' SQL (``postgres_table.py``).
+What it is: ``PostgresSink``, a sink that copies a tick into a temporary table and applies it with one upsert and one
+delete.
+Invariants: a tick's rows and its row of ``_headwater_progress`` are one transaction, which locks that row first: of two
+processes the second waits and sees the first one's epoch. A full copy is one transaction too; when columns were only
+added it keeps the table with the users' grants, views and indexes. Foreign tables are never touched.
+Not here: types and COPY's text (``postgres_columns.py``); the SQL (``postgres_table.py``).
 Read next: ``postgres_table.py``; ``docs/sinks.md``.
 """
 
@@ -54,7 +53,7 @@ COPY_ROWS = 65_536  # as much text as this many rows make is in memory at once
 
 @dataclass(frozen=True)
 class PostgresSink(Sink):
-    """A table in PostgreSQL 12 or newer. ``table`` is the view's name unless told otherwise.
+    """A table in PostgreSQL 12 or newer. ``table`` defaults to the view's name.
 
     ``nul`` replaces NUL characters in texts, which PostgreSQL cannot hold; without it they stop the sink.
 
@@ -70,15 +69,15 @@ class PostgresSink(Sink):
     kind = "postgres"
     by_key = True
 
-    def open(self, carried: SinkContext, log: Log) -> Target:
+    def open(self, context: SinkContext, log: Log) -> Target:
         """See ``Sink.open``."""
         del log
         try:
             import psycopg  # noqa: F401
         except ImportError as error:
             raise missing_extra("psycopg", "postgres", "hw.sinks.Postgres") from error
-        table = PostgresTable(carried, self.schema, self.table or carried.view)
-        return PostgresTarget(carried, self.dsn, table, self.nul)
+        table = PostgresTable(context, self.schema, self.table or context.view)
+        return PostgresTarget(context, self.dsn, table, self.nul)
 
     def __str__(self) -> str:
         return without_password(self.dsn)
@@ -101,8 +100,8 @@ def without_password(dsn: str) -> str:
 class PostgresTarget(Target):
     """One table of the server."""
 
-    def __init__(self, carried: SinkContext, dsn: str, table: PostgresTable, nul: str | None) -> None:
-        super().__init__(carried)
+    def __init__(self, context: SinkContext, dsn: str, table: PostgresTable, nul: str | None) -> None:
+        super().__init__(context)
         self.dsn = dsn
         self.table = table
         self.nul = nul
@@ -122,7 +121,7 @@ class PostgresTarget(Target):
             self.table.create_progress(db)
             # So that two processes that begin at once do not both make the table.
             db.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", (self.table.name,))
-            check_fence(self._progress(db, whole=False), self.carried, epoch, filling=True)
+            check_fence(self._progress(db, whole=False), self.context, epoch, filling=True)
             empty = self.table.prepare(db)
             if empty:
                 self._copy(db, rows, self.table.name)
@@ -132,7 +131,7 @@ class PostgresTarget(Target):
                 for batch in rows:
                     self._load(db, self._weighted(pa.Table.from_batches([batch])))
                 self._loosen_for_nulls(db)
-                db.execute(self.table.clear_others if self.carried.key else self.table.clear)
+                db.execute(self.table.clear_others if self.context.key else self.table.clear)
                 db.execute(self.table.upsert)
             return self._remember(db, tick, epoch)
 
@@ -140,11 +139,11 @@ class PostgresTarget(Target):
         """See ``Target.apply``."""
         with self._transaction() as db:
             progress = self._progress(db)
-            if not is_next(progress, self.carried, delivery):
-                return reached(progress, self.carried)
+            if not is_next(progress, self.context, delivery):
+                return reached(progress, self.context)
             if delivery.changes.num_rows:
                 self._stage(db)
-                if self.carried.key:
+                if self.context.key:
                     self._change(db, delivery.changes)
                 else:
                     self._change_bag(db, delivery.changes)
@@ -159,7 +158,7 @@ class PostgresTarget(Target):
     # Rows
 
     def _change(self, db: Connection[Any], changes: pa.Table) -> None:
-        key = self.carried.key
+        key = self.context.key
         gone, come = deletes(changes, key), upserts(changes)
         if gone.num_rows:
             self._load(db, self._weighted(gone, -1))
@@ -179,15 +178,15 @@ class PostgresTarget(Target):
         leaving = -(pc.sum(weights.filter(pc.less(weights, 0))).as_py() or 0)
         if leaving and db.execute(self.table.delete_copies).rowcount != leaving:
             raise Corruption(
-                f'a row that leaves view "{self.carried.view}" is not in the table {self.table.name}',
-                detail="Nothing of this tick was applied. Somebody changed the table, or Headwater was upgraded.",
-                hint="It is filled anew.",
+                f'a row that leaves view "{self.context.view}" is not in the table {self.table.name}',
+                detail="Nothing of this tick was applied. The table was changed elsewhere, or Headwater was upgraded.",
+                hint="The sink takes a full copy.",
             )
         db.execute(self.table.upsert)
 
     def _weighted(self, rows: pa.Table, weight: Any = 1) -> pa.Table:
         """Rows as the temporary table has them."""
-        if not self.carried.key:
+        if not self.context.key:
             rows = self._named(rows)
         if isinstance(weight, int):
             weight = pa.array(np.full(rows.num_rows, weight, np.int64))
@@ -213,12 +212,12 @@ class PostgresTarget(Target):
             for batch in rows:
                 for start in range(0, batch.num_rows, COPY_ROWS):
                     piece = pa.Table.from_batches([batch.slice(start, COPY_ROWS)])
-                    piece = piece if staged or self.carried.key else self._named(piece)
+                    piece = piece if staged or self.context.key else self._named(piece)
                     copy.write(copy_text(piece, self.nul))
 
     def _loosen_for_nulls(self, db: Connection[Any]) -> None:
         """A view's key may be null, a primary key may not: let a unique index take its place, once it is needed."""
-        if not self.carried.key or not db.execute(self.table.has_staged_nulls).fetchone():
+        if not self.context.key or not db.execute(self.table.has_staged_nulls).fetchone():
             return
         self.table.loosen(db)
 
@@ -242,7 +241,7 @@ class PostgresTarget(Target):
         return psycopg.connect(
             self.dsn,
             connect_timeout=CONNECT_SECONDS_MAX,
-            application_name=f"headwater {self.carried.app}",
+            application_name=f"headwater {self.context.app}",
             autocommit=True,
             **KEEPALIVE,
         )
@@ -271,29 +270,29 @@ class PostgresTarget(Target):
             return Corruption(
                 f"the table {self.table.name} is not as it was made: {said}",
                 detail="Nothing of this tick was applied.",
-                hint="It is filled anew.",
+                hint="The sink takes a full copy.",
             )
         return SinkRefused(
-            f'PostgreSQL refused what sink "{self.carried.sink}" brings to {self.table.name}: {said}',
+            f'PostgreSQL refused what sink "{self.context.sink}" brings to {self.table.name}: {said}',
             detail=shorten(getattr(error.diag, "message_detail", None) or getattr(error.diag, "context", None) or ""),
             hint="Change the view's SQL or the table, and start the app again.",
             sqlstate=error.sqlstate,
         )
 
     def _progress(self, db: Connection[Any], *, whole: bool = True) -> StoredProgress | None:
-        """How far the table is, locked; with ``whole``, None also when somebody removed it."""
+        """How far the table is, locked; with ``whole``, None also when it was removed."""
         (known, there) = db.execute(self.table.exist).fetchone() or (None, None)
         if known is None or (whole and there is None):
             return None
         row = db.execute(
             f"SELECT tick, epoch, version FROM {self.table.progress} WHERE sink = %s AND target = %s FOR UPDATE",
-            (self.carried.identity, self.table.table),
+            (self.context.identity, self.table.table),
         ).fetchone()
         return None if row is None else StoredProgress(*row)
 
     def _remember(self, db: Connection[Any], tick: int, epoch: int) -> StoredProgress:
         self.table.remember(db, tick, epoch)
-        return StoredProgress(tick, epoch, self.carried.version)
+        return StoredProgress(tick, epoch, self.context.version)
 
 
 __all__ = ["PROGRESS_TABLE", "PostgresSink", "PostgresTarget", "without_password"]

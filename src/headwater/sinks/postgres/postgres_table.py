@@ -1,10 +1,10 @@
-"""A sink's table in PostgreSQL: its SQL, and how it is made and changed.
+"""A sink's table in PostgreSQL: its SQL, creation and migration.
 
-What it is: ``PostgresTable``, the statements for one view's table, its temporary table for a tick, and its row in
+What it is: ``PostgresTable``, the statements for one view's table, its temporary table, and its row in
 ``_headwater_progress``.
-Invariants: a view's key is the primary key; once a key is null, a unique index in which nulls are equal takes its place
-(PostgreSQL 15 or newer). A view without a key has a column ``_hw_row`` by which its rows are found; equal rows are
-there as often as in the view. Whatever is done here is part of somebody's transaction.
+Invariants: a view's key is the primary key; once a key is null, a unique index in which nulls are equal replaces it
+(PostgreSQL 15 or newer). A view without a key has a column ``_hw_row`` that identifies its rows; equal rows are stored
+as often as in the view. Every method runs inside the caller's transaction.
 Not here: connections and rows (``postgres_sink.py``).
 Read next: ``postgres_sink.py``.
 """
@@ -44,15 +44,15 @@ def text(value: str) -> str:
 class PostgresTable:
     """One view's table."""
 
-    def __init__(self, carried: SinkContext, schema: str, table: str) -> None:
-        self.carried = carried
+    def __init__(self, context: SinkContext, schema: str, table: str) -> None:
+        self.context = context
         self.schema = schema
         self.table = table
         self.name = f"{quoted(schema)}.{quoted(table)}"
         self.progress = f"{quoted(schema)}.{PROGRESS_TABLE}"
         self.stage = "pg_temp._headwater_stage"
-        self.types = {field.name: column_type(field.type) for field in carried.schema}
-        if not carried.key:
+        self.types = {field.name: column_type(field.type) for field in context.schema}
+        if not context.key:
             self.types[ROW_NAME] = "uuid"
         self.names = list(self.types)
         for name in [table, *self.names]:
@@ -81,16 +81,16 @@ class PostgresTable:
         return ", ".join(map(quoted, self.names))
 
     def _same(self, how: str = "=") -> str:
-        return " AND ".join(f"t.{quoted(name)} {how} s.{quoted(name)}" for name in self.carried.key)
+        return " AND ".join(f"t.{quoted(name)} {how} s.{quoted(name)}" for name in self.context.key)
 
     @cached_property
     def upsert(self) -> str:
         """Bring what came: with a key over what is there, without one as often as its weight says."""
         into = f"INSERT INTO {self.name} ({self._columns})"
-        if not self.carried.key:
+        if not self.context.key:
             return f"{into} SELECT {self._columns} FROM {self.stage}, generate_series(1, {WEIGHT}) WHERE {WEIGHT} > 0"
-        key = ", ".join(map(quoted, self.carried.key))
-        others = [name for name in self.names if name not in self.carried.key]
+        key = ", ".join(map(quoted, self.context.key))
+        others = [name for name in self.names if name not in self.context.key]
         updates = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in others)
         do = f"UPDATE SET {updates}" if updates else "NOTHING"
         return f"{into} SELECT {self._columns} FROM {self.stage} WHERE {WEIGHT} > 0 ON CONFLICT ({key}) DO {do}"
@@ -103,7 +103,7 @@ class PostgresTable:
     @cached_property
     def delete_nulls(self) -> str:
         """The same for keys with a null, which an index does not find."""
-        null = " OR ".join(f"s.{quoted(name)} IS NULL" for name in self.carried.key)
+        null = " OR ".join(f"s.{quoted(name)} IS NULL" for name in self.context.key)
         same = self._same("IS NOT DISTINCT FROM")
         return f"DELETE FROM {self.name} t USING {self.stage} s WHERE s.{WEIGHT} < 0 AND ({null}) AND {same}"
 
@@ -130,7 +130,7 @@ class PostgresTable:
     @cached_property
     def has_staged_nulls(self) -> str:
         """Gives a row when a key that comes has a null."""
-        null = " OR ".join(f"{quoted(name)} IS NULL" for name in self.carried.key)
+        null = " OR ".join(f"{quoted(name)} IS NULL" for name in self.context.key)
         return f"SELECT 1 FROM {self.stage} WHERE {WEIGHT} > 0 AND ({null}) LIMIT 1"
 
     # Making and changing
@@ -152,16 +152,16 @@ class PostgresTable:
     def prepare(self, db: Connection[Any]) -> bool:
         """Make the table, or give it these columns; True when it is new and has no key yet.
 
-        The table there is stays where columns were only added. Any other one is made anew.
+        The existing table is kept when columns were only added; otherwise it is made again.
         """
         row = db.execute(
             f"SELECT sink, columns, key FROM {self.progress} WHERE target = %s FOR UPDATE", (self.table,)
         ).fetchone()
         there = db.execute("SELECT to_regclass(%s)", (self.name,)).fetchone() != (None,)
-        if there and (row is None or row[0] != self.carried.identity):
-            whose = f"it is that of sink {row[0]}" if row else "Headwater did not make it"
+        if there and (row is None or row[0] != self.context.identity):
+            whose = f"it belongs to sink {row[0]}" if row else "Headwater did not make it"
             raise SinkRefused(
-                f"there is a table {self.name} already, and {whose}",
+                f"table {self.name} exists, and {whose}",
                 hint='Give the sink another one: Postgres(dsn, table="…"), or drop that one.',
                 table=self.table,
             )
@@ -178,21 +178,21 @@ class PostgresTable:
 
     def _follows(self, columns: list[list[str]], key: list[str]) -> bool:
         """Whether these columns are those before and perhaps more."""
-        if not self.carried.key and len(columns) != len(self.names):
+        if not self.context.key and len(columns) != len(self.names):
             return False  # the row's name is among them, and stands at the end
         now = [[name, kind] for name, kind in self.types.items()]
-        return columns == now[: len(columns)] and tuple(key) == self.carried.key
+        return columns == now[: len(columns)] and tuple(key) == self.context.key
 
     def create_key(self, db: Connection[Any]) -> None:
         """Give a new table its primary key, or the index of its rows' names."""
-        if not self.carried.key:
+        if not self.context.key:
             db.execute(f"CREATE INDEX ON {self.name} ({ROW_NAME})")
             return
-        null = " OR ".join(f"{quoted(name)} IS NULL" for name in self.carried.key)
+        null = " OR ".join(f"{quoted(name)} IS NULL" for name in self.context.key)
         if db.execute(f"SELECT 1 FROM {self.name} WHERE {null} LIMIT 1").fetchone():
             self._create_index(db)
         else:
-            key = ", ".join(map(quoted, self.carried.key))
+            key = ", ".join(map(quoted, self.context.key))
             db.execute(f"ALTER TABLE {self.name} ADD PRIMARY KEY ({key})")
 
     def loosen(self, db: Connection[Any]) -> None:
@@ -203,24 +203,24 @@ class PostgresTable:
         if found is None:
             return
         db.execute(f"ALTER TABLE {self.name} DROP CONSTRAINT {quoted(found[0])}")
-        for name in self.carried.key:
+        for name in self.context.key:
             db.execute(f"ALTER TABLE {self.name} ALTER COLUMN {quoted(name)} DROP NOT NULL")
         self._create_index(db)
 
     def _create_index(self, db: Connection[Any]) -> None:
         if db.info.server_version < NULLS_EQUAL_VERSION:
             raise SinkRefused(
-                f'a key of view "{self.carried.view}" is null, which PostgreSQL takes for a key since version 15',
+                f'a key of view "{self.context.view}" is null, which PostgreSQL takes for a key since version 15',
                 hint="Leave such rows out in the view's SQL (WHERE … IS NOT NULL), or use a newer server.",
             )
-        key = ", ".join(map(quoted, self.carried.key))
+        key = ", ".join(map(quoted, self.context.key))
         db.execute(f"CREATE UNIQUE INDEX ON {self.name} ({key}) NULLS NOT DISTINCT")
 
     def remember(self, db: Connection[Any], tick: int, epoch: int) -> None:
         """Store the progress."""
-        carried = self.carried
+        context = self.context
         columns = json.dumps([[name, kind] for name, kind in self.types.items()])
-        values = (carried.identity, self.table, columns, json.dumps(carried.key), tick, epoch, carried.version)
+        values = (context.identity, self.table, columns, json.dumps(context.key), tick, epoch, context.version)
         db.execute(
             f"INSERT INTO {self.progress} VALUES (%s, %s, %s, %s, %s, %s, %s, now()) ON CONFLICT (sink) DO UPDATE SET"
             " target = excluded.target, columns = excluded.columns, key = excluded.key, tick = excluded.tick,"

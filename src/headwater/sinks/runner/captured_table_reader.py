@@ -1,10 +1,10 @@
-"""Tables upstream: a captured table as a sink sees it, without a view and without Spark.
+"""Captured table reader: a captured table as the input of a sink, without a view and without Spark.
 
-What it is: ``CapturedTableReader`` is to a captured table what ``Upstream`` is to a view. Its ticks are the capture's
-markers: tick n is the state at the n-th marker, so transactions stay whole here too.
-Invariants: everything comes from the log. What the markers no longer tell is None, never a gap: then a full copy is the
-way. Of a table with a key a row that leaves has its key only, unless the sink needs it whole: then the log is searched
-for it.
+What it is: ``CapturedTableReader`` reads a captured table as ``ViewReader`` reads a view. Its ticks are the capture's
+markers: tick n is the state at marker n, so source transactions stay whole.
+Invariants: everything comes from the log. A range that the markers no longer cover is None, never a gap; then the sink
+takes a full copy. A deleted row of a table with a key has only its key, unless the sink needs whole rows: then the log
+is searched for it.
 Not here: views (``views/serving/view_reader.py``); writing markers (``capture/capture.py``).
 Read next: ``views/serving/view_reader.py``, ``log/event_time/capture_markers.py``.
 """
@@ -34,7 +34,7 @@ PARTITION = 0  # a captured table has one
 class CapturedTableReader:
     """The rows and changes of one captured table.
 
-    ``whole`` tells that rows that leave are wanted with all their columns.
+    ``whole``: deleted rows are needed with all their columns.
     """
 
     def __init__(self, log: Log, table: str, *, home_id: str, epoch: Callable[[], int], whole: bool) -> None:
@@ -68,7 +68,7 @@ class CapturedTableReader:
     # Changes
 
     def changes(self, after: int, head: ViewHead, *, rows_max: int, ticks_max: int) -> Delivery | None:
-        """See ``Upstream.changes``."""
+        """See ``ViewReader.changes``."""
         topic = self._log.get_topic(self.view)
         markers = self._markers(topic)
         before = None if markers is None else markers.at(after - 1)
@@ -87,7 +87,7 @@ class CapturedTableReader:
         return Delivery(self._between(InputRelation(topic), begin, end), after, marker.offset + 1, self.epoch())
 
     def _between(self, base: InputRelation, begin: int, end: int) -> pa.Table:
-        """What the records between two offsets change, netted."""
+        """The consolidated changes of the records between two offsets."""
         if not base.key:
             return consolidate(base.read({PARTITION: begin}, {PARTITION: end}, [*base.schema.names, WEIGHT]))
         rows = base.read({PARTITION: begin}, {PARTITION: end}, [*base.schema.names, DELETED])
@@ -105,7 +105,7 @@ class CapturedTableReader:
         return consolidate(pa.concat_tables([*old, come]))
 
     def lag(self, after: int) -> ViewLag:
-        """See ``Upstream.lag``."""
+        """See ``ViewReader.lag``."""
         found = self._last()
         if found is None or found[1].offset + 1 <= after:
             return ViewLag()
@@ -125,9 +125,9 @@ class CapturedTableReader:
 
     @contextmanager
     def rows(self) -> Iterator[tuple[ViewHead, Iterator[pa.RecordBatch]]]:
-        """See ``Upstream.rows``."""
+        """See ``ViewReader.rows``."""
         found = self._last()
-        assert found is not None, "whoever asks has seen a head"
+        assert found is not None, "the caller has seen a head"
         topic, marker = found
         yield self._moment(topic, marker), self._batches(InputRelation(topic), marker.ends[self.view])
 

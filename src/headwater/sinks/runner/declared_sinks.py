@@ -1,16 +1,15 @@
-"""Declared sinks: those of one app, and the handles that users hold.
+"""Declared sinks of an app, and the handles that users hold.
 
-What it is: ``DeclaredSinks`` remembers what ``app.sink`` declared and makes the convoy that leads the sinks along;
-``SinkHandle`` is one sink of one view, as a user asks about it.
-Invariants: declaring connects to nothing; a name belongs to one sink. Asking for a status takes no app over.
-Not here: following (``sink_runner.py``, ``sink_task.py``).
+What it is: ``DeclaredSinks`` holds what ``app.sink`` declared and makes the sink runner; ``SinkHandle`` is one sink of
+one view.
+Invariants: declaring connects to nothing; sink names are unique. Reading a status does not take the app over.
+Not here: delivery (``sink_runner.py``, ``sink_task.py``).
 Read next: ``sink_runner.py``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +41,7 @@ class DeclaredSink:
 
 
 class SinkHandle:
-    """One sink of one view: what ``app.sink`` returns."""
+    """One sink of one view, as returned by ``app.sink``."""
 
     def __init__(self, sinks: DeclaredSinks, declared: DeclaredSink) -> None:
         self._sinks = sinks
@@ -52,15 +51,15 @@ class SinkHandle:
         self.location = declared.location
 
     def status(self) -> SinkStatus:
-        """How it is: its state, the tick that the other system has, how far it is behind, the last error."""
-        return self._sinks.convoy.followers[self.name].status
+        """The sink's state, its tick, its lag and its last error."""
+        return self._sinks.runner.tasks[self.name].status
 
     def sync(self) -> SinkStatus:
-        """Bring it to the last committed tick now, also when it was stopped."""
-        follower = self._sinks.convoy.followers[self.name]
-        follower.restart()
-        follower.catch_up()
-        return follower.status
+        """Deliver up to the last committed tick now; restarts a stopped sink."""
+        task = self._sinks.runner.tasks[self.name]
+        task.restart()
+        task.catch_up()
+        return task.status
 
     def __repr__(self) -> str:
         return f"SinkHandle({self.name!r}, view={self.view!r}, sink={self.sink!r})"
@@ -74,7 +73,7 @@ class DeclaredSinks:
         self._log = log
         self._runtime = runtime
         self._declared: dict[str, DeclaredSink] = {}
-        self._convoy: SinkRunner | None = None
+        self._runner: SinkRunner | None = None
 
     def __iter__(self) -> Iterator[SinkHandle]:
         return (SinkHandle(self, declared) for declared in self._declared.values())
@@ -85,7 +84,7 @@ class DeclaredSinks:
     # Declaring
 
     def declare(self, view: str, sink: Sink, name: str | None) -> SinkHandle:
-        """Add one."""
+        """Add a sink."""
         if not isinstance(sink, Sink):
             raise InvalidDeclaration(
                 f"{sink!r} is not a sink", hint='A sink is one of hw.sinks, as in hw.sinks.SQLite("copy.db").'
@@ -103,7 +102,7 @@ class DeclaredSinks:
         return SinkHandle(self, self._declared[name])
 
     def find(self, name: str) -> SinkHandle:
-        """The sink of this name, or the only one of the view of this name."""
+        """The sink of this name, or the only sink of the view of this name."""
         found = [each for each in self._declared.values() if each.name == name]
         found = found or [each for each in self._declared.values() if each.view == name]
         if len(found) == 1:
@@ -114,25 +113,25 @@ class DeclaredSinks:
         raise UnknownSink(problem, hint=hint, sink=name)
 
     def refuse_drop(self, view: str) -> None:
-        """A view that a sink carries cannot go."""
+        """Raise if a sink delivers this view."""
         for each in self._declared.values():
             if each.view == view:
                 raise InvalidDeclaration(
-                    f'view "{view}" cannot be dropped: sink "{each.name}" ({each.location}) carries it',
-                    hint="Take the sink out of the app first.",
+                    f'view "{view}" cannot be dropped: sink "{each.name}" ({each.location}) delivers it',
+                    hint="Remove the sink from the app first.",
                     view=view,
                     sink=each.name,
                 )
 
-    # Following
+    # Running
 
     @property
-    def convoy(self) -> SinkRunner:
-        """The followers, made when first needed."""
-        if self._convoy is None:
+    def runner(self) -> SinkRunner:
+        """The runner, made on first use."""
+        if self._runner is None:
             runtime, log = self._runtime(), self._log()
             home = home_id(log)
-            self._convoy = SinkRunner(
+            self._runner = SinkRunner(
                 SinkTask(
                     each.name,
                     each.view,
@@ -145,49 +144,40 @@ class DeclaredSinks:
                 )
                 for each in self._declared.values()
             )
-        return self._convoy
+        return self._runner
 
     def sync(self) -> list[SinkStatus]:
-        """Bring every sink to the last committed tick; returns how each is."""
-        convoy = self.convoy
-        convoy.sync()
-        return [follower.status for follower in convoy.followers.values()]
+        """Deliver to every sink up to the last committed tick; returns the statuses."""
+        runner = self.runner
+        runner.sync()
+        return [task.status for task in runner.tasks.values()]
 
     def ticked(self, *, sync: bool) -> None:
         """``app.tick()`` has committed a tick."""
-        if self.convoy.running:
-            self.convoy.wake()
+        if self.runner.running:
+            self.runner.wake()
         elif sync:
-            self.convoy.sync(patient=True)
+            self.runner.sync(patient=True)
 
     def follow(self, on_tick: OnTick | None) -> OnTick:
-        """Lead all sinks along in the background; returns what is to be called after each tick."""
-        convoy = self.convoy
-        convoy.start()
+        """Start the runner; returns the call-back for each tick."""
+        runner = self.runner
+        runner.start()
 
         def told(report: Any) -> None:
-            convoy.wake()
+            runner.wake()
             if on_tick is not None:
                 on_tick(report)
 
         return told
 
-    @contextmanager
-    def following(self, on_tick: OnTick | None) -> Iterator[OnTick]:
-        """The same, until the end of the block."""
-        told = self.follow(on_tick)
-        try:
-            yield told
-        finally:
-            self.stop()
-
     def stop(self) -> None:
-        """End what ``follow`` began."""
-        if self._convoy is not None:
-            self._convoy.stop()
+        """Stop the runner."""
+        if self._runner is not None:
+            self._runner.stop()
 
     def close(self) -> None:
-        """Stop, and give the other systems' resources back."""
-        if self._convoy is not None:
-            self._convoy.close()
-            self._convoy = None
+        """Stop, and release all resources."""
+        if self._runner is not None:
+            self._runner.close()
+            self._runner = None

@@ -1,8 +1,8 @@
-"""A convoy: all sinks of an app, each on its own way.
+"""Sink runner: all sink tasks of an app.
 
-What it is: ``SinkRunner`` holds the followers of one app: ``sync`` brings all along once, in turn and while the caller
-waits; ``start`` gives each a thread of its own, which a committed tick wakes.
-Invariants: no sink waits for another one; what one raises never reaches a tick. After ``stop`` nothing is delivered.
+What it is: ``SinkRunner``: ``sync`` runs every task once, in the caller's thread; ``start`` gives each task a thread,
+which a committed tick wakes.
+Invariants: no sink waits for another; a sink's errors never reach a tick. After ``stop`` nothing is delivered.
 Not here: one sink (``sink_task.py``).
 Read next: ``sink_task.py``.
 """
@@ -18,46 +18,46 @@ from headwater.sinks.runner.sink_task import SinkTask
 
 logger = logging.getLogger("headwater.sinks")
 
-LOOK_S = 1.0  # a thread looks this often even if nobody wakes it
-STOP_SECONDS_MAX = 30.0  # a delivery that is under way is let finish for so long
+LOOK_S = 1.0  # a thread looks this often without being woken
+STOP_SECONDS_MAX = 30.0  # for deliveries that are running
 
 
 class SinkRunner:
-    """The sinks of one app at work."""
+    """The sink tasks of one app."""
 
-    def __init__(self, followers: Iterable[SinkTask]) -> None:
-        self.followers = {follower.name: follower for follower in followers}
+    def __init__(self, tasks: Iterable[SinkTask]) -> None:
+        self.tasks = {task.name: task for task in tasks}
         self._threads: list[threading.Thread] = []
         self._wakes: list[threading.Event] = []
         self._stopping = threading.Event()
 
     @property
     def running(self) -> bool:
-        """Whether threads lead the sinks along."""
+        """Whether the threads run."""
         return bool(self._threads)
 
     def sync(self, *, patient: bool = False) -> list[SinkStatus]:
-        """Bring every sink to the last committed tick, as far as it lets us; what does not answer is left behind.
+        """Run every sink task once, up to the last committed tick; sinks that do not answer stay behind.
 
-        With ``patient``, sinks that were stopped, or did not answer a moment ago, are left alone.
+        With ``patient``, stopped sinks and those in back-off are skipped.
         """
         found = []
-        for follower in self.followers.values():
+        for task in self.tasks.values():
             if not patient:
-                follower.restart()
-            found.append(follower.catch_up(patient=patient))
+                task.restart()
+            found.append(task.catch_up(patient=patient))
         return found
 
     def start(self) -> None:
-        """Lead every sink along in the background."""
+        """Run every task in a thread."""
         if self._threads:
             return
         self._stopping.clear()
-        for follower in self.followers.values():
-            follower.restart()
+        for task in self.tasks.values():
+            task.restart()
             wake = threading.Event()
             thread = threading.Thread(
-                target=self._follow, args=(follower, wake), name=f"headwater-sink-{follower.name}", daemon=True
+                target=self._follow, args=(task, wake), name=f"headwater-sink-{task.name}", daemon=True
             )
             self._wakes.append(wake)
             self._threads.append(thread)
@@ -68,24 +68,24 @@ class SinkRunner:
         for wake in self._wakes:
             wake.set()
 
-    def _follow(self, follower: SinkTask, wake: threading.Event) -> None:
+    def _follow(self, task: SinkTask, wake: threading.Event) -> None:
         while not self._stopping.is_set():
             wake.clear()
             try:
-                follower.catch_up(stopping=self._stopping.is_set)
-            except Exception:  # how it is could not be written down: the home's disk is full, perhaps
-                logger.exception("sink %s is looked at again", follower.identity)
+                task.catch_up(stopping=self._stopping.is_set)
+            except Exception:  # the status could not be saved: the home's disk may be full
+                logger.exception("sink %s: its status could not be saved; retrying", task.identity)
                 self._stopping.wait(LOOK_S)
                 continue
-            if follower.stopped:
+            if task.stopped:
                 return
-            if follower.retry_in:
-                self._stopping.wait(follower.retry_in)  # a tick does not make it answer sooner
+            if task.retry_in:
+                self._stopping.wait(task.retry_in)  # a tick does not shorten the back-off
             else:
                 wake.wait(LOOK_S)
 
     def stop(self) -> None:
-        """End the threads, after the deliveries that are under way."""
+        """End the threads after their running deliveries."""
         self._stopping.set()
         self.wake()
         for thread in self._threads:
@@ -94,7 +94,7 @@ class SinkRunner:
         self._threads, self._wakes = [], []
 
     def close(self) -> None:
-        """Stop, and give all resources back."""
+        """Stop, and release all resources."""
         self.stop()
-        for follower in self.followers.values():
-            follower.close()
+        for task in self.tasks.values():
+            task.close()

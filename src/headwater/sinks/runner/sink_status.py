@@ -1,9 +1,9 @@
-"""The status of sinks: how each is, remembered in the catalog for whoever looks from another process.
+"""Sink status: the state of each sink, stored in the catalog for other processes.
 
-What it is: ``SinkStatus``, and ``SinkStatuses``, which keeps those of one app's sinks; the memories of sinks whose
-other system can store no progress; a home's id.
-Invariants: a status is what the follower last knew. Where the target stores its progress, that is the truth, and this
-is a copy. A memory is changed by one transaction that compares the epoch.
+What it is: ``SinkStatus`` and ``SinkStatuses``; ``KeptProgress``, for systems that cannot store a sink's progress;
+``home_id``.
+Invariants: a status is the task's last report. Where the target stores its progress, that is authoritative.
+``KeptProgress`` changes in one transaction that compares the epoch.
 Not here: alerts (``log/maintenance/alerts.py``); deciding (``sink_task.py``).
 Read next: ``sink_task.py``.
 """
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 
 class SinkState(StrEnum):
-    """What a sink is doing."""
+    """The state of a sink."""
 
-    IDLE = "idle"  # it has not been led along yet
-    FILLING = "filling"  # a full copy is on its way
+    IDLE = "idle"  # not started yet
+    FILLING = "filling"  # taking a full copy
     FOLLOWING = "following"
     RETRYING = "retrying"  # the other system does not answer
-    STOPPED = "stopped"  # it was refused, and trying again would not help
+    STOPPED = "stopped"  # refused for good
 
 
 @dataclass(frozen=True)
 class SinkStatus:
-    """How a sink is.
+    """The status of a sink.
 
     >>> SinkStatus("revenue.sqlite", "revenue", "sqlite", "sqlite:copy.db").to_dict()["state"]
     'idle'
@@ -46,12 +46,12 @@ class SinkStatus:
     sink: str
     view: str
     kind: str
-    to: str  # the other system, as messages name it: without passwords
+    to: str  # the other system, without passwords
     state: SinkState = SinkState.IDLE
-    tick: int = 0  # the last one that the other system has
+    tick: int = 0  # the last delivered one
     failures: int = 0  # in a row
-    error: Mapping[str, Any] | None = None  # as ``HeadwaterError.to_dict`` gives it
-    rows: int = 0  # how many changes were brought by this process, full copies included
+    error: Mapping[str, Any] | None = None  # of ``HeadwaterError.to_dict``
+    rows: int = 0  # delivered by this process, full copies included
     changed_us: int = 0
     lag: ViewLag = field(default_factory=ViewLag)
 
@@ -62,14 +62,14 @@ class SinkStatus:
 
 
 class SinkStatuses:
-    """The statuses of one app's sinks in a home's catalog."""
+    """The statuses of one app's sinks in the catalog."""
 
     def __init__(self, log: Log, app: str) -> None:
         self.log = log
         self.app = app
 
     def save(self, identity: str, status: SinkStatus) -> None:
-        """Remember how a sink is."""
+        """Save a status."""
         text = json.dumps({name: value for name, value in asdict(status).items() if name != "lag"})
         with self.log.catalog.write() as db:
             db.execute(
@@ -78,7 +78,7 @@ class SinkStatuses:
             )
 
     def load(self, identity: str, otherwise: SinkStatus) -> SinkStatus:
-        """How a sink was; ``otherwise`` when nobody has led it along yet."""
+        """The saved status; ``otherwise`` when there is none."""
         rows = self.log.catalog.read("SELECT status FROM sinks WHERE identity = ?", (identity,))
         if not rows:
             return otherwise
@@ -87,7 +87,7 @@ class SinkStatuses:
 
 
 def home_id(log: Log) -> str:
-    """The name of a home that no other home has.
+    """The home's random id, made on first use.
 
     >>> import headwater as hw, tempfile
     >>> log = hw.Log(tempfile.mkdtemp())
@@ -103,29 +103,29 @@ def home_id(log: Log) -> str:
 
 
 class KeptProgress:
-    """The progress of one sink, kept in the home because the other system can keep none."""
+    """The progress of a sink whose system cannot store it, kept in the home."""
 
-    def __init__(self, log: Log, carried: SinkContext) -> None:
+    def __init__(self, log: Log, context: SinkContext) -> None:
         self.log = log
-        self.carried = carried
+        self.context = context
 
     def recall(self) -> tuple[StoredProgress | None, Any]:
-        """How far the sink is, and what else it remembers."""
-        rows = self.log.catalog.read("SELECT * FROM sink_memories WHERE identity = ?", (self.carried.identity,))
+        """The progress, and the sink's own data."""
+        rows = self.log.catalog.read("SELECT * FROM sink_memories WHERE identity = ?", (self.context.identity,))
         if not rows:
             return None, None
         row = rows[0]
         return StoredProgress(row["tick"], row["epoch"], row["version"]), json.loads(row["memory"])
 
     def remember(self, tick: int, epoch: int, memory: Any = None) -> StoredProgress:
-        """Go on to a tick; ``Fenced`` when a newer process has done so."""
+        """Store a tick; ``Fenced`` when a newer process has stored one."""
         with self.log.catalog.write(durable=True) as db:
             row = db.execute(
-                "SELECT tick, epoch, version FROM sink_memories WHERE identity = ?", (self.carried.identity,)
+                "SELECT tick, epoch, version FROM sink_memories WHERE identity = ?", (self.context.identity,)
             ).fetchone()
-            check_fence(StoredProgress(*row) if row else None, self.carried, epoch, filling=True)
+            check_fence(StoredProgress(*row) if row else None, self.context, epoch, filling=True)
             db.execute(
                 "INSERT OR REPLACE INTO sink_memories VALUES (?, ?, ?, ?, ?)",
-                (self.carried.identity, tick, epoch, self.carried.version, json.dumps(memory)),
+                (self.context.identity, tick, epoch, self.context.version, json.dumps(memory)),
             )
-        return StoredProgress(tick, epoch, self.carried.version)
+        return StoredProgress(tick, epoch, self.context.version)

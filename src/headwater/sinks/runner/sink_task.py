@@ -1,11 +1,10 @@
-"""The follower: one sink, led along the committed ticks of its view.
+"""Sink task: one sink that follows the committed ticks of its view.
 
-What it is: ``SinkTask`` opens the sink's target, decides between a full copy and changes, and tells how it went.
-Invariants: the other system gets each committed change once and in order, or a full copy of one tick; it never gets
-ahead. A sink that does not answer is tried again, more and more seldom, told of once and then counted; one that refuses
-for good is stopped and told of, and so is one with an error that nobody knows, after some tries; neither delays a tick
-or another sink.
-Not here: threads (``sink_runner.py``); what targets do (``sink.py``).
+What it is: ``SinkTask`` opens the sink's target, chooses between a full copy and changes, and records the outcome.
+Invariants: the target gets each committed change once and in order, or a full copy of one tick; it is never ahead. An
+unavailable sink is retried with back-off and raises one alert; a sink that refuses, or fails repeatedly with an unknown
+error, is stopped and raises one. Neither delays a tick or another sink.
+Not here: threads (``sink_runner.py``); targets (``sink.py``).
 Read next: ``sink_runner.py``.
 """
 
@@ -31,25 +30,25 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("headwater.sinks")
 
-MERGED_ROWS_MAX = 200_000  # ticks that wait are merged up to about so many changes
+MERGED_ROWS_MAX = 200_000  # merge waiting ticks up to about so many changes
 MERGED_TICKS_MAX = 1000
 RETRY_FIRST_S, RETRY_MAX_S = 0.1, 30.0
-STEPS_IN_VAIN_MAX = 10  # a target that says another tick each time, and never the one it was given
-UNKNOWN_MAX = 5  # tries in a row that end in an error which nobody mapped
-REFILLS_MAX = 2  # of a sink that comes apart again and again at the same place
+STEPS_IN_VAIN_MAX = 10  # a target whose progress never becomes the delivered tick
+UNKNOWN_MAX = 5  # consecutive unexpected errors
+REFILLS_MAX = 2  # consecutive full copies after missing rows
 
 
 class SinkTask:
-    """One sink of an app at work. Threads may share it; one works at a time."""
+    """One sink of an app. Thread-safe; one thread works at a time."""
 
     def __init__(
-        self, name: str, view: str, app: str, sink: Sink, upstream: ViewReader | CapturedTableReader, log: Log
+        self, name: str, view: str, app: str, sink: Sink, reader: ViewReader | CapturedTableReader, log: Log
     ) -> None:
         self.name = name
         self.view = view
         self.app = app
         self.sink = sink
-        self.upstream = upstream
+        self.reader = reader
         self.log = log
         self.identity = f"{app}/{view}/{name}"
         self._statuses = SinkStatuses(log, app)
@@ -57,7 +56,7 @@ class SinkTask:
         self._status = replace(self._fresh)
         self._target: Target | None = None
         self._progress: StoredProgress | None = None
-        self.copied = 0  # rows of the full copy that is under way, or of the last one
+        self.copied = 0  # rows of the current or last full copy
         self._refills = self._unknown = 0  # in a row
         self._retry_at = 0.0
         self._advanced = False
@@ -68,13 +67,13 @@ class SinkTask:
 
     @property
     def status(self) -> SinkStatus:
-        """How the sink is, with how far it is behind now. From any process."""
+        """The status with the current lag. Works in any process."""
         known = (
             self._status
             if self._status.state is not SinkState.IDLE
             else self._statuses.load(self.identity, self._fresh)
         )
-        return replace(known, lag=self.upstream.lag(known.tick))
+        return replace(known, lag=self.reader.lag(known.tick))
 
     @property
     def stopped(self) -> bool:
@@ -83,15 +82,15 @@ class SinkTask:
 
     @property
     def retry_in(self) -> float:
-        """How many seconds to wait before the next try, after failures."""
+        """Seconds until the next try, after failures."""
         return self._backoff.after(self._status.failures)
 
     # Working
 
     def catch_up(self, *, stopping: Callable[[], bool] = lambda: False, patient: bool = False) -> SinkStatus:
-        """Bring the other system to the last committed tick, as far as it lets us. Never raises a sink's error.
+        """Deliver up to the last committed tick. Never raises a sink's error.
 
-        With ``patient``, one that did not answer a moment ago is not asked again yet.
+        With ``patient``, a sink in back-off is skipped.
         """
         with self._turn:
             if patient and self.log.clock.monotonic() < self._retry_at:
@@ -102,19 +101,19 @@ class SinkTask:
                     in_vain = 0 if self._advanced else in_vain + 1
                     if in_vain > STEPS_IN_VAIN_MAX:
                         raise SinkRefused(
-                            f"sink {self.identity} does not go on from tick {self._status.tick}",
-                            hint="Does something else write its progress?",
+                            f"sink {self.identity} does not advance beyond tick {self._status.tick}",
+                            hint="Check whether another program writes its progress.",
                         )
             except Unavailable as error:
                 self._failed(error)
             except Fenced as error:
-                # The newer process has the sink now, and tells how it is.
+                # The newer process owns the sink and its status.
                 self._close()
                 self._status = replace(self._status, state=SinkState.STOPPED, error=error.to_dict())
                 logger.warning("sink %s: %s", self.identity, error.message)
             except HeadwaterError as error:
                 self._stop(error)
-            except Exception as error:  # a client's error that nobody mapped: this sink only
+            except Exception as error:  # an unmapped error of a client library
                 logger.exception("sink %s failed", self.identity)
                 self._unknown += 1
                 unknown = HeadwaterError(f"unexpected {type(error).__name__}: {error}")
@@ -122,26 +121,26 @@ class SinkTask:
             return self._status
 
     def _step(self) -> bool:
-        """One full copy or one delivery; False when there was nothing to do."""
+        """One full copy or one delivery; False when the sink is up to date."""
         self._advanced = False
-        head = self.upstream.head()
+        head = self.reader.head()
         if head is None:
             return False
         target = self._opened(head)
         progress = self._progress
-        version = target.carried.version
+        version = target.context.version
         if progress is not None and progress.version == version and progress.tick == head.tick:
             self._went_well(progress, 0)
             return False
         if progress is None or progress.version != version:
             return self._fill(target)
         if progress.tick > head.tick:
-            later = self.upstream.head()  # another process may have gone on since
+            later = self.reader.head()  # another process may have ticked since
             if later is None or progress.tick > later.tick:
-                return self._fill(target)  # the home went back, to a backup perhaps
+                return self._fill(target)  # the home was restored from a backup
             return True
         ticks_max = MERGED_TICKS_MAX if self.sink.merges else 1
-        delivery = self.upstream.changes(progress.tick, head, rows_max=MERGED_ROWS_MAX, ticks_max=ticks_max)
+        delivery = self.reader.changes(progress.tick, head, rows_max=MERGED_ROWS_MAX, ticks_max=ticks_max)
         if delivery is None:
             return self._fill(target)
         try:
@@ -150,7 +149,7 @@ class SinkTask:
             self._refills += 1
             if self._refills > REFILLS_MAX:
                 raise
-            logger.warning("sink %s is filled anew: %s", self.identity, error.message)
+            logger.warning("sink %s takes a full copy: %s", self.identity, error.message)
             return self._fill(target)
         if self._progress.tick >= delivery.tick > delivery.after:
             self._refills, self._advanced = 0, True
@@ -158,11 +157,11 @@ class SinkTask:
         return True
 
     def _opened(self, head: ViewHead) -> Target:
-        carried = SinkContext(self.app, self.view, self.name, head.schema, head.key, self._version(head))
-        if self._target is not None and self._target.carried != carried:
+        context = SinkContext(self.app, self.view, self.name, head.schema, head.key, self._version(head))
+        if self._target is not None and self._target.context != context:
             self._close()
         if self._target is None:
-            self._target = self.sink.open(carried, self.log)
+            self._target = self.sink.open(context, self.log)
             self._progress = self._target.progress()
         return self._target
 
@@ -170,9 +169,9 @@ class SinkTask:
         return f"{head.version}/{self.sink.layout}" if self.sink.layout else head.version
 
     def _fill(self, target: Target) -> bool:
-        with self.upstream.rows() as (head, batches):
-            if self._version(head) != target.carried.version:
-                self._close()  # it began anew meanwhile, with other columns perhaps
+        with self.reader.rows() as (head, batches):
+            if self._version(head) != target.context.version:
+                self._close()  # the view was rebuilt meanwhile
                 return True
             self._save(state=SinkState.FILLING)
             self.copied = 0
@@ -185,16 +184,16 @@ class SinkTask:
                 except FileNotFoundError as error:
                     raise Unavailable(
                         f'a full copy of view "{self.view}" took longer than the rows of its tick are kept',
-                        detail=f"It began at tick {head.tick}; after {self.copied:,} rows the next ones were gone.",
-                        hint="It begins anew. Let ticks take more at once, or make the other system faster.",
+                        detail=f"It began at tick {head.tick}; the files after row {self.copied:,} were removed.",
+                        hint="It is retried. Make ticks larger, or the other system faster.",
                     ) from error
 
-            self._progress = target.fill(counted(), head.tick, self.upstream.epoch())
+            self._progress = target.fill(counted(), head.tick, self.reader.epoch())
         self._advanced = True
         self._went_well(self._progress, self.copied)
         return True
 
-    # Telling
+    # Outcomes
 
     def _went_well(self, progress: StoredProgress, rows: int) -> None:
         if self._status.failures:
@@ -215,12 +214,12 @@ class SinkTask:
         if first:
             how = "does not answer" if isinstance(error, Unavailable) else "fails"
             note_sink(self.log, self.identity, f"sink {self.identity} {how}: {error.message}", {})
-            logger.warning("sink %s %s and is tried again: %s", self.identity, how, error.message)
+            logger.warning("sink %s %s and is retried: %s", self.identity, how, error.message)
 
     def _stop(self, error: HeadwaterError) -> None:
         self._close()
         if self._status.failures:
-            note_sink(self.log, self.identity, None, {})  # that it was tried again is over
+            note_sink(self.log, self.identity, None, {})  # ends the alert about retries
         self._save(state=SinkState.STOPPED, error=error.to_dict())
         note_sink(self.log, self.identity, f"sink {self.identity} has stopped: {error.message}", {"code": error.code})
         logger.error("sink %s has stopped: %s", self.identity, error)
@@ -230,7 +229,7 @@ class SinkTask:
         self._statuses.save(self.identity, self._status)
 
     def restart(self) -> None:
-        """Try again, though it was stopped."""
+        """Allow a stopped sink to run again."""
         with self._turn:
             if self.stopped:
                 self._status = replace(self._status, state=SinkState.IDLE, failures=0, error=None)
@@ -241,10 +240,10 @@ class SinkTask:
         if target is not None:
             try:
                 target.close()
-            except Exception as error:  # the connection is gone anyway
+            except Exception as error:  # the connection is lost anyway
                 logger.debug("closing sink %s: %s", self.identity, error)
 
     def close(self) -> None:
-        """Give the other system's resources back."""
+        """Release the target's resources."""
         with self._turn:
             self._close()

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater.errors import HeadwaterError, SparkEnded
+from headwater.views.spark import own_process
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,11 +67,16 @@ def mapped_errors(spark: Callable[[], SparkSession | None], log: Path) -> Iterat
             raise
         raise SparkEnded(
             f"the Java process that Spark runs in has ended: {how(status)}",
-            detail=f"Its last words, if it had any, are in {log}. What was committed is kept.",
+            detail=f"{written_to(log)} What was committed is kept.",
             hint="Start again, and it goes on. If its heap was full, give Spark more of it, as in"
             ' App(spark={"spark.driver.memory": "4g"}); if the machine ran out of memory, less.',
             status=status,
         ) from error
+
+
+def written_to(log: Path) -> str:
+    """Where Java's messages are: a file in a process of Headwater's own, else standard error (``own_process.py``)."""
+    return f"Java's messages are in {log}." if own_process.is_claimed() else "Java's messages are on standard error."
 
 
 def how(status: int) -> str:

@@ -4,7 +4,7 @@ What it is: starting Spark for an app, registering the data source, and what wor
 Invariants: pyspark is imported here only when it is called for; a missing pyspark is one sentence with the install
 line; registering twice is harmless; a session that the user started is used, and never stopped.
 Not here: the source itself (``views/source/data_source.py``); the settings of a view's own sessions
-(``views/stages/view_sessions.py``).
+(``views/stages/view_sessions.py``); what is changed in the host process (``own_process.py``).
 Read next: ``views/source/data_source.py``.
 """
 
@@ -12,16 +12,13 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import sys
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headwater.errors import MissingExtra
-from headwater.views.spark import class_archive
+from headwater.views.spark import class_archive, own_process
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,70 +77,11 @@ def start_session(name: str, settings: Mapping[str, str], java_log: Path | None 
         wanted[JAVA_OPTIONS] += f" {ENDS_WITHOUT_MEMORY}"
     for key, value in wanted.items():
         builder = builder.config(key, value)
-    with interrupts_wait(), java_writes_to(java_log):
+    with own_process.starting(java_log):
         spark: SparkSession = builder.getOrCreate()
-    no_stack_traces(spark)
+    own_process.started(spark)
     use_this_python(spark)
     return spark
-
-
-@contextmanager
-def java_writes_to(path: Path | None) -> Iterator[None]:
-    """Whatever Java says on its way up, and later, goes to a file: a user's terminal is for our own words.
-
-    A process inherits its standard error when it starts, so it is enough to change ours for that moment.
-    """
-    if path is None:
-        yield
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    kept = os.dup(2)
-    # Appending, so that the file can be cut while Java writes (``log/storage/bounded_logs.py``).
-    target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
-    try:
-        os.dup2(target, 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(target)
-
-
-@contextmanager
-def interrupts_wait() -> Iterator[None]:
-    """Ctrl-C while Java starts counts when it has: else it would be left behind. The second one counts at once.
-
-    Afterwards Ctrl-C is what it was: PySpark's own way asks Java something in the middle of another question.
-    """
-    before = signal.getsignal(signal.SIGINT)
-    if not callable(before) or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    pressed: list[Any] = []
-
-    def press(number: int, frame: Any) -> None:
-        pressed.append(frame)
-        if len(pressed) > 1:
-            before(number, frame)
-
-    signal.signal(signal.SIGINT, press)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if pressed:
-        before(signal.SIGINT, pressed[0])
-
-
-def no_stack_traces(spark: SparkSession) -> None:
-    """What is raised anyway, when Java has ended or somebody pressed Ctrl-C, is not to be on the terminal too."""
-    # py4j logs that with the root logger.
-    logging.getLogger().addFilter(_is_not_of_py4j)
-    spark.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
-
-
-def _is_not_of_py4j(record: logging.LogRecord) -> bool:
-    return record.module != "java_gateway"
 
 
 def use_this_python(spark: SparkSession) -> None:

@@ -1,4 +1,4 @@
-"""Upstream: what a sink gets of committed ticks, without Spark."""
+"""View reader: what a sink gets of committed ticks, without Spark."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ def ticks(log: Log) -> Any:
     ticks.store.close()
 
 
-def upstream_of(ticks: Ticks, log: Log) -> ViewReader:
+def reader_of(ticks: Ticks, log: Log) -> ViewReader:
     committed = CommittedChanges(ticks.manifests, ticks.folder, log.files)
     return ViewReader("revenue", committed, home_id="home", epoch=lambda: ticks.epoch, clock=log.clock)
 
 
-def head_of(upstream: ViewReader) -> ViewHead:
-    head = upstream.head()
+def head_of(reader: ViewReader) -> ViewHead:
+    head = reader.head()
     assert head is not None
     return head
 
 
-def all_rows(upstream: ViewReader) -> Counter[Any]:
-    with upstream.rows() as (_, batches):
+def all_rows(reader: ViewReader) -> Counter[Any]:
+    with reader.rows() as (_, batches):
         return Counter(tuple(row.values()) for batch in batches for row in batch.to_pylist())
 
 
 def test_a_view_that_has_not_run_has_no_head(ticks: Ticks, log: Log) -> None:
-    upstream = upstream_of(ticks, log)
+    reader = reader_of(ticks, log)
 
-    assert upstream.head() is None
+    assert reader.head() is None
     ticks.commit(("DE", 1, 1))
-    assert head_of(upstream) == ViewHead(
+    assert head_of(reader) == ViewHead(
         1, "home/1/first", pa.schema([("country", pa.string()), ("total", pa.int64())]), ("country",)
     )
 
@@ -54,12 +54,12 @@ def test_changes_of_several_ticks_are_netted_up_to_a_bound(ticks: Ticks, log: Lo
     ticks.commit(("DE", 1, -1), ("DE", 2, 1))
     ticks.commit()
     ticks.commit(("DE", 2, -1), ("DE", 3, 1), ("FR", 1, 1))
-    upstream = upstream_of(ticks, log)
-    head = head_of(upstream)
+    reader = reader_of(ticks, log)
+    head = head_of(reader)
 
-    every = upstream.changes(1, head, rows_max=100, ticks_max=100)
-    few = upstream.changes(1, head, rows_max=1, ticks_max=100)
-    one = upstream.changes(3, head, rows_max=100, ticks_max=1)
+    every = reader.changes(1, head, rows_max=100, ticks_max=100)
+    few = reader.changes(1, head, rows_max=1, ticks_max=100)
+    one = reader.changes(3, head, rows_max=100, ticks_max=1)
 
     assert every is not None
     assert few is not None
@@ -74,9 +74,9 @@ def test_changes_of_several_ticks_are_netted_up_to_a_bound(ticks: Ticks, log: Lo
 def test_a_tick_without_changes_is_a_delivery_of_nothing(ticks: Ticks, log: Log) -> None:
     ticks.commit(("DE", 1, 1))
     ticks.commit()
-    upstream = upstream_of(ticks, log)
+    reader = reader_of(ticks, log)
 
-    delivery = upstream.changes(1, head_of(upstream), rows_max=100, ticks_max=100)
+    delivery = reader.changes(1, head_of(reader), rows_max=100, ticks_max=100)
 
     assert delivery is not None
     assert (delivery.tick, delivery.changes.num_rows) == (2, 0)
@@ -87,14 +87,14 @@ def test_what_is_no_longer_kept_or_of_another_query_is_none(ticks: Ticks, log: L
     ticks.commit(("DE", 1, 1))
     ticks.commit(("FR", 1, 1))
     ticks.commit(("IT", 1, 1), first_kept=3)
-    upstream = upstream_of(ticks, log)
+    reader = reader_of(ticks, log)
 
-    assert upstream.changes(1, head_of(upstream), rows_max=100, ticks_max=100) is None
-    assert upstream.changes(2, head_of(upstream), rows_max=100, ticks_max=100) is not None
+    assert reader.changes(1, head_of(reader), rows_max=100, ticks_max=100) is None
+    assert reader.changes(2, head_of(reader), rows_max=100, ticks_max=100) is not None
     ticks.declare_anew()
     ticks.commit(("DE", 9, 1))
-    assert upstream.changes(3, ViewHead(4, "home/1/first", pa.schema([]), ()), rows_max=100, ticks_max=100) is None
-    assert head_of(upstream).version == "home/4/first"
+    assert reader.changes(3, ViewHead(4, "home/1/first", pa.schema([]), ()), rows_max=100, ticks_max=100) is None
+    assert head_of(reader).version == "home/4/first"
 
 
 @pytest.mark.parametrize("pass_rows", [1, 2, 3, 1000])
@@ -103,21 +103,21 @@ def test_all_rows_are_added_up_in_as_many_passes_as_memory_asks_for(
 ) -> None:
     monkeypatch.setattr(module, "PASS_ROWS", pass_rows)
     ticks.commit(("DE", 1, 1), ("FR", 1, 2), (None, None, 1))
-    positive = all_rows(upstream_of(ticks, log))
+    positive = all_rows(reader_of(ticks, log))
     ticks.commit(("DE", 1, -1), ("DE", 2, 1), ("FR", 1, -1), ("IT", 5, 1))
 
     assert positive == Counter([("DE", 1), ("FR", 1), ("FR", 1), (None, None)])
-    assert all_rows(upstream_of(ticks, log)) == Counter([("DE", 2), ("FR", 1), ("IT", 5), (None, None)])
+    assert all_rows(reader_of(ticks, log)) == Counter([("DE", 2), ("FR", 1), ("IT", 5), (None, None)])
 
 
 def test_lag_is_told_in_ticks_seconds_and_changes(ticks: Ticks, log: Log, clock: ManualClock) -> None:
     ticks.commit(("DE", 1, 1))
     ticks.commit(("DE", 1, -1), ("DE", 2, 1))
     ticks.commit(("FR", 1, 1))
-    upstream = upstream_of(ticks, log)
+    reader = reader_of(ticks, log)
     seconds = clock.now_us() / 1_000_000 - 2
 
-    assert upstream.lag(3) == ViewLag(0, 0.0, 0)
-    assert upstream.lag(1) == ViewLag(2, pytest.approx(max(0.0, seconds)), 3)
+    assert reader.lag(3) == ViewLag(0, 0.0, 0)
+    assert reader.lag(1) == ViewLag(2, pytest.approx(max(0.0, seconds)), 3)
     ticks.commit(first_kept=3)
-    assert upstream.lag(1) == ViewLag(3, pytest.approx(max(0.0, seconds - 1)), None)
+    assert reader.lag(1) == ViewLag(3, pytest.approx(max(0.0, seconds - 1)), None)

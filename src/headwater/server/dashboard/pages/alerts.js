@@ -1,4 +1,4 @@
-// Alerts: what somebody should know. What lasts stands first.
+// Alerts: lasting ones first, then recent ones.
 
 import { make } from "../elements.js";
 import { moment } from "../figures.js";
@@ -24,8 +24,20 @@ export function alertsPage() {
       const { alerts } = live.status;
       return [
         heading(null, "Alerts"),
-        section("Lasting", alertList(alerts.filter((each) => each.lasting), "Nothing is wrong at the moment.")),
-        section("Told of late", alertList(alerts.filter((each) => !each.lasting), "Nothing.")),
+        section(
+          "Lasting",
+          alertList(
+            alerts.filter((each) => each.lasting),
+            "Nothing is wrong at the moment.",
+          ),
+        ),
+        section(
+          "Recent",
+          alertList(
+            alerts.filter((each) => !each.lasting),
+            "Nothing.",
+          ),
+        ),
       ];
     },
   };
@@ -45,7 +57,8 @@ function links(alert) {
   if (status.topics.some((each) => each.name === alert.topic && !each.system)) found.push([`/topics/${part(alert.topic)}`, alert.topic]);
   if (status.views.some((each) => each.name === alert.subject)) found.push([`/views/${part(alert.subject)}`, alert.subject]);
   if (status.sinks.some((each) => each.sink === alert.subject)) found.push([`/sinks/${part(alert.subject)}`, alert.subject]);
-  if (status.topics.find((each) => each.name === alert.topic)?.groups.some((each) => each.group === alert.subject)) found.push([`/groups/${part(alert.topic)}/${part(alert.subject)}`, alert.subject]);
+  if (status.topics.find((each) => each.name === alert.topic)?.groups.some((each) => each.group === alert.subject))
+    found.push([`/groups/${part(alert.topic)}/${part(alert.subject)}`, alert.subject]);
   return found;
 }
 
@@ -54,9 +67,20 @@ function one(alert) {
   return make(
     "li",
     { class: alert.lasting ? "lasting" : "", key: `${alert.kind}/${alert.at}/${alert.message}` },
-    make("p", { class: "alert-head" }, make("strong", null, KINDS[alert.kind] ?? alert.kind), make("time", { datetime: alert.at }, moment(alert.at))),
+    make(
+      "p",
+      { class: "alert-head" },
+      make("strong", null, KINDS[alert.kind] ?? alert.kind),
+      make("time", { datetime: alert.at }, moment(alert.at)),
+    ),
     make("p", null, alert.message),
-    detail.length ? make("details", null, make("summary", null, "Details"), make("pre", null, JSON.stringify(alert.detail, null, 2))) : null,
-    make("p", null, links(alert).map(([address, name], place) => [place ? ", " : "", make("a", { href: address }, name)])),
+    detail.length
+      ? make("details", null, make("summary", null, "Details"), make("pre", null, JSON.stringify(alert.detail, null, 2)))
+      : null,
+    make(
+      "p",
+      null,
+      links(alert).map(([address, name], place) => [place ? ", " : "", make("a", { href: address }, name)]),
+    ),
   );
 }

@@ -1,9 +1,9 @@
-// A group: how far it is behind, over time and by partition, and who its members are.
+// A group: its lag over time and by partition, and its members.
 
 import { make } from "../elements.js";
 import { describeGroup } from "../endpoints.js";
 import { brief, count, moment } from "../figures.js";
-import { listen, past, topic as topicNow } from "../live.js";
+import { listen, history, topic as topicNow } from "../live.js";
 import { plot, tile } from "../parts/plots.js";
 import { heading, plainTable, refusal, section } from "../parts/tables.js";
 
@@ -32,8 +32,8 @@ export function groupPage(topic, group) {
   function content() {
     const now = topicNow(topic)?.groups.find((each) => each.group === group);
     const head = heading("group", group, make("p", null, "of ", make("a", { href: `/topics/${encodeURIComponent(topic)}` }, topic)));
-    if (!now) return [head, error ? refusal(error) : make("p", { class: "lonely" }, "There is no such group.")];
-    const samples = past(`group:${topic}/${group}`);
+    if (!now) return [head, error ? refusal(error) : make("p", { class: "empty-page" }, "Unknown group.")];
+    const samples = history(`group:${topic}/${group}`);
     return [
       head,
       make(
@@ -41,17 +41,22 @@ export function groupPage(topic, group) {
         { class: "tiles", key: "tiles" },
         tile("Lag", brief(now.lag), null, { note: "rows not read yet" }),
         tile("Members", count(now.members), null, { note: now.kind === "work" ? "workers" : `generation ${count(now.generation)}` }),
-        now.kind === "work" ? tile("In flight", count(now.in_flight), null, { note: "taken, not done yet" }) : null,
+        now.kind === "work" ? tile("In flight", count(now.in_flight), null, { note: "leased, not settled" }) : null,
         now.kind === "work" ? tile("Dead letters", count(now.dead_letters), null, { mood: now.dead_letters ? "bad" : "" }) : null,
       ),
       section(
         "Lag over time",
         samples.length > 1
-          ? plot(samples.map(([at, lag]) => [moment(new Date(at).toISOString()), lag, at]), { words: `Lag of ${group} of late; now ${count(now.lag)}`, format: brief, height: 200, whole: true })
+          ? plot(
+              samples.map(([at, lag]) => [moment(new Date(at).toISOString()), lag, at]),
+              { words: `Lag of ${group}; now ${count(now.lag)}`, format: brief, height: 200, whole: true, times: true },
+            )
           : make("p", { class: "quiet" }, "Watching…"),
       ),
       error ? refusal(error) : null,
-      about ? make("div", { class: "columns", key: "about" }, section("Members", members(about)), section("By partition", partitions(about))) : null,
+      about
+        ? make("div", { class: "columns", key: "about" }, section("Members", members(about)), section("By partition", partitions(about)))
+        : null,
     ];
   }
 
@@ -61,15 +66,25 @@ export function groupPage(topic, group) {
 function members(about) {
   return plainTable(
     [["Member"], ["Partitions"], ["Last heard"], ["State"]],
-    about.members.map((member) => ({ key: member.id, cells: [member.name ?? member.id, member.partitions.join(", ") || "–", moment(member.heartbeat), member.alive ? "alive" : "gone"] })),
-    { caption: "Members", empty: "Nobody is in it at the moment." },
+    about.members.map((member) => ({
+      key: member.id,
+      cells: [member.name ?? member.id, member.partitions.join(", ") || "–", moment(member.heartbeat), member.alive ? "alive" : "gone"],
+    })),
+    { caption: "Members", empty: "No members." },
   );
 }
 
 function partitions(about) {
   return plainTable(
-    [["Partition", "number"], ["Position", "number"], ["Lag", "number"]],
-    Object.keys(about.lag).map((number) => ({ key: number, cells: [number, count(about.positions[number] ?? 0), count(about.lag[number])] })),
+    [
+      ["Partition", "number"],
+      ["Position", "number"],
+      ["Lag", "number"],
+    ],
+    Object.keys(about.lag).map((number) => ({
+      key: number,
+      cells: [number, count(about.positions[number] ?? 0), count(about.lag[number])],
+    })),
     { caption: "Lag by partition" },
   );
 }

@@ -11,9 +11,20 @@ const part = encodeURIComponent;
 const link = (address, name) => make("a", { href: address }, name);
 
 export function listPage(kind) {
-  const titles = { topics: "Topics and tables", views: "Views", groups: "Groups", sinks: "Sinks", captures: "Captured databases", inlets: "Inlets" };
+  const titles = {
+    topics: "Topics and tables",
+    views: "Views",
+    groups: "Groups",
+    sinks: "Sinks",
+    captures: "Captured databases",
+    inlets: "Inlets",
+  };
   const tables = {
-    topics: () => [section("Of the app", topicTable(live.status.topics.filter((topic) => !topic.system))), section("Internal", topicTable(live.status.topics.filter((topic) => topic.system))), section("Groups", groupTable())],
+    topics: () => [
+      section("Of the app", topicTable(live.status.topics.filter((topic) => !topic.system))),
+      section("Internal", topicTable(live.status.topics.filter((topic) => topic.system))),
+      section("Groups", groupTable()),
+    ],
     views: () => [section("Of the app", viewTable(live.status.views)), section("Sinks", sinkTable())],
     groups: () => section("Of all topics", groupTable()),
     sinks: () => section("Of the app", sinkTable()),
@@ -29,7 +40,13 @@ export function topicTable(topics) {
     [["Name"], ["Rows", "number"], ["Size", "number wide-only"], ["Rate", "number"], ["", "plot-cell"]],
     topics.map((topic) => ({
       key: topic.name,
-      cells: [link(`/topics/${part(topic.name)}`, topic.name), brief(topic.rows), bytes(topic.bytes), rate(topic.rate), sparkline(topic.rates, `Rate of ${topic.name}`)],
+      cells: [
+        link(`/topics/${part(topic.name)}`, topic.name),
+        brief(topic.rows),
+        bytes(topic.bytes),
+        rate(topic.rate),
+        sparkline(topic.rates, `Rate of ${topic.name}`),
+      ],
     })),
     { caption: "Topics and tables", empty: "No topic yet." },
   );
@@ -54,16 +71,25 @@ export function viewTable(views) {
 }
 
 /** Seconds of a view in the last ticks. */
-export const timesOf = (name) => live.status.ticks.flatMap((tick) => tick.views.filter((each) => each.view === name).map((each) => each.seconds));
+export const timesOf = (name) =>
+  live.status.ticks.flatMap((tick) => tick.views.filter((each) => each.view === name).map((each) => each.seconds));
 
 /** Groups of one topic, or of all. */
 export function groupTable(topic = null) {
-  const groups = live.status.topics.filter((each) => !topic || each.name === topic).flatMap((each) => each.groups.map((group) => [each.name, group]));
+  const groups = live.status.topics
+    .filter((each) => !topic || each.name === topic)
+    .flatMap((each) => each.groups.map((group) => [each.name, group]));
   return plainTable(
     [["Group"], ["Topic", "wide-only"], ["Kind"], ["Members", "number"], ["Lag", "number"]],
     groups.map(([name, group]) => ({
       key: `${name}/${group.group}`,
-      cells: [link(`/groups/${part(name)}/${part(group.group)}`, group.group), link(`/topics/${part(name)}`, name), group.kind, count(group.members), count(group.lag)],
+      cells: [
+        link(`/groups/${part(name)}/${part(group.group)}`, group.group),
+        link(`/topics/${part(name)}`, name),
+        group.kind,
+        count(group.members),
+        count(group.lag),
+      ],
     })),
     { caption: "Groups", empty: "No group reads it." },
   );
@@ -74,7 +100,10 @@ export function sinkTable(view = null) {
   const sinks = live.status.sinks.filter((each) => !view || each.view === view);
   return plainTable(
     [["Sink"], ["View"], ["To", "wide-only"], ["State"]],
-    sinks.map((sink) => ({ key: sink.sink, cells: [link(`/sinks/${part(sink.sink)}`, sink.sink), link(`/views/${part(sink.view)}`, sink.view), sink.to, lagWords(sink)] })),
+    sinks.map((sink) => ({
+      key: sink.sink,
+      cells: [link(`/sinks/${part(sink.sink)}`, sink.sink), link(`/views/${part(sink.view)}`, sink.view), sink.to, lagWords(sink)],
+    })),
     { caption: "Sinks", empty: "No sink carries it elsewhere." },
   );
 }
@@ -82,7 +111,13 @@ export function sinkTable(view = null) {
 function sourceTable(kind, sources) {
   return plainTable(
     [["Name"], ["Into"]],
-    sources.map((source) => ({ key: source.name, cells: [link(`/${kind}/${part(source.name)}`, source.name), (source.tables ?? [source.topic]).map((name, place) => [place ? ", " : "", link(`/topics/${part(name)}`, name)])] })),
+    sources.map((source) => ({
+      key: source.name,
+      cells: [
+        link(`/${kind}/${part(source.name)}`, source.name),
+        (source.tables ?? [source.topic]).map((name, place) => [place ? ", " : "", link(`/topics/${part(name)}`, name)]),
+      ],
+    })),
     { caption: kind, empty: "None is declared." },
   );
 }

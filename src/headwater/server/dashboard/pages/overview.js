@@ -2,7 +2,7 @@
 
 import { make } from "../elements.js";
 import { brief, count, moment, rate, seconds } from "../figures.js";
-import { live, past } from "../live.js";
+import { live, history } from "../live.js";
 import { alertList } from "./alerts.js";
 import { topicTable, viewTable } from "./list.js";
 import { graph, legend } from "../parts/graph.js";
@@ -28,14 +28,24 @@ export function overviewPage() {
       return [
         heading(null, live.status.app, make("p", { class: "quiet" }, live.graph.home)),
         tiles(),
-        make("section", { class: "card", key: "graph-card" }, make("div", { class: "card-head" }, make("h2", null, "Flow"), choice), graph({ internal }), legend()),
+        make(
+          "section",
+          { class: "card", key: "graph-card" },
+          make("div", { class: "card-head" }, make("h2", null, "Flow"), choice),
+          graph({ internal }),
+          legend(),
+        ),
         make(
           "div",
           { class: "columns", key: "lists" },
           section("Views", viewTable(live.status.views)),
           section("Topics and tables", topicTable(live.status.topics.filter((topic) => internal || !topic.system))),
         ),
-        section("Alerts", alertList(live.status.alerts.slice(0, ALERTS_SHOWN)), live.status.alerts.length > ALERTS_SHOWN ? make("p", null, make("a", { href: "/alerts" }, "All alerts")) : null),
+        section(
+          "Alerts",
+          alertList(live.status.alerts.slice(0, ALERTS_SHOWN)),
+          live.status.alerts.length > ALERTS_SHOWN ? make("p", null, make("a", { href: "/alerts" }, "All alerts")) : null,
+        ),
       ];
     },
   };
@@ -47,18 +57,27 @@ function tiles() {
   const rates = summed(ours.map((topic) => topic.rates));
   const times = ticks.map((each) => each.seconds);
   const changes = ticks.map((each) => each.views.reduce((sum, view) => sum + view.changes, 0));
-  const waiting = past("behind").map(([, value]) => value);
+  const waiting = history("behind").map(([, value]) => value);
   const now = ours.reduce((sum, topic) => sum + topic.rate, 0);
   const last = times.at(-1);
   return make(
     "div",
     { class: "tiles", key: "tiles" },
-    tile("Rows in", rate(now), sparkline(rates, `Rows a second over the last two minutes; now ${rate(now)}`), { note: `${brief(ours.reduce((sum, topic) => sum + topic.rows, 0))} kept` }),
-    tile("Tick time", seconds(last), sparkline(times, `Seconds of the last ${times.length} ticks; the last took ${seconds(last)}`, { bars: true }), {
-      note: times.length ? `median ${seconds(median(times))}, slowest ${seconds(Math.max(...times))}` : null,
+    tile("Rows in", rate(now), sparkline(rates, `Rows a second over the last two minutes; now ${rate(now)}`), {
+      note: `${brief(ours.reduce((sum, topic) => sum + topic.rows, 0))} kept`,
     }),
-    tile("Changes in a tick", brief(changes.at(-1)), sparkline(changes, `Changes in the last ${changes.length} ticks`, { bars: true }), { note: tick.committed_at ? `tick ${count(tick.tick)} at ${moment(tick.committed_at)}` : "no tick yet" }),
-    tile("Rows waiting", brief(tick.behind), sparkline(waiting, `Rows that waited for a tick, of late; now ${count(tick.behind)}`), {
+    tile(
+      "Tick time",
+      seconds(last),
+      sparkline(times, `Seconds of the last ${times.length} ticks; the last took ${seconds(last)}`, { bars: true }),
+      {
+        note: times.length ? `median ${seconds(median(times))}, slowest ${seconds(Math.max(...times))}` : null,
+      },
+    ),
+    tile("Changes in a tick", brief(changes.at(-1)), sparkline(changes, `Changes in the last ${changes.length} ticks`, { bars: true }), {
+      note: tick.committed_at ? `tick ${count(tick.tick)} at ${moment(tick.committed_at)}` : "no tick yet",
+    }),
+    tile("Rows waiting", brief(tick.behind), sparkline(waiting, `Rows waiting for a tick; now ${count(tick.behind)}`), {
       note: tick.behind ? "for the next tick" : `views are ${tick.age_seconds === null ? "empty" : "up to date"}`,
     }),
   );
@@ -74,4 +93,3 @@ function median(values) {
   const sorted = [...values].sort((one, other) => one - other);
   return sorted.length ? sorted[Math.floor(sorted.length / 2)] : null;
 }
-

@@ -56,7 +56,21 @@ export function queryPage() {
     },
     content() {
       state.sql ??= example();
-      const box = make("textarea", { id: "sql", class: "sql", rows: "5", keep: true, spellcheck: "false", autocapitalize: "off", "aria-describedby": "sql-keys", oninput: (event) => (state.sql = event.target.value), onkeydown: keys }, state.sql);
+      const box = make(
+        "textarea",
+        {
+          id: "sql",
+          class: "sql",
+          rows: "5",
+          keep: true,
+          spellcheck: "false",
+          autocapitalize: "off",
+          "aria-describedby": "sql-keys",
+          oninput: (event) => (state.sql = event.target.value),
+          onkeydown: keys,
+        },
+        state.sql,
+      );
       return [
         heading(null, "Query"),
         make(
@@ -68,10 +82,28 @@ export function queryPage() {
             "div",
             { class: "controls" },
             make("button", { type: "button", class: "main-button", onclick: run, disabled: state.busy }, state.busy ? "Running…" : "Run"),
-            make("label", null, "Over ", make("select", { onchange: set("engine"), "aria-label": "Where it runs" }, option("store", "the serving store: views, at once", state.engine), option("spark", "Spark: views, tables and topics", state.engine))),
-            make("span", { class: "quiet", id: "sql-keys" }, "Ctrl-Enter runs it, Esc lets it be."),
+            make(
+              "label",
+              null,
+              "Over ",
+              make(
+                "select",
+                { onchange: set("engine"), "aria-label": "Where it runs" },
+                option("store", "the serving store: views, fast", state.engine),
+                option("spark", "Spark: views, tables and topics", state.engine),
+              ),
+            ),
+            make("span", { class: "quiet", id: "sql-keys" }, "Ctrl-Enter runs the query, Esc cancels it."),
           ),
-          make("p", { class: "quiet names" }, state.engine === "spark" ? "Look into " : "Views: ", names(state.engine).map((name, place) => [place ? " " : "", make("button", { type: "button", class: "name-button", key: name, onclick: () => pick(name) }, name)])),
+          make(
+            "p",
+            { class: "quiet names" },
+            state.engine === "spark" ? "Look into " : "Views: ",
+            names(state.engine).map((name, place) => [
+              place ? " " : "",
+              make("button", { type: "button", class: "name-button", key: name, onclick: () => pick(name) }, name),
+            ]),
+          ),
         ),
         state.error ? refusal(state.error) : null,
         state.answer ? result(state, set) : null,
@@ -88,7 +120,14 @@ export function queryPage() {
 
 const option = (value, words, chosen) => make("option", { value, selected: value === chosen }, words);
 
-const names = (engine) => live.graph.nodes.filter((node) => (node.kind === "view" && (node.served || engine === "spark")) || (engine === "spark" && !node.system && (node.kind === "topic" || node.kind === "table"))).map((node) => node.name);
+const names = (engine) =>
+  live.graph.nodes
+    .filter(
+      (node) =>
+        (node.kind === "view" && (node.served || engine === "spark")) ||
+        (engine === "spark" && !node.system && (node.kind === "topic" || node.kind === "table")),
+    )
+    .map((node) => node.name);
 
 function quoted(name, engine) {
   if (/^[a-z_][a-z0-9_]*$/i.test(name)) return name;
@@ -112,7 +151,7 @@ function keep(sql) {
   try {
     sessionStorage.setItem(KEPT, sql);
   } catch {
-    // then a refresh begins with the example
+    // a refresh then shows the example
   }
 }
 
@@ -124,11 +163,17 @@ function axes(answer, before) {
   const x = columns.includes(before.x) ? before.x : (others[0] ?? columns[0]);
   const y = numbers.includes(before.y) ? before.y : numbers.find((name) => name !== x);
   const type = answer.columns.find((column) => column.name === x)?.type ?? "";
-  const kind = x === before.x ? before.kind : /timestamp|date/.test(type) || (numbers.includes(x) && answer.rows.length > 12) ? "line" : "bar";
+  const kind =
+    x === before.x ? before.kind : /timestamp|date/.test(type) || (numbers.includes(x) && answer.rows.length > 12) ? "line" : "bar";
   return { x, y: y ?? null, kind };
 }
 
-const numeric = (answer) => answer.columns.map((column) => column.name).filter((name) => answer.rows.some((row) => isNumber(row[name])) && answer.rows.every((row) => row[name] === null || isNumber(row[name])));
+const numeric = (answer) =>
+  answer.columns
+    .map((column) => column.name)
+    .filter(
+      (name) => answer.rows.some((row) => isNumber(row[name])) && answer.rows.every((row) => row[name] === null || isNumber(row[name])),
+    );
 
 function result(state, set) {
   const { answer } = state;
@@ -137,7 +182,15 @@ function result(state, set) {
   const more = answer.truncated ? `, of more than ${count(answer.count)}` : answer.count > ROWS_SHOWN ? `, of ${count(answer.count)}` : "";
   return [
     state.y && answer.rows.length > 1 ? section("Plot", chart(state, set, columns)) : null,
-    section("Result", make("p", { class: "quiet", role: "status" }, `${counted(rows.length, "row")}${more}, at tick ${count(answer.tick)}, in ${seconds(answer.seconds)}.`), rows.length ? rowsTable(columns, rows, { caption: "Result" }) : null),
+    section(
+      "Result",
+      make(
+        "p",
+        { class: "quiet", role: "status" },
+        `${counted(rows.length, "row")}${more}, at tick ${count(answer.tick)}, in ${seconds(answer.seconds)}.`,
+      ),
+      rows.length ? rowsTable(columns, rows, { caption: "Result" }) : null,
+    ),
   ];
 }
 
@@ -146,10 +199,31 @@ function chart(state, set, columns) {
   const points = answer.rows.slice(0, PLOTTED_MAX).map((row) => [shown(row[x]), row[y] === null ? NaN : Number(row[y])]);
   const places = answer.rows.slice(0, PLOTTED_MAX).map((row) => (isNumber(row[x]) ? Number(row[x]) : Date.parse(row[x])));
   if (places.every((place, number) => !number || place > places[number - 1])) points.forEach((point, number) => point.push(places[number]));
-  const choice = (name, words, label, options, chosen) => make("label", null, `${words} `, make("select", { onchange: set(name), "aria-label": label }, options.map((each) => make("option", { value: each, key: each, selected: each === chosen }, each))));
+  const choice = (name, words, label, options, chosen) =>
+    make(
+      "label",
+      null,
+      `${words} `,
+      make(
+        "select",
+        { onchange: set(name), "aria-label": label },
+        options.map((each) => make("option", { value: each, key: each, selected: each === chosen }, each)),
+      ),
+    );
   return [
-    make("div", { class: "controls" }, choice("kind", "As", "Kind of plot", ["bar", "line"], kind), choice("y", "of", "What is plotted", numeric(answer), y), choice("x", "by", "Plotted by", columns, x)),
-    plot(points, { kind, format: figure, words: `${y} by ${x}, ${counted(points.length, "point")}` }),
+    make(
+      "div",
+      { class: "controls" },
+      choice("kind", "As", "Kind of plot", ["bar", "line"], kind),
+      choice("y", "of", "What is plotted", numeric(answer), y),
+      choice("x", "by", "Plotted by", columns, x),
+    ),
+    plot(points, {
+      kind,
+      format: figure,
+      times: points[0]?.length === 3 && !isNumber(answer.rows[0][x]),
+      words: `${y} by ${x}, ${counted(points.length, "point")}`,
+    }),
     answer.rows.length > PLOTTED_MAX ? make("p", { class: "quiet" }, `The first ${count(PLOTTED_MAX)} rows.`) : null,
   ];
 }

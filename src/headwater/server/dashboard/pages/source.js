@@ -12,7 +12,7 @@ export function sourcePage(kind, name) {
     content() {
       const found = live.status[kind].find((each) => each.name === name);
       const what = kind === "captures" ? "captured database" : "inlet";
-      if (!found) return [heading(what, name), make("p", { class: "lonely" }, "It is not declared.")];
+      if (!found) return [heading(what, name), make("p", { class: "empty-page" }, "Not declared.")];
       const { tables, topic, name: _, ends, ...rest } = found;
       const into = (tables ?? [topic]).map(topicNow).filter(Boolean);
       const speed = kind === "inlets" ? growth(`inlet:${name}`) : into.reduce((sum, each) => sum + each.rate, 0);

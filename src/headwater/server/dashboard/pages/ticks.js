@@ -36,12 +36,25 @@ export function ticksPage() {
     },
     content() {
       const { ticks } = live.status;
-      if (!ticks.length) return [heading(null, "Ticks"), make("p", { class: "lonely" }, "No tick yet.")];
+      if (!ticks.length) return [heading(null, "Ticks"), make("p", { class: "empty-page" }, "No tick yet.")];
       const shown = ticks.find((each) => each.tick === chosen) ?? ticks.at(-1);
       return [
         heading(null, "Ticks", make("p", { class: "quiet" }, summary(ticks))),
-        section("Time line", timeline(ticks, shown, choose, keys), make("p", { class: "quiet" }, "The height of a bar is the tick's time, its full part the slowest view. Choose one, or use the arrow keys; Esc goes back to the latest.")),
-        make("div", { class: "columns", key: "detail" }, section("The chosen tick", detail(shown, chosen === null)), section("Slowest views", slowest(ticks))),
+        section(
+          "Time line",
+          timeline(ticks, shown, choose, keys),
+          make(
+            "p",
+            { class: "quiet" },
+            "A bar's height is the tick's time, its solid part the slowest view. Click a bar or use the arrow keys; Esc shows the latest.",
+          ),
+        ),
+        make(
+          "div",
+          { class: "columns", key: "detail" },
+          section("The chosen tick", detail(shown, chosen === null)),
+          section("Slowest views", slowest(ticks)),
+        ),
       ];
     },
   };
@@ -68,12 +81,28 @@ function timeline(ticks, shown, choose, keys) {
       draw("title", null, `tick ${tick.tick}: ${seconds(tick.seconds)}, ${brief(tick.rows_in)} rows`),
       draw("rect", { class: "reach", x: left, y: 0, width: WIDE, height: HIGH }),
       draw("rect", { class: "whole", x: left + 2, y: HIGH - high(tick.seconds), width: WIDE - 4, height: high(tick.seconds) }),
-      draw("rect", { class: "slowest", x: left + 2, y: HIGH - high(Math.min(longest(tick), tick.seconds)), width: WIDE - 4, height: high(Math.min(longest(tick), tick.seconds)) }),
+      draw("rect", {
+        class: "slowest",
+        x: left + 2,
+        y: HIGH - high(Math.min(longest(tick), tick.seconds)),
+        width: WIDE - 4,
+        height: high(Math.min(longest(tick), tick.seconds)),
+      }),
     );
   });
   return make(
     "div",
-    { class: "timeline", tabindex: "0", role: "slider", "aria-label": "Tick", "aria-valuemin": ticks[0].tick, "aria-valuemax": ticks.at(-1).tick, "aria-valuenow": shown.tick, "aria-valuetext": `tick ${shown.tick}, ${seconds(shown.seconds)}`, onkeydown: keys },
+    {
+      class: "timeline",
+      tabindex: "0",
+      role: "slider",
+      "aria-label": "Tick",
+      "aria-valuemin": ticks[0].tick,
+      "aria-valuemax": ticks.at(-1).tick,
+      "aria-valuenow": shown.tick,
+      "aria-valuetext": `tick ${shown.tick}, ${seconds(shown.seconds)}`,
+      onkeydown: keys,
+    },
     make("p", { class: "quiet" }, Math.max(...times) > top ? `${seconds(top)} and more` : seconds(top)),
     draw("svg", { viewBox: `0 0 ${width} ${HIGH}`, preserveAspectRatio: "none", "aria-hidden": "true" }, bars),
   );
@@ -82,10 +111,25 @@ function timeline(ticks, shown, choose, keys) {
 function detail(tick, latest) {
   const views = [...tick.views].sort((one, other) => other.seconds - one.seconds);
   return [
-    make("p", null, make("strong", null, `Tick ${count(tick.tick)}`), latest ? " (the latest)" : "", ` at ${moment(tick.at)}: ${seconds(tick.seconds)} for ${counted(tick.rows_in, "row")}; ${count(tick.behind)} waited after it.`),
+    make(
+      "p",
+      null,
+      make("strong", null, `Tick ${count(tick.tick)}`),
+      latest ? " (the latest)" : "",
+      ` at ${moment(tick.at)}: ${seconds(tick.seconds)} for ${counted(tick.rows_in, "row")}; ${count(tick.behind)} waited after it.`,
+    ),
     plainTable(
       [["View"], ["Time", "number"], ["Changes", "number"], ["Rows read", "number"], ["Spark jobs", "number wide-only"]],
-      views.map((view) => ({ key: view.view, cells: [make("a", { href: `/views/${encodeURIComponent(view.view)}` }, view.view), seconds(view.seconds), count(view.changes), count(view.rows_read), count(view.actions)] })),
+      views.map((view) => ({
+        key: view.view,
+        cells: [
+          make("a", { href: `/views/${encodeURIComponent(view.view)}` }, view.view),
+          seconds(view.seconds),
+          count(view.changes),
+          count(view.rows_read),
+          count(view.actions),
+        ],
+      })),
       { caption: "Views in this tick", empty: "It moved no view." },
     ),
   ];
@@ -106,7 +150,15 @@ function slowest(ticks) {
   const all = [...sums.values()].sort((one, other) => other.total - one.total);
   return plainTable(
     [["View"], ["Mean", "number"], ["Most", "number"], ["Slowest in", "number"]],
-    all.map((each) => ({ key: each.view, cells: [make("a", { href: `/views/${encodeURIComponent(each.view)}` }, each.view), seconds(each.total / each.ticks), seconds(each.most), `${count(each.first)} of ${count(each.ticks)}`] })),
+    all.map((each) => ({
+      key: each.view,
+      cells: [
+        make("a", { href: `/views/${encodeURIComponent(each.view)}` }, each.view),
+        seconds(each.total / each.ticks),
+        seconds(each.most),
+        `${count(each.first)} of ${count(each.ticks)}`,
+      ],
+    })),
     { caption: "Slowest views", empty: "No view has moved." },
   );
 }

@@ -58,10 +58,21 @@ export function topicPage(name) {
   function content() {
     const now = topicNow(name);
     const declared = base(name);
-    if (!now) return [heading("topic", name), make("p", { class: "lonely" }, "There is no such topic.")];
+    if (!now) return [heading("topic", name), make("p", { class: "empty-page" }, "Unknown topic.")];
     const kind = declared?.kind ?? "topic";
     return [
-      heading(kind, name, declared?.captured_by ? make("p", null, "captured by ", make("a", { href: `/captures/${encodeURIComponent(declared.captured_by)}` }, declared.captured_by)) : null),
+      heading(
+        kind,
+        name,
+        declared?.captured_by
+          ? make(
+              "p",
+              null,
+              "captured by ",
+              make("a", { href: `/captures/${encodeURIComponent(declared.captured_by)}` }, declared.captured_by),
+            )
+          : null,
+      ),
       tiles(now),
       error ? refusal(error) : null,
       section("Last rows", controls(paused, pause), last ? rows(last, declared) : make("p", { class: "quiet" }, "Reading…")),
@@ -69,7 +80,11 @@ export function topicPage(name) {
         "div",
         { class: "columns", key: "about" },
         section("Offsets", about ? offsets(about) : null),
-        section("Schema", declared ? columns(declared) : null, about ? make("p", { class: "quiet" }, `Version ${about.schema_version}, since ${moment(about.created_at)}.`) : null),
+        section(
+          "Schema",
+          declared ? columns(declared) : null,
+          about ? make("p", { class: "quiet" }, `Version ${about.schema_version}, since ${moment(about.created_at)}.`) : null,
+        ),
         section("Keeping", about ? keeping(about) : null),
         section("Readers", readers(name, kind), groupTable(name)),
       ),
@@ -80,7 +95,12 @@ export function topicPage(name) {
 }
 
 function controls(paused, pause) {
-  return make("p", { class: "controls" }, make("button", { type: "button", class: "small-button", onclick: pause, "aria-pressed": String(paused) }, paused ? "Go on" : "Pause"), make("span", { class: "quiet" }, paused ? "Held." : "Live, the latest first."));
+  return make(
+    "p",
+    { class: "controls" },
+    make("button", { type: "button", class: "small-button", onclick: pause, "aria-pressed": String(paused) }, paused ? "Go on" : "Pause"),
+    make("span", { class: "quiet" }, paused ? "Held." : "Live, the latest first."),
+  );
 }
 
 function tiles(now) {
@@ -98,15 +118,33 @@ function rows(last, declared) {
   if (!last.length) return make("p", { class: "quiet" }, "No rows yet.");
   const names = declared?.columns.map((column) => column.name) ?? Object.keys(last[0]).filter((name) => !OWN.has(name));
   const shown = last.map((row) => ({ ...row, [PLACE]: `${row._partition}@${row._offset}`, [APPENDED]: moment(row._appended_at) }));
-  return rowsTable([PLACE, APPENDED, ...names], shown, { caption: "Last rows", keyOf: (row) => row[PLACE], mark: (row) => (row._deleted ? "gone" : null) });
+  return rowsTable([PLACE, APPENDED, ...names], shown, {
+    caption: "Last rows",
+    keyOf: (row) => row[PLACE],
+    mark: (row) => (row._deleted ? "gone" : null),
+  });
 }
 
 function offsets(about) {
   return plainTable(
-    [["Partition", "number"], ["Start", "number"], ["End", "number"], ["Rows", "number"], ["Sealed", "number"], ["Active", "number"]],
+    [
+      ["Partition", "number"],
+      ["Start", "number"],
+      ["End", "number"],
+      ["Rows", "number"],
+      ["Sealed", "number"],
+      ["Active", "number"],
+    ],
     about.partitions.map((part) => ({
       key: part.partition,
-      cells: [part.partition, count(part.start_offset), count(part.end_offset), count(part.rows), `${part.sealed_segments} · ${bytes(part.sealed_bytes)}`, `${part.arrow_segments} · ${bytes(part.arrow_bytes)}`],
+      cells: [
+        part.partition,
+        count(part.start_offset),
+        count(part.end_offset),
+        count(part.rows),
+        `${part.sealed_segments} · ${bytes(part.sealed_bytes)}`,
+        `${part.arrow_segments} · ${bytes(part.arrow_bytes)}`,
+      ],
     })),
     { caption: "Offsets and segments" },
   );
@@ -117,7 +155,13 @@ function columns(declared) {
     [["Column"], ["Type"], [""]],
     declared.columns.map((column) => ({
       key: column.name,
-      cells: [column.name, make("code", null, column.type), [declared.key.includes(column.name) ? "key" : null, declared.event_time === column.name ? "event time" : null].filter(Boolean).join(", ")],
+      cells: [
+        column.name,
+        make("code", null, column.type),
+        [declared.key.includes(column.name) ? "key" : null, declared.event_time === column.name ? "event time" : null]
+          .filter(Boolean)
+          .join(", "),
+      ],
     })),
     { caption: "Columns" },
   );
@@ -131,8 +175,14 @@ function keeping(about) {
     ["By size", kept.retention_bytes ? `${bytes(kept.retention_bytes)} a partition` : "no limit"],
     ["Archive", kept.archive],
     ["Compacted", kept.compact ? "the latest of each key" : null],
-    ["Made durable", { always: "with every append", interval: `every ${kept.fsync_interval_ms} ms`, never: "when the system likes" }[kept.fsync]],
-    ["When readers are slow", { keep: "the disk is the buffer", drop: "new rows are dropped, and counted", block: "appends wait" }[kept.overflow]],
+    [
+      "Made durable",
+      { always: "with every append", interval: `every ${kept.fsync_interval_ms} ms`, never: "when the system likes" }[kept.fsync],
+    ],
+    [
+      "When readers are slow",
+      { keep: "the disk is the buffer", drop: "new rows are dropped, and counted", block: "appends wait" }[kept.overflow],
+    ],
     ["Watermark", time.watermark ? moment(time.watermark) : null],
   ]);
 }
@@ -140,5 +190,10 @@ function keeping(about) {
 function readers(name, kind) {
   const found = live.graph.edges.filter((edge) => edge.from === `${kind}:${name}`).map((edge) => edge.to.slice(edge.to.indexOf(":") + 1));
   if (!found.length) return null;
-  return make("p", null, "Views: ", found.map((view, place) => [place ? ", " : "", make("a", { href: `/views/${encodeURIComponent(view)}` }, view)]));
+  return make(
+    "p",
+    null,
+    "Views: ",
+    found.map((view, place) => [place ? ", " : "", make("a", { href: `/views/${encodeURIComponent(view)}` }, view)]),
+  );
 }

@@ -37,18 +37,40 @@ export function viewPage(name) {
     content() {
       const now = viewNow(name);
       const declared = node("view", name);
-      if (!now || !declared) return [heading("view", name), make("p", { class: "lonely" }, "The app declares no such view.")];
+      if (!now || !declared) return [heading("view", name), make("p", { class: "empty-page" }, "Unknown view.")];
       begin();
       return [
         heading("view", name, check.button()),
         check.result(),
-        now.paused ? make("div", { class: "notice bad", role: "status", key: "paused" }, make("p", null, `Paused since ${moment(now.paused.since)}: it stands still at tick ${count(now.paused.tick)}, other views go on.`), make("p", null, now.paused.reason), make("p", { class: "quiet" }, `After a fix: headwater view resume APP.py ${now.paused.because[0]}`)) : null,
+        now.paused
+          ? make(
+              "div",
+              { class: "notice bad", role: "status", key: "paused" },
+              make(
+                "p",
+                null,
+                `Paused since ${moment(now.paused.since)}: it stands still at tick ${count(now.paused.tick)}, other views go on.`,
+              ),
+              make("p", null, now.paused.reason),
+              make("p", { class: "quiet" }, `After a fix: headwater view resume APP.py ${now.paused.because[0]}`),
+            )
+          : null,
         tiles(now, declared),
-        section("Rows", now.state === "new" ? make("p", { class: "quiet" }, "It is not filled yet: the first tick does that.") : rows.content()),
+        section(
+          "Rows",
+          now.state === "new" ? make("p", { class: "quiet" }, "It is not filled yet: the first tick does that.") : rows.content(),
+        ),
         make(
           "div",
           { class: "columns", key: "about" },
-          section("Query", make("pre", { class: "sql", tabindex: "0" }, layout(declared.sql)), facts([["Declared at", declared.declared_at], ["Key", declared.key.join(", ")]])),
+          section(
+            "Query",
+            make("pre", { class: "sql", tabindex: "0" }, layout(declared.sql)),
+            facts([
+              ["Declared at", declared.declared_at],
+              ["Key", declared.key.join(", ")],
+            ]),
+          ),
           section("Plan", plan(declared)),
         ),
         section("Change feed", feed.content()),
@@ -64,9 +86,21 @@ function tiles(now, declared) {
   return make(
     "div",
     { class: "tiles", key: "tiles" },
-    tile("Rows", now.state === "new" ? "not filled yet" : now.rows === null ? "not served" : brief(now.rows), null, { note: `${bytes(now.bytes)} in ${counted(now.runs, "run")}` }),
-    tile("Tick time", seconds(now.last_tick?.seconds), sparkline(times, `Seconds of ${now.name} in the last ${times.length} ticks`, { bars: true }), { note: declared.cost ? COSTS[declared.cost] : null }),
-    tile("Changes in a tick", brief(now.last_tick?.changes ?? 0), sparkline(changes, `Changes of ${now.name} in the last ${changes.length} ticks`, { bars: true }), { note: now.changed_tick ? `last changed in tick ${count(now.changed_tick)}` : null }),
+    tile("Rows", now.state === "new" ? "not filled yet" : now.rows === null ? "not served" : brief(now.rows), null, {
+      note: `${bytes(now.bytes)} in ${counted(now.runs, "run")}`,
+    }),
+    tile(
+      "Tick time",
+      seconds(now.last_tick?.seconds),
+      sparkline(times, `Seconds of ${now.name} in the last ${times.length} ticks`, { bars: true }),
+      { note: declared.cost ? COSTS[declared.cost] : null },
+    ),
+    tile(
+      "Changes in a tick",
+      brief(now.last_tick?.changes ?? 0),
+      sparkline(changes, `Changes of ${now.name} in the last ${changes.length} ticks`, { bars: true }),
+      { note: now.changed_tick ? `last changed in tick ${count(now.changed_tick)}` : null },
+    ),
     now.watermark ? tile("Watermark", moment(now.watermark), null, { note: "nothing older is expected" }) : null,
   );
 }
@@ -83,7 +117,13 @@ function plan(declared) {
       "ol",
       { class: "stages" },
       declared.stages.map((stage) =>
-        make("li", { key: stage.name }, make("span", { class: `chip ${stage.kind}`, title: COSTS[stage.kind] }, stage.kind), make("span", { class: "what" }, stage.what), make("span", { class: "quiet" }, `${COSTS[stage.kind]}; reads ${stage.reads.join(", ") || "nothing"}`)),
+        make(
+          "li",
+          { key: stage.name },
+          make("span", { class: `chip ${stage.kind}`, title: COSTS[stage.kind] }, stage.kind),
+          make("span", { class: "what" }, stage.what),
+          make("span", { class: "quiet" }, `${COSTS[stage.kind]}; reads ${stage.reads.join(", ") || "nothing"}`),
+        ),
       ),
     ),
     declared.notes.map((note) => make("p", { class: "quiet", key: note }, `Note: ${note}`)),
@@ -92,9 +132,17 @@ function plan(declared) {
 }
 
 function lateness(now) {
-  if (!now.watermark && !now.stragglers.length) return make("p", { class: "quiet" }, "It has no watermark: that needs a topic with an event time, and a tick.");
+  if (!now.watermark && !now.stragglers.length)
+    return make("p", { class: "quiet" }, "It has no watermark: that needs a topic with an event time, and a tick.");
   return [
-    facts([["Watermark", now.watermark ? `${moment(now.watermark)}, ${seconds(Math.max(0, (Date.parse(live.status.now) - Date.parse(now.watermark)) / 1000))} ago` : null]]),
+    facts([
+      [
+        "Watermark",
+        now.watermark
+          ? `${moment(now.watermark)}, ${seconds(Math.max(0, (Date.parse(live.status.now) - Date.parse(now.watermark)) / 1000))} ago`
+          : null,
+      ],
+    ]),
     plainTable(
       [["Topic"], ["Producer"], ["Late rows", "number"]],
       now.stragglers.map((each) => ({ key: `${each.topic}/${each.producer}`, cells: [each.topic, each.producer, count(each.rows)] })),
@@ -106,8 +154,14 @@ function lateness(now) {
 /** SQL without the margin that it has in the app's file. */
 function layout(sql) {
   if (!sql) return "(a PySpark function)";
-  const lines = sql.replace(/\t/g, "    ").replace(/^\s*\n|\s+$/g, "").split("\n");
-  const margins = lines.slice(lines[0].match(/^\s/) ? 0 : 1).filter((line) => line.trim()).map((line) => line.match(/^ */)[0].length);
+  const lines = sql
+    .replace(/\t/g, "    ")
+    .replace(/^\s*\n|\s+$/g, "")
+    .split("\n");
+  const margins = lines
+    .slice(lines[0].match(/^\s/) ? 0 : 1)
+    .filter((line) => line.trim())
+    .map((line) => line.match(/^ */)[0].length);
   const margin = Math.min(...margins, 80);
   return lines.map((line, place) => (place === 0 && !line.match(/^\s/) ? line : line.slice(margin))).join("\n");
 }
@@ -121,7 +175,12 @@ class Check {
 
   button() {
     const busy = this.state === "busy";
-    return make("button", { type: "button", class: "main-button", onclick: () => this.run(), disabled: busy, "aria-describedby": "verify-words" }, busy ? "Verifying…" : "Verify", make("span", { id: "verify-words", class: "hidden" }, "Computes the view from the log alone, and compares."));
+    return make(
+      "button",
+      { type: "button", class: "main-button", onclick: () => this.run(), disabled: busy, "aria-describedby": "verify-words" },
+      busy ? "Verifying…" : "Verify",
+      make("span", { id: "verify-words", class: "hidden" }, "Computes the view from the log alone, and compares."),
+    );
   }
 
   async run() {
@@ -148,8 +207,20 @@ class Check {
     if (this.state !== "done") return null;
     const { equal, rows, tick, missing, surplus, missing_count: lacking, surplus_count: over, open_columns: open } = this.found;
     const may = open.length ? ` What SQL leaves open (${open.join(", ")}) was not compared.` : "";
-    if (equal) return make("p", { class: "notice good" }, `Verified: its ${counted(rows, "row")} at tick ${count(tick)} are what the log gives.${may} It took ${seconds(this.seconds)}.`);
-    const shown = (words, list) => (list.length ? [make("p", null, words), rowsTable(Object.keys(list[0]), list, { caption: words })] : null);
-    return make("div", { class: "notice bad" }, make("p", null, `At tick ${count(tick)} it is not what the log gives: ${counted(lacking, "row")} missing, ${count(over)} too many.`), shown("Missing", missing), shown("Too many", surplus));
+    if (equal)
+      return make(
+        "p",
+        { class: "notice good" },
+        `Verified: its ${counted(rows, "row")} at tick ${count(tick)} are what the log gives.${may} It took ${seconds(this.seconds)}.`,
+      );
+    const shown = (words, list) =>
+      list.length ? [make("p", null, words), rowsTable(Object.keys(list[0]), list, { caption: words })] : null;
+    return make(
+      "div",
+      { class: "notice bad" },
+      make("p", null, `At tick ${count(tick)} it is not what the log gives: ${counted(lacking, "row")} missing, ${count(over)} too many.`),
+      shown("Missing", missing),
+      shown("Too many", surplus),
+    );
   }
 }

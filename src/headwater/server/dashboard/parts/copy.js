@@ -37,7 +37,7 @@ export class Copy {
   }
 
   apply(changes) {
-    const told = [];
+    const applied = [];
     let before = null;
     for (const change of changes) {
       const row = Object.fromEntries(Object.entries(change).filter(([name]) => !CHANGE.has(name)));
@@ -46,15 +46,15 @@ export class Copy {
         before = row;
         this.remove(row);
       } else if (type === "delete") {
-        told.push({ type, identity: this.remove(row), row, columns: this.columns });
+        applied.push({ type, identity: this.remove(row), row, columns: this.columns });
       } else {
         const old = type === "update_postimage" ? before : null;
         const columns = old ? this.columns.filter((name) => !same(old[name], row[name])) : this.columns;
-        told.push({ type, identity: this.add(row), row, columns });
+        applied.push({ type, identity: this.add(row), row, columns });
         before = null;
       }
     }
-    return told;
+    return applied;
   }
 
   identity(row) {
@@ -79,7 +79,9 @@ export class Copy {
 
   /** All rows as [identity, row], ordered by a column. */
   ordered(column, descending) {
-    const listed = [...this.rows].flatMap(([identity, { row, times }]) => Array.from({ length: times }, (_, copy) => [copy ? `${identity}#${copy}` : identity, row]));
+    const listed = [...this.rows].flatMap(([identity, { row, times }]) =>
+      Array.from({ length: times }, (_, copy) => [copy ? `${identity}#${copy}` : identity, row]),
+    );
     const sign = descending ? -1 : 1;
     return listed.sort(([one, first], [other, second]) => sign * compared(first[column], second[column]) || (one < other ? -1 : 1));
   }

@@ -7,7 +7,7 @@ import { listen, live, view as viewNow } from "../live.js";
 import { rowsTable } from "./tables.js";
 
 const SHOWN = 60;
-const AT_ONCE = 500; // more changes in a tick are told, not shown
+const AT_ONCE = 500; // a tick with more changes shows only their number
 const LOOK_MS = 500;
 const BEGIN_TICKS = 20;
 const SIGNS = { insert: "+ came", delete: "− went", update_preimage: "before", update_postimage: "after" };
@@ -33,7 +33,9 @@ export class ChangeFeed {
   }
 
   async read(last, signal) {
-    const sizes = live.status.ticks.filter((tick) => tick.tick >= this.next).map((tick) => tick.views.find((each) => each.view === this.name)?.changes ?? 0);
+    const sizes = live.status.ticks
+      .filter((tick) => tick.tick >= this.next)
+      .map((tick) => tick.views.find((each) => each.view === this.name)?.changes ?? 0);
     const many = sizes.reduce((sum, size) => sum + size, 0);
     if (many > AT_ONCE) {
       this.lines.unshift({ tick: last, many });
@@ -46,9 +48,13 @@ export class ChangeFeed {
   }
 
   content() {
-    if (!this.lines.length) return make("p", { class: "quiet" }, this.next === null ? "Reading…" : "Nothing has changed of late.");
+    if (!this.lines.length) return make("p", { class: "quiet" }, this.next === null ? "Reading…" : "No recent changes.");
     const columns = Object.keys(this.lines.find((line) => line.row)?.row ?? {}).filter((name) => !name.startsWith("_"));
-    const rows = this.lines.map(({ tick, row, many }) => (many ? { tick, change: `${count(many)} changes` } : { tick, at: moment(row._commit_timestamp), change: SIGNS[row._change_type], ...row }));
+    const rows = this.lines.map(({ tick, row, many }) =>
+      many
+        ? { tick, change: `${count(many)} changes` }
+        : { tick, at: moment(row._commit_timestamp), change: SIGNS[row._change_type], ...row },
+    );
     return rowsTable(["tick", "at", "change", ...columns], rows, {
       caption: `Changes of ${this.name}`,
       mark: (row) => ({ delete: "went", update_preimage: "went", insert: "came", update_postimage: "came" })[row._change_type],

@@ -2,7 +2,7 @@
 
 import { draw, hidden, make } from "../elements.js";
 import { brief, count, counted, rate, seconds } from "../figures.js";
-import { live, past, speed as growth } from "../live.js";
+import { live, history, speed as growth } from "../live.js";
 import { arranged, spread } from "./layers.js";
 
 const HEIGHT = 66;
@@ -63,7 +63,10 @@ function placed(nodes, edges) {
     const [start, end] = [cellOf.get(edge.from), cellOf.get(edge.to)];
     const stops = [
       [x(start.layer) + WIDTH, start.y],
-      ...over.flatMap((bend) => [[x(bend.layer), bend.y], [x(bend.layer) + WIDTH, bend.y]]),
+      ...over.flatMap((bend) => [
+        [x(bend.layer), bend.y],
+        [x(bend.layer) + WIDTH, bend.y],
+      ]),
       [x(end.layer), end.y],
     ].map(([left, top]) => [left, top + EDGE]);
     return { ...edge, path: curved(stops), label: stops.at(-1) };
@@ -103,7 +106,9 @@ function flow(edge) {
   if (toKind === "sink") {
     const lag = live.status.sinks.find((each) => each.sink === toName)?.lag;
     const speed = changeRate(name);
-    return lag?.ticks > 1 ? { speed, label: `${brief(lag.ticks)} ticks behind`, bad: lag.ticks > 10 } : { speed, label: speed ? rate(speed) : "" };
+    return lag?.ticks > 1
+      ? { speed, label: `${brief(lag.ticks)} ticks behind`, bad: lag.ticks > 10 }
+      : { speed, label: speed ? rate(speed) : "" };
   }
   if (toKind === "group") {
     return { speed: rowRate(name), label: "" }; // its lag is in the node
@@ -148,9 +153,20 @@ function box(node, place) {
   const { first, second, values, mood } = about(node);
   return draw(
     "a",
-    { class: `node ${node.kind} ${mood ?? ""}`, key: node.id, href: addressOf(node), transform: `translate(${place.x} ${place.y})`, "aria-label": `${kindOf(node)} ${node.name}: ${[first, second].filter(Boolean).join(", ")}` },
+    {
+      class: `node ${node.kind} ${mood ?? ""}`,
+      key: node.id,
+      href: addressOf(node),
+      transform: `translate(${place.x} ${place.y})`,
+      "aria-label": `${kindOf(node)} ${node.name}: ${[first, second].filter(Boolean).join(", ")}`,
+    },
     draw("title", null, `${kindOf(node)} ${node.name}`),
-    draw("rect", { class: "card", width: WIDTH, height: HEIGHT, rx: node.kind === "view" ? 8 : node.kind === "sink" || node.kind === "group" ? 20 : 3 }),
+    draw("rect", {
+      class: "card",
+      width: WIDTH,
+      height: HEIGHT,
+      rx: node.kind === "view" ? 8 : node.kind === "sink" || node.kind === "group" ? 20 : 3,
+    }),
     draw("text", { class: "kind", x: 12, y: 18 }, kindOf(node)),
     draw("text", { class: "name", x: 12, y: 36 }, within(node.name, WIDTH - 24, NAME)),
     draw("text", { class: "first", x: 12, y: 55 }, within(first, WIDTH - 24 - (values?.length > 1 ? PLOT + 4 : 0), WORDS)),
@@ -162,7 +178,9 @@ function box(node, place) {
 function little(values, least) {
   const top = Math.max(...values, least, 1e-9);
   const [left, bottom, wide, high] = [WIDTH - 12 - PLOT, HEIGHT - 10, PLOT, 13];
-  const points = values.map((value, place) => `${(left + (place / (values.length - 1)) * wide).toFixed(1)},${(bottom - (value / top) * high).toFixed(1)}`);
+  const points = values.map(
+    (value, place) => `${(left + (place / (values.length - 1)) * wide).toFixed(1)},${(bottom - (value / top) * high).toFixed(1)}`,
+  );
   return draw("polyline", { class: "little", points: points.join(" ") });
 }
 
@@ -193,16 +211,32 @@ function about(node) {
     const times = status.ticks.flatMap((tick) => tick.views.filter((each) => each.view === node.name).map((each) => each.seconds));
     if (found?.paused) return { first: `paused at tick ${count(found.paused.tick)}`, mood: "bad" };
     if (!found || found.state === "new") return { first: "not filled yet", mood: "waiting" };
-    return { first: found.rows === null ? "not served" : counted(found.rows, "row"), second: found.last_tick ? seconds(found.last_tick.seconds) : "", values: times };
+    return {
+      first: found.rows === null ? "not served" : counted(found.rows, "row"),
+      second: found.last_tick ? seconds(found.last_tick.seconds) : "",
+      values: times,
+    };
   }
   if (node.kind === "sink") {
     const found = status.sinks.find((each) => each.sink === node.name);
     const bad = found && (found.state === "retrying" || found.state === "stopped");
-    return { first: found ? lagWords(found) : "", mood: bad ? "bad" : "", values: past(`sink:${node.name}`).map(([, value]) => value).slice(-60) };
+    return {
+      first: found ? lagWords(found) : "",
+      mood: bad ? "bad" : "",
+      values: history(`sink:${node.name}`)
+        .map(([, value]) => value)
+        .slice(-60),
+    };
   }
   if (node.kind === "group") {
     const found = status.topics.find((each) => each.name === node.topic)?.groups.find((each) => each.group === node.name);
-    return { first: found ? `lag ${brief(found.lag)}` : "", second: found ? counted(found.members, "member") : "", values: past(`group:${node.topic}/${node.name}`).map(([, value]) => value).slice(-60) };
+    return {
+      first: found ? `lag ${brief(found.lag)}` : "",
+      second: found ? counted(found.members, "member") : "",
+      values: history(`group:${node.topic}/${node.name}`)
+        .map(([, value]) => value)
+        .slice(-60),
+    };
   }
   if (node.kind === "capture") return { first: counted(node.tables.length, "table") };
   const found = status.inlets.find((each) => each.name === node.name);
@@ -218,5 +252,10 @@ export function lagWords(sink) {
 
 /** The legend under the graph, for those who do not know the words. */
 export function legend() {
-  return make("p", { class: "quiet" }, hidden("The graph: "), "Rows flow from left to right. A node is a link to its page; its line is the rate, the tick time or the lag of the last minutes.");
+  return make(
+    "p",
+    { class: "quiet" },
+    hidden("The graph: "),
+    "Rows flow from left to right. A node is a link to its page; its line is the rate, the tick time or the lag of the last minutes.",
+  );
 }

@@ -11,7 +11,10 @@ const SWEEPS = 8;
  */
 export function arranged(nodes, edges) {
   const known = new Set(nodes.map((node) => node.id));
-  const flows = withoutCircles(nodes, edges.filter((edge) => known.has(edge.from) && known.has(edge.to) && edge.from !== edge.to));
+  const flows = withoutCircles(
+    nodes,
+    edges.filter((edge) => known.has(edge.from) && known.has(edge.to) && edge.from !== edge.to),
+  );
   const layerOf = layersOf(nodes, flows);
   const layers = [];
   const cellOf = new Map();

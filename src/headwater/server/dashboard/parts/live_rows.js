@@ -148,14 +148,16 @@ export class LiveRows {
     if (tick === null) return make("p", { class: "quiet" }, "Reading…");
     const { columns } = this.copy;
     const column = this.order ?? this.copy.key[0] ?? columns[0];
-    const listed = this.paged ? this.paged.rows.map((row) => [this.copy.identity(row), row]) : this.found(this.copy.ordered(column, this.descending));
+    const listed = this.paged
+      ? this.paged.rows.map((row) => [this.copy.identity(row), row])
+      : this.found(this.copy.ordered(column, this.descending));
     const total = this.paged ? this.counted() : listed.length;
     const pages = Math.max(1, Math.ceil(total / PAGE));
     this.page = Math.min(this.page, pages - 1);
     const rows = this.paged ? listed : listed.slice(this.page * PAGE, (this.page + 1) * PAGE);
     return [
       this.controls(total, tick, columns, column),
-      rows.length ? this.table(columns, rows) : make("p", { class: "quiet", key: "none" }, this.filter ? "No row has these letters." : "No rows."),
+      rows.length ? this.table(columns, rows) : make("p", { class: "quiet", key: "none" }, this.filter ? "No row matches." : "No rows."),
       pages > 1 ? this.pager(pages) : null,
     ];
   }
@@ -168,22 +170,26 @@ export class LiveRows {
   }
 
   found(listed) {
-    const letters = this.filter.toLowerCase();
-    return letters ? listed.filter(([, row]) => Object.values(row).some((value) => shown(value).toLowerCase().includes(letters))) : listed;
+    const filter = this.filter.toLowerCase();
+    return filter ? listed.filter(([, row]) => Object.values(row).some((value) => shown(value).toLowerCase().includes(filter))) : listed;
   }
 
   table(columns, rows) {
     const now = Date.now();
     const identities = new Map(rows.map(([identity, row]) => [row, identity]));
-    return rowsTable(columns, rows.map(([, row]) => row), {
-      caption: `Rows of ${this.name}`,
-      keyOf: (row) => identities.get(row),
-      flash: (row) => {
-        const known = this.flashes.get(identities.get(row));
-        if (!known || known.until < now) return null;
-        return Object.fromEntries(known.columns.map((name) => [name, known.turn]));
+    return rowsTable(
+      columns,
+      rows.map(([, row]) => row),
+      {
+        caption: `Rows of ${this.name}`,
+        keyOf: (row) => identities.get(row),
+        flash: (row) => {
+          const known = this.flashes.get(identities.get(row));
+          if (!known || known.until < now) return null;
+          return Object.fromEntries(known.columns.map((name) => [name, known.turn]));
+        },
       },
-    });
+    );
   }
 
   controls(total, tick, columns, column) {
@@ -197,9 +203,30 @@ export class LiveRows {
       "div",
       { class: "controls", key: "controls" },
       make("span", { class: "quiet" }, `${counted(total, "row")} at tick ${count(tick)}, live`),
-      make("label", null, "Order ", make("select", { onchange: change((field) => (this.order = field.value)) }, columns.map((name) => make("option", { value: name, key: name, selected: name === column }, name)))),
-      make("label", { class: "choice" }, make("input", { type: "checkbox", checked: this.descending, onchange: change((field) => (this.descending = field.checked)) }), " descending"),
-      this.paged ? null : make("label", null, "Find ", make("input", { type: "search", class: "find", oninput: change((field) => (this.filter = field.value)) })),
+      make(
+        "label",
+        null,
+        "Order ",
+        make(
+          "select",
+          { onchange: change((field) => (this.order = field.value)) },
+          columns.map((name) => make("option", { value: name, key: name, selected: name === column }, name)),
+        ),
+      ),
+      make(
+        "label",
+        { class: "choice" },
+        make("input", { type: "checkbox", checked: this.descending, onchange: change((field) => (this.descending = field.checked)) }),
+        " descending",
+      ),
+      this.paged
+        ? null
+        : make(
+            "label",
+            null,
+            "Find ",
+            make("input", { type: "search", class: "find", oninput: change((field) => (this.filter = field.value)) }),
+          ),
     );
   }
 

@@ -23,7 +23,11 @@ export function sparkline(values, words, { bars = false } = {}) {
           draw("polygon", { class: "under", points: `0,${HEIGHT} ${points.join(" ")} ${WIDTH},${HEIGHT}` }),
           draw("polyline", { class: "line", points: points.join(" ") }),
         ];
-  return draw("svg", { class: "sparkline", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": words }, inner);
+  return draw(
+    "svg",
+    { class: "sparkline", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": words },
+    inner,
+  );
 }
 
 /** The most that is worth its height: one tick that filled everything must not make all others look flat. */
@@ -41,12 +45,14 @@ function bar(value, place, many, y) {
 }
 
 /**
- * A plot with axes. `points` are [label, value], or [label, value, where it stands on the axis]; `kind` is "line" or "bar"; `format` writes a value,
- * and `whole` says that there is nothing between 0 and 1.
+ * A plot with axes. `points` are [label, value] or [label, value, position]; `kind` is "line" or "bar"; `format` writes a
+ * value; `whole`: values are integers; `times`: positions are milliseconds, and the axis has round clock times.
  *
- * The viewBox is as wide as the place where it is shown, so that letters keep their size.
+ * The viewBox is as wide as the card, so that letters keep their size. The nearest point to the pointer, or the one chosen
+ * with the arrow keys, is read out under the plot.
  */
-export function plot(points, { kind = "line", format = String, words, width = room(), height = 240, zero = true, whole = false }) {
+export function plot(points, options) {
+  const { kind = "line", format = String, words, width = room(), height = 240, zero = true, whole = false, times = false } = options;
   const left = 64;
   const bottom = height - 34;
   const right = width - 12;
@@ -55,16 +61,98 @@ export function plot(points, { kind = "line", format = String, words, width = ro
   const y = (value) => bottom - ((value - low) / (high - low || 1)) * (bottom - 14);
   const share = (right - left) / Math.max(points.length, 1);
   const [first, last] = [points[0]?.[2], points.at(-1)?.[2]];
-  const part = (place) => (last > first ? (points[place][2] - first) / (last - first) : place / (points.length - 1));
-  const x = (place) => (kind === "bar" || points.length < 2 ? left + share * (place + 0.5) : left + part(place) * (right - left));
+  const at = (position) => left + ((position - first) / (last - first)) * (right - left);
+  const even = (place) => left + (place / (points.length - 1)) * (right - left);
+  const x = (place) =>
+    kind === "bar" || points.length < 2 ? left + share * (place + 0.5) : last > first ? at(points[place][2]) : even(place);
   const lines = [];
   for (let value = low; value <= high + step / 2; value += step) {
     lines.push(draw("line", { class: "rule", x1: left, x2: right, y1: y(value), y2: y(value) }));
-    lines.push(draw("text", { class: "tick", x: left - 8, y: y(value) + 4, "text-anchor": "end" }, format(Number(value.toPrecision(12)))));
+    const text = format(Number(value.toPrecision(12)));
+    lines.push(draw("text", { class: "tick", x: left - 8, y: y(value) + 4, "text-anchor": "end" }, text));
   }
-  const labels = labelled(points, x, right).map(([place, text, anchor]) => draw("text", { class: "tick", x: x(place), y: height - 12, "text-anchor": anchor }, text));
+  const axis = times && last > first ? clockTicks(first, last, (right - left) / 90) : null;
+  const labels = axis
+    ? axis.map(([position, text]) => [
+        draw("line", { class: "rule", x1: at(position), x2: at(position), y1: bottom, y2: bottom + 5 }),
+        draw("text", { class: "tick time", x: at(position), y: height - 12, "text-anchor": "middle" }, text),
+      ])
+    : labelled(points, x, right).map(([place, text, anchor]) =>
+        draw("text", { class: "tick", x: x(place), y: height - 12, "text-anchor": anchor }, text),
+      );
   const shapes = kind === "bar" ? points.map((each, place) => column(each, x(place), share, y, low, format)) : curve(points, x, y, format);
-  return draw("svg", { class: "plot", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": words }, lines, labels, shapes);
+  // Kept, so that an update of the page does not hide the cursor.
+  const cursor = draw("g", { key: "cursor", keep: true }, draw("line", { class: "cursor", y1: 14, y2: bottom, visibility: "hidden" }));
+  const drawing = draw(
+    "svg",
+    { class: "plot", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": words },
+    lines,
+    labels,
+    shapes,
+    cursor,
+  );
+  const known = points.map(([label, value], place) => ({ label, value, x: x(place) })).filter((each) => Number.isFinite(each.value));
+  return readable(drawing, known, { width, format });
+}
+
+/** A plot whose points are read out: under the pointer, or by the arrow keys. The read-out stays while the page is updated. */
+function readable(drawing, known, { width, format }) {
+  const show = (figure, place) => {
+    const cursor = figure.querySelector(".cursor");
+    const chosen = known[place];
+    figure.chosen = chosen ? place : null;
+    cursor.setAttribute("visibility", chosen ? "visible" : "hidden");
+    if (chosen) for (const name of ["x1", "x2"]) cursor.setAttribute(name, chosen.x.toFixed(1));
+    figure.querySelector(".read-out").textContent = chosen ? `${chosen.label}: ${format(chosen.value)}` : "";
+  };
+  const moved = (event) => {
+    const figure = event.currentTarget;
+    const box = figure.querySelector("svg").getBoundingClientRect();
+    show(figure, nearest(known, ((event.clientX - box.left) / box.width) * width));
+  };
+  const pressed = (event) => {
+    const now = event.currentTarget.chosen ?? known.length;
+    const next = { ArrowLeft: now - 1, ArrowRight: now + 1, Home: 0, End: known.length - 1, Escape: null }[event.key];
+    if (next === undefined) return;
+    show(event.currentTarget, next === null ? null : Math.max(0, Math.min(known.length - 1, next)));
+    event.preventDefault();
+  };
+  return make(
+    "div",
+    {
+      class: "plot-figure",
+      tabindex: "0",
+      onpointermove: moved,
+      onpointerleave: (event) => show(event.currentTarget, null),
+      onkeydown: pressed,
+    },
+    drawing,
+    make("p", { class: "quiet read-out", keep: true, "aria-live": "polite" }),
+  );
+}
+
+/** The index of the point that is nearest to a position; points are in order. */
+export function nearest(known, position) {
+  let best = null;
+  for (let place = 0; place < known.length; place += 1) {
+    if (best === null || Math.abs(known[place].x - position) < Math.abs(known[best].x - position)) best = place;
+  }
+  return best;
+}
+
+const CLOCK_STEPS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21_600, 43_200, 86_400];
+
+/** Round clock times between two moments, at most so many: [[milliseconds, text], …]. */
+export function clockTicks(from, to, most) {
+  const wanted = (to - from) / 1000 / Math.max(1, most);
+  const step = 1000 * (CLOCK_STEPS_S.find((each) => each >= wanted) ?? Math.ceil(wanted / 86_400) * 86_400);
+  const offset = new Date(from).getTimezoneOffset() * 60_000;
+  const found = [];
+  for (let at = Math.ceil((from - offset) / step) * step + offset; at <= to; at += step) {
+    const text = new Date(at).toLocaleTimeString("en-GB");
+    found.push([at, step >= 86_400_000 ? new Date(at).toLocaleDateString("en-CA") : step >= 60_000 ? text.slice(0, 5) : text]);
+  }
+  return found;
 }
 
 /** Which points get their label: as many as there is room for. */
@@ -97,10 +185,17 @@ function column([label, value], middle, share, y, low, format) {
 }
 
 function curve(points, x, y, format) {
-  const places = points.map(([, value], place) => (Number.isFinite(value) ? `${x(place).toFixed(1)},${y(value).toFixed(1)}` : null)).filter(Boolean);
-  const dots = points.length > 60 ? [] : points.map(([label, value], place) =>
-    Number.isFinite(value) ? draw("circle", { class: "point", cx: x(place), cy: y(value), r: 3 }, draw("title", null, `${label}: ${format(value)}`)) : null,
-  );
+  const places = points
+    .map(([, value], place) => (Number.isFinite(value) ? `${x(place).toFixed(1)},${y(value).toFixed(1)}` : null))
+    .filter(Boolean);
+  const dots =
+    points.length > 60
+      ? []
+      : points.map(([label, value], place) =>
+          Number.isFinite(value)
+            ? draw("circle", { class: "point", cx: x(place), cy: y(value), r: 3 }, draw("title", null, `${label}: ${format(value)}`))
+            : null,
+        );
   return [draw("polyline", { class: "line", points: places.join(" ") }), dots];
 }
 
@@ -110,7 +205,10 @@ function scale(low, high, least) {
   if (low === high) high = low + (Math.abs(low) || 1);
   const rough = (high - low) / 4;
   const power = 10 ** Math.floor(Math.log10(rough));
-  const step = Math.max(least, [1, 2, 5, 10].map((each) => each * power).find((each) => each >= rough));
+  const step = Math.max(
+    least,
+    [1, 2, 5, 10].map((each) => each * power).find((each) => each >= rough),
+  );
   return [Math.floor(low / step) * step, Math.ceil(high / step) * step, step];
 }
 

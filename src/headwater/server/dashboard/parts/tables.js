@@ -8,15 +8,31 @@ const MOMENT = /^(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d(?:\.\d{1,3})?)\d*Z$/; // show
 
 /** Rows of a topic, view or query. `columns` are names; `flash` tells which cells have just changed. */
 export function rowsTable(columns, rows, { caption, keyOf, flash, mark } = {}) {
-  const numeric = new Set(columns.filter((column) => rows.length && rows.every((row) => row[column] === null || row[column] === undefined || isNumber(row[column]))));
+  const numeric = new Set(
+    columns.filter(
+      (column) => rows.length && rows.every((row) => row[column] === null || row[column] === undefined || isNumber(row[column])),
+    ),
+  );
   return make(
     "div",
     { class: "table-room", tabindex: "0", role: "region", "aria-label": caption },
     make(
       "table",
       { class: "rows" },
-      make("thead", null, make("tr", null, columns.map((column) => make("th", { scope: "col", class: numeric.has(column) ? "number" : null, key: column }, column)))),
-      make("tbody", null, rows.map((row, place) => line(columns, row, numeric, { key: keyOf?.(row, place), flash: flash?.(row), mark: mark?.(row) }))),
+      make(
+        "thead",
+        null,
+        make(
+          "tr",
+          null,
+          columns.map((column) => make("th", { scope: "col", class: numeric.has(column) ? "number" : null, key: column }, column)),
+        ),
+      ),
+      make(
+        "tbody",
+        null,
+        rows.map((row, place) => line(columns, row, numeric, { key: keyOf?.(row, place), flash: flash?.(row), mark: mark?.(row) })),
+      ),
     ),
   );
 }
@@ -27,7 +43,11 @@ function line(columns, row, numeric, { key, flash, mark }) {
     { key, class: mark },
     columns.map((column) => {
       const turn = flash?.[column];
-      return make("td", { key: column, class: [numeric.has(column) ? "number" : "", turn ? `flash-${turn}` : ""].join(" ").trim() || null }, cell(row[column]));
+      return make(
+        "td",
+        { key: column, class: [numeric.has(column) ? "number" : "", turn ? `flash-${turn}` : ""].join(" ").trim() || null },
+        cell(row[column]),
+      );
     }),
   );
 }
@@ -50,8 +70,26 @@ export function plainTable(headings, rows, { caption, empty } = {}) {
     make(
       "table",
       null,
-      make("thead", null, make("tr", null, headings.map(([name, kind]) => make("th", { scope: "col", class: kind }, name)))),
-      make("tbody", null, rows.map(({ key, cells }) => make("tr", { key }, cells.map((each, place) => make("td", { class: headings[place][1] }, each))))),
+      make(
+        "thead",
+        null,
+        make(
+          "tr",
+          null,
+          headings.map(([name, kind]) => make("th", { scope: "col", class: kind }, name)),
+        ),
+      ),
+      make(
+        "tbody",
+        null,
+        rows.map(({ key, cells }) =>
+          make(
+            "tr",
+            { key },
+            cells.map((each, place) => make("td", { class: headings[place][1] }, each)),
+          ),
+        ),
+      ),
     ),
   );
 }
@@ -61,7 +99,9 @@ export function facts(pairs) {
   return make(
     "dl",
     { class: "facts" },
-    pairs.filter((pair) => pair && pair[1] !== null && pair[1] !== undefined && pair[1] !== "").map(([name, value]) => make("div", { key: name }, make("dt", null, name), make("dd", null, value))),
+    pairs
+      .filter((pair) => pair && pair[1] !== null && pair[1] !== undefined && pair[1] !== "")
+      .map(([name, value]) => make("div", { key: name }, make("dt", null, name), make("dd", null, value))),
   );
 }
 
@@ -72,7 +112,12 @@ export function section(title, ...content) {
 
 /** The head of a page: what it is, its name, and what stands beside. */
 export function heading(kind, name, ...beside) {
-  return make("div", { class: "heading", key: "heading" }, make("h1", null, kind ? make("span", { class: "kind" }, kind) : null, kind ? " " : null, name), beside);
+  return make(
+    "div",
+    { class: "heading", key: "heading" },
+    make("h1", null, kind ? make("span", { class: "kind" }, kind) : null, kind ? " " : null, name),
+    beside,
+  );
 }
 
 /** What the server refused, with its hint. */

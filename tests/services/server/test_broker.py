@@ -47,15 +47,15 @@ async def next_of(messages: AsyncGenerator[SubscriberMessage]) -> dict[str, Any]
 
 def reader_that_stands_still(state: ServerState) -> Broadcast:
     """The view's reader, moved by the test alone."""
-    broadcast = state.hub._broadcasts["revenue"] = Broadcast(state, "revenue")
+    broadcast = state.broker._broadcasts["revenue"] = Broadcast(state, "revenue")
     broadcast.task = asyncio.ensure_future(asyncio.sleep(0))
     return broadcast
 
 
 def step(broadcast: Broadcast) -> None:
     """Let the reader tell the next ticks."""
-    for telling in broadcast._next() or ():
-        broadcast._tell(telling)
+    for view_message in broadcast._next() or ():
+        broadcast._tell(view_message)
 
 
 def test_a_reader_that_is_behind_a_subscriber_tells_it_nothing_twice(state: ServerState, hand: HandTicks) -> None:
@@ -65,7 +65,7 @@ def test_a_reader_that_is_behind_a_subscriber_tells_it_nothing_twice(state: Serv
         step(broadcast)  # it stands at tick 1
         for total in (2, 3):
             hand.commit({"DE": total})
-        messages = state.hub.subscribe("revenue", None)
+        messages = state.broker.subscribe("revenue", None)
         assert (await next_of(messages))["tick"] == 3
         following = asyncio.ensure_future(next_of(messages))
         while not broadcast.subscribers:
@@ -85,7 +85,7 @@ def test_a_subscriber_whose_queue_is_full_is_told_where_to_go_on(state: ServerSt
         hand.commit({"DE": 0})
         broadcast = reader_that_stands_still(state)
         step(broadcast)
-        messages = state.hub.subscribe("revenue", None)
+        messages = state.broker.subscribe("revenue", None)
         token = (await next_of(messages))["token"]
         waiting = asyncio.ensure_future(next_of(messages))
         while not broadcast.subscribers:
@@ -98,10 +98,10 @@ def test_a_subscriber_whose_queue_is_full_is_told_where_to_go_on(state: ServerSt
 
         end = await waiting
         assert (end["type"], end["reason"], end["token"]) == ("end", "too slow", token)
-        assert (state.hub.dropped, len(subscriber._waiting), broadcast.subscribers) == (1, 0, set())
+        assert (state.broker.dropped, len(subscriber._waiting), broadcast.subscribers) == (1, 0, set())
         with pytest.raises(StopAsyncIteration):
             await anext(messages)
-        assert state.hub.open == 0
+        assert state.broker.open == 0
 
     in_loop(work)
 
@@ -111,7 +111,7 @@ def test_what_waits_for_a_subscriber_is_bounded_in_bytes_too(state: ServerState,
         hand.commit({"DE": 0})
         broadcast = reader_that_stands_still(state)
         step(broadcast)
-        messages = state.hub.subscribe("revenue", None)
+        messages = state.broker.subscribe("revenue", None)
         await next_of(messages)
         waiting = asyncio.ensure_future(next_of(messages))
         while not broadcast.subscribers:
@@ -131,7 +131,7 @@ def test_a_server_that_stops_says_so_with_the_token(state: ServerState, hand: Ha
     async def work() -> None:
         hand.commit({"DE": 0})
         step(reader_that_stands_still(state))
-        messages = state.hub.subscribe("revenue", None)
+        messages = state.broker.subscribe("revenue", None)
         token = (await next_of(messages))["token"]
         waiting = asyncio.ensure_future(next_of(messages))
         await asyncio.sleep(0)

@@ -1,9 +1,9 @@
-"""The stopwatch: from a commit in the database to the views that a reader sees.
+"""Freshness probe: the time from a commit in the database to the views that a reader sees.
 
-What it is: ``FreshnessProbe`` is told when orders were committed, follows the captured table to learn their offsets,
-and looks when the serving store has come so far.
-Invariants: what it measures is never too little: the time ends when this process has seen the store. Commits of the
-time before ``begin`` are left out, and those while the engine was away are told apart.
+What it is: ``FreshnessProbe`` gets the commits of orders, reads the captured table for their offsets, and watches the
+serving store's frontier.
+Invariants: a time is never too short: it ends when this process has read the store. Commits before ``begin`` are left
+out; those during an engine's absence are counted apart.
 Not here: the commits (``simulator.py``).
 Read next: ``scenario.py``.
 """
@@ -37,7 +37,7 @@ class FreshnessProbe:
         self.took.clear()
 
     def committed(self, orders: Sequence[int], at_us: int) -> None:
-        """These orders were committed. The capture may have been quicker than this word."""
+        """These orders were committed. The capture may already have delivered them."""
         for order in orders:
             if order in self._found:
                 self._captured[self._found.pop(order)] = at_us

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headwater.demo.stopwatch import FreshnessProbe
+from headwater.demo.freshness_probe import FreshnessProbe
 from headwater.log.home import Log
 
 
