@@ -194,7 +194,7 @@ def test_a_message_that_kills_its_workers_reaches_the_dead_letters(tmp_path):
 
     assert deaths == 3
     assert (group.dead_letters, group.lag_total) == (1, 0)
-    assert letter["row"] == '{"id": 3, "poison": true}'
+    assert letter["row"] == '{"id":3,"poison":true}'
     assert (letter["deliveries"], letter["reason"]) == (3, "not accepted in 3 deliveries; the last lease ran out")
     assert letter["worker"].startswith("worker-2-")
 

@@ -39,7 +39,7 @@ def app(tmp_path: Path) -> Iterator[hw.App]:
 
 
 def ordered(app: hw.App, view: str) -> list[tuple[Any, ...]]:
-    rows = sorted(tuple(row.values()) for row in app.get_view(view).rows().to_pylist())
+    rows = sorted(tuple(row.values()) for row in app.sql(f"SELECT * FROM {view}").to_pylist())
     served = app._runtime.serving.query(f'SELECT * FROM "{view}"').to_pylist()
     assert sorted(tuple(row.values()) for row in served) == rows
     return rows

@@ -31,7 +31,7 @@ def declare(home: Path, odd: str = GOOD, *, on_error: str = "pause", **more: str
 
 
 def rows(app: hw.App, view: str) -> list[tuple[object, ...]]:
-    found = sorted(tuple(row.values()) for row in app.get_view(view).rows().to_pylist())
+    found = sorted(tuple(row.values()) for row in app.sql(f"SELECT * FROM {view}").to_pylist())
     served = app._runtime.serving.query(f"SELECT * FROM {view}").to_pylist()
     assert sorted(tuple(row.values()) for row in served) == found
     return found

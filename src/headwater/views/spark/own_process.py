@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -68,21 +69,26 @@ def started(spark: SparkSession) -> None:
 
 @contextmanager
 def java_writes_to(path: Path | None) -> Iterator[None]:
-    """Start the JVM with its standard error in a file: a process inherits file descriptor 2 when it starts."""
+    """Start the JVM with its standard error in a file: a process inherits file descriptor 2 when it starts.
+
+    Python's own messages of that time (a warning of another thread) still reach the terminal.
+    """
     if path is None:
         yield
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    kept = os.dup(2)
+    kept, before = os.dup(2), sys.stderr
     # Appending, so that the file can be truncated while Java writes (``log/storage/bounded_logs.py``).
     target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
-    try:
-        os.dup2(target, 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(target)
+    with open(kept, "w", buffering=1, encoding="utf-8", errors="backslashreplace") as terminal:
+        try:
+            sys.stderr = terminal
+            os.dup2(target, 2)
+            yield
+        finally:
+            os.dup2(kept, 2)
+            sys.stderr = before
+            os.close(target)
 
 
 @contextmanager

@@ -89,5 +89,7 @@ class TickDriver:
         """Stop after the running tick. When it is called by that tick (``on_tick``): as soon as it has returned."""
         self._stopping.set()
         self._waker.wake()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+        thread = self._thread
+        # Ctrl-C may come between making the thread and starting it: then there is nothing to wait for.
+        if thread is not None and thread.ident is not None and thread is not threading.current_thread():
+            thread.join()
