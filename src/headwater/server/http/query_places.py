@@ -132,6 +132,6 @@ class QueryPlaces:
         own = self._running[key] >= self.share_max and key != ANYBODY
         whose = f'{self.share_max} {self._what} of key "{key}"' if own else f"{self.at_once_max} {self._what}"
         return TooMany(
-            f"{whose} run already, and none ended within {seconds:g} s",
+            f"{whose} run already, and none ended within {seconds:.2g} s",
             hint="Try again in a moment. The server's limit is --queries.",
         )

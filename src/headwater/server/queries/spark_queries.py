@@ -100,7 +100,7 @@ class SparkQueries:
         seconds = float(request["seconds_max"])
         if not self._free.acquire(timeout=seconds):
             raise TooMany(
-                f"{self._at_once_max} Spark queries run already, and none ended within {seconds:g} s",
+                f"{self._at_once_max} Spark queries run already, and none ended within {seconds:.2g} s",
                 hint="Try again in a moment. The server's limit is --queries.",
             )
         try:
