@@ -33,7 +33,7 @@ from headwater.views.serving.publish import STORE, Publisher
 from headwater.views.serving.serving_columns import quoted as served_name
 from headwater.views.serving.serving_store import ServingStore
 from headwater.views.serving.snapshot import QueryReply, RelationSnapshot
-from headwater.views.spark.jvm import mapped_errors
+from headwater.views.spark.jvm import ended, mapped_errors
 from headwater.views.spark.spark_session import start_session
 from headwater.views.state.manifest import Manifest, Manifests
 from headwater.views.state.state_store import StateStore
@@ -165,7 +165,7 @@ class AppRuntime:
         engine = self.engine
         if engine.initial and rows_to_read(self.prepared, engine.initial) >= BESIDE_ROWS_MIN:
             self._use_as_they_ran()
-        runner = TickDriver(engine, on_tick)
+        runner = TickDriver(engine, on_tick, has_spark=lambda: ended(self._spark) is None)
         self._runner = runner  # before it starts: its first tick may stop it
         runner.start()
         if self._runner is runner and not self._declared_run():

@@ -98,9 +98,7 @@ def test_somebody_gets_a_mail(rates: SyntheticView, log: Log, post: tuple[Post, 
         "app@example.com",
         "ops@example.com",
     )
-    assert (
-        one.get_content().replace("\r", "") == 'FR: {"country":"FR","rate":0.09,"price":null}\n\nSince tick 2.\n'
-    )
+    assert one.get_content().replace("\r", "") == 'FR: {"country":"FR","rate":0.09,"price":null}\n\nSince tick 2.\n'
     assert two["Subject"] == "app: rates: rate > 0.05 (2 rows)"
 
 

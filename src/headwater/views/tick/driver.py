@@ -23,8 +23,15 @@ IDLE_S = 1.0  # a look at the log without being woken: the first heartbeat makes
 class TickDriver:
     """Ticks an engine until stopped."""
 
-    def __init__(self, engine: TickEngine, on_tick: Callable[[TickReport], None] | None = None) -> None:
+    def __init__(
+        self,
+        engine: TickEngine,
+        on_tick: Callable[[TickReport], None] | None = None,
+        *,
+        has_spark: Callable[[], bool] = lambda: True,
+    ) -> None:
         self.engine = engine
+        self._has_spark = has_spark
         self.on_tick = on_tick
         self.error: BaseException | None = None
         self._waker = engine.prepared.log.waker
@@ -47,8 +54,8 @@ class TickDriver:
                 self._watch()
                 seen = self._waker.count()  # before the tick looks: what comes later moves the count
                 self._advance()
-                if not self._stopping.is_set():
-                    self._waker.wait(seen, IDLE_S)
+                if not self._stopping.is_set() and not self._waker.wait(seen, IDLE_S) and not self._has_spark():
+                    raise ConnectionError("Spark has ended")  # no tick would notice while no row comes
         except BaseException as error:
             self.error = error
         finally:
