@@ -187,7 +187,7 @@ def test_a_sum_of_bigints_fails_only_when_the_total_does_not_fit(ticks: list[lis
     ]
 
     if any(total is not None and not -(2**63) <= total < 2**63 for total in totals):
-        with pytest.raises(Exception, match="range|Failed to cast decimal"):
+        with pytest.raises(Exception, match=r"range|Failed to cast decimal"):
             run(plan, "BIGINT", ticks)
     else:
         assert run(plan, "BIGINT", ticks)[:-1] == totals

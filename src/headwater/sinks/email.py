@@ -64,7 +64,7 @@ class Email:
         >>> alert["tick"] = 7
         >>> mail = Email("mail.example.com", sender="app@example.com", to=["ops@example.com"]).message([alert])
         >>> mail["Subject"], mail.get_content()
-        ('shop: rates: rate > 0.05 (DE)', 'DE: {"rate": 0.1}\\n\\nSince tick 7.\\n')
+        ('shop: rates: rate > 0.05 (DE)', 'DE: {"rate":0.1}\\n\\nSince tick 7.\\n')
         """
         first = alerts[0]
         message = EmailMessage()

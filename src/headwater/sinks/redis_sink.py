@@ -46,7 +46,7 @@ class RedisSink(Sink):
     ``form`` is "hash" (a field for each column that is not null) or "json" (one text).
 
     >>> RedisSink("redis://:secret@cache.example.com/0", form="json")
-    RedisSink(url='redis://:***@cache.example.com/0', prefix=None, form='json')
+    Redis(url='redis://:***@cache.example.com/0', prefix=None, form='json')
     """
 
     url: str = field(repr=False)

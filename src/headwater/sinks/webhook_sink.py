@@ -52,7 +52,7 @@ class WebhookSink(Sink):
     ``tries`` bounds how often a request is tried before the sink waits for longer.
 
     >>> WebhookSink("https://example.com/hooks/revenue", secret="s3cret")
-    WebhookSink('https://example.com/hooks/revenue')
+    Webhook('https://example.com/hooks/revenue')
     """
 
     url: str

@@ -57,7 +57,7 @@ def test_the_reference_is_made_from_the_code(site: Path) -> None:
 
     assert "Advance all views over what the log holds" in app
     assert "headwater capture watch" in commands
-    assert "Go on after the account, until Ctrl-C." in commands
+    assert "Keep running after the summary, until Ctrl-C." in commands
 
 
 def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:

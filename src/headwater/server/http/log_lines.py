@@ -34,6 +34,7 @@ class SeldomHandler(logging.Handler):
     >>> log.warning("something else")
     no descriptors (repeated 1204 times)
     something else
+    >>> handler.close()
     """
 
     def __init__(

@@ -34,8 +34,9 @@ class QueryPlaces:
     ...             print(error.message)
     ...         async with places.taken("bob", 0.01):
     ...             return places.running, places.waiting
-    >>> asyncio.run(shown())
-    2 queries of key "ada" run at once, and none of them ended in 0.01 s
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> ThreadPoolExecutor(1).submit(asyncio.run, shown()).result()
+    2 queries of key "ada" run already, and none ended within 0.01 s
     (3, 0)
     """
 

@@ -58,7 +58,7 @@ class PostgresSink(Sink):
     ``nul`` replaces NUL characters in texts, which PostgreSQL cannot hold; without it they stop the sink.
 
     >>> PostgresSink("postgresql://app:secret@db.example.com/shop", table="revenue", schema="reports")
-    PostgresSink(dsn='postgresql://app:***@db.example.com/shop', table='revenue', schema='reports', nul=None)
+    Postgres(dsn='postgresql://app:***@db.example.com/shop', table='revenue', schema='reports', nul=None)
     """
 
     dsn: str = field(repr=False)
