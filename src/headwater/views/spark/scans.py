@@ -121,5 +121,5 @@ class FrameCache:
 
 
 def _same_session(one: SparkSession, other: SparkSession) -> bool:
-    """Structured Streaming wraps one session of the JVM in a new Python object for each batch."""
+    """Whether both are one session of the JVM, which two Python objects may wrap."""
     return one is other or bool(one._jsparkSession.equals(other._jsparkSession))
