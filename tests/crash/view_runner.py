@@ -1,7 +1,7 @@
 """A process that runs the shop's views until somebody kills it.
 
 What it is: ``python -m tests.crash.view_runner HOME``: the app of ``view_shop.py``, with a line for each tick.
-Invariants: a line is written after the tick was committed.
+Invariants: a line is written after the tick was committed; the process is Headwater's own, as ``headwater run`` is.
 Not here: the killing (``test_views_survive_kill.py``).
 Read next: ``test_views_survive_kill.py``.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 
 from headwater.errors import HeadwaterError
+from headwater.views.spark import own_process
 from headwater.views.tick.reports import TickReport
 from tests.crash.view_shop import declare
 
@@ -21,6 +22,7 @@ def tell(report: TickReport) -> None:
 
 
 if __name__ == "__main__":
+    own_process.claim()  # else py4j logs a stack trace when Java dies in the middle of a call
     try:
         declare(sys.argv[1]).run(on_tick=tell)
     except HeadwaterError as error:  # as the command line tells it
