@@ -18,16 +18,19 @@ from typing import TYPE_CHECKING, Any, Unpack
 import pyarrow as pa
 
 from headwater.clock import Clock
+from headwater.errors import InvalidDeclaration
 from headwater.log import topic_reader
 from headwater.log.batch import Batch
 from headwater.log.catalog.registry import TopicRow
+from headwater.log.commits.request_ids import check_id
+from headwater.log.commits.transaction import Commit, TransactionRows
 from headwater.log.event_time import heartbeats
 from headwater.log.producer import Producer
 from headwater.log.schema.ddl import to_ddl
 from headwater.log.schema.json_lines import json_objects
 from headwater.log.storage.file_listing import FileList, list_files
 from headwater.log.storage.partition_reader import PartitionReader
-from headwater.log.storage.partition_writer import PartitionWriter, deleted
+from headwater.log.storage.partition_writer import AppendRequest, PartitionWriter, deleted
 from headwater.log.token import Token
 from headwater.log.topic_appender import AppendIdentity, TopicAppender
 from headwater.log.topic_description import describe_topic, describe_watermark, topic_card
@@ -84,6 +87,8 @@ class Topic:
             log.registry,
             log.files,
             log.clock,
+            log.epochs,
+            log.commit_records,
             on_dirty=log.mark_dirty,
             on_roll=log.wake_maintenance,
             on_recovery=self._recovered,
@@ -143,11 +148,23 @@ class Topic:
 
     # Appending
 
-    def append(self, rows: Any, *, producer: str | None = None, sequence: int | None = None) -> Token:
+    def append(
+        self,
+        rows: Any,
+        *,
+        producer: str | None = None,
+        sequence: int | None = None,
+        request_id: str | None = None,
+        partition: int | None = None,
+    ) -> Token:
         """Append rows: dicts, dataclasses, a pandas DataFrame, an Arrow table or batch. Returns a token.
 
         With ``producer`` and ``sequence`` (rising whole numbers), a retried append is recognised and not written twice,
-        also after a restart.
+        also after a restart. With ``request_id`` too, for requests that have a name of their own and no order: the
+        repeated append returns the first one's token, with ``repeated`` set.
+
+        Rows of a topic with ``key`` or ``ordered_by`` go to the partition of their value, others to any; ``partition``
+        names it.
 
         >>> import headwater as hw, tempfile
         >>> topic = hw.Log(tempfile.mkdtemp()).topic("t", "x INT")
@@ -155,8 +172,13 @@ class Topic:
         >>> _ = topic.append([{"x": 1}], producer="importer", sequence=7)
         >>> topic.end_offsets()
         {0: 1}
+        >>> [topic.append([{"x": 2}], request_id="order-17").repeated for attempt in range(2)]
+        [False, True]
         """
-        return self.append_batch(self.row_batch(rows), producer=producer, sequence=sequence)
+        batch = self.row_batch(rows)
+        return self.append_batch(
+            batch, producer=producer, sequence=sequence, request_id=request_id, partition=partition
+        )
 
     def append_json(self, lines: str | bytes | Iterable[str | bytes]) -> Token:
         """Append JSON lines, one object a line.
@@ -188,7 +210,11 @@ class Topic:
         >>> list(users.rows(columns=["id", "name", "_deleted"]))[-1]
         {'id': 1, 'name': None, '_deleted': True}
         """
-        return self.append_batch(self._appender.tombstones(keys), deleted=True)
+        return self.append_batch(self.tombstones(keys), deleted=True)
+
+    def tombstones(self, keys: Any) -> pa.RecordBatch:
+        """The tombstones of these keys, as a checked batch for ``append_batch(…, deleted=True)``."""
+        return self._appender.tombstones(keys)
 
     def producer(self, name: str | None = None, *, batch_rows: int = 8192, linger: float = 0.05) -> Producer:
         """A buffered producer: ``send`` one row at a time, written in batches.
@@ -215,6 +241,8 @@ class Topic:
         epoch: int = 0,
         deleted: bool | pa.Array = False,
         first_chunk: int = 0,
+        request_id: str | None = None,
+        partition: int | None = None,
     ) -> Token:
         """Append one record batch that has the topic's schema already (``append`` makes it so).
 
@@ -226,8 +254,34 @@ class Topic:
         >>> str(users.append_batch(rows, deleted=pa.array([False, False, True])))
         'users:0=3'
         """
+        if partition is not None:
+            self.checked_partition(partition)
+        if request_id is not None:
+            if producer is not None or not isinstance(deleted, bool):
+                raise InvalidDeclaration(
+                    "request_id goes alone: not with producer and sequence, and not with a mark for each row",
+                    hint="A producer's sequence is an identity already.",
+                )
+            rows = TransactionRows(self, batch, deleted, partition)
+            return Commit(self.log, self.id, check_id(request_id), [rows]).write()
         identity = AppendIdentity(producer, sequence, producer_id, epoch, first_chunk)
-        return self._appender.append(batch, identity, deleted)
+        return self._appender.append(batch, identity, deleted, partition)
+
+    def checked_partition(self, number: int) -> int:
+        """Refuse a partition that does not exist, or rows whose columns decide it."""
+        return self._appender.checked_partition(number)
+
+    def route(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
+        """The rows of a batch by the partition that they go to."""
+        return self._appender.route(batch, None)
+
+    def require_room(self, rows: int) -> None:
+        """Refuse or wait when readers are too far behind, as the topic's ``overflow`` says; for a transaction."""
+        self._appender.require_room(rows)
+
+    def append_request(self, batch: pa.RecordBatch, *, deleted: bool) -> AppendRequest:
+        """The rows of one partition, ready to be written with others (``log/commits/transaction.py``)."""
+        return self._appender.request(batch, AppendIdentity(), deleted)
 
     # Reading
 
@@ -306,6 +360,18 @@ class Topic:
         reader.check_bounds(start, end)
         arguments = {} if rows_max is None else {"rows_max": rows_max}
         yield from reader.read(start, end if stop is None else min(stop, end), wanted, **arguments)
+
+    def whole_after(self, partition: int, offset: int) -> int:
+        """The smallest offset from this one on at which no append is cut.
+
+        >>> import headwater as hw, tempfile
+        >>> topic = hw.Log(tempfile.mkdtemp()).topic("t", "x INT")
+        >>> _ = topic.append([{"x": n} for n in range(5)])
+        >>> topic.whole_after(0, 3)
+        5
+        """
+        self.open_partitions()
+        return self._readers[partition].whole_after(offset)
 
     def wait(self, seen: Mapping[int, int], *, timeout: float) -> bool:
         """Sleep until a partition grows beyond ``seen``; False after ``timeout`` seconds."""

@@ -13,6 +13,7 @@ import functools
 import pyarrow as pa
 
 from headwater.log.catalog.registry import TopicRow
+from headwater.log.commits.sequence_ranges import CHUNKS_PER_SEQUENCE
 from headwater.log.storage.active_segment import Frame
 from headwater.log.storage.frame_index import NO_TIME_MAX, NO_TIME_MIN
 from headwater.log.storage.partition_writer import stored_schema
@@ -20,7 +21,6 @@ from headwater.log.storage.sealed_segment import time_range
 
 FRAME_ROWS_MAX = 65_536
 FRAME_BYTES_MAX = 16 << 20
-CHUNKS_PER_SEQUENCE = 1 << 16
 
 
 def frames_of(

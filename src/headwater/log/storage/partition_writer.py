@@ -23,10 +23,13 @@ from pathlib import Path
 import pyarrow as pa
 
 from headwater.clock import Clock
-from headwater.errors import CorruptSegment, DiskFull, Fenced, Misuse
+from headwater.errors import CorruptSegment, DiskFull, Fenced, Misuse, OutOfOrder
 from headwater.log.catalog.registry import Registry, TopicRow
+from headwater.log.commits.commit_records import CommitRecords
+from headwater.log.commits.epochs import EpochClock
+from headwater.log.commits.sequence_ranges import CHUNKS_PER_SEQUENCE, SequenceRanges
 from headwater.log.storage import frame_index
-from headwater.log.storage.active_segment import ArrowSegment, Frame, SegmentWriter, segment_name
+from headwater.log.storage.active_segment import ArrowSegment, Frame, SegmentWriter, Stamp, segment_name
 from headwater.log.storage.file_descriptors import open_file, with_room
 from headwater.log.storage.files import Files
 from headwater.log.storage.frame_index import DATA, ENTRY_BYTES, Entries, Entry
@@ -43,17 +46,20 @@ class StaleSchema(Exception):
 
 
 @dataclass
-class _Append:
+class AppendRequest:
     """One caller's frames on their way to disk."""
 
     frames: Sequence[Frame]
     version: int
-    producer_name: str
-    epoch: int
+    producer_name: str = ""
+    epoch: int = 0  # of the producer; 0: not checked
     next_offset: int = 0
     written_rows: int = 0
     error: BaseException | None = None
     done: bool = False
+
+    def refuse(self, error: BaseException) -> None:
+        self.error, self.done = error, True
 
 
 @dataclass
@@ -67,6 +73,14 @@ class _Active:
     index_bytes: int
     opened_us: int  # append time of its first frame, 0 while empty
     last_us: int = 0
+
+    def grow(self, entries: Sequence[Entry]) -> None:
+        """Take over the frames that were listed."""
+        self.data_bytes = entries[-1].end
+        self.index_bytes += ENTRY_BYTES * len(entries)
+        self.next_offset = entries[-1].next_offset
+        self.last_us = entries[-1].appended_us
+        self.opened_us = self.opened_us or self.last_us
 
 
 def arrow_bases(directory: Path) -> list[int]:
@@ -88,6 +102,8 @@ class PartitionWriter:
     registry: Registry
     files: Files
     clock: Clock
+    epochs: EpochClock
+    records: CommitRecords
     on_dirty: Callable[[PartitionWriter], None]
     on_roll: Callable[[], None]
     on_recovery: Callable[[PartitionWriter, Recovery], None]
@@ -96,10 +112,10 @@ class PartitionWriter:
     def __post_init__(self) -> None:
         self.lock = FileLock(self.directory / "lock")
         self._turn = threading.Lock()  # held by the thread that writes for all that wait
-        self._queue: list[_Append] = []
+        self._queue: list[AppendRequest] = []
         self._queue_lock = threading.Lock()
         self._active: _Active | None = None
-        self._sequences: dict[int, int] = {}
+        self._sequences: dict[int, SequenceRanges] = {}
         self._opened = False
 
     # Opening
@@ -150,7 +166,7 @@ class PartitionWriter:
     def _recover_and_load(self) -> None:
         bases = arrow_bases(self.directory)
         while bases:
-            recovery = recover_tail(self.directory, bases[-1], self.files)
+            recovery = recover_tail(self.directory, bases[-1], self.files, self.records.is_committed)
             if recovery.changed:
                 logger.warning("%s", recovery)
                 self.on_recovery(self, recovery)
@@ -170,8 +186,8 @@ class PartitionWriter:
             if base != bases[-1]:
                 segment.close()
         # After the segments: one that was sealed meanwhile is in the catalog now, with its sequences.
-        for producer, sequence in self.registry.sequences(topic.id, self.number).items():
-            self._sequences[producer] = max(sequence, self._sequences.get(producer, -1))
+        for producer, ranges in self.registry.sequences(topic.id, self.number).items():
+            self._sequences.setdefault(producer, SequenceRanges()).merge(ranges)
         self._drop_active()
         if segment is None:
             sealed_end, start = (
@@ -189,6 +205,8 @@ class PartitionWriter:
     def _adopt(self, segment: ArrowSegment) -> None:
         writer = SegmentWriter(self.directory, segment.base_offset, self.files)
         entries = segment.entries
+        if len(entries):
+            self.epochs.at_least(int(entries["epoch"][-1]))
         data_bytes, index_bytes = (writer.held.stat(number).st_size for number in (0, 1))
         self._active = _Active(
             writer,
@@ -215,16 +233,12 @@ class PartitionWriter:
     def _note_sequences(self, entries: Entries) -> None:
         named = entries[entries["producer"] > 0]
         for producer, sequence in zip(named["producer"].tolist(), named["sequence"].tolist(), strict=True):
-            if sequence > self._sequences.get(producer, -1):
-                self._sequences[producer] = sequence
+            self._sequences.setdefault(producer, SequenceRanges()).add(sequence)
 
     # Appending
 
-    def append(
-        self, frames: Sequence[Frame], *, version: int, producer_name: str = "", epoch: int = 0
-    ) -> tuple[int, int]:
-        """Write the frames; returns the offset after them and how many rows were new (a repeated one is not)."""
-        mine = _Append(frames, version, producer_name, epoch)
+    def append(self, mine: AppendRequest) -> int:
+        """Write the request's frames, unless they are repeated; returns the offset after them."""
         with self._queue_lock:
             self._queue.append(mine)
         with self._turn:
@@ -232,7 +246,7 @@ class PartitionWriter:
                 self._write_waiting()
         if mine.error is not None:
             raise mine.error
-        return mine.next_offset, mine.written_rows
+        return mine.next_offset
 
     def _write_waiting(self) -> None:
         with self._queue_lock:
@@ -247,14 +261,14 @@ class PartitionWriter:
                 error = deleted(self.topic().name)
             for one in waiting:
                 if not one.done:
-                    one.error, one.done = error, True
+                    one.refuse(error)
             # After a failed or interrupted write the cached state and sequences may not match the files: read them
             # again.
-            self._forget()
+            self.forget()
             if not isinstance(error, Exception):
                 raise
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
         self._drop_active()
         self._opened = False
 
@@ -269,7 +283,7 @@ class PartitionWriter:
                 more = index_bytes - active.index_bytes
                 added = os.pread(index_fd, more, active.index_bytes) if more > 0 else b""
         except FileNotFoundError:  # the descriptors had been closed, and the pair was sealed since
-            self._forget()
+            self.forget()
             self._open_locked()
             return
         if index_stat.st_nlink == 0 and not self.directory.exists():
@@ -278,7 +292,7 @@ class PartitionWriter:
             # An empty segment may have been replaced in place, for a newer schema.
             if active.next_offset > active.writer.base_offset or active.writer.header_version() == active.version:
                 return
-            self._forget()
+            self.forget()
             self._open_locked()
             return
         fresh = frame_index.read_entries(added)
@@ -292,14 +306,14 @@ class PartitionWriter:
                 active.last_us = last.appended_us
                 return
         # Rolled by another process, or another process died in the middle of a write: open again.
-        self._forget()
+        self.forget()
         self._open_locked()
 
-    def _write(self, waiting: list[_Append]) -> None:
+    def _write(self, waiting: list[AppendRequest]) -> None:
         settings = self.topic().settings
         # Before anything is compared with the active segment: rolling may raise the schema version.
         self._roll_if_due()
-        ready: list[tuple[_Append, list[Frame]]] = []
+        ready: list[tuple[AppendRequest, list[Frame]]] = []
         for one in waiting:
             assert self._active is not None
             if one.version > self._active.version:
@@ -307,7 +321,7 @@ class PartitionWriter:
                 ready = []
                 self._roll_locked()
             if one.version != self._active.version:
-                one.error, one.done = StaleSchema(), True
+                one.refuse(StaleSchema())
                 continue
             fresh = self._unseen(one)
             if fresh is not None:
@@ -316,55 +330,123 @@ class PartitionWriter:
         if ready and settings.fsync == "interval":
             self.on_dirty(self)
 
-    def _unseen(self, one: _Append) -> list[Frame] | None:
-        """The frames of an append that are not in the log yet; None when its producer was fenced."""
+    def _unseen(self, one: AppendRequest) -> list[Frame] | None:
+        """The frames of an append that are not in the log yet; None when it is refused."""
         if not one.frames or one.frames[0].producer == 0:
             return list(one.frames)
         producer = one.frames[0].producer
         if one.epoch:
             epoch = self.registry.producer_epoch(producer)
             if epoch != one.epoch:
-                one.error = Fenced(
-                    f'producer "{one.producer_name}" was taken over by a newer one of the same name',
-                    detail=f"This one has epoch {one.epoch}, the newer one {epoch}.",
-                    hint="Give each running producer its own name, or stop this one.",
-                    producer=one.producer_name,
-                )
-                one.done = True
+                one.refuse(taken_over(one.producer_name, one.epoch, epoch))
                 return None
-        last = self._sequences.get(producer, -1)
-        fresh = [frame for frame in one.frames if frame.sequence > last]
-        if fresh:  # at once: the next append in this turn may be a retry of this one by another thread
-            self._sequences[producer] = fresh[-1].sequence
+        seen = self._sequences.setdefault(producer, SequenceRanges())
+        number = one.frames[0].sequence // CHUNKS_PER_SEQUENCE
+        if number == seen.last_number:  # a large batch may come in several appends of one number
+            fresh = [frame for frame in one.frames if frame.sequence > seen.last]
+        elif number in seen:
+            fresh = []
+        elif number < seen.known_from:
+            one.refuse(
+                OutOfOrder(
+                    f'sequence {number} of producer "{one.producer_name}" comes too late',
+                    detail=f"Partition {self.number} has sequences up to {seen.last_number} and no longer knows which "
+                    f"of those below {seen.known_from} it has. Nothing was written.",
+                    hint="Send batches nearly in order; go on after producer.last_sequence. For identities without an "
+                    "order use append(…, request_id=…).",
+                    producer=one.producer_name,
+                    sequence=number,
+                    last_sequence=seen.last_number,
+                )
+            )
+            return None
+        else:
+            fresh = list(one.frames)
+        for frame in fresh:  # at once: the next append in this turn may be a retry of this one by another thread
+            seen.add(frame.sequence)
         return fresh
 
-    def _flush(self, ready: list[tuple[_Append, list[Frame]]], *, sync: bool) -> None:
+    def _flush(self, ready: list[tuple[AppendRequest, list[Frame]]], *, sync: bool) -> None:
         if not ready:
             return
         active = self._active
         assert active is not None
-        now_us = max(self.clock.now_us(), active.last_us)
         frames = [frame for _, fresh in ready for frame in fresh]
         if frames:
+            stamp = Stamp(max(self.clock.now_us(), active.last_us), self.epochs.now(), sync)
             entries = active.writer.append(
-                frames,
-                position=active.data_bytes,
-                base_offset=active.next_offset,
-                version=active.version,
-                now_us=now_us,
-                sync=sync,
+                frames, position=active.data_bytes, base_offset=active.next_offset, version=active.version, stamp=stamp
             )
-            active.data_bytes = entries[-1].end
-            active.index_bytes += ENTRY_BYTES * len(entries)
-            active.next_offset = entries[-1].next_offset
-            active.opened_us = active.opened_us or now_us
-            active.last_us = now_us
+            active.grow(entries)
         offset = active.next_offset - sum(frame.rows for frame in frames)
         for one, fresh in ready:
             one.written_rows = sum(frame.rows for frame in fresh)
             offset += one.written_rows
             one.next_offset = offset if fresh else active.next_offset
             one.done = True
+
+    # As a part of a commit over several partitions: see ``log/commits/atomic_append.py``
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep all other writers out; after an error the cached state is read again."""
+        with self._turn, self._exclusive():
+            try:
+                self._open_locked()
+                self._catch_up()
+                self._roll_if_due()
+                yield
+            except BaseException:
+                self.forget()
+                raise
+
+    def last_us(self) -> int:
+        """The append time of the last row; the next one's is not before it."""
+        assert self._active is not None
+        return self._active.last_us
+
+    def unseen(self, one: AppendRequest) -> list[Frame]:
+        """The frames that are not in the log yet. Refusals are raised; StaleSchema when they must be made again."""
+        assert self._active is not None
+        if one.version > self._active.version:
+            self._roll_locked()
+        if one.version != self._active.version:
+            raise StaleSchema
+        fresh = self._unseen(one)
+        if fresh is None:
+            assert one.error is not None
+            raise one.error
+        one.written_rows = sum(frame.rows for frame in fresh)
+        return fresh
+
+    def stage(self, frames: Sequence[Frame], stamp: Stamp) -> list[Entry]:
+        """Write frames that no reader sees before ``show``."""
+        active = self._active
+        assert active is not None
+        return active.writer.stage(
+            frames, position=active.data_bytes, base_offset=active.next_offset, version=active.version, stamp=stamp
+        )
+
+    def take_back(self, entries: Sequence[Entry]) -> None:
+        """Remove staged frames: their commit is refused."""
+        assert self._active is not None
+        self._active.writer.take_back(entries)
+
+    def show(self, entries: Sequence[Entry], *, sync: bool) -> None:
+        """List staged frames: their commit is decided."""
+        active = self._active
+        assert active is not None
+        active.writer.list(entries)
+        active.grow(entries)
+        if sync:
+            active.writer.sync_index()
+        if self.topic().settings.fsync == "interval":
+            self.on_dirty(self)
+
+    def next_offset(self) -> int:
+        """The offset of the next row, for the holder."""
+        assert self._active is not None
+        return self._active.next_offset
 
     # Rolling and syncing
 
@@ -442,11 +524,12 @@ class PartitionWriter:
             os.close(descriptor)
 
     def last_sequence(self, producer: int) -> int:
-        """The last sequence that this partition holds of a producer, -1 for none."""
+        """The highest stored sequence that this partition has of a producer, -1 for none."""
         with self._turn, self._exclusive():
             self._open_locked()
             self._catch_up()
-            return self._sequences.get(producer, -1)
+            seen = self._sequences.get(producer)
+            return -1 if seen is None else seen.last
 
     def _drop_active(self) -> None:
         if self._active is not None:
@@ -464,7 +547,7 @@ class PartitionWriter:
     def close(self) -> None:
         """Close the descriptors; acknowledged rows stay as durable as the policy made them."""
         with self._turn:
-            self._forget()
+            self.forget()
             self.lock.close()
 
 
@@ -472,6 +555,16 @@ def deleted(name: str) -> Misuse:
     """The error for a topic that was deleted while this process had it open."""
     return Misuse(
         f'topic "{name}" was deleted', hint="If it was created again, open it with log.topic(name, schema).", topic=name
+    )
+
+
+def taken_over(name: str, mine: int, newest: int) -> Fenced:
+    """The error of a producer whose name another one has taken."""
+    return Fenced(
+        f'producer "{name}" was taken over by a newer one of the same name',
+        detail=f"This one has epoch {mine}, the newer one {newest}.",
+        hint="Give each running producer its own name, or stop this one.",
+        producer=name,
     )
 
 

@@ -152,7 +152,7 @@ def not_null(topic: Topic) -> frozenset[str]:
     """The columns that a row must have."""
     settings = topic.settings
     told = settings.event_time if settings.clock is None else None
-    return frozenset({*settings.key, *([told] if told else [])})
+    return frozenset({*settings.routed_by, *([told] if told else [])})
 
 
 def _writable(state: ServerState, name: str) -> Topic:
