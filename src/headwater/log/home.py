@@ -93,7 +93,7 @@ class Log:
 
     def _start_helpers(self) -> None:
         self._pid = os.getpid()
-        self.epochs = EpochClock(self.home, self.clock) if not self.read_only else StoppedEpoch()
+        self.epochs = EpochClock(self.home, self.clock, self.files) if not self.read_only else StoppedEpoch()
         self.waker = Waker()
         self._flusher = Flusher()
         self._sealer = Sealer(self._seal_all)

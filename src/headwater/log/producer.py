@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headwater.errors import ClosedError
+from headwater.log.commits.append_request import taken_over
 from headwater.log.commits.sequence_ranges import CHUNKS_PER_SEQUENCE
 from headwater.log.event_time import heartbeats
-from headwater.log.storage.partition_writer import taken_over
 from headwater.log.token import Token
 
 if TYPE_CHECKING:

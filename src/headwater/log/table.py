@@ -309,7 +309,7 @@ class Table:
         given = to_batches(rows, self._schema_pair()[1], not_null=frozenset(self.key))
         event_time = self.topic.settings.event_time
         kept = [*self.key, *([event_time] if event_time and event_time not in self.key else [])]
-        return self.topic.tombstones(given.select(kept))
+        return self.topic.appender.tombstones(given.select(kept))
 
     # Inside
 

@@ -23,14 +23,14 @@ from headwater.log import topic_reader
 from headwater.log.batch import Batch
 from headwater.log.catalog.registry import TopicRow
 from headwater.log.commits.request_ids import check_id
-from headwater.log.commits.transaction import Commit, TransactionRows
+from headwater.log.commits.transaction import CommitPlan, TransactionRows
 from headwater.log.event_time import heartbeats
 from headwater.log.producer import Producer
 from headwater.log.schema.ddl import to_ddl
 from headwater.log.schema.json_lines import json_objects
 from headwater.log.storage.file_listing import FileList, list_files
 from headwater.log.storage.partition_reader import PartitionReader
-from headwater.log.storage.partition_writer import AppendRequest, PartitionWriter, deleted
+from headwater.log.storage.partition_writer import PartitionWriter, deleted
 from headwater.log.token import Token
 from headwater.log.topic_appender import AppendIdentity, TopicAppender
 from headwater.log.topic_description import describe_topic, describe_watermark, topic_card
@@ -60,7 +60,7 @@ class Topic:
         self.log = log
         self._row = row
         self._refresh_lock = threading.Lock()
-        self._appender = TopicAppender(self)
+        self.appender = TopicAppender(self)
         self._make_handles()
         if not log.read_only:
             for partition in self._partitions:
@@ -192,11 +192,11 @@ class Topic:
 
     def json_batch(self, rows: list[dict[str, Any]]) -> pa.RecordBatch:
         """Dicts with JSON's values as a checked batch for ``append_batch``."""
-        return self._appender.json_batch(rows)
+        return self.appender.json_batch(rows)
 
     def row_batch(self, rows: Any) -> pa.RecordBatch:
         """Rows as ``append`` takes them, as a checked batch for ``append_batch``."""
-        return self._appender.row_batch(rows)
+        return self.appender.row_batch(rows)
 
     def delete(self, keys: Any) -> Token:
         """Append tombstones for these keys (rows with the key columns). Only for a topic with a key.
@@ -210,11 +210,7 @@ class Topic:
         >>> list(users.rows(columns=["id", "name", "_deleted"]))[-1]
         {'id': 1, 'name': None, '_deleted': True}
         """
-        return self.append_batch(self.tombstones(keys), deleted=True)
-
-    def tombstones(self, keys: Any) -> pa.RecordBatch:
-        """The tombstones of these keys, as a checked batch for ``append_batch(…, deleted=True)``."""
-        return self._appender.tombstones(keys)
+        return self.append_batch(self.appender.tombstones(keys), deleted=True)
 
     def producer(self, name: str | None = None, *, batch_rows: int = 8192, linger: float = 0.05) -> Producer:
         """A buffered producer: ``send`` one row at a time, written in batches.
@@ -255,7 +251,7 @@ class Topic:
         'users:0=3'
         """
         if partition is not None:
-            self.checked_partition(partition)
+            self.appender.checked_partition(partition)
         if request_id is not None:
             if producer is not None or not isinstance(deleted, bool):
                 raise InvalidDeclaration(
@@ -263,25 +259,9 @@ class Topic:
                     hint="A producer's sequence is an identity already.",
                 )
             rows = TransactionRows(self, batch, deleted, partition)
-            return Commit(self.log, self.id, check_id(request_id), [rows]).write()
+            return CommitPlan(self.log, self.id, check_id(request_id), [rows]).write()
         identity = AppendIdentity(producer, sequence, producer_id, epoch, first_chunk)
-        return self._appender.append(batch, identity, deleted, partition)
-
-    def checked_partition(self, number: int) -> int:
-        """Refuse a partition that does not exist, or rows whose columns decide it."""
-        return self._appender.checked_partition(number)
-
-    def route(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
-        """The rows of a batch by the partition that they go to."""
-        return self._appender.route(batch, None)
-
-    def require_room(self, rows: int) -> None:
-        """Refuse or wait when readers are too far behind, as the topic's ``overflow`` says; for a transaction."""
-        self._appender.require_room(rows)
-
-    def append_request(self, batch: pa.RecordBatch, *, deleted: bool) -> AppendRequest:
-        """The rows of one partition, ready to be written with others (``log/commits/transaction.py``)."""
-        return self._appender.request(batch, AppendIdentity(), deleted)
+        return self.appender.append(batch, identity, deleted, partition)
 
     # Reading
 

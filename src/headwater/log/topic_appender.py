@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headwater.errors import Backpressure, InvalidDeclaration, Misuse
+from headwater.log.commits.append_request import AppendRequest, StaleSchema
 from headwater.log.commits.atomic_append import PartWrite, append_atomically
 from headwater.log.groups import backpressure
 from headwater.log.schema import clock_correction
@@ -26,7 +27,6 @@ from headwater.log.schema.json_lines import json_rows
 from headwater.log.schema.row_conversion import to_batches
 from headwater.log.storage import routing
 from headwater.log.storage.framing import frames_of
-from headwater.log.storage.partition_writer import AppendRequest, StaleSchema
 from headwater.log.token import Token
 from headwater.log.topic_declaration import shown
 
@@ -45,6 +45,9 @@ class AppendIdentity:
     producer_id: int = 0
     epoch: int = 0
     first_chunk: int = 0
+
+
+ANONYMOUS = AppendIdentity()
 
 
 class TopicAppender:
@@ -202,7 +205,9 @@ class TopicAppender:
                 continue
             return {write.writer.number: write.request.next_offset for write in writes}
 
-    def request(self, batch: pa.RecordBatch, identity: AppendIdentity, deleted: bool | pa.Array) -> AppendRequest:
+    def request(
+        self, batch: pa.RecordBatch, identity: AppendIdentity = ANONYMOUS, deleted: bool | pa.Array = False
+    ) -> AppendRequest:
         """The rows of one partition as frames of the topic's latest schema."""
         row = self._topic.row()
         if not _same_columns(batch.schema, row.schema):  # another thread or process declared columns meanwhile

@@ -17,11 +17,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from headwater.errors import HeadwaterError
+from headwater.log.commits.append_request import AppendRequest
 from headwater.log.commits.commit_records import BY_CATALOG, BY_RECORD, CommitRecord, CommitRecords
 from headwater.log.commits.epochs import EpochClock
 from headwater.log.storage.active_segment import Frame, Stamp
 from headwater.log.storage.frame_index import Entry
-from headwater.log.storage.partition_writer import AppendRequest, PartitionWriter
+from headwater.log.storage.partition_writer import PartitionWriter
 
 logger = logging.getLogger("headwater.log")
 

@@ -26,7 +26,7 @@ import xxhash
 
 from headwater.clock import Clock
 from headwater.log.storage.file_descriptors import open_file
-from headwater.log.storage.files import translated
+from headwater.log.storage.files import Files, translated
 from headwater.log.storage.locks import FileLock
 
 FILE = "epoch"
@@ -39,23 +39,22 @@ class EpochClock:
     """The epoch of one home, for all threads of one process.
 
     >>> import tempfile
-    >>> clock = EpochClock(Path(tempfile.mkdtemp()), Clock())
+    >>> clock = EpochClock(Path(tempfile.mkdtemp()), Clock(), Files())
     >>> first = clock.now()
     >>> clock.close_epoch(lambda: None) == first, clock.now() == first + 1
     (True, True)
     """
 
-    def __init__(self, home: Path, clock: Clock) -> None:
+    def __init__(self, home: Path, clock: Clock, files: Files) -> None:
         self._rows = 0
         self._turn = FileLock(home / f"{FILE}.turn")
         self._gate = _Gate(home / f"{FILE}.gate")
         self._writing = FileLock(home / FILE)  # held for a moment, so it may be taken with any other lock
-        with translated(f"open {home / FILE}"):
-            fd = open_file(home / FILE, os.O_RDWR | os.O_CREAT)
+        fd = files.create(home / FILE, label="epoch.open")
         try:
             with self._writing:
                 if os.fstat(fd).st_size < _BYTES:
-                    os.ftruncate(fd, _BYTES)
+                    files.truncate(fd, _BYTES, label="epoch.size")
                 self._map = mmap.mmap(fd, _BYTES)
                 self._words = memoryview(self._map).cast("Q")
                 boot = _boot()
@@ -109,6 +108,8 @@ class EpochClock:
         return closed
 
     def close(self) -> None:
+        self._words.release()
+        self._map.close()
         self._turn.close()
         self._writing.close()
         self._gate.close()

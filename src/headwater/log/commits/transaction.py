@@ -1,6 +1,7 @@
 """Transaction: rows of several topics, group positions and acknowledgements, all or none.
 
-What it is: ``Transaction``, made by ``log.transaction()``; ``Commit``, the same for a single append with a request id.
+What it is: ``Transaction``, made by ``log.transaction()``; ``CommitPlan``, what it writes, also for one append with a
+request id.
 Invariants: rows are checked when they are given and written when the block ends; an error in the block writes nothing.
 The commit is decided by one transaction of the catalog, which holds the positions, the acknowledgements and the request
 id too; without any of these, by its record. A fenced producer, a partition that the consumer no longer owns and a lost
@@ -20,10 +21,10 @@ import pyarrow as pa
 import xxhash
 
 from headwater.errors import ClosedError, Misuse
+from headwater.log.commits.append_request import AppendRequest, StaleSchema
 from headwater.log.commits.atomic_append import PartWrite, append_atomically
 from headwater.log.commits.commit_records import CommitRecord
 from headwater.log.commits.request_ids import HOME, check_id
-from headwater.log.storage.partition_writer import AppendRequest, StaleSchema
 from headwater.log.token import Token
 
 if TYPE_CHECKING:
@@ -60,12 +61,16 @@ class TransactionRows:
         """The rows by partition."""
         if not self.batch.num_rows:
             return []
-        parts = [(self.partition, self.batch)] if self.partition is not None else self.topic.route(self.batch)
+        parts = (
+            [(self.partition, self.batch)]
+            if self.partition is not None
+            else self.topic.appender.route(self.batch, None)
+        )
         return [(self.topic, number, part, self.deleted) for number, part in parts]
 
 
 @dataclass
-class Commit:
+class CommitPlan:
     """What is to be written together."""
 
     log: Log
@@ -82,7 +87,7 @@ class Commit:
             if known is not None:
                 return known
         for rows in self.rows:
-            rows.topic.require_room(rows.batch.num_rows)
+            rows.topic.appender.require_room(rows.batch.num_rows)
         routed = [part for rows in self.rows for part in rows.routed()]
         while True:
             try:
@@ -96,7 +101,7 @@ class Commit:
     def _written(self, routed: list[tuple[Topic, int, pa.RecordBatch, bool]], content: bytes) -> Token:
         requests: dict[tuple[int, int], tuple[Topic, PartWrite]] = {}
         for topic, number, batch, deleted in routed:
-            request = topic.append_request(batch, deleted=deleted)
+            request = topic.appender.request(batch, deleted=deleted)
             place = (topic.id, number)
             if place in requests:
                 _extend(requests[place][1].request, request)
@@ -185,7 +190,7 @@ class Transaction:
 
     def __init__(self, log: Log, *, request_id: str | None = None, producer: Producer | None = None) -> None:
         log.check_open()
-        self._commit = Commit(log, HOME, None if request_id is None else check_id(request_id))
+        self._commit = CommitPlan(log, HOME, None if request_id is None else check_id(request_id))
         self._token: Token | None = None
         self._ended = False
         self._on_commit: list[Callable[[Token], None]] = []
@@ -201,7 +206,7 @@ class Transaction:
 
     def append(self, topic: Topic, rows: Any, *, partition: int | None = None) -> None:
         """Append rows to a topic; the same rows as ``Topic.append`` takes."""
-        number = None if partition is None else topic.checked_partition(partition)
+        number = None if partition is None else topic.appender.checked_partition(partition)
         self._add(topic, topic.row_batch(rows), partition=number)
 
     def upsert(self, table: Table, rows: Any) -> None:

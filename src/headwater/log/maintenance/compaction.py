@@ -28,8 +28,8 @@ from headwater.log.commits.append_marks import AppendMarks
 from headwater.log.maintenance.sealing import never, seal_closed
 from headwater.log.schema.evolution import conform
 from headwater.log.storage.active_segment import FrameRange
+from headwater.log.storage.framing import stored_schema
 from headwater.log.storage.partition_layout import layout_of, maintenance_lock, partition_directory
-from headwater.log.storage.partition_writer import stored_schema
 from headwater.log.storage.sealed_segment import SealedSegment, appended_of, producer_of, write_sealed
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from headwater.errors import CorruptSegment
 from headwater.log.commits.sequence_ranges import SequenceRanges
-from headwater.log.storage.active_segment import ArrowSegment
+from headwater.log.storage.active_segment import ArrowSegment, arrow_bases
+from headwater.log.storage.framing import stored_schema
 from headwater.log.storage.partition_layout import layout_of, maintenance_lock, partition_directory
-from headwater.log.storage.partition_writer import arrow_bases, stored_schema
 from headwater.log.storage.sealed_segment import write_sealed
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ import xxhash
 from headwater.errors import CorruptSegment
 from headwater.log.commits.append_marks import AppendMarks
 from headwater.log.storage import frame_index
-from headwater.log.storage.file_descriptors import HeldFiles
+from headwater.log.storage.file_descriptors import HeldFiles, with_room
 from headwater.log.storage.files import Files
 from headwater.log.storage.frame_index import CONTINUES, DATA, DURABLE, ENTRY_BYTES, HEADER, ROLL, Entries, Entry
 
@@ -35,6 +35,15 @@ READ_BYTES_MAX = 8 << 20  # consecutive frames are fetched in one read of at mos
 def segment_name(base_offset: int) -> str:
     """The file name of a segment; names sort by offset."""
     return f"{base_offset:020d}"
+
+
+def arrow_bases(directory: Path) -> list[int]:
+    """The base offsets of the segments that are still Arrow, in order."""
+    try:
+        names = with_room(lambda: os.listdir(directory))
+    except FileNotFoundError:
+        return []
+    return sorted(int(name[:20]) for name in names if name.endswith(".arrow"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,9 +27,8 @@ from headwater.log.batch import Batch
 from headwater.log.catalog.registry import Registry, TopicRow
 from headwater.log.commits.append_marks import NO_MARKS, AppendMarks
 from headwater.log.schema.evolution import conform
-from headwater.log.storage.active_segment import ArrowSegment, FrameRange, joined
+from headwater.log.storage.active_segment import ArrowSegment, FrameRange, arrow_bases, joined
 from headwater.log.storage.frame_index import NO_TIME_MAX
-from headwater.log.storage.partition_writer import arrow_bases
 from headwater.log.storage.sealed_segment import SealedSegment, appended_of, offsets_of, producer_of
 
 BATCH_ROWS = 65_536

@@ -20,46 +20,25 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pyarrow as pa
-
 from headwater.clock import Clock
-from headwater.errors import CorruptSegment, DiskFull, Fenced, Misuse, OutOfOrder
+from headwater.errors import CorruptSegment, DiskFull, HeadwaterError, Misuse
 from headwater.log.catalog.registry import Registry, TopicRow
+from headwater.log.commits.append_request import AppendRequest, StaleSchema, taken_over
 from headwater.log.commits.commit_records import CommitRecords
 from headwater.log.commits.epochs import EpochClock
-from headwater.log.commits.sequence_ranges import CHUNKS_PER_SEQUENCE, SequenceRanges
+from headwater.log.commits.sequence_ranges import SequenceRanges
 from headwater.log.storage import frame_index
-from headwater.log.storage.active_segment import ArrowSegment, Frame, SegmentWriter, Stamp, segment_name
-from headwater.log.storage.file_descriptors import open_file, with_room
+from headwater.log.storage.active_segment import ArrowSegment, Frame, SegmentWriter, Stamp, arrow_bases, segment_name
+from headwater.log.storage.file_descriptors import open_file
 from headwater.log.storage.files import Files
 from headwater.log.storage.frame_index import DATA, ENTRY_BYTES, Entries, Entry
+from headwater.log.storage.framing import stored_schema
 from headwater.log.storage.locks import FileLock
 from headwater.log.storage.recovery import Recovery, recover_tail
 
 logger = logging.getLogger("headwater.log")
 
 OPEN_ATTEMPTS_MAX = 100  # attempts to open a partition whose segments keep being sealed
-
-
-class StaleSchema(Exception):
-    """The frames have an older schema than the active segment: they must be made again."""
-
-
-@dataclass
-class AppendRequest:
-    """One caller's frames on their way to disk."""
-
-    frames: Sequence[Frame]
-    version: int
-    producer_name: str = ""
-    epoch: int = 0  # of the producer; 0: not checked
-    next_offset: int = 0
-    written_rows: int = 0
-    error: BaseException | None = None
-    done: bool = False
-
-    def refuse(self, error: BaseException) -> None:
-        self.error, self.done = error, True
 
 
 @dataclass
@@ -81,15 +60,6 @@ class _Active:
         self.next_offset = entries[-1].next_offset
         self.last_us = entries[-1].appended_us
         self.opened_us = self.opened_us or self.last_us
-
-
-def arrow_bases(directory: Path) -> list[int]:
-    """The base offsets of the segments that are still Arrow, in order."""
-    try:
-        names = with_room(lambda: os.listdir(directory))
-    except FileNotFoundError:
-        return []
-    return sorted(int(name[:20]) for name in names if name.endswith(".arrow"))
 
 
 @dataclass(eq=False)
@@ -311,60 +281,38 @@ class PartitionWriter:
 
     def _write(self, waiting: list[AppendRequest]) -> None:
         settings = self.topic().settings
-        # Before anything is compared with the active segment: rolling may raise the schema version.
-        self._roll_if_due()
+        self._roll_if_due()  # before anything is compared with the active segment: it may raise the schema version
         ready: list[tuple[AppendRequest, list[Frame]]] = []
         for one in waiting:
-            assert self._active is not None
-            if one.version > self._active.version:
+            if one.version > self._version():
                 self._flush(ready, sync=settings.fsync == "always")
                 ready = []
                 self._roll_locked()
-            if one.version != self._active.version:
-                one.refuse(StaleSchema())
-                continue
-            fresh = self._unseen(one)
-            if fresh is not None:
-                ready.append((one, fresh))
+            try:
+                ready.append((one, self._unseen(one)))
+            except (HeadwaterError, StaleSchema) as error:
+                one.refuse(error)
         self._flush(ready, sync=settings.fsync == "always")
         if ready and settings.fsync == "interval":
             self.on_dirty(self)
 
-    def _unseen(self, one: AppendRequest) -> list[Frame] | None:
-        """The frames of an append that are not in the log yet; None when it is refused."""
-        if not one.frames or one.frames[0].producer == 0:
+    def _unseen(self, one: AppendRequest) -> list[Frame]:
+        """The frames of an append that are not in the log yet; raises when it is refused."""
+        if one.version != self._version():
+            raise StaleSchema
+        if not one.producer:
             return list(one.frames)
-        producer = one.frames[0].producer
-        if one.epoch:
-            epoch = self.registry.producer_epoch(producer)
-            if epoch != one.epoch:
-                one.refuse(taken_over(one.producer_name, one.epoch, epoch))
-                return None
-        seen = self._sequences.setdefault(producer, SequenceRanges())
-        number = one.frames[0].sequence // CHUNKS_PER_SEQUENCE
-        if number == seen.last_number:  # a large batch may come in several appends of one number
-            fresh = [frame for frame in one.frames if frame.sequence > seen.last]
-        elif number in seen:
-            fresh = []
-        elif number < seen.known_from:
-            one.refuse(
-                OutOfOrder(
-                    f'sequence {number} of producer "{one.producer_name}" comes too late',
-                    detail=f"Partition {self.number} has sequences up to {seen.last_number} and no longer knows which "
-                    f"of those below {seen.known_from} it has. Nothing was written.",
-                    hint="Send batches nearly in order; go on after producer.last_sequence. For identities without an "
-                    "order use append(…, request_id=…).",
-                    producer=one.producer_name,
-                    sequence=number,
-                    last_sequence=seen.last_number,
-                )
-            )
-            return None
-        else:
-            fresh = list(one.frames)
+        if one.epoch and (epoch := self.registry.producer_epoch(one.producer)) != one.epoch:
+            raise taken_over(one.producer_name, one.epoch, epoch)
+        seen = self._sequences.setdefault(one.producer, SequenceRanges())
+        fresh = one.unseen(seen, self.number)
         for frame in fresh:  # at once: the next append in this turn may be a retry of this one by another thread
             seen.add(frame.sequence)
         return fresh
+
+    def _version(self) -> int:
+        assert self._active is not None
+        return self._active.version
 
     def _flush(self, ready: list[tuple[AppendRequest, list[Frame]]], *, sync: bool) -> None:
         if not ready:
@@ -407,15 +355,9 @@ class PartitionWriter:
 
     def unseen(self, one: AppendRequest) -> list[Frame]:
         """The frames that are not in the log yet. Refusals are raised; StaleSchema when they must be made again."""
-        assert self._active is not None
-        if one.version > self._active.version:
+        if one.version > self._version():
             self._roll_locked()
-        if one.version != self._active.version:
-            raise StaleSchema
         fresh = self._unseen(one)
-        if fresh is None:
-            assert one.error is not None
-            raise one.error
         one.written_rows = sum(frame.rows for frame in fresh)
         return fresh
 
@@ -556,22 +498,3 @@ def deleted(name: str) -> Misuse:
     return Misuse(
         f'topic "{name}" was deleted', hint="If it was created again, open it with log.topic(name, schema).", topic=name
     )
-
-
-def taken_over(name: str, mine: int, newest: int) -> Fenced:
-    """The error of a producer whose name another one has taken."""
-    return Fenced(
-        f'producer "{name}" was taken over by a newer one of the same name',
-        detail=f"This one has epoch {mine}, the newer one {newest}.",
-        hint="Give each running producer its own name, or stop this one.",
-        producer=name,
-    )
-
-
-def stored_schema(schema: pa.Schema, topic: TopicRow) -> pa.Schema:
-    """The user's columns and, for a keyed topic, the tombstone mark."""
-    key = topic.settings.key
-    if not key:
-        return schema
-    columns = [field if field.name in key else field.with_nullable(True) for field in schema]
-    return pa.schema([*columns, pa.field("_deleted", pa.bool_(), nullable=False)])

@@ -28,7 +28,7 @@ from pyspark.sql.types import StructType
 from headwater.errors import HeadwaterError, InvalidDeclaration, OffsetOutOfRange
 from headwater.log.schema.ddl import spark_type, to_ddl
 from headwater.log.storage.file_listing import Range
-from headwater.log.storage.partition_writer import stored_schema
+from headwater.log.storage.framing import stored_schema
 from headwater.log.topic import Topic
 from headwater.log.topic_reader import check_columns, offsets_for
 from headwater.views.source.log_handles import open_topic
