@@ -1,7 +1,7 @@
 """Ticks over several partitions and topics: whole appends, and no effect without its cause.
 
 What it is: bookings of two rows over eight partitions, with limits on a tick's rows, and causes and effects in two
-topics, while threads write; each published tick is judged by the view's own rows.
+topics; each published tick is judged by the view's own rows.
 Invariants: money is neither made nor lost in any tick; a post is never shown without the block before it.
 Not here: cuts without Spark (``tests/unit/log/commits/test_consistent_cut.py``).
 Read next: ``log/commits/consistent_cut.py``.
@@ -9,6 +9,7 @@ Read next: ``log/commits/consistent_cut.py``.
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 from pathlib import Path
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import headwater as hw
+from headwater.log.storage.partition_reader import PartitionReader
 
 
 @pytest.mark.usefixtures("spark")
@@ -49,28 +51,30 @@ def test_no_tick_shows_half_of_a_booking_whatever_its_limit(tmp_path: Path, monk
 
 
 @pytest.mark.usefixtures("spark")
-def test_no_tick_shows_an_effect_without_its_cause(tmp_path: Path) -> None:
+def test_no_tick_shows_an_effect_without_its_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each time that a tick has read the end of the causes, a cause and, when that has returned, an effect is added."""
     with hw.App("friends", home=tmp_path / "home") as app:
-        # The tick finds topics in the order of their names: the cause would be read before the effect.
         causes, effects = app.topic("a_blocks", "n BIGINT"), app.topic("b_posts", "n BIGINT", partitions=4)
         app.view("leaks", "SELECT p.n FROM b_posts p WHERE NOT EXISTS (SELECT 1 FROM a_blocks b WHERE b.n = p.n)")
-        tickets = threading.Semaphore(0)
+        numbers, plain_end = itertools.count(), PartitionReader.end_offset
+        inside = threading.Event()
 
-        def write() -> None:
-            for number in range(300):
-                tickets.acquire()
+        def end_and_then_more(reader: PartitionReader) -> int:
+            end = plain_end(reader)
+            if reader.topic().name == "a_blocks" and not inside.is_set():
+                inside.set()
+                number = next(numbers)
                 causes.append([{"n": number}])
                 effects.append([{"n": number}])
+                inside.clear()
+            return end
 
-        writer = threading.Thread(target=write)
-        writer.start()
-        for _ in range(10):
-            tickets.release(30)  # written while the tick reads the ends of the topics
+        monkeypatch.setattr(PartitionReader, "end_offset", end_and_then_more)
+        for _ in range(5):
             app.tick()
             assert list(app.get_view("leaks").rows()) == []
-        writer.join()
-        app.tick()
-        assert app.get_view("leaks").verify().equal
+        monkeypatch.undo()
+        assert next(numbers) > 5
 
 
 @pytest.mark.usefixtures("spark")
