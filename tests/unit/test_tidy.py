@@ -35,6 +35,7 @@ PUBLIC_NAMES = [
     "Producer",
     "Token",
     "Topic",
+    "Transaction",
     "__version__",
     "capture",
     "clock",

@@ -24,6 +24,7 @@ from headwater.log.batch import Batch
 from headwater.log.catalog.registry import TopicRow
 from headwater.log.commits.request_ids import check_id
 from headwater.log.commits.transaction import CommitPlan, TransactionRows
+from headwater.log.commits.value_versions import Expected
 from headwater.log.event_time import heartbeats
 from headwater.log.producer import Producer
 from headwater.log.schema.ddl import to_ddl
@@ -156,6 +157,7 @@ class Topic:
         sequence: int | None = None,
         request_id: str | None = None,
         partition: int | None = None,
+        expected: Expected | None = None,
     ) -> Token:
         """Append rows: dicts, dataclasses, a pandas DataFrame, an Arrow table or batch. Returns a token.
 
@@ -164,7 +166,8 @@ class Topic:
         repeated append returns the first one's token, with ``repeated`` set.
 
         Rows of a topic with ``key`` or ``ordered_by`` go to the partition of their value, others to any; ``partition``
-        names it.
+        names it. ``expected`` is a condition on the stream of an ``ordered_by`` topic: its version (the number of its
+        rows), "none" or "exists"; if another writer came first, ``VersionConflict`` says what the version is.
 
         >>> import headwater as hw, tempfile
         >>> topic = hw.Log(tempfile.mkdtemp()).topic("t", "x INT")
@@ -177,8 +180,26 @@ class Topic:
         """
         batch = self.row_batch(rows)
         return self.append_batch(
-            batch, producer=producer, sequence=sequence, request_id=request_id, partition=partition
+            batch, producer=producer, sequence=sequence, request_id=request_id, partition=partition, expected=expected
         )
+
+    def version(self, *value: Any) -> int:
+        """The version of one stream (the number of its rows), or of a table's row; 0 when it is not there.
+
+        >>> import headwater as hw, tempfile
+        >>> log = hw.Log(tempfile.mkdtemp())
+        >>> payments = log.topic("payments", "account BIGINT, cents BIGINT", ordered_by="account")
+        >>> _ = payments.append([{"account": 7, "cents": 500}], expected="none")
+        >>> payments.version(7), payments.version(8)
+        (1, 0)
+        >>> payments.append([{"account": 7, "cents": -500}], expected=0)
+        Traceback (most recent call last):
+            ...
+        headwater.errors.VersionConflict: account=7 of "payments" has version 1; expected was 0
+          Another writer came first. Nothing was written.
+          Hint: Read it again, decide again, and append with the version that you have seen.
+        """
+        return self.appender.version(value)
 
     def append_json(self, lines: str | bytes | Iterable[str | bytes]) -> Token:
         """Append JSON lines, one object a line.
@@ -239,6 +260,7 @@ class Topic:
         first_chunk: int = 0,
         request_id: str | None = None,
         partition: int | None = None,
+        expected: Expected | None = None,
     ) -> Token:
         """Append one record batch that has the topic's schema already (``append`` makes it so).
 
@@ -258,10 +280,10 @@ class Topic:
                     "request_id goes alone: not with producer and sequence, and not with a mark for each row",
                     hint="A producer's sequence is an identity already.",
                 )
-            rows = TransactionRows(self, batch, deleted, partition)
+            rows = TransactionRows(self, batch, deleted, partition, expected)
             return CommitPlan(self.log, self.id, check_id(request_id), [rows]).write()
         identity = AppendIdentity(producer, sequence, producer_id, epoch, first_chunk)
-        return self.appender.append(batch, identity, deleted, partition)
+        return self.appender.append(batch, identity, deleted, partition, expected)
 
     # Reading
 
@@ -340,18 +362,6 @@ class Topic:
         reader.check_bounds(start, end)
         arguments = {} if rows_max is None else {"rows_max": rows_max}
         yield from reader.read(start, end if stop is None else min(stop, end), wanted, **arguments)
-
-    def whole_after(self, partition: int, offset: int) -> int:
-        """The smallest offset from this one on at which no append is cut.
-
-        >>> import headwater as hw, tempfile
-        >>> topic = hw.Log(tempfile.mkdtemp()).topic("t", "x INT")
-        >>> _ = topic.append([{"x": n} for n in range(5)])
-        >>> topic.whole_after(0, 3)
-        5
-        """
-        self.open_partitions()
-        return self._readers[partition].whole_after(offset)
 
     def wait(self, seen: Mapping[int, int], *, timeout: float) -> bool:
         """Sleep until a partition grows beyond ``seen``; False after ``timeout`` seconds."""
