@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from headwater.app import App
     from headwater.errors import HeadwaterError
     from headwater.log.batch import Batch
-    from headwater.log.commits.transaction import Transaction
     from headwater.log.home import Log
     from headwater.log.producer import Producer
     from headwater.log.token import Token
@@ -34,7 +33,6 @@ __all__ = [
     "Producer",
     "Token",
     "Topic",
-    "Transaction",
     "__version__",
     "capture",
     "clock",
@@ -51,7 +49,6 @@ _DEFINED_IN = {
     "Producer": "headwater.log.producer",
     "Token": "headwater.log.token",
     "Topic": "headwater.log.topic",
-    "Transaction": "headwater.log.commits.transaction",
 }
 
 

@@ -35,7 +35,6 @@ PUBLIC_NAMES = [
     "Producer",
     "Token",
     "Topic",
-    "Transaction",
     "__version__",
     "capture",
     "clock",
