@@ -249,13 +249,15 @@ def torture(folder: Path, *, seconds: float, writers: int, app: bool, seed: int 
             victim.start()
         for victim in victims:
             victim.wait_ready()
-        store = ServingStore(store_path(home, parent.name)) if app else None
+        store: ServingStore | None = None
         end, next_kill = time.monotonic() + seconds, 0.0
         while time.monotonic() < end:
             judge.look()
-            if store is not None and store.tick not in ticks and store.tick:
-                judge_tick(store, judge.wrong)
+            if app and store is None and store_path(home, parent.name).exists():
+                store = ServingStore(store_path(home, parent.name))
+            if store is not None and store.tick and store.tick not in ticks:
                 ticks.add(store.tick)
+                judge_tick(store, judge.wrong)
             if time.monotonic() > next_kill:
                 victim = chance.choice(victims)
                 if victim.role != "app" or chance.random() < 0.3:  # its Spark takes long to start
