@@ -13,6 +13,7 @@ Not here: boundaries of the disk (``test_transaction_boundaries.py``). Read next
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import random
 import signal
@@ -149,8 +150,13 @@ class Victim:
     def kill(self) -> None:
         assert self.process is not None
         assert self.process.poll() is None, f"{self.role} {self.number} ended by itself: {self.process.returncode}"
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.communicate()
+        self.stop()
+
+    def stop(self) -> None:
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.communicate()
 
 
 # The judge
@@ -245,29 +251,31 @@ def torture(folder: Path, *, seconds: float, writers: int, app: bool, seed: int 
         judge = Judge(parent.log)
         victims = [Victim("write", number, home) for number in range(writers)] + [Victim("copy", 0, home)]
         victims += [Victim("app", 0, home)] if app else []
-        for victim in victims:
-            victim.start()
-        for victim in victims:
-            victim.wait_ready()
-        store: ServingStore | None = None
-        end, next_kill = time.monotonic() + seconds, 0.0
-        while time.monotonic() < end:
-            judge.look()
-            if app and store is None and store_path(home, parent.name).exists():
-                store = ServingStore(store_path(home, parent.name))
-            if store is not None and store.tick and store.tick not in ticks:
-                ticks.add(store.tick)
-                judge_tick(store, judge.wrong)
-            if time.monotonic() > next_kill:
-                victim = chance.choice(victims)
-                if victim.role != "app" or chance.random() < 0.3:  # its Spark takes long to start
-                    victim.kill()
-                    kills[victim.role] += 1
-                    victim.start()
-                    victim.wait_ready()
-                next_kill = time.monotonic() + chance.uniform(0.2, 1.5)
-        for victim in victims:
-            victim.kill()
+        try:
+            for victim in victims:
+                victim.start()
+            for victim in victims:
+                victim.wait_ready()
+            store: ServingStore | None = None
+            end, next_kill = time.monotonic() + seconds, 0.0
+            while time.monotonic() < end:
+                judge.look()
+                if app and store is None and store_path(home, parent.name).exists():
+                    store = ServingStore(store_path(home, parent.name))
+                if store is not None and store.tick and store.tick not in ticks:
+                    ticks.add(store.tick)
+                    judge_tick(store, judge.wrong)
+                if time.monotonic() > next_kill:
+                    victim = chance.choice(victims)
+                    if victim.role != "app" or chance.random() < 0.3:  # its Spark takes long to start
+                        victim.kill()
+                        kills[victim.role] += 1
+                        victim.start()
+                        victim.wait_ready()
+                    next_kill = time.monotonic() + chance.uniform(0.2, 1.5)
+        finally:
+            for victim in victims:
+                victim.stop()
         judge.look()
         acknowledged = judge.finish(folder)
         report = parent.log.check()

@@ -158,6 +158,7 @@ class Topic:
         request_id: str | None = None,
         partition: int | None = None,
         expected: Expected | None = None,
+        after: Token | str | None = None,
     ) -> Token:
         """Append rows: dicts, dataclasses, a pandas DataFrame, an Arrow table or batch. Returns a token.
 
@@ -168,6 +169,7 @@ class Topic:
         Rows of a topic with ``key`` or ``ordered_by`` go to the partition of their value, others to any; ``partition``
         names it. ``expected`` is a condition on the stream of an ``ordered_by`` topic: its version (the number of its
         rows), "none" or "exists"; if another writer came first, ``VersionConflict`` says what the version is.
+        ``after`` waits first until this home holds what a token names (``Log.wait_for``).
 
         >>> import headwater as hw, tempfile
         >>> topic = hw.Log(tempfile.mkdtemp()).topic("t", "x INT")
@@ -179,6 +181,8 @@ class Topic:
         [False, True]
         """
         batch = self.row_batch(rows)
+        if after is not None:
+            self.log.wait_for(after)
         return self.append_batch(
             batch, producer=producer, sequence=sequence, request_id=request_id, partition=partition, expected=expected
         )

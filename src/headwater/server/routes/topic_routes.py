@@ -80,6 +80,7 @@ def router(state: ServerState) -> APIRouter:
         request: Request,
         headwater_producer: Annotated[str | None, Header(max_length=200)] = None,
         headwater_sequence: Annotated[int | None, Header(ge=0, lt=1 << 46)] = None,
+        headwater_after: Annotated[str | None, Header(max_length=10_000)] = None,
         idempotency_key: IdempotencyKey = None,
         expected: Expectation = None,
     ) -> Any:
@@ -101,6 +102,7 @@ def router(state: ServerState) -> APIRouter:
                 sequence=headwater_sequence,
                 request_id=idempotency_key,
                 expected=expected_of(expected),
+                after=headwater_after,
             )
 
         return await _appended(state, body, ready)
