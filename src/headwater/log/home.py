@@ -146,6 +146,8 @@ class Log:
 
     def delete_topic(self, name: str) -> None:
         """Remove a topic, its rows and its groups, for good."""
+        from headwater.log.maintenance.alerts import end_of_topic
+
         topic = self.get_topic(name)
         directory = topic.directory
         self.registry.delete(topic.id)
@@ -157,6 +159,7 @@ class Log:
         shutil.rmtree(directory, ignore_errors=True)
         topic.close()
         self._topics.pop(name, None)
+        end_of_topic(self, topic.id)
 
     # Maintenance
 
@@ -261,10 +264,11 @@ def _close(reference: weakref.ref[Log]) -> None:
 def _tables() -> tuple[str, ...]:
     from headwater.log.catalog.catalog_tables import TABLES_ABOVE_LOG
     from headwater.log.groups.consumer import TABLES_CONSUMERS
+    from headwater.log.groups.readers import TABLES_READERS
     from headwater.log.groups.worker import TABLES_WORKERS
     from headwater.log.maintenance.alerts import TABLES_ALERTS
 
-    return (TABLES_ABOVE_LOG, TABLES_ALERTS, TABLES_CONSUMERS, TABLES_WORKERS)
+    return (TABLES_ABOVE_LOG, TABLES_ALERTS, TABLES_CONSUMERS, TABLES_WORKERS, TABLES_READERS)
 
 
 def _prepare(home: Path, files: Files, *, create: bool) -> bool:

@@ -28,6 +28,7 @@ from headwater.log.groups.groups import open_group
 from headwater.log.groups.leases import NEVER_US, TABLES_LEASES, Lease, Leases, given_up_reason
 from headwater.log.groups.members import new_id
 from headwater.log.groups.messages import Message, MessageReader
+from headwater.log.groups.readers import note_departure
 from headwater.log.topic_reader import Place
 from headwater.log.topic_settings import check_name
 
@@ -323,6 +324,7 @@ class Worker:
         self._closed.set()
         with self._catalog.write() as db:
             self._leases.release_all(db, worker=self.id, now_us=self._clock.now_us())
+            note_departure(db, self._group_id, self._clock.now_us())
             db.execute("DELETE FROM members WHERE group_id = ? AND id = ?", (self._group_id, self.id))
 
     def _beat(self, db: sqlite3.Connection, now_us: int) -> None:
