@@ -149,7 +149,7 @@ def test_a_group_without_expiry_is_told_of_and_stays(log: Log, clock: ManualCloc
         topic.append([{"x": 10}])
 
 
-def test_a_work_group_is_abandoned_like_any_other(log: Log, clock: ManualClock) -> None:
+def test_a_work_group_is_abandoned_like_any_other(log: Log) -> None:
     topic = log.topic("jobs", "x INT", overflow="block", overflow_rows_max=1, block_timeout="20 ms")
     topic.worker("packers").close()
     topic.append([{"x": 1}])
