@@ -17,9 +17,9 @@ import headwater as hw
 from headwater.cli.main import app as command_line
 from headwater.errors import OffsetOutOfRange
 from headwater.log.maintenance.alerts import Alert
-from headwater.log.maintenance.reader_alerts import lag_of
 from headwater.testing import ManualClock
 from headwater.views.state.manifest import Manifests
+from tests.unit.command_line import CommandLine
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -62,9 +62,10 @@ def test_an_app_is_listed_with_its_lag(tmp_path: Path) -> None:
         app.tick()
         clicked(app, "home", 3)
 
-        found = lag_of(app.log.get_topic("clicks"))
+        found = CommandLine(tmp_path).json("lag")["readers"]
 
-    assert [(each.reader, each.kind, each.lag, each.positions) for each in found] == [("shop", "app", 3, {0: 2})]
+    assert [(each["reader"], each["kind"], each["lag"]) for each in found] == [("shop", "app", 3)]
+    assert found[0]["positions"] == {"0": 2}
 
 
 def test_it_is_warned_before_it_loses_rows_and_told_the_end(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ Read next: ``views/lifecycle/views_check.py``.
 from __future__ import annotations
 
 import datetime as dt
+import json
 import shutil
 import sqlite3
 from decimal import Decimal
@@ -18,12 +19,11 @@ import pytest
 
 import headwater as hw
 from headwater.log.home import Log
-from headwater.log.maintenance.home_check import CheckReport, check_home
-from headwater.views.lifecycle.views_check import with_views
 from tests.unit.command_line import CommandLine
 
 pytestmark = pytest.mark.usefixtures("spark")
 
+STORE = "views/shop/serving.sqlite"
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 
 
@@ -48,8 +48,11 @@ def home(made: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(made, tmp_path / "home"))
 
 
-def checked(home: Path) -> CheckReport:
-    return check_home(home, also=with_views)
+def checked(home: Path) -> dict[str, str]:
+    """The problems that the command finds: message by place."""
+    report = json.loads(CommandLine(home)("check", "--json").stdout)
+    assert report["ok"] == (not report["problems"])
+    return {problem["where"]: problem["message"] for problem in report["problems"]}
 
 
 def state_files(home: Path, view: str) -> list[Path]:
@@ -63,11 +66,11 @@ def flip(path: Path, place: int) -> None:
 
 
 def test_a_sound_home_is_clean(home: Path) -> None:
-    report = checked(home)
+    report = CommandLine(home).json("check")
 
-    assert report.problems == ()
-    assert report.state_files > len(state_files(home, "revenue"))
-    assert f"{report.state_files} files of views" in CommandLine(home)("check").stdout
+    assert report["problems"] == []
+    assert report["state_files"] > len(state_files(home, "revenue"))
+    assert f"{report['state_files']} files of views" in CommandLine(home)("check").stdout
 
 
 @pytest.mark.parametrize("place", [0, 100, -1])
@@ -86,7 +89,7 @@ def test_a_missing_or_shortened_state_file_is_found_and_named(home: Path) -> Non
     gone.unlink()
     short.write_bytes(short.read_bytes()[:-1])
 
-    problems = {problem.where: problem.message for problem in checked(home).problems}
+    problems = checked(home)
 
     assert problems[str(gone.relative_to(home))].startswith('the state file is missing; it holds the rows of "revenue"')
     assert "bytes, and was written with" in problems[str(short.relative_to(home))]
@@ -95,9 +98,7 @@ def test_a_missing_or_shortened_state_file_is_found_and_named(home: Path) -> Non
 def test_a_missing_serving_store_is_found(home: Path) -> None:
     (home / "views" / "shop" / "serving.sqlite").unlink()
 
-    (problem,) = checked(home).problems
-
-    assert (problem.where, problem.message) == ("views/shop/serving.sqlite", "the serving store is missing")
+    assert checked(home) == {STORE: "the serving store is missing"}
 
 
 def whole_store(home: Path) -> Path:
@@ -115,8 +116,7 @@ def test_a_flipped_byte_of_a_served_key_is_found(home: Path) -> None:
 
     flip(path, content.rindex(b"C3"))
 
-    (problem,) = checked(home).problems
-    assert problem.where == "views/shop/serving.sqlite"
+    assert list(checked(home)) == [STORE]
 
 
 def test_a_served_value_that_sqlite_finds_sound_is_compared_with_the_state(home: Path) -> None:
@@ -129,23 +129,20 @@ def test_a_served_value_that_sqlite_finds_sound_is_compared_with_the_state(home:
     db.commit()
     db.close()
 
-    (problem,) = checked(home).problems
+    problems = checked(home)
 
     assert changed
-    assert (problem.where, problem.message) == (
-        "views/shop/serving.sqlite",
-        'the rows of view "large" are not those of its state at tick 4',
-    )
+    assert problems == {STORE: 'the rows of view "large" are not those of its state at tick 4'}
 
 
 def test_a_store_that_sqlite_cannot_read_is_found(home: Path) -> None:
     path = whole_store(home)
     path.write_bytes(b"no database" * 1000)
 
-    (problem,) = checked(home).problems
+    problems = checked(home)
 
-    assert problem.where == "views/shop/serving.sqlite"
-    assert problem.hint.startswith("It holds copies only")
+    assert list(problems) == [STORE]
+    assert problems[STORE].startswith("the serving store cannot be read")
 
 
 @pytest.mark.parametrize(
@@ -159,7 +156,7 @@ def test_a_damaged_manifest_is_found(home: Path, statement: str, message: str) -
     with Log(home, maintenance_interval=None) as log, log.catalog.write() as db:
         db.execute(statement)
 
-    assert message in " ".join(problem.message for problem in checked(home).problems)
+    assert message in " ".join(checked(home).values())
 
 
 def test_damage_is_alerted_until_it_is_mended(home: Path) -> None:
