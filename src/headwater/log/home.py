@@ -15,7 +15,7 @@ import logging
 import os
 import shutil
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
@@ -37,6 +37,8 @@ from headwater.log.topic_declaration import open_or_declare
 from headwater.log.topic_settings import TopicOptions
 
 if TYPE_CHECKING:
+    from headwater.log.groups.consumer import ConsumerOptions
+    from headwater.log.groups.subscription import Subscription
     from headwater.log.maintenance.alerts import Alert
     from headwater.log.maintenance.home_check import CheckReport
     from headwater.log.maintenance.maintenance import MaintenanceReport
@@ -143,6 +145,12 @@ class Log:
     def topics(self) -> list[Topic]:
         """All topics, by name."""
         return [self.get_topic(name) for name in self.registry.names()]
+
+    def subscribe(self, topics: str | Sequence[str], group: str, **options: Unpack[ConsumerOptions]) -> Subscription:
+        """A consumer of several topics, by their names or by a pattern (``"orders.*"``). See ``Subscription``."""
+        from headwater.log.groups.subscription import Subscription
+
+        return Subscription(self, topics, group, **options)
 
     def delete_topic(self, name: str) -> None:
         """Remove a topic, its rows and its groups, for good."""

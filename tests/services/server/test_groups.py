@@ -192,3 +192,33 @@ def test_an_app_that_is_gone_is_forgotten(server: ServerProcess, jobs: Topic, lo
     assert [(each["reader"], each["kind"], each["lag"]) for each in listed] == [("gone", "app", 13)]
     assert forgotten == {"forgotten": [jobs.name]}
     assert server.ask("DELETE", "/v1/apps/gone/positions", 404)["error"]["code"] == "unknown_app"
+
+
+def test_a_message_is_given_back_for_later_and_dead_letters_are_put_back(server: ServerProcess, jobs: Topic) -> None:
+    prefix = f"/v1/topics/{jobs.name}/groups/work"
+    first, second = server.post(f"{prefix}/take", {"count": 2})["messages"]
+
+    server.post(f"{prefix}/nack", {"handles": [first["handle"]], "delay": 3600})
+    server.post(f"{prefix}/nack", {"handles": [second["handle"]], "reject": "down"})
+    about = server.get(prefix)
+    back = server.post(f"{prefix}/redrive", {})
+    again = server.post(f"{prefix}/take", {"count": 1})["messages"]
+
+    assert (about["delayed"], about["dead_letters"]) == (1, 1)
+    assert back == {"topic": jobs.name, "group": "work", "redriven": 1, "gone": 0, "left": 0}
+    assert [(each["offset"], each["deliveries"]) for each in again] == [(second["offset"], 1)]
+
+
+def test_a_queue_in_order_is_taken_over_http_too(server: ServerProcess, log: Log) -> None:
+    topic = log.topic("steps", "id BIGINT, account STRING")
+    topic.append([{"id": n, "account": "ab"[n % 2]} for n in range(4)])
+    prefix = "/v1/topics/steps/groups/ordered"
+
+    held = server.post(f"{prefix}/take", {"count": 10, "ordered_by": ["account"]})["messages"]
+    none = server.post(f"{prefix}/take", {"count": 10})["messages"]
+    server.post(f"{prefix}/ack", {"handles": [held[0]["handle"]]})
+    after = server.post(f"{prefix}/take", {"count": 10})["messages"]
+
+    assert [each["row"]["id"] for each in held] == [0, 1]
+    assert none == []
+    assert [each["row"]["id"] for each in after] == [2]

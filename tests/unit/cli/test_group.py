@@ -1,4 +1,4 @@
-"""``headwater group ls|describe|reset|delete``."""
+"""``headwater group ls|describe|reset|delete|redrive``."""
 
 from __future__ import annotations
 
@@ -106,3 +106,18 @@ def test_deleting_under_active_members_needs_force(headwater: CommandLine, log: 
     with pytest.raises(Fenced):
         consumer.poll(timeout=0)
     consumer.close()
+
+
+def test_dead_letters_are_put_back(headwater: CommandLine, log: Log) -> None:
+    orders = log.get_topic("orders")
+    with orders.worker("senders") as worker:
+        worker.reject(worker.take(3, timeout=5), "down")
+
+    some = headwater.json("group", "redrive", "senders", "--limit", "2")
+    rest = headwater("group", "redrive", "senders", "--topic", "orders").stdout
+    wrong = headwater.error("group", "redrive", "billing")
+
+    assert some == {"topic": "orders", "group": "senders", "redriven": 2, "gone": 0, "left": 1}
+    assert "put back 1 messages" in rest
+    assert wrong["code"] == "misuse"
+    assert "put back" in headwater("group", "describe", "senders", "--topic", "orders").stdout

@@ -1,6 +1,6 @@
-"""``headwater group``: ls, describe, reset, delete.
+"""``headwater group``: ls, describe, reset, delete, redrive.
 
-What it is: the lag of groups, moving a group to another offset, and removing one.
+What it is: the lag of groups, moving a group to another offset, removing one, putting back its dead letters.
 Invariants: nothing here joins a group; a reset or a deletion with active members needs ``--force``.
 Not here: every other reader of a topic (``lag_commands.py``).
 Read next: ``log/groups/groups.py``.
@@ -89,7 +89,10 @@ def describe(group: GroupArgument, topic: TopicOption, home: HomeOption = None, 
             ("generation", description.generation),
             ("lag", f"{description.lag_total:,} rows"),
             ("in flight", description.in_flight if work else None),
+            ("for later", description.delayed or None),
             ("dead letters", description.dead_letters if work else None),
+            ("put back", description.redriven or None),
+            ("looks at", ", ".join(f"{what}: {column}" for what, column in description.settings.items()) or None),
             ("missed", f"{description.missed} (retention removed them first)" if description.missed else None),
         ]
     )
@@ -174,6 +177,43 @@ def delete(
         return
     places = ", ".join(f"{number}: {offset}" for number, offset in description.positions.items())
     say(f'deleted group [bold]"{group}"[/bold] of topic "{description.topic}" (it was at {places})')
+
+
+@app.command("redrive")
+def redrive(
+    group: GroupArgument,
+    topic: Annotated[
+        str | None,
+        typer.Option(
+            "--topic",
+            "-t",
+            metavar="NAME",
+            help="The group's topic; may be left out when only one has a group of that name.",
+            show_default=False,
+            autocompletion=completions.topics,
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="At most so many, the oldest first.", show_default=False)
+    ] = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Put a work group's dead letters back: its workers get the messages again, with no deliveries counted.
+
+    Other groups of the topic see nothing of it; the letters stay in the dead-letter topic.
+
+    [cyan]headwater group redrive packing --topic orders[/cyan]
+    [cyan]headwater group redrive packing --limit 1[/cyan]
+    """
+    with opened(home) as log:
+        done = _group(log, group, topic).redrive(limit=limit)
+    if as_json:
+        write_json(done.to_dict())
+        return
+    gone = f"; {done.gone:,} are no longer in the topic, only in its dead letters" if done.gone else ""
+    left = f"; {done.left:,} more are left" if done.left else ""
+    say(f'put back {done.redriven:,} messages of group [bold]"{group}"[/bold] of topic "{done.topic}"{gone}{left}')
 
 
 def _group(log: Log, name: str, topic: str | None) -> Group:
