@@ -225,6 +225,7 @@ class Worker:
         given_up: list[tuple[Lease, str]] = []
         leases: list[Lease] = []
         with self._catalog.write() as db:
+            now_us = max(now_us, self._clock.now_us())  # a lease begins when the catalog is ours, not before the wait
             number, due_us = self._leases.begin(db)
             until_us = now_us + round(self.lease * 1e6)
             if due_us <= now_us:
@@ -247,6 +248,7 @@ class Worker:
     def _chosen(self, stage: MessageStage, count: int, now_us: int) -> tuple[list[tuple[Lease, str]], list[Lease]]:
         """The same for a group that looks at its messages first."""
         with self._catalog.write() as db:
+            now_us = max(now_us, self._clock.now_us())
             number, _ = self._leases.begin(db)
             limits = {"now_us": now_us, "deliveries_max": self.deliveries_max}
             over = dict(stage.expired(db, now_us=now_us, limit=BURIALS_MAX))

@@ -4,7 +4,7 @@ What it is: the lease state machine with times of delivery and expiry, prioritie
 hypothesis takes, answers, kills and waits; a dictionary says what must come out.
 Invariants: each take gives exactly what the model gives, in that order. At no moment are two messages of a key leased.
 Not here: groups that look at nothing (``test_worker_model.py``); real processes (``tests/crash/``).
-Read next: ``headwater/log/groups/staging.py``.
+Read next: ``log/groups/staging.py``.
 """
 
 import datetime as dt
