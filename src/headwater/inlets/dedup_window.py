@@ -2,8 +2,7 @@
 
 What it is: the ids in a column of the topic itself, read back to recognise a redelivered message.
 Invariants: the log is the only memory: the id and the rows are one append, so after a crash both are there or neither
-is. It is bounded to ``window`` rows of each partition. A message whose rows go to several partitions may have reached
-some of them before a crash: each partition is asked. Two threads never write the same id at once; two processes may,
+is. It is bounded to ``window`` rows of each partition. Two threads never write the same id at once; two processes may,
 within the same instant (documented).
 Not here: writing (``ingest.py``). Read next: ``ingest.py``, ``docs/inlets.md``.
 """
@@ -19,7 +18,6 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.errors import InvalidDeclaration
-from headwater.log.storage import routing
 from headwater.log.topic import Topic
 
 WINDOW_ROWS = 100_000
@@ -85,15 +83,10 @@ class DedupWindow:
         return any(message in ids for ids in self._ids.values())
 
     def missing(self, batch: pa.RecordBatch, *, besides: Collection[str] = ()) -> pa.RecordBatch:
-        """The rows of a batch whose ids are neither in their partition nor in ``besides``."""
+        """The rows of a batch whose ids are neither in the topic nor in ``besides``."""
         ids = batch.column(self.column).to_pylist()
-        settings = self.topic.settings
-        if settings.key and settings.partitions > 1:
-            targets = routing.partition_of(batch, settings.key, settings.partitions).tolist()
-            known = [one in self._ids[target] for one, target in zip(ids, targets, strict=True)]
-        else:  # a message is one append to one partition: whole or not at all
-            found = {one for one in set(ids) if one is not None and self.has(one)}
-            known = [one in found for one in ids]
+        found = {one for one in set(ids) if one is not None and self.has(one)}
+        known = [one in found for one in ids]
         keep = [not (had or one in besides) for one, had in zip(ids, known, strict=True)]
         return batch if all(keep) else batch.filter(pa.array(np.array(keep, dtype=bool)))
 

@@ -84,6 +84,8 @@ def test_a_created_topic_has_the_settings_that_were_asked_for(headwater: Command
         "overflow": "block",
         "overflow_rows_max": 1000,
         "block_timeout_ms": 5000,
+        "remember_ids_ms": 604_800_000,
+        "ordered_by": [],
         "group_expiry_ms": 86_400_000,
         "captured_by": None,
     }

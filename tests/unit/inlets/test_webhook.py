@@ -195,20 +195,6 @@ def test_the_memory_is_bounded(log: Log, pushes: Topic) -> None:
     assert again == [200, 200, 202]
 
 
-def test_rows_that_reached_some_partitions_before_a_crash_are_completed(log: Log) -> None:
-    topic = log.topic("orders", "id INT, message_id STRING", key="id", partitions=4)
-    every = [{"id": number} for number in range(20)]
-    there = next(iter(topic._appender._route(topic.json_batch([{**row, "message_id": "m"} for row in every]), None)))[1]
-    topic.append_batch(there)  # as a process that died between two partitions leaves it
-
-    with opened(log, topic, id_header="X-Id", id_column="message_id") as inlet:
-        replies = [post(inlet, json.dumps(every), {**JSON, "X-Id": "m"}) for _ in range(2)]
-
-    assert [reply.status for reply in replies] == [202, 200]
-    assert replies[0].document["rows"] == 20 - there.num_rows
-    assert sorted(row["id"] for row in topic.rows()) == list(range(20))
-
-
 def test_a_body_over_the_limit_is_refused_before_it_is_read(log: Log, pushes: Topic) -> None:
     with opened(log, pushes, body_bytes_max=1000) as inlet:
         large = post(inlet, json.dumps({"repository": "x" * 3_000_000}))

@@ -22,6 +22,7 @@ from headwater.errors import Misuse
 # The option of `topic create` for each setting of a topic.
 SETTING_OPTIONS = {
     "key": "--key",
+    "ordered_by": "--ordered-by",
     "event_time": "--event-time",
     "lateness": "--lateness",
     "idle": "--idle",
@@ -40,6 +41,7 @@ SETTING_OPTIONS = {
     "overflow": "--overflow",
     "overflow_rows_max": "--overflow-rows-max",
     "block_timeout": "--block-timeout",
+    "remember_ids": "--remember-ids",
     "group_expiry": "--group-expiry",
 }
 KEEPING = "What is kept"
@@ -58,6 +60,9 @@ def create(
     ],
     key: Annotated[
         str | None, _option("key", "Key columns: the same key always goes to the same partition.", metavar="A,B")
+    ] = None,
+    ordered_by: Annotated[
+        str | None, _option("ordered_by", "Columns whose rows are events, in order for each value.", metavar="A,B")
     ] = None,
     event_time: Annotated[
         str | None, _option("event_time", "The column that says when it happened.", metavar="COLUMN")
@@ -104,6 +109,10 @@ def create(
         _option(
             "block_timeout", "Under overflow=block: how long an append waits, e.g. 30s.", panel=WRITING, metavar="TIME"
         ),
+    ] = None,
+    remember_ids: Annotated[
+        str | None,
+        _option("remember_ids", "A request id is recognised for so long, e.g. 7d.", panel=WRITING, metavar="TIME"),
     ] = None,
     retention: Annotated[
         str | None, _option("retention", "Drop what is older, e.g. 7d; or forever.", panel=KEEPING, metavar="TIME")
@@ -161,6 +170,7 @@ def create(
     """
     declared = {
         "key": _columns(key),
+        "ordered_by": _columns(ordered_by),
         "event_time": event_time,
         "lateness": lateness and parse_duration(lateness),
         "clock": _columns(clock),
@@ -171,6 +181,7 @@ def create(
         "segment_age_max": segment_age_max and parse_duration(segment_age_max),
         "overflow": overflow,
         "block_timeout": block_timeout and parse_duration(block_timeout),
+        "remember_ids": remember_ids and parse_duration(remember_ids),
         "until_read": until_read,
         "compact": compact,
         "tombstone_grace": tombstone_grace and parse_duration(tombstone_grace),
