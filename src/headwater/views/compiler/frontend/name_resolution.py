@@ -91,7 +91,7 @@ def unknown_table(
 def settle(query: exp.Query, relations: Mapping[str, Relation], sql: str) -> Qualified:
     """Qualify a query whose WITH clauses are already inlined."""
     query = query.copy()
-    _check_sources(query, sql)
+    _check_sources(query)
     _check_all(query, relations)
     _write_out_ordinals(query)
     _name_outputs(query)
@@ -136,15 +136,14 @@ def _write_out_using(query: exp.Query) -> None:
                 merged.replace(merged.expressions[-1])
 
 
-def _check_sources(query: exp.Query, sql: str) -> None:
+def _check_sources(query: exp.Query) -> None:
+    """Spark takes two sources of one name, as long as no column that is mentioned is in both."""
     for select in query.find_all(exp.Select):
         seen: set[str] = set()
         for source in _sources_of(select):
             name = source.alias_or_name.lower()
             if name and name in seen:
-                refuse(
-                    sql, source, f'two sources are named "{name}"', "Give one of them another name with AS.", name=name
-                )
+                raise OnePiece(f'two sources are named "{name}"')
             seen.add(name)
 
 
