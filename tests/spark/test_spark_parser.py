@@ -54,7 +54,8 @@ def test_a_function_whose_name_is_given_as_a_text_is_found_and_one_that_is_compu
     given = spark_reading(spark, "SELECT IDENTIFIER('builtin.Rand')() AS r, IDENTIFIER('id') AS i FROM a")
     computed = spark_reading(spark, "SELECT IDENTIFIER('ra' || 'nd')() AS r FROM a")
 
-    assert given is not None and computed is not None
+    assert given is not None
+    assert computed is not None
     assert (given.calls, given.other) == ((("rand", 0), ("id", 0)), "")
     assert computed.other.startswith("IDENTIFIER")
 

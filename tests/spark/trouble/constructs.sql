@@ -41,6 +41,7 @@ SELECT count(*) AS n FROM (SELECT v AS all FROM c) GROUP BY all
 SELECT * FROM (SELECT 1 AS a UNION ALL SELECT 2) x PIVOT (count(*) AS n FOR a IN (1, 2, 3))
 WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL (WITH s AS (SELECT n + 1 AS n FROM r) SELECT n FROM s WHERE n < 4)) SELECT n FROM r
 SELECT k, explode(collect_list(v)) AS x FROM c GROUP BY k HAVING x > 0
+SELECT * FROM (SELECT id, sum(v) OVER w AS s FROM a) x WINDOW w AS (PARTITION BY k ORDER BY id)
 
 -- subqueries
 SELECT id FROM a WHERE EXISTS (SELECT max(w) FROM b)

@@ -92,6 +92,7 @@ def settle(query: exp.Query, relations: Mapping[str, Relation], sql: str) -> Qua
     """Qualify a query whose WITH clauses are already inlined."""
     query = query.copy()
     _check_sources(query)
+    _check_windows(query)
     _check_all(query, relations)
     _write_out_ordinals(query)
     _name_outputs(query)
@@ -145,6 +146,15 @@ def _check_sources(query: exp.Query) -> None:
             if name and name in seen:
                 raise OnePiece(f'two sources are named "{name}"')
             seen.add(name)
+
+
+def _check_windows(query: exp.Query) -> None:
+    """A window that WINDOW names may be used in a subquery too, over the columns of that one."""
+    for select in query.find_all(exp.Select):
+        names = {window.this.name.lower() for window in select.args.get("windows") or []}
+        for used in select.find_all(exp.Window) if names else ():
+            if used.alias.lower() in names and used.find_ancestor(exp.Select) is not select:
+                raise OnePiece("a window that is named outside the subquery where it is used")
 
 
 def _check_all(query: exp.Query, relations: Mapping[str, Relation]) -> None:
