@@ -2,8 +2,8 @@
 
 What it is: ``prepare`` compiles every declared view, asks Spark for the types, and tells what must be kept.
 Invariants: an app whose views do not all compile is refused as a whole, and nothing of it was run or written; except
-that in an app which ran before, a view that may pause is left out, with its readers (``unprepared.py``). A view's fingerprint
-changes when its query, its inputs' columns or a view that it reads changes, and when a topic that it reads
+that in an app which ran before, a view that may pause is left out, with its readers (``unprepared.py``). A view's
+fingerprint changes when its query, its inputs' columns or a view that it reads changes, and when a topic that it reads
 was deleted and made again.
 Not here: running (``engine.py``).
 Read next: ``engine.py``; ``compiler/compile.py``.
