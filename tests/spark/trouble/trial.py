@@ -114,7 +114,7 @@ class Bench:
             found = list(pool.map(self._answered, cases))
         raised = [each for each in found if isinstance(each, Outcome)]
         answered = [each for each in found if not isinstance(each, Outcome)]
-        return [*raised, *self._tried({f"v{number}": each for number, each in enumerate(answered)})]
+        return [*raised, *self._tried({f"trial_{number}": each for number, each in enumerate(answered)})]
 
     def _answered(self, case: Case) -> tuple[Case, list[pa.Table]] | Outcome:
         try:

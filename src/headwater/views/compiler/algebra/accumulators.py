@@ -128,7 +128,10 @@ def accumulator(
         return _count(arguments, condition)
     if len(arguments) != 1:
         return None
-    argument = _filtered(arguments[0], condition)
+    argument = arguments[0]
+    if name in ("count_if", "bool_or", "bool_and") and kind is not None and kind.upper() != "BOOLEAN":
+        argument = exp.cast(argument.copy(), "BOOLEAN")  # as Spark does: every('yes')
+    argument = _filtered(argument, condition)
     if name == "count_if":
         return _counted(argument)
     if name in ("bool_or", "bool_and"):

@@ -93,6 +93,7 @@ def settle(query: exp.Query, relations: Mapping[str, Relation], sql: str) -> Qua
     query = query.copy()
     _check_sources(query)
     _check_windows(query)
+    _check_group_names(query)
     _check_all(query, relations)
     _write_out_ordinals(query)
     _name_outputs(query)
@@ -155,6 +156,16 @@ def _check_windows(query: exp.Query) -> None:
         for used in select.find_all(exp.Window) if names else ():
             if used.alias.lower() in names and used.find_ancestor(exp.Select) is not select:
                 raise OnePiece("a window that is named outside the subquery where it is used")
+
+
+def _check_group_names(query: exp.Query) -> None:
+    """GROUP BY may mention an output of which there are two: Spark knows which one is meant."""
+    for select in query.find_all(exp.Select):
+        counts = Counter(part.alias.lower() for part in select.expressions if isinstance(part, exp.Alias))
+        group = select.args.get("group")
+        for mention in group.find_all(exp.Column) if group is not None else ():
+            if not mention.table and counts[mention.name.lower()] > 1:
+                raise OnePiece("GROUP BY an output of which there are two")
 
 
 def _check_all(query: exp.Query, relations: Mapping[str, Relation]) -> None:
