@@ -44,6 +44,7 @@ SELECT k, explode(collect_list(v)) AS x FROM c GROUP BY k HAVING x > 0
 SELECT * FROM (SELECT id, sum(v) OVER w AS s FROM a) x WINDOW w AS (PARTITION BY k ORDER BY id)
 SELECT id FROM b WHERE s RLIKE '^[0-9]+$' AND CAST(s AS INT) NOT IN (SELECT k FROM a WHERE k IS NOT NULL)
 SELECT count(10 / v) FILTER (WHERE v <> 0) AS n FROM a
+SELECT * FROM (SELECT 1 AS x) s LEFT JOIN a ON true
 SELECT every('yes') AS x, any(CAST(k > 1 AS STRING)) AS y, count_if(CAST(k > 1 AS STRING)) AS z FROM a
 WITH q AS (SELECT k, k FROM a UNION SELECT k, v FROM c) SELECT count(*) AS n FROM q
 SELECT n FROM (SELECT k AS x, v AS x, count(*) AS n FROM c GROUP BY k, v, x) AS t(a, b, n)

@@ -189,6 +189,8 @@ def side_of(
 
     outputs = {name: substitute(column(alias, name), change) for name in names}
     outputs |= {f"k__{place}": substitute(key, change) for place, key in enumerate(keys)}
+    if not outputs:  # of SELECT 1 AS x nothing is mentioned but its row
+        outputs["one__"] = exp.Literal.number(1)
     own = tuple(substitute(part, change) for part in passing)
     if isinstance(source, Product):
         return JoinSide(alias, Product(source.items, outputs, (*source.conditions, *own), source.laterals))
