@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         ("SELECT (SELECT max(x) FROM b) AS m FROM a WHERE EXISTS (SELECT 1 FROM x.y.d)", ["a", "b", "x.y.d"]),
         ("WITH w AS (SELECT * FROM b) FROM w |> WHERE id IN (SELECT id FROM `odd name`)", ["b", "odd name", "w"]),
         ("SELECT * FROM a, LATERAL (SELECT * FROM b WHERE b.id = a.id)", ["a", "b"]),
+        ("SELECT IDENTIFIER('id') FROM IDENTIFIER('a') JOIN b USING (id)", ["a", "b"]),
     ],
 )
 def test_relations_are_found_wherever_they_are_mentioned(spark: SparkSession, sql: str, relations: list[str]) -> None:
@@ -47,6 +48,16 @@ def test_functions_are_found_with_their_arguments(spark: SparkSession) -> None:
     assert found is not None
     assert {("range", 1), ("rand", 0), ("unix_timestamp", 1)} <= set(found.calls)
     assert "current_date" in found.words
+
+
+def test_a_function_whose_name_is_given_as_a_text_is_found_and_one_that_is_computed_told(spark: SparkSession) -> None:
+    given = spark_reading(spark, "SELECT IDENTIFIER('builtin.Rand')() AS r, IDENTIFIER('id') AS i FROM a")
+    computed = spark_reading(spark, "SELECT IDENTIFIER('ra' || 'nd')() AS r FROM a")
+
+    assert given is not None
+    assert computed is not None
+    assert (given.calls, given.other) == ((("rand", 0), ("id", 0)), "")
+    assert computed.other.startswith("IDENTIFIER")
 
 
 @pytest.mark.parametrize(

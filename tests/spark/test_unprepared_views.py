@@ -1,4 +1,4 @@
-"""Views that ran before and of which Spark can make nothing now: they are paused, and the others run."""
+"""Views of which Spark can make nothing, in an app that ran before: they are paused, and the others run."""
 
 from __future__ import annotations
 
@@ -100,12 +100,32 @@ def test_it_is_told_without_a_new_row_and_the_query_of_before_brings_it_back(tmp
         assert all(view.paused is None for view in app.views)
 
 
-def test_a_new_view_that_spark_refuses_is_a_mistake_of_the_declaration_and_refuses_the_app(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("sql", "reason"), [(MISMATCH, "DATATYPE_MISMATCH"), (UNHELD, "which a view cannot hold")])
+def test_a_new_view_that_spark_refuses_pauses_alone(tmp_path: Path, sql: str, reason: str) -> None:
     with declare(tmp_path) as app:
+        app.get_topic("orders").append([{"id": 1, "amount": 10}])
         app.tick()
-    with declare(tmp_path, new=MISMATCH) as app, pytest.raises(ViewFailed, match='view "new"'):
+    for number in (2, 3):
+        with declare(tmp_path, new=sql) as app:
+            token = app.get_topic("orders").append([{"id": number, "amount": 10 * number}])
+            app.tick()
+
+            assert (rows(app, "counts"), rows(app, "most")) == ([(number,)], [(10 * number + 1,)])
+            assert [view.name for view in app.views if view.paused is not None] == ["new"]
+            assert reason in lasting(app.log)[0].message
+            with pytest.raises(ViewPaused, match='view "new" is paused'):
+                app.sql("SELECT * FROM new", at_least=token)
+    with declare(tmp_path, new=GOOD) as app:
         app.tick()
+
+        assert rows(app, "new") == [(1, 11), (2, 21), (3, 31)]
+        assert lasting(app.log) == []
+
+
+def test_the_first_start_and_a_view_that_may_not_pause_are_refused_as_a_whole(tmp_path: Path) -> None:
     with declare(tmp_path, new=UNHELD) as app, pytest.raises(InvalidDeclaration, match="cannot hold"):
+        app.tick()
+    with declare(tmp_path) as app:
         app.tick()
     with declare(tmp_path, MISMATCH, on_error="stop") as app, pytest.raises(ViewFailed, match='view "odd"'):
         app.tick()

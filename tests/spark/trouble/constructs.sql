@@ -41,6 +41,15 @@ SELECT count(*) AS n FROM (SELECT v AS all FROM c) GROUP BY all
 SELECT * FROM (SELECT 1 AS a UNION ALL SELECT 2) x PIVOT (count(*) AS n FOR a IN (1, 2, 3))
 WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL (WITH s AS (SELECT n + 1 AS n FROM r) SELECT n FROM s WHERE n < 4)) SELECT n FROM r
 SELECT k, explode(collect_list(v)) AS x FROM c GROUP BY k HAVING x > 0
+SELECT * FROM (SELECT id, sum(v) OVER w AS s FROM a) x WINDOW w AS (PARTITION BY k ORDER BY id)
+SELECT id FROM b WHERE s RLIKE '^[0-9]+$' AND CAST(s AS INT) NOT IN (SELECT k FROM a WHERE k IS NOT NULL)
+SELECT count(10 / v) FILTER (WHERE v <> 0) AS n FROM a
+SELECT * FROM (SELECT 1 AS x) s LEFT JOIN a ON true
+SELECT every('yes') AS x, any(CAST(k > 1 AS STRING)) AS y, count_if(CAST(k > 1 AS STRING)) AS z FROM a
+WITH q AS (SELECT k, k FROM a UNION SELECT k, v FROM c) SELECT count(*) AS n FROM q
+SELECT n FROM (SELECT k AS x, v AS x, count(*) AS n FROM c GROUP BY k, v, x) AS t(a, b, n)
+SELECT 10 div v AS x FROM a WHERE v <> 0 EXCEPT SELECT w FROM b
+SELECT x.id, a.id AS i FROM (SELECT id, CAST(s AS INT) AS n FROM b WHERE s RLIKE '^[0-9]+$') x LEFT JOIN a ON a.k = x.n
 
 -- subqueries
 SELECT id FROM a WHERE EXISTS (SELECT max(w) FROM b)
@@ -324,3 +333,61 @@ SELECT avg(CAST(v AS DECIMAL(10,2))) AS a, sum(CAST(v AS DECIMAL(38,2))) AS b, s
 SELECT k, sum(v) OVER (PARTITION BY k) AS s, count(*) OVER (PARTITION BY k, v) AS n FROM c
 SELECT k, v, dense_rank() OVER (PARTITION BY k ORDER BY v) AS n FROM c
 SELECT n, m FROM (SELECT e.n, max(a.v) AS m FROM e LEFT JOIN a ON a.k = e.k GROUP BY e.n) WHERE m IS NOT NULL OR n > 3
+
+-- guarded: expressions that raise over rows which a condition keeps away
+SELECT id FROM a WHERE v <> 0 AND EXISTS (SELECT 1 FROM b WHERE b.w = 10 div a.v)
+SELECT id FROM a WHERE v <> 0 AND 10 div v IN (SELECT w FROM b)
+SELECT id FROM a WHERE v <> 0 AND NOT EXISTS (SELECT 1 FROM b WHERE b.w = 10 div a.v)
+SELECT id FROM a WHERE v <> 0 AND 10 div v NOT IN (SELECT w FROM b WHERE w IS NOT NULL)
+SELECT a.id, b.id AS y FROM a JOIN b ON a.v <> 0 AND b.w = 10 div a.v
+SELECT k, count(*) AS n FROM a WHERE v <> 0 GROUP BY k, 10 div v
+SELECT 10 div v AS x FROM (SELECT DISTINCT v FROM a WHERE v <> 0)
+SELECT id, 10 div v AS x FROM a WHERE v <> 0 UNION SELECT id, w FROM b
+SELECT k, sum(10 div v) FILTER (WHERE v <> 0) AS x FROM a GROUP BY k
+SELECT sum(10 div v) FILTER (WHERE v <> 0) AS x, count(10 div v) FILTER (WHERE v <> 0) AS y, avg(10 div v) FILTER (WHERE v <> 0) AS z FROM a
+SELECT k, max(10 div v) FILTER (WHERE v <> 0) AS x FROM a GROUP BY k
+SELECT k, bool_and(10 div v > 1) FILTER (WHERE v <> 0) AS x FROM a GROUP BY k
+SELECT k, sum(v) AS s FROM a GROUP BY k HAVING sum(v) <> 0 AND 10 / sum(v) > 1
+SELECT k, CASE WHEN sum(v) <> 0 THEN 10 / sum(v) END AS x FROM a GROUP BY k
+SELECT id, sum(10 div v) OVER (PARTITION BY k) AS x FROM a WHERE v <> 0
+SELECT id, x FROM a LATERAL VIEW explode(array(10 div v)) e AS x WHERE v <> 0
+SELECT id FROM b WHERE s RLIKE '^[0-9]+$' AND CAST(s AS INT) IN (SELECT k FROM a)
+SELECT id FROM b WHERE s RLIKE '^[0-9]+$' AND EXISTS (SELECT 1 FROM a WHERE a.k = CAST(b.s AS INT))
+SELECT id, (SELECT max(w) FROM b WHERE b.w = 10 div a.v) AS x FROM a WHERE v <> 0
+SELECT x.id, y.i FROM (SELECT id, 10 div v AS q FROM a WHERE v <> 0) x FULL JOIN (SELECT id AS i, 10 div w AS q2 FROM b WHERE w <> 0) y ON x.q = y.q2
+SELECT k, sum(10 div v) AS x FROM a WHERE v <> 0 GROUP BY ROLLUP (k)
+SELECT id FROM a WHERE v <> 0 ORDER BY 10 div v, id LIMIT 2
+SELECT id FROM a WHERE v <> 0 AND k IN (SELECT k FROM b WHERE b.w < 10 div a.v)
+SELECT DISTINCT 10 div v AS x FROM a WHERE v <> 0
+SELECT k, collect_set(10 div v) FILTER (WHERE v <> 0) AS x FROM a GROUP BY k
+SELECT a.id FROM a LEFT SEMI JOIN b ON a.v <> 0 AND b.w = 10 div a.v
+SELECT a.id FROM a LEFT ANTI JOIN b ON b.w = 10 div a.v WHERE a.v <> 0
+SELECT a.id, b.id AS y FROM a JOIN b ON a.k = b.k WHERE a.v <> 0 AND b.w <> 0 AND a.id / a.v > b.id / b.w
+SELECT a.id, b.id AS y FROM a LEFT JOIN b ON a.k = b.k WHERE b.w <> 0 AND a.id / b.w > 0
+SELECT a.id, b.id AS y FROM a LEFT JOIN b ON a.k = b.k AND a.id / b.w > 0 AND b.w <> 0
+SELECT a.id, 10 div b.w AS y FROM a LEFT JOIN (SELECT * FROM b WHERE w <> 0) b ON a.k = b.k
+SELECT id FROM a WHERE v <> 0 AND 10 div v > (SELECT min(w) FROM b)
+SELECT sum(10 / v) FILTER (WHERE v <> 0) AS x, count(10 / v) FILTER (WHERE v <> 0) AS y, avg(10 / v) FILTER (WHERE v <> 0) AS z FROM a
+SELECT 10 / v AS x FROM a WHERE v <> 0 EXCEPT SELECT w FROM b
+SELECT x.id, y.i FROM (SELECT id, 10 / v AS q FROM a WHERE v <> 0) x FULL JOIN (SELECT id AS i, 10 / w AS q2 FROM b WHERE w <> 0) y ON x.q = y.q2
+SELECT k, 10 div v AS g, max(id) AS m FROM a WHERE v <> 0 GROUP BY k, 10 div v
+SELECT id, row_number() OVER (PARTITION BY 10 div v ORDER BY id) AS n FROM a WHERE v <> 0
+SELECT CAST(s AS INT) AS n FROM b WHERE s RLIKE '^[0-9]+$' INTERSECT SELECT k FROM a
+SELECT a.id, x.id AS i FROM a LEFT JOIN (SELECT id, CAST(s AS INT) AS n FROM b WHERE s RLIKE '^[0-9]+$') x ON a.k = x.n
+SELECT CAST(s AS INT) AS n, max(w) AS m FROM b WHERE s RLIKE '^[0-9]+$' GROUP BY 1
+WITH n AS (SELECT id, CAST(s AS INT) AS n FROM b WHERE s RLIKE '^[0-9]+$') SELECT a.id, (SELECT max(id) FROM n WHERE n.n = a.k) AS m FROM a
+WITH n AS (SELECT id, CAST(s AS INT) AS n FROM b WHERE s RLIKE '^[0-9]+$') SELECT n, percentile(id, 0.5) AS m FROM n GROUP BY n
+WITH n AS (SELECT id, CAST(s AS INT) AS n FROM b WHERE s RLIKE '^[0-9]+$') SELECT id, n, rank() OVER (PARTITION BY n ORDER BY id) AS r FROM n
+WITH n AS (SELECT id, CAST(s AS INT) AS n FROM b WHERE s RLIKE '^[0-9]+$') SELECT id FROM a WHERE NOT EXISTS (SELECT 1 FROM n WHERE n.n = a.k)
+SELECT count(CAST(s AS INT)) FILTER (WHERE s RLIKE '^[0-9]+$') AS n, count(DISTINCT k) AS d FROM b
+SELECT a.id, b.id AS y FROM a FULL JOIN (SELECT * FROM b WHERE w <> 0) b ON a.v = 10 div b.w
+SELECT grp, count(*) AS n FROM (SELECT 10 div v AS grp FROM a WHERE v <> 0 UNION ALL SELECT CAST(s AS INT) FROM b WHERE s RLIKE '^[0-9]+$') GROUP BY grp
+SELECT id FROM a WHERE v <> 0 AND (10 div v, k) IN (SELECT w, k FROM b)
+SELECT DISTINCT 10 div v AS x, k FROM a WHERE v <> 0 ORDER BY 1, 2 LIMIT 3
+SELECT b.id, a.id AS i FROM a RIGHT JOIN b ON a.k = CAST(b.s AS INT) WHERE b.s RLIKE '^[0-9]+$'
+SELECT 1 AS one FROM a LEFT JOIN b ON true WHERE a.v <> 0
+SELECT a.id FROM a JOIN c ON a.k = c.k LEFT JOIN b ON b.w = 10 div a.v WHERE a.v <> 0 AND c.v > 0
+SELECT a.id, b.id AS i FROM a LEFT JOIN b ON a.k = b.k RIGHT JOIN c ON c.k = a.k WHERE a.v > 1
+SELECT a.id FROM a WHERE EXISTS (SELECT 1 FROM b WHERE a.v > 1)
+SELECT a.id FROM a WHERE EXISTS (SELECT 1 FROM b WHERE a.v > 1 AND b.k = a.k) AND NOT EXISTS (SELECT 1 FROM b WHERE a.v > 2 AND b.k = a.k)
+SELECT a.id FROM a WHERE v IS NOT NULL AND EXISTS (SELECT 1 FROM b WHERE b.k = a.k AND b.w < a.v) AND NOT EXISTS (SELECT 1 FROM b WHERE b.k = a.k AND b.w > a.v)

@@ -27,6 +27,9 @@ WHOLE = os.environ.get("HEADWATER_TROUBLE") == "whole" or THOROUGH >= 10
 SEED = int(os.environ.get("HEADWATER_SEED") or 739936)
 # "2/8": the second of eight parts of a whole run, which together are the whole run.
 PART, PARTS = (int(number) for number in os.environ.get("HEADWATER_TROUBLE_PART", "1/1").split("/"))
+# Of each function, in a whole run: calls for every number of arguments, and calls that go to every place.
+EACH = int(os.environ.get("HEADWATER_TROUBLE_EACH", "2"))
+PLACES_MAX = int(os.environ.get("HEADWATER_TROUBLE_PLACES", "99"))  # of one call, beside SELECT, by chance
 WRITTEN_EVERY = 100
 WRITTEN = Path(__file__).parents[3] / "build" / "trouble"
 

@@ -18,7 +18,7 @@ import headwater as hw
 from headwater.errors import InvalidView, ViewFailed
 from headwater.views.compiler.sql.builtin_functions import TABLE_FUNCTIONS
 from tests.spark.trouble import registry
-from tests.spark.trouble.findings import SEED, THOROUGH, WHOLE, Findings, of_this_part, report
+from tests.spark.trouble.findings import EACH, PLACES_MAX, SEED, THOROUGH, WHOLE, Findings, of_this_part, report
 from tests.spark.trouble.function_trial import NOT_OF_THE_INPUTS, function_cases
 from tests.spark.trouble.rows import Scenario, TableOf, Tick, typed_rows
 from tests.spark.trouble.trial import Bench
@@ -51,8 +51,9 @@ def test_functions_in_views_give_what_spark_gives(spark: SparkSession, findings:
         bench.sessions[-1],
         functions,
         SEED,
-        each=2 if WHOLE else 1,
+        each=EACH if WHOLE else 1,
         placed=len(functions) if WHOLE else PLACED * THOROUGH,
+        places_max=PLACES_MAX,
     )
     findings.tried.update(functions=len(made.functions), calls=made.calls)
     findings.tried["functions without a call"] = len(made.uncalled)

@@ -47,6 +47,14 @@ def in_view(declared: ViewDeclaration) -> Iterator[None]:
         raise mapped(declared, error) from error
 
 
+def row_failures() -> tuple[type[Exception], ...]:
+    """What Spark raises when an expression fails over a row; pyspark is imported no sooner than it is needed."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    return PySparkException, Py4JJavaError
+
+
 def mapped(declared: ViewDeclaration, error: Exception) -> ViewFailed:
     """Our error for one of Spark's."""
     condition = getattr(error, "getCondition", lambda: None)() or ""

@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # Spark's names for what a view may not do, and ours.
+COMPUTED = "IDENTIFIER(…), a name that is computed,"
 OTHERS = {
     "Sample": "TABLESAMPLE",
     "ScriptTransformation": "TRANSFORM … USING, which runs a program,",
-    "PlanWithUnresolvedIdentifier": "IDENTIFIER(…), a name that is computed,",
+    "PlanWithUnresolvedIdentifier": COMPUTED,
     "RelationTimeTravel": "AS OF of Spark's own tables",
     "UnresolvedExecuteImmediate": "EXECUTE IMMEDIATE",
 }
@@ -86,6 +87,10 @@ class _Reader:
                 calls.append((self._listed(parts)[-1].lower(), given.size()))
             elif kind == "UnresolvedGenerator":
                 calls.append((node.name().identifier().lower(), node.children().size()))
+            elif kind == "ExpressionWithUnresolvedIdentifier":
+                name = self._given_name(node)
+                calls.append((name or "", node.otherExprs().size()))  # or a column: Spark's analyser can tell
+                other = other or ("" if name else COMPUTED)
             elif kind == "UnresolvedAttribute" and node.nameParts().size() == 1:
                 words.append(self._listed(node.nameParts())[0].lower())
             elif kind in LIMITS:
@@ -110,6 +115,13 @@ class _Reader:
         from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
 
         return isinstance(found, JavaObject) and bool(kind.isInstance(found))
+
+    def _given_name(self, node: Any) -> str | None:
+        """The last part of the name that IDENTIFIER(…) is given, in lower case; None when it must be computed."""
+        given = node.identifierExpr()
+        if given.getClass().getSimpleName() != "Literal":
+            return None
+        return str(given.value()).rpartition(".")[2].strip("`").lower()
 
     def _is_ordered(self, node: Any) -> bool:
         """Whether the rows that a limit counts were put in order right before."""

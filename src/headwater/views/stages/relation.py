@@ -104,8 +104,11 @@ class TickRelation:
         self._keys: dict[tuple[str, ...], pa.Table] = {}
         self._found: dict[tuple[int, tuple[str, ...], tuple[str, ...]], tuple[pa.Table, BoundRows]] = {}
 
-    def as_initial(self) -> TickRelation:
-        """The same relation for an initial stage: its whole content is its delta."""
+    def as_initial(self, *, consolidated: bool = False) -> TickRelation:
+        """The same relation for an initial stage: its whole content is its delta.
+
+        ``consolidated``: without rows that came and went, however many rows there are.
+        """
         if self.trace is None:
             return self
         if self.merged is not None:
@@ -119,7 +122,8 @@ class TickRelation:
             now = Delta.local(consolidate(union(before.local, self.changes.table)))
             return TickRelation(self.name, self.schema, now, None)
         after = self.after(names)
-        return TickRelation(self.name, self.schema, Delta.lazy(after.schema, after.count, after.frame), None)
+        build = (lambda spark: consolidate(after.frame(spark))) if consolidated else after.frame
+        return TickRelation(self.name, self.schema, Delta.lazy(after.schema, after.count, build), None)
 
     @property
     def touched(self) -> bool:

@@ -4,6 +4,7 @@ What it is: one method for each kind of ``compiler/plan.py``. Small inputs go to
 as Arrow; large ones are scanned by Spark, which writes the result as Parquet.
 Invariants: the delta depends on the stage's inputs and its own state alone, not on the way that was taken. Rows that
 leave are taken from the stage's own state, never computed again, so that float noise and arbitrary choices cancel.
+A row that is in no content of the inputs, as a new order beside an old version, does not fail the stage.
 Not here: the order of stages, committing (``views/tick/engine.py``); the content of leaves (``relation.py``); the
 operations on weighted rows (``views/state/algebra.py``).
 Read next: ``relation.py``, ``views/tick/engine.py``.
@@ -11,6 +12,7 @@ Read next: ``relation.py``, ``views/tick/engine.py``.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -30,6 +32,7 @@ from headwater.views.compiler.plan import (
     WholeStage,
 )
 from headwater.views.spark.scans import fitted
+from headwater.views.spark.spark_errors import row_failures
 from headwater.views.spark.topic_scan import quoted
 from headwater.views.stages.python_views import RowFunctionStage
 from headwater.views.stages.relation import BoundRows, TickRelation, by_place, signed
@@ -44,6 +47,8 @@ from headwater.views.state.state_trace import StateTrace
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+logger = logging.getLogger("headwater.views")
 
 OUT_OF_RANGE = "_out_of_range"
 
@@ -60,6 +65,7 @@ class StageRun:
         sessions: ViewSessions,
         *,
         initial: bool,
+        keeps_all: bool = False,
     ) -> None:
         self.stage = stage
         self.shape = shape
@@ -67,9 +73,30 @@ class StageRun:
         self.own = None if initial or own is None or not own.rows else own  # the state before, if it has rows
         self.sessions = sessions
         self.initial = initial
+        self.keeps_all = keeps_all  # whether its state and its inputs' are whole: nothing is left out or let go
 
     def run(self) -> Delta:
         """The stage's changes: its state's columns and ``_weight``, consolidated."""
+        try:
+            return self._changes()
+        except row_failures() as error:
+            if not self._may_meet_passing_rows():
+                raise
+            logger.info("stage %s is recomputed, since its changes cannot be: %s", self.stage.name, error)
+            settled = {name: source.as_initial(consolidated=True) for name, source in self.sources.items()}
+            return self._recompute(settled)
+
+    def _may_meet_passing_rows(self) -> bool:
+        """Whether the failure may be that of a joined row which is there neither before nor after the tick.
+
+        The terms of a join have such rows, once with +1 and once with -1: a row that came beside one that left.
+        """
+        joins = isinstance(self.stage, FlowStage | AccumulateStage) and any(
+            len(term.leaves) > 1 for term in self.stage.terms
+        )
+        return joins and not self.initial and self.keeps_all and all(source.known for source in self.sources.values())
+
+    def _changes(self) -> Delta:
         if not self.initial and not any(source.touched for source in self.sources.values()):
             return Delta.nothing(self._weighted_state())
         if self._can_compare and self._many_changes():
@@ -111,10 +138,10 @@ class StageRun:
         everything = sum(source.rows_before + source.changes.rows for source in self.sources.values())
         return sum(rows.count for rows in bound.values()) > everything + self.own.rows
 
-    def _recompute(self) -> Delta:
+    def _recompute(self, settled: Mapping[str, TickRelation] | None = None) -> Delta:
         """Recompute the stage from its inputs' whole content; the delta is the difference from its state."""
-        now = StageRun(self.stage, self.shape, self.sources, self.own, self.sessions, initial=True).run()
-        return self._difference(now)
+        now = StageRun(self.stage, self.shape, settled or self.sources, self.own, self.sessions, initial=True).run()
+        return now if self.own is None else self._difference(now)
 
     def _difference(self, now: Delta) -> Delta:
         """``now``, the whole new content, less the old state."""

@@ -146,7 +146,10 @@ class Evaluation:
                 decided=decided,
                 older=older,
             ).run()
-        changes = StageRun(stage, shape, inputs, own, sessions, initial=initial).run()
+        keeps_all = view.keeps[stage.name] and not any(
+            isinstance(each, TimedStage | FinalStage) for each in view.plan.stages
+        )
+        changes = StageRun(stage, shape, inputs, own, sessions, initial=initial, keeps_all=keeps_all).run()
         if (
             view.plan.lets_go_groups
             and not initial

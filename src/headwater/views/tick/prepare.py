@@ -2,8 +2,8 @@
 
 What it is: ``prepare`` compiles every declared view, asks Spark for the types, and tells what must be kept.
 Invariants: an app whose views do not all compile is refused as a whole, and nothing of it was run or written; except
-that a view which ran before and may pause is left out, with its readers (``unprepared.py``). A view's fingerprint
-changes when its query, its inputs' columns or a view that it reads changes, and when a topic that it reads
+that in an app which ran before, a view that may pause is left out, with its readers (``unprepared.py``). A view's
+fingerprint changes when its query, its inputs' columns or a view that it reads changes, and when a topic that it reads
 was deleted and made again.
 Not here: running (``engine.py``).
 Read next: ``engine.py``; ``compiler/compile.py``.
@@ -86,7 +86,7 @@ class Prepared:
     clock: Clock
     threads: int
     log: Log
-    unprepared: Mapping[str, Unprepared] = field(default_factory=dict)  # views that ran before, and cannot now
+    unprepared: Mapping[str, Unprepared] = field(default_factory=dict)  # views that wait until they can run
 
     @property
     def topics(self) -> dict[str, int]:
@@ -139,7 +139,7 @@ def prepare(
 ) -> Prepared:
     """Compile and type every view. ``answers``: the file that keeps what Spark's analyser said.
 
-    Views that ``ran`` before need not keep the others from running: see ``unprepared.py``.
+    Where views ``ran`` before, one that may pause does not keep the others from running: see ``unprepared.py``.
     """
     inputs = inputs_of(log)
     relations = _relations(inputs)
@@ -156,7 +156,7 @@ def prepare(
         try:
             plan, shapes = _planned(view, relations, inputs, schemas, analyser)
         except HeadwaterError as error:
-            if view.name not in ran or not may_wait(error, view):
+            if not ran or not may_wait(error, view):
                 analyser.cache.save(complete=False)  # the next try does not ask again about the others
                 raise
             logger.warning("%s cannot be prepared and is paused: %s", view.title, error)

@@ -1,9 +1,9 @@
-"""Unprepared views: they ran before, and now Spark can make nothing of their queries.
+"""Unprepared views: Spark can make nothing of their queries, in an app that ran before.
 
 What it is: ``Unprepared``, one of them; ``may_wait``, whether a view's failure is such a one; ``pauses``, how they
 stand in the manifest; ``carried``, what a tick takes over from the one before for their sake.
-Invariants: they are paused, with whatever reads them, and keep what they showed at their last good tick; the others
-run. There is nothing to resume: a start that can prepare them again fills them anew.
+Invariants: they are paused, with whatever reads them, and keep what they showed at their last good tick, if they had
+one; the others run. There is nothing to resume: a start that can prepare them again fills them anew.
 Not here: views that fail over rows (``pausing.py``), preparing (``prepare.py``).
 Read next: ``prepare.py``, ``docs/failures.md``.
 """

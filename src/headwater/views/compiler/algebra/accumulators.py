@@ -128,7 +128,10 @@ def accumulator(
         return _count(arguments, condition)
     if len(arguments) != 1:
         return None
-    argument = _filtered(arguments[0], condition)
+    argument = arguments[0]
+    if name in ("count_if", "bool_or", "bool_and") and kind is not None and kind.upper() != "BOOLEAN":
+        argument = exp.cast(argument.copy(), "BOOLEAN")  # as Spark does: every('yes')
+    argument = _filtered(argument, condition)
     if name == "count_if":
         return _counted(argument)
     if name in ("bool_or", "bool_and"):
@@ -195,10 +198,11 @@ def _count(arguments: list[exp.Expr], condition: exp.Expr | None) -> Accumulator
         for argument in arguments
         if not isinstance(argument, exp.Star) and not (isinstance(argument, exp.Literal))
     ]
-    tests += [exp.paren(condition.copy())] if condition is not None else []
-    if not tests:
-        return Accumulator(arguments=(), types=(), partials=(), merges=(), value="{n}")
-    return _counted(exp.and_(*tests))
+    if condition is None:
+        whole = Accumulator(arguments=(), types=(), partials=(), merges=(), value="{n}")
+        return _counted(exp.and_(*tests)) if tests else whole
+    # An argument is computed where the FILTER holds only: elsewhere it may raise.
+    return _counted(_filtered(exp.and_(*tests), condition) if tests else exp.paren(condition.copy()))
 
 
 def _counted(argument: exp.Expr) -> Accumulator:

@@ -18,7 +18,16 @@ from sqlglot import exp
 
 from headwater.views.compiler.algebra.flow import Flow, Product, Source
 from headwater.views.compiler.algebra.plan_nodes import CompileContext, Unsupported
-from headwater.views.compiler.sql.expressions import Node, column, columns, has_subquery, has_time_window, substitute
+from headwater.views.compiler.sql.expressions import (
+    Node,
+    column,
+    columns,
+    has_subquery,
+    has_time_window,
+    is_row_wise,
+    sources,
+    substitute,
+)
 
 # The clauses of a SELECT that a block keeps as they are until their step comes.
 REST = ("expressions", "group", "having", "qualify", "windows", "distinct", "order", "limit", "offset")
@@ -106,6 +115,17 @@ class SelectBlock:
             conditions=(*self.conditions, *self.where),
             laterals=tuple(self.laterals),
         )
+
+    def taken(self, alias: str, *, where: bool = True) -> list[Node]:
+        """The conditions on one source alone, which leave the block: what replaces the source applies them first.
+
+        A query may guard an expression by them: ``v <> 0 AND NOT EXISTS (… = 10 / v)``. ``where``: those of WHERE too.
+        """
+        every = [*self.conditions, *(self.where if where else ())]
+        own = [part for part in every if sources(part) == {alias} and is_row_wise(part)]
+        self.conditions = [part for part in self.conditions if not any(part is other for other in own)]
+        self.where = [part for part in self.where if not any(part is other for other in own)]
+        return own
 
     def merge(self, *also: Node) -> tuple[str, list[Node]]:
         """Make all sources so far into one. Gives its name, and ``also`` rewritten to it."""

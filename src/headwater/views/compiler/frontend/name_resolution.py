@@ -91,7 +91,9 @@ def unknown_table(
 def settle(query: exp.Query, relations: Mapping[str, Relation], sql: str) -> Qualified:
     """Qualify a query whose WITH clauses are already inlined."""
     query = query.copy()
-    _check_sources(query, sql)
+    _check_sources(query)
+    _check_windows(query)
+    _check_group_names(query)
     _check_all(query, relations)
     _write_out_ordinals(query)
     _name_outputs(query)
@@ -136,16 +138,34 @@ def _write_out_using(query: exp.Query) -> None:
                 merged.replace(merged.expressions[-1])
 
 
-def _check_sources(query: exp.Query, sql: str) -> None:
+def _check_sources(query: exp.Query) -> None:
+    """Spark takes two sources of one name, as long as no column that is mentioned is in both."""
     for select in query.find_all(exp.Select):
         seen: set[str] = set()
         for source in _sources_of(select):
             name = source.alias_or_name.lower()
             if name and name in seen:
-                refuse(
-                    sql, source, f'two sources are named "{name}"', "Give one of them another name with AS.", name=name
-                )
+                raise OnePiece(f'two sources are named "{name}"')
             seen.add(name)
+
+
+def _check_windows(query: exp.Query) -> None:
+    """A window that WINDOW names may be used in a subquery too, over the columns of that one."""
+    for select in query.find_all(exp.Select):
+        names = {window.this.name.lower() for window in select.args.get("windows") or []}
+        for used in select.find_all(exp.Window) if names else ():
+            if used.alias.lower() in names and used.find_ancestor(exp.Select) is not select:
+                raise OnePiece("a window that is named outside the subquery where it is used")
+
+
+def _check_group_names(query: exp.Query) -> None:
+    """GROUP BY may mention an output of which there are two: Spark knows which one is meant."""
+    for select in query.find_all(exp.Select):
+        counts = Counter(part.alias.lower() for part in select.expressions if isinstance(part, exp.Alias))
+        group = select.args.get("group")
+        for mention in group.find_all(exp.Column) if group is not None else ():
+            if not mention.table and counts[mention.name.lower()] > 1:
+                raise OnePiece("GROUP BY an output of which there are two")
 
 
 def _check_all(query: exp.Query, relations: Mapping[str, Relation]) -> None:

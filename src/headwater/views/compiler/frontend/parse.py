@@ -72,12 +72,21 @@ def trees(sql: str) -> list[Node]:
 
 
 def is_read_whole(sql: str) -> bool:
-    """Whether the parser reads a text, and gives all that stands there. Of pipes it makes subqueries of its own."""
+    """Whether the parser reads a text, and gives all that stands there.
+
+    Of pipes it makes subqueries of its own, and IDENTIFIER('t'), which is a name, it takes for a call.
+    """
     try:
         trees(sql)
     except Exception:  # it trips over some texts in ways of its own
         return False
-    return all(token.token_type != TokenType.PIPE_GT for token in SparkAsWritten().tokenize(sql))
+    tokens = SparkAsWritten().tokenize(sql)
+    if any(token.token_type == TokenType.PIPE_GT for token in tokens):
+        return False
+    return not any(
+        before.text.upper() == "IDENTIFIER" and token.token_type == TokenType.L_PAREN
+        for before, token in pairwise(tokens)
+    )
 
 
 def statement(sql: str) -> exp.Query:

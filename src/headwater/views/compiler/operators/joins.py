@@ -10,7 +10,7 @@ Read next: ``subqueries.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -92,17 +92,22 @@ def outer_join(block: SelectBlock, alias: str, source: Source, on: list[Node], s
         (left,) = block.items
     else:
         left, on = block.merge(*on)
+    # Conditions on the side of which every row stays hold before the join as well as behind it.
+    passing = {
+        left: block.taken(left, where=not block.will_be_filled) if side == "LEFT" else [],
+        alias: block.taken(alias, where=not block.will_be_filled) if side == "RIGHT" else [],
+    }
     where = [part for part in block.where if not block.will_be_filled and _concerns(part, {left, alias})]
     block.where = [part for part in block.where if not any(part is other for other in where)]
 
     pairs = block.used(left, alias)
-    for part in (*on, *where):
+    for part in (*on, *where, *passing[left], *passing[alias]):
         pairs += [(found.table, found.name) for found in columns(part) if found.table in (left, alias)]
     pairs = list(dict.fromkeys(pairs))
     visible = output_names(block.used(left, alias) or pairs[:1])
     join_keys = equalities(on, left, alias)
     sides = [
-        side_of(block.workshop, name, given, [pair[1] for pair in pairs if pair[0] == name], keys)
+        side_of(block.workshop, name, given, [pair[1] for pair in pairs if pair[0] == name], keys, passing[name])
         for name, given, keys in (
             (left, block.items[left], [pair.left for pair in join_keys]),
             (alias, source, [pair.right for pair in join_keys]),
@@ -165,8 +170,15 @@ class JoinSide:
         return keyed_input(workshop, self.flow, self.alias, tuple(f"k__{place}" for place in kept))
 
 
-def side_of(workshop: CompileContext, alias: str, source: Source, names: list[str], keys: list[Node]) -> JoinSide:
-    """A source with the columns that are wanted of it, and its keys."""
+def side_of(
+    workshop: CompileContext,
+    alias: str,
+    source: Source,
+    names: list[str],
+    keys: list[Node],
+    passing: Sequence[Node] = (),
+) -> JoinSide:
+    """Those rows of a source that pass some conditions, with the columns that are wanted of it, and its keys."""
     inner = workshop.fresh("t")
     given = source.outputs if isinstance(source, Product) else {}
 
@@ -177,9 +189,12 @@ def side_of(workshop: CompileContext, alias: str, source: Source, names: list[st
 
     outputs = {name: substitute(column(alias, name), change) for name in names}
     outputs |= {f"k__{place}": substitute(key, change) for place, key in enumerate(keys)}
+    if not outputs:  # of SELECT 1 AS x nothing is mentioned but its row
+        outputs["one__"] = exp.Literal.number(1)
+    own = tuple(substitute(part, change) for part in passing)
     if isinstance(source, Product):
-        return JoinSide(alias, Product(source.items, outputs, source.conditions, source.laterals))
-    return JoinSide(alias, Product({inner: source}, outputs))
+        return JoinSide(alias, Product(source.items, outputs, (*source.conditions, *own), source.laterals))
+    return JoinSide(alias, Product({inner: source}, outputs, own))
 
 
 def comparable_keys(workshop: CompileContext, sides: list[JoinSide], count: int) -> list[int]:

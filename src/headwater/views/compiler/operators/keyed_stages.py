@@ -2,20 +2,32 @@
 
 What it is: how an input of such a stage is made (a relation read directly, or a flow that becomes a stage first), and
 the simplest of them: the first rows in an order.
-Invariants: a key's expressions give, for every row of an input, the key of the results that row can have a part in.
+Invariants: a key's expressions give, for every row of an input, the key of the results that row can have a part in;
+for a row that has no part in any, whatever they give, they do not raise where the query does not.
 Not here: which key (``aggregation.py``, ``joins.py``, ``window_functions.py``, ``set_operations.py``).
 Read next: ``joins.py``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from sqlglot import exp
 
 from headwater.views.compiler.algebra.flow import Flow, Product, TableRef, single, to_query
 from headwater.views.compiler.algebra.plan_nodes import CompileContext, KeyedNode
-from headwater.views.compiler.sql.expressions import Node, bare, column, is_row_wise, named, sources, substitute, table
+from headwater.views.compiler.sql.expressions import (
+    Node,
+    bare,
+    column,
+    conjunction,
+    is_row_wise,
+    named,
+    sources,
+    substitute,
+    table,
+)
 
 
 @dataclass
@@ -49,7 +61,16 @@ def _direct_keys(flow: Flow, keys: tuple[str, ...]) -> tuple[str, tuple[Node, ..
     expressions = [flow.outputs[key] for key in keys]
     if any(sources(part) != {leaf[0]} or not is_row_wise(part) for part in expressions):
         return None
-    return leaf[0], tuple(substitute(part, lambda found: bare(found.name)) for part in expressions)
+    own = [part for part in flow.conditions if sources(part) == {leaf[0]} and is_row_wise(part)]
+    return leaf[0], tuple(substitute(_where(part, own), lambda found: bare(found.name)) for part in expressions)
+
+
+def _where(key: Node, conditions: Sequence[Node]) -> Node:
+    """A key of the rows that pass; null for the others, of which it is asked too, and over which it may raise."""
+    passes = conjunction([part.copy() for part in conditions])
+    if passes is None or isinstance(key, exp.Column):
+        return key
+    return exp.Case(ifs=[exp.If(this=passes, true=key.copy())])
 
 
 def whole_query(workshop: CompileContext, flow: Flow) -> exp.Query:

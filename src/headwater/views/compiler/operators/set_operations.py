@@ -15,16 +15,21 @@ from sqlglot import exp
 
 from headwater.views.compiler.algebra.flow import Flow, Product, Sum
 from headwater.views.compiler.algebra.plan_nodes import CompileContext, Unsupported
+from headwater.views.compiler.frontend.time_windows import OnePiece
 from headwater.views.compiler.operators.aggregation import distinct
 from headwater.views.compiler.operators.keyed_stages import first_rows, keyed, keyed_input
 from headwater.views.compiler.plan import PlanColumn
-from headwater.views.compiler.sql.expressions import Node, column, named
+from headwater.views.compiler.sql.expressions import Node, column, named, output_name
 
 
 def compile_set_operation(workshop: CompileContext, query: exp.SetOperation) -> Flow:
     """The flow of a set operation."""
     if query.args.get("by_name"):
         raise Unsupported("UNION BY NAME")
+    for side in (query.this, query.expression):
+        names = [output_name(projection).lower() for projection in side.selects]
+        if len(set(names)) < len(names):  # a stage's columns are told apart by their names
+            raise OnePiece("two columns of a side of a set operation have one name")
     left, right = workshop.compile(query.this), workshop.compile(query.expression)
     if not isinstance(query, exp.Union):
         left, right = _in_one_type(workshop, left, right)

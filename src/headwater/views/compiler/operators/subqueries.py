@@ -37,6 +37,7 @@ from headwater.views.compiler.sql.expressions import (
     defined,
     has_subquery,
     is_grouped,
+    is_row_wise,
     named,
     output_name,
     outside,
@@ -114,6 +115,8 @@ def _filter(block: SelectBlock, condition: Node) -> None:
             return
         _check_rows(query)
         found = correlated(query, test.this if isinstance(test, exp.In) else None)
+        if not negative and found.equalities:
+            found = _without_guards(block, found)
         if not found.equalities and not found.others:
             condition = _exists_at_all(block, query, negative=negative)
             block.where.append(condition)
@@ -132,6 +135,14 @@ def _filter(block: SelectBlock, condition: Node) -> None:
         return
     condition = _replace_subqueries(block, condition, filters=True)
     block.where.append(condition)
+
+
+def _without_guards(block: SelectBlock, found: Correlated) -> Correlated:
+    """Conditions of EXISTS on the outer query alone become conditions of that one."""
+    inner = defined(found.query)
+    guards = [part for part in found.others if not sources(part) & inner and is_row_wise(part)]
+    block.where += [part.copy() for part in guards]
+    return replace(found, others=tuple(part for part in found.others if not any(part is each for each in guards)))
 
 
 def _has_one_row(query: exp.Query) -> bool:
@@ -182,14 +193,14 @@ def _keep_rows(block: SelectBlock, matches: list[Correlated]) -> None:
         (only,) = matches
         left, ties = block.merge(*ties)
         matches = [only.with_ties(ties)]
-    own = [part for part in block.where if sources(part) == {left} and not has_subquery(part)]
-    block.where = [part for part in block.where if not any(part is other for other in own)]
+    own = block.taken(left)
     pairs = block.used(left)
     for part in (*ties, *own):
         pairs += [(left, each.name) for each in columns(part) if each.table == left]
     visible = output_names(block.used(left) or list(dict.fromkeys(pairs))[:1])
     outer = [equality.outer for equality in matches[0].equalities]
-    sides = [side_of(workshop, left, block.items[left], list(dict.fromkeys(name for _, name in pairs)), outer)]
+    wanted = list(dict.fromkeys(name for _, name in pairs))
+    sides = [side_of(workshop, left, block.items[left], wanted, outer, own)]
     for each in matches:
         right, flow = workshop.fresh("others"), workshop.compile(each.source_query())
         keys: list[Node] = [column(right, name) for name in flow.names[: len(outer)]]
@@ -200,9 +211,6 @@ def _keep_rows(block: SelectBlock, matches: list[Correlated]) -> None:
     select = exp.Select(expressions=[named(column(*pair), name) for pair, name in visible.items()])
     select.set("from_", exp.From(this=inputs[0].source))
     select.set("joins", joins)
-    condition = conjunction(own)
-    if condition is not None:
-        select.set("where", exp.Where(this=condition))
     kinds = [
         f"{'anti' if each.negative else 'semi'} join {workshop.shown_source(side.flow)}"
         for each, side in zip(matches, sides[1:], strict=True)
