@@ -24,10 +24,10 @@ from bench.views.scale import Lines, Scale
 from headwater.views.serving.committed_changes import CommittedChanges
 from headwater.views.serving.view_reader import ViewReader
 from headwater.views.state.algebra import weighted_schema
-from headwater.views.state.manifest import Manifest, Manifests
+from headwater.views.state.manifest import Manifest, Manifests, folder_name
 from headwater.views.state.merge import FAN
 from headwater.views.state.run import Run, RunFile
-from headwater.views.state.state_store import StateStore, folder_name
+from headwater.views.state.state_store import StateStore
 from headwater.views.state.trace import Trace
 
 VIEWS, KEPT = (1, 8, 30), (10, 1000)
@@ -51,11 +51,12 @@ class History:
         self.runs: dict[str, list[Run]] = {name: [] for view in self.views for name in (view, f"{view}$joined")}
         for name in self.runs:
             (self.folder / folder_name(name, IDENTITY)).mkdir(parents=True)
-        self.tick = 0
+        self.tick, self.first_kept = 0, 1
 
-    def commit(self, first_kept: int) -> float:
-        """One more tick; the seconds of its commit."""
+    def commit(self, kept: int) -> float:
+        """One more tick, of which so many are kept; the seconds of its commit."""
         self.tick += 1
+        self.first_kept = max(1, self.tick + 1 - kept)
         for name in self.runs:
             if len(self.runs[name]) > FAN:  # a merge counts from the next tick on
                 first, last, self.runs[name] = self.runs[name][0].first_tick, self.tick - 1, []
@@ -63,7 +64,7 @@ class History:
             self._add(name, f"{self.tick:012d}-{self.epoch}", self.tick, self.tick)
         manifest = self._manifest()
         began = time.perf_counter()
-        self.manifests.commit(manifest, first_kept=first_kept)
+        self.manifests.commit(manifest, first_kept=self.first_kept)
         return time.perf_counter() - began
 
     def _add(self, name: str, run: str, first_tick: int, last_tick: int) -> None:
@@ -89,7 +90,7 @@ class History:
             {"orders": {0: self.tick * 100}, "users": {0: self.tick * 10}},
             committed_us=self.log.clock.now_us(),
             relations={name: {**state, "runs": [run.to_json() for run in runs]} for name, runs in self.runs.items()},
-            views={name: about for name in self.views},
+            views=dict.fromkeys(self.views, about),
             rows_in=110,
             topics={"orders": 1, "users": 2},
         )
@@ -98,8 +99,7 @@ class History:
         """What the status of a sink asks that is behind by the whole history."""
         committed = CommittedChanges(self.manifests, self.folder, self.log.files)
         reader = ViewReader(self.views[0], committed, home_id="home", epoch=lambda: self.epoch, clock=self.log.clock)
-        first = self.manifests.kept()[0][0]
-        assert reader.lag(first).changes == 115 * (self.tick - first)
+        assert reader.lag(self.first_kept).changes == 115 * (self.tick - self.first_kept)
 
     def prune(self) -> None:
         """What every hundredth tick does."""
@@ -107,7 +107,7 @@ class History:
             name: Trace(self.folder / folder_name(name, IDENTITY), SCHEMA, runs, files=self.log.files)
             for name, runs in self.runs.items()
         }
-        self.store.prune(self.manifests.all_kept(), traces)
+        self.store.prune(self.manifests.listed(), traces)
 
     def as_of(self) -> None:
         """What ``view.history(as_of=)`` asks before it reads rows."""
@@ -128,8 +128,8 @@ def _measure(lines: Lines, home: Path, views: int, kept: int, samples: int) -> N
     with hw.Log(home) as log:
         history = History(log, views)
         for _ in range(kept):
-            history.commit(0)
-        commits = [history.commit(history.tick + 2 - kept) for _ in range(samples)]
+            history.commit(kept)
+        commits = [history.commit(kept) for _ in range(samples)]
         what = f"{views} views, {kept} ticks"
         lines.figure(f"{what}: commit", statistics.median(commits) * 1e3, "ms")
         for name, ask in (("lag", history.lag), ("prune", history.prune), ("as of", history.as_of)):

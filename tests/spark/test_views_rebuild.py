@@ -32,7 +32,8 @@ from headwater.views.lifecycle.rebuild_progress import RebuildProgress
 from headwater.views.stages.stage_run import StageRun
 from headwater.views.state import state_store
 from headwater.views.state.delta import Delta
-from headwater.views.state.state_store import BUILD, folder_name
+from headwater.views.state.manifest import folder_name
+from headwater.views.state.state_store import BUILD
 from headwater.views.tick import engine
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -120,7 +121,8 @@ def builds(app: hw.App) -> set[str]:
 
 
 def listed(app: hw.App) -> set[str]:
-    kept = app._runtime.manifests.all_kept()
+    manifests = app._runtime.manifests
+    kept = [manifest for tick, _ in manifests.kept() if (manifest := manifests.at(tick)) is not None]
     return {folder_name(name, entry["identity"]) for each in kept for name, entry in each.relations.items()}
 
 

@@ -126,18 +126,11 @@ class ViewReader:
         ticks = (self._manifests.tick() if head is None else head.tick) - after
         if ticks <= 0:
             return ViewLag()
-        kept = [(tick, committed_us) for tick, committed_us in self._manifests.kept() if tick > after]
-        since = max(0.0, (self._clock.now_us() - kept[0][1]) / 1_000_000) if kept else 0.0
-        if len(kept) < ticks:
-            return ViewLag(ticks, since, None)
-        changes = 0
-        for manifest in self._manifests.all_kept():
-            if manifest.tick > after and self.view in manifest.views:
-                entry = manifest.apart.get(self.view) or manifest.relations[self.view]
-                whole = manifest.views[self.view]["created_tick"] == manifest.tick
-                runs = [run for run in entry["runs"] if whole or run["first_tick"] == manifest.tick]
-                changes += sum(run["rows"] for run in runs)
-        return ViewLag(ticks, since, changes)
+        missed = self._manifests.missed(self.view, after)
+        if missed is None:
+            return ViewLag(ticks, 0.0, None)
+        since = max(0.0, (self._clock.now_us() - missed.committed_us) / 1_000_000)
+        return ViewLag(ticks, since, missed.changes if missed.first == after + 1 else None)
 
     # All rows
 

@@ -90,7 +90,7 @@ class TickEngine:
         self._turn, self._one_at_a_time = threading.Lock(), threading.Lock()
         self._pool = ThreadPoolExecutor(max_workers=prepared.threads, thread_name_prefix="headwater-view")
         self.use(prepared)
-        store.remove_builds(manifests.all_kept, self.epoch)
+        store.remove_builds(manifests.listed, self.epoch)
 
     def use(self, prepared: Prepared) -> None:
         """Let ticks maintain these views from now on, those that the manifest knows from where it left them."""
@@ -466,7 +466,7 @@ class TickEngine:
             view.sessions.tidy()
         self.store.begin_merges({name: trace for name, trace in self.traces.items() if _owner(name) not in self.paused})
         if number % PRUNE_TICKS == 0 and self.pinned_tick is None:
-            self.store.prune(self.manifests.all_kept(), self.traces)
+            self.store.prune(self.manifests.listed(), self.traces)
 
     def close(self) -> None:
         """Stop the threads. What was committed stays."""
