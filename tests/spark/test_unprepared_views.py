@@ -6,12 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 import headwater as hw
 from headwater.cli.main import app as command_line
 from headwater.errors import InvalidDeclaration, ViewFailed, ViewPaused
 from headwater.log.maintenance.alerts import lasting
+from tests.spark.batch_failures import failure_of
 
 pytestmark = pytest.mark.usefixtures("spark")
 GOOD = "SELECT id, amount + 1 AS more FROM orders"
@@ -100,7 +102,10 @@ def test_it_is_told_without_a_new_row_and_the_query_of_before_brings_it_back(tmp
         assert all(view.paused is None for view in app.views)
 
 
-def test_a_new_view_that_spark_refuses_is_a_mistake_of_the_declaration_and_refuses_the_app(tmp_path: Path) -> None:
+def test_a_new_view_that_spark_refuses_is_a_mistake_of_the_declaration_and_refuses_the_app(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    assert failure_of(spark, {"orders": ("id BIGINT, amount INT", [])}, {"odd": MISMATCH}, "odd") == "DATATYPE_MISMATCH"
     with declare(tmp_path) as app:
         app.tick()
     with declare(tmp_path, new=MISMATCH) as app, pytest.raises(ViewFailed, match='view "new"'):
