@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +24,7 @@ from headwater.views.serving.committed_changes import CommittedChanges, visible_
 from headwater.views.serving.deliveries import Delivery
 from headwater.views.spark.scans import fitted
 from headwater.views.state.algebra import consolidate, expand_in_batches, visible, weighted_schema
-from headwater.views.state.manifest import Manifest
+from headwater.views.state.manifest import Manifest, ViewEntry
 from headwater.views.state.row_hash import comparisons, hash_rows
 from headwater.views.state.run import Run
 from headwater.views.state.state_store import trace_of
@@ -90,7 +89,7 @@ class ViewReader:
         tick = manifest.tick if paused is None else int(paused["tick"])
         return ViewHead(tick, self._version(about), parse_view_ddl(about["columns"]), tuple(about["key"]))
 
-    def _version(self, about: Any) -> str:
+    def _version(self, about: ViewEntry) -> str:
         return f"{self._home_id}/{about['created_tick']}/{about.get('table', about['fingerprint'])}"
 
     # Changes

@@ -16,13 +16,37 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from headwater.errors import Fenced
 from headwater.log.catalog.catalog import Catalog
 from headwater.log.token import Token
+from headwater.views.state.run import Run, RunEntry
 
 Frontier = Mapping[str, Mapping[int, int]]
+
+
+class RelationEntry(TypedDict):
+    """What a manifest says of a relation that keeps a state."""
+
+    identity: str
+    schema: str  # DDL, without the weight
+    key: NotRequired[list[str]]
+    runs: list[RunEntry]
+
+
+class ViewEntry(TypedDict):
+    """What a manifest says of a view."""
+
+    fingerprint: str
+    build_id: str
+    columns: str  # DDL
+    key: list[str]
+    kind: str
+    sql: str | None  # so that it can go on while another query takes its place
+    timing: dict[str, Any]
+    created_tick: int
+    table: NotRequired[str]  # the serving store's name for its table: another one when the view begins anew
 
 
 @dataclass(frozen=True)
@@ -33,14 +57,12 @@ class Manifest:
     epoch: int = 0
     frontier: Frontier = field(default_factory=dict)  # {topic: {partition: next offset}}
     committed_us: int = 0
-    relations: Mapping[str, Any] = field(default_factory=dict)  # {name: {"schema": DDL, "runs": [...], ...}}
-    views: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # {name: {"fingerprint", "columns", "key", "created_tick", ...}}
+    relations: Mapping[str, RelationEntry] = field(default_factory=dict)
+    views: Mapping[str, ViewEntry] = field(default_factory=dict)
     rows_in: int = 0
     topics: Mapping[str, int] = field(default_factory=dict)  # {topic: its number}: a name may be given to another one
-    # {view: as in relations}: what this tick changed in a view of which it also replaced the state
-    apart: Mapping[str, Any] = field(default_factory=dict)
+    # {view: …}: what this tick changed in a view of which it also replaced the state
+    apart: Mapping[str, RelationEntry] = field(default_factory=dict)
     times: Mapping[str, Any] = field(default_factory=dict)  # as ``Times.to_json`` gives them
     # {view: {topic: {"start": {partition: offset}, "cutoff_us", "watermark_us"}}}: where this tick found late rows
     late: Mapping[str, Any] = field(default_factory=dict)
@@ -52,6 +74,11 @@ class Manifest:
     def token(self) -> Token:
         """The frontier as a token."""
         return Token(self.frontier)
+
+    def runs_of(self, relation: str) -> list[Run]:
+        """The runs of a relation's state; none when it keeps none."""
+        entry = self.relations.get(relation)
+        return [] if entry is None else [Run.from_json(run) for run in entry["runs"]]
 
     def to_json(self) -> str:
         """The text that the catalog keeps."""

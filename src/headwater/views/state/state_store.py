@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -32,7 +32,7 @@ from headwater.views.compiler.plan import WEIGHT, AccumulateStage
 from headwater.views.state.algebra import weighted_schema
 from headwater.views.state.delta import Delta
 from headwater.views.state.log_trace import LogTrace
-from headwater.views.state.manifest import Listed, Manifest, folder_name
+from headwater.views.state.manifest import Listed, Manifest, RelationEntry, folder_name
 from headwater.views.state.run import STAGING, Run
 from headwater.views.state.state_trace import Traces
 from headwater.views.state.trace import Trace
@@ -91,9 +91,7 @@ class StateStore:
         self._open = traces
         return traces
 
-    def _carried_over(
-        self, base: InputRelation, manifest: Manifest, entry: Mapping[str, Any] | None, epoch: int
-    ) -> Trace:
+    def _carried_over(self, base: InputRelation, manifest: Manifest, entry: RelationEntry | None, epoch: int) -> Trace:
         """What ticks have seen of a topic, in the columns that it has now, as a run that the next tick will commit.
 
         Not read again from the log: retention may have taken rows from there that views still hold.
@@ -230,14 +228,14 @@ class StateStore:
         wait(writes)
         return writes
 
-    def describe(self, traces: Traces, prepared: Prepared) -> dict[str, Any]:
+    def describe(self, traces: Traces, prepared: Prepared) -> dict[str, RelationEntry]:
         """What the manifest says of the traces."""
         return {
             name: _entry(identity, schema, key, self._current(traces, name).runs)
             for name, (identity, schema, key) in self._shapes_of(prepared).items()
         }
 
-    def write_apart(self, view: str, changes: Delta, tick: int, epoch: int) -> dict[str, Any]:
+    def write_apart(self, view: str, changes: Delta, tick: int, epoch: int) -> RelationEntry:
         """Write changes of a view that are no run of its state; returns what the manifest says of them."""
         identity = f"{APART}{tick}"
         trace = Trace(self.folder / folder_name(view, identity), changes.schema, files=self.files)
@@ -322,7 +320,7 @@ def _folders(manifest: Manifest) -> set[str]:
     return {folder_name(name, entry["identity"]) for name, entry in manifest.relations.items()}
 
 
-def _entry(identity: str, schema: pa.Schema, key: Sequence[str], runs: Sequence[Run]) -> dict[str, Any]:
+def _entry(identity: str, schema: pa.Schema, key: Sequence[str], runs: Sequence[Run]) -> RelationEntry:
     return {
         "identity": identity,
         "schema": to_ddl(pa.schema([field.with_nullable(True) for field in schema if field.name != WEIGHT])),
@@ -331,7 +329,7 @@ def _entry(identity: str, schema: pa.Schema, key: Sequence[str], runs: Sequence[
     }
 
 
-def trace_of(folder: Path, name: str, entry: Mapping[str, Any], files: Files) -> Trace:
+def trace_of(folder: Path, name: str, entry: RelationEntry, files: Files) -> Trace:
     """A trace as a manifest lists it, for reading only."""
     schema = weighted_schema(parse_view_ddl(entry["schema"]))
     place = folder / folder_name(name, entry["identity"])
