@@ -24,6 +24,7 @@ PARTS = {
     "growth": ("bench.views.growth", "measure"),
     "throughput": ("bench.views.throughput", "measure"),
     "catch-up": ("bench.views.throughput", "measure_catch_up"),
+    "manifests": ("bench.views.manifests", "measure"),
     "tpch": ("bench.views.tpch", "measure"),
 }
 

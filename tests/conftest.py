@@ -1,8 +1,11 @@
-"""How the tests are shared out between two processes.
+"""How the tests are shared out between the processes.
 
-What it is: by file, and some folders whole, because their files share something that takes long to start; the files
-that take longest come first, so that neither process waits for the other in the end.
-Invariants: the order within a file stays; a file that is not named here comes after those that are.
+What it is: by file, and some folders whole, because their files share something that takes long to start. Every second
+process prefers the files that keep one Spark busy, the others prefer those that mostly wait for servers and processes:
+so that a core is seldom idle, and the second Spark is started late or never. The longest files come first, so that no
+process waits for another in the end.
+Invariants: the order within a file stays; a file that is not named here comes after those that are. A process whose
+kind has run out takes of the other.
 Not here: fixtures (each folder has its own).
 Read next: ``Makefile``, target ``test``.
 """
@@ -22,18 +25,23 @@ compiling.STRICT = True  # what the compiler trips over is an error here, not a 
 
 collect_ignore = ["browser/shop_app.py", "services/server/shop_app.py"]  # apps that are served, each in a home
 TOGETHER = ("tests/browser/", "tests/services/federation/")
+SPARK = ("tests/spark/", "tests/crash/test_views_", "tests/services/federation/")  # they share the process's own Spark
 LONGEST_FIRST = (
     "services/test_demo.py",
-    "spark/test_tpch.py",
-    "crash/test_views_survive_kill.py",
-    "spark/test_views_as_of.py",
+    "spark/test_paused_views.py",
     "spark/test_timed_views.py",
-    "unit/test_docs.py",
-    "spark/test_windows_equal_batch.py",
-    "spark/test_nexmark.py",
+    "spark/test_tpch.py",
     "crash/test_capture_torture.py",
-    "services/sinks/test_app.py",
-    "compiler/test_as_of.py",
+    "services/server/test_hostile_spark.py",
+    "services/captures/test_conformance.py",
+    "services/server/test_engine.py",
+    "spark/test_views_as_of.py",
+    "unit/docs/test_docs.py",
+    "spark/test_windows_equal_batch.py",
+    "crash/test_every_boundary.py",
+    "spark/trouble/test_constructs.py",
+    "spark/test_views_rebuild.py",
+    "crash/test_views_survive_kill.py",
     "spark",
     "crash",
     "services",
@@ -43,10 +51,17 @@ LONGEST_FIRST = (
 
 
 class Sharing(LoadFileScheduling):
-    """By file, but some folders whole."""
+    """By file, but some folders whole; those of Spark to every second process first."""
 
     def _split_scope(self, nodeid: str) -> str:
         return next((folder for folder in TOGETHER if nodeid.startswith(folder)), super()._split_scope(nodeid))
+
+    def _assign_work_unit(self, node: Any) -> None:
+        wants_spark = int(node.gateway.id.removeprefix("gw")) % 2 == 0
+        preferred = next((scope for scope in self.workqueue if scope.startswith(SPARK) == wants_spark), None)
+        if preferred is not None:
+            self.workqueue.move_to_end(preferred, last=False)
+        super()._assign_work_unit(node)
 
 
 @pytest.hookimpl(optionalhook=True)

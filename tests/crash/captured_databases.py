@@ -120,6 +120,7 @@ class Mariadb:
     def connect(dsn: str) -> Any:
         made = pymysql.connect(
             **mysql_database.settings_of(dsn),
+            ssl_disabled=True,
             connect_timeout=2,
             charset="utf8mb4",
             init_command="SET tx_isolation = 'READ-COMMITTED', innodb_lock_wait_timeout = 2",

@@ -17,7 +17,8 @@ import pytest
 
 import headwater as hw
 from headwater.views.lifecycle.rebuild import Rebuild
-from headwater.views.state.state_store import BUILD, folder_name
+from headwater.views.state.manifest import folder_name
+from headwater.views.state.state_store import BUILD
 from tests.crash.ledger import many
 from tests.crash.tick_points import COMMITS, Mortal, Points
 from tests.crash.view_shop import VIEWS, Replay, Shop, declare, judge, judge_from_the_beginning
@@ -27,9 +28,11 @@ DEATHS = 8  # the commits by turns with moments at random
 
 def unlisted_builds(app: hw.App) -> set[str]:
     """Folders that a rebuild made and no kept manifest lists."""
+    manifests = app._runtime.manifests
     listed = {
         folder_name(name, entry["identity"])
-        for manifest in app._runtime.manifests.all_kept()
+        for tick, _ in manifests.kept()
+        if (manifest := manifests.at(tick)) is not None
         for name, entry in manifest.relations.items()
     }
     return {place.name for place in app._runtime.folder.iterdir() if BUILD.fullmatch(place.name)} - listed

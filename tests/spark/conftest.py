@@ -11,11 +11,13 @@ import pytest
 
 from headwater.demo import demo_command as demo
 from headwater.log.home import Log
+from headwater.views.spark.analysis_cache import AnalysisCache
 from headwater.views.spark.spark_session import start_session
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 # Every test runs other queries, each a few times. Java's second compiler works on a core of its own for code that is
@@ -38,6 +40,29 @@ def spark() -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def analysed_once() -> Iterator[None]:
+    """Spark's analyser is asked once in a session for each text over the same tables, and not once in each home.
+
+    An answer goes by all that it depends on (``analysis_cache.py``), so it is the same in every home.
+    """
+    answers: dict[str, list[str]] = {}
+    begin, keep = AnalysisCache.__init__, AnalysisCache.keep
+
+    def begin_with_answers(self: AnalysisCache, path: Path | None, version: str) -> None:
+        begin(self, path, version)
+        self._known = {**answers, **self._known}
+
+    def keep_for_others(self: AnalysisCache, key: str, schema: pa.Schema, sentence: str = "") -> None:
+        keep(self, key, schema, sentence)
+        answers[key] = self._known[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(AnalysisCache, "__init__", begin_with_answers)
+        patch.setattr(AnalysisCache, "keep", keep_for_others)
+        yield
 
 
 @pytest.fixture

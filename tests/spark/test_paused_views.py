@@ -28,6 +28,7 @@ from headwater.views.lifecycle import migration
 from headwater.views.lifecycle.rebuild import Rebuild
 from headwater.views.lifecycle.set_aside import RecordPlace
 from headwater.views.serving.publish import Publisher
+from tests.spark.batch_failures import failure_of
 
 pytestmark = pytest.mark.usefixtures("spark")
 SHARE = "SELECT id, country, amount / parts AS share FROM orders"
@@ -78,6 +79,13 @@ def shown(app: hw.App, view: str) -> list[Row]:
     return rows
 
 
+def fails(spark: SparkSession, rows: list[Row], share: str = SHARE) -> bool:
+    """Whether Spark, too, divides by zero over these rows."""
+    texts = {"share": share, "per_country": PER_COUNTRY, "counts": COUNTS}
+    found = {name: failure_of(spark, {"orders": (SCHEMA, rows)}, texts, name) for name in texts}
+    return found == {"share": "DIVIDE_BY_ZERO", "per_country": "DIVIDE_BY_ZERO", "counts": None}
+
+
 def poisoned(home: Path, **options: Any) -> tuple[hw.App, list[Row], list[Row]]:
     """A shop whose second tick had a row to divide by zero, with the rows of the good tick, and all of them."""
     app = declare(home, **options)
@@ -93,8 +101,9 @@ def poisoned(home: Path, **options: Any) -> tuple[hw.App, list[Row], list[Row]]:
 def test_a_view_that_fails_stands_still_with_its_readers_and_the_others_go_on(
     tmp_path: Path, spark: SparkSession
 ) -> None:
-    app, good, _ = poisoned(tmp_path)
+    app, good, every = poisoned(tmp_path)
     with app:
+        assert fails(spark, every)
         token = app.get_topic("orders").append([order(9)])
         report = app.tick()
 
@@ -179,7 +188,9 @@ def test_a_changed_query_ends_the_pause_and_one_that_fails_again_keeps_what_was_
 ) -> None:
     app, good, every = poisoned(tmp_path)
     app.close()
-    with declare(tmp_path, share=SHARE.replace("amount /", "(amount + 0) /")) as app:  # no better
+    worse = SHARE.replace("amount /", "(amount + 0) /")
+    assert fails(spark, every, worse)
+    with declare(tmp_path, share=worse) as app:
         app.get_topic("orders").append([order(9)])
         app.tick()
         assert ordered(app.sql("SELECT * FROM share")) == answers(spark, good)["share"]
@@ -205,7 +216,9 @@ def test_going_back_to_the_query_of_before_fills_it_anew(tmp_path: Path, spark: 
     with declare(tmp_path) as app:
         app.get_topic("orders").append(good)
         app.tick()
-    with declare(tmp_path, share=SHARE.replace("parts", "(parts - 2)")) as app:
+    worse = SHARE.replace("parts", "(parts - 2)")
+    assert fails(spark, good, worse)
+    with declare(tmp_path, share=worse) as app:
         app.get_topic("orders").append([order(4)])
         app.tick()
         assert app.get_view("share").paused is not None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+import headwater as hw
 from headwater.views.spark.plan_cache import CachedQuery, is_forgetful, plan_of
 from headwater.views.spark.plan_inputs import SMALLEST_BYTES
 from headwater.views.stages.view_sessions import ViewSessions
@@ -48,6 +49,7 @@ def test_a_query_is_planned_once_and_answers_for_the_rows_of_each_time(bench: Vi
     again = bench.plan_cache.frame(REVENUE, {"_orders": orders((1, 1), (1, 2)), "_users": USERS})
 
     assert again is first
+    assert bench.plan_cache.reused == 1
     assert again.toArrow().to_pylist() == [{"country": "DE", "revenue": 3}]
     assert answer(bench, REVENUE, _orders=orders(), _users=USERS) == []
     assert answer(bench, REVENUE, _orders=orders((2, 4)), _users=USERS) == [{"country": "FR", "revenue": 4}]
@@ -116,6 +118,29 @@ def test_joins_of_many_kinds_are_planned_once_and_right_each_time(
 
         assert is_forgetful(plan_of(frame)), plan_of(frame)
         assert sorted(frame.toArrow().to_pylist(), key=repr) == sorted(plain.sql(sql).toArrow().to_pylist(), key=repr)
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_report_counts_the_plans_that_were_reused_and_made(tmp_path: Path) -> None:
+    with hw.App("shop", home=tmp_path / "home") as app:
+        sales = app.topic("sales", "country STRING, amount BIGINT")
+        app.view("revenue", "SELECT country, sum(amount) AS total FROM sales GROUP BY country")
+        app.view("ranks", "SELECT country, amount, rank() OVER (ORDER BY amount) AS place FROM sales")
+        reports = []
+        for number in range(5):
+            sales.append([{"country": "DE", "amount": number}])
+            reports.append(app.tick())
+
+    first, last = reports[0], reports[-1]
+    (revenue, ranks) = sorted(last.views, key=lambda view: view.view, reverse=True)
+    assert first.plans_reused == 0
+    assert first.plans_made == sum(view.actions for view in first.views) > 0
+    assert (revenue.plans_made, revenue.plans_reused) == (0, revenue.actions)
+    assert revenue.actions > 0
+    assert (last.plans_reused, last.plans_made) == (
+        revenue.plans_reused + ranks.plans_reused,
+        revenue.plans_made + ranks.plans_made,
+    )
 
 
 def test_the_files_lie_in_the_views_own_folder(bench: ViewSessions) -> None:

@@ -11,11 +11,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 import headwater as hw
 from headwater.errors import ViewFailed
+from tests.spark.batch_failures import failure_of
 
-pytestmark = pytest.mark.usefixtures("spark")
+USERS = "id BIGINT, country STRING, born DATE"
 
 
 @pytest.mark.parametrize(
@@ -30,15 +32,18 @@ pytestmark = pytest.mark.usefixtures("spark")
         ),
     ],
 )
-def test_a_clash_of_types_is_mended_in_the_query(tmp_path: Path, sql: str, condition: str, hint: str) -> None:
+def test_a_clash_of_types_is_mended_in_the_query(
+    spark: SparkSession, tmp_path: Path, sql: str, condition: str, hint: str
+) -> None:
     with hw.App("shop", home=tmp_path) as app:
-        app.table("users", "id BIGINT, country STRING, born DATE", key="id")
+        app.table("users", USERS, key="id")
         app.view("clash", sql)
 
         with pytest.raises(ViewFailed) as caught:
             app.tick()
 
     assert caught.value.data["condition"].split(".")[0] == condition
+    assert failure_of(spark, {"users": (USERS, [])}, {"clash": sql}, "clash") == condition
     assert caught.value.hint is not None
     assert caught.value.hint.startswith("Change the query: ")
     assert hint in caught.value.hint

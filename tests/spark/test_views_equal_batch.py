@@ -1,7 +1,7 @@
 """Incremental = batch on Spark: random views over random tables, through the log, the state and the tick.
 
 What it is: the queries, rows and ticks of ``tests/compiler``, declared in a real app. After every tick each view is
-compared with its query, which ``verify`` computes from the log alone.
+compared with its query, which ``verify`` computes from the log alone. A view may fail only where its query does.
 Invariants: as in ``tests/compiler/test_incremental_equals_batch.py``; here Spark is both the engine and the oracle.
 Not here: thousands of cases (DuckDB does those).
 Read next: ``tests/compiler/test_incremental_equals_batch.py``.
@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from unittest.mock import patch
 
+import pytest
 from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
@@ -21,9 +23,11 @@ from pyspark.sql import SparkSession
 import headwater as hw
 from headwater.errors import ViewFailed
 from headwater.views import thresholds
-from headwater.views.compiler.plan import Relation
-from tests.compiler.queries import View, views
-from tests.compiler.schemas import Change, relations, ticks
+from headwater.views.compiler.plan import PlanColumn, Relation
+from headwater.views.tick.engine import TickEngine
+from tests.compiler.queries import views
+from tests.compiler.schemas import Change, Tables, relations, ticks
+from tests.spark.batch_failures import failure_of
 
 THOROUGH = int(os.environ.get("HEADWATER_THOROUGH", "1"))
 few = settings(
@@ -51,33 +55,92 @@ def test_views_are_their_queries_over_the_log_after_every_tick(spark: SparkSessi
     happening = data.draw(ticks(tables, most=3), label="ticks")
     way = data.draw(st.sampled_from(WAYS), label="way")
 
-    with hw.App("random", home=tempfile.mkdtemp()) as app, patch.dict(vars(thresholds), way):
-        check(app, tables, declared, happening)
-
-
-def check(app: hw.App, tables: Sequence[Relation], declared: Sequence[View], happening: Sequence) -> None:
-    made = {table.name: declare(app, table) for table in tables}
     for view in declared:
         note(f"{view.name}: {view.query.sql}")
-        app.view(view.name, view.query.sql)
+    with hw.App("random", home=tempfile.mkdtemp()) as app, patch.dict(vars(thresholds), way):
+        check(spark, app, tables, {view.name: view.query.sql for view in declared}, happening)
+
+
+DIVISION = (Relation("r", (PlanColumn("a", "INT"), PlanColumn("b", "INT")), append_only=True),)
+DIVIDED = {"halves": "SELECT a div b AS half FROM r", "sums": "SELECT sum(half) AS total FROM halves"}
+
+
+def test_a_view_may_fail_where_its_query_does(spark: SparkSession, tmp_path: Path) -> None:
+    happening = [[Change("r", (4, 2), insert=True)], [Change("r", (4, 0), insert=True)]]
+
+    with hw.App("failing", home=tmp_path) as app:
+        check(spark, app, DIVISION, DIVIDED, happening)
+
+        assert app._runtime.manifests.tick() == 1
+
+
+def test_a_failure_that_is_not_the_querys_is_found(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ViewFailed("a defect", view="sums")
+
+    with hw.App("failing", home=tmp_path) as app:
+        monkeypatch.setattr(TickEngine, "_tick", fail)
+
+        with pytest.raises(AssertionError, match="sums failed in tick 0, and Spark answers its query: a defect"):
+            check(spark, app, DIVISION, DIVIDED, [[Change("r", (4, 2), insert=True)]])
+
+
+def check(
+    spark: SparkSession,
+    app: hw.App,
+    tables: Sequence[Relation],
+    declared: Mapping[str, str],
+    happening: Sequence[Sequence[Change]],
+) -> None:
+    made = {table.name: declare(app, table) for table in tables}
+    model = Tables(tables)
+    for name, sql in declared.items():
+        app.view(name, sql)
     for number, tick in enumerate(happening):
+        model.apply(tick)
         for change in tick:
             put(made[change.table], change, next(table for table in tables if table.name == change.table))
-        try:
-            app.tick()
-        except ViewFailed:
-            return  # an overflow or a bad cast is the batch query's error too
+        failed = failure(app)
+        if failed is not None:  # an overflow, a bad cast: the query's error too
+            view = failed.data["view"]
+            condition = failure_of(spark, held(model), declared, view)
+            assert condition is not None, f"{view} failed in tick {number}, and Spark answers its query: {failed}"
+            return
         for found in app.verify():
             served = app._runtime.serving.query(f'SELECT count(*) AS n FROM "{found.view}"').to_pylist()[0]["n"]
             assert found.equal, f"tick {number}, {found.view}: missing {found.missing}, surplus {found.surplus}"
             assert served == found.rows
 
 
+def failure(app: hw.App) -> ViewFailed | None:
+    """Tick; why a view could not be computed."""
+    try:
+        app.tick()
+    except ViewFailed as error:
+        return error
+    return None
+
+
+def held(model: Tables) -> dict[str, tuple[str, list[dict[str, object]]]]:
+    """What the tables hold, with their schemas."""
+    names = {table.name: [column.name for column in table.columns] for table in model.relations}
+    return {
+        table.name: (schema_of(table), [dict(zip(names[table.name], row, strict=True)) for row in rows])
+        for table in model.relations
+        for rows in [model.content[table.name]]
+    }
+
+
+def schema_of(table: Relation) -> str:
+    return ", ".join(f"{column.name} {column.type}" for column in table.columns)
+
+
 def declare(app: hw.App, table: Relation) -> object:
-    schema = ", ".join(f"{column.name} {column.type}" for column in table.columns)
     if table.append_only:
-        return app.topic(table.name, schema)
-    return app.table(table.name, schema, key=table.key or None)
+        return app.topic(table.name, schema_of(table))
+    return app.table(table.name, schema_of(table), key=table.key or None)
 
 
 def put(made: object, change: Change, table: Relation) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 import headwater as hw
@@ -32,10 +33,13 @@ from headwater.views.lifecycle.rebuild_progress import RebuildProgress
 from headwater.views.stages.stage_run import StageRun
 from headwater.views.state import state_store
 from headwater.views.state.delta import Delta
-from headwater.views.state.state_store import BUILD, folder_name
+from headwater.views.state.manifest import folder_name
+from headwater.views.state.state_store import BUILD
 from headwater.views.tick import engine
+from tests.spark.batch_failures import failure_of
 
 pytestmark = pytest.mark.usefixtures("spark")
+DDL = {"orders": "id BIGINT, user_id BIGINT, amount BIGINT", "users": "id BIGINT, country STRING"}
 REVENUE = (
     "SELECT u.country, sum(o.amount) AS revenue, count(*) AS orders "
     "FROM orders o JOIN users u ON o.user_id = u.id GROUP BY u.country"
@@ -47,8 +51,8 @@ SEEN = "SELECT v.user_id, max(v.pages) AS pages, min(u.country) AS country FROM 
 def declare(home: Path, revenue: str = REVENUE, *, seen: str | None = None) -> hw.App:
     """A view over tables, one over that, and, when it is given, one over a topic without a key."""
     app = hw.App("shop", home=home)
-    app.table("orders", "id BIGINT, user_id BIGINT, amount BIGINT", key="id")
-    app.table("users", "id BIGINT, country STRING", key="id")
+    for table, schema in DDL.items():
+        app.table(table, schema, key="id")
     app.topic("visits", "user_id BIGINT, pages INT")
     app.view("revenue", revenue)
     app.view("total", TOTAL)
@@ -120,7 +124,8 @@ def builds(app: hw.App) -> set[str]:
 
 
 def listed(app: hw.App) -> set[str]:
-    kept = app._runtime.manifests.all_kept()
+    manifests = app._runtime.manifests
+    kept = [manifest for tick, _ in manifests.kept() if (manifest := manifests.at(tick)) is not None]
     return {folder_name(name, entry["identity"]) for each in kept for name, entry in each.relations.items()}
 
 
@@ -292,10 +297,13 @@ def test_a_changed_query_is_filled_beside_the_old_one_which_goes_on(
         assert_sound(app)
 
 
-def test_a_changed_query_that_cannot_be_computed_leaves_the_old_one(tmp_path: Path) -> None:
+def test_a_changed_query_that_cannot_be_computed_leaves_the_old_one(spark: SparkSession, tmp_path: Path) -> None:
+    failing = REVENUE.replace("sum(o.amount)", "sum(o.amount div (o.id - 1))")
     with shop(tmp_path) as app:
         before = served(app, "revenue")
-    with declare(tmp_path, REVENUE.replace("sum(o.amount)", "sum(o.amount div (o.id - 1))")) as app:
+        tables = {name: (DDL[name], list(app.get_table(name).rows())) for name in ("orders", "users")}
+    assert failure_of(spark, tables, {"revenue": failing}, "revenue") == "DIVIDE_BY_ZERO"
+    with declare(tmp_path, failing) as app:
         with pytest.raises(ViewFailed):
             app.rebuild("revenue")
 

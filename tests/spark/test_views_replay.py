@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 import headwater as hw
 from headwater.errors import DiskFull, Fenced, ViewFailed
 from headwater.views.serving.serving_store import ServingStore
 from headwater.views.tick.reports import TickReport
+from tests.spark.batch_failures import failure_of
 
 pytestmark = pytest.mark.usefixtures("spark")
 COUNTS = "SELECT country, count(*) AS users FROM users GROUP BY country"
@@ -130,16 +132,21 @@ def test_an_app_that_runs_in_the_background_ends_when_it_is_shut_out(tmp_path: P
         assert counts(second) == {"FR": 1}
 
 
-def test_a_tick_that_fails_changes_nothing_and_ticks_go_on_when_the_row_is_corrected(tmp_path: Path) -> None:
+def test_a_tick_that_fails_changes_nothing_and_ticks_go_on_when_the_row_is_corrected(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    good, bad = {"id": 1, "part": 6, "whole": 3}, {"id": 2, "part": 6, "whole": 0}
+    schema, shares = "id BIGINT, part BIGINT, whole BIGINT", "SELECT id, part div whole AS share FROM rows"
+    assert failure_of(spark, {"rows": (schema, [good, bad])}, {"shares": shares}, "shares") == "DIVIDE_BY_ZERO"
     with hw.App("shop", home=tmp_path) as app:
-        rows = app.table("rows", "id BIGINT, part BIGINT, whole BIGINT", key="id")
-        app.view("shares", "SELECT id, part div whole AS share FROM rows")
+        rows = app.table("rows", schema, key="id")
+        app.view("shares", shares)
         line = f"{os.path.relpath(__file__)}:{declared_line('shares')}"
         app.view("many", "SELECT count(*) AS many FROM rows")
-        rows.upsert([{"id": 1, "part": 6, "whole": 3}])
+        rows.upsert([good])
         app.tick()
         before = app._runtime.manifests.current()
-        rows.upsert([{"id": 2, "part": 6, "whole": 0}])
+        rows.upsert([bad])
 
         for _ in range(2):
             with pytest.raises(ViewFailed) as caught:

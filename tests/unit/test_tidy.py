@@ -405,3 +405,11 @@ def test_no_test_is_skipped_or_expected_to_fail() -> None:
     pattern = re.compile(r"\b(?:pytest|mark|unittest)\.(?:skip\w*|xfail|importorskip|expectedFailure)")
 
     assert matches(pattern, python_files("tests")) == []
+
+
+def test_the_files_that_are_given_out_first_exist() -> None:
+    from tests.conftest import LONGEST_FIRST, SPARK, TOGETHER
+
+    named = [f"tests/{name}" for name in LONGEST_FIRST] + [*SPARK, *TOGETHER]
+
+    assert [name for name in named if not any(ROOT.glob(f"{name}*"))] == []

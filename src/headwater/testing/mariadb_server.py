@@ -91,7 +91,8 @@ class MariadbServer(LocalServer):
         import pymysql
 
         settings = {"host": "127.0.0.1", "port": self.port, "user": "root", "autocommit": True, "connect_timeout": 5}
-        return pymysql.connect(**{**settings, "charset": "utf8mb4", **options})
+        # On loopback without TLS: reading the machine's certificates takes 25 ms of each connection.
+        return pymysql.connect(**{**settings, "charset": "utf8mb4", "ssl_disabled": True, **options})
 
     def execute(self, sql: str, values: Any = None) -> list[tuple[Any, ...]]:
         """Run one statement on a connection of its own."""

@@ -431,7 +431,8 @@ class AppRuntime:
 
     def _holds(self, view: str, manifest: Manifest) -> bool:
         """Whether what a manifest has of a view is of the query that is declared."""
-        return bool(manifest.views.get(view, {}).get("fingerprint") == self.prepared.views[view].fingerprint)
+        held = manifest.views.get(view)
+        return held is not None and held["fingerprint"] == self.prepared.views[view].fingerprint
 
     def _as_of(self, pause: Pause, contents: RelationSnapshot) -> RelationSnapshot:
         """The contents at the tick that a paused view stands at; as the log has them, if that tick is not kept."""

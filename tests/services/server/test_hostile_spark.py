@@ -96,7 +96,7 @@ def test_an_engine_whose_java_ended_for_want_of_memory_is_started_again(server: 
     ticked(server, log, 100)
 
 
-def test_no_java_outlives_its_server_not_even_one_that_is_stuck(server: ServerProcess) -> None:
+def test_no_java_outlives_its_server_not_even_one_that_is_stuck(server: ServerProcess) -> None:  # the last one
     ask(server, "SELECT 1")
     left = javas(server, "headwater.server")
     assert len(left) == 2
@@ -108,4 +108,3 @@ def test_no_java_outlives_its_server_not_even_one_that_is_stuck(server: ServerPr
 
     _, alive = psutil.wait_procs(left, timeout=60)
     assert alive == []
-    server.start()

@@ -10,6 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
+from headwater.views.tick.evaluate import ViewProgress
+from headwater.views.tick.reports import TickReport, TickReports
 from tests.services.server.processes import ServerProcess
 from tests.services.server.ticks_by_hand import HandTicks
 
@@ -183,6 +185,8 @@ def test_changes_and_history_tick_by_tick(server: ServerProcess, ticks: HandTick
 
 
 def test_the_graph_the_status_and_the_metrics_tell_of_everything(server: ServerProcess, ticks: HandTicks) -> None:
+    report = TickReport(ticks.commit(), 7, 0.5, (ViewProgress("revenue", 3, 10, 5, 0.25, 4),))
+    TickReports(ticks.manifests.catalog, "shop").save(report, 0)
     graph, status = server.get("/v1/app"), server.get("/v1/status")
     metrics = server.http.get("/metrics").text
 
@@ -200,6 +204,8 @@ def test_the_graph_the_status_and_the_metrics_tell_of_everything(server: ServerP
     assert revenue["rows"] == len(ticks.rows)
     assert f"headwater_tick {ticks.manifests.tick()}" in metrics
     assert 'headwater_view_rows{view="revenue"}' in metrics
+    assert 'headwater_view_tick_queries{view="revenue",plan="reused"} 4' in metrics
+    assert 'headwater_view_tick_queries{view="revenue",plan="made"} 1' in metrics
     assert server.get("/v1/views/revenue")["sql"].startswith("SELECT country")
     assert server.get("/v1/search/revenue.search?q=de", status=503)["error"]["code"] == "unavailable"
     assert server.get("/v1/search/nothing?q=de", status=404)["error"]["code"] == "unknown_sink"

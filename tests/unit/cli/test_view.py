@@ -20,6 +20,8 @@ from headwater.views.serving.serving_store import ServingStore, store_path
 from headwater.views.state.delta import Delta
 from headwater.views.state.manifest import Manifest, Manifests
 from headwater.views.state.trace import Trace
+from headwater.views.tick.evaluate import ViewProgress
+from headwater.views.tick.reports import TickReport, TickReports
 
 DDL = "country STRING, total BIGINT"
 
@@ -146,6 +148,23 @@ def test_a_plan_shows_kinds_inputs_and_lines_without_starting_spark(tmp_path: Pa
     assert stages[-1]["name"] == "revenue"
     assert "the groups touched" in call("explain", str(file), "revenue", "--no-types").stdout
     assert error_of("explain", str(file), "revenu", "--no-types")["code"] == "unknown_view"
+
+
+def test_a_plan_tells_how_many_queries_of_the_last_ticks_were_planned(tmp_path: Path) -> None:
+    file = tmp_path / "shop.py"
+    file.write_text(SHOP.format(home=tmp_path / "home"))
+    before = call("plan", str(file), "--no-types")
+    with Log(tmp_path / "home") as log:
+        for tick, reused in ((1, 0), (2, 3)):
+            report = TickReport(tick, 7, 0.25, (ViewProgress("revenue", 3, 10, 3, 0.125, reused),))
+            TickReports(log.catalog, "shop").save(report, 0)
+
+    plan = json.loads(call("plan", str(file), "--no-types", "--json").stdout)
+    after = call("plan", str(file), "--no-types")
+
+    assert plan["views"][0]["plans"] == {"ticks": 2, "reused": 3, "made": 3}
+    assert "Spark quer" not in before.stderr
+    assert "revenue: 6 Spark queries in the last 2 ticks, 3 with a reused plan, 3 planned" in after.stderr.splitlines()
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,7 @@ def commands(page: Page) -> Iterator[tuple[int, str]]:
             yield number, code.split(" | ")[0]
 
 
+@cache
 def command_line() -> Any:
     from typer.main import get_command
 

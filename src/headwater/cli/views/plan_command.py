@@ -31,7 +31,9 @@ def plan(file: AppFileArgument, no_types: NoTypes = False, as_json: JsonOption =
     [cyan]headwater plan shop.py --json | jq '.views[].kind'[/cyan]
     """
     from headwater.views.compiler.frontend.as_of import VERSIONS
+    from headwater.views.tick.reports import KEPT, PlanCounts, TickReports, plan_counts
 
+    counts: dict[str, PlanCounts] = {}
     with app_of(file) as app:
         views = described(app, types=not no_types)
         read = {name.removesuffix(VERSIONS) for view in views for name in view["reads"]}
@@ -42,8 +44,11 @@ def plan(file: AppFileArgument, no_types: NoTypes = False, as_json: JsonOption =
             for topic in [app.log.get_topic(name)]
         ]
         paused = {view.name: view.paused for view in app.views}
+        reports = TickReports(app.log.catalog, app.name).last(KEPT)
         for each in views:
             each["paused"] = paused[each["name"]]
+            counts[each["name"]] = plan_counts(reports, each["name"])
+            each["plans"] = vars(counts[each["name"]])
         document = {"app": app.name, "home": str(app.home), "inputs": sources, "views": views}
     if as_json:
         write_json(document)
@@ -72,6 +77,8 @@ def plan(file: AppFileArgument, no_types: NoTypes = False, as_json: JsonOption =
             console(stderr=True).print(reason, markup=False, soft_wrap=True)
         for note in each["notes"]:
             console(stderr=True).print(f"{each['name']}: {note}", markup=False)
+        if counts[each["name"]].ticks:
+            console(stderr=True).print(f"{each['name']}: {counts[each['name']]}", markup=False, soft_wrap=True)
 
 
 def explain(

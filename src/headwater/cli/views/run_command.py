@@ -123,6 +123,7 @@ def report_of(report: TickReport) -> dict[str, Any]:
                 "changes": each.changes,
                 "rows_read": each.rows_read,
                 "actions": each.actions,
+                "plans_reused": each.plans_reused,
                 "seconds": round(each.seconds, 4),
             }
             for each in report.views

@@ -198,13 +198,12 @@ def _find(log: Log, view: str, app_name: str | None) -> tuple[Manifests, Manifes
 def _description(log: Log, manifests: Manifests, manifest: Manifest, name: str) -> dict[str, Any]:
     from headwater.clock import format_us
     from headwater.views.event_time import late_rows
-    from headwater.views.state.run import Run
     from headwater.views.tick.pausing import paused_in
 
     pause = paused_in(manifest).get(name)
     names = {topic: log.registry.producer_names(log.get_topic(topic).id) for topic in manifest.times.get("topics", {})}
     about = manifest.views[name]
-    runs = [Run.from_json(run) for run in manifest.relations.get(name, {}).get("runs", ())]
+    runs = manifest.runs_of(name)
     known = set(log.registry.names())
     ends = {topic: log.get_topic(topic).end_offsets() for topic in manifest.frontier if topic in known}
     behind = sum(

@@ -1,11 +1,11 @@
 """Catalog tables of the packages above the log: apps, ticks, sinks, attachments and inlets.
 
-What it is: ``TABLES_ABOVE_LOG``, created with the catalog. ``views/state/manifest.py`` owns ``apps`` and ``ticks``,
-``views/tick/reports.py`` ``tick_reports``, ``sinks/runner/sink_status.py`` ``home_id`` and the sinks,
-``federation/attachments.py`` the attachments, ``inlets/counters.py`` the inlets.
-Invariants: ``apps.tick`` names the current row of ``ticks``; both change in one transaction. A home's id never changes.
-An attachment's address is stored as given: ``${NAME}`` stays a name. Counters of inlets are only added to, so several
-processes may count for one inlet.
+What it is: ``TABLES_ABOVE_LOG``, created with the catalog. ``views/state/manifest.py`` owns ``apps``, ``ticks``,
+``tick_changes`` and ``retired_files``, ``views/tick/reports.py`` ``tick_reports``, ``sinks/runner/sink_status.py``
+``home_id`` and the sinks, ``federation/attachments.py`` the attachments, ``inlets/counters.py`` the inlets.
+Invariants: ``apps.tick`` names the current row of ``ticks``; the four tables change in one transaction. A home's id
+never changes. An attachment's address is stored as given: ``${NAME}`` stays a name. Counters of inlets are only added
+to, so several processes may count for one inlet.
 Not here: topics and segments (``registry.py``), groups (``log/groups``).
 Read next: ``views/state/manifest.py``, ``sinks/runner/sink_status.py``.
 """
@@ -26,6 +26,20 @@ CREATE TABLE IF NOT EXISTS ticks (
     manifest TEXT NOT NULL,              -- JSON, see views/state/manifest.py
     PRIMARY KEY (app, tick)
 );
+CREATE TABLE IF NOT EXISTS tick_changes (  -- of the kept ticks: how much a reader of a view is behind
+    app TEXT NOT NULL,
+    tick INTEGER NOT NULL,
+    view TEXT NOT NULL,
+    rows INTEGER NOT NULL,               -- weighted rows of the tick's changes
+    PRIMARY KEY (app, tick, view)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS retired_files (  -- files of runs that kept manifests list and the current one does not
+    app TEXT NOT NULL,
+    last_tick INTEGER NOT NULL,          -- the last tick whose manifest lists it
+    folder TEXT NOT NULL,
+    file TEXT NOT NULL,
+    PRIMARY KEY (app, last_tick, folder, file)
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS tick_reports (  -- durations of the last ticks, for other processes
     app TEXT NOT NULL,
     tick INTEGER NOT NULL,

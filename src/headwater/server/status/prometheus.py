@@ -81,6 +81,15 @@ def exposition(status: Mapping[str, Any]) -> str:
             made.add(
                 "headwater_view_tick_seconds", "gauge", "Of it, one view.", float(each["seconds"]), view=each["view"]
             )
+            for plan, value in (("reused", each["plans_reused"]), ("made", each["actions"] - each["plans_reused"])):
+                made.add(
+                    "headwater_view_tick_queries",
+                    "gauge",
+                    "Spark queries of a view in the last tick, with a plan reused or made.",
+                    value,
+                    view=each["view"],
+                    plan=plan,
+                )
     for topic in status["topics"]:
         name = topic["name"]
         ends = sum(topic["end_offsets"].values())

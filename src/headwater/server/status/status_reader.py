@@ -29,7 +29,6 @@ from headwater.views.event_time import late_rows
 from headwater.views.serving.serving_columns import quoted
 from headwater.views.serving.serving_store import ServingStore
 from headwater.views.state.manifest import Manifest, Manifests
-from headwater.views.state.run import Run
 from headwater.views.tick.pausing import paused_in
 from headwater.views.tick.reports import TickReports
 
@@ -136,8 +135,7 @@ class StatusReader:
         found, paused = [], paused_in(manifest)
         for view in self.app.views:
             about = manifest.views.get(view.name)
-            relation = manifest.relations.get(view.name, {})
-            runs = [Run.from_json(run) for run in relation.get("runs", ())]
+            runs = manifest.runs_of(view.name)
             found.append(
                 {
                     "name": view.name,

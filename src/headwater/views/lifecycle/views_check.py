@@ -30,10 +30,9 @@ from headwater.views.serving.serving_columns import DECIMAL_COLLATION, compare_d
 from headwater.views.serving.serving_store import FILE, ServingStore
 from headwater.views.serving.view_reader import ViewReader
 from headwater.views.spark.scans import fitted
-from headwater.views.state.manifest import Manifest, Manifests
+from headwater.views.state.manifest import Manifest, Manifests, folder_name
 from headwater.views.state.row_hash import comparisons, hash_rows
 from headwater.views.state.run import Run, RunFile
-from headwater.views.state.state_store import folder_name
 
 if TYPE_CHECKING:
     from headwater.log.home import Log

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from sqlglot import exp
@@ -27,7 +27,7 @@ from headwater.views.spark.collect import collected
 from headwater.views.spark.topic_scan import quoted
 from headwater.views.stages.view_sessions import BOTH, LARGE
 from headwater.views.state.algebra import consolidate, expand, visible
-from headwater.views.state.manifest import Manifest
+from headwater.views.state.manifest import Manifest, RelationEntry
 from headwater.views.state.omissions import frame_without, omitted_of
 from headwater.views.state.state_store import trace_of
 from headwater.views.tick.inputs import InputKind, InputRelation, inputs_of
@@ -111,7 +111,7 @@ class RelationSnapshot:
         ranked = f"SELECT *, {latest} AS _latest FROM _every"
         return self.spark.sql(f"SELECT {columns} FROM ({ranked}) WHERE _latest = 1 AND NOT coalesce(_deleted, false)")
 
-    def _state(self, name: str, entry: Mapping[str, Any], columns: list[str]) -> DataFrame:
+    def _state(self, name: str, entry: RelationEntry, columns: list[str]) -> DataFrame:
         trace = trace_of(self.folder, name, entry, self.log.files)
         if [field for field in trace.schema.names if field != WEIGHT] == columns:
             return trace.bag(self.spark)

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +24,7 @@ from headwater.views.serving.committed_changes import CommittedChanges, visible_
 from headwater.views.serving.deliveries import Delivery
 from headwater.views.spark.scans import fitted
 from headwater.views.state.algebra import consolidate, expand_in_batches, visible, weighted_schema
-from headwater.views.state.manifest import Manifest
+from headwater.views.state.manifest import Manifest, ViewEntry
 from headwater.views.state.row_hash import comparisons, hash_rows
 from headwater.views.state.run import Run
 from headwater.views.state.state_store import trace_of
@@ -90,7 +89,7 @@ class ViewReader:
         tick = manifest.tick if paused is None else int(paused["tick"])
         return ViewHead(tick, self._version(about), parse_view_ddl(about["columns"]), tuple(about["key"]))
 
-    def _version(self, about: Any) -> str:
+    def _version(self, about: ViewEntry) -> str:
         return f"{self._home_id}/{about['created_tick']}/{about.get('table', about['fingerprint'])}"
 
     # Changes
@@ -126,18 +125,11 @@ class ViewReader:
         ticks = (self._manifests.tick() if head is None else head.tick) - after
         if ticks <= 0:
             return ViewLag()
-        kept = [(tick, committed_us) for tick, committed_us in self._manifests.kept() if tick > after]
-        since = max(0.0, (self._clock.now_us() - kept[0][1]) / 1_000_000) if kept else 0.0
-        if len(kept) < ticks:
-            return ViewLag(ticks, since, None)
-        changes = 0
-        for manifest in self._manifests.all_kept():
-            if manifest.tick > after and self.view in manifest.views:
-                entry = manifest.apart.get(self.view) or manifest.relations[self.view]
-                whole = manifest.views[self.view]["created_tick"] == manifest.tick
-                runs = [run for run in entry["runs"] if whole or run["first_tick"] == manifest.tick]
-                changes += sum(run["rows"] for run in runs)
-        return ViewLag(ticks, since, changes)
+        missed = self._manifests.missed(self.view, after)
+        if missed is None:
+            return ViewLag(ticks, 0.0, None)
+        since = max(0.0, (self._clock.now_us() - missed.committed_us) / 1_000_000)
+        return ViewLag(ticks, since, missed.changes if missed.first == after + 1 else None)
 
     # All rows
 

@@ -83,6 +83,7 @@ class PlanCache:
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.spark = spark
         self.folder = folder
+        self.reused = 0  # questions that a kept frame answered, since somebody set it to 0
         self._kept: OrderedDict[tuple[object, ...], DataFrame] = OrderedDict()
 
     def frame(self, question: CachedQuery, tables: Mapping[str, pa.Table]) -> DataFrame:
@@ -99,6 +100,7 @@ class PlanCache:
         key = (question, length, compiled, tuple((name, table.schema) for name, table in given.items()))
         if key in self._kept:
             self._kept.move_to_end(key)
+            self.reused += 1
             return self._kept[key]
         self.spark.conf.set("spark.sql.codegen.wholeStage", str(compiled).lower())
         for name, table in given.items():

@@ -82,6 +82,10 @@ class ViewSessions:
         self.actions = 0
         self._numbers = itertools.count()
 
+    def count_anew(self) -> None:
+        """Begin to count rows read, actions and plans reused."""
+        self.rows_read = self.actions = self.plan_cache.reused = 0
+
     def frame(self, sql: Answer, bound: Mapping[str, BoundRows], *, large: bool = False) -> DataFrame:
         """The query's frame, its tables bound to these rows. A function gets the tables as frames, in their order."""
         spark = self.large if large else self.small

@@ -1,8 +1,12 @@
 """The manifest: what is true of an app's views, and who may say so.
 
-What it is: one row per app in the catalog (its epoch and its current tick) and one per kept tick (its manifest).
+What it is: one row per app in the catalog (its epoch and its current tick) and one per kept tick (its manifest, JSON).
+Two tables answer what is asked of all kept ticks, so that only single manifests are ever parsed: ``tick_changes`` has
+the rows that each tick changed in each view, ``retired_files`` the files that kept manifests list and the current one
+does not.
 Invariants: a manifest is committed by one transaction that also compares the epoch and the tick, so that of two
-processes exactly one can commit a tick and an older one never can again; a committed manifest is never changed.
+processes exactly one can commit a tick and an older one never can again; a committed manifest is never changed. Both
+tables change in that transaction. The kept ticks have no gap.
 Not here: the files that it lists (``run.py``); when to commit (``views/tick/engine.py``).
 Read next: ``views/tick/engine.py``.
 """
@@ -12,14 +16,38 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from headwater.errors import Fenced
 from headwater.log.catalog.catalog import Catalog
 from headwater.log.groups.readers import write_app_positions
 from headwater.log.token import Token
+from headwater.views.state.run import Run, RunEntry
 
 Frontier = Mapping[str, Mapping[int, int]]
+
+
+class RelationEntry(TypedDict):
+    """What a manifest says of a relation that keeps a state."""
+
+    identity: str
+    schema: str  # DDL, without the weight
+    key: NotRequired[list[str]]
+    runs: list[RunEntry]
+
+
+class ViewEntry(TypedDict):
+    """What a manifest says of a view."""
+
+    fingerprint: str
+    build_id: str
+    columns: str  # DDL
+    key: list[str]
+    kind: str
+    sql: str | None  # so that it can go on while another query takes its place
+    timing: dict[str, Any]
+    created_tick: int
+    table: NotRequired[str]  # the serving store's name for its table: another one when the view begins anew
 
 
 @dataclass(frozen=True)
@@ -30,14 +58,12 @@ class Manifest:
     epoch: int = 0
     frontier: Frontier = field(default_factory=dict)  # {topic: {partition: next offset}}
     committed_us: int = 0
-    relations: Mapping[str, Any] = field(default_factory=dict)  # {name: {"schema": DDL, "runs": [...], ...}}
-    views: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # {name: {"fingerprint", "columns", "key", "created_tick", ...}}
+    relations: Mapping[str, RelationEntry] = field(default_factory=dict)
+    views: Mapping[str, ViewEntry] = field(default_factory=dict)
     rows_in: int = 0
     topics: Mapping[str, int] = field(default_factory=dict)  # {topic: its number}: a name may be given to another one
-    # {view: as in relations}: what this tick changed in a view of which it also replaced the state
-    apart: Mapping[str, Any] = field(default_factory=dict)
+    # {view: …}: what this tick changed in a view of which it also replaced the state
+    apart: Mapping[str, RelationEntry] = field(default_factory=dict)
     times: Mapping[str, Any] = field(default_factory=dict)  # as ``Times.to_json`` gives them
     # {view: {topic: {"start": {partition: offset}, "cutoff_us", "watermark_us"}}}: where this tick found late rows
     late: Mapping[str, Any] = field(default_factory=dict)
@@ -61,6 +87,11 @@ class Manifest:
         }
         return replace(self, frontier=frontier)
 
+    def runs_of(self, relation: str) -> list[Run]:
+        """The runs of a relation's state; none when it keeps none."""
+        entry = self.relations.get(relation)
+        return [] if entry is None else [Run.from_json(run) for run in entry["runs"]]
+
     def to_json(self) -> str:
         """The text that the catalog keeps."""
         frontier = {
@@ -81,6 +112,23 @@ class Manifest:
         return Manifest(**parts)
 
 
+def folder_name(relation: str, identity: str) -> str:
+    """The name of a relation's folder."""
+    return f"{relation.replace('$', '.')}-{identity}"
+
+
+Listed = dict[str, set[str]]  # {folder: names of files}
+
+
+@dataclass(frozen=True)
+class MissedTicks:
+    """The kept ticks after one: the first of them, when it was committed, and what they changed in a view."""
+
+    first: int
+    committed_us: int
+    changes: int
+
+
 class Manifests:
     """The manifests of one app in a home's catalog.
 
@@ -95,6 +143,7 @@ class Manifests:
     def __init__(self, catalog: Catalog, app: str) -> None:
         self.catalog = catalog
         self.app = app
+        self._listed: tuple[int, int, Listed] | None = None  # of the last commit here: its epoch, its tick, its files
 
     def take_over(self) -> int:
         """Become the one process that may commit; whoever was it before no longer is. Returns the new epoch."""
@@ -137,10 +186,21 @@ class Manifests:
         rows = self.catalog.read("SELECT tick, committed_us FROM ticks WHERE app = ? ORDER BY tick", (self.app,))
         return [(int(row["tick"]), int(row["committed_us"])) for row in rows]
 
-    def all_kept(self) -> list[Manifest]:
-        """The manifests that are kept."""
-        rows = self.catalog.read("SELECT manifest FROM ticks WHERE app = ? ORDER BY tick", (self.app,))
-        return [Manifest.from_json(row["manifest"]) for row in rows]
+    def missed(self, view: str, after: int) -> MissedTicks | None:
+        """What somebody misses of a view who is at this tick; None when no later one is kept."""
+        rows = self.catalog.read(
+            "SELECT tick, committed_us, (SELECT coalesce(sum(rows), 0) FROM tick_changes WHERE app = ?1 AND tick > ?2"
+            " AND view = ?3) AS changes FROM ticks WHERE app = ?1 AND tick > ?2 ORDER BY tick LIMIT 1",
+            (self.app, after, view),
+        )
+        return MissedTicks(*map(int, rows[0])) if rows else None
+
+    def listed(self) -> Listed:
+        """The files that kept manifests list, and the folders that the current one does."""
+        found = _listed(self.current())  # before the retired: a file that retires meanwhile is in both, not in neither
+        for folder, file in self.catalog.read("SELECT folder, file FROM retired_files WHERE app = ?", (self.app,)):
+            found.setdefault(folder, set()).add(file)
+        return found
 
     def commit(self, manifest: Manifest, *, first_kept: int = 0, needed: Iterable[Frontier] = ()) -> None:
         """Make the manifest current; forget those of ticks before ``first_kept``.
@@ -158,24 +218,33 @@ class Manifests:
                 "INSERT OR REPLACE INTO ticks (app, tick, epoch, committed_us, manifest) VALUES (?, ?, ?, ?, ?)",
                 (self.app, manifest.tick, manifest.epoch, manifest.committed_us, manifest.to_json()),
             )
+            db.executemany(
+                "INSERT INTO tick_changes (app, tick, view, rows) VALUES (?, ?, ?, ?)",
+                [(self.app, manifest.tick, view, rows) for view, rows in _changes(manifest).items()],
+            )
+            listed = _listed(manifest)
+            db.executemany(
+                "INSERT INTO retired_files (app, last_tick, folder, file) VALUES (?, ?, ?, ?)",
+                [
+                    (self.app, manifest.tick - 1, folder, file)
+                    for folder, files in self._listed_before(manifest).items()
+                    for file in sorted(files - listed.get(folder, set()))
+                ],
+            )
             db.execute("DELETE FROM ticks WHERE app = ? AND tick < ?", (self.app, first_kept))
+            db.execute("DELETE FROM tick_changes WHERE app = ? AND tick < ?", (self.app, first_kept))
+            db.execute("DELETE FROM retired_files WHERE app = ? AND last_tick < ?", (self.app, first_kept))
             positions = {manifest.topics[name]: at for name, at in manifest.frontier.items() if name in manifest.topics}
             again = [{manifest.topics[name]: f[name] for name in f if name in manifest.topics} for f in needed]
             write_app_positions(db, self.app, positions, manifest.committed_us, needed=again)
+        self._listed = (manifest.epoch, manifest.tick, listed)
 
-    def replace(self, manifest: Manifest) -> None:
-        """Put other runs of the same content (merged ones) into the current tick's manifest."""
-        with self.catalog.write(durable=True) as db:
-            done = db.execute(
-                "UPDATE apps SET tick = tick WHERE name = ? AND epoch = ? AND tick = ?",
-                (self.app, manifest.epoch, manifest.tick),
-            )
-            if done.rowcount != 1:
-                raise self._fenced(manifest.epoch)
-            db.execute(
-                "UPDATE ticks SET manifest = ? WHERE app = ? AND tick = ?",
-                (manifest.to_json(), self.app, manifest.tick),
-            )
+    def _listed_before(self, manifest: Manifest) -> Listed:
+        """The files of the tick before, remembered where this process committed it."""
+        if self._listed is not None and self._listed[:2] == (manifest.epoch, manifest.tick - 1):
+            return self._listed[2]
+        before = self.at(manifest.tick - 1)
+        return {} if before is None else _listed(before)
 
     def _fenced(self, epoch: int) -> Fenced:
         return Fenced(
@@ -185,3 +254,24 @@ class Manifests:
             app=self.app,
             epoch=epoch,
         )
+
+
+def _listed(manifest: Manifest) -> Listed:
+    found: Listed = {}
+    for name, entry in (*manifest.relations.items(), *manifest.apart.items()):
+        files = found.setdefault(folder_name(name, entry["identity"]), set())
+        files.update(file[0] for run in entry["runs"] for file in run["files"])
+    return found
+
+
+def _changes(manifest: Manifest) -> dict[str, int]:
+    """The rows that the manifest's tick changed in each view; a tick with which a view began brought all it holds."""
+    found: dict[str, int] = {}
+    for view, about in manifest.views.items():
+        entry = manifest.apart.get(view) or manifest.relations.get(view)
+        whole = about["created_tick"] == manifest.tick
+        runs = [] if entry is None else entry["runs"]
+        rows = sum(run["rows"] for run in runs if whole or run["first_tick"] == manifest.tick)
+        if rows:
+            found[view] = rows
+    return found

@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -47,6 +47,18 @@ class RunFile:
     name: str
     bytes: int
     checksum: int
+
+
+class RunEntry(TypedDict):
+    """A run as JSON holds it."""
+
+    name: str
+    files: list[list[Any]]  # name, bytes, checksum
+    rows: int
+    first_tick: int
+    last_tick: int
+    weight_min: int
+    weight_max: int
 
 
 @dataclass(frozen=True)
@@ -86,15 +98,31 @@ class Run:
         """A name for exactly these bytes: a tick that is repeated may write others under the same name."""
         return f"{self.name}-{xxhash.xxh3_64_hexdigest(repr(self.files).encode())}"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> RunEntry:
         """As JSON can hold it."""
         # Not dataclasses.asdict, which takes a millisecond for a handful of runs: a manifest lists all of them.
-        return {**vars(self), "files": [[file.name, file.bytes, file.checksum] for file in self.files]}
+        return {
+            "name": self.name,
+            "files": [[file.name, file.bytes, file.checksum] for file in self.files],
+            "rows": self.rows,
+            "first_tick": self.first_tick,
+            "last_tick": self.last_tick,
+            "weight_min": self.weight_min,
+            "weight_max": self.weight_max,
+        }
 
     @staticmethod
-    def from_json(data: dict[str, Any]) -> Run:
+    def from_json(data: RunEntry) -> Run:
         """The run that ``to_json`` described."""
-        return Run(**{**data, "files": tuple(RunFile(*file) for file in data["files"])})
+        return Run(
+            data["name"],
+            tuple(RunFile(*file) for file in data["files"]),
+            data["rows"],
+            data["first_tick"],
+            data["last_tick"],
+            data["weight_min"],
+            data["weight_max"],
+        )
 
     def paths(self, folder: Path) -> list[Path]:
         """Where its files are."""

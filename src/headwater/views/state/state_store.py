@@ -9,7 +9,9 @@ Read next: ``trace.py``.
 
 from __future__ import annotations
 
+import fnmatch
 import logging
+import os
 import re
 import shutil
 import threading
@@ -17,7 +19,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,7 +32,7 @@ from headwater.views.compiler.plan import WEIGHT, AccumulateStage
 from headwater.views.state.algebra import weighted_schema
 from headwater.views.state.delta import Delta
 from headwater.views.state.log_trace import LogTrace
-from headwater.views.state.manifest import Manifest
+from headwater.views.state.manifest import Listed, Manifest, RelationEntry, folder_name
 from headwater.views.state.run import STAGING, Run
 from headwater.views.state.state_trace import Traces
 from headwater.views.state.trace import Trace
@@ -89,9 +91,7 @@ class StateStore:
         self._open = traces
         return traces
 
-    def _carried_over(
-        self, base: InputRelation, manifest: Manifest, entry: Mapping[str, Any] | None, epoch: int
-    ) -> Trace:
+    def _carried_over(self, base: InputRelation, manifest: Manifest, entry: RelationEntry | None, epoch: int) -> Trace:
         """What ticks have seen of a topic, in the columns that it has now, as a run that the next tick will commit.
 
         Not read again from the log: retention may have taken rows from there that views still hold.
@@ -228,14 +228,14 @@ class StateStore:
         wait(writes)
         return writes
 
-    def describe(self, traces: Traces, prepared: Prepared) -> dict[str, Any]:
+    def describe(self, traces: Traces, prepared: Prepared) -> dict[str, RelationEntry]:
         """What the manifest says of the traces."""
         return {
             name: _entry(identity, schema, key, self._current(traces, name).runs)
             for name, (identity, schema, key) in self._shapes_of(prepared).items()
         }
 
-    def write_apart(self, view: str, changes: Delta, tick: int, epoch: int) -> dict[str, Any]:
+    def write_apart(self, view: str, changes: Delta, tick: int, epoch: int) -> RelationEntry:
         """Write changes of a view that are no run of its state; returns what the manifest says of them."""
         identity = f"{APART}{tick}"
         trace = Trace(self.folder / folder_name(view, identity), changes.schema, files=self.files)
@@ -267,29 +267,28 @@ class StateStore:
         self._open = traces
         return traces
 
-    def prune(self, kept: Collection[Manifest], traces: Traces) -> None:
-        """Remove files that none of these manifests lists, and sorted copies of runs that are no longer current."""
+    def prune(self, listed: Listed, traces: Traces) -> None:
+        """Remove files that no kept manifest lists, and sorted copies of runs that are no longer current."""
         # A newer process may have written runs that no manifest lists yet; by their age it has committed them since.
         # Those of merges that are under way are listed nowhere either.
         before = min([time.time() - UNLISTED_SECONDS_MAX, *(self._merging_since[name] for name in self._merges)])
-        listed: dict[str, dict[str, Run]] = {}
-        for manifest in kept:
-            for name, entry in (*manifest.relations.items(), *manifest.apart.items()):
-                runs = listed.setdefault(folder_name(name, entry["identity"]), {})
-                runs.update({run["name"]: Run.from_json(run) for run in entry["runs"]})
-        for trace in traces.values():
-            runs = listed.setdefault(trace.folder.name, {})
+        for name, trace in traces.items():
             if isinstance(trace, LogTrace):
                 trace.prune()
-            elif isinstance(trace, Trace):
-                trace.prune_caches(runs.values())
-        for path in sorted(self.folder.glob("*/*.parquet")):
-            names = {file.name for run in listed.get(path.parent.name, {}).values() for file in run.files}
-            if path.name not in names and path.stat().st_mtime < before:
-                self.files.unlink(path, label="state.prune")
-        for place in self.folder.glob("*-*"):
-            if place.is_dir() and place.name not in listed and not any(place.glob("*.parquet")):
-                shutil.rmtree(place, ignore_errors=True)  # of a relation that is no more, or was made anew
+            elif isinstance(trace, Trace) and name not in self._merges:  # a merge sorts copies of its own
+                trace.prune_caches(trace.runs)
+        current = {trace.folder.name for trace in traces.values()}
+        for place in sorted(path for path in self.folder.iterdir() if path.is_dir()):
+            known = listed.get(place.name, set())
+            for name in sorted(fnmatch.filter(os.listdir(place), "*.parquet")):
+                if name not in known and (place / name).stat().st_mtime < before:
+                    self.files.unlink(place / name, label="state.prune")
+            if "-" in place.name and place.name not in listed and place.name not in current:
+                self._remove_empty(place)  # of a relation that is no more, or was made anew
+
+    def _remove_empty(self, place: Path) -> None:
+        if not any(place.glob("*.parquet")):
+            shutil.rmtree(place, ignore_errors=True)
 
     def remove(self, prepared: Prepared, *, unless: Manifest) -> None:
         """Remove the state of views that were built, where this manifest does not list it."""
@@ -298,16 +297,16 @@ class StateStore:
             if folder_name(name, identity) not in listed:
                 shutil.rmtree(self.folder / folder_name(name, identity), ignore_errors=True)
 
-    def remove_builds(self, kept: Callable[[], Collection[Manifest]], epoch: int) -> None:
-        """Remove what processes of older epochs had begun to build, and none of these manifests lists."""
+    def remove_builds(self, listed: Callable[[], Listed], epoch: int) -> None:
+        """Remove what processes of older epochs had begun to build, and no kept manifest lists."""
         found = [
             place
             for place in self.folder.glob("*-*")
             if (made := BUILD.fullmatch(place.name)) and int(made["epoch"]) < epoch
         ]
-        listed = set().union(*map(_folders, kept())) if found else set()
+        known = listed() if found else {}
         for place in found:
-            if place.name not in listed:
+            if place.name not in known:
                 shutil.rmtree(place, ignore_errors=True)
 
     def close(self) -> None:
@@ -321,7 +320,7 @@ def _folders(manifest: Manifest) -> set[str]:
     return {folder_name(name, entry["identity"]) for name, entry in manifest.relations.items()}
 
 
-def _entry(identity: str, schema: pa.Schema, key: Sequence[str], runs: Sequence[Run]) -> dict[str, Any]:
+def _entry(identity: str, schema: pa.Schema, key: Sequence[str], runs: Sequence[Run]) -> RelationEntry:
     return {
         "identity": identity,
         "schema": to_ddl(pa.schema([field.with_nullable(True) for field in schema if field.name != WEIGHT])),
@@ -330,12 +329,7 @@ def _entry(identity: str, schema: pa.Schema, key: Sequence[str], runs: Sequence[
     }
 
 
-def folder_name(relation: str, identity: str) -> str:
-    """The name of a relation's folder."""
-    return f"{relation.replace('$', '.')}-{identity}"
-
-
-def trace_of(folder: Path, name: str, entry: Mapping[str, Any], files: Files) -> Trace:
+def trace_of(folder: Path, name: str, entry: RelationEntry, files: Files) -> Trace:
     """A trace as a manifest lists it, for reading only."""
     schema = weighted_schema(parse_view_ddl(entry["schema"]))
     place = folder / folder_name(name, entry["identity"])

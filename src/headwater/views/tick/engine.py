@@ -33,7 +33,7 @@ from headwater.views.event_time.progress import EventTimeProgress
 from headwater.views.source.offset_ranges import distance
 from headwater.views.stages.relation import TickRelation
 from headwater.views.state.delta import Delta
-from headwater.views.state.manifest import Frontier, Manifest, Manifests
+from headwater.views.state.manifest import Frontier, Manifest, Manifests, RelationEntry, ViewEntry
 from headwater.views.state.omissions import omitted_of
 from headwater.views.state.state_store import StateStore
 from headwater.views.state.state_trace import Traces
@@ -93,7 +93,7 @@ class TickEngine:
         self._turn, self._one_at_a_time = threading.Lock(), threading.Lock()
         self._pool = ThreadPoolExecutor(max_workers=prepared.threads, thread_name_prefix="headwater-view")
         self.use(prepared)
-        store.remove_builds(manifests.all_kept, self.epoch)
+        store.remove_builds(manifests.listed, self.epoch)
 
     def use(self, prepared: Prepared) -> None:
         """Let ticks maintain these views from now on, those that the manifest knows from where it left them."""
@@ -415,7 +415,7 @@ class TickEngine:
         rows_in: int,
         *,
         restarted: Collection[str],
-        apart: Mapping[str, Any] | None = None,
+        apart: Mapping[str, RelationEntry] | None = None,
         times: EventTimeProgress | None = None,
         late: Mapping[str, Any] | None = None,
         paused: Mapping[str, Pause],
@@ -454,28 +454,26 @@ class TickEngine:
         self.store.adopt(traces, prepared)
         return manifest
 
-    def _relations(self, traces: Traces, prepared: Prepared, paused: Collection[str]) -> dict[str, Any]:
+    def _relations(self, traces: Traces, prepared: Prepared, paused: Collection[str]) -> dict[str, RelationEntry]:
         """What the manifest says of the traces; what a paused view holds by an older query stays as it is."""
         found = self.store.describe(traces, prepared)
         older = {name for name in paused if not self.knows(prepared.views[name])}
         kept = {name: entry for name, entry in self.manifest.relations.items() if _owner(name) in older}
         return {name: entry for name, entry in found.items() if _owner(name) not in older} | kept
 
-    def _about(self, view: PreparedView, number: int, restarted: bool) -> dict[str, Any]:
+    def _about(self, view: PreparedView, number: int, restarted: bool) -> ViewEntry:
         """What the manifest says of a view."""
-        before = {} if restarted else self.manifest.views[view.name]
+        before = None if restarted else self.manifest.views[view.name]
         return {
             "fingerprint": view.fingerprint,
             "build_id": view.build_id,
             "columns": to_ddl(view.schema),
             "key": list(view.plan.key),
             "kind": str(view.plan.kind),
-            # So that it can go on while another query takes its place.
             "sql": view.declared.sql,
             "timing": vars(view.declared.timing),
-            "created_tick": before.get("created_tick", number),
-            # The serving store's name for its table: another one when the view begins anew.
-            "table": view.identity if restarted else before.get("table", view.fingerprint),
+            "created_tick": number if before is None else before["created_tick"],
+            "table": view.identity if before is None else before.get("table", view.fingerprint),
         }
 
     def _keep_house(self, number: int) -> None:
@@ -483,7 +481,7 @@ class TickEngine:
             view.sessions.tidy()
         self.store.begin_merges({name: trace for name, trace in self.traces.items() if _owner(name) not in self.paused})
         if number % PRUNE_TICKS == 0 and self.pinned_tick is None:
-            self.store.prune(self.manifests.all_kept(), self.traces)
+            self.store.prune(self.manifests.listed(), self.traces)
 
     def close(self) -> None:
         """Stop the threads. What was committed stays."""

@@ -41,8 +41,14 @@ class ViewProgress:
     view: str
     changes: int
     rows_read: int
-    actions: int  # Spark jobs asked for
+    actions: int  # Spark queries that were run
     seconds: float
+    plans_reused: int = 0  # of the actions: with a plan that an earlier one had made; Spark planned the others
+
+    @property
+    def plans_made(self) -> int:
+        """Of the actions: those that Spark planned, because they were new, too large, or cannot be kept."""
+        return self.actions - self.plans_reused
 
 
 class InputFailed(Exception):
@@ -106,7 +112,7 @@ class Evaluation:
             raise InputFailed
         began = time.perf_counter()
         sessions = view.sessions
-        sessions.rows_read = sessions.actions = 0
+        sessions.count_anew()
         initial = view.name in self.initial
         for stage in view.plan.stages:
             if self.on_stage is not None:
@@ -124,7 +130,8 @@ class Evaluation:
             known = initial or view.keeps[stage.name]
             sources[stage.name] = TickRelation(stage.name, shape.visible, shown, None if initial else own, known=known)
         changed = self.visible[view.name].rows
-        return ViewProgress(view.name, changed, sessions.rows_read, sessions.actions, time.perf_counter() - began)
+        seconds, reused = time.perf_counter() - began, sessions.plan_cache.reused
+        return ViewProgress(view.name, changed, sessions.rows_read, sessions.actions, seconds, reused)
 
     def _stage(
         self, view: PreparedView, stage: Stage, inputs: Mapping[str, TickRelation], own: StateTrace | None

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -38,6 +38,8 @@ from headwater.views.view_declaration import ViewDeclaration
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from headwater.views.state.manifest import ViewEntry
 
 logger = logging.getLogger("headwater.views")
 
@@ -93,13 +95,13 @@ class Prepared:
         """The topics that are read, in whatever way, and their numbers."""
         return {base.topic.name: base.topic.id for base in self.inputs.values()}
 
-    def as_built(self, known: Mapping[str, Any]) -> Prepared:
+    def as_built(self, known: Mapping[str, ViewEntry]) -> Prepared:
         """The same, each view with the state that a manifest's views say it has."""
         views = {}
         for name, view in self.views.items():
-            about = known.get(name, {})
-            same = about.get("fingerprint") == view.fingerprint
-            views[name] = replace(view, build_id=about.get("build_id", "") if same else "")
+            about = known.get(name)
+            same = about if about is not None and about["fingerprint"] == view.fingerprint else None
+            views[name] = replace(view, build_id="" if same is None else same["build_id"])
         return replace(self, views=views)
 
 

@@ -41,6 +41,16 @@ class TickReport:
     paused: tuple[str, ...] = ()  # views that failed in this tick, and those that read them
 
     @property
+    def plans_reused(self) -> int:
+        """Queries that ran a plan which an earlier tick had made."""
+        return sum(each.plans_reused for each in self.views)
+
+    @property
+    def plans_made(self) -> int:
+        """Queries that Spark planned in this tick."""
+        return sum(each.plans_made for each in self.views)
+
+    @property
     def moved(self) -> bool:
         """Whether there was anything to do."""
         return bool(self.views) or self.rows_in > 0
@@ -80,6 +90,38 @@ class TickReports:
         return [json.loads(row["report"]) for row in reversed(rows)]
 
 
+@dataclass(frozen=True)
+class PlanCounts:
+    """How many Spark queries a view ran in some ticks, with plans reused and with plans made."""
+
+    ticks: int = 0
+    reused: int = 0
+    made: int = 0
+
+    def __str__(self) -> str:
+        """A sentence.
+
+        >>> print(PlanCounts(ticks=40, reused=79, made=1))
+        80 Spark queries in the last 40 ticks, 79 with a reused plan, 1 planned
+        """
+        of = "tick" if self.ticks == 1 else f"{self.ticks} ticks"
+        total = self.reused + self.made
+        queries = "query" if total == 1 else "queries"
+        return f"{total:,} Spark {queries} in the last {of}, {self.reused:,} with a reused plan, {self.made:,} planned"
+
+
+def plan_counts(reports: list[dict[str, Any]], view: str) -> PlanCounts:
+    """The plans of a view, of all these reports.
+
+    >>> views = [{"view": "revenue", "actions": 3, "plans_reused": 2}]
+    >>> plan_counts([{"tick": 1, "views": views}, {"tick": 2, "views": []}], "revenue")
+    PlanCounts(ticks=1, reused=2, made=1)
+    """
+    found = [each for report in reports for each in report["views"] if each["view"] == view]
+    reused = sum(each["plans_reused"] for each in found)
+    return PlanCounts(len(found), reused, sum(each["actions"] for each in found) - reused)
+
+
 def _plain(report: TickReport, committed_us: int) -> dict[str, Any]:
     return {
         "tick": report.tick,
@@ -93,6 +135,7 @@ def _plain(report: TickReport, committed_us: int) -> dict[str, Any]:
                 "changes": each.changes,
                 "rows_read": each.rows_read,
                 "actions": each.actions,
+                "plans_reused": each.plans_reused,
                 "seconds": round(each.seconds, 4),
             }
             for each in report.views

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headwater.errors import HeadwaterError, InvalidDeclaration, InvalidView
 from headwater.views.compiler.whole_query import Read, mentioned
 from headwater.views.tick.pausing import PAUSE, Pause, as_data, is_its_own, refused
 
 if TYPE_CHECKING:
-    from headwater.views.state.manifest import Manifest
+    from headwater.views.state.manifest import Manifest, RelationEntry, ViewEntry
     from headwater.views.view_declaration import ViewDeclaration
 
 NO_QUERY = ""  # no fingerprint is that: whatever query comes is another one
@@ -81,7 +81,7 @@ def is_told(manifest: Manifest, waiting: Mapping[str, Pause]) -> bool:
     return all(name in known and known[name]["error"] == pause.to_json()["error"] for name, pause in waiting.items())
 
 
-def carried(manifest: Manifest, waiting: Mapping[str, Pause]) -> tuple[dict[str, Any], dict[str, Any]]:
+def carried(manifest: Manifest, waiting: Mapping[str, Pause]) -> tuple[dict[str, ViewEntry], dict[str, RelationEntry]]:
     """What a manifest has of them: their entries, and the relations that are theirs."""
     views = {name: manifest.views[name] for name in waiting if name in manifest.views}
     relations = {

@@ -1,0 +1,171 @@
+"""Manifests: who may commit, and what the catalog knows of all kept ticks without parsing them."""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+
+from headwater.errors import Fenced
+from headwater.log.home import Log
+from headwater.views.state.algebra import weighted_schema
+from headwater.views.state.manifest import Manifest, Manifests, folder_name
+from headwater.views.state.run import Run, RunFile
+from headwater.views.state.state_store import UNLISTED_SECONDS_MAX, StateStore
+from headwater.views.state.trace import Trace
+
+SCHEMA = weighted_schema(pa.schema([("id", pa.int64())]))
+
+
+class Engine:
+    """Views that come, change, are merged, rebuilt and dropped, and a manifest of each tick."""
+
+    def __init__(self, log: Log, seed: int) -> None:
+        self.log = log
+        self.chance = random.Random(seed)
+        self.runs: dict[str, list[Run]] = {}
+        self.created: dict[str, int] = {}
+        self.committed: dict[int, Manifest] = {}  # the oracle: all manifests, never forgotten
+        self.tick = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """As after a restart: a process that remembers nothing."""
+        self.manifests = Manifests(self.log.catalog, "shop")
+        self.epoch = self.manifests.take_over()
+
+    def run(self, name: str, first_tick: int) -> Run:
+        file = RunFile(f"{name}.parquet", 1, 2)
+        return Run(name, (file,), self.chance.randrange(1, 5), first_tick, self.tick)
+
+    def commit(self, first_kept: int) -> None:
+        self.tick += 1
+        apart: dict[str, Any] = {}
+        for view in ("one", "two", "three"):
+            what = self.chance.choice(["nothing", "change", "change", "merge", "drop", "rebuild"])
+            if view not in self.runs:
+                self.runs[view], self.created[view] = [self.run(f"{self.tick}-new", self.tick)], self.tick
+            elif what == "change":
+                self.runs[view] = [*self.runs[view], self.run(f"{self.tick}-{self.epoch}", self.tick)]
+            elif what == "merge":
+                self.runs[view] = [self.run(f"{self.tick}-merged", self.runs[view][0].first_tick)]
+            elif what == "rebuild":
+                self.runs[view] = [self.run(f"{self.tick}-rebuilt", 1)]
+                apart[view] = entry(f"apart{self.tick}", [self.run(f"{self.tick}-apart", self.tick)])
+            elif what == "drop":
+                del self.runs[view]
+        manifest = Manifest(
+            self.tick,
+            self.epoch,
+            committed_us=self.tick,
+            relations={name: entry("first", runs) for name, runs in self.runs.items()},
+            views={name: {"created_tick": self.created[name]} for name in self.runs},
+            apart=apart,
+        )
+        self.manifests.commit(manifest, first_kept=first_kept)
+        self.committed[self.tick] = manifest
+
+    def kept(self, first: int) -> list[Manifest]:
+        return [manifest for tick, manifest in self.committed.items() if tick >= first]
+
+
+def entry(identity: str, runs: list[Run]) -> dict[str, Any]:
+    return {"identity": identity, "schema": "id BIGINT", "key": [], "runs": [run.to_json() for run in runs]}
+
+
+def files_of(manifests: list[Manifest]) -> set[tuple[str, str]]:
+    return {
+        (folder_name(name, about["identity"]), file[0])
+        for manifest in manifests
+        for name, about in (*manifest.relations.items(), *manifest.apart.items())
+        for run in about["runs"]
+        for file in run["files"]
+    }
+
+
+def changes_of(manifests: list[Manifest], view: str) -> int:
+    total = 0
+    for manifest in manifests:
+        if view in manifest.views:
+            runs = (manifest.apart.get(view) or manifest.relations[view])["runs"]
+            whole = manifest.views[view]["created_tick"] == manifest.tick
+            total += sum(run["rows"] for run in runs if whole or run["first_tick"] == manifest.tick)
+    return total
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_listed_files_and_missed_changes_are_those_of_all_kept_manifests(log: Log, seed: int) -> None:
+    engine = Engine(log, seed)
+    first = 1
+
+    for _ in range(60):
+        if engine.chance.random() < 0.1:
+            engine.begin()
+        first = max(first, engine.tick + 1 - engine.chance.choice([3, 10, 30]))
+        engine.commit(first)
+
+        listed = {(folder, file) for folder, names in engine.manifests.listed().items() for file in names}
+        after = engine.chance.randrange(first - 1, engine.tick)
+        missed = engine.manifests.missed("two", after)
+        assert listed == files_of(engine.kept(first))
+        assert missed is not None
+        assert (missed.first, missed.committed_us) == (after + 1, after + 1)
+        assert missed.changes == changes_of(engine.kept(after + 1), "two")
+    assert [tick for tick, _ in engine.manifests.kept()] == list(range(first, 61))
+    assert engine.manifests.missed("two", 60) is None
+
+
+def test_a_process_that_was_shut_out_commits_nothing(log: Log) -> None:
+    engine = Engine(log, 1)
+    for _ in range(5):
+        engine.commit(1)
+    before = engine.manifests.listed()
+
+    Manifests(log.catalog, "shop").take_over()
+    with pytest.raises(Fenced, match='another process runs app "shop" now'):
+        engine.commit(5)
+
+    assert engine.manifests.listed() == before
+    assert engine.manifests.tick() == 5
+    assert [tick for tick, _ in engine.manifests.kept()] == [1, 2, 3, 4, 5]
+    assert log.catalog.read("SELECT max(tick) FROM tick_changes")[0][0] <= 5
+
+
+def test_a_repeated_commit_of_one_tick_is_refused(log: Log) -> None:
+    engine = Engine(log, 1)
+    engine.commit(1)
+
+    with pytest.raises(Fenced):
+        engine.manifests.commit(engine.committed[1])
+
+
+def test_pruning_removes_old_files_that_no_kept_manifest_lists_and_folders_of_relations_that_are_no_more(
+    log: Log,
+) -> None:
+    engine = Engine(log, 3)
+    folder = log.home / "views" / "shop"
+    for _ in range(20):
+        engine.commit(max(1, engine.tick - 4))
+    kept, every = files_of(engine.kept(15)), files_of(engine.kept(1))
+    old = os.stat(log.home).st_mtime - 2 * UNLISTED_SECONDS_MAX
+    for place, name in sorted(every):
+        (folder / place).mkdir(parents=True, exist_ok=True)
+        (folder / place / name).touch()
+        os.utime(folder / place / name, (old, old))
+    (folder / "one-first" / "just-written.parquet").touch()
+    store = StateStore(folder, log.files, cast(Any, None))
+
+    traces = {
+        name: Trace(folder / folder_name(name, "first"), SCHEMA, runs, files=log.files)
+        for name, runs in engine.runs.items()
+    }
+    store.prune(engine.manifests.listed(), dict(traces))
+    store.close()
+
+    left = {(path.parent.name, path.name) for path in folder.glob("*/*.parquet")}
+    assert left == kept | {("one-first", "just-written.parquet")}
+    assert kept < every
+    assert {path.name for path in folder.iterdir()} == {place for place, _ in left}
