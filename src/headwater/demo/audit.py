@@ -16,6 +16,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from headwater.demo.example import PAGE_VIEWS
+from headwater.demo.roles import COUNTED
 from headwater.errors import HeadwaterError
 from headwater.log.home import Log
 from headwater.sinks.search_sink import SearchSink
@@ -97,6 +99,14 @@ def _indexed(path: Path, columns: Sequence[str]) -> set[tuple[Any, ...]]:
 def _plain(row: Mapping[str, Any]) -> tuple[Any, ...]:
     # JSON has a number where the view has a decimal of two digits.
     return tuple(Decimal(str(value)) if name == "price" else value for name, value in row.items())
+
+
+def counted(log: Log) -> tuple[int, int]:
+    """How many page views the consumers' transactions counted not at all, and how many more than once."""
+    ranges: dict[int, list[tuple[int, int]]] = {}
+    for row in log.get_topic(COUNTED).rows():
+        ranges.setdefault(row["source"], []).append((row["first"], row["following"]))
+    return coverage(ranges, log.get_topic(PAGE_VIEWS).end_offsets())
 
 
 def coverage(seen: Mapping[int, list[tuple[int, int]]], ends: Mapping[int, int]) -> tuple[int, int]:

@@ -17,7 +17,6 @@ import queue
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -27,7 +26,8 @@ from headwater.log.home import Log
 
 GROUP = "recommender"
 SESSION_S = 2.0
-COMMIT_EVERY_S = 0.25
+POLL_S = 0.25
+COUNTED, COUNTED_DDL = "page_views_counted", "source INT, first BIGINT, following BIGINT"
 
 
 class Parent:
@@ -76,21 +76,22 @@ def shop(parent: Parent, log: Log, name: str) -> None:
 
 
 def consume(parent: Parent, log: Log, name: str) -> None:
-    """A member of a consumer group: reads whole partitions, commits now and then."""
+    """A member of a consumer group: what it counts and how far it has read are one transaction."""
+    counted = log.topic(COUNTED, COUNTED_DDL)
     consumer = log.get_topic(PAGE_VIEWS).consumer(
         GROUP, member=name, session_timeout=SESSION_S, columns=["customer_id"]
     )
     parent.tell(ready=True, member=consumer.member)
-    commit_due = time.monotonic() + COMMIT_EVERY_S
     while not parent.stopped.is_set():
-        batch = consumer.poll(timeout=COMMIT_EVERY_S)
-        if batch is not None:
-            parent.tell(seen=[batch.partition, batch.first_offset, batch.next_offset])
-        if time.monotonic() >= commit_due:
-            with contextlib.suppress(Fenced):  # a pause made the others think that we are gone; it is theirs now
-                consumer.commit()
-            commit_due = time.monotonic() + COMMIT_EVERY_S
-    consumer.close(commit=True)
+        batch = consumer.poll(timeout=POLL_S)
+        if batch is None:
+            continue
+        parent.tell(seen=[batch.partition, batch.first_offset, batch.next_offset])
+        row = {"source": batch.partition, "first": batch.first_offset, "following": batch.next_offset}
+        with contextlib.suppress(Fenced), log.transaction() as t:  # fenced: it is another member's now
+            t.append(counted, [row])
+            t.commit(consumer, batch)
+    consumer.close()
 
 
 def serve_app(parent: Parent, log: Log, name: str) -> None:

@@ -238,6 +238,7 @@ class Scenario:
         self._until(self._all_taken, WAIT_S, "the views took everything")
         self._until(lambda: not audit.sink_problems(self.home, self.store), WAIT_S, "the sinks had everything")
         self._until(lambda: self._skipped()[0] == 0, WAIT_S, "the consumers had seen everything")
+        self._until(lambda: audit.counted(self.log)[0] == 0, WAIT_S, "the consumers had counted everything")
         self.screen.narrate("verify: every view is computed again from the log alone, and by PostgreSQL where it can")
         self.engine.ask_verify()
         self._until(lambda: self.engine.verified is not None, VERIFY_S, "the views were verified")

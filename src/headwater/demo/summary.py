@@ -21,6 +21,7 @@ def summary_of(scenario: Scenario) -> dict[str, Any]:
     """The summary of a finished scenario."""
     kept = [tick for tick, _ in scenario.manifests.kept()]
     skipped, again = audit.coverage(scenario.seen, scenario.log.get_topic(PAGE_VIEWS).end_offsets())
+    uncounted, counted_twice = audit.counted(scenario.log)
     verified = scenario.engine.verified or []
     database = audit.database_problems(scenario.server, scenario.store)
     sinks = audit.sink_problems(scenario.home, scenario.store)
@@ -42,6 +43,7 @@ def summary_of(scenario: Scenario) -> dict[str, Any]:
         "alerts": len(list(scenario.log.get_topic(TOLD).rows())),
         "page_views_skipped": skipped,
         "page_views_seen_again": again,
+        "page_views_counted_twice": counted_twice,
         "check_ok": not damage,
     }
     served = {tuple(row[name] for name in scenario.replica.key): row for row in _revenue(scenario)}
@@ -54,6 +56,7 @@ def summary_of(scenario: Scenario) -> dict[str, Any]:
         (kept == list(range(1, len(kept) + 1)), "a tick is missing, or was committed twice"),
         (scenario.replica.rows == served, "the change feed does not add up to the rows of the serving store"),
         (skipped == 0, f"the consumers skipped {skipped} page views"),
+        (uncounted == 0 == counted_twice, f"{uncounted} page views were not counted, {counted_twice} were twice"),
     ]
     broken = [sentence for kept_so, sentence in promises if not kept_so]
     told = [*scenario.problems, *scenario.engine.problems, *scenario.processes.failures, *scenario.replica.problems]
@@ -84,7 +87,8 @@ def rows_of(summary: dict[str, Any]) -> list[tuple[str, str]]:
         (
             "consumer killed, taken over after",
             f"{summary.get('takeover_seconds', '?')} s, "
-            f"{summary['page_views_skipped']} events skipped, {summary['page_views_seen_again']:,} seen again",
+            f"{summary['page_views_skipped']} events skipped, {summary['page_views_seen_again']:,} seen again, "
+            f"{summary['page_views_counted_twice']} counted twice",
         ),
         ("engine killed, back after", f"{summary.get('engine_back_seconds', '?')} s"),
         ("alerts sent", f"{summary['alerts']}"),
