@@ -15,7 +15,7 @@ import logging
 import os
 import shutil
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
@@ -23,15 +23,30 @@ from typing import TYPE_CHECKING, Any, Unpack
 import pyarrow as pa
 
 from headwater.clock import Clock
-from headwater.errors import ClosedError, CorruptCatalog, InvalidDeclaration, NewerFormat, ReadOnlyHome, UnknownTopic
+from headwater.errors import (
+    ClosedError,
+    CorruptCatalog,
+    InvalidDeclaration,
+    NewerFormat,
+    NotYetCovered,
+    ReadOnlyHome,
+    UnknownTopic,
+)
 from headwater.hints import suggestion
 from headwater.log.catalog.catalog import Catalog
 from headwater.log.catalog.registry import Registry, TopicRow
+from headwater.log.commits import consistent_cut
+from headwater.log.commits.commit_records import FOLDER as COMMITS
+from headwater.log.commits.commit_records import CommitRecords
+from headwater.log.commits.epochs import EpochClock, StoppedEpoch
+from headwater.log.commits.request_ids import TABLE_REQUEST_IDS, RequestIds
+from headwater.log.commits.transaction import Transaction
 from headwater.log.maintenance.background import Cleaner, Flusher, Sealer
 from headwater.log.maintenance.sealing import seal_partition
 from headwater.log.storage.files import Files
 from headwater.log.storage.recovery import Recovery
 from headwater.log.storage.wake import Waker
+from headwater.log.token import Token
 from headwater.log.topic import Topic
 from headwater.log.topic_declaration import open_or_declare
 from headwater.log.topic_settings import TopicOptions
@@ -42,11 +57,13 @@ if TYPE_CHECKING:
     from headwater.log.maintenance.alerts import Alert
     from headwater.log.maintenance.home_check import CheckReport
     from headwater.log.maintenance.maintenance import MaintenanceReport
+    from headwater.log.producer import Producer
 
 logger = logging.getLogger("headwater.log")
 
-FORMAT = 1
+FORMAT = 2
 FORMAT_FILE = "headwater.json"
+TOPICS = "topics"
 
 
 class Log:
@@ -80,11 +97,14 @@ class Log:
         self.catalog = Catalog(self.home / "catalog.sqlite", read_only=self.read_only, tables=_tables())
         self.registry = Registry(self.catalog)
         self._topics: dict[str, Topic] = {}
+        self.commit_records = CommitRecords(self.home, self.catalog, self.files)
+        self.request_ids = RequestIds(self.catalog)
         self._start_helpers()
         atexit.register(_close, weakref.ref(self))
 
     def _start_helpers(self) -> None:
         self._pid = os.getpid()
+        self.epochs = EpochClock(self.home, self.clock, self.files) if not self.read_only else StoppedEpoch()
         self.waker = Waker()
         self._flusher = Flusher()
         self._sealer = Sealer(self._seal_all)
@@ -169,6 +189,56 @@ class Log:
         self._topics.pop(name, None)
         end_of_topic(self, topic.id)
 
+    # Several topics at once
+
+    def wait_for(self, token: Token | str, *, timeout: float = 30.0) -> None:
+        """Wait until this home holds what a token names, for tokens of a home whose topics are copied here.
+
+        >>> import headwater as hw, tempfile
+        >>> log = hw.Log(tempfile.mkdtemp())
+        >>> log.wait_for(log.topic("orders", "n INT").append([{"n": 1}]))
+        >>> log.wait_for("orders:0=2", timeout=0)
+        Traceback (most recent call last):
+            ...
+        headwater.errors.NotYetCovered: this home has not got orders:0=2 after 0 s
+          Its topic orders ends at {0: 1}.
+          Hint: Is the token of another home? Its topics must be copied here: headwater sync.
+        """
+        wanted = Token.parse(token) if isinstance(token, str) else token
+        deadline = self.clock.monotonic() + timeout
+        for name, offsets in wanted.frontier.items():
+            topic = self.get_topic(name)
+            for partition, offset in offsets.items():
+                left = deadline - self.clock.monotonic()
+                if offset > 0 and not topic.wait({partition: offset - 1}, timeout=max(0.0, left)):
+                    raise NotYetCovered(
+                        f"this home has not got {wanted} after {timeout:g} s",
+                        detail=f"Its topic {name} ends at {topic.end_offsets()}.",
+                        hint="Is the token of another home? Its topics must be copied here: headwater sync.",
+                        topic=name,
+                    )
+
+    def transaction(
+        self, *, request_id: str | None = None, producer: Producer | None = None, after: Token | str | None = None
+    ) -> Transaction:
+        """Rows of several topics and tables, positions and acknowledgements, all or none: see ``Transaction``.
+
+        ``request_id``: a transaction that is repeated with its id is recognised. ``producer``: a named one; when a
+        newer producer has taken its name, the commit is refused. ``after``: wait first until this home holds a token.
+
+        >>> import headwater as hw, tempfile
+        >>> log = hw.Log(tempfile.mkdtemp())
+        >>> debits, credits = log.topic("debits", "cents BIGINT"), log.topic("credits", "cents BIGINT")
+        >>> with log.transaction() as t:
+        ...     t.append(debits, [{"cents": 500}])
+        ...     t.append(credits, [{"cents": 500}])
+        >>> str(t.token)
+        'credits:0=1;debits:0=1'
+        """
+        if after is not None:
+            self.wait_for(after)
+        return Transaction(self, request_id=request_id, producer=producer)
+
     # Maintenance
 
     def maintain(self) -> MaintenanceReport:
@@ -190,6 +260,31 @@ class Log:
 
         self.check_open()
         return check(self, progress=progress)
+
+    def cut(self, topics: Iterable[Topic]) -> dict[str, dict[int, int]]:
+        """The ends of these topics at one moment: no append or transaction is cut, and no row lacks its cause.
+
+        If a row lies before the cut, so does every row whose append had returned when that row's append began.
+
+        >>> import headwater as hw, tempfile
+        >>> log = hw.Log(tempfile.mkdtemp())
+        >>> orders = log.topic("orders", "order_id BIGINT", key="order_id", partitions=2)
+        >>> _ = orders.append([{"order_id": n} for n in range(100)])
+        >>> sum(log.cut([orders])["orders"].values())
+        100
+        """
+        return consistent_cut.ends(self, topics)
+
+    def settle_commits(self) -> None:
+        """List or cut off what commits of processes that died left behind. No commit may be under way."""
+        self.commit_records.settle(self._recover_part)
+
+    def _recover_part(self, place: tuple[str, int]) -> None:
+        directory, number = place
+        topic_id, _, name = directory.partition("-")
+        row = self.registry.find(name)
+        if row is not None and row.id == int(topic_id):
+            self.opened(row).partition(number).take_up()
 
     def _maintain(self) -> None:
         from headwater.log.maintenance.maintenance import maintain
@@ -246,6 +341,7 @@ class Log:
             self._sealer.close()
             self.closed = True
             self.waker.close()
+            self.epochs.close()
             for topic in self._topics.values():
                 topic.close()
             self.catalog.close()
@@ -276,7 +372,7 @@ def _tables() -> tuple[str, ...]:
     from headwater.log.groups.worker import TABLES_WORKERS
     from headwater.log.maintenance.alerts import TABLES_ALERTS
 
-    return (TABLES_ABOVE_LOG, TABLES_ALERTS, TABLES_CONSUMERS, TABLES_WORKERS, TABLES_READERS)
+    return (TABLES_ABOVE_LOG, TABLES_ALERTS, TABLES_CONSUMERS, TABLES_WORKERS, TABLES_READERS, TABLE_REQUEST_IDS)
 
 
 def _prepare(home: Path, files: Files, *, create: bool) -> bool:
@@ -310,11 +406,12 @@ def _foreign_names(home: Path) -> list[str]:
     if not home.exists():
         return []
     names = [path.name for path in home.iterdir() if not path.name.startswith(FORMAT_FILE)]
-    return [name for name in names if name != "topics" or any((home / "topics").iterdir())]
+    return [name for name in names if name not in (TOPICS, COMMITS) or any((home / name).iterdir())]
 
 
 def _make(home: Path, marker: Path, files: Files) -> None:
-    files.make_dir(home / "topics", label="home.make_directory")
+    for folder in (TOPICS, COMMITS):
+        files.make_dir(home / folder, label="home.make_directory")
     temporary = marker.with_name(f"{FORMAT_FILE}.{os.getpid()}.tmp")
     fd = files.create(temporary, label="home.create_marker")
     try:

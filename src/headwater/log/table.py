@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from headwater.errors import DeclarationConflict, InvalidDeclaration, Misuse, ReadOnlyHome, RowRefused, UnknownTopic
 from headwater.hints import suggestion
+from headwater.log.commits.value_versions import values_of
 from headwater.log.schema.columns import shorten
 from headwater.log.schema.ddl import to_ddl
 from headwater.log.schema.normalization import WEIGHT
@@ -144,8 +145,11 @@ class Table:
         """The columns that were declared, in the latest version."""
         return self._schema_pair()[0]
 
-    def upsert(self, rows: Any) -> Token:
+    def upsert(self, rows: Any, *, request_id: str | None = None, if_version: int | None = None) -> Token:
         """Insert rows, or replace those of the same key. Accepts the same rows as ``Topic.append``.
+
+        ``request_id``: a repeated call is recognised. ``if_version``: only if the row still has the version that
+        ``version`` gave; ``VersionConflict`` tells the current one.
 
         >>> import headwater as hw, tempfile
         >>> from headwater.log.table import declare_table
@@ -153,18 +157,32 @@ class Table:
         >>> _ = users.upsert([{"id": 1, "name": "Ada"}])
         >>> str(users.upsert([{"id": 1, "name": "Ada Lovelace"}]))
         'users:0=2'
+        >>> users.version(1)
+        2
+        >>> users.upsert([{"id": 1, "name": "A. Lovelace"}], if_version=1)
+        Traceback (most recent call last):
+            ...
+        headwater.errors.VersionConflict: id=1 of "users" has version 2; expected was 1
+          Another writer came first. Nothing was written.
+          Hint: Read it again, decide again, and append with the version that you have seen.
+        """
+        return self.topic.append_batch(self.upserts(rows), request_id=request_id, expected=if_version)
+
+    def version(self, *key: Any) -> int:
+        """The version of the row with this key, for ``upsert(…, if_version=…)``; 0 when there is none.
+
+        >>> import headwater as hw, tempfile
+        >>> users = hw.App("shop", home=tempfile.mkdtemp()).table("users", "id BIGINT, name STRING", key="id")
+        >>> _ = users.upsert([{"id": 1, "name": "Ada"}])
+        >>> users.version(1), users.version(2)
+        (1, 0)
         """
         if self.is_multiset:
-            raise Misuse(
-                f'table "{self.name}" has no key, so no row can be replaced',
-                hint="Use insert and delete, or declare a table with a key.",
-                table=self.name,
-            )
-        self._refuse_captured()
-        return self.topic.append(rows)
+            raise Misuse(f'table "{self.name}" has no key, so its rows have no versions', table=self.name)
+        return self.topic.version(*key)
 
-    def insert(self, rows: Any) -> Token:
-        """Add rows to a table without a key; equal rows may exist already.
+    def insert(self, rows: Any, *, request_id: str | None = None) -> Token:
+        """Add rows. With a key, a row whose key is there refuses all of them; without, equal rows may exist already.
 
         >>> import headwater as hw, tempfile
         >>> from headwater.log.table import declare_table
@@ -172,18 +190,18 @@ class Table:
         >>> _ = basket.insert([{"fruit": "apple"}, {"fruit": "apple"}])
         >>> str(basket.delete([{"fruit": "apple"}]))
         'basket:0=3'
+        >>> users = declare_table(hw.Log(tempfile.mkdtemp()), "users", "id BIGINT, name STRING", key="id")
+        >>> _ = users.insert([{"id": 1, "name": "Ada"}])
+        >>> users.insert([{"id": 1, "name": "Grace"}])
+        Traceback (most recent call last):
+            ...
+        headwater.errors.VersionConflict: id=1 of "users" has version 1; expected was 'none'
+          Another writer came first. Nothing was written.
+          Hint: Read it again, decide again, and append with the version that you have seen.
         """
-        if not self.is_multiset:
-            raise Misuse(
-                f'table "{self.name}" has the key {", ".join(self.key)}, so rows are upserted, not inserted',
-                detail="An insert would have to refuse existing keys, which needs the table's state.",
-                hint="Use upsert: a new key is added, a known one replaced.",
-                table=self.name,
-            )
-        self._refuse_captured()
-        return self._append(to_batches(rows, self.schema), 1)
+        return self.topic.append_batch(self.inserts(rows), request_id=request_id, expected="none" if self.key else None)
 
-    def delete(self, rows: Any) -> Token:
+    def delete(self, rows: Any, *, request_id: str | None = None) -> Token:
         """Delete rows.
 
         With a key: rows, or dicts with at least the key; an unknown key is no error. A given event time is the time of
@@ -201,13 +219,9 @@ class Table:
           Nothing of this call was done.
           Hint: A row is deleted by an equal one: every column counts, and a missing column is null.
         """
-        self._refuse_captured()
         if self._multiset is None:
-            # Whole rows are accepted; only their keys count, and the event time of the deletion.
-            given = to_batches(rows, self._schema_pair()[1], not_null=frozenset(self.key))
-            event_time = self.topic.settings.event_time
-            kept = [*self.key, *([event_time] if event_time and event_time not in self.key else [])]
-            return self.topic.delete(given.select(kept))
+            return self.topic.append_batch(self.deletes(rows), deleted=True, request_id=request_id)
+        self._refuse_captured()
         lock = FileLock(self.topic.directory / LOCK_FILE)
         try:
             # A new lock for each call, so that threads and forked children exclude each other as processes do.
@@ -219,7 +233,7 @@ class Table:
                 missing = self._multiset.missing(given)
                 if missing is not None:
                     raise self._not_there(given, missing)
-                return self._append(given, -1)
+                return self.topic.append_batch(_weighted(given, -1))
         finally:
             lock.close()
 
@@ -290,6 +304,45 @@ class Table:
             raise Misuse("get needs a key or columns", hint="For all rows: rows() or to_arrow().", table=self.name)
         return [row for batch in TableReader(self.topic).matching(wanted).to_batches() for row in to_rows(batch)]
 
+    # Checked batches, for an append or a transaction
+
+    def upserts(self, rows: Any) -> pa.RecordBatch:
+        """The rows of an upsert."""
+        if self.is_multiset:
+            raise Misuse(
+                f'table "{self.name}" has no key, so no row can be replaced',
+                hint="Use insert and delete, or declare a table with a key.",
+                table=self.name,
+            )
+        self._refuse_captured()
+        return self.topic.row_batch(rows)
+
+    def inserts(self, rows: Any) -> pa.RecordBatch:
+        """The rows of an insert; without a key, with their weights."""
+        if not self.is_multiset:
+            batch = self.upserts(rows)
+            values = values_of(batch, self.key)
+            if len(set(values)) < len(values):
+                raise RowRefused(f'two rows of an insert into table "{self.name}" have the same key', table=self.name)
+            return batch
+        self._refuse_captured()
+        return _weighted(to_batches(rows, self.schema), 1)
+
+    def deletes(self, rows: Any) -> pa.RecordBatch:
+        """The tombstones of a deletion by key. Whole rows are accepted; their keys and event time count."""
+        if self.is_multiset:
+            raise Misuse(
+                f'rows of table "{self.name}", which has no key, cannot be deleted in a transaction',
+                detail="Each must be found first, while no other writer changes the table.",
+                hint="Delete them with table.delete(rows), or declare a table with a key.",
+                table=self.name,
+            )
+        self._refuse_captured()
+        given = to_batches(rows, self._schema_pair()[1], not_null=frozenset(self.key))
+        event_time = self.topic.settings.event_time
+        kept = [*self.key, *([event_time] if event_time and event_time not in self.key else [])]
+        return self.topic.appender.tombstones(given.select(kept))
+
     # Inside
 
     def _refuse_captured(self) -> None:
@@ -300,11 +353,6 @@ class Table:
                 hint="Write to that database; or end the capture with: headwater capture drop",
                 table=self.name,
             )
-
-    def _append(self, rows: pa.RecordBatch, weight: int) -> Token:
-        weights = pa.array([weight] * rows.num_rows, pa.int64())
-        stored = pa.schema([pa.field(WEIGHT, pa.int64(), nullable=False), *rows.schema])
-        return self.topic.append_batch(pa.RecordBatch.from_arrays([weights, *rows.columns], schema=stored))
 
     def _not_there(self, given: pa.RecordBatch, missing: Missing) -> RowRefused:
         row = to_rows(given.slice(missing.place, 1))[0]
@@ -333,6 +381,12 @@ class Table:
     def __repr__(self) -> str:
         key = f", key={', '.join(self.key)}" if self.key else ", a multiset"
         return f"Table({self.name}, {to_ddl(self.schema)}{key})"
+
+
+def _weighted(rows: pa.RecordBatch, weight: int) -> pa.RecordBatch:
+    weights = pa.array([weight] * rows.num_rows, pa.int64())
+    stored = pa.schema([pa.field(WEIGHT, pa.int64(), nullable=False), *rows.schema])
+    return pa.RecordBatch.from_arrays([weights, *rows.columns], schema=stored)
 
 
 def declare_table(

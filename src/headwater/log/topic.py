@@ -18,9 +18,13 @@ from typing import TYPE_CHECKING, Any, Unpack
 import pyarrow as pa
 
 from headwater.clock import Clock
+from headwater.errors import InvalidDeclaration
 from headwater.log import topic_reader
 from headwater.log.batch import Batch
 from headwater.log.catalog.registry import TopicRow
+from headwater.log.commits.request_ids import check_id
+from headwater.log.commits.transaction import CommitPlan, TransactionRows
+from headwater.log.commits.value_versions import Expected
 from headwater.log.event_time import heartbeats
 from headwater.log.producer import Producer
 from headwater.log.schema.ddl import to_ddl
@@ -57,7 +61,7 @@ class Topic:
         self.log = log
         self._row = row
         self._refresh_lock = threading.Lock()
-        self._appender = TopicAppender(self)
+        self.appender = TopicAppender(self)
         self._make_handles()
         if not log.read_only:
             for partition in self._partitions:
@@ -84,6 +88,8 @@ class Topic:
             log.registry,
             log.files,
             log.clock,
+            log.epochs,
+            log.commit_records,
             on_dirty=log.mark_dirty,
             on_roll=log.wake_maintenance,
             on_recovery=self._recovered,
@@ -143,11 +149,27 @@ class Topic:
 
     # Appending
 
-    def append(self, rows: Any, *, producer: str | None = None, sequence: int | None = None) -> Token:
+    def append(
+        self,
+        rows: Any,
+        *,
+        producer: str | None = None,
+        sequence: int | None = None,
+        request_id: str | None = None,
+        partition: int | None = None,
+        expected: Expected | None = None,
+        after: Token | str | None = None,
+    ) -> Token:
         """Append rows: dicts, dataclasses, a pandas DataFrame, an Arrow table or batch. Returns a token.
 
         With ``producer`` and ``sequence`` (rising whole numbers), a retried append is recognised and not written twice,
-        also after a restart.
+        also after a restart. With ``request_id`` too, for requests that have a name of their own and no order: the
+        repeated append returns the first one's token, with ``repeated`` set.
+
+        Rows of a topic with ``key`` or ``ordered_by`` go to the partition of their value, others to any; ``partition``
+        names it. ``expected`` is a condition on the stream of an ``ordered_by`` topic: its version (the number of its
+        rows), "none" or "exists"; if another writer came first, ``VersionConflict`` says what the version is.
+        ``after`` waits first until this home holds what a token names (``Log.wait_for``).
 
         >>> import headwater as hw, tempfile
         >>> topic = hw.Log(tempfile.mkdtemp()).topic("t", "x INT")
@@ -155,8 +177,33 @@ class Topic:
         >>> _ = topic.append([{"x": 1}], producer="importer", sequence=7)
         >>> topic.end_offsets()
         {0: 1}
+        >>> [topic.append([{"x": 2}], request_id="order-17").repeated for attempt in range(2)]
+        [False, True]
         """
-        return self.append_batch(self.row_batch(rows), producer=producer, sequence=sequence)
+        batch = self.row_batch(rows)
+        if after is not None:
+            self.log.wait_for(after)
+        return self.append_batch(
+            batch, producer=producer, sequence=sequence, request_id=request_id, partition=partition, expected=expected
+        )
+
+    def version(self, *value: Any) -> int:
+        """The version of one stream (the number of its rows), or of a table's row; 0 when it is not there.
+
+        >>> import headwater as hw, tempfile
+        >>> log = hw.Log(tempfile.mkdtemp())
+        >>> payments = log.topic("payments", "account BIGINT, cents BIGINT", ordered_by="account")
+        >>> _ = payments.append([{"account": 7, "cents": 500}], expected="none")
+        >>> payments.version(7), payments.version(8)
+        (1, 0)
+        >>> payments.append([{"account": 7, "cents": -500}], expected=0)
+        Traceback (most recent call last):
+            ...
+        headwater.errors.VersionConflict: account=7 of "payments" has version 1; expected was 0
+          Another writer came first. Nothing was written.
+          Hint: Read it again, decide again, and append with the version that you have seen.
+        """
+        return self.appender.version(value)
 
     def append_json(self, lines: str | bytes | Iterable[str | bytes]) -> Token:
         """Append JSON lines, one object a line.
@@ -170,11 +217,11 @@ class Topic:
 
     def json_batch(self, rows: list[dict[str, Any]]) -> pa.RecordBatch:
         """Dicts with JSON's values as a checked batch for ``append_batch``."""
-        return self._appender.json_batch(rows)
+        return self.appender.json_batch(rows)
 
     def row_batch(self, rows: Any) -> pa.RecordBatch:
         """Rows as ``append`` takes them, as a checked batch for ``append_batch``."""
-        return self._appender.row_batch(rows)
+        return self.appender.row_batch(rows)
 
     def delete(self, keys: Any) -> Token:
         """Append tombstones for these keys (rows with the key columns). Only for a topic with a key.
@@ -188,7 +235,7 @@ class Topic:
         >>> list(users.rows(columns=["id", "name", "_deleted"]))[-1]
         {'id': 1, 'name': None, '_deleted': True}
         """
-        return self.append_batch(self._appender.tombstones(keys), deleted=True)
+        return self.append_batch(self.appender.tombstones(keys), deleted=True)
 
     def producer(self, name: str | None = None, *, batch_rows: int = 8192, linger: float = 0.05) -> Producer:
         """A buffered producer: ``send`` one row at a time, written in batches.
@@ -215,6 +262,9 @@ class Topic:
         epoch: int = 0,
         deleted: bool | pa.Array = False,
         first_chunk: int = 0,
+        request_id: str | None = None,
+        partition: int | None = None,
+        expected: Expected | None = None,
     ) -> Token:
         """Append one record batch that has the topic's schema already (``append`` makes it so).
 
@@ -226,8 +276,18 @@ class Topic:
         >>> str(users.append_batch(rows, deleted=pa.array([False, False, True])))
         'users:0=3'
         """
+        if partition is not None:
+            self.appender.checked_partition(partition)
+        if request_id is not None:
+            if producer is not None or not isinstance(deleted, bool):
+                raise InvalidDeclaration(
+                    "request_id goes alone: not with producer and sequence, and not with a mark for each row",
+                    hint="A producer's sequence is an identity already.",
+                )
+            rows = TransactionRows(self, batch, deleted, partition, expected)
+            return CommitPlan(self.log, self.id, check_id(request_id), [rows]).write()
         identity = AppendIdentity(producer, sequence, producer_id, epoch, first_chunk)
-        return self._appender.append(batch, identity, deleted)
+        return self.appender.append(batch, identity, deleted, partition, expected)
 
     # Reading
 

@@ -25,8 +25,8 @@ Overflow = Literal["keep", "drop", "block"]
 
 PARTITIONS_MAX = 1024
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
+FOREVER = ("key", "ordered_by", "event_time", "partitions", "clock")
 UNTIL_READ = re.compile(r"\s*until read(?:,\s*at most\s+(?P<limit>.+))?", re.IGNORECASE)
-FOREVER = ("key", "event_time", "partitions", "clock")
 # Declared as durations ("7 days", a timedelta, seconds), stored in milliseconds.
 DURATIONS = {
     "lateness": "lateness_ms",
@@ -36,6 +36,7 @@ DURATIONS = {
     "retention": "retention_ms",
     "tombstone_grace": "tombstone_grace_ms",
     "block_timeout": "block_timeout_ms",
+    "remember_ids": "remember_ids_ms",
     "group_expiry": "group_expiry_ms",
 }
 _DECLARED_AS = {stored: name for name, stored in DURATIONS.items()}
@@ -55,6 +56,7 @@ class TopicSettings:
     """
 
     key: tuple[str, ...] = ()
+    ordered_by: tuple[str, ...] = ()  # routes rows without making them upserts: each one is an event
     event_time: str | None = None
     lateness_ms: int = 0
     idle_ms: int | None = 60_000
@@ -73,6 +75,7 @@ class TopicSettings:
     overflow: Overflow = "keep"
     overflow_rows_max: int | None = None
     block_timeout_ms: int = 30_000
+    remember_ids_ms: int = 7 * 24 * 3600 * 1000  # for how long a request id is recognised
     group_expiry_ms: int | None = 30 * 24 * 3600 * 1000
     captured_by: str | None = None  # the capture that writes it; ticks read it up to the capture's last marker
 
@@ -92,6 +95,7 @@ class TopicSettings:
             "retention_bytes",
             "overflow_rows_max",
             "idle_ms",
+            "remember_ids_ms",
             "group_expiry_ms",
         ):
             value = getattr(self, name)
@@ -109,6 +113,12 @@ class TopicSettings:
                 f"clock={self.clock!r} cannot be used with event_time={self.event_time!r}",
                 hint='Name the device\'s columns, clock=("occurred_at", "sent_at"), and another one that Headwater '
                 'fills with the corrected time: event_time="at".',
+            )
+        if self.key and self.ordered_by:
+            raise InvalidDeclaration(
+                "key and ordered_by exclude each other",
+                detail="With a key a row takes the place of the one before; ordered_by keeps every row as an event.",
+                hint='Declare ordered_by="account_id" for events in order, key="account_id" for the latest state.',
             )
         if self.compact and not self.key:
             raise InvalidDeclaration(
@@ -129,6 +139,11 @@ class TopicSettings:
         """The settings as the catalog's text."""
         return json.dumps(asdict(self))
 
+    @property
+    def routed_by(self) -> tuple[str, ...]:
+        """The columns that decide the partition of a row; none: each batch goes to one partition."""
+        return self.key or self.ordered_by
+
     @staticmethod
     def from_json(text: str) -> TopicSettings:
         """The settings of a catalog's text."""
@@ -136,7 +151,8 @@ class TopicSettings:
         known = {field.name for field in fields(TopicSettings)}
         values = {name: value for name, value in values.items() if name in known}
         clock = values.get("clock")
-        tuples = {"key": tuple(values.get("key") or ()), "clock": None if clock is None else tuple(clock)}
+        tuples: dict[str, Any] = {name: tuple(values.get(name) or ()) for name in ("key", "ordered_by")}
+        tuples["clock"] = None if clock is None else tuple(clock)
         return TopicSettings(**{**values, **tuples})
 
     def with_changes(self, changes: dict[str, Any]) -> TopicSettings:
@@ -170,6 +186,7 @@ class TableOptions(TypedDict, total=False):
     overflow: Overflow
     overflow_rows_max: int | None
     block_timeout: Duration
+    remember_ids: Duration
     group_expiry: Duration | None
     captured_by: str | None
 
@@ -184,6 +201,7 @@ class TopicOptions(TableOptions, total=False):
     """
 
     key: str | Sequence[str] | None
+    ordered_by: str | Sequence[str] | None
     retention: Duration | None
     retention_bytes: int | None
     until_read: bool
@@ -191,7 +209,7 @@ class TopicOptions(TableOptions, total=False):
 
 
 def declared(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a declaration as they are stored: durations in milliseconds, ``key`` as a tuple.
+    """The settings of a declaration as they are stored: durations in milliseconds, columns as a tuple.
 
     >>> declared({"key": "id", "retention": "7 days", "idle": None})
     {'key': ('id',), 'idle_ms': None, 'until_read': False, 'retention_ms': 604800000}
@@ -207,10 +225,10 @@ def declared(values: Mapping[str, Any]) -> dict[str, Any]:
     plain = {name: value for name, value in values.items() if name not in DURATIONS}
     times = {DURATIONS[name]: _milliseconds(name, values[name]) for name in sorted(DURATIONS.keys() & values.keys())}
     values = {**plain, **times}
-    if "key" in values:
-        key = values["key"]
-        key = () if key is None else (key,) if isinstance(key, str) else tuple(key)
-        values = {**values, "key": key}
+    for name in ("key", "ordered_by"):
+        if name in values:
+            given = values[name]
+            values = {**values, name: () if given is None else (given,) if isinstance(given, str) else tuple(given)}
     if values.get("clock") is not None:
         values = {**values, "clock": tuple(values["clock"])}
     return values

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from headwater.log.groups.readers import holding_readers, read_up_to
 from headwater.log.maintenance.reader_alerts import note_lost
 from headwater.log.maintenance.sealing import seal_closed
-from headwater.log.storage.active_segment import segment_name
+from headwater.log.storage.active_segment import arrow_bases, segment_name
 from headwater.log.storage.checksums import checksum_of
 from headwater.log.storage.files import Files, translated
 from headwater.log.storage.partition_layout import (
@@ -33,7 +33,6 @@ from headwater.log.storage.partition_layout import (
     partition_directory,
     spans_of,
 )
-from headwater.log.storage.partition_writer import arrow_bases
 from headwater.log.storage.sealed_segment import SealedSegment, damaged
 from headwater.log.topic_settings import TopicSettings
 

@@ -58,10 +58,10 @@ def test_a_description_shows_members_positions_and_lag(topic):
         "lag": {0: 6},
         "lag_total": 6,
         "in_flight": 0,
-        "delayed": 0,
         "dead_letters": 0,
-        "redriven": 0,
         "missed": 0,
+        "delayed": 0,
+        "redriven": 0,
         "settings": {},
     }
 
