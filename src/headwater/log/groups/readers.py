@@ -46,10 +46,10 @@ CREATE TABLE IF NOT EXISTS group_signs (    -- when a member last left; until th
 ReaderKind: TypeAlias = Literal["consumer", "work", "app"]
 Read: TypeAlias = Callable[[str, Sequence[Any]], list[sqlite3.Row]]
 
-# A silent reader with unread rows is told of after a tenth of its topic's group_expiry (3 days of 30), …
-ABANDONED_PART = 0.1
-ABANDONED_US = 3 * 24 * 3600 * 1_000_000  # … or after so long where nothing expires,
-BLOCKING_US = 60 * 1_000_000  # … or after a minute, when producers wait for it or lose rows because of it.
+# A silent reader with unread rows is told of after its topic's group_expiry (or so long, where nothing expires), …
+ABANDONED_US = 30 * 24 * 3600 * 1_000_000
+HOLDING_PART = 0.1  # … after a tenth of it, when rows are kept for it or producers may have to wait for it,
+BLOCKING_US = 60 * 1_000_000  # … and after a minute, when they do.
 
 
 @dataclass(frozen=True)
@@ -195,9 +195,9 @@ def is_abandoned(reader: Reader, settings: TopicSettings, ends: Mapping[int, int
     lag = reader.lag(ends)
     if lag == 0 or reader.members:
         return False
-    limit_us = ABANDONED_US
-    if settings.group_expiry_ms is not None:
-        limit_us = round(settings.group_expiry_ms * 1000 * ABANDONED_PART)
+    limit_us = ABANDONED_US if settings.group_expiry_ms is None else settings.group_expiry_ms * 1000
+    if holds_back(settings):
+        limit_us = round(limit_us * HOLDING_PART)
     if settings.overflow != "keep" and lag >= (settings.overflow_rows_max or 0):
         limit_us = min(limit_us, BLOCKING_US)
     return reader.silent_us(now_us) >= limit_us

@@ -4,8 +4,9 @@ What it is: for a group with ``deliver_at``, ``expires_at``, ``priority`` or ``o
 into ``work_messages``, each with its priority, order key and expiry beside it in ``work_details``; takes choose.
 Invariants: a message is staged once, in the transaction that moves ``work_partitions.next`` past it. A row of
 ``work_details`` exists as long as its message is unsettled. A message whose key has an earlier unsettled one in its
-partition, or a leased one anywhere, is not delivered: one message of a key at a time, in order. Deliverable messages
-are read ahead up to ``AHEAD_MAX``, those for later up to ``STAGED_MAX``: priorities hold within these.
+partition, or another one anywhere that was delivered and not answered, is not delivered: one message of a key at a
+time, in order. Deliverable messages are read ahead up to ``AHEAD_MAX``, those for later up to ``STAGED_MAX``:
+priorities hold within these.
 Not here: leases (``leases.py``), waiting and giving up (``worker.py``). Read next: ``leases.py``, ``worker.py``.
 """
 
@@ -50,15 +51,17 @@ _EARLIER_OF_KEY = (
     "SELECT 1 FROM work_details e WHERE e.group_id = d.group_id AND e.order_key = d.order_key"
     " AND e.partition = d.partition AND e.offset < d.offset"
 )
-_LEASED_OF_KEY = (
+# Also one whose lease has run out: its holder may still renew or accept it, until it is delivered again.
+_HELD_OF_KEY = (
     "SELECT 1 FROM work_details o JOIN work_messages l USING (group_id, partition, offset)"
-    " WHERE o.group_id = d.group_id AND o.order_key = d.order_key AND l.released = 0 AND l.lease_until_us > :now"
+    " WHERE o.group_id = d.group_id AND o.order_key = d.order_key AND l.released = 0"
+    " AND (o.partition != d.partition OR o.offset != d.offset)"
 )
 _CHOICE = (
     "SELECT m.partition, m.offset, m.deliveries FROM work_messages m"
     " JOIN work_details d USING (group_id, partition, offset)"
     " WHERE m.group_id = :group AND m.lease_until_us <= :now AND m.deliveries < :most AND d.expires_us > :now"
-    f" AND (d.order_key IS NULL OR (NOT EXISTS ({_EARLIER_OF_KEY}) AND NOT EXISTS ({_LEASED_OF_KEY})))"
+    f" AND (d.order_key IS NULL OR (NOT EXISTS ({_EARLIER_OF_KEY}) AND NOT EXISTS ({_HELD_OF_KEY})))"
     " ORDER BY d.priority DESC, m.offset, m.partition LIMIT :limit"
 )
 _EXPIRED = (

