@@ -214,8 +214,16 @@ class View:
 
         return shown_watermark(self._runtime.manifests.current(), self.name)
 
-    def stragglers(self) -> list[dict[str, Any]]:
-        """How many rows came too late for it, by topic and producer. The rows are in the topic ``VIEW.late``."""
+    def late_rows(self) -> list[dict[str, Any]]:
+        """How many rows came too late for it, by topic and producer. The rows are in the topic ``VIEW.late``.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> _ = app.topic("clicks", "at TIMESTAMP", event_time="at")
+        >>> query = "SELECT count(*) AS n FROM clicks GROUP BY window(at, '1 minute')"
+        >>> app.view("minutes", query, late="drop").late_rows()
+        []
+        """
         from headwater.views.event_time.late_rows import describe
 
         manifest = self._runtime.manifests.current()
@@ -235,7 +243,7 @@ class View:
         from headwater.views.tick.pausing import paused_in
 
         found = paused_in(self._runtime.manifests.current()).get(self.name)
-        return None if found is None else found.told(self.name)
+        return None if found is None else found.describe(self.name)
 
     def resume(self, *, on_progress: Callable[[RebuildProgress], None] | None = None) -> RebuildReport:
         """After a pause: compute it anew from what its inputs hold now, with the paused views that wait for it."""

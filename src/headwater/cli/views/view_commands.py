@@ -126,8 +126,8 @@ def describe(view: ViewArgument, name: AppOption = None, home: HomeOption = None
         say(f"paused since {paused['since']}, with the contents of tick {paused['tick']}")
         console().print(f"  {paused['reason']}", markup=False, soft_wrap=True)
         say(f"after a fix: headwater view resume APP.py {paused['because'][0]}")
-    if found["stragglers"]:
-        rows = [(each["topic"], each["producer"], f"{each['rows']:,}") for each in found["stragglers"]]
+    if found["late_rows"]:
+        rows = [(each["topic"], each["producer"], f"{each['rows']:,}") for each in found["late_rows"]]
         show_table(["late rows of", "producer", ">rows"], rows)
 
 
@@ -217,7 +217,7 @@ def _description(log: Log, manifests: Manifests, manifest: Manifest, name: str) 
         "app": manifests.app,
         "view": name,
         "state": "live" if pause is None else "paused",
-        "paused": None if pause is None else pause.told(name),
+        "paused": None if pause is None else pause.describe(name),
         "kind": about["kind"],
         "columns": about["columns"],
         "key": list(about["key"]),
@@ -232,5 +232,5 @@ def _description(log: Log, manifests: Manifests, manifest: Manifest, name: str) 
         "weighted_rows": sum(run.rows for run in runs),
         "bytes": sum(run.bytes for run in runs),
         "watermark": late_rows.shown_watermark(manifest, name),
-        "stragglers": late_rows.describe(manifest, name, names),
+        "late_rows": late_rows.describe(manifest, name, names),
     }

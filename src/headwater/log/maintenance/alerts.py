@@ -61,7 +61,7 @@ class Alert:
     """The argument of ``Log(on_alert=…)``, and the content of a row of ``_alerts``.
 
     ``kind``: "lag_at_risk" (retention will soon drop what the group has not read), "lag_lost" (it did), "corruption"
-    (a segment is damaged), "stragglers" (too many rows come too late for a view), "capture_lag" (a captured database
+    (a segment is damaged), "late_rows" (too many rows come too late for a view), "capture_lag" (a captured database
     keeps much of its log for us), "capture_failed" (a capture ended with an error), "view_paused" (a view failed and
     stands still), "set_aside" (a record was set aside), "sink" (one does not answer, or was refused) or "engine" (rows
     of an app wait and no tick comes). An alert without a topic has the topic of the alerts.
@@ -227,16 +227,14 @@ def note_corruption(topic: Topic, partition: int, file: str, message: str) -> No
 def note_late_rows(topic: Topic, view: str, message: str | None, detail: dict[str, Any]) -> bool:
     """Note that many rows of a topic are late for a view (``message``), or resolve it; whether that is new."""
     catalog, row = topic.log.catalog, topic.row()
-    lasts = ("stragglers", 0, view) in _lasting(catalog.read, row.id, "stragglers")
+    lasts = ("late_rows", 0, view) in _lasting(catalog.read, row.id, "late_rows")
     if lasts == (message is not None):
         return False
     with catalog.write() as db:
         if message is not None:
-            _note(
-                db, row.id, _Condition("stragglers", 0, view, message, {"view": view, **detail}), topic.clock.now_us()
-            )
+            _note(db, row.id, _Condition("late_rows", 0, view, message, {"view": view, **detail}), topic.clock.now_us())
         else:
-            _resolve(db, row.id, "stragglers", 0, view)
+            _resolve(db, row.id, "late_rows", 0, view)
     return message is not None
 
 

@@ -74,7 +74,7 @@ class Timing:
         if late not in (None, "correct", "drop"):
             raise InvalidDeclaration(
                 f'view "{view}": late cannot be {late!r}',
-                hint='Use "correct" (a straggler corrects what was shown) or "drop" (it is counted and set aside).',
+                hint='Use "correct" (a late row corrects what was shown) or "drop" (it is counted and set aside).',
             )
         if emit not in ("now", "final"):
             raise InvalidDeclaration(

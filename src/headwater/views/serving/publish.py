@@ -141,7 +141,7 @@ class Publisher:
             if name in pause.because:
                 others = [other for other, each in paused.items() if name in each.because and other != name]
                 with_it = f"; with it: {', '.join(others)}" if others else ""
-                found[name] = (f'view "{name}" is paused: {pause.reason(name)}{with_it}', pause.told(name))
+                found[name] = (f'view "{name}" is paused: {pause.reason(name)}{with_it}', pause.describe(name))
         note_paused(self.log, self.manifests.app, found)
         self._told = manifest.paused
 

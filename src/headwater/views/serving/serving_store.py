@@ -272,7 +272,7 @@ class ServingStore:
                 views = self._live(db)
             gate.show(views)
             try:
-                with in_bounds(db, within), gate.told():
+                with in_bounds(db, within), gate.refusals_named():
                     return tick, select(db, gate, sql, params, self._declared, within)
             except SELECT_ERRORS as error:
                 raise Misuse(

@@ -205,7 +205,7 @@ class SqlAuthorizer:
                 self._db.execute(WRITES_REFUSED)
 
     @contextmanager
-    def told(self) -> Iterator[None]:
+    def refusals_named(self) -> Iterator[None]:
         """What was refused in this block is an ``InvalidQuery`` that names it."""
         self._refused = None
         try:

@@ -9,7 +9,7 @@ const KINDS = {
   lag_at_risk: "Group about to lose rows",
   lag_lost: "Group has lost rows",
   corruption: "Damaged segment",
-  stragglers: "Late rows",
+  late_rows: "Late rows",
   capture_lag: "Capture is behind",
   sink: "Sink in trouble",
   engine: "Rows wait, and no tick comes",

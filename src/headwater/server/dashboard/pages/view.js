@@ -132,7 +132,7 @@ function plan(declared) {
 }
 
 function lateness(now) {
-  if (!now.watermark && !now.stragglers.length)
+  if (!now.watermark && !now.late_rows.length)
     return make("p", { class: "quiet" }, "It has no watermark: that needs a topic with an event time, and a tick.");
   return [
     facts([
@@ -145,8 +145,8 @@ function lateness(now) {
     ]),
     plainTable(
       [["Topic"], ["Producer"], ["Late rows", "number"]],
-      now.stragglers.map((each) => ({ key: `${each.topic}/${each.producer}`, cells: [each.topic, each.producer, count(each.rows)] })),
-      { caption: "Stragglers", empty: "No row came too late for it." },
+      now.late_rows.map((each) => ({ key: `${each.topic}/${each.producer}`, cells: [each.topic, each.producer, count(each.rows)] })),
+      { caption: "Late rows", empty: "No row came too late for it." },
     ),
   ];
 }
