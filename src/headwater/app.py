@@ -76,6 +76,14 @@ class App(AppDeclarations):
         """Keep all views up to date until interrupted (or for ``timeout`` seconds).
 
         What was declared beside them runs too: captures, inlets, sinks.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> users = app.table("users", "id BIGINT, country STRING", key="id")
+        >>> _ = app.view("countries", "SELECT country, count(*) AS users FROM users GROUP BY country")
+        >>> _ = users.upsert([{"id": 1, "country": "DE"}])
+        >>> app.run(timeout=1, on_tick=lambda report: print(f"tick {report.tick}: {report.rows_in} rows"))
+        tick 1: 1 rows
         """
         with self._companions.running(on_tick) as told:
             self._runtime.run(timeout=timeout, on_tick=told)
@@ -96,7 +104,14 @@ class App(AppDeclarations):
         self._runtime.start(on_tick=self._companions.start(on_tick))
 
     def stop(self) -> None:
-        """End what ``start`` began, after the running tick."""
+        """End what ``start`` began, after the running tick.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> _ = app.view("one", "SELECT 1 AS one")
+        >>> app.start()
+        >>> app.stop()
+        """
         self._companions.stop_inflow()
         if self._made_runtime is not None:
             self._made_runtime.stop()
@@ -113,6 +128,16 @@ class App(AppDeclarations):
 
         ``until="caught up"`` ends it when everything that is committed now is in the log: for tests, notebooks, cron.
         ``run`` and ``start`` do this by themselves, in the background.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> messages = app.topic("dbz.users", "value STRING")
+        >>> source = hw.capture.Debezium("dbz.users", schema="id BIGINT, name STRING", key="id")
+        >>> users = app.table("users", source=source)
+        >>> _ = messages.append([{"value": '{"op": "c", "after": {"id": 1, "name": "Ada"}}'}])
+        >>> app.capture(until="caught up")
+        >>> users.get(1)
+        [{'id': 1, 'name': 'Ada'}]
         """
         self.captures.run(self.log, until=until, timeout=timeout, on_progress=on_progress)
 
@@ -184,7 +209,12 @@ class App(AppDeclarations):
     # Ending
 
     def close(self) -> None:
-        """Stop what runs, and close the log, if it was opened. Spark stays, for the next app of this process."""
+        """Stop what runs, and close the log, if it was opened. Spark stays, for the next app of this process.
+
+        >>> import headwater as hw, tempfile
+        >>> with hw.App("shop", home=tempfile.mkdtemp()) as app:  # or: app.close()
+        ...     _ = app.topic("orders", "amount DOUBLE").append([{"amount": 9.5}])
+        """
         self._companions.close()
         self._stop_runtime()
         if self._log is not None:

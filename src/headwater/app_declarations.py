@@ -66,7 +66,12 @@ class AppDeclarations:
 
     @property
     def log(self) -> Log:
-        """The app's log, opened when first needed."""
+        """The app's log, opened when first needed.
+
+        >>> import headwater as hw, tempfile
+        >>> [topic.name for topic in hw.App("shop", home=tempfile.mkdtemp()).log.topics()]
+        []
+        """
         if self._log is None:
             self._log = Log(self.home)
         return self._log
@@ -312,7 +317,12 @@ class AppDeclarations:
 
     @property
     def sinks(self) -> DeclaredSinks:
-        """The declared sinks."""
+        """The declared sinks.
+
+        >>> import headwater as hw, tempfile
+        >>> len(hw.App("shop", home=tempfile.mkdtemp()).sinks)
+        0
+        """
         return self._companions.sinks
 
     def inlet(self, name: str, declared: InletDeclaration) -> Inlet:
@@ -341,7 +351,12 @@ class AppDeclarations:
 
     @property
     def inlets(self) -> DeclaredInlets:
-        """The declared inlets."""
+        """The declared inlets.
+
+        >>> import headwater as hw, tempfile
+        >>> len(hw.App("shop", home=tempfile.mkdtemp()).inlets)
+        0
+        """
         return self._companions.inlets
 
     def attach(self, name: str, url: str, *, rows_max: int | None = None, timeout: float | None = None) -> Attachment:
@@ -371,7 +386,12 @@ class AppDeclarations:
 
     @property
     def captures(self) -> Captures:
-        """The databases that tables of this app follow."""
+        """The databases that tables of this app follow.
+
+        >>> import headwater as hw, tempfile
+        >>> hw.App("shop", home=tempfile.mkdtemp()).captures.declared()
+        {}
+        """
         return self._companions.captures
 
     # Inside

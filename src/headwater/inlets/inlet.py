@@ -57,7 +57,17 @@ class InletDeclaration(ABC):
 
 
 class Inlet(ABC):
-    """A running inlet. Subclasses open their resources in ``_open`` and start threads by ``_begin``."""
+    """A running inlet. Subclasses open their resources in ``_open`` and start threads by ``_begin``.
+
+    >>> import headwater as hw, tempfile
+    >>> app = hw.App("shop", home=tempfile.mkdtemp())
+    >>> _ = app.topic("pushes", "repository STRING")
+    >>> github = app.inlet("github", hw.inlets.Webhook("pushes", path="/github", port=0))
+    >>> github.start()
+    >>> github.running, github.problem, github.counters.received, github.address
+    (True, None, 0, 'http://127.0.0.1:.../github')
+    >>> github.stop()
+    """
 
     kind: ClassVar[str]
 

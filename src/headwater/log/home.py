@@ -55,6 +55,11 @@ class Log:
     ...     clicks = log.topic("clicks", "url STRING, at TIMESTAMP", event_time="at")
     ...     [topic.name for topic in log.topics()]
     ['clicks']
+    >>> log = hw.Log(log.home)  # closed by the block above, and opened again
+    >>> log.maintain().steps, log.check().problems
+    ((), ())
+    >>> log.delete_topic("clicks")
+    >>> log.close()
     """
 
     def __init__(

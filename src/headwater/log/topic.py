@@ -45,12 +45,21 @@ if TYPE_CHECKING:
 class Topic:
     """A named, typed, partitioned log of events.
 
-    >>> import headwater as hw, tempfile
+    >>> import datetime as dt, headwater as hw, tempfile
     >>> log = hw.Log(tempfile.mkdtemp())
     >>> orders = log.topic("orders", "order_id BIGINT, amount DOUBLE", key="order_id", partitions=2)
     >>> token = orders.append([{"order_id": 1, "amount": 9.5}, {"order_id": 2, "amount": 3.0}])
     >>> sorted(row["amount"] for row in orders.rows())
     [3.0, 9.5]
+    >>> orders.name, orders.schema.names, orders.schema_version, orders.settings.key
+    ('orders', ['order_id', 'amount'], 1, ('order_id',))
+    >>> orders.start_offsets(), sum(orders.end_offsets().values()), orders.offsets_at(dt.datetime(2026, 1, 1))
+    ({0: 0, 1: 0}, 2, {0: 0, 1: 0})
+    >>> orders.consumer("billing").close()
+    >>> [group.name for group in orders.groups()], sum(orders.group("billing").lag().values())
+    (['billing'], 2)
+    >>> orders.describe()["schema"]
+    'order_id BIGINT NOT NULL, amount DOUBLE'
     """
 
     def __init__(self, log: Log, row: TopicRow) -> None:

@@ -79,7 +79,19 @@ class DeltaSink(Sink):
         return DeltaTarget(context, self)
 
     def version_at(self, tick: int) -> int:
-        """The table's version that is the view at a tick: for time travel."""
+        """The table's version that is the view at a tick: for time travel.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> users = app.table("users", "id BIGINT, country STRING", key="id")
+        >>> _ = app.view("countries", "SELECT country, count(*) AS users FROM users GROUP BY country")
+        >>> table = hw.sinks.Delta(f"{tempfile.mkdtemp()}/countries")
+        >>> _ = app.sink("countries", table)
+        >>> _ = users.upsert([{"id": 1, "country": "DE"}])
+        >>> _ = app.tick()
+        >>> table.version_at(1)
+        0
+        """
         from deltalake import DeltaTable
 
         table = DeltaTable(self.path, storage_options=_options(self))

@@ -78,7 +78,7 @@ class ParquetSink(Sink):
         return ParquetTarget(context, log, self)
 
     def files(self, tick: int | None = None) -> list[Path]:
-        """The files that are the view at a tick, or at the last one: to be read by whatever reads Parquet."""
+        """The Parquet files that are the view at a tick, or at the last one; see ``read``."""
         stored = read_about(Path(self.path) / PROGRESS_FILE)
         if stored is None:
             raise Unavailable(f"there is no copy of a view in {os.fspath(self.path)} yet", hint="Run the app.")
@@ -93,7 +93,19 @@ class ParquetSink(Sink):
         return [Path(self.path) / name for names in found[-1]["files"].values() for name in names]
 
     def read(self, tick: int | None = None) -> pa.Table:
-        """The view's rows at a tick, or at the last one."""
+        """The view's rows at a tick, or at the last one.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> users = app.table("users", "id BIGINT, country STRING", key="id")
+        >>> _ = app.view("countries", "SELECT country, count(*) AS users FROM users GROUP BY country")
+        >>> copy = hw.sinks.Parquet(tempfile.mkdtemp())
+        >>> _ = app.sink("countries", copy)
+        >>> _ = users.upsert([{"id": 1, "country": "DE"}])
+        >>> _ = app.tick()
+        >>> copy.read().to_pylist(), len(copy.files(tick=1))
+        ([{'country': 'DE', 'users': 1}], 1)
+        """
         return pa.concat_tables([pq.read_table(path, partitioning=None) for path in self.files(tick)])
 
     def __str__(self) -> str:

@@ -83,6 +83,17 @@ class SearchSink(Sink):
         """The best rows for a query, the best first, each with its ``_score``. From any process.
 
         Words are looked for in all text columns; ``title:word``, ``"two words"``, ``-word`` and ``AND`` work too.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("wiki", home=tempfile.mkdtemp())
+        >>> pages = app.table("pages", "id BIGINT, title STRING", key="id")
+        >>> _ = app.view("titles", "SELECT id, title FROM pages")
+        >>> index = hw.sinks.Search(tempfile.mkdtemp(), text=["title"])
+        >>> _ = app.sink("titles", index)
+        >>> _ = pages.upsert([{"id": 1, "title": "Rivers of Europe"}, {"id": 2, "title": "Lakes"}])
+        >>> _ = app.tick()
+        >>> [row["id"] for row in index.search("rivers")]
+        [1]
         """
         _required()
         about = read_about(Path(self.path) / CURRENT)

@@ -49,7 +49,12 @@ class View:
 
     @property
     def declared(self) -> ViewDeclaration:
-        """The declaration: SQL or function, and where it stands."""
+        """The declaration: SQL or function, and where it stands.
+
+        >>> import headwater as hw, tempfile
+        >>> hw.App("shop", home=tempfile.mkdtemp()).view("one", "SELECT 1 AS one").declared.sql
+        'SELECT 1 AS one'
+        """
         return self._views.declaration(self.name)
 
     @property
@@ -246,11 +251,37 @@ class View:
         return None if found is None else found.describe(self.name)
 
     def resume(self, *, on_progress: Callable[[RebuildProgress], None] | None = None) -> RebuildReport:
-        """After a pause: compute it anew from what its inputs hold now, with the paused views that wait for it."""
+        """After a pause: recompute it over the rows of the last tick, with the paused views that wait for it.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp(), on_error="pause")
+        >>> orders = app.table("orders", "id BIGINT, amount INT, parts INT", key="id")
+        >>> shares = app.view("shares", "SELECT id, amount / parts AS share FROM orders")
+        >>> _ = orders.upsert([{"id": 1, "amount": 6, "parts": 0}])
+        >>> _ = app.tick()
+        >>> shares.paused["because"]
+        ['shares']
+        >>> _ = orders.upsert([{"id": 1, "amount": 6, "parts": 2}])
+        >>> _ = app.tick()
+        >>> _ = shares.resume()
+        >>> shares.paused, shares.get(id=1)
+        (None, [{'id': 1, 'share': 3.0}])
+        """
         return self._runtime.resume(self.name, on_progress=on_progress)
 
     def diagnose(self, *, limit: int = 10) -> Findings:
-        """Find the records that it cannot be computed over, of the tick that failed, or would be next."""
+        """Find the records that it cannot be computed over, of the tick that failed, or would be next.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp(), on_error="pause")
+        >>> orders = app.table("orders", "id BIGINT, amount INT, parts INT", key="id")
+        >>> shares = app.view("shares", "SELECT id, amount / parts AS share FROM orders")
+        >>> _ = orders.upsert([{"id": 1, "amount": 6, "parts": 2}, {"id": 2, "amount": 6, "parts": 0}])
+        >>> _ = app.tick()
+        >>> [(place, row)] = shares.diagnose().culprits[0].records
+        >>> str(place), row["parts"]
+        ('orders[0]@1', 0)
+        """
         return self._runtime.diagnose(self.name, limit=limit)
 
     def explain(self) -> str:

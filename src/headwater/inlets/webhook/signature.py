@@ -39,6 +39,8 @@ class Signature:
         ...
     headwater.errors.MessageRefused: the signature in X-Hub-Signature-256 is not that of this body
       Hint: Sign the bytes as they are sent, with the secret that the inlet was given.
+    >>> [scheme("my secret").header for scheme in (Signature.stripe, Signature.slack, Signature.shopify)]
+    ['Stripe-Signature', 'X-Slack-Signature', 'X-Shopify-Hmac-Sha256']
     """
 
     secrets: tuple[str, ...] = field(repr=False)
