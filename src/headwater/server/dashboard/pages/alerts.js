@@ -2,7 +2,7 @@
 
 import { make } from "../elements.js";
 import { moment } from "../figures.js";
-import { live } from "../live.js";
+import { statusNow } from "../live.js";
 import { heading, section } from "../parts/tables.js";
 
 const KINDS = {
@@ -21,7 +21,7 @@ export function alertsPage() {
   return {
     title: "Alerts",
     content() {
-      const { alerts } = live.status;
+      const { alerts } = statusNow();
       return [
         heading(null, "Alerts"),
         section(
@@ -52,7 +52,7 @@ export function alertList(alerts, empty = "Nothing is wrong.") {
 /** The pages of what an alert is about. */
 function links(alert) {
   const part = encodeURIComponent;
-  const { status } = live;
+  const status = statusNow();
   const found = [];
   if (status.topics.some((each) => each.name === alert.topic && !each.system)) found.push([`/topics/${part(alert.topic)}`, alert.topic]);
   if (status.views.some((each) => each.name === alert.subject)) found.push([`/views/${part(alert.subject)}`, alert.subject]);
