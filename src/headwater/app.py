@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headwater.app_declarations import AppDeclarations
+from headwater.durations import Duration, to_seconds, to_timeout
 from headwater.log.token import Token
 from headwater.notebook import NotebookCard, card_html
 
@@ -72,8 +73,8 @@ class App(AppDeclarations):
         """
         return self.sinks.sync()
 
-    def run(self, *, timeout: float | None = None, on_tick: Callable[[TickReport], None] | None = None) -> None:
-        """Keep all views up to date until interrupted (or for ``timeout`` seconds).
+    def run(self, *, timeout: Duration | None = None, on_tick: Callable[[TickReport], None] | None = None) -> None:
+        """Keep all views up to date until interrupted, or for ``timeout`` (seconds, or a text such as "1 hour").
 
         What was declared beside them runs too: captures, inlets, sinks.
 
@@ -82,11 +83,12 @@ class App(AppDeclarations):
         >>> users = app.table("users", "id BIGINT, country STRING", key="id")
         >>> _ = app.view("countries", "SELECT country, count(*) AS users FROM users GROUP BY country")
         >>> _ = users.upsert([{"id": 1, "country": "DE"}])
-        >>> app.run(timeout=1, on_tick=lambda report: print(f"tick {report.tick}: {report.rows_in} rows"))
+        >>> app.run(timeout="1 second", on_tick=lambda report: print(f"tick {report.tick}: {report.rows_in} rows"))
         tick 1: 1 rows
         """
+        seconds = to_timeout(timeout)
         with self._companions.running(on_tick) as told:
-            self._runtime.run(timeout=timeout, on_tick=told)
+            self._runtime.run(timeout=seconds, on_tick=told)
 
     def start(self, *, on_tick: Callable[[TickReport], None] | None = None) -> None:
         """Like ``run``, in the background; ``stop`` ends it.
@@ -121,10 +123,10 @@ class App(AppDeclarations):
         self,
         *,
         until: str | None = None,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         on_progress: Callable[[BackfillProgress], None] | None = None,
     ) -> None:
-        """Follow the databases of captured tables until interrupted, or for ``timeout`` seconds.
+        """Follow the databases of captured tables until interrupted, or for ``timeout`` (seconds, or "1 hour").
 
         ``until="caught up"`` ends it when everything that is committed now is in the log: for tests, notebooks, cron.
         ``run`` and ``start`` do this by themselves, in the background.
@@ -139,7 +141,7 @@ class App(AppDeclarations):
         >>> users.get(1)
         [{'id': 1, 'name': 'Ada'}]
         """
-        self.captures.run(self.log, until=until, timeout=timeout, on_progress=on_progress)
+        self.captures.run(self.log, until=until, timeout=to_timeout(timeout), on_progress=on_progress)
 
     def rebuild(self, name: str, *, on_progress: Callable[[RebuildProgress], None] | None = None) -> RebuildReport:
         """Compute a view anew from what its inputs hold, beside the live one, and swap it in with one tick.
@@ -162,12 +164,13 @@ class App(AppDeclarations):
 
     # Reading
 
-    def sql(self, sql: str, *, at_least: Token | str | None = None, timeout: float = 30.0) -> pa.Table:
+    def sql(self, sql: str, *, at_least: Token | str | None = None, timeout: Duration = "30 seconds") -> pa.Table:
         """Run a query in Spark's SQL over views, tables, topics and attached stores, as of one tick.
 
         Spark runs it: seconds for the first one, then a Spark job each. What a view holds is read without Spark by
         ``View.get``, ``rows``, ``to_arrow`` and ``to_pandas``; ``headwater query`` asks the serving store, in SQLite's
-        dialect, unless it is told ``--spark``. The tick is the last one, or one that covers ``at_least``.
+        dialect, unless it is told ``--spark``. The tick is the last one, or one that covers ``at_least``, for which it
+        waits up to ``timeout`` (a text or seconds).
 
         >>> import headwater as hw, tempfile
         >>> app = hw.App("shop", home=tempfile.mkdtemp())
@@ -179,7 +182,7 @@ class App(AppDeclarations):
         return self.sql_reply(sql, at_least=at_least, timeout=timeout).table
 
     def sql_reply(
-        self, sql: str, *, at_least: Token | str | None = None, timeout: float = 30.0, push_down: bool = True
+        self, sql: str, *, at_least: Token | str | None = None, timeout: Duration = "30 seconds", push_down: bool = True
     ) -> QueryReply:
         """As ``sql``, with what was fetched for it from attached stores. See ``docs/federation.md``.
 
@@ -190,7 +193,8 @@ class App(AppDeclarations):
         >>> app.sql_reply("SELECT 1 AS one").fetched
         ()
         """
-        return self._runtime.reply(sql, at_least=Token.of(at_least), timeout=timeout, push_down=push_down)
+        seconds = to_seconds(timeout, what="timeout")
+        return self._runtime.reply(sql, at_least=Token.of(at_least), timeout=seconds, push_down=push_down)
 
     def verify(self) -> list[Difference]:
         """Compute every view from the log alone and compare; see ``View.verify``. One entry a view that has run.

@@ -27,12 +27,12 @@ from headwater.log.topic_settings import TableOptions, TopicOptions, check_name
 if TYPE_CHECKING:
     from headwater.capture.app_captures import Captures
     from headwater.capture.database import CaptureSource
+    from headwater.durations import Duration
     from headwater.federation.attachments import Attachment, Attachments
     from headwater.inlets.declared_inlets import DeclaredInlets
     from headwater.inlets.inlet import Inlet, InletDeclaration
     from headwater.sinks.runner.declared_sinks import DeclaredSinks, SinkHandle
     from headwater.sinks.sink import Sink
-    from headwater.views.event_time.timing import Duration
     from headwater.views.runtime import AppRuntime
     from headwater.views.view import View
     from headwater.views.view_declaration import ViewDeclaration, ViewFunction
@@ -359,7 +359,9 @@ class AppDeclarations:
         """
         return self._companions.inlets
 
-    def attach(self, name: str, url: str, *, rows_max: int | None = None, timeout: float | None = None) -> Attachment:
+    def attach(
+        self, name: str, url: str, *, rows_max: int | None = None, timeout: Duration | None = None
+    ) -> Attachment:
         """Attach another store, so that queries can read its tables beside ours. See ``docs/federation.md``.
 
         The home remembers it, for ``headwater query``, unless a password is written into the URL: then it is known to

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headwater.durations import Duration, to_seconds, to_timeout
 from headwater.errors import Misuse
 from headwater.log.schema.ddl import parse_view_ddl, spark_type
 from headwater.log.schema.row_conversion import to_rows
@@ -96,8 +97,8 @@ class View:
         """
         return self._runtime.serving.get(self.name, *key, **columns)
 
-    def to_arrow(self, *, at_least: Token | str | None = None, timeout: float = 30.0) -> pa.Table:
-        """All its rows as an Arrow table, as of the last tick, or of one that covers ``at_least``.
+    def to_arrow(self, *, at_least: Token | str | None = None, timeout: Duration = "30 seconds") -> pa.Table:
+        """All its rows as an Arrow table, as of the last tick, or of one that covers ``at_least``, within ``timeout``.
 
         They come from the serving store, without Spark. A view that was declared with ``serve=False`` is not there:
         Spark reads it, which takes seconds the first time. That depends on the declaration alone.
@@ -112,9 +113,9 @@ class View:
         {'country': ['DE'], 'users': [2]}
         """
         read = self._runtime.served_rows if self.declared.serve else self._runtime.spark_rows
-        return read(self.name, at_least=Token.of(at_least), timeout=timeout)
+        return read(self.name, at_least=Token.of(at_least), timeout=to_seconds(timeout, what="timeout"))
 
-    def to_pandas(self, *, at_least: Token | str | None = None, timeout: float = 30.0) -> pd.DataFrame:
+    def to_pandas(self, *, at_least: Token | str | None = None, timeout: Duration = "30 seconds") -> pd.DataFrame:
         """All its rows as a pandas DataFrame (needs the extra ``pandas``); see ``to_arrow``.
 
         >>> import headwater as hw, tempfile
@@ -129,7 +130,9 @@ class View:
         """
         return self.to_arrow(at_least=at_least, timeout=timeout).to_pandas()
 
-    def rows(self, *, at_least: Token | str | None = None, timeout: float = 30.0) -> Iterator[dict[str, Any]]:
+    def rows(
+        self, *, at_least: Token | str | None = None, timeout: Duration = "30 seconds"
+    ) -> Iterator[dict[str, Any]]:
         """All its rows as dicts, as ``Topic.rows`` and ``Table.rows`` give them; see ``to_arrow``.
 
         >>> import headwater as hw, tempfile
@@ -170,12 +173,13 @@ class View:
         return found[0]
 
     def changes(
-        self, from_tick: int | None = None, *, follow: bool = False, timeout: float | None = None
+        self, from_tick: int | None = None, *, follow: bool = False, timeout: Duration | None = None
     ) -> Iterator[pa.Table]:
         """What changed, one Arrow table for each tick that changed something.
 
         Each row has ``_change_type`` (insert, delete, update_preimage, update_postimage), ``_commit_version`` (the
-        tick) and ``_commit_timestamp``. Remember the last ``_commit_version`` and go on at the next one.
+        tick) and ``_commit_timestamp``. Remember the last ``_commit_version`` and go on at the next one. With
+        ``follow`` it goes on until nothing has changed for ``timeout`` (seconds, or "1 minute").
 
         >>> import headwater as hw, tempfile
         >>> app = hw.App("shop", home=tempfile.mkdtemp())
@@ -187,7 +191,7 @@ class View:
         >>> change["_change_type"], change["_commit_version"], change["country"], change["users"]
         ('insert', 1, 'DE', 1)
         """
-        return self._runtime.feed(self.name).changes(from_tick, follow=follow, timeout=timeout)
+        return self._runtime.feed(self.name).changes(from_tick, follow=follow, timeout=to_timeout(timeout))
 
     def history(self, as_of: int | dt.datetime) -> pa.Table:
         """Its rows as they were after a tick, or at a moment, as far back as ticks are kept. Spark reads them.
