@@ -11,7 +11,6 @@ Read next: ``app_declarations.py``, ``views/view.py``, ``views/tick/engine.py``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -228,9 +227,7 @@ class App(AppDeclarations):
     def __enter__(self) -> App:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _repr_html_(self) -> str:

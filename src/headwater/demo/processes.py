@@ -17,7 +17,6 @@ import sys
 import threading
 from collections import deque
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 STOP_S = 10.0
@@ -138,9 +137,7 @@ class Processes:
     def __enter__(self) -> Processes:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for child in self.children.values():
             if child.alive:
                 child.process.kill()

@@ -70,11 +70,9 @@ class ParquetSink(Sink):
 
     @property
     def layout(self) -> str:
-        """See ``Sink.layout``."""
         return ",".join(self.partition_by)
 
     def open(self, context: SinkContext, log: Log) -> Target:
-        """See ``Sink.open``."""
         return ParquetTarget(context, log, self)
 
     def files(self, tick: int | None = None) -> list[Path]:
@@ -139,12 +137,10 @@ class ParquetTarget(Target):
     # The contract
 
     def progress(self) -> StoredProgress | None:
-        """See ``Target.progress``."""
         stored = self._place.stored(self.context.identity)
         return None if stored is None else StoredProgress(stored["tick"], stored["epoch"], stored["version"])
 
     def fill(self, rows: Iterable[pa.RecordBatch], tick: int, epoch: int) -> StoredProgress:
-        """See ``Target.fill``."""
         with self._place.alone():
             check_fence(self.progress(), self.context, epoch, filling=True)
             files: Files = {}
@@ -156,7 +152,6 @@ class ParquetTarget(Target):
             return self._commit(tick, epoch, files, None)
 
     def apply(self, delivery: Delivery) -> StoredProgress:
-        """See ``Target.apply``."""
         with self._place.alone():
             stored, progress = self._place.stored(self.context.identity), self.progress()
             if stored is None or not is_next(progress, self.context, delivery):
@@ -169,9 +164,6 @@ class ParquetTarget(Target):
             if not files:
                 files[""] = [self._write("", self.context.schema.empty_table(), delivery.tick)]
             return self._commit(delivery.tick, delivery.epoch, files, stored)
-
-    def close(self) -> None:
-        """See ``Target.close``."""
 
     # Rows
 

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headwater.errors import Corruption, SinkRefused, Unavailable
+from headwater.errors import Corruption, MissingExtra, SinkRefused, Unavailable
 from headwater.log.schema.normalization import WEIGHT
 from headwater.log.schema.row_conversion import to_rows
-from headwater.sinks.sink import Sink, SinkContext, StoredProgress, Target, check_fence, is_next, missing_extra, reached
+from headwater.sinks.sink import Sink, SinkContext, StoredProgress, Target, check_fence, is_next, reached
 from headwater.sinks.text_values import json_rows, key_texts, plain_text
 from headwater.views.serving.deliveries import Delivery, deletes, row_names, upserts
 
@@ -62,16 +62,12 @@ class RedisSink(Sink):
 
     @property
     def layout(self) -> str:
-        """See ``Sink.layout``."""
         return self.form
 
     def open(self, context: SinkContext, log: Log) -> Target:
-        """See ``Sink.open``."""
         del log
-        try:
+        with MissingExtra.raised_for("hw.sinks.Redis", "redis"):
             import redis
-        except ImportError as error:
-            raise missing_extra("redis", "redis", "hw.sinks.Redis") from error
         client = redis.Redis.from_url(
             self.url, socket_connect_timeout=CONNECT_SECONDS_MAX, socket_timeout=ANSWER_SECONDS_MAX
         )
@@ -100,12 +96,10 @@ class RedisTarget(Target):
     # The contract
 
     def progress(self) -> StoredProgress | None:
-        """See ``Target.progress``."""
         with self._translated():
             return self._progress(self.client)
 
     def fill(self, rows: Iterable[pa.RecordBatch], tick: int, epoch: int) -> StoredProgress:
-        """See ``Target.fill``."""
         with self._translated():
             check_fence(self._progress(self.client), self.context, epoch, filling=True)
             self._remove_unfinished()
@@ -122,7 +116,6 @@ class RedisTarget(Target):
             return self._execute(swap, tick, epoch)
 
     def apply(self, delivery: Delivery) -> StoredProgress:
-        """See ``Target.apply``."""
 
         def change(progress: StoredProgress | None, pipe: Any) -> Commands | None:
             if not is_next(progress, self.context, delivery):
@@ -135,7 +128,6 @@ class RedisTarget(Target):
             return self._execute(change, delivery.tick, delivery.epoch)
 
     def close(self) -> None:
-        """See ``Target.close``."""
         self.client.close()
 
     # Transactions and progress

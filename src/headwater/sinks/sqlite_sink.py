@@ -73,7 +73,6 @@ class SQLiteSink(Sink):
     by_key = True
 
     def open(self, context: SinkContext, log: Log) -> Target:
-        """See ``Sink.open``."""
         del log
         return SQLiteTarget(context, Path(self.path), self.table or context.view)
 
@@ -100,14 +99,12 @@ class SQLiteTarget(Target):
     # The contract
 
     def progress(self) -> StoredProgress | None:
-        """See ``Target.progress``."""
         if not self.path.exists():
             return None
         with self._transaction() as db:
             return self._progress(db)
 
     def fill(self, rows: Iterable[pa.RecordBatch], tick: int, epoch: int) -> StoredProgress:
-        """See ``Target.fill``."""
         with self._transaction() as db:
             db.execute(PROGRESS_DDL)
             check_fence(self._progress(db, whole=False), self.context, epoch, filling=True)
@@ -118,7 +115,6 @@ class SQLiteTarget(Target):
             return self._remember(db, tick, epoch)
 
     def apply(self, delivery: Delivery) -> StoredProgress:
-        """See ``Target.apply``."""
         with self._transaction() as db:
             progress = self._progress(db)
             if not is_next(progress, self.context, delivery):
@@ -130,7 +126,6 @@ class SQLiteTarget(Target):
             return self._remember(db, delivery.tick, delivery.epoch)
 
     def close(self) -> None:
-        """See ``Target.close``."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

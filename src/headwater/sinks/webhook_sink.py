@@ -71,7 +71,6 @@ class WebhookSink(Sink):
         to_seconds(self.timeout, what="timeout")
 
     def open(self, context: SinkContext, log: Log) -> Target:
-        """See ``Sink.open``."""
         return WebhookTarget(context, log, self)
 
     def __str__(self) -> str:
@@ -159,7 +158,6 @@ class WebhookTarget(Target):
         self.poster = Poster(hook, log.clock)
 
     def progress(self) -> StoredProgress | None:
-        """See ``Target.progress``."""
         progress, _ = self.memory.recall()
         return None if progress is None or progress.tick < 0 else progress
 
@@ -175,7 +173,6 @@ class WebhookTarget(Target):
         return self.memory.remember(tick, epoch)
 
     def apply(self, delivery: Delivery) -> StoredProgress:
-        """See ``Target.apply``."""
         progress, memory = self.memory.recall()
         if not is_next(progress, self.context, delivery):
             return reached(progress, self.context)
@@ -195,7 +192,6 @@ class WebhookTarget(Target):
         return self.memory.remember(delivery.tick, delivery.epoch)
 
     def close(self) -> None:
-        """See ``Target.close``."""
         self.poster.close()
 
     # Requests

@@ -17,7 +17,6 @@ import socket
 import subprocess
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Any, ClassVar, Self
 
 from headwater.errors import Unavailable
@@ -78,9 +77,7 @@ class LocalServer:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop(immediate=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.errors import Corruption, HeadwaterError, SinkRefused, Unavailable
+from headwater.errors import Corruption, HeadwaterError, MissingExtra, SinkRefused, Unavailable
 from headwater.log.schema.columns import shorten
 from headwater.log.schema.normalization import WEIGHT
 from headwater.sinks.postgres.postgres_columns import copy_text
@@ -35,7 +35,6 @@ from headwater.sinks.sink import (
     Target,
     check_fence,
     is_next,
-    missing_extra,
     reached,
 )
 from headwater.views.serving.deliveries import Delivery, deletes, row_names, upserts
@@ -70,12 +69,9 @@ class PostgresSink(Sink):
     by_key = True
 
     def open(self, context: SinkContext, log: Log) -> Target:
-        """See ``Sink.open``."""
         del log
-        try:
+        with MissingExtra.raised_for("hw.sinks.Postgres", "postgres"):
             import psycopg  # noqa: F401
-        except ImportError as error:
-            raise missing_extra("psycopg", "postgres", "hw.sinks.Postgres") from error
         table = PostgresTable(context, self.schema, self.table or context.view)
         return PostgresTarget(context, self.dsn, table, self.nul)
 
@@ -111,12 +107,10 @@ class PostgresTarget(Target):
     # The contract
 
     def progress(self) -> StoredProgress | None:
-        """See ``Target.progress``."""
         with self._transaction() as db:
             return self._progress(db)
 
     def fill(self, rows: Iterable[pa.RecordBatch], tick: int, epoch: int) -> StoredProgress:
-        """See ``Target.fill``."""
         with self._transaction() as db:
             self.table.create_progress(db)
             # So that two processes that begin at once do not both make the table.
@@ -136,7 +130,6 @@ class PostgresTarget(Target):
             return self._remember(db, tick, epoch)
 
     def apply(self, delivery: Delivery) -> StoredProgress:
-        """See ``Target.apply``."""
         with self._transaction() as db:
             progress = self._progress(db)
             if not is_next(progress, self.context, delivery):
@@ -150,7 +143,6 @@ class PostgresTarget(Target):
             return self._remember(db, delivery.tick, delivery.epoch)
 
     def close(self) -> None:
-        """See ``Target.close``."""
         if self._connection is not None:
             self._connection.close()
             self._connection, self._staged = None, False
