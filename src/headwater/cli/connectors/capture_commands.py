@@ -19,7 +19,7 @@ import typer
 
 from headwater.cli.app_argument import AppFileArgument, app_of
 from headwater.cli.command_options import JsonOption
-from headwater.cli.output import console, say, show_table, write_json
+from headwater.cli.output import ListColumns, answer, answer_list, console, say, thousands, write_json
 from headwater.cli.quantities import parse_duration_ms, parse_size, show_bytes
 from headwater.errors import InvalidDeclaration
 
@@ -55,38 +55,17 @@ def ls(file: AppFileArgument, as_json: JsonOption = False) -> None:
     """
     with _captured(file) as shop:
         tables = _tables(shop)
-    if as_json:
-        write_json(tables)
-        return
-    if not tables:
-        say(f"nothing was captured yet; begin with: headwater capture run {file}")
-        return
-    rows = [
-        (
-            each["table"],
-            each["source"],
-            each["phase"],
-            f"{each['rows_done']:,}",
-            each["position"],
-            each["committed_at"],
-            "" if each["lag_bytes"] is None else show_bytes(each["lag_bytes"]),
-            each["slot"],
-            f"{each['values_lost']:,}",
-        )
-        for each in tables
-    ]
-    columns = [
-        "table",
-        "source",
-        "phase",
-        ">backfilled",
-        "position",
-        "last commit",
-        ">kept for us",
-        "kept in",
-        ">nulled",
-    ]
-    show_table(columns, rows)
+    columns: ListColumns = {
+        **{name: name for name in ("table", "source", "phase")},
+        ">backfilled": thousands("rows_done"),
+        "position": "position",
+        "last commit": "committed_at",
+        ">kept for us": lambda each: "" if each["lag_bytes"] is None else show_bytes(each["lag_bytes"]),
+        "kept in": "slot",
+        ">nulled": thousands("values_lost"),
+    }
+    empty = f"nothing was captured yet; begin with: headwater capture run {file}"
+    answer_list(tables, columns, empty=empty, as_json=as_json)
 
 
 @app.command("watch")
@@ -132,10 +111,7 @@ def drop(file: AppFileArgument, as_json: JsonOption = False) -> None:
     """
     with _captured(file) as shop:
         names = shop.captures.drop(shop.log)
-    if as_json:
-        write_json({"dropped": names})
-    else:
-        say(f"dropped: {', '.join(names)}")
+    answer({"dropped": names}, f"dropped: {', '.join(names)}", as_json=as_json)
 
 
 @app.command("export")
@@ -174,10 +150,7 @@ def restart(file: AppFileArgument, as_json: JsonOption = False) -> None:
     """
     with _captured(file) as shop:
         names = shop.captures.restart(shop.log)
-    if as_json:
-        write_json({"restarted": names})
-    else:
-        say(f"the next run reads anew: {', '.join(names)}")
+    answer({"restarted": names}, f"the next run reads again: {', '.join(names)}", as_json=as_json)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ import typer
 
 from headwater.cli.app_argument import AppFileArgument, app_of
 from headwater.cli.command_options import JsonOption
-from headwater.cli.output import console, say, write_json
+from headwater.cli.output import answer, console
 from headwater.cli.quantities import show_duration_ms
 from headwater.errors import Corruption, ViewFailed
 
@@ -52,10 +52,7 @@ def rebuild(
                 ticks.go_on()
 
             report = app.rebuild(view, on_progress=go_on)
-    if as_json:
-        write_json(asdict(report))
-    else:
-        say(sentence_of(report))
+    answer(asdict(report), sentence_of(report), as_json=as_json)
 
 
 def resume(
@@ -74,10 +71,7 @@ def resume(
         app.get_view(view)  # fails before Spark starts
         with _shown(view, quiet=as_json) as show:
             report = app.get_view(view).resume(on_progress=show)
-    if as_json:
-        write_json(asdict(report))
-    else:
-        say(sentence_of(report))
+    answer(asdict(report), sentence_of(report), as_json=as_json)
 
 
 class Ticks:

@@ -17,7 +17,7 @@ import typer
 
 from headwater.cli import completions
 from headwater.cli.command_options import HomeOption, JsonOption, opened
-from headwater.cli.output import console, say, show_facts, show_table, write_json
+from headwater.cli.output import ListColumns, answer_list, console, say, show_facts, show_table, thousands, write_json
 from headwater.cli.quantities import show_bytes
 from headwater.cli.views.diagnose_command import diagnose
 from headwater.cli.views.plan_command import explain, plan
@@ -65,27 +65,16 @@ def ls(home: HomeOption = None, as_json: JsonOption = False) -> None:
             for manifest in [manifests.current()]
             for name in sorted(manifest.views)
         ]
-    if as_json:
-        write_json(views)
-        return
-    if not views:
-        say("no views; run an app that declares some: headwater run APP.py")
-        return
-    rows = [
-        (
-            each["app"],
-            each["view"],
-            each["state"],
-            each["kind"],
-            each["tick"],
-            f"{each['behind']:,}",
-            show_bytes(each["bytes"]),
-            ", ".join(each["key"]),
-            each["columns"],
-        )
-        for each in views
-    ]
-    show_table(["app", "view", "state", "kind", ">tick", ">rows behind", ">state", "key", "columns"], rows)
+    columns: ListColumns = {
+        **{name: name for name in ("app", "view", "state", "kind")},
+        ">tick": "tick",
+        ">rows behind": thousands("behind"),
+        ">state": lambda each: show_bytes(each["bytes"]),
+        "key": lambda each: ", ".join(each["key"]),
+        "columns": "columns",
+    }
+    empty = "no views; run an app that declares some: headwater run APP.py"
+    answer_list(views, columns, empty=empty, as_json=as_json)
 
 
 @app.command("describe")
