@@ -1,6 +1,6 @@
 """An app: what a user declares, runs and asks.
 
-What it is: ``App``: running its views once or for good, computing them anew, queries in Spark's SQL, verifying.
+What it is: ``App``: running its views once or for good, rebuilding them, queries in Spark's SQL, verifying.
 Invariants: making an ``App`` touches no disk and starts nothing; the home is opened by the first declaration, Spark by
 the first tick. Reading never takes an app over: it works while another process runs it.
 Not here: declaring (``app_declarations.py``), the log itself (``log/home.py``), what a tick does
@@ -60,7 +60,7 @@ class App(AppDeclarations):
         [{'country': 'DE', 'users': 2}]
         """
         report = self._runtime.tick(rows_max=rows_max)
-        self._companions.ticked(sync=sinks)
+        self._services.ticked(sync=sinks)
         return report
 
     def sync_sinks(self) -> list[SinkStatus]:
@@ -86,8 +86,8 @@ class App(AppDeclarations):
         tick 1: 1 rows
         """
         seconds = to_timeout(timeout)
-        with self._companions.running(on_tick) as told:
-            self._runtime.run(timeout=seconds, on_tick=told)
+        with self._services.running(on_tick) as after_tick:
+            self._runtime.run(timeout=seconds, on_tick=after_tick)
 
     def start(self, *, on_tick: Callable[[TickReport], None] | None = None) -> None:
         """Like ``run``, in the background; ``stop`` ends it.
@@ -102,7 +102,7 @@ class App(AppDeclarations):
         [{'country': 'DE', 'users': 1}]
         >>> app.stop()
         """
-        self._runtime.start(on_tick=self._companions.start(on_tick))
+        self._runtime.start(on_tick=self._services.start(on_tick))
 
     def stop(self) -> None:
         """End what ``start`` began, after the running tick.
@@ -113,10 +113,10 @@ class App(AppDeclarations):
         >>> app.start()
         >>> app.stop()
         """
-        self._companions.stop_inflow()
+        self._services.stop_inflow()
         if self._made_runtime is not None:
             self._made_runtime.stop()
-        self._companions.stop()
+        self._services.stop()
 
     def capture(
         self,
@@ -143,9 +143,9 @@ class App(AppDeclarations):
         self.captures.run(self.log, until=until, timeout=to_timeout(timeout), on_progress=on_progress)
 
     def rebuild(self, name: str, *, on_progress: Callable[[RebuildProgress], None] | None = None) -> RebuildReport:
-        """Compute a view anew from what its inputs hold, beside the live one, and swap it in with one tick.
+        """Recompute a view from what its inputs hold, beside the live one, and swap it in with one tick.
 
-        Until then the live view answers, and ``start`` goes on ticking. ``on_progress`` is told some times a second.
+        Until then the live view answers, and ``start`` goes on ticking. ``on_progress`` is called some times a second.
 
         >>> import headwater as hw, tempfile
         >>> app = hw.App("shop", home=tempfile.mkdtemp())
@@ -158,7 +158,7 @@ class App(AppDeclarations):
         >>> report.tick, report.changes
         (2, {'countries': 0})
         """
-        self.get_view(name)  # an unknown one is told before Spark is started
+        self.get_view(name)  # an unknown one is refused before Spark is started
         return self._runtime.rebuild(name, on_progress=on_progress)
 
     # Reading
@@ -168,7 +168,7 @@ class App(AppDeclarations):
 
         Spark runs it: seconds for the first one, then a Spark job each. What a view holds is read without Spark by
         ``View.get``, ``rows``, ``to_arrow`` and ``to_pandas``; ``headwater query`` asks the serving store, in SQLite's
-        dialect, unless it is told ``--spark``. The tick is the last one, or one that covers ``at_least``, for which it
+        dialect, without ``--spark``. The tick is the last one, or one that covers ``at_least``, for which it
         waits up to ``timeout`` (a text or seconds).
 
         >>> import headwater as hw, tempfile
@@ -218,7 +218,7 @@ class App(AppDeclarations):
         >>> with hw.App("shop", home=tempfile.mkdtemp()) as app:  # or: app.close()
         ...     _ = app.topic("orders", "amount DOUBLE").append([{"amount": 9.5}])
         """
-        self._companions.close()
+        self._services.close()
         self._stop_runtime()
         if self._log is not None:
             self._log.close()

@@ -62,7 +62,7 @@ class AppDeclarations:
         self._log: Log | None = None
         self._views = DeclaredViews(lambda: self.log, lambda: self._runtime, lambda: self._log is not None)
         self._made_runtime: AppRuntime | None = None
-        self._companions = AppServices(self)
+        self._services = AppServices(self)
 
     @property
     def log(self) -> Log:
@@ -274,7 +274,7 @@ class AppDeclarations:
         []
         """
         self._views.check_unread(name)
-        self._companions.refuse_drop(name)
+        self._services.refuse_drop(name)
         self._views.drop(name)
         self._stop_runtime()
 
@@ -323,7 +323,7 @@ class AppDeclarations:
         >>> len(hw.App("shop", home=tempfile.mkdtemp()).sinks)
         0
         """
-        return self._companions.sinks
+        return self._services.sinks
 
     def inlet(self, name: str, declared: InletDeclaration) -> Inlet:
         """Declare what lets foreign messages into a topic. See ``docs/inlets.md``.
@@ -357,7 +357,7 @@ class AppDeclarations:
         >>> len(hw.App("shop", home=tempfile.mkdtemp()).inlets)
         0
         """
-        return self._companions.inlets
+        return self._services.inlets
 
     def attach(
         self, name: str, url: str, *, rows_max: int | None = None, timeout: Duration | None = None
@@ -384,7 +384,7 @@ class AppDeclarations:
     @property
     def attachments(self) -> Attachments:
         """The stores that queries may read: those of the home, and those of this app."""
-        return self._companions.attachments
+        return self._services.attachments
 
     @property
     def captures(self) -> Captures:
@@ -394,7 +394,7 @@ class AppDeclarations:
         >>> hw.App("shop", home=tempfile.mkdtemp()).captures.declared()
         {}
         """
-        return self._companions.captures
+        return self._services.captures
 
     # Inside
 
@@ -410,7 +410,7 @@ class AppDeclarations:
         return self._made_runtime
 
     def _stop_runtime(self) -> None:
-        self._companions.declared_anew()
+        self._services.views_changed()
         if self._made_runtime is not None:
             self._made_runtime.close()
             self._made_runtime = None

@@ -89,13 +89,13 @@ class Sync:
     def start(self, *, once: bool = False, on_progress: Callable[[BackfillProgress], None] | None = None) -> None:
         """Capture and follow in the background; with ``once``, capture only what is committed by now."""
 
-        def told(progress: BackfillProgress) -> None:
+        def note(progress: BackfillProgress) -> None:
             self.backfills[progress.table] = progress
             if on_progress is not None:
                 on_progress(progress)
 
         until = "caught up" if once else None
-        self.app.captures.start(self.app.log, until=until, on_progress=told)
+        self.app.captures.start(self.app.log, until=until, on_progress=note)
         self.runner.start()
 
     def wait(self, seconds: float) -> None:
@@ -109,11 +109,11 @@ class Sync:
         self.app.captures.check()
         for task in self.runner.tasks.values():
             if task.stopped:
-                told = task.status.error or {}
+                error = task.status.error or {}
                 raise SinkRefused(
-                    told.get("message", f"the sink of {task.view} has stopped"),
-                    detail=told.get("detail"),
-                    hint=told.get("hint"),
+                    error.get("message", f"the sink of {task.view} has stopped"),
+                    detail=error.get("detail"),
+                    hint=error.get("hint"),
                     table=task.view,
                 )
 

@@ -3,9 +3,9 @@
 What it is: ``Capture`` runs the tables that share one slot: the backfill of those that need it, then the stream with
 its markers.
 Invariants: it resumes by itself after a crash, a lost connection or a restart of the database; a condition that
-prevents this (a lost slot, a changed key) ends it with an error that names the remedy. The database is told to forget
-only positions that a marker covers or that concern no captured table, which is noted before, and never one that a table
-in backfill still needs. A second process leaves a running one undisturbed.
+prevents this (a lost slot, a changed key) ends it with an error that names the remedy. The database may forget only
+positions that a marker covers or that concern no captured table, which is noted before, and never one that a table in
+backfill still needs. A second process leaves a running one undisturbed.
 Not here: SQL (``capture/postgres/postgres_database.py``), conversion of transactions (``change_writer.py``), starting
 (``app.py``). Read next: ``change_writer.py``, ``backfill.py``.
 """

@@ -205,7 +205,7 @@ class Scenario:
         self._ask("mistake")
         order = self.heard.get("mistake")
         if self._until(lambda: any(f"{order}:" in each for each in self._alerts()), WAIT_S, "an alert was told"):
-            self.screen.narrate(f"order {order} is paid with 5 too much: view alarms has it, and somebody is told")
+            self.screen.narrate(f"order {order} is paid with 5 too much: view alarms has it, and an alert is sent")
 
     def _alerts(self) -> list[str]:
         return [row["about"] for row in self.log.get_topic(TOLD).rows()]
@@ -284,7 +284,7 @@ class Scenario:
         return True
 
     def _meanwhile(self, begun: int) -> str:
-        """What there was instead: whoever reads it wants to know why."""
+        """The observed state instead of the expected one, for the error."""
         said = [f"ticks {begun} to {self.store.tick} meanwhile", *(alert.message for alert in lasting(self.log))]
         return f" ({'; '.join(said)})"
 

@@ -55,7 +55,7 @@ class Screen:
         self.console = console(stderr=stderr)
         self._begun = time.monotonic()
         self._status_due = self._begun + STATUS_EVERY_S
-        self._told_tick = 0
+        self._shown_tick = 0
 
     def narrate(self, text: str, *, style: str = "") -> None:
         """Say what happens."""
@@ -66,9 +66,9 @@ class Screen:
 
     def update(self, shop: ShopState) -> None:
         """How the views stand now; as a line now and then."""
-        if time.monotonic() < self._status_due or shop.tick == self._told_tick:
+        if time.monotonic() < self._status_due or shop.tick == self._shown_tick:
             return
-        self._status_due, self._told_tick = time.monotonic() + STATUS_EVERY_S, shop.tick
+        self._status_due, self._shown_tick = time.monotonic() + STATUS_EVERY_S, shop.tick
         state = f"tick {shop.tick}" if shop.running else f"tick {shop.tick}, the engine is down"
         latency = f", commit → views {shop.latencies_ms[-1]:,.0f} ms" if shop.latencies_ms else ""
         best = ", ".join(f"{country} {money:,.2f}" for country, money, _ in shop.revenue[:3])

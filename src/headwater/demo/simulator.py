@@ -65,7 +65,7 @@ class Simulator:
         """Trade, until told to stop; pause when told to."""
         self.parent.tell(ready=True)
         trading, due = False, time.monotonic()
-        self.repricing = False  # what a price was before the capture began is known to nobody
+        self.repricing = False  # the capture cannot know prices from before it began
         while (word := self.parent.heard(0.0 if trading else None)) != "stop":
             if word == "go":
                 trading, due = True, time.monotonic()

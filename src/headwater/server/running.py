@@ -28,7 +28,7 @@ WAITING_MAX = 2048  # connections that wait to be accepted
 
 
 def serve(state: ServerState, *, on_listening: Callable[[str], None] | None = None) -> None:
-    """Serve until a signal. ``on_listening`` is told the address."""
+    """Serve until a signal. ``on_listening`` is called with the address."""
     listener = listening(state.settings.host, state.settings.port)
     try:
         asyncio.run(_serve(state, listener, on_listening))

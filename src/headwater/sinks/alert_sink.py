@@ -55,8 +55,8 @@ class AlertSink(Sink):
         return AlertTarget(context, log, self)
 
     def __str__(self) -> str:
-        told = str(self.to) if isinstance(self.to, Email | WebhookSink) else getattr(self.to, "__name__", "a function")
-        return f"alert: {self.when}, to {told}"
+        to = str(self.to) if isinstance(self.to, Email | WebhookSink) else getattr(self.to, "__name__", "a function")
+        return f"alert: {self.when}, to {to}"
 
 
 class Rule:

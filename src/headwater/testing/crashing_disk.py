@@ -170,7 +170,7 @@ class CrashingFiles(Files):
         with self._lock:
             self._boundary(f"{label}: before")
             inode = source.stat().st_ino
-            self._on_disk.setdefault(inode, b"")  # written by somebody else and never synced here
+            self._on_disk.setdefault(inode, b"")  # written by another process and never synced here
             before = target.read_bytes() if target.exists() else None
             super().rename(source, target, label=label)
             self._names[inode] = target

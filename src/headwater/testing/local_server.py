@@ -83,7 +83,7 @@ class LocalServer:
 
 
 def free_port() -> int:
-    """A port of loopback that nobody has now, below those that the system gives to connections by itself."""
+    """A free port of loopback, below those that the system gives to connections by itself."""
     while True:
         port = random.SystemRandom().randrange(*PORTS)
         with socket.socket() as free, contextlib.suppress(OSError):

@@ -41,8 +41,8 @@ def run(
     [cyan]headwater capture run shop.py[/cyan]
     [cyan]headwater capture run shop.py --once[/cyan]
     """
-    with _captured(file) as shop, backfill_bars(shown=not as_json) as tell:
-        shop.capture(until="caught up" if once else None, on_progress=tell)
+    with _captured(file) as shop, backfill_bars(shown=not as_json) as show:
+        shop.capture(until="caught up" if once else None, on_progress=show)
         if as_json:
             write_json(_tables(shop))
 
@@ -79,7 +79,7 @@ def watch(
 ) -> None:
     """Alert when a database keeps much of its log for an app, also while the app is stopped. For cron.
 
-    A slot that nobody reads fills its database's disk. Beyond the limit the slot is named, an alert is written to the
+    A slot without a reader fills its database's disk. Beyond the limit the slot is named, an alert is written to the
     topic [cyan]_alerts[/cyan], and the exit code is 1.
 
     [cyan]headwater capture watch shop.py[/cyan]
@@ -142,7 +142,7 @@ def export(
 
 @app.command("restart")
 def restart(file: AppFileArgument, as_json: JsonOption = False) -> None:
-    """Give up the place in the databases' logs, and read every table anew with the next run.
+    """Give up the place in the databases' logs, and backfill every table again with the next run.
 
     Until that is done the tables stay as they are; then they are what the databases hold.
 
@@ -189,7 +189,7 @@ def backfill_bars(*, shown: bool) -> Iterator[Callable[[BackfillProgress], None]
     with progress.Progress(*columns, console=console(stderr=True)) as bars:
         tasks: dict[str, Any] = {}
 
-        def tell(about: BackfillProgress) -> None:
+        def show(about: BackfillProgress) -> None:
             if about.table not in tasks:
                 tasks[about.table] = bars.add_task(f"backfill {about.table}", rate="")
             rate = f"{about.rows_per_second:,.0f} rows/s"
@@ -200,4 +200,4 @@ def backfill_bars(*, shown: bool) -> Iterator[Callable[[BackfillProgress], None]
                 rate=rate,
             )
 
-        yield tell
+        yield show

@@ -104,12 +104,12 @@ def asked_to_stop() -> Iterator[threading.Event]:
     """Ctrl-C or SIGTERM sets the event; a second Ctrl-C ends the process."""
     asked = threading.Event()
 
-    def told(number: int, frame: Any) -> None:
+    def ask(number: int, frame: Any) -> None:
         if asked.is_set():
             signal.default_int_handler(number, frame)
         asked.set()
 
-    before = {number: signal.signal(number, told) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield asked
     finally:

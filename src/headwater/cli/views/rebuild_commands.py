@@ -34,7 +34,7 @@ def rebuild(
     view: Annotated[str, typer.Argument(metavar="VIEW", help="The view's name.", show_default=False)],
     as_json: JsonOption = False,
 ) -> None:
-    """Compute a view anew from what its inputs hold, beside the live one, then swap.
+    """Recompute a view from what its inputs hold, beside the live one, then swap.
 
     This takes the app over and keeps its views up to date meanwhile: another process that runs it ends with status 3.
     Start it again afterwards.
@@ -62,7 +62,7 @@ def resume(
 ) -> None:
     """Let a paused view run again: recompute it from its inputs, with the paused views that depend on it.
 
-    For after the rows were corrected or set aside; a view whose query was changed is filled anew by the next run.
+    For after the rows were corrected or set aside; a view whose query was changed is refilled by the next run.
     This takes the app over, as rebuild does.
 
     [cyan]headwater view resume shop.py revenue[/cyan]
@@ -103,12 +103,12 @@ def _shown(view: str, *, quiet: bool) -> Iterator[Callable[[RebuildProgress], No
     with Progress(*columns, console=console(stderr=True), transient=True) as progress:
         task = progress.add_task(f"rebuilding {view}", total=1.0, left="")
 
-        def tell(now: RebuildProgress) -> None:
+        def show(now: RebuildProgress) -> None:
             seconds = now.seconds_left
             left = f"{show_duration_ms(1000 * max(1, round(seconds)))} left" if seconds is not None else ""
             progress.update(task, description=f"rebuilding {view}: {now.step}", completed=now.part, left=left)
 
-        yield tell
+        yield show
 
 
 def sentence_of(report: RebuildReport) -> str:

@@ -199,7 +199,7 @@ def _answered(
 ) -> list[tuple[Worker, list[Message]]]:
     """The messages that handles stand for, by the terms on which they were taken."""
     topic = state.log.get_topic(name)
-    topic.group(group)  # an unknown one is told, and not made
+    topic.group(group)  # an unknown one is an error, and not made
     by_terms: dict[int, list[Lease]] = {}
     for lease, deliveries_max in map(lease_of, handles):
         by_terms.setdefault(deliveries_max, []).append(lease)

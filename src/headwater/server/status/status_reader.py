@@ -245,11 +245,11 @@ class StatusReader:
             }
             for row in lasting_rows(self.log)
         ]
-        told = {(each["kind"], each["message"]) for each in lasting}
-        history = [each for each in self._told_alerts() if (each["kind"], each["message"]) not in told]
+        known = {(each["kind"], each["message"]) for each in lasting}
+        history = [each for each in self._recent_alerts() if (each["kind"], each["message"]) not in known]
         return (lasting + history)[:ALERTS_SHOWN]
 
-    def _told_alerts(self) -> list[Values]:
+    def _recent_alerts(self) -> list[Values]:
         row = self.log.registry.find(ALERTS_TOPIC)
         if row is None:
             return []

@@ -174,12 +174,12 @@ class DeclaredSinks:
         runner = self.runner
         runner.start()
 
-        def told(report: Any) -> None:
+        def after_tick(report: Any) -> None:
             runner.wake()
             if on_tick is not None:
                 on_tick(report)
 
-        return told
+        return after_tick
 
     def stop(self) -> None:
         """Stop the runner."""

@@ -102,7 +102,7 @@ def arrow_type(name: str, type: str) -> pa.DataType:
 
 @lru_cache(maxsize=1024)
 def column_of_declaration(name: str, declared: str) -> ServedColumn | None:
-    """The column whose declared type SQLite tells; None for an expression, whose type is SQLite's own.
+    """The column whose declared type SQLite knows; None for an expression, whose type is SQLite's own.
 
     >>> column_of_declaration("d", "TEXT: DATE").type, column_of_declaration("n", "INT")
     ('DATE', None)

@@ -128,7 +128,7 @@ class RelationSnapshot:
         if any(table.args.get("version") for tree in read for table in tree.find_all(exp.Table)):
             raise InvalidQuery(
                 "AS OF can be asked in a view, not in a query",
-                hint="Declare a view with this join, and query that; view.history tells a view as it was.",
+                hint="Declare a view with this join, and query that; view.history shows a view as it was.",
             )
         if self.attached or any(table.db for tree in read for table in tree.find_all(exp.Table)):
             from headwater.views.serving.federated_tables import foreign_reply
@@ -164,6 +164,6 @@ class RelationSnapshot:
 
 
 def stored(base: InputRelation) -> list[str]:
-    """The columns of a topic's records that tell what its rows are."""
+    """The columns of a topic's records that its rows depend on."""
     more = {InputKind.BAG: [WEIGHT], InputKind.KEYED: ["_deleted", "_offset"]}
     return [*base.schema.names, *more.get(base.kind, [])]

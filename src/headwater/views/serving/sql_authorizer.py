@@ -168,7 +168,7 @@ class SqlAuthorizer:
         self._probes = False
         self._refused: str | None = None
         self._columns: dict[str, frozenset[str]] = {}
-        for name in TABLE_FUNCTIONS:  # their first use writes down what they are, which nobody may do later
+        for name in TABLE_FUNCTIONS:  # their first use registers them, which is refused later
             db.execute(f"SELECT 1 FROM {name}('[]')").fetchall()
         db.set_authorizer(self._decide)
         with self.trusting():
