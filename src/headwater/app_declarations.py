@@ -41,7 +41,7 @@ OnError = Literal["stop", "pause"]
 
 
 class AppDeclarations:
-    """What is declared in one app."""
+    """The declarations of one app."""
 
     def __init__(
         self,

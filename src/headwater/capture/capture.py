@@ -204,7 +204,7 @@ class Capture:
         since = str(self.markers.topic.end_offsets()[0])
         generation = f"{self.name}@{identity}@{position}@{since}"
         self.state.remember(
-            identity=identity, base=str(position), generation=generation, since=since, making="", let_go=str(position)
+            identity=identity, base=str(position), generation=generation, since=since, making="", confirmed=str(position)
         )
         return position
 
@@ -215,8 +215,8 @@ class Capture:
 
     def _confirmed_position(self) -> int | None:
         """The position that was confirmed to the database; None in a home from before it was noted."""
-        let_go = self.state.fact("let_go")
-        return None if let_go is None else max(int(let_go), self._confirmed())
+        confirmed = self.state.fact("confirmed")
+        return None if confirmed is None else max(int(confirmed), self._confirmed())
 
     def _since(self) -> int:
         return int(self.state.fact("since") or 0)
@@ -351,7 +351,7 @@ class Capture:
         # Noted before the database forgets it: if it has forgotten more, another copy of this home has followed.
         if position > max(changes.marked, self._released_to):
             self._released_to = position
-            self.state.remember(let_go=str(position))
+            self.state.remember(confirmed=str(position))
         stream.confirm(position)
 
     # Maintenance

@@ -92,7 +92,7 @@ class Child:
 
     @property
     def failure(self) -> str | None:
-        """What went wrong, if it ended by itself with an error."""
+        """The error that ended it, if one did."""
         status = self.process.poll()
         if self.killed or status in (None, 0):
             return None
@@ -114,7 +114,7 @@ class Processes:
         return child
 
     def reports(self) -> list[tuple[str, dict[str, Any]]]:
-        """What was reported since the last call, as (name, facts)."""
+        """The reports since the last call, as (name, facts)."""
         heard = []
         with contextlib.suppress(queue.Empty):
             while True:

@@ -143,7 +143,7 @@ class Scenario:
             raise Unavailable(
                 self.problems[-1],
                 detail="; ".join([*self._failures(), f"the engine is {engine}"]),
-                hint=f"Its own words are in {self.home / 'views' / APP / 'engine.log'}, with --home.",
+                hint=f"Its log is {self.home / 'views' / APP / 'engine.log'}, with --home.",
             )
         self.processes.children["shop"].say("reprice")
         self.freshness.begin(_now_us())

@@ -48,7 +48,8 @@ def listening(host: str, port: int) -> socket.socket:
     except OSError as error:
         made.close()
         raise Unavailable(
-            f"cannot listen on {host}:{port}: {error.strerror or error}", hint="Give another with --port; 0 is any."
+            f"cannot listen on {host}:{port}: {error.strerror or error}",
+            hint="Give another port with --port; 0 is any free one.",
         ) from error
     return made
 

@@ -243,7 +243,7 @@ class DeltaTarget(Target):
         except DeltaError as error:
             said = str(error).splitlines()[0]
             raise SinkRefused(
-                f'Delta refused what sink "{self.context.sink}" brings to {self.sink.path}: {said}',
+                f'Delta refused the rows of sink "{self.context.sink}" for {self.sink.path}: {said}',
                 hint="Change the view's SQL, or give the sink another path.",
             ) from error
 

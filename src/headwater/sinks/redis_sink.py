@@ -122,7 +122,9 @@ class RedisTarget(Target):
                 return None
             if not delivery.changes.num_rows:
                 return []
-            return self._changes(delivery.changes) if self.context.key else self._bag_changes(delivery.changes, pipe)
+            return (
+                self._changes(delivery.changes) if self.context.key else self._multiset_changes(delivery.changes, pipe)
+            )
 
         with self._translated():
             return self._execute(change, delivery.tick, delivery.epoch)
@@ -203,7 +205,7 @@ class RedisTarget(Target):
             commands += [("DEL", *piece), ("SADD", self.keys_key, *piece)]
         return commands + self._writes(coming, come, None)
 
-    def _bag_changes(self, changes: pa.Table, pipe: Any) -> Commands:
+    def _multiset_changes(self, changes: pa.Table, pipe: Any) -> Commands:
         rows = changes.drop_columns([WEIGHT])
         keys = self._keys(rows)
         counts = [
@@ -279,10 +281,10 @@ class RedisTarget(Target):
                 if self.context.key:
                     self._send_beside(pipe, self._keys(table), table, None)
                 else:
-                    self._send_bag_beside(pipe, table)
+                    self._send_multiset_beside(pipe, table)
                 pipe.execute()
 
-    def _send_bag_beside(self, pipe: Any, table: pa.Table) -> None:
+    def _send_multiset_beside(self, pipe: Any, table: pa.Table) -> None:
         """Add a batch of a multiset; a row may have occurred in an earlier batch."""
         places: dict[str, int] = {}
         counts: dict[str, int] = {}

@@ -122,7 +122,7 @@ class SQLiteTarget(Target):
             if self.context.key:
                 self._change(db, delivery.changes)
             else:
-                self._change_bag(db, delivery.changes)
+                self._change_multiset(db, delivery.changes)
             return self._remember(db, delivery.tick, delivery.epoch)
 
     def close(self) -> None:
@@ -227,7 +227,7 @@ class SQLiteTarget(Target):
         conflict = f"({', '.join(map(quoted, key))}) DO " + (f"UPDATE SET {updates}" if updates else "NOTHING")
         self._insert(db, come, f" ON CONFLICT {conflict}")
 
-    def _change_bag(self, db: sqlite3.Connection, changes: pa.Table) -> None:
+    def _change_multiset(self, db: sqlite3.Connection, changes: pa.Table) -> None:
         gone = changes.filter(pc.less(changes.column(WEIGHT), 0))
         pairs = zip(row_names(gone.drop_columns([WEIGHT])), gone.column(WEIGHT).to_pylist(), strict=True)
         found = f"SELECT rowid FROM {quoted(self.table)} WHERE {ROW_NAME} = ? LIMIT ?"

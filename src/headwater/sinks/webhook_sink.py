@@ -197,7 +197,7 @@ class WebhookTarget(Target):
     # Requests
 
     def _changes(self, delivery: Delivery) -> Iterator[tuple[str, dict[str, Any]]]:
-        """What is sent for each change, with the change's name in its tick. Always in the same order."""
+        """The message of each change, with the change's name in its tick. Always in the same order."""
         changes = delivery.changes
         rows = changes.drop_columns([WEIGHT])
         names, weights, listed = self._names(rows, 0), changes.column(WEIGHT).to_pylist(), _rows(rows)

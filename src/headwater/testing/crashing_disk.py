@@ -128,7 +128,7 @@ class CrashingFiles(Files):
             self._boundary(f"{label}: after")
 
     def sync(self, fd: int, *, label: str) -> None:
-        """What the file holds now survives a power cut, once this has returned."""
+        """Make the file's present content survive a power cut, once this has returned."""
         with self._lock:
             self._boundary(f"{label}: before")
             super().sync(fd, label=label)

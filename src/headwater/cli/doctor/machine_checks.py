@@ -81,7 +81,7 @@ def _version_of(program: str) -> str:
 
 
 def packages() -> Iterator[Finding]:
-    """What is installed, and what each missing extra needs."""
+    """The installed packages, and the install line of each missing extra."""
     versions = {name: _installed(name) for name in REQUIRED}
     missing = [name for name, version in versions.items() if version is None]
     text = ", ".join(f"{name} {version}" for name, version in versions.items() if version)

@@ -58,7 +58,7 @@ def router(state: ServerState) -> APIRouter:
 
     @routes.get("/v1/app", dependencies=looks)
     async def app() -> Any:
-        """What the app declares: captures, inlets, topics, tables, views, sinks, and what flows where."""
+        """The app's declarations: captures, inlets, topics, tables, views, sinks, and the edges between them."""
         return plain_answer(await state.read(app_graph.describe, state.app))
 
     @routes.get("/v1/status", dependencies=looks)

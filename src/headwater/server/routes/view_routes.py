@@ -95,7 +95,7 @@ def router(state: ServerState) -> APIRouter:
         ticks: Annotated[int, Query(ge=1, le=TICKS_MAX, description="Of at most so many ticks.")] = TICKS_MAX,
         wait: Wait = 0.0,
     ) -> Any:
-        """What changed, tick by tick; go on at ``next_tick``."""
+        """A view's changes, tick by tick; the next page begins at ``next_tick``."""
         state.require_view(view)
 
         async def look() -> tuple[int, list[pa.Table]] | None:

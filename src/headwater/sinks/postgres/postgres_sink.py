@@ -139,7 +139,7 @@ class PostgresTarget(Target):
                 if self.context.key:
                     self._change(db, delivery.changes)
                 else:
-                    self._change_bag(db, delivery.changes)
+                    self._change_multiset(db, delivery.changes)
             return self._remember(db, delivery.tick, delivery.epoch)
 
     def close(self) -> None:
@@ -164,7 +164,7 @@ class PostgresTarget(Target):
         if come.num_rows:
             db.execute(self.table.upsert)
 
-    def _change_bag(self, db: Connection[Any], changes: pa.Table) -> None:
+    def _change_multiset(self, db: Connection[Any], changes: pa.Table) -> None:
         self._load(db, self._weighted(changes.drop_columns([WEIGHT]), changes.column(WEIGHT)))
         weights = changes.column(WEIGHT)
         leaving = -(pc.sum(weights.filter(pc.less(weights, 0))).as_py() or 0)
@@ -256,7 +256,7 @@ class PostgresTarget(Target):
                 self.close()
             return Unavailable(
                 f"PostgreSQL at {without_password(self.dsn)} does not answer: {said}",
-                hint="Is it running, and do the name, the user and the password hold? It is tried again.",
+                hint="Check that it runs, and the name, user and password. It is retried.",
             )
         if isinstance(error, psycopg.errors.UndefinedTable | psycopg.errors.UndefinedColumn):
             return Corruption(
@@ -265,7 +265,7 @@ class PostgresTarget(Target):
                 hint="The sink takes a full copy.",
             )
         return SinkRefused(
-            f'PostgreSQL refused what sink "{self.context.sink}" brings to {self.table.name}: {said}',
+            f'PostgreSQL refused the rows of sink "{self.context.sink}" for {self.table.name}: {said}',
             detail=shorten(getattr(error.diag, "message_detail", None) or getattr(error.diag, "context", None) or ""),
             hint="Change the view's SQL or the table, and start the app again.",
             sqlstate=error.sqlstate,

@@ -187,7 +187,7 @@ class ChangeFeed:
         return OffsetOutOfRange(
             f'view "{self.view}" was redeclared at tick {tick}; its changes before are of another query',
             detail=f"Tick {tick} brings all rows of the new query as inserts.",
-            hint="Empty what you made of the changes before, and begin again without from_tick.",
+            hint="Clear the rows that you derived from earlier changes, and begin again without from_tick.",
             tick=tick,
             first=tick,
         )

@@ -71,7 +71,7 @@ class ServedColumn:
         return self.affinity == "TEXT" and kinds.is_decimal(self.arrow)
 
     def stored(self, array: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, Values]:
-        """What SQLite keeps: as a plain Arrow array (for hashing), and as the values to be bound."""
+        """The stored form: a plain Arrow array (for hashing), and the values to be bound."""
         if isinstance(array, pa.ChunkedArray):
             array = array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
         if array.type != self.arrow:

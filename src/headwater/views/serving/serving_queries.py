@@ -57,7 +57,7 @@ PARAMETER = re.compile(
 
 @dataclass(frozen=True)
 class Bounds:
-    """What an answer may be; None is no bound."""
+    """The bounds of an answer; None is no bound."""
 
     rows: int | None = None
     bytes: int | None = None

@@ -242,7 +242,7 @@ class ServingStore:
 
     @property
     def frontier(self) -> Token:
-        """What of the log the views contain."""
+        """The frontier of the log that the views contain."""
         return self.progress.frontier if self.path.exists() else Token({})
 
     def views(self) -> dict[str, ServedTable]:

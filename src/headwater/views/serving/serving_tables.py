@@ -35,7 +35,7 @@ Rows = list[tuple[Any, ...]]  # ready to be bound
 
 
 class ServedTableState(StrEnum):
-    """What a table is to the view whose name it bears."""
+    """The role of a table for its view."""
 
     LIVE = "live"  # read under the view's name
     NEXT = "next"  # another query's rows, waiting for the swap

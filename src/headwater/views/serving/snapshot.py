@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class QueryReply:
-    """What a query gave, and what was fetched for it from attached stores."""
+    """The rows of a query, and the statements sent to attached stores for it."""
 
     table: pa.Table
     fetched: tuple[Fetched, ...] = ()

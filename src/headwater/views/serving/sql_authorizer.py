@@ -160,7 +160,7 @@ PROBING = {
 
 
 class SqlAuthorizer:
-    """What may be asked over one connection. Closed, but for the blocks of ``trusting`` and ``probing``."""
+    """The authorizer of one connection. Closed, but for the blocks of ``trusting`` and ``probing``."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
@@ -206,7 +206,7 @@ class SqlAuthorizer:
 
     @contextmanager
     def refusals_named(self) -> Iterator[None]:
-        """What was refused in this block is an ``InvalidQuery`` that names it."""
+        """Raise ``InvalidQuery``, naming the refused action, for a refusal in this block."""
         self._refused = None
         try:
             yield
