@@ -204,7 +204,12 @@ class Capture:
         since = str(self.markers.topic.end_offsets()[0])
         generation = f"{self.name}@{identity}@{position}@{since}"
         self.state.remember(
-            identity=identity, base=str(position), generation=generation, since=since, making="", confirmed=str(position)
+            identity=identity,
+            base=str(position),
+            generation=generation,
+            since=since,
+            making="",
+            confirmed=str(position),
         )
         return position
 
