@@ -294,6 +294,18 @@ class Fenced(Conflict):
     code = "fenced"
 
 
+class OutOfOrder(Conflict):
+    """A producer's number comes too late to be known as new or repeated."""
+
+    code = "out_of_order"
+
+
+class RequestConflict(Conflict):
+    """A request id was used before, with other content."""
+
+    code = "request_conflict"
+
+
 class LeaseLost(Conflict):
     """The message's lease ran out and it may be with another worker now."""
 

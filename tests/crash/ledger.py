@@ -102,7 +102,15 @@ class Ledger:
                 assert row["_deleted"] or row["text"] == text_of(row["n"]), f"wrong row {row}"
             self._verify_partition(partition, found[partition], acknowledged_may_be_lost)
         assert topic.end_offsets() == {partition: len(numbers) for partition, numbers in found.items()}
+        if not acknowledged_may_be_lost:  # without syncs, a power cut may take one partition's part
+            self._verify_wholeness({n for numbers in found.values() for n in numbers})
         return found
+
+    def _verify_wholeness(self, found: set[int]) -> None:
+        """An append is there in all of its partitions or in none."""
+        for one in self.sent:
+            parts = {partition: set(numbers) <= found for partition, numbers in one.by_partition.items()}
+            assert len(set(parts.values())) <= 1, f"an append is there in some partitions only: {parts}"
 
     def _verify_partition(self, partition: int, numbers: list[int], may_be_lost: bool) -> None:
         # Walk the book in the order of sending; each batch must come next, whole, or be absent.

@@ -2,8 +2,9 @@
 
 What it is: a hypothesis state machine does what users do, with two handles on one home (two ``Log`` objects stand for
 two processes: each has its own descriptors, locks and caches), and compares every answer with lists in memory.
-Invariants: a handle may crash at any boundary; then the append at hand is whole in each of its partitions or not there,
-and nothing else changes. Retention moves the start and nothing else; compaction leaves the latest row of each key.
+Invariants: a handle may crash at any boundary; then the append at hand is whole in all of its partitions or not there,
+and nothing else changes. No batch ends inside an append. Retention moves the start and nothing else; compaction leaves
+the latest row of each key.
 Not here: power cuts (``test_every_boundary.py``), real kills (``test_kill_nine.py``).
 Read next: ``ledger.py``.
 """
@@ -77,6 +78,7 @@ class LogMachine(RuleBasedStateMachine):
         self.version = 1
         self.sequence = -1
         self.last_numbered: list[Row] = []
+        self.boundaries: dict[int, set[int]] = {p: {0} for p in range(PARTITIONS)}  # where appends end
 
     @initialize(fsync=st.sampled_from(["always", "interval", "never"]))
     def begin(self, fsync: str) -> None:
@@ -118,6 +120,8 @@ class LogMachine(RuleBasedStateMachine):
             if partition is None or target == partition:
                 self.model[target].append((self.ends[target], row))
                 self.ends[target] += 1
+        for target, end in self.ends.items():
+            self.boundaries[target].add(end)
 
     def written(self, rows: list[Row]) -> list[dict[str, Any]]:
         return [row.stored(self.version) for row in rows]
@@ -246,11 +250,15 @@ class LogMachine(RuleBasedStateMachine):
             if log is not None:
                 log.abandon()
         self.logs[handle] = self.open()
+        grown = set()
         for partition, end in self.topic(handle).end_offsets().items():
             mine = [row for row in appending if self.partition_of(row.k) == partition]
             assert end in (self.ends[partition], self.ends[partition] + len(mine)), "an append was torn"
+            if mine:
+                grown.add(end > self.ends[partition])
             if end > self.ends[partition]:
                 self.note(mine, partition)
+        assert len(grown) <= 1, "some partitions have their part of an append, and others have not"
         if numbered:
             self.sequence += 1
             self.last_numbered = rows
@@ -289,7 +297,10 @@ class LogMachine(RuleBasedStateMachine):
                 stored = {**row.stored(self.version), "_offset": offset}
                 expected.append({name: stored[name] for name in columns or topic.schema.names})
         assert found == expected
-        assert all(batch.num_rows <= rows_max for batch in batches)
+        for batch in batches:
+            assert batch.next_offset == stop or batch.next_offset in self.boundaries[partition], "an append was cut"
+            inside = [end for end in self.boundaries[partition] if batch.first_offset < end < batch.next_offset]
+            assert batch.num_rows <= rows_max or not inside, "more rows than asked for, and several appends"
 
     @rule(handle=HANDLES, minute=MINUTES)
     def look_up_a_time(self, handle: int, minute: int) -> None:

@@ -23,6 +23,7 @@ from headwater.inlets.inlet import InletDeclaration
 from headwater.log.groups.consumer import Consumer
 from headwater.log.groups.worker import Worker
 from headwater.log.home import Log
+from headwater.log.producer import Producer
 from headwater.log.table import Table
 from headwater.log.topic import Topic
 from headwater.sinks import Email
@@ -41,11 +42,16 @@ NOT_CALLED_BY_USERS: dict[type | tuple[type, ...], tuple[str, ...]] = {
     Email: ("send",),  # the alert sink calls it; an example would need a mail server
     AmqpPublisher: ("start", "stop"),  # an example would need a broker; tests/services/inlets has one
     # Called by readers, writers, groups and maintenance: other rooms of the log.
-    Log: ("opened", "check_open", "mark_dirty", "note_recovery", "wake_maintenance"),
+    Log: ("opened", "check_open", "mark_dirty", "note_recovery", "settle_commits", "wake_maintenance"),
     Topic: (
         *("after_fork", "clock", "close", "directory", "id", "json_batch", "new_reader", "open_partitions"),
         *("partition", "read_partition", "reader", "refresh", "row", "row_batch", "row_for_reading", "wait"),
     ),
+    # Called by a transaction, for its parts.
+    Producer: ("require_newest",),
+    Table: ("upserts", "inserts", "deletes"),
+    Consumer: ("commit_in",),
+    Worker: ("accept_in",),
 }
 
 

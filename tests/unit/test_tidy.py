@@ -75,11 +75,13 @@ MAY_IMPORT = {
 ROOMS = {
     "log": {
         "schema": set(),
-        "storage": {"schema", "catalog"},  # one layer: segments are entered in the catalog
-        "catalog": {"schema", "storage"},
+        # One layer: segments are entered in the catalog, and frames carry the epochs and numbers of commits.
+        "storage": {"schema", "catalog", "commits"},
+        "catalog": {"schema", "storage", "commits"},
+        "commits": {"schema", "storage", "catalog"},
         "event_time": {"schema", "storage", "catalog"},
-        "groups": {"schema", "storage", "catalog"},
-        "maintenance": {"schema", "storage", "catalog", "event_time", "groups"},
+        "groups": {"schema", "storage", "catalog", "commits"},
+        "maintenance": {"schema", "storage", "catalog", "commits", "event_time", "groups"},
     },
     "views": {
         "compiler": set(),

@@ -24,8 +24,8 @@ from headwater.capture.database import BackfillChunk, CapturedDatabase, Losses, 
 from headwater.capture.large_values import LargeValues
 from headwater.capture.table_follower import grow
 from headwater.capture.text_rows import batch_of
+from headwater.log.commits.sequence_ranges import CHUNKS_PER_SEQUENCE
 from headwater.log.home import Log
-from headwater.log.storage.framing import CHUNKS_PER_SEQUENCE
 from headwater.log.topic import Topic
 
 CONNECTIONS = 2

@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from headwater.capture.capture_state import FOLLOWING, CaptureState
 from headwater.capture.database import CapturedDatabase, SourceTable
 from headwater.capture.table_follower import PART_BYTES, PART_ROWS, TableFollower, belongs
+from headwater.log.commits.sequence_ranges import CHUNKS_PER_SEQUENCE
 from headwater.log.event_time.capture_markers import Markers
-from headwater.log.storage.framing import CHUNKS_PER_SEQUENCE
 
 BATCH_ROWS = PART_ROWS
 BATCH_BYTES = PART_BYTES // 2

@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from headwater.capture.database import CapturedDatabase, CaptureSource
 from headwater.errors import InvalidDeclaration, SourceRefused
+from headwater.log.commits.sequence_ranges import CHUNKS_PER_SEQUENCE
 from headwater.log.event_time.capture_markers import Markers
 from headwater.log.home import Log
-from headwater.log.storage.framing import CHUNKS_PER_SEQUENCE
 from headwater.log.topic import Topic
 
 EVENT = "id STRING, aggregate_id STRING, type STRING, payload STRING"

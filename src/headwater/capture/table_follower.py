@@ -22,9 +22,9 @@ from headwater.capture.large_values import LargeValues
 from headwater.capture.position import LAST, PLACES_APART, Prefix, Snapshot, seen
 from headwater.capture.text_rows import Mask, TextRows, batch_of
 from headwater.errors import CaptureBlocked
+from headwater.log.commits.sequence_ranges import CHUNKS_PER_SEQUENCE
 from headwater.log.schema.evolution import widens
 from headwater.log.schema.normalization import WEIGHT
-from headwater.log.storage.framing import CHUNKS_PER_SEQUENCE
 from headwater.log.topic import Topic
 from headwater.log.topic_declaration import open_or_declare
 

@@ -15,7 +15,7 @@ import logging
 import os
 import shutil
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
@@ -27,6 +27,12 @@ from headwater.errors import ClosedError, CorruptCatalog, InvalidDeclaration, Ne
 from headwater.hints import suggestion
 from headwater.log.catalog.catalog import Catalog
 from headwater.log.catalog.registry import Registry, TopicRow
+from headwater.log.commits import consistent_cut
+from headwater.log.commits.commit_records import FOLDER as COMMITS
+from headwater.log.commits.commit_records import CommitRecords
+from headwater.log.commits.epochs import EpochClock, StoppedEpoch
+from headwater.log.commits.request_ids import TABLE_REQUEST_IDS, RequestIds
+from headwater.log.commits.transaction import Transaction
 from headwater.log.maintenance.background import Cleaner, Flusher, Sealer
 from headwater.log.maintenance.sealing import seal_partition
 from headwater.log.storage.files import Files
@@ -40,11 +46,13 @@ if TYPE_CHECKING:
     from headwater.log.maintenance.alerts import Alert
     from headwater.log.maintenance.home_check import CheckReport
     from headwater.log.maintenance.maintenance import MaintenanceReport
+    from headwater.log.producer import Producer
 
 logger = logging.getLogger("headwater.log")
 
-FORMAT = 1
+FORMAT = 2
 FORMAT_FILE = "headwater.json"
+TOPICS = "topics"
 
 
 class Log:
@@ -83,11 +91,14 @@ class Log:
         self.catalog = Catalog(self.home / "catalog.sqlite", read_only=self.read_only, tables=_tables())
         self.registry = Registry(self.catalog)
         self._topics: dict[str, Topic] = {}
+        self.commit_records = CommitRecords(self.home, self.catalog, self.files)
+        self.request_ids = RequestIds(self.catalog)
         self._start_helpers()
         atexit.register(_close, weakref.ref(self))
 
     def _start_helpers(self) -> None:
         self._pid = os.getpid()
+        self.epochs = EpochClock(self.home, self.clock, self.files) if not self.read_only else StoppedEpoch()
         self.waker = Waker()
         self._flusher = Flusher()
         self._sealer = Sealer(self._seal_all)
@@ -163,6 +174,25 @@ class Log:
         topic.close()
         self._topics.pop(name, None)
 
+    # Several topics at once
+
+    def transaction(self, *, request_id: str | None = None, producer: Producer | None = None) -> Transaction:
+        """Rows of several topics and tables, positions and acknowledgements, all or none: see ``Transaction``.
+
+        ``request_id``: a transaction that is repeated with its id is recognised. ``producer``: a named one; when a
+        newer producer has taken its name, the commit is refused.
+
+        >>> import headwater as hw, tempfile
+        >>> log = hw.Log(tempfile.mkdtemp())
+        >>> debits, credits = log.topic("debits", "cents BIGINT"), log.topic("credits", "cents BIGINT")
+        >>> with log.transaction() as t:
+        ...     t.append(debits, [{"cents": 500}])
+        ...     t.append(credits, [{"cents": 500}])
+        >>> str(t.token)
+        'credits:0=1;debits:0=1'
+        """
+        return Transaction(self, request_id=request_id, producer=producer)
+
     # Maintenance
 
     def maintain(self) -> MaintenanceReport:
@@ -184,6 +214,31 @@ class Log:
 
         self.check_open()
         return check(self, progress=progress)
+
+    def cut(self, topics: Iterable[Topic]) -> dict[str, dict[int, int]]:
+        """The ends of these topics at one moment: no append or transaction is cut, and no row lacks its cause.
+
+        If a row lies before the cut, so does every row whose append had returned when that row's append began.
+
+        >>> import headwater as hw, tempfile
+        >>> log = hw.Log(tempfile.mkdtemp())
+        >>> orders = log.topic("orders", "order_id BIGINT", key="order_id", partitions=2)
+        >>> _ = orders.append([{"order_id": n} for n in range(100)])
+        >>> sum(log.cut([orders])["orders"].values())
+        100
+        """
+        return consistent_cut.ends(self, topics)
+
+    def settle_commits(self) -> None:
+        """List or cut off what commits of processes that died left behind. No commit may be under way."""
+        self.commit_records.settle(self._recover_part)
+
+    def _recover_part(self, place: tuple[str, int]) -> None:
+        directory, number = place
+        topic_id, _, name = directory.partition("-")
+        row = self.registry.find(name)
+        if row is not None and row.id == int(topic_id):
+            self.opened(row).partition(number).take_up()
 
     def _maintain(self) -> None:
         from headwater.log.maintenance.maintenance import maintain
@@ -240,6 +295,7 @@ class Log:
             self._sealer.close()
             self.closed = True
             self.waker.close()
+            self.epochs.close()
             for topic in self._topics.values():
                 topic.close()
             self.catalog.close()
@@ -269,7 +325,7 @@ def _tables() -> tuple[str, ...]:
     from headwater.log.groups.worker import TABLES_WORKERS
     from headwater.log.maintenance.alerts import TABLES_ALERTS
 
-    return (TABLES_ABOVE_LOG, TABLES_ALERTS, TABLES_CONSUMERS, TABLES_WORKERS)
+    return (TABLES_ABOVE_LOG, TABLES_ALERTS, TABLES_CONSUMERS, TABLES_WORKERS, TABLE_REQUEST_IDS)
 
 
 def _prepare(home: Path, files: Files, *, create: bool) -> bool:
@@ -303,11 +359,12 @@ def _foreign_names(home: Path) -> list[str]:
     if not home.exists():
         return []
     names = [path.name for path in home.iterdir() if not path.name.startswith(FORMAT_FILE)]
-    return [name for name in names if name != "topics" or any((home / "topics").iterdir())]
+    return [name for name in names if name not in (TOPICS, COMMITS) or any((home / name).iterdir())]
 
 
 def _make(home: Path, marker: Path, files: Files) -> None:
-    files.make_dir(home / "topics", label="home.make_directory")
+    for folder in (TOPICS, COMMITS):
+        files.make_dir(home / folder, label="home.make_directory")
     temporary = marker.with_name(f"{FORMAT_FILE}.{os.getpid()}.tmp")
     fd = files.create(temporary, label="home.create_marker")
     try:

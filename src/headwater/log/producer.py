@@ -11,6 +11,7 @@ Read next: ``topic.py``.
 from __future__ import annotations
 
 import datetime as dt
+import sqlite3
 import threading
 from collections import deque
 from types import TracebackType
@@ -19,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headwater.errors import ClosedError
+from headwater.log.commits.append_request import taken_over
+from headwater.log.commits.sequence_ranges import CHUNKS_PER_SEQUENCE
 from headwater.log.event_time import heartbeats
-from headwater.log.storage.framing import CHUNKS_PER_SEQUENCE
 from headwater.log.token import Token
 
 if TYPE_CHECKING:
@@ -101,6 +103,13 @@ class Producer:
         """
         self.flush()
         return heartbeats.send(self.topic, nothing_before, self._id)
+
+    def require_newest(self, db: sqlite3.Connection) -> None:
+        """Raise ``Fenced`` when a newer producer has taken the name; inside a transaction of the catalog."""
+        row = db.execute("SELECT epoch FROM producers WHERE id = ?", (self._id,)).fetchone()
+        newest = 0 if row is None else int(row["epoch"])
+        if self.name is not None and newest != self._epoch:
+            raise taken_over(self.name, self._epoch, newest)
 
     def _flush(self) -> None:
         if self._error is not None:

@@ -156,14 +156,7 @@ class Table:
         >>> str(users.upsert([{"id": 1, "name": "Ada Lovelace"}]))
         'users:0=2'
         """
-        if self.is_multiset:
-            raise Misuse(
-                f'table "{self.name}" has no key, so no row can be replaced',
-                hint="Use insert and delete, or declare a table with a key.",
-                table=self.name,
-            )
-        self._refuse_captured()
-        return self.topic.append(rows)
+        return self.topic.append_batch(self.upserts(rows))
 
     def insert(self, rows: Any) -> Token:
         """Add rows to a table without a key; equal rows may exist already.
@@ -175,15 +168,7 @@ class Table:
         >>> str(basket.delete([{"fruit": "apple"}]))
         'basket:0=3'
         """
-        if not self.is_multiset:
-            raise Misuse(
-                f'table "{self.name}" has the key {", ".join(self.key)}, so rows are upserted, not inserted',
-                detail="An insert would have to refuse existing keys, which needs the table's state.",
-                hint="Use upsert: a new key is added, a known one replaced.",
-                table=self.name,
-            )
-        self._refuse_captured()
-        return self._append(to_batches(rows, self.schema), 1)
+        return self.topic.append_batch(self.inserts(rows))
 
     def delete(self, rows: Any) -> Token:
         """Delete rows.
@@ -203,13 +188,9 @@ class Table:
           Nothing of this call was done.
           Hint: A row is deleted by an equal one: every column counts, and a missing column is null.
         """
-        self._refuse_captured()
         if self._multiset is None:
-            # Whole rows are accepted; only their keys count, and the event time of the deletion.
-            given = to_batches(rows, self._schema_pair()[1], not_null=frozenset(self.key))
-            event_time = self.topic.settings.event_time
-            kept = [*self.key, *([event_time] if event_time and event_time not in self.key else [])]
-            return self.topic.delete(given.select(kept))
+            return self.topic.append_batch(self.deletes(rows), deleted=True)
+        self._refuse_captured()
         lock = FileLock(self.topic.directory / LOCK_FILE)
         try:
             # A new lock for each call, so that threads and forked children exclude each other as processes do.
@@ -221,7 +202,7 @@ class Table:
                 missing = self._multiset.missing(given)
                 if missing is not None:
                     raise self._not_there(given, missing)
-                return self._append(given, -1)
+                return self.topic.append_batch(_weighted(given, -1))
         finally:
             lock.close()
 
@@ -292,6 +273,46 @@ class Table:
             raise Misuse("get needs a key or columns", hint="For all rows: rows() or to_arrow().", table=self.name)
         return [row for batch in TableReader(self.topic).matching(wanted).to_batches() for row in to_rows(batch)]
 
+    # Checked batches, for an append or a transaction
+
+    def upserts(self, rows: Any) -> pa.RecordBatch:
+        """The rows of an upsert."""
+        if self.is_multiset:
+            raise Misuse(
+                f'table "{self.name}" has no key, so no row can be replaced',
+                hint="Use insert and delete, or declare a table with a key.",
+                table=self.name,
+            )
+        self._refuse_captured()
+        return self.topic.row_batch(rows)
+
+    def inserts(self, rows: Any) -> pa.RecordBatch:
+        """The rows of an insert, with their weights."""
+        if not self.is_multiset:
+            raise Misuse(
+                f'table "{self.name}" has the key {", ".join(self.key)}, so rows are upserted, not inserted',
+                detail="An insert would have to refuse existing keys, which needs the table's state.",
+                hint="Use upsert: a new key is added, a known one replaced.",
+                table=self.name,
+            )
+        self._refuse_captured()
+        return _weighted(to_batches(rows, self.schema), 1)
+
+    def deletes(self, rows: Any) -> pa.RecordBatch:
+        """The tombstones of a deletion by key. Whole rows are accepted; their keys and event time count."""
+        if self.is_multiset:
+            raise Misuse(
+                f'rows of table "{self.name}", which has no key, cannot be deleted in a transaction',
+                detail="Each must be found first, while no other writer changes the table.",
+                hint="Delete them with table.delete(rows), or declare a table with a key.",
+                table=self.name,
+            )
+        self._refuse_captured()
+        given = to_batches(rows, self._schema_pair()[1], not_null=frozenset(self.key))
+        event_time = self.topic.settings.event_time
+        kept = [*self.key, *([event_time] if event_time and event_time not in self.key else [])]
+        return self.topic.appender.tombstones(given.select(kept))
+
     # Inside
 
     def _refuse_captured(self) -> None:
@@ -302,11 +323,6 @@ class Table:
                 hint="Write to that database; or end the capture with: headwater capture drop",
                 table=self.name,
             )
-
-    def _append(self, rows: pa.RecordBatch, weight: int) -> Token:
-        weights = pa.array([weight] * rows.num_rows, pa.int64())
-        stored = pa.schema([pa.field(WEIGHT, pa.int64(), nullable=False), *rows.schema])
-        return self.topic.append_batch(pa.RecordBatch.from_arrays([weights, *rows.columns], schema=stored))
 
     def _not_there(self, given: pa.RecordBatch, missing: Missing) -> RowRefused:
         row = to_rows(given.slice(missing.place, 1))[0]
@@ -335,6 +351,12 @@ class Table:
     def __repr__(self) -> str:
         key = f", key={', '.join(self.key)}" if self.key else ", a multiset"
         return f"Table({self.name}, {to_ddl(self.schema)}{key})"
+
+
+def _weighted(rows: pa.RecordBatch, weight: int) -> pa.RecordBatch:
+    weights = pa.array([weight] * rows.num_rows, pa.int64())
+    stored = pa.schema([pa.field(WEIGHT, pa.int64(), nullable=False), *rows.schema])
+    return pa.RecordBatch.from_arrays([weights, *rows.columns], schema=stored)
 
 
 def declare_table(

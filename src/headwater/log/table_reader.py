@@ -39,7 +39,7 @@ class TableReader:
         self._topic = topic
         self._key = topic.settings.key
         self._schema = pa.schema([field for field in topic.schema if field.name != WEIGHT])
-        self._stops = capture_markers.bound([topic], {topic.name: topic.end_offsets()})[topic.name]
+        self._stops = capture_markers.bound([topic], topic.log.cut([topic]))[topic.name]
 
     def all(self) -> pa.Table:
         """All rows, partition by partition, in the order in which each came or was last changed."""

@@ -29,6 +29,9 @@ class Token:
 
     frontier: Mapping[str, Mapping[int, int]]
     dropped_rows: int = field(default=0, compare=False)  # rows that the overflow policy "drop" dropped
+    repeated: bool = field(
+        default=False, compare=False, repr=False
+    )  # the request id was known: this is the first append's token
 
     def covers(self, other: Token) -> bool:
         """Whether this frontier is at or beyond ``other``."""

@@ -18,9 +18,12 @@ from typing import TYPE_CHECKING, Any, Unpack
 import pyarrow as pa
 
 from headwater.clock import Clock
+from headwater.errors import InvalidDeclaration
 from headwater.log import topic_reader
 from headwater.log.batch import Batch
 from headwater.log.catalog.registry import TopicRow
+from headwater.log.commits.request_ids import check_id
+from headwater.log.commits.transaction import CommitPlan, TransactionRows
 from headwater.log.event_time import heartbeats
 from headwater.log.producer import Producer
 from headwater.log.schema.ddl import to_ddl
@@ -66,7 +69,7 @@ class Topic:
         self.log = log
         self._row = row
         self._refresh_lock = threading.Lock()
-        self._appender = TopicAppender(self)
+        self.appender = TopicAppender(self)
         self._make_handles()
         if not log.read_only:
             for partition in self._partitions:
@@ -93,6 +96,8 @@ class Topic:
             log.registry,
             log.files,
             log.clock,
+            log.epochs,
+            log.commit_records,
             on_dirty=log.mark_dirty,
             on_roll=log.wake_maintenance,
             on_recovery=self._recovered,
@@ -152,11 +157,23 @@ class Topic:
 
     # Appending
 
-    def append(self, rows: Any, *, producer: str | None = None, sequence: int | None = None) -> Token:
+    def append(
+        self,
+        rows: Any,
+        *,
+        producer: str | None = None,
+        sequence: int | None = None,
+        request_id: str | None = None,
+        partition: int | None = None,
+    ) -> Token:
         """Append rows: dicts, dataclasses, a pandas DataFrame, an Arrow table or batch. Returns a token.
 
         With ``producer`` and ``sequence`` (rising whole numbers), a retried append is recognised and not written twice,
-        also after a restart.
+        also after a restart. With ``request_id`` too, for requests that have a name of their own and no order: the
+        repeated append returns the first one's token, with ``repeated`` set.
+
+        Rows of a topic with ``key`` or ``ordered_by`` go to the partition of their value, others to any; ``partition``
+        names it.
 
         >>> import headwater as hw, tempfile
         >>> topic = hw.Log(tempfile.mkdtemp()).topic("t", "x INT")
@@ -164,8 +181,13 @@ class Topic:
         >>> _ = topic.append([{"x": 1}], producer="importer", sequence=7)
         >>> topic.end_offsets()
         {0: 1}
+        >>> [topic.append([{"x": 2}], request_id="order-17").repeated for attempt in range(2)]
+        [False, True]
         """
-        return self.append_batch(self.row_batch(rows), producer=producer, sequence=sequence)
+        batch = self.row_batch(rows)
+        return self.append_batch(
+            batch, producer=producer, sequence=sequence, request_id=request_id, partition=partition
+        )
 
     def append_json(self, lines: str | bytes | Iterable[str | bytes]) -> Token:
         """Append JSON lines, one object a line.
@@ -179,11 +201,11 @@ class Topic:
 
     def json_batch(self, rows: list[dict[str, Any]]) -> pa.RecordBatch:
         """Dicts with JSON's values as a checked batch for ``append_batch``."""
-        return self._appender.json_batch(rows)
+        return self.appender.json_batch(rows)
 
     def row_batch(self, rows: Any) -> pa.RecordBatch:
         """Rows as ``append`` takes them, as a checked batch for ``append_batch``."""
-        return self._appender.row_batch(rows)
+        return self.appender.row_batch(rows)
 
     def delete(self, keys: Any) -> Token:
         """Append tombstones for these keys (rows with the key columns). Only for a topic with a key.
@@ -197,7 +219,7 @@ class Topic:
         >>> list(users.rows(columns=["id", "name", "_deleted"]))[-1]
         {'id': 1, 'name': None, '_deleted': True}
         """
-        return self.append_batch(self._appender.tombstones(keys), deleted=True)
+        return self.append_batch(self.appender.tombstones(keys), deleted=True)
 
     def producer(self, name: str | None = None, *, batch_rows: int = 8192, linger: float = 0.05) -> Producer:
         """A buffered producer: ``send`` one row at a time, written in batches.
@@ -224,6 +246,8 @@ class Topic:
         epoch: int = 0,
         deleted: bool | pa.Array = False,
         first_chunk: int = 0,
+        request_id: str | None = None,
+        partition: int | None = None,
     ) -> Token:
         """Append one record batch that has the topic's schema already (``append`` makes it so).
 
@@ -235,8 +259,18 @@ class Topic:
         >>> str(users.append_batch(rows, deleted=pa.array([False, False, True])))
         'users:0=3'
         """
+        if partition is not None:
+            self.appender.checked_partition(partition)
+        if request_id is not None:
+            if producer is not None or not isinstance(deleted, bool):
+                raise InvalidDeclaration(
+                    "request_id goes alone: not with producer and sequence, and not with a mark for each row",
+                    hint="A producer's sequence is an identity already.",
+                )
+            rows = TransactionRows(self, batch, deleted, partition)
+            return CommitPlan(self.log, self.id, check_id(request_id), [rows]).write()
         identity = AppendIdentity(producer, sequence, producer_id, epoch, first_chunk)
-        return self._appender.append(batch, identity, deleted)
+        return self.appender.append(batch, identity, deleted, partition)
 
     # Reading
 
@@ -315,6 +349,18 @@ class Topic:
         reader.check_bounds(start, end)
         arguments = {} if rows_max is None else {"rows_max": rows_max}
         yield from reader.read(start, end if stop is None else min(stop, end), wanted, **arguments)
+
+    def whole_after(self, partition: int, offset: int) -> int:
+        """The smallest offset from this one on at which no append is cut.
+
+        >>> import headwater as hw, tempfile
+        >>> topic = hw.Log(tempfile.mkdtemp()).topic("t", "x INT")
+        >>> _ = topic.append([{"x": n} for n in range(5)])
+        >>> topic.whole_after(0, 3)
+        5
+        """
+        self.open_partitions()
+        return self._readers[partition].whole_after(offset)
 
     def wait(self, seen: Mapping[int, int], *, timeout: float) -> bool:
         """Sleep until a partition grows beyond ``seen``; False after ``timeout`` seconds."""

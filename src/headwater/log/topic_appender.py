@@ -1,9 +1,11 @@
 """The append path of a topic: rows become a checked batch, and each partition gets its part.
 
 What it is: ``TopicAppender``: conversion, clock correction, backpressure, routing, and the append to each partition.
-Invariants: a batch is checked whole before a byte of it is written; the same key always goes to the same partition; a
-batch that is appended again with its producer and sequence goes to the same partitions.
-Not here: bytes and ordering (``log/storage/partition_writer.py``).
+Invariants: a batch is checked whole before a byte of it is written; all partitions get their part or none does; the
+same key always goes to the same partition; a batch that is appended again with its producer and sequence goes to the
+same partitions.
+Not here: bytes and ordering (``log/storage/partition_writer.py``), several partitions
+(``log/commits/atomic_append.py``).
 Read next: ``log/schema/row_conversion.py``, ``log/storage/partition_writer.py``.
 """
 
@@ -15,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headwater.errors import HeadwaterError, InvalidDeclaration, Misuse
+from headwater.errors import Backpressure, InvalidDeclaration, Misuse
+from headwater.log.commits.append_request import AppendRequest, StaleSchema
+from headwater.log.commits.atomic_append import PartWrite, append_atomically
 from headwater.log.groups import backpressure
 from headwater.log.schema import clock_correction
 from headwater.log.schema.evolution import conform
@@ -23,8 +27,8 @@ from headwater.log.schema.json_lines import json_rows
 from headwater.log.schema.row_conversion import to_batches
 from headwater.log.storage import routing
 from headwater.log.storage.framing import frames_of
-from headwater.log.storage.partition_writer import StaleSchema
 from headwater.log.token import Token
+from headwater.log.topic_declaration import shown
 
 if TYPE_CHECKING:
     from headwater.log.topic import Topic
@@ -41,6 +45,9 @@ class AppendIdentity:
     producer_id: int = 0
     epoch: int = 0
     first_chunk: int = 0
+
+
+ANONYMOUS = AppendIdentity()
 
 
 class TopicAppender:
@@ -74,8 +81,14 @@ class TopicAppender:
         columns = [given.column(field.name) if field in kept else pa.nulls(len(given), field.type) for field in every]
         return pa.RecordBatch.from_arrays(columns, schema=every)
 
-    def append(self, batch: pa.RecordBatch, identity: AppendIdentity, deleted: bool | pa.Array) -> Token:
-        """Append one batch that has the topic's schema."""
+    def append(
+        self,
+        batch: pa.RecordBatch,
+        identity: AppendIdentity,
+        deleted: bool | pa.Array = False,
+        partition: int | None = None,
+    ) -> Token:
+        """Append one batch that has the topic's schema, to one partition if it is named."""
         topic, rows = self._topic, batch.num_rows
         self._check(identity, deleted)
         topic.log.check_open()
@@ -89,14 +102,30 @@ class TopicAppender:
         if topic.settings.overflow != "keep" and not self._admitted(rows):
             topic.log.registry.count_dropped(topic.id, rows)
             return Token({topic.name: {}}, dropped_rows=rows)
-        frontier: dict[int, int] = {}
-        for number, part in self._route(batch, identity.sequence):
-            try:
-                frontier[number] = self._append_to(number, part, identity, deleted)
-            except HeadwaterError as error:
-                named = identity.producer is not None
-                raise _partly_written(error, sorted(frontier), named=named) from error.__cause__
+        parts = [(partition, batch)] if partition is not None else self.route(batch, identity.sequence)
+        if len(parts) == 1:
+            number, part = parts[0]
+            frontier = {number: self._append_to(number, part, identity, deleted)}
+        else:
+            frontier = self._append_to_all(parts, identity, deleted)
+        topic.log.epochs.count(rows)
         return Token({topic.name: frontier})
+
+    def checked_partition(self, number: int) -> int:
+        """Refuse a partition that does not exist, or rows whose columns decide it."""
+        settings = self._topic.settings
+        if settings.routed_by:
+            what = f"key={shown(settings.key)}" if settings.key else f"ordered_by={shown(settings.ordered_by)}"
+            raise InvalidDeclaration(
+                f'topic "{self._topic.name}" is declared with {what}, which decides the partition of each row',
+                hint="Leave partition out.",
+            )
+        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < settings.partitions:
+            raise InvalidDeclaration(
+                f'topic "{self._topic.name}" has no partition {number!r}',
+                hint=f"It has 0 to {settings.partitions - 1}.",
+            )
+        return number
 
     def _check(self, identity: AppendIdentity, deleted: bool | pa.Array) -> None:
         sequence = identity.sequence
@@ -113,8 +142,8 @@ class TopicAppender:
     def _not_null(self) -> frozenset[str]:
         settings = self._topic.settings
         if settings.event_time is None or settings.clock is not None:
-            return frozenset(settings.key)
-        return frozenset({*settings.key, settings.event_time})
+            return frozenset(settings.routed_by)
+        return frozenset({*settings.routed_by, settings.event_time})
 
     def _refuse_multiset(self) -> None:
         if self._topic.row().is_multiset:
@@ -127,16 +156,28 @@ class TopicAppender:
         topic = self._topic
         return clock_correction.corrected(batch, topic.schema, topic.settings, topic.clock.now_us())
 
+    def require_room(self, rows: int) -> None:
+        """Wait for room under ``overflow="block"``; a part of a transaction is not dropped, but refuses all of it."""
+        if self._topic.settings.overflow != "keep" and not self._admitted(rows):
+            raise Backpressure(
+                f'topic "{self._topic.name}" is full: its readers are more than '
+                f"{self._topic.settings.overflow_rows_max} rows behind",
+                detail="Nothing of the transaction was written.",
+                hint="Add consumers, raise overflow_rows_max, or try again later.",
+                topic=self._topic.name,
+            )
+
     def _admitted(self, rows: int) -> bool:
         topic = self._topic
         return backpressure.admit(topic.row(), rows, topic.log.catalog, topic.clock, topic.end_offsets) > 0
 
-    def _route(self, batch: pa.RecordBatch, sequence: int | None) -> list[tuple[int, pa.RecordBatch]]:
-        partitions, key = self._topic.settings.partitions, self._topic.settings.key
+    def route(self, batch: pa.RecordBatch, sequence: int | None) -> list[tuple[int, pa.RecordBatch]]:
+        """The rows by partition."""
+        partitions, columns = self._topic.settings.partitions, self._topic.settings.routed_by
         if partitions == 1:
             return [(0, batch)]
-        if key:
-            return routing.split(batch, routing.partition_of(batch, key, partitions))
+        if columns:
+            return routing.split(batch, routing.partition_of(batch, columns, partitions))
         if sequence is not None:  # an append that is tried again must reach the same partition
             return [(sequence % partitions, batch)]
         self._round_robin = (self._round_robin + 1) % partitions
@@ -145,34 +186,41 @@ class TopicAppender:
     def _append_to(self, number: int, batch: pa.RecordBatch, identity: AppendIdentity, deleted: bool | pa.Array) -> int:
         topic = self._topic
         while True:
-            row = topic.row()
-            if not _same_columns(batch.schema, row.schema):  # another thread or process declared columns meanwhile
-                batch = conform(batch, row.schema if deleted is False else _nullable(row.schema))
-            frames = frames_of(
-                batch,
-                row,
-                producer=identity.producer_id,
-                sequence=identity.sequence,
-                deleted=deleted,
-                first_chunk=identity.first_chunk,
-            )
+            request = self.request(batch, identity, deleted)
             try:
-                following, _ = topic.partition(number).append(
-                    frames, version=row.version, producer_name=identity.producer or "", epoch=identity.epoch
-                )
-                return following
+                return topic.partition(number).append(request)
             except StaleSchema:
                 topic.refresh()
 
+    def _append_to_all(
+        self, parts: list[tuple[int, pa.RecordBatch]], identity: AppendIdentity, deleted: bool | pa.Array
+    ) -> dict[int, int]:
+        topic, log = self._topic, self._topic.log
+        while True:
+            writes = [PartWrite(topic.partition(n), self.request(part, identity, deleted)) for n, part in parts]
+            try:
+                append_atomically(writes, log.epochs, log.commit_records)
+            except StaleSchema:
+                topic.refresh()
+                continue
+            return {write.writer.number: write.request.next_offset for write in writes}
 
-def _partly_written(error: HeadwaterError, written: list[int], *, named: bool) -> HeadwaterError:
-    """The error of a keyed batch that some partitions have written and others have not."""
-    if written:
-        error.detail = f"Partitions {', '.join(map(str, written))} have their part of this batch, the others have not."
-        again = "the partitions that have it recognise it." if named else "a named producer doubles no row."
-        error.hint = f"{error.hint or ''} Append it again: {again}".strip()
-        error.data["written_partitions"] = written
-    return error
+    def request(
+        self, batch: pa.RecordBatch, identity: AppendIdentity = ANONYMOUS, deleted: bool | pa.Array = False
+    ) -> AppendRequest:
+        """The rows of one partition as frames of the topic's latest schema."""
+        row = self._topic.row()
+        if not _same_columns(batch.schema, row.schema):  # another thread or process declared columns meanwhile
+            batch = conform(batch, row.schema if deleted is False else _nullable(row.schema))
+        frames = frames_of(
+            batch,
+            row,
+            producer=identity.producer_id,
+            sequence=identity.sequence,
+            deleted=deleted,
+            first_chunk=identity.first_chunk,
+        )
+        return AppendRequest(frames, row.version, identity.producer or "", identity.epoch)
 
 
 def _same_columns(one: pa.Schema, other: pa.Schema) -> bool:

@@ -25,6 +25,7 @@ from headwater.log.topic_settings import FOREVER, TopicSettings, check_name, dec
 
 WHY_FOREVER = {
     "key": "Rows were routed by the old key: the same key would be found in two partitions.",
+    "ordered_by": "Rows were routed by the old columns: their order would be lost.",
     "partitions": "The same key would land in another partition than its older rows, and order would be lost.",
     "event_time": "Indexes and watermarks were made for the old column.",
     "clock": "Event times were corrected by the old columns.",
@@ -66,7 +67,7 @@ def open_or_declare(
         if settings != row.settings:
             registry.change_settings(row.id, settings)
         if not any(earlier.equals(wanted) for earlier in row.schemas.values()):
-            merged = evolve(row.schema, wanted, key=row.settings.key, event_time=row.settings.event_time)
+            merged = evolve(row.schema, wanted, key=row.settings.routed_by, event_time=row.settings.event_time)
             if not merged.equals(row.schema):
                 registry.add_schema(row.id, merged, now_us)
         found = registry.find(name)
@@ -113,17 +114,18 @@ def shown(value: Any) -> str:
 
 def check_columns_exist(schema: pa.Schema, settings: TopicSettings) -> None:
     """Key and event time must be columns of fitting types."""
-    for what, name in [("key", name) for name in settings.key] + [("event_time", settings.event_time)]:
+    named = [("key", name) for name in settings.key] + [("ordered_by", name) for name in settings.ordered_by]
+    for what, name in [*named, ("event_time", settings.event_time)]:
         if name is None:
             continue
         if name not in schema.names:
             raise InvalidDeclaration(
                 f'{what} "{name}" is not a column', hint=suggestion(name, schema.names), column=name
             )
-    for name in settings.key:
+    for name in settings.routed_by:
         check_key_type(name, schema.field(name).type)
-    if len(set(settings.key)) != len(settings.key):
-        raise InvalidDeclaration("key names a column twice")
+    if len(set(settings.routed_by)) != len(settings.routed_by):
+        raise InvalidDeclaration(f"{'key' if settings.key else 'ordered_by'} names a column twice")
     if settings.event_time is not None:
         kind = schema.field(settings.event_time).type
         if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
@@ -134,6 +136,6 @@ def check_columns_exist(schema: pa.Schema, settings: TopicSettings) -> None:
 
 
 def _with_not_null(schema: pa.Schema, settings: TopicSettings) -> pa.Schema:
-    """Key and event time are never null, whether the declaration says so or not."""
-    never = {*settings.key, settings.event_time}
+    """Columns that route and event time are never null, whether the declaration says so or not."""
+    never = {*settings.routed_by, settings.event_time}
     return pa.schema([field.with_nullable(False) if field.name in never else field for field in schema])

@@ -2,8 +2,8 @@
 
 What it is: resolving "earliest", an offset, a time or a token to an offset per partition, and reading the partitions
 round-robin, waiting at the end to be woken.
-Invariants: rows of a partition come in offset order, each once; between partitions there is no order, and none waits
-for another; without ``follow`` the end is the one at the start of the read.
+Invariants: rows of a partition come in offset order, each once, and no batch ends inside an append; between partitions
+there is no order, and none waits for another; without ``follow`` the end is the one at the start of the read.
 Not here: one partition (``log/storage/partition_reader.py``), groups (``log/groups/consumer.py``,
 ``log/groups/worker.py``). Read next: ``log/storage/wake.py``.
 """
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from headwater.log.topic import Topic
 
 Place = str | int | dt.datetime | Mapping[int, int] | Token
+TURN_ROWS = 4 * BATCH_ROWS
 WAIT_S = 60.0  # a follower without a time-out checks at this interval even if it is not woken
 
 
@@ -143,17 +144,19 @@ def _walk(
                 end = reader.end_offset()
                 if stops is not None:
                     end = min(end, stops[number])
-                while positions[number] < end:
-                    # One turn is at most a few batches, so that a long partition does not starve the others.
-                    until = min(end, positions[number] + 4 * BATCH_ROWS)
-                    for batch in reader.read(positions[number], until, columns, rows_max):
-                        positions[number] = batch.next_offset
-                        if batch.num_rows:
-                            yield batch
-                    positions[number] = until
-                    moved = True
-                    if len(readers) > 1:
+                if positions[number] >= end:
+                    continue
+                moved = True
+                # One turn is at most a few batches, so that a long partition does not starve the others.
+                until = end if len(readers) == 1 else positions[number] + TURN_ROWS
+                for batch in reader.read(positions[number], end, columns, rows_max):
+                    positions[number] = batch.next_offset
+                    if batch.num_rows:
+                        yield batch
+                    if positions[number] >= until:
                         break
+                else:
+                    positions[number] = end
             if stops is not None and all(positions[number] >= stops[number] for number in positions):
                 return
             if moved:

@@ -25,7 +25,7 @@ Overflow = Literal["keep", "drop", "block"]
 
 PARTITIONS_MAX = 1024
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
-FOREVER = ("key", "event_time", "partitions", "clock")
+FOREVER = ("key", "ordered_by", "event_time", "partitions", "clock")
 # Declared as durations ("7 days", a timedelta, seconds), stored in milliseconds.
 DURATIONS = {
     "lateness": "lateness_ms",
@@ -35,6 +35,7 @@ DURATIONS = {
     "retention": "retention_ms",
     "tombstone_grace": "tombstone_grace_ms",
     "block_timeout": "block_timeout_ms",
+    "remember_ids": "remember_ids_ms",
 }
 _DECLARED_AS = {stored: name for name, stored in DURATIONS.items()}
 
@@ -53,6 +54,7 @@ class TopicSettings:
     """
 
     key: tuple[str, ...] = ()
+    ordered_by: tuple[str, ...] = ()  # routes rows without making them upserts: each one is an event
     event_time: str | None = None
     lateness_ms: int = 0
     idle_ms: int | None = 60_000
@@ -70,6 +72,7 @@ class TopicSettings:
     overflow: Overflow = "keep"
     overflow_rows_max: int | None = None
     block_timeout_ms: int = 30_000
+    remember_ids_ms: int = 7 * 24 * 3600 * 1000  # for how long a request id is recognised
     captured_by: str | None = None  # the capture that writes it; ticks read it up to the capture's last marker
 
     def __post_init__(self) -> None:
@@ -88,6 +91,7 @@ class TopicSettings:
             "retention_bytes",
             "overflow_rows_max",
             "idle_ms",
+            "remember_ids_ms",
         ):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value <= 0):
@@ -105,6 +109,12 @@ class TopicSettings:
                 hint='Name the device\'s columns, clock=("occurred_at", "sent_at"), and another one that Headwater '
                 'fills with the corrected time: event_time="at".',
             )
+        if self.key and self.ordered_by:
+            raise InvalidDeclaration(
+                "key and ordered_by exclude each other",
+                detail="With a key a row takes the place of the one before; ordered_by keeps every row as an event.",
+                hint='Declare ordered_by="account_id" for events in order, key="account_id" for the latest state.',
+            )
         if self.compact and not self.key:
             raise InvalidDeclaration(
                 "compact=True needs a key", hint='Compaction keeps the latest row of each key: declare key="…".'
@@ -119,6 +129,11 @@ class TopicSettings:
         """The settings as the catalog's text."""
         return json.dumps(asdict(self))
 
+    @property
+    def routed_by(self) -> tuple[str, ...]:
+        """The columns that decide the partition of a row; none: each batch goes to one partition."""
+        return self.key or self.ordered_by
+
     @staticmethod
     def from_json(text: str) -> TopicSettings:
         """The settings of a catalog's text."""
@@ -126,7 +141,8 @@ class TopicSettings:
         known = {field.name for field in fields(TopicSettings)}
         values = {name: value for name, value in values.items() if name in known}
         clock = values.get("clock")
-        tuples = {"key": tuple(values.get("key") or ()), "clock": None if clock is None else tuple(clock)}
+        tuples: dict[str, Any] = {name: tuple(values.get(name) or ()) for name in ("key", "ordered_by")}
+        tuples["clock"] = None if clock is None else tuple(clock)
         return TopicSettings(**{**values, **tuples})
 
     def with_changes(self, changes: dict[str, Any]) -> TopicSettings:
@@ -160,6 +176,7 @@ class TableOptions(TypedDict, total=False):
     overflow: Overflow
     overflow_rows_max: int | None
     block_timeout: Duration
+    remember_ids: Duration
     captured_by: str | None
 
 
@@ -173,13 +190,14 @@ class TopicOptions(TableOptions, total=False):
     """
 
     key: str | Sequence[str] | None
+    ordered_by: str | Sequence[str] | None
     retention: Duration | None
     retention_bytes: int | None
     archive: str | None
 
 
 def declared(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a declaration as they are stored: durations in milliseconds, ``key`` as a tuple.
+    """The settings of a declaration as they are stored: durations in milliseconds, columns as a tuple.
 
     >>> declared({"key": "id", "retention": "7 days", "idle": None})
     {'key': ('id',), 'idle_ms': None, 'retention_ms': 604800000}
@@ -192,10 +210,10 @@ def declared(values: Mapping[str, Any]) -> dict[str, Any]:
     plain = {name: value for name, value in values.items() if name not in DURATIONS}
     times = {DURATIONS[name]: _milliseconds(name, values[name]) for name in sorted(DURATIONS.keys() & values.keys())}
     values = {**plain, **times}
-    if "key" in values:
-        key = values["key"]
-        key = () if key is None else (key,) if isinstance(key, str) else tuple(key)
-        values = {**values, "key": key}
+    for name in ("key", "ordered_by"):
+        if name in values:
+            given = values[name]
+            values = {**values, name: () if given is None else (given,) if isinstance(given, str) else tuple(given)}
     if values.get("clock") is not None:
         values = {**values, "clock": tuple(values["clock"])}
     return values

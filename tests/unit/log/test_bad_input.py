@@ -185,7 +185,7 @@ def test_a_home_of_a_newer_format_is_refused_untouched(home):
     (home / "headwater.json").write_text(json.dumps({"format": 99}))
     before = everything(home)
 
-    with pytest.raises(NewerFormat, match="has format 99; this Headwater knows formats up to 1") as refused:
+    with pytest.raises(NewerFormat, match="has format 99; this Headwater knows formats up to 2") as refused:
         Log(home)
 
     assert "pip install --upgrade headwater" in refused.value.hint

@@ -35,17 +35,16 @@ class Faulty(Files):
         super().sync(fd, label=label)
 
 
-def test_an_append_that_fails_half_way_says_which_partitions_have_it(tmp_path: Path) -> None:
+def test_an_append_that_fails_half_way_is_not_there_at_all(tmp_path: Path) -> None:
     with Log(tmp_path, files=Faulty("append.write_data", {2})) as log:
         topic = log.topic("orders", "id BIGINT", key="id", partitions=2)
         rows = [{"id": n} for n in range(10)]
 
-        with pytest.raises(DiskFull) as refused:
+        with pytest.raises(DiskFull):
             topic.append(rows, producer="importer", sequence=0)
+        assert list(topic.rows()) == []
         topic.append(rows, producer="importer", sequence=0)
 
-        assert refused.value.data["written_partitions"] == [0]
-        assert "Partitions 0 have their part" in str(refused.value)
         assert sorted(row["id"] for row in topic.rows()) == list(range(10))
 
 

@@ -23,7 +23,7 @@ from headwater.cli.doctor.findings import Finding, FindingState, graded
 
 FORMAT_FILE = "headwater.json"
 CATALOG = "catalog.sqlite"
-FORMAT = 1  # that of log/home.py; a test compares
+FORMAT = 2  # that of log/home.py; a test compares
 GIB = 1 << 30
 SYNCS = 20
 SYNC_WARN_MS = 20.0

@@ -126,7 +126,7 @@ class InputFile:
         done = 0
         for numbers, lines in _portions_of_lines(stream, rows, linger if self.path is None else None):
             done += sum(map(len, lines))
-            required = frozenset(filter(None, (*topic.settings.key, topic.settings.event_time)))
+            required = frozenset(filter(None, (*topic.settings.routed_by, topic.settings.event_time)))
             with self.naming(numbers):
                 batch = json_lines(lines, topic.schema, not_null=required)
             yield Portion(batch, numbers, done if self.path is None else raw.tell())

@@ -61,6 +61,18 @@ CREATE TABLE IF NOT EXISTS segments (   -- sealed segments only; the others are 
     compacted INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (topic_id, partition, base_offset)
 );
+CREATE TABLE IF NOT EXISTS append_marks (  -- of sealed segments: where appends and epochs end
+    topic_id INTEGER NOT NULL,
+    partition INTEGER NOT NULL,
+    base_offset INTEGER NOT NULL,
+    marks BLOB NOT NULL,                 -- see log/commits/append_marks.py
+    PRIMARY KEY (topic_id, partition, base_offset),
+    FOREIGN KEY (topic_id, partition, base_offset)
+        REFERENCES segments (topic_id, partition, base_offset) ON DELETE CASCADE
+);
+CREATE TABLE IF NOT EXISTS commits (    -- those that were decided here and are not listed everywhere yet
+    id INTEGER PRIMARY KEY               -- the number of the commit's record, see log/commits/commit_records.py
+);
 CREATE TABLE IF NOT EXISTS producers (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     topic_id INTEGER NOT NULL REFERENCES topics(id) ON DELETE CASCADE,
@@ -71,7 +83,7 @@ CREATE TABLE IF NOT EXISTS producers (
 CREATE TABLE IF NOT EXISTS producer_sequences (  -- what sealed segments held; newer ones are in the active index
     producer_id INTEGER NOT NULL REFERENCES producers(id) ON DELETE CASCADE,
     partition INTEGER NOT NULL,
-    sequence INTEGER NOT NULL,
+    ranges TEXT NOT NULL,                -- see log/commits/sequence_ranges.py
     PRIMARY KEY (producer_id, partition)
 );
 CREATE TABLE IF NOT EXISTS groups (

@@ -18,9 +18,13 @@ from pathlib import Path
 import pyarrow as pa
 
 from headwater.log.catalog.catalog import Catalog
+from headwater.log.commits.append_marks import NO_MARKS, AppendMarks
+from headwater.log.commits.sequence_ranges import SequenceRanges
 from headwater.log.schema.normalization import WEIGHT
 from headwater.log.storage.sealed_segment import SealedSegment
 from headwater.log.topic_settings import TopicSettings
+
+MARKS_KEPT_MAX = 1000  # segments whose marks a process keeps in memory
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,7 @@ class Registry:
         self.catalog = catalog
         # By name: the columns that were read, and the row made from them.
         self._known: dict[str, tuple[tuple[object, ...], TopicRow]] = {}
+        self._marks: dict[Path, AppendMarks] = {}  # by file: a compacted segment has another one
 
     def names(self) -> list[str]:
         return [row["name"] for row in self.catalog.read("SELECT name FROM topics ORDER BY name")]
@@ -175,10 +180,14 @@ class Registry:
         self,
         topic_id: int,
         old: Sequence[SealedSegment],
-        new: Sequence[SealedSegment],
-        sequences: Mapping[int, int] | None = None,
+        new: SealedSegment,
+        marks: AppendMarks,
+        sequences: Mapping[int, SequenceRanges] | None = None,
     ) -> bool:
-        """Replace ``old`` by ``new`` in one durable transaction; False when ``old`` changed meanwhile."""
+        """Replace ``old`` by ``new`` in one durable transaction; False when ``old`` changed meanwhile.
+
+        ``marks`` are those of the new segment, ``sequences`` those that it has of each producer.
+        """
         try:
             with self.catalog.write(durable=True) as db:
                 for segment in old:
@@ -188,35 +197,60 @@ class Registry:
                     ).rowcount
                     if gone != 1:
                         raise _Moved
-                for s in new:
-                    db.execute(
-                        "INSERT INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                        (
-                            topic_id,
-                            s.partition,
-                            s.base_offset,
-                            s.next_offset,
-                            s.path.name,
-                            s.rows,
-                            s.bytes,
-                            s.checksum,
-                            s.schema_version,
-                            s.time_min,
-                            s.time_max,
-                            s.appended_min,
-                            s.appended_max,
-                            int(s.compacted),
-                        ),
-                    )
-                    for producer, sequence in (sequences or {}).items():
-                        db.execute(
-                            "INSERT INTO producer_sequences SELECT id, ?, ? FROM producers WHERE id = ? "
-                            "ON CONFLICT DO UPDATE SET sequence = max(sequence, excluded.sequence)",
-                            (s.partition, sequence, producer),
-                        )
+                s = new
+                db.execute(
+                    "INSERT INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    (
+                        topic_id,
+                        s.partition,
+                        s.base_offset,
+                        s.next_offset,
+                        s.path.name,
+                        s.rows,
+                        s.bytes,
+                        s.checksum,
+                        s.schema_version,
+                        s.time_min,
+                        s.time_max,
+                        s.appended_min,
+                        s.appended_max,
+                        int(s.compacted),
+                    ),
+                )
+                place = (topic_id, s.partition, s.base_offset)
+                db.execute("INSERT INTO append_marks VALUES (?, ?, ?, ?)", (*place, marks.pack()))
+                for producer, ranges in (sequences or {}).items():
+                    self._note_sequences(db, producer, s.partition, ranges)
         except _Moved:
             return False
         return True
+
+    @staticmethod
+    def _note_sequences(db: sqlite3.Connection, producer: int, partition: int, ranges: SequenceRanges) -> None:
+        row = db.execute(
+            "SELECT ranges FROM producer_sequences WHERE producer_id = ? AND partition = ?", (producer, partition)
+        ).fetchone()
+        known = SequenceRanges() if row is None else SequenceRanges.parse(row["ranges"])
+        known.merge(ranges)
+        db.execute(
+            "INSERT INTO producer_sequences SELECT id, ?, ? FROM producers WHERE id = ? "
+            "ON CONFLICT DO UPDATE SET ranges = excluded.ranges",
+            (partition, str(known), producer),
+        )
+
+    def append_marks(self, topic_id: int, segment: SealedSegment) -> AppendMarks:
+        """Where the appends of a sealed segment end."""
+        known = self._marks.get(segment.path)
+        if known is None:
+            rows = self.catalog.read(
+                "SELECT marks FROM append_marks WHERE topic_id = ? AND partition = ? AND base_offset = ?",
+                (topic_id, segment.partition, segment.base_offset),
+            )
+            known = AppendMarks.unpack(bytes(rows[0]["marks"])) if rows else NO_MARKS
+            if len(self._marks) >= MARKS_KEPT_MAX:
+                self._marks.clear()
+            self._marks[segment.path] = known
+        return known
 
     def move_start(self, topic_id: int, partition: int, start: int, gone: Sequence[SealedSegment], now_us: int) -> None:
         """Drop these segments and move the partition's start (retention)."""
@@ -260,11 +294,11 @@ class Registry:
         rows = self.catalog.read("SELECT id, name FROM producers WHERE topic_id = ?", (topic_id,))
         return {row["id"]: row["name"] for row in rows}
 
-    def sequences(self, topic_id: int, partition: int) -> dict[int, int]:
-        """The last sequence of each producer in the sealed part of a partition."""
+    def sequences(self, topic_id: int, partition: int) -> dict[int, SequenceRanges]:
+        """The sequences of each producer in the sealed part of a partition."""
         rows = self.catalog.read(
-            "SELECT producer_id, sequence FROM producer_sequences JOIN producers ON producers.id = producer_id "
+            "SELECT producer_id, ranges FROM producer_sequences JOIN producers ON producers.id = producer_id "
             "WHERE topic_id = ? AND partition = ?",
             (topic_id, partition),
         )
-        return {row["producer_id"]: row["sequence"] for row in rows}
+        return {row["producer_id"]: SequenceRanges.parse(row["ranges"]) for row in rows}

@@ -19,7 +19,7 @@ import contextlib
 import sqlite3
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, TypedDict
 
@@ -259,17 +259,38 @@ class Consumer:
             offsets = self._commit_offsets(what)
             if not offsets:
                 return
-            now_us = self._clock.now_us()
             with self._catalog.write() as db:
-                self._member.require_ownership(db, offsets)
-                for partition, offset in offsets.items():
-                    back = partition in self._sought
-                    db.execute(
-                        "UPDATE positions SET offset = ?, committed_us = ?"
-                        " WHERE group_id = ? AND partition = ? AND (offset < ? OR ?)",
-                        (offset, now_us, self._group_id, partition, offset, back),
-                    )
-                self._member.refresh(db, now_us)
+                self._store(db, offsets)
+            self._stored(offsets)
+
+    def commit_in(
+        self, what: Batch | Mapping[int, int] | None = None
+    ) -> Callable[[sqlite3.Connection], Callable[[], None]]:
+        """The same commit as a part of a transaction: it is called inside, and what it returns afterwards."""
+        self._require_open()
+        with self._lock:
+            offsets = self._commit_offsets(what)
+
+        def enter(db: sqlite3.Connection) -> Callable[[], None]:
+            self._store(db, offsets)
+            return lambda: self._stored(offsets)
+
+        return enter
+
+    def _store(self, db: sqlite3.Connection, offsets: Mapping[int, int]) -> None:
+        now_us = self._clock.now_us()
+        self._member.require_ownership(db, offsets)
+        for partition, offset in offsets.items():
+            back = partition in self._sought
+            db.execute(
+                "UPDATE positions SET offset = ?, committed_us = ?"
+                " WHERE group_id = ? AND partition = ? AND (offset < ? OR ?)",
+                (offset, now_us, self._group_id, partition, offset, back),
+            )
+        self._member.refresh(db, now_us)
+
+    def _stored(self, offsets: Mapping[int, int]) -> None:
+        with self._lock:
             for partition, offset in offsets.items():
                 back = partition in self._sought
                 self._committed[partition] = offset if back else max(offset, self._committed.get(partition, offset))

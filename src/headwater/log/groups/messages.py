@@ -53,6 +53,11 @@ class Message:
         self.answer: str | None = None
 
     @property
+    def worker(self) -> Worker:
+        """The worker that took it."""
+        return self._worker
+
+    @property
     def topic(self) -> str:
         """The topic's name."""
         return str(self._worker.topic.name)

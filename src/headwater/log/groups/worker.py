@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -253,6 +253,18 @@ class Worker:
             lost = self._leases.settle(db, [message.lease for message in todo])
         self._answered(todo, "accepted", lost)
 
+    def accept_in(self, messages: Sequence[Message]) -> Callable[[sqlite3.Connection], Callable[[], None]]:
+        """The same as a part of a transaction, which a lost lease refuses: it is called inside, its result after."""
+        todo = [message for message in messages if message.unanswered("accepted")]
+
+        def enter(db: sqlite3.Connection) -> Callable[[], None]:
+            lost = self._leases.settle(db, [message.lease for message in todo])
+            if lost:
+                raise self._lost(todo, lost)
+            return lambda: self._answered(todo, "accepted", [])
+
+        return enter
+
     def release(self, messages: Iterable[Message]) -> None:
         """Give messages back to the queue at once; those delivered ``deliveries_max`` times are given up."""
         todo = [message for message in messages if message.unanswered("released")]
@@ -308,16 +320,19 @@ class Worker:
             if message.lease not in gone:
                 message.answer = answer
         if gone:
-            places = [f"{self.topic.name}[{lease.partition}]@{lease.offset}" for lease in lost]
-            raise LeaseLost(
-                f'{len(places)} of {len(messages)} messages of group "{self.group}" are no longer this worker\'s:'
-                f" {', '.join(places[:5])}{', …' if len(places) > 5 else ''}",
-                detail=f"The lease ran out ({self.lease:g} s) and another worker took them, or the group was reset.",
-                hint="Take a longer lease, or renew() while working; the other worker may do the work again.",
-                group=self.group,
-                worker=self.id,
-                lost=[(lease.partition, lease.offset) for lease in lost],
-            )
+            raise self._lost(messages, lost)
+
+    def _lost(self, messages: Sequence[Message], lost: Sequence[Lease]) -> LeaseLost:
+        places = [f"{self.topic.name}[{lease.partition}]@{lease.offset}" for lease in lost]
+        return LeaseLost(
+            f'{len(places)} of {len(messages)} messages of group "{self.group}" are no longer this worker\'s:'
+            f" {', '.join(places[:5])}{', …' if len(places) > 5 else ''}",
+            detail=f"The lease ran out ({self.lease:g} s) and another worker took them, or the group was reset.",
+            hint="Take a longer lease, or renew() while working; the other worker may do the work again.",
+            group=self.group,
+            worker=self.id,
+            lost=[(lease.partition, lease.offset) for lease in lost],
+        )
 
     # -- membership ------------------------------------------------------------------------------------------------
 

@@ -24,11 +24,12 @@ import pyarrow.compute as pc
 
 from headwater.errors import Misuse
 from headwater.log.catalog.registry import TopicRow
+from headwater.log.commits.append_marks import AppendMarks
 from headwater.log.maintenance.sealing import never, seal_closed
 from headwater.log.schema.evolution import conform
 from headwater.log.storage.active_segment import FrameRange
+from headwater.log.storage.framing import stored_schema
 from headwater.log.storage.partition_layout import layout_of, maintenance_lock, partition_directory
-from headwater.log.storage.partition_writer import stored_schema
 from headwater.log.storage.sealed_segment import SealedSegment, appended_of, producer_of, write_sealed
 
 if TYPE_CHECKING:
@@ -191,8 +192,9 @@ class _Compaction:
             # Nothing to remove: the file stays, and the catalog marks it as compacted.
             same = replace(old[0], compacted=True)
             if not old[0].compacted:
-                log.registry.replace_segments(self.topic.id, old, [same])
+                log.registry.replace_segments(self.topic.id, old, same, self._marks(old))
             return [same]
+        marks = self._marks(old)
         new = write_sealed(
             self.directory,
             self._rows(old, survivors),
@@ -206,13 +208,17 @@ class _Compaction:
             suffix=_next_suffix(old),
             compacted=True,
         )
-        if not log.registry.replace_segments(self.topic.id, old, [new]):
+        if not log.registry.replace_segments(self.topic.id, old, new, marks):
             # The topic was deleted meanwhile. Going on could drop a tombstone before the older records of its key.
             log.files.unlink(new.path, label="compact.remove_new")
             raise _Stopped
         for segment in old:
             log.files.unlink(segment.path, label="compact.remove_old")
         return [new]
+
+    def _marks(self, old: Sequence[SealedSegment]) -> AppendMarks:
+        registry = self.topic.log.registry
+        return AppendMarks.joined([registry.append_marks(self.topic.id, s) for s in old])
 
     def _rows(self, old: Sequence[SealedSegment], survivors: Offsets) -> Iterator[FrameRange]:
         target = stored_schema(self.row.schema, self.row)

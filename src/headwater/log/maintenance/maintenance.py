@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headwater.errors import CorruptSegment, HeadwaterError, ReadOnlyHome, UnknownTopic
+from headwater.log.commits.request_ids import HOME, REMEMBERED_US
 from headwater.log.maintenance.alerts import ALERTS_TOPIC, Alert, note_corruption, publish, watch_groups
 from headwater.log.maintenance.compaction import compact_partition
 from headwater.log.maintenance.retention import retain_partition
@@ -115,6 +116,8 @@ class _Round:
             self.partitions += 1
             self._shape(topic, number)
         self._watch(topic)
+        with self._step(topic, None, "forget ids"):
+            forget_ids(topic)
         for number in numbers:
             with self._step(topic, number, "retain"):
                 retained = retain_partition(topic, number, wait=self.wait)
@@ -159,6 +162,13 @@ class _Round:
             if isinstance(error, CorruptSegment) and number is not None:
                 note_corruption(topic, number, str(error.data.get("file", "")), error.message)
             self.steps.append(Step(topic.name, number, action, str(error), failed=True))
+
+
+def forget_ids(topic: Topic) -> None:
+    """Forget request ids that are older than the topic declares, and old ones of transactions."""
+    now_us, ids = topic.clock.now_us(), topic.log.request_ids
+    ids.forget(topic.id, now_us - topic.settings.remember_ids_ms * 1000)
+    ids.forget(HOME, now_us - REMEMBERED_US)
 
 
 def roll_if_old(topic: Topic, number: int) -> bool:

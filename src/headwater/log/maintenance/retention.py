@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from headwater.log.maintenance.alerts import note_lost
 from headwater.log.maintenance.sealing import seal_closed
-from headwater.log.storage.active_segment import segment_name
+from headwater.log.storage.active_segment import arrow_bases, segment_name
 from headwater.log.storage.checksums import checksum_of
 from headwater.log.storage.files import Files, translated
 from headwater.log.storage.partition_layout import (
@@ -31,7 +31,6 @@ from headwater.log.storage.partition_layout import (
     partition_directory,
     spans_of,
 )
-from headwater.log.storage.partition_writer import arrow_bases
 from headwater.log.storage.sealed_segment import SealedSegment, damaged
 from headwater.log.topic_settings import TopicSettings
 

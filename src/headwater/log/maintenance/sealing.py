@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.errors import CorruptSegment
-from headwater.log.storage.active_segment import ArrowSegment
+from headwater.log.commits.sequence_ranges import SequenceRanges
+from headwater.log.storage.active_segment import ArrowSegment, arrow_bases
+from headwater.log.storage.framing import stored_schema
 from headwater.log.storage.partition_layout import layout_of, maintenance_lock, partition_directory
-from headwater.log.storage.partition_writer import arrow_bases, stored_schema
 from headwater.log.storage.sealed_segment import write_sealed
 
 if TYPE_CHECKING:
@@ -107,10 +108,10 @@ def _seal(topic: Topic, number: int, directory: Path, segment: ArrowSegment) -> 
             files=files,
         )
         named = segment.entries[segment.entries["producer"] > 0]
-        sequences: dict[int, int] = {}
+        sequences: dict[int, SequenceRanges] = {}
         for producer, sequence in zip(named["producer"].tolist(), named["sequence"].tolist(), strict=True):
-            sequences[producer] = max(sequence, sequences.get(producer, -1))
-        registry.replace_segments(topic.id, [], [sealed], sequences)
+            sequences.setdefault(producer, SequenceRanges()).add(sequence)
+        registry.replace_segments(topic.id, [], sealed, segment.marks, sequences)
     # The data first: an index without data is swept, data without an index would be opened.
     files.unlink(segment.data_path, label="seal.remove_data")
     files.sync_dir(directory, label="seal.sync_removal")

@@ -27,7 +27,7 @@ from headwater.log.storage.active_segment import segment_name
 from headwater.log.storage.checksums import signed
 from headwater.log.storage.file_descriptors import EXHAUSTED, open_file, too_many_files, with_room
 from headwater.log.storage.frame_index import DATA, ENTRY_BYTES, HEADER, ROLL, Entry, padded
-from headwater.log.storage.partition_writer import stored_schema
+from headwater.log.storage.framing import stored_schema
 from headwater.log.storage.sealed_segment import APPENDED_TYPE, SYSTEM_COLUMNS, SealedSegment, time_range
 
 READ_BYTES = 8 << 20

@@ -23,8 +23,9 @@ import pyarrow as pa
 import xxhash
 
 from headwater.errors import CorruptSegment
+from headwater.log.commits.append_marks import AppendMarks
 from headwater.log.storage import frame_index
-from headwater.log.storage.file_descriptors import HeldFiles
+from headwater.log.storage.file_descriptors import HeldFiles, with_room
 from headwater.log.storage.files import Files
 from headwater.log.storage.frame_index import CONTINUES, DATA, DURABLE, ENTRY_BYTES, HEADER, ROLL, Entries, Entry
 
@@ -34,6 +35,15 @@ READ_BYTES_MAX = 8 << 20  # consecutive frames are fetched in one read of at mos
 def segment_name(base_offset: int) -> str:
     """The file name of a segment; names sort by offset."""
     return f"{base_offset:020d}"
+
+
+def arrow_bases(directory: Path) -> list[int]:
+    """The base offsets of the segments that are still Arrow, in order."""
+    try:
+        names = with_room(lambda: os.listdir(directory))
+    except FileNotFoundError:
+        return []
+    return sorted(int(name[:20]) for name in names if name.endswith(".arrow"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +61,8 @@ class FrameRange:
     offsets: np.ndarray[Any, np.dtype[np.int64]] | None
     appended_us: int | pa.Array
     producer: int | pa.Array
+    marks: AppendMarks | None = None  # None: rows of one append, which goes on after them when ``continues``
+    continues: bool = False
 
     def clip(self, start: int, stop: int) -> FrameRange:
         """The same rows without those before ``start`` or from ``stop`` on."""
@@ -73,7 +85,23 @@ class FrameRange:
             offsets,
             cut[0],
             cut[1],
+            self.marks,
+            self.continues or stop < self.next_offset,
         )
+
+    def whole_before(self, offset: int) -> int:
+        """The largest offset up to this one at which no append is cut; the range's start when there is none."""
+        if self.marks is not None:
+            return max(self.first_offset, self.marks.whole_before(min(offset, self.next_offset)))
+        return self.first_offset if self.continues or offset < self.next_offset else self.next_offset
+
+    def whole_after(self, offset: int) -> int:
+        """The smallest offset from this one on at which no append is cut; at most the range's end."""
+        return self.next_offset if self.marks is None else min(self.next_offset, self.marks.whole_after(offset))
+
+    def offset_of(self, row: int) -> int:
+        """The offset of one of its rows."""
+        return self.first_offset + row if self.offsets is None else int(self.offsets[row])
 
 
 def joined(chunks: Sequence[FrameRange]) -> FrameRange:
@@ -177,6 +205,11 @@ class ArrowSegment:
         self.entries = self._room[: have + len(fresh)]
 
     @property
+    def marks(self) -> AppendMarks:
+        """Where its appends end."""
+        return AppendMarks.of_entries(self.entries)
+
+    @property
     def removed(self) -> bool:
         """Whether it was sealed. Its open file may hold rows that were compacted since: look them up again."""
         try:
@@ -236,6 +269,7 @@ class ArrowSegment:
             None,
             int(entry["appended_us"]),
             int(entry["producer"]),
+            continues=bool(int(entry["flags"]) & CONTINUES),
         )
 
     def close(self) -> None:
@@ -256,6 +290,16 @@ class Frame:
     time_min: int
     time_max: int
     continues: bool = False  # more frames of the same append follow
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What all frames of one write have in common."""
+
+    now_us: int
+    epoch: int = 0
+    sync: bool = False
+    transaction: int = 0
 
 
 class SegmentWriter:
@@ -326,9 +370,21 @@ class SegmentWriter:
         return Entry(kind=HEADER, base_offset=self.base_offset, position=synced_bytes, length=0).pack()
 
     def append(
-        self, frames: Sequence[Frame], *, position: int, base_offset: int, version: int, now_us: int, sync: bool
+        self, frames: Sequence[Frame], *, position: int, base_offset: int, version: int, stamp: Stamp
     ) -> list[Entry]:
-        """Write the frames: data, then (``sync``) to disk, then the index entries."""
+        """Write the frames: data, then (``stamp.sync``) to disk, then the index entries."""
+        entries = self.stage(frames, position=position, base_offset=base_offset, version=version, stamp=stamp)
+        try:
+            self.list(entries)
+        except Exception:
+            self.take_back(entries)
+            raise
+        return entries
+
+    def stage(
+        self, frames: Sequence[Frame], *, position: int, base_offset: int, version: int, stamp: Stamp
+    ) -> list[Entry]:
+        """Write the frames' data, without listing it: no reader sees it yet."""
         entries: list[Entry] = []
         parts: list[Any] = []
         for frame in frames:
@@ -342,29 +398,43 @@ class SegmentWriter:
                 schema_version=version,
                 producer=frame.producer,
                 sequence=frame.sequence,
-                appended_us=now_us,
+                appended_us=stamp.now_us,
                 time_min=frame.time_min,
                 time_max=frame.time_max,
-                flags=DURABLE * sync | CONTINUES * frame.continues,
+                flags=DURABLE * stamp.sync | CONTINUES * frame.continues,
                 payload_checksum=xxhash.xxh3_64_intdigest(frame.payload),
+                epoch=stamp.epoch,
+                transaction=stamp.transaction,
             )
             entries.append(entry)
             parts += [entry.pack(), frame.payload, frame_index.padding(length)]
             position, base_offset = entry.end, entry.next_offset
-        with self.held as (data_fd, index_fd):
+        with self.held as (data_fd, _):
             self.files.write(data_fd, parts, label="append.write_data")
-            try:
-                if sync:
+            if stamp.sync:
+                try:
                     self.files.sync(data_fd, label="append.sync_data")
-                # The entries last: a listed frame is whole (and, with sync, on disk) in the data file.
-                self.files.write(index_fd, [entry.pack() for entry in entries], label="append.write_index")
-            except Exception:
-                # For example a full disk. Refused rows must not be adopted by the next recovery.
-                self.files.truncate(data_fd, entries[0].position, label="append.take_back")
-                raise
-        if sync:
-            self.synced_bytes = position
+                except Exception:
+                    self.take_back(entries)
+                    raise
+                self.synced_bytes = position
         return entries
+
+    def list(self, entries: Sequence[Entry]) -> None:
+        """Show staged frames to readers. A listed frame is whole (and, if it says so, on disk) in the data file."""
+        with self.held as (_, index_fd):
+            self.files.write(index_fd, [entry.pack() for entry in entries], label="append.write_index")
+
+    def take_back(self, entries: Sequence[Entry]) -> None:
+        """Cut off staged frames, for example on a full disk: the next recovery must not adopt refused rows."""
+        with self.held as (data_fd, _):
+            self.files.truncate(data_fd, entries[0].position, label="append.take_back")
+        self.synced_bytes = min(self.synced_bytes, entries[0].position)
+
+    def sync_index(self) -> None:
+        """Sync the listed entries."""
+        with self.held as (_, index_fd):
+            self.files.sync(index_fd, label="append.sync_index")
 
     def header_version(self) -> int:
         """The schema version in the data file's header, 0 when there is none yet."""

@@ -26,7 +26,7 @@ DURABLE = 1  # flag: the frame was synced before its entry was listed
 CONTINUES = 2  # flag: the next frame belongs to the same (large) append
 NO_TIME_MIN, NO_TIME_MAX = 2**63 - 1, -(2**63)  # neutral for min and max: "no event time here"
 
-_STRUCT = struct.Struct("<IHHqqqiiqqqqqQ32xQ")
+_STRUCT = struct.Struct("<IHHqqqiiqqqqqQqq16xQ")
 assert _STRUCT.size == ENTRY_BYTES
 
 # The same layout for numpy: an index is read as one array and searched without a Python loop.
@@ -47,6 +47,8 @@ ENTRY = np.dtype(
             "time_min",
             "time_max",
             "payload_checksum",
+            "epoch",
+            "transaction",
             "entry_checksum",
         ],
         "formats": [
@@ -64,9 +66,11 @@ ENTRY = np.dtype(
             "<i8",
             "<i8",
             "<u8",
+            "<i8",
+            "<i8",
             "<u8",
         ],
-        "offsets": [0, 4, 6, 8, 16, 24, 32, 36, 40, 48, 56, 64, 72, 80, 120],
+        "offsets": [0, 4, 6, 8, 16, 24, 32, 36, 40, 48, 56, 64, 72, 80, 88, 96, 120],
         "itemsize": ENTRY_BYTES,
     }
 )
@@ -94,6 +98,8 @@ class Entry:
     time_max: int = NO_TIME_MAX
     payload_checksum: int = 0
     flags: int = 0
+    epoch: int = 0  # of the home, when the frame was written
+    transaction: int = 0  # the commit over several partitions that it belongs to; 0: none
 
     @property
     def next_offset(self) -> int:
@@ -121,6 +127,8 @@ class Entry:
             self.time_min,
             self.time_max,
             self.payload_checksum,
+            self.epoch,
+            self.transaction,
             0,
         )
         return body[:120] + xxhash.xxh3_64_digest(body[:120])[::-1]
@@ -134,7 +142,7 @@ class Entry:
         if fields[0] != MAGIC or fields[-1] != xxhash.xxh3_64_intdigest(data[:120]):
             return None
         _, kind, flags, base_offset, position, length, rows, schema_version, *rest = fields
-        producer, sequence, appended_us, time_min, time_max, payload_checksum, _ = rest
+        producer, sequence, appended_us, time_min, time_max, payload_checksum, epoch, transaction, _ = rest
         return Entry(
             kind=kind,
             base_offset=base_offset,
@@ -149,6 +157,8 @@ class Entry:
             time_max=time_max,
             payload_checksum=payload_checksum,
             flags=flags,
+            epoch=epoch,
+            transaction=transaction,
         )
 
     @staticmethod

@@ -1,6 +1,7 @@
 """Framing: a batch of rows as the frames that a segment stores.
 
-What it is: ``frames_of`` adds the tombstone marks, cuts large batches, and notes each frame's event times.
+What it is: ``stored_schema``, the columns of a segment; ``frames_of`` adds the tombstone marks, cuts large batches, and
+notes each frame's event times.
 Invariants: the rows of one append stay together (each frame but the last says that the next one continues it); a stored
 sequence is the caller's times ``CHUNKS_PER_SEQUENCE``, plus the frame's number.
 Not here: writing frames (``active_segment.py``), routing (``topic_appender.py``). Read next: ``active_segment.py``.
@@ -13,14 +14,13 @@ import functools
 import pyarrow as pa
 
 from headwater.log.catalog.registry import TopicRow
+from headwater.log.commits.sequence_ranges import CHUNKS_PER_SEQUENCE
 from headwater.log.storage.active_segment import Frame
 from headwater.log.storage.frame_index import NO_TIME_MAX, NO_TIME_MIN
-from headwater.log.storage.partition_writer import stored_schema
 from headwater.log.storage.sealed_segment import time_range
 
 FRAME_ROWS_MAX = 65_536
 FRAME_BYTES_MAX = 16 << 20
-CHUNKS_PER_SEQUENCE = 1 << 16
 
 
 def frames_of(
@@ -61,3 +61,12 @@ def frames_of(
 @functools.lru_cache(maxsize=64)
 def _marks(rows: int, deleted: bool) -> pa.Array:
     return pa.array([deleted] * rows)
+
+
+def stored_schema(schema: pa.Schema, topic: TopicRow) -> pa.Schema:
+    """The user's columns and, for a keyed topic, the tombstone mark."""
+    key = topic.settings.key
+    if not key:
+        return schema
+    columns = [field if field.name in key else field.with_nullable(True) for field in schema]
+    return pa.schema([*columns, pa.field("_deleted", pa.bool_(), nullable=False)])

@@ -18,11 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headwater.log.storage.active_segment import segment_name
+from headwater.log.storage.active_segment import arrow_bases, segment_name
 from headwater.log.storage.file_descriptors import with_room
 from headwater.log.storage.frame_index import DATA, ENTRY_BYTES, ROLL, Entry
 from headwater.log.storage.locks import FileLock
-from headwater.log.storage.partition_writer import arrow_bases
 from headwater.log.storage.sealed_segment import SealedSegment
 
 if TYPE_CHECKING:

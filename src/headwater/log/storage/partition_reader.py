@@ -4,7 +4,7 @@ What it is: ``PartitionReader`` finds the segment that holds an offset, Arrow or
 the partition's first and next offset.
 Invariants: it takes no lock and blocks no writer; a segment that was sealed, compacted or dropped meanwhile is looked
 up again; an offset outside the partition is an error that names the bounds; older rows are returned in the requested
-schema.
+schema; a batch never ends inside an append.
 Not here: several partitions, following, waking (``log/topic_reader.py``).
 Read next: ``active_segment.py``, ``sealed_segment.py``.
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,10 +25,10 @@ from headwater.clock import format_us
 from headwater.errors import CorruptSegment, OffsetOutOfRange
 from headwater.log.batch import Batch
 from headwater.log.catalog.registry import Registry, TopicRow
+from headwater.log.commits.append_marks import NO_MARKS, AppendMarks
 from headwater.log.schema.evolution import conform
-from headwater.log.storage.active_segment import ArrowSegment, FrameRange, joined
+from headwater.log.storage.active_segment import ArrowSegment, FrameRange, arrow_bases, joined
 from headwater.log.storage.frame_index import NO_TIME_MAX
-from headwater.log.storage.partition_writer import arrow_bases
 from headwater.log.storage.sealed_segment import SealedSegment, appended_of, offsets_of, producer_of
 
 BATCH_ROWS = 65_536
@@ -61,6 +62,45 @@ class PartitionReader:
                 return tail.next_offset
         topic = self.topic()
         return max(self.registry.sealed_end(topic.id, self.number), self.start_offset())
+
+    def end_of_epoch(self, epoch: int) -> int:
+        """The offset after the last row that is listed now and was written in this epoch or an earlier one."""
+        end = self.end_offset()
+        position = end
+        while position > self.start_offset():
+            marks, base, _ = self.segment_marks(position - 1)
+            found = marks.end_of_epoch(epoch)
+            if found is not None:
+                return min(found, end)
+            position = base
+        return position
+
+    def append_marks(self, start: int, stop: int) -> AppendMarks:
+        """Where the appends and the epochs of a range end."""
+        parts, position = [NO_MARKS], start
+        while position < stop:
+            marks, _, position = self.segment_marks(position)
+            parts.append(marks)
+        return AppendMarks.joined(parts)
+
+    def whole_after(self, offset: int) -> int:
+        """The smallest offset from this one on at which no append is cut."""
+        if not self.start_offset() < offset < self.end_offset():
+            return offset
+        marks, _, following = self.segment_marks(offset - 1)
+        return min(following, marks.whole_after(offset))
+
+    def segment_marks(self, offset: int) -> tuple[AppendMarks, int, int]:
+        """The marks of the segment that holds an offset, and the segment's range."""
+        for _ in range(LOOKS_MAX):
+            arrow, sealed = self.locate(offset)
+            if arrow is not None:
+                return arrow.marks, arrow.base_offset, arrow.next_offset
+            if sealed is not None:
+                marks = self.registry.append_marks(self.topic().id, sealed)
+                return marks, sealed.base_offset, sealed.next_offset
+        self.check_bounds(offset, self.end_offset())
+        raise self._missing(offset)
 
     def _advance(self) -> ArrowSegment | None:
         """The active segment, with its newest entries read."""
@@ -137,24 +177,35 @@ class PartitionReader:
     # Rows
 
     def read(self, start: int, stop: int, columns: Sequence[str] | None, rows_max: int = BATCH_ROWS) -> Iterator[Batch]:
-        """The rows from ``start`` up to ``stop`` (not included), joined or cut into batches of a useful size."""
+        """The rows from ``start`` up to ``stop`` (not included), joined or cut into batches of a useful size.
+
+        No batch ends inside an append, except at ``stop``: one that has more than ``rows_max`` rows is one batch.
+        """
         waiting: list[FrameRange] = []
-        rows = 0
+        rows, whole = 0, True  # whether the waiting rows end with an append
         for chunk in self.chunks(start, stop, columns):
-            size = chunk.batch.num_rows
-            fits = size + rows <= min(rows_max, BATCH_ROWS)
-            # A sealed segment gives only the columns that were asked for, an Arrow one all: these do not join.
-            if waiting and (not fits or not chunk.batch.schema.equals(waiting[0].batch.schema)):
-                yield self._batch(joined(waiting), columns)
-                waiting, rows = [], 0
-            if size < SMALL_ROWS and size <= rows_max:
-                waiting.append(chunk)
-                rows += size
-                continue
-            if waiting:
-                yield self._batch(joined(waiting), columns)
-                waiting, rows = [], 0
-            yield from _cut(self._batch(chunk, columns), rows_max)
+            rest: FrameRange | None = chunk
+            while rest is not None:
+                size = rest.batch.num_rows
+                # A sealed segment gives only the columns that were asked for, an Arrow one all: these do not join. A
+                # large chunk is not copied into a larger one.
+                apart = size >= SMALL_ROWS or (waiting and not rest.batch.schema.equals(waiting[0].batch.schema))
+                if waiting and whole and (apart or rows + size > min(rows_max, BATCH_ROWS)):
+                    yield self._batch(joined(waiting), columns)
+                    waiting, rows = [], 0
+                taken = rest
+                if rows + size > rows_max:
+                    cut = rest.whole_before(rest.offset_of(max(0, rows_max - rows)))
+                    if cut == rest.first_offset:  # one append has more rows than that, or begins before
+                        cut = rest.whole_after(rest.first_offset + 1)
+                    taken = rest.clip(rest.first_offset, cut)
+                waiting.append(taken)
+                rows += taken.batch.num_rows
+                whole = taken.whole_before(taken.next_offset) == taken.next_offset
+                rest = rest.clip(taken.next_offset, rest.next_offset) if taken is not rest else None
+                if whole and (rest is not None or rows >= SMALL_ROWS):
+                    yield self._batch(joined(waiting), columns)
+                    waiting, rows = [], 0
         if waiting:
             yield self._batch(joined(waiting), columns)
 
@@ -172,8 +223,9 @@ class PartitionReader:
                     missing = 0
                     continue
                 if sealed is not None:
+                    marks = self.registry.append_marks(self.topic().id, sealed)
                     for chunk in sealed.read(position, stop, columns):
-                        yield chunk
+                        yield replace(chunk, marks=marks)
                         position = chunk.next_offset
                     position = max(position, min(sealed.next_offset, stop))
                     missing = 0
@@ -297,16 +349,3 @@ class PartitionReader:
     def close(self) -> None:
         with self._lock:
             self._tail = self._current = None
-
-
-def _cut(batch: Batch, rows_max: int) -> Iterator[Batch]:
-    if batch.num_rows <= rows_max:
-        yield batch
-        return
-    offsets = batch.offsets
-    for at in range(0, batch.num_rows, rows_max):
-        part = batch.data.slice(at, rows_max)
-        end = at + part.num_rows
-        following = batch.next_offset if end == batch.num_rows else int(offsets[end - 1]) + 1
-        part_offsets = None if batch._offsets is None else offsets[at:end]
-        yield Batch(batch.topic, batch.partition, int(offsets[at]), following, part, part_offsets)

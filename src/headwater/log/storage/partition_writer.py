@@ -20,40 +20,25 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pyarrow as pa
-
 from headwater.clock import Clock
-from headwater.errors import CorruptSegment, DiskFull, Fenced, Misuse
+from headwater.errors import CorruptSegment, DiskFull, HeadwaterError, Misuse
 from headwater.log.catalog.registry import Registry, TopicRow
+from headwater.log.commits.append_request import AppendRequest, StaleSchema, taken_over
+from headwater.log.commits.commit_records import CommitRecords
+from headwater.log.commits.epochs import EpochClock
+from headwater.log.commits.sequence_ranges import SequenceRanges
 from headwater.log.storage import frame_index
-from headwater.log.storage.active_segment import ArrowSegment, Frame, SegmentWriter, segment_name
-from headwater.log.storage.file_descriptors import open_file, with_room
+from headwater.log.storage.active_segment import ArrowSegment, Frame, SegmentWriter, Stamp, arrow_bases, segment_name
+from headwater.log.storage.file_descriptors import open_file
 from headwater.log.storage.files import Files
 from headwater.log.storage.frame_index import DATA, ENTRY_BYTES, Entries, Entry
+from headwater.log.storage.framing import stored_schema
 from headwater.log.storage.locks import FileLock
 from headwater.log.storage.recovery import Recovery, recover_tail
 
 logger = logging.getLogger("headwater.log")
 
 OPEN_ATTEMPTS_MAX = 100  # attempts to open a partition whose segments keep being sealed
-
-
-class StaleSchema(Exception):
-    """The frames have an older schema than the active segment: they must be made again."""
-
-
-@dataclass
-class _Append:
-    """One caller's frames on their way to disk."""
-
-    frames: Sequence[Frame]
-    version: int
-    producer_name: str
-    epoch: int
-    next_offset: int = 0
-    written_rows: int = 0
-    error: BaseException | None = None
-    done: bool = False
 
 
 @dataclass
@@ -68,14 +53,13 @@ class _Active:
     opened_us: int  # append time of its first frame, 0 while empty
     last_us: int = 0
 
-
-def arrow_bases(directory: Path) -> list[int]:
-    """The base offsets of the segments that are still Arrow, in order."""
-    try:
-        names = with_room(lambda: os.listdir(directory))
-    except FileNotFoundError:
-        return []
-    return sorted(int(name[:20]) for name in names if name.endswith(".arrow"))
+    def grow(self, entries: Sequence[Entry]) -> None:
+        """Take over the frames that were listed."""
+        self.data_bytes = entries[-1].end
+        self.index_bytes += ENTRY_BYTES * len(entries)
+        self.next_offset = entries[-1].next_offset
+        self.last_us = entries[-1].appended_us
+        self.opened_us = self.opened_us or self.last_us
 
 
 @dataclass(eq=False)
@@ -88,6 +72,8 @@ class PartitionWriter:
     registry: Registry
     files: Files
     clock: Clock
+    epochs: EpochClock
+    records: CommitRecords
     on_dirty: Callable[[PartitionWriter], None]
     on_roll: Callable[[], None]
     on_recovery: Callable[[PartitionWriter, Recovery], None]
@@ -96,10 +82,10 @@ class PartitionWriter:
     def __post_init__(self) -> None:
         self.lock = FileLock(self.directory / "lock")
         self._turn = threading.Lock()  # held by the thread that writes for all that wait
-        self._queue: list[_Append] = []
+        self._queue: list[AppendRequest] = []
         self._queue_lock = threading.Lock()
         self._active: _Active | None = None
-        self._sequences: dict[int, int] = {}
+        self._sequences: dict[int, SequenceRanges] = {}
         self._opened = False
 
     # Opening
@@ -150,7 +136,7 @@ class PartitionWriter:
     def _recover_and_load(self) -> None:
         bases = arrow_bases(self.directory)
         while bases:
-            recovery = recover_tail(self.directory, bases[-1], self.files)
+            recovery = recover_tail(self.directory, bases[-1], self.files, self.records.is_committed)
             if recovery.changed:
                 logger.warning("%s", recovery)
                 self.on_recovery(self, recovery)
@@ -170,8 +156,8 @@ class PartitionWriter:
             if base != bases[-1]:
                 segment.close()
         # After the segments: one that was sealed meanwhile is in the catalog now, with its sequences.
-        for producer, sequence in self.registry.sequences(topic.id, self.number).items():
-            self._sequences[producer] = max(sequence, self._sequences.get(producer, -1))
+        for producer, ranges in self.registry.sequences(topic.id, self.number).items():
+            self._sequences.setdefault(producer, SequenceRanges()).merge(ranges)
         self._drop_active()
         if segment is None:
             sealed_end, start = (
@@ -189,6 +175,8 @@ class PartitionWriter:
     def _adopt(self, segment: ArrowSegment) -> None:
         writer = SegmentWriter(self.directory, segment.base_offset, self.files)
         entries = segment.entries
+        if len(entries):
+            self.epochs.at_least(int(entries["epoch"][-1]))
         data_bytes, index_bytes = (writer.held.stat(number).st_size for number in (0, 1))
         self._active = _Active(
             writer,
@@ -215,16 +203,12 @@ class PartitionWriter:
     def _note_sequences(self, entries: Entries) -> None:
         named = entries[entries["producer"] > 0]
         for producer, sequence in zip(named["producer"].tolist(), named["sequence"].tolist(), strict=True):
-            if sequence > self._sequences.get(producer, -1):
-                self._sequences[producer] = sequence
+            self._sequences.setdefault(producer, SequenceRanges()).add(sequence)
 
     # Appending
 
-    def append(
-        self, frames: Sequence[Frame], *, version: int, producer_name: str = "", epoch: int = 0
-    ) -> tuple[int, int]:
-        """Write the frames; returns the offset after them and how many rows were new (a repeated one is not)."""
-        mine = _Append(frames, version, producer_name, epoch)
+    def append(self, mine: AppendRequest) -> int:
+        """Write the request's frames, unless they are repeated; returns the offset after them."""
         with self._queue_lock:
             self._queue.append(mine)
         with self._turn:
@@ -232,7 +216,7 @@ class PartitionWriter:
                 self._write_waiting()
         if mine.error is not None:
             raise mine.error
-        return mine.next_offset, mine.written_rows
+        return mine.next_offset
 
     def _write_waiting(self) -> None:
         with self._queue_lock:
@@ -247,14 +231,14 @@ class PartitionWriter:
                 error = deleted(self.topic().name)
             for one in waiting:
                 if not one.done:
-                    one.error, one.done = error, True
+                    one.refuse(error)
             # After a failed or interrupted write the cached state and sequences may not match the files: read them
             # again.
-            self._forget()
+            self.forget()
             if not isinstance(error, Exception):
                 raise
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
         self._drop_active()
         self._opened = False
 
@@ -269,7 +253,7 @@ class PartitionWriter:
                 more = index_bytes - active.index_bytes
                 added = os.pread(index_fd, more, active.index_bytes) if more > 0 else b""
         except FileNotFoundError:  # the descriptors had been closed, and the pair was sealed since
-            self._forget()
+            self.forget()
             self._open_locked()
             return
         if index_stat.st_nlink == 0 and not self.directory.exists():
@@ -278,7 +262,7 @@ class PartitionWriter:
             # An empty segment may have been replaced in place, for a newer schema.
             if active.next_offset > active.writer.base_offset or active.writer.header_version() == active.version:
                 return
-            self._forget()
+            self.forget()
             self._open_locked()
             return
         fresh = frame_index.read_entries(added)
@@ -292,79 +276,119 @@ class PartitionWriter:
                 active.last_us = last.appended_us
                 return
         # Rolled by another process, or another process died in the middle of a write: open again.
-        self._forget()
+        self.forget()
         self._open_locked()
 
-    def _write(self, waiting: list[_Append]) -> None:
+    def _write(self, waiting: list[AppendRequest]) -> None:
         settings = self.topic().settings
-        # Before anything is compared with the active segment: rolling may raise the schema version.
-        self._roll_if_due()
-        ready: list[tuple[_Append, list[Frame]]] = []
+        self._roll_if_due()  # before anything is compared with the active segment: it may raise the schema version
+        ready: list[tuple[AppendRequest, list[Frame]]] = []
         for one in waiting:
-            assert self._active is not None
-            if one.version > self._active.version:
+            if one.version > self._version():
                 self._flush(ready, sync=settings.fsync == "always")
                 ready = []
                 self._roll_locked()
-            if one.version != self._active.version:
-                one.error, one.done = StaleSchema(), True
-                continue
-            fresh = self._unseen(one)
-            if fresh is not None:
-                ready.append((one, fresh))
+            try:
+                ready.append((one, self._unseen(one)))
+            except (HeadwaterError, StaleSchema) as error:
+                one.refuse(error)
         self._flush(ready, sync=settings.fsync == "always")
         if ready and settings.fsync == "interval":
             self.on_dirty(self)
 
-    def _unseen(self, one: _Append) -> list[Frame] | None:
-        """The frames of an append that are not in the log yet; None when its producer was fenced."""
-        if not one.frames or one.frames[0].producer == 0:
+    def _unseen(self, one: AppendRequest) -> list[Frame]:
+        """The frames of an append that are not in the log yet; raises when it is refused."""
+        if one.version != self._version():
+            raise StaleSchema
+        if not one.producer:
             return list(one.frames)
-        producer = one.frames[0].producer
-        if one.epoch:
-            epoch = self.registry.producer_epoch(producer)
-            if epoch != one.epoch:
-                one.error = Fenced(
-                    f'producer "{one.producer_name}" was taken over by a newer one of the same name',
-                    detail=f"This one has epoch {one.epoch}, the newer one {epoch}.",
-                    hint="Give each running producer its own name, or stop this one.",
-                    producer=one.producer_name,
-                )
-                one.done = True
-                return None
-        last = self._sequences.get(producer, -1)
-        fresh = [frame for frame in one.frames if frame.sequence > last]
-        if fresh:  # at once: the next append in this turn may be a retry of this one by another thread
-            self._sequences[producer] = fresh[-1].sequence
+        if one.epoch and (epoch := self.registry.producer_epoch(one.producer)) != one.epoch:
+            raise taken_over(one.producer_name, one.epoch, epoch)
+        seen = self._sequences.setdefault(one.producer, SequenceRanges())
+        fresh = one.unseen(seen, self.number)
+        for frame in fresh:  # at once: the next append in this turn may be a retry of this one by another thread
+            seen.add(frame.sequence)
         return fresh
 
-    def _flush(self, ready: list[tuple[_Append, list[Frame]]], *, sync: bool) -> None:
+    def _version(self) -> int:
+        assert self._active is not None
+        return self._active.version
+
+    def _flush(self, ready: list[tuple[AppendRequest, list[Frame]]], *, sync: bool) -> None:
         if not ready:
             return
         active = self._active
         assert active is not None
-        now_us = max(self.clock.now_us(), active.last_us)
         frames = [frame for _, fresh in ready for frame in fresh]
         if frames:
+            stamp = Stamp(max(self.clock.now_us(), active.last_us), self.epochs.now(), sync)
             entries = active.writer.append(
-                frames,
-                position=active.data_bytes,
-                base_offset=active.next_offset,
-                version=active.version,
-                now_us=now_us,
-                sync=sync,
+                frames, position=active.data_bytes, base_offset=active.next_offset, version=active.version, stamp=stamp
             )
-            active.data_bytes = entries[-1].end
-            active.index_bytes += ENTRY_BYTES * len(entries)
-            active.next_offset = entries[-1].next_offset
-            active.opened_us = active.opened_us or now_us
-            active.last_us = now_us
+            active.grow(entries)
         offset = active.next_offset - sum(frame.rows for frame in frames)
         for one, fresh in ready:
             one.written_rows = sum(frame.rows for frame in fresh)
             offset += one.written_rows
             one.next_offset = offset if fresh else active.next_offset
             one.done = True
+
+    # As a part of a commit over several partitions: see ``log/commits/atomic_append.py``
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep all other writers out; after an error the cached state is read again."""
+        with self._turn, self._exclusive():
+            try:
+                self._open_locked()
+                self._catch_up()
+                self._roll_if_due()
+                yield
+            except BaseException:
+                self.forget()
+                raise
+
+    def last_us(self) -> int:
+        """The append time of the last row; the next one's is not before it."""
+        assert self._active is not None
+        return self._active.last_us
+
+    def unseen(self, one: AppendRequest) -> list[Frame]:
+        """The frames that are not in the log yet. Refusals are raised; StaleSchema when they must be made again."""
+        if one.version > self._version():
+            self._roll_locked()
+        fresh = self._unseen(one)
+        one.written_rows = sum(frame.rows for frame in fresh)
+        return fresh
+
+    def stage(self, frames: Sequence[Frame], stamp: Stamp) -> list[Entry]:
+        """Write frames that no reader sees before ``show``."""
+        active = self._active
+        assert active is not None
+        return active.writer.stage(
+            frames, position=active.data_bytes, base_offset=active.next_offset, version=active.version, stamp=stamp
+        )
+
+    def take_back(self, entries: Sequence[Entry]) -> None:
+        """Remove staged frames: their commit is refused."""
+        assert self._active is not None
+        self._active.writer.take_back(entries)
+
+    def show(self, entries: Sequence[Entry], *, sync: bool) -> None:
+        """List staged frames: their commit is decided."""
+        active = self._active
+        assert active is not None
+        active.writer.list(entries)
+        active.grow(entries)
+        if sync:
+            active.writer.sync_index()
+        if self.topic().settings.fsync == "interval":
+            self.on_dirty(self)
+
+    def next_offset(self) -> int:
+        """The offset of the next row, for the holder."""
+        assert self._active is not None
+        return self._active.next_offset
 
     # Rolling and syncing
 
@@ -442,11 +466,12 @@ class PartitionWriter:
             os.close(descriptor)
 
     def last_sequence(self, producer: int) -> int:
-        """The last sequence that this partition holds of a producer, -1 for none."""
+        """The highest stored sequence that this partition has of a producer, -1 for none."""
         with self._turn, self._exclusive():
             self._open_locked()
             self._catch_up()
-            return self._sequences.get(producer, -1)
+            seen = self._sequences.get(producer)
+            return -1 if seen is None else seen.last
 
     def _drop_active(self) -> None:
         if self._active is not None:
@@ -464,7 +489,7 @@ class PartitionWriter:
     def close(self) -> None:
         """Close the descriptors; acknowledged rows stay as durable as the policy made them."""
         with self._turn:
-            self._forget()
+            self.forget()
             self.lock.close()
 
 
@@ -473,12 +498,3 @@ def deleted(name: str) -> Misuse:
     return Misuse(
         f'topic "{name}" was deleted', hint="If it was created again, open it with log.topic(name, schema).", topic=name
     )
-
-
-def stored_schema(schema: pa.Schema, topic: TopicRow) -> pa.Schema:
-    """The user's columns and, for a keyed topic, the tombstone mark."""
-    key = topic.settings.key
-    if not key:
-        return schema
-    columns = [field if field.name in key else field.with_nullable(True) for field in schema]
-    return pa.schema([*columns, pa.field("_deleted", pa.bool_(), nullable=False)])

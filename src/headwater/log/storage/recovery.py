@@ -1,8 +1,9 @@
 """Recovery: the repair of a partition's tail after a crash.
 
 What it is: ``recover_tail`` restores the last segment's two files to the last whole frame.
-Invariants: a frame is kept when its bytes match its checksum; a whole frame that the index lacks is added; the rest is
-cut off and reported. A second run changes nothing. Damage below the synced length, with whole frames after it, is
+Invariants: a frame is kept when its bytes match its checksum; a whole frame that the index lacks is added, one of a
+commit over several partitions only if that was decided (``log/commits/commit_records.py``); the rest is cut off and
+reported. A second run changes nothing. Damage below the synced length, with whole frames after it, is
 corruption and no crash: nothing is cut; reading and ``check`` report it. The caller holds the partition's lock.
 Not here: sealed segments (never repaired), group positions (``partition_writer.py`` clamps them).
 Read next: ``partition_writer.py``.
@@ -11,6 +12,7 @@ Read next: ``partition_writer.py``.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,7 +64,7 @@ class Recovery:
         return "; ".join(parts)
 
 
-def recover_tail(directory: Path, base_offset: int, files: Files) -> Recovery:
+def recover_tail(directory: Path, base_offset: int, files: Files, is_committed: Callable[[int], bool]) -> Recovery:
     """Repair the last segment of a partition. See the module's invariants."""
     name = segment_name(base_offset)
     data_path, index_path = directory / f"{name}.arrow", directory / f"{name}.index"
@@ -70,7 +72,7 @@ def recover_tail(directory: Path, base_offset: int, files: Files) -> Recovery:
     try:
         index_fd = files.create(index_path, label="recover.open_index")
         try:
-            return _recover(data_path, data_fd, index_path, index_fd, base_offset, files)
+            return _recover(data_path, data_fd, index_path, index_fd, base_offset, files, is_committed)
         finally:
             os.close(index_fd)
     finally:
@@ -78,7 +80,13 @@ def recover_tail(directory: Path, base_offset: int, files: Files) -> Recovery:
 
 
 def _recover(
-    data_path: Path, data_fd: int, index_path: Path, index_fd: int, base_offset: int, files: Files
+    data_path: Path,
+    data_fd: int,
+    index_path: Path,
+    index_fd: int,
+    base_offset: int,
+    files: Files,
+    is_committed: Callable[[int], bool],
 ) -> Recovery:
     data_bytes = os.fstat(data_fd).st_size
     header = _whole_frame(data_fd, 0, data_bytes)
@@ -101,6 +109,8 @@ def _recover(
     while roll is None and not lost:  # frames that were written whole but whose entry was not
         frame = _whole_frame(data_fd, end, data_bytes)
         if frame is None or frame.kind != DATA or frame.base_offset != next_offset:
+            break
+        if frame.transaction and not is_committed(frame.transaction):
             break
         adopted.append(frame)
         end, next_offset = frame.end, frame.next_offset

@@ -152,7 +152,7 @@ def not_null(topic: Topic) -> frozenset[str]:
     """The columns that a row must have."""
     settings = topic.settings
     event_time = settings.event_time if settings.clock is None else None
-    return frozenset({*settings.key, *([event_time] if event_time else [])})
+    return frozenset({*settings.routed_by, *([event_time] if event_time else [])})
 
 
 def _writable(state: ServerState, name: str) -> Topic:

@@ -92,9 +92,8 @@ class RelationSnapshot:
     def from_log(self, name: str) -> DataFrame:
         """A topic's or table's rows, from the log alone, up to the manifest's frontier."""
         base = self.inputs[name]
-        start, end = base.topic.start_offsets(), base.topic.end_offsets()
-        known = self.manifest.frontier.get(base.topic.name)
-        stop = dict(known or capture_markers.bound([base.topic], {base.topic.name: end})[base.topic.name])
+        start, known = base.topic.start_offsets(), self.manifest.frontier.get(base.topic.name)
+        stop = dict(known or capture_markers.bound([base.topic], self.log.cut([base.topic]))[base.topic.name])
         start = {number: min(start[number], stop[number]) for number in stop}
         return self.understood(base, frame_without(self.spark, base.topic, start, stop, stored(base), base.omitted))
 

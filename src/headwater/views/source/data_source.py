@@ -28,7 +28,7 @@ from pyspark.sql.types import StructType
 from headwater.errors import HeadwaterError, InvalidDeclaration, OffsetOutOfRange
 from headwater.log.schema.ddl import spark_type, to_ddl
 from headwater.log.storage.file_listing import Range
-from headwater.log.storage.partition_writer import stored_schema
+from headwater.log.storage.framing import stored_schema
 from headwater.log.topic import Topic
 from headwater.log.topic_reader import check_columns, offsets_for
 from headwater.views.source.log_handles import open_topic
@@ -161,12 +161,13 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the next trigger ends. Called many times a second."""
         with told_plainly():
             topic = open_topic(self.options.home, self.options.topic, age=POLL_AGE)
-            begin, end = _numbers(start), self.target or topic.end_offsets()
+            begin, end = _numbers(start), self.target or topic.log.cut([topic])[topic.name]
             for number in end:
                 # A partition cannot shrink: this checkpoint belongs to another topic, or to a restored backup.
                 if begin.setdefault(number, 0) > end[number] and self.target is None:
                     begin = _within(topic, begin, self.options)
-            return _text(admit(begin, end, limit.max_rows if isinstance(limit, ReadMaxRows) else None))
+            stop = admit(begin, end, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+            return _text({number: topic.whole_after(number, offset) for number, offset in stop.items()})
 
     def reportLatestOffset(self) -> dict[str, int]:
         """How far the topic reaches; for the query's progress."""
@@ -176,7 +177,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         """From here on the end stands still. Called once, by ``trigger(availableNow=True)``."""
         with told_plainly():
-            self.target = self._topic().end_offsets()
+            topic = self._topic()
+            self.target = topic.log.cut([topic])[topic.name]
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[ReadTask]:
         """The tasks of a trigger; after a restart, of the same trigger again."""

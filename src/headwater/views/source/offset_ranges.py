@@ -93,19 +93,6 @@ def _cut(whole: Range, target: int) -> list[Range]:
     return [Range(whole.partition, low, high) for low, high in itertools.pairwise(edges)]
 
 
-def limited(begin: Mapping[int, int], end: Mapping[int, int], rows_max: int | None) -> dict[int, int]:
-    """The end, or as near to it as ``rows_max`` allows, every partition moved by the same part of its way.
-
-    >>> limited({0: 0, 1: 0}, {0: 100, 1: 10}, 11)
-    {0: 10, 1: 1}
-    """
-    total = sum(end[number] - begin.get(number, 0) for number in end)
-    if rows_max is None or total <= rows_max:
-        return dict(end)
-    ways = {number: end[number] - begin.get(number, 0) for number in end}
-    return {number: begin.get(number, 0) + -(-ways[number] * rows_max // total) for number in end}
-
-
 def distance(start: Frontier, stop: Frontier) -> int:
     """How many offsets lie between two frontiers.
 

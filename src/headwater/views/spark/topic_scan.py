@@ -22,7 +22,7 @@ import pyarrow as pa
 from headwater.errors import Unavailable
 from headwater.log.schema.ddl import to_ddl
 from headwater.log.storage.file_listing import FileList, Range, SealedFile
-from headwater.log.storage.partition_writer import stored_schema
+from headwater.log.storage.framing import stored_schema
 from headwater.log.storage.sealed_segment import SealedSegment, damaged, verify
 from headwater.log.topic import Topic
 from headwater.log.topic_reader import check_columns

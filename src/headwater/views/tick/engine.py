@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from headwater.log.commits import consistent_cut
 from headwater.log.event_time import capture_markers, heartbeats
 from headwater.log.event_time.heartbeats import HEARTBEATS
 from headwater.log.event_time.producer_progress import merge_progress, progress_of
@@ -29,7 +30,7 @@ from headwater.log.topic import Topic
 from headwater.views import thresholds
 from headwater.views.event_time import late_rows
 from headwater.views.event_time.progress import EventTimeProgress
-from headwater.views.source.offset_ranges import distance, limited
+from headwater.views.source.offset_ranges import distance
 from headwater.views.stages.relation import TickRelation
 from headwater.views.state.delta import Delta
 from headwater.views.state.manifest import Frontier, Manifest, Manifests
@@ -354,18 +355,17 @@ class TickEngine:
 
     def _target(self, rows_max: int | None) -> tuple[dict[str, dict[int, int]], int]:
         """Where this tick ends in each topic, and how many rows it leaves behind."""
-        stop: Stops = {}
-        begins, ends = dict[str, Mapping[int, int]](), Stops()
         ways: dict[str, list[InputRelation]] = {}  # a table that is read as it is and as it was: both up to one place
         for base in self.prepared.inputs.values():
             ways.setdefault(base.topic.name, []).append(base)
-        for name, (base, *others) in ways.items():
-            begin = self._begin(base)
-            end = base.topic.end_offsets()
-            limits = [rows_max, *(each.tick_rows_max(begin, end) for each in (base, *others))]
-            stop[name] = limited(begin, end, min((limit for limit in limits if limit is not None), default=None))
-            begins[name], ends[name] = begin, end
         topics = [base.topic for base, *_ in ways.values()]
+        begins = {name: self._begin(base) for name, (base, *_) in ways.items()}
+        ends = self.prepared.log.cut(topics)
+        limits: dict[str, int | None] = {}
+        for name, readers in ways.items():
+            allowed = [rows_max, *(each.tick_rows_max(begins[name], ends[name]) for each in readers)]
+            limits[name] = min((limit for limit in allowed if limit is not None), default=None)
+        stop = consistent_cut.limited(topics, begins, ends, limits)
         if any(topic.settings.captured_by for topic in topics):
             ends = capture_markers.bound(topics, ends)
             stop = capture_markers.cut(topics, begins, stop, ends)

@@ -3,6 +3,7 @@ import datetime as dt
 import pytest
 
 from headwater.errors import ClosedError, Fenced, InvalidDeclaration, Misuse, OffsetOutOfRange
+from headwater.log.maintenance.sealing import seal_partition
 
 SESSION_S = 10.0
 
@@ -286,13 +287,29 @@ def test_a_group_can_begin_at_the_latest(topic):
 
 def test_columns_and_rows_max_are_kept_to(log):
     topic = log.topic("wide", "a BIGINT, b BIGINT", partitions=1)
-    topic.append([{"a": n, "b": -n} for n in range(10)])
+    for first in (0, 2, 4, 6, 8):
+        topic.append([{"a": n, "b": -n} for n in (first, first + 1)])
     consumer = join(topic, columns=["b", "_offset"], rows_max=4)
 
     batches = list(iter(lambda: consumer.poll(timeout=0), None))
 
     assert [batch.num_rows for batch in batches] == [4, 4, 2]
     assert batches[0].to_pylist()[1] == {"b": -1, "_offset": 1}
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_batch_holds_whole_appends_whatever_its_limit(log, sealed):
+    topic = log.topic("pairs", "n BIGINT", partitions=1)
+    for first in range(0, 30, 3):
+        topic.append([{"n": n} for n in range(first, first + 3)])
+    topic.append([{"n": n} for n in range(30, 100)])
+    if sealed:
+        topic.partition(0).roll()
+        seal_partition(topic, 0)
+
+    for rows_max, expected in ((1, [3] * 10 + [70]), (7, [6] * 5 + [70]), (50, [30, 70])):
+        consumer = join(topic, group=f"at most {rows_max}".replace(" ", "-"), rows_max=rows_max)
+        assert [batch.num_rows for batch in iter(lambda: consumer.poll(timeout=0), None)] == expected  # noqa: B023
 
 
 def test_a_position_after_the_end_is_told_with_the_way_out(topic):

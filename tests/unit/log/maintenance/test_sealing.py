@@ -9,7 +9,7 @@ import pytest
 
 from headwater.log.home import Log
 from headwater.log.maintenance.sealing import seal_partition
-from headwater.log.storage.partition_writer import arrow_bases
+from headwater.log.storage.active_segment import arrow_bases
 from tests.crash.ledger import QuietLog
 
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from headwater.errors import CorruptSegment
-from headwater.log.storage.active_segment import ArrowSegment, Frame, SegmentWriter, joined, segment_name
+from headwater.log.storage.active_segment import ArrowSegment, Frame, SegmentWriter, Stamp, joined, segment_name
 from headwater.log.storage.files import Files
 from headwater.log.storage.frame_index import NO_TIME_MAX, NO_TIME_MIN
 
@@ -31,7 +31,7 @@ def append(writer, *frames):
     following = listed.next_offset
     listed.close()
     return writer.append(
-        [frame(f) for f in frames], position=size, base_offset=following, version=1, now_us=5, sync=True
+        [frame(f) for f in frames], position=size, base_offset=following, version=1, stamp=Stamp(now_us=5, sync=True)
     )
 
 

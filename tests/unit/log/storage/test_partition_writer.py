@@ -7,11 +7,11 @@ from contextlib import suppress
 
 import pytest
 
+from headwater.log.commits.append_request import AppendRequest, StaleSchema
 from headwater.log.home import Log
 from headwater.log.maintenance.sealing import seal_partition
 from headwater.log.storage.files import Files
 from headwater.log.storage.framing import frames_of
-from headwater.log.storage.partition_writer import StaleSchema
 from headwater.testing import Crash, CrashingFiles, ManualClock
 
 
@@ -153,7 +153,7 @@ def test_rows_made_under_an_older_schema_never_land_in_a_segment_of_a_newer_one(
 
     # The segment is full, so this append rolls, and the next segment has the newer schema.
     with pytest.raises(StaleSchema):
-        topic.partition(0).append(frames, version=row.version)
+        topic.partition(0).append(AppendRequest(frames, row.version))
     topic.append([{"x": 2, "y": "two"}])
 
     assert list(topic.rows()) == [{"x": 0, "y": None}, {"x": 2, "y": "two"}]

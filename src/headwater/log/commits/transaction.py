@@ -1,0 +1,283 @@
+"""Transaction: rows of several topics, group positions and acknowledgements, all or none.
+
+What it is: ``Transaction``, made by ``log.transaction()``; ``CommitPlan``, what it writes, also for one append with a
+request id.
+Invariants: rows are checked when they are given and written when the block ends; an error in the block writes nothing.
+The commit is decided by one transaction of the catalog, which holds the positions, the acknowledgements and the request
+id too; without any of these, by its record. A fenced producer, a partition that the consumer no longer owns and a lost
+lease refuse all of it. Readers of a partition see the rows together; ticks see those of all topics together.
+Not here: the write (``atomic_append.py``), the cut (``consistent_cut.py``). Read next: ``atomic_append.py``.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import xxhash
+
+from headwater.errors import ClosedError, Misuse
+from headwater.log.commits.append_request import AppendRequest, StaleSchema
+from headwater.log.commits.atomic_append import PartWrite, append_atomically
+from headwater.log.commits.commit_records import CommitRecord
+from headwater.log.commits.request_ids import HOME, check_id
+from headwater.log.token import Token
+
+if TYPE_CHECKING:
+    from headwater.log.batch import Batch
+    from headwater.log.groups.consumer import Consumer
+    from headwater.log.groups.messages import Message
+    from headwater.log.groups.worker import Worker
+    from headwater.log.home import Log
+    from headwater.log.producer import Producer
+    from headwater.log.table import Table
+    from headwater.log.topic import Topic
+
+Settled = Callable[[], None]  # called after the commit
+InCatalog = Callable[[sqlite3.Connection], Settled | None]  # checks and writes inside the deciding transaction
+
+
+class _Repeated(Exception):
+    """Another process has written the same request meanwhile."""
+
+    def __init__(self, token: Token) -> None:
+        self.token = token
+
+
+@dataclass(frozen=True)
+class TransactionRows:
+    """The rows of one append in a transaction."""
+
+    topic: Topic
+    batch: pa.RecordBatch
+    deleted: bool = False
+    partition: int | None = None
+
+    def routed(self) -> list[tuple[Topic, int, pa.RecordBatch, bool]]:
+        """The rows by partition."""
+        if not self.batch.num_rows:
+            return []
+        parts = (
+            [(self.partition, self.batch)]
+            if self.partition is not None
+            else self.topic.appender.route(self.batch, None)
+        )
+        return [(self.topic, number, part, self.deleted) for number, part in parts]
+
+
+@dataclass
+class CommitPlan:
+    """What is to be written together."""
+
+    log: Log
+    scope: int = HOME
+    request_id: str | None = None
+    rows: list[TransactionRows] = field(default_factory=list)
+    in_catalog: list[InCatalog] = field(default_factory=list)
+
+    def write(self) -> Token:
+        """Write all of it; the token contains every row."""
+        content = self._content() if self.request_id is not None else b""
+        if self.request_id is not None:
+            known = self.log.request_ids.find(self.scope, self.request_id, content)
+            if known is not None:
+                return known
+        for rows in self.rows:
+            rows.topic.appender.require_room(rows.batch.num_rows)
+        routed = [part for rows in self.rows for part in rows.routed()]
+        while True:
+            try:
+                return self._written(routed, content)
+            except StaleSchema:
+                for rows in self.rows:
+                    rows.topic.refresh()
+            except _Repeated as found:
+                return found.token
+
+    def _written(self, routed: list[tuple[Topic, int, pa.RecordBatch, bool]], content: bytes) -> Token:
+        requests: dict[tuple[int, int], tuple[Topic, PartWrite]] = {}
+        for topic, number, batch, deleted in routed:
+            request = topic.appender.request(batch, deleted=deleted)
+            place = (topic.id, number)
+            if place in requests:
+                _extend(requests[place][1].request, request)
+            else:
+                requests[place] = topic, PartWrite(topic.partition(number), request)
+        settled: list[Settled] = []
+        decide = None
+        if self.in_catalog or self.request_id is not None:
+
+            def decide(record: CommitRecord | None) -> None:
+                self._decide(record, _token(requests.values()), content, settled)
+
+        if requests:
+            parts = [part for _, part in requests.values()]
+            append_atomically(parts, self.log.epochs, self.log.commit_records, decide)
+        elif decide is not None:
+            decide(None)
+        for each in settled:
+            each()
+        self.log.epochs.count(sum(part.request.written_rows for _, part in requests.values()))
+        return _token(requests.values())
+
+    def _decide(self, record: CommitRecord | None, token: Token, content: bytes, settled: list[Settled]) -> None:
+        durable = any(rows.topic.settings.fsync == "always" for rows in self.rows)
+        with self.log.catalog.write(durable=durable) as db:
+            if self.request_id is not None:
+                known = self.log.request_ids.find(self.scope, self.request_id, content, db)
+                if known is not None:
+                    raise _Repeated(known)
+                now_us = self.log.clock.now_us()
+                self.log.request_ids.note(db, self.scope, self.request_id, content, token, now_us)
+            settled.clear()
+            for enter in self.in_catalog:
+                after = enter(db)
+                if after is not None:
+                    settled.append(after)
+            if record is not None:
+                db.execute("INSERT INTO commits VALUES (?)", (record.id,))
+
+    def _content(self) -> bytes:
+        digest = xxhash.xxh3_128()
+        for rows in self.rows:
+            digest.update(f"{rows.topic.id} {rows.deleted} {rows.batch.num_rows} ".encode())
+            digest.update(rows.batch.serialize())
+        return digest.digest()
+
+
+def _extend(first: AppendRequest, more: AppendRequest) -> None:
+    """Let the frames of one partition be one append."""
+    if first.version != more.version:
+        raise StaleSchema
+    first.frames = [replace(frame, continues=True) for frame in first.frames] + list(more.frames)
+
+
+def _token(parts: Iterable[tuple[Topic, PartWrite]]) -> Token:
+    frontier: dict[str, dict[int, int]] = {}
+    for topic, part in parts:
+        frontier.setdefault(topic.name, {})[part.writer.number] = part.request.next_offset
+    return Token(frontier)
+
+
+class Transaction:
+    """Rows of several topics and tables, positions and acknowledgements: all or none.
+
+    Made by ``log.transaction()`` and ``app.transaction()``. Rows are written when the block ends without an error.
+
+    >>> import headwater as hw, tempfile
+    >>> app = hw.App("shop", home=tempfile.mkdtemp())
+    >>> orders = app.topic("orders", "order_id BIGINT, item STRING")
+    >>> stock = app.table("stock", "item STRING, left BIGINT", key="item")
+    >>> with app.transaction() as t:
+    ...     t.append(orders, [{"order_id": 1, "item": "cup"}])
+    ...     t.upsert(stock, [{"item": "cup", "left": 9}])
+    >>> str(t.token)
+    'orders:0=1;stock:0=1'
+
+    With a ``request_id``, a transaction that is repeated is recognised and not written twice:
+
+    >>> for attempt in range(2):
+    ...     with app.transaction(request_id="order-2") as t:
+    ...         t.append(orders, [{"order_id": 2, "item": "pot"}])
+    ...     print(t.token, t.token.repeated)
+    orders:0=2 False
+    orders:0=2 True
+    """
+
+    def __init__(self, log: Log, *, request_id: str | None = None, producer: Producer | None = None) -> None:
+        log.check_open()
+        self._commit = CommitPlan(log, HOME, None if request_id is None else check_id(request_id))
+        self._token: Token | None = None
+        self._ended = False
+        self._on_commit: list[Callable[[Token], None]] = []
+        if producer is not None:
+            self._commit.in_catalog.append(producer.require_newest)
+
+    @property
+    def token(self) -> Token:
+        """Where the rows are; after the commit."""
+        if self._token is None:
+            raise Misuse("a transaction has a token when it is committed", hint="Read it after the with block.")
+        return self._token
+
+    def append(self, topic: Topic, rows: Any, *, partition: int | None = None) -> None:
+        """Append rows to a topic; the same rows as ``Topic.append`` takes."""
+        number = None if partition is None else topic.appender.checked_partition(partition)
+        self._add(topic, topic.row_batch(rows), partition=number)
+
+    def upsert(self, table: Table, rows: Any) -> None:
+        """Insert rows into a table, or replace those of the same key."""
+        self._add(table.topic, table.upserts(rows))
+
+    def insert(self, table: Table, rows: Any) -> None:
+        """Add rows to a table without a key."""
+        self._add(table.topic, table.inserts(rows))
+
+    def delete(self, table: Table, rows: Any) -> None:
+        """Delete rows of a table by their key."""
+        self._add(table.topic, table.deletes(rows), deleted=True)
+
+    def commit(self, consumer: Consumer, what: Batch | Mapping[int, int] | None = None) -> None:
+        """Commit a consumer's positions together with the rows; see ``Consumer.commit``.
+
+        So a program that reads rows and writes others does each exactly once:
+
+        >>> import headwater as hw, tempfile
+        >>> log = hw.Log(tempfile.mkdtemp())
+        >>> numbers, squares = log.topic("numbers", "n BIGINT"), log.topic("squares", "n BIGINT")
+        >>> _ = numbers.append([{"n": 3}])
+        >>> with numbers.consumer("squarer") as consumer:
+        ...     batch = consumer.poll(timeout=10)
+        ...     with log.transaction() as t:
+        ...         t.append(squares, [{"n": row["n"] ** 2} for row in batch])
+        ...         t.commit(consumer, batch)
+        >>> list(squares.rows()), numbers.group("squarer").lag()
+        ([{'n': 9}], {0: 0})
+        """
+        self._open()
+        self._commit.in_catalog.append(consumer.commit_in(what))
+
+    def accept(self, messages: Iterable[Message]) -> None:
+        """Accept messages of a worker together with the rows; a lost lease refuses all of it."""
+        self._open()
+        by_worker: dict[int, tuple[Worker, list[Message]]] = {}
+        for message in messages:
+            by_worker.setdefault(id(message.worker), (message.worker, []))[1].append(message)
+        for worker, theirs in by_worker.values():
+            self._commit.in_catalog.append(worker.accept_in(theirs))
+
+    def on_commit(self, call: Callable[[Token], None]) -> None:
+        """Call a function with the token when the transaction has been committed."""
+        self._on_commit.append(call)
+
+    def _add(self, topic: Topic, batch: pa.RecordBatch, *, deleted: bool = False, partition: int | None = None) -> None:
+        self._open()
+        if topic.log is not self._commit.log:
+            raise Misuse(f'topic "{topic.name}" belongs to another log', hint="A transaction holds topics of one home.")
+        self._commit.rows.append(TransactionRows(topic, batch, deleted, partition))
+
+    def _open(self) -> None:
+        if self._ended:
+            raise ClosedError("this transaction has ended", hint="Begin another one: log.transaction().")
+
+    def __enter__(self) -> Transaction:
+        self._open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open()
+        self._ended = True
+        if kind is None:
+            self._token = self._commit.write()
+            for call in self._on_commit:
+                call(self._token)
+
+    def __repr__(self) -> str:
+        rows = sum(each.batch.num_rows for each in self._commit.rows)
+        return f"<Transaction of {rows} rows, {'ended' if self._ended else 'open'}>"
