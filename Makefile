@@ -11,7 +11,7 @@ RUN = PYSPARK_PYTHON="$$PWD/.venv/bin/python" PYSPARK_DRIVER_PYTHON="$$PWD/.venv
 # Two at a time, each with a Spark of its own: half of a test is waiting.
 TESTS = -n 2 --dist=loadfile --no-loadscope-reorder tests src/headwater --doctest-modules
 
-.PHONY: help demo test test-functions check docs bench bench-log bench-source bench-views bench-time bench-timeline bench-state bench-capture bench-sinks bench-server bench-hostile bench-federation torture-capture screenshot clean
+.PHONY: help demo test test-functions check docs bench bench-log bench-source bench-views bench-time bench-timeline bench-state bench-capture bench-sinks bench-server bench-hostile bench-federation torture-capture torture-writes screenshot clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -61,6 +61,9 @@ bench-state: .venv/.ready  ## a day of events under a horizon of ten minutes: st
 
 bench-capture: .venv/.ready  ## PostgreSQL captured, beside COPY and pg_recvlogical; ARGS="--quick"
 	@$(RUN) .venv/bin/python -m bench.capture_bench $(ARGS)
+
+torture-writes: .venv/.ready  ## writers, a copier and an app are killed for 20 minutes, every cut and tick judged; ARGS="--seconds 60"
+	@$(RUN) .venv/bin/python -m tests.crash.write_torture --app $(ARGS)
 
 torture-capture: .venv/.ready  ## captures of PostgreSQL and MariaDB, each killed 60 times under two writers; HEADWATER_KILLS and HEADWATER_SEED
 	@HEADWATER_KILLS=$${HEADWATER_KILLS:-60} $(RUN) .venv/bin/python -m pytest -s --timeout=3000 tests/crash/test_capture_torture.py $(ARGS)

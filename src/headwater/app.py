@@ -11,17 +11,20 @@ Read next: ``app_declarations.py``, ``views/view.py``, ``views/tick/engine.py``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
 from headwater.app_declarations import AppDeclarations
 from headwater.durations import Duration, to_seconds, to_timeout
+from headwater.errors import InvalidDeclaration
 from headwater.log.token import Token
 from headwater.notebook import NotebookCard, card_html
 
 if TYPE_CHECKING:
     from headwater.capture.backfill import BackfillProgress
+    from headwater.log.commits.transaction import Transaction
+    from headwater.log.producer import Producer
     from headwater.sinks.runner.sink_status import SinkStatus
     from headwater.views.lifecycle.rebuild import RebuildReport
     from headwater.views.lifecycle.rebuild_progress import RebuildProgress
@@ -62,6 +65,36 @@ class App(AppDeclarations):
         report = self._runtime.tick(rows_max=rows_max)
         self._services.ticked(sync=sinks)
         return report
+
+    def transaction(
+        self,
+        *,
+        request_id: str | None = None,
+        producer: Producer | None = None,
+        wait: Literal["views"] | None = None,
+        timeout: Duration = "30 seconds",
+    ) -> Transaction:
+        """Rows of several topics and tables, positions and acknowledgements, all or none: see ``Transaction``.
+
+        With ``wait="views"`` the block ends when the app's views contain the rows, at most ``timeout`` later.
+        The rows are committed in any case; ``NotYetCovered`` says that the views are behind.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> orders, bills = app.topic("orders", "n INT"), app.topic("bills", "n INT")
+        >>> with app.transaction(request_id="order-1") as t:
+        ...     t.append(orders, [{"n": 1}])
+        ...     t.append(bills, [{"n": 1}])
+        >>> str(t.token)
+        'bills:0=1;orders:0=1'
+        """
+        if wait not in (None, "views"):
+            raise InvalidDeclaration(f"wait cannot be {wait!r}", hint='Use wait="views", or leave it out.')
+        seconds = to_seconds(timeout, what="timeout")
+        begun = self.log.transaction(request_id=request_id, producer=producer)
+        if wait is not None:
+            begun.on_commit(lambda token: self._runtime.covering(token, seconds))
+        return begun
 
     def sync_sinks(self) -> list[SinkStatus]:
         """Bring every sink to the last committed tick, those that were stopped too; returns how each is.

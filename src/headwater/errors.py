@@ -30,6 +30,9 @@
     │   └── ClosedError          the log was closed
     ├── Conflict        another process was first; read again and retry
     │   ├── Fenced               a newer member, generation or producer has taken over
+    │   ├── OutOfOrder           a producer's number comes too late to be known as new or repeated
+    │   ├── VersionConflict      a stream or row has another version than the writer expected
+    │   ├── RequestConflict      a request id was used before, with other content
     │   ├── LeaseLost            the message's lease ran out
     │   └── CaptureLost          the captured database no longer retains the capture's position
     ├── Unavailable     it may work later
@@ -298,6 +301,12 @@ class OutOfOrder(Conflict):
     """A producer's number comes too late to be known as new or repeated."""
 
     code = "out_of_order"
+
+
+class VersionConflict(Conflict):
+    """A stream or row has another version than the writer expected: another writer came first."""
+
+    code = "version_conflict"
 
 
 class RequestConflict(Conflict):

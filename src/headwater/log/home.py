@@ -23,7 +23,15 @@ from typing import TYPE_CHECKING, Any, Unpack
 import pyarrow as pa
 
 from headwater.clock import Clock
-from headwater.errors import ClosedError, CorruptCatalog, InvalidDeclaration, NewerFormat, ReadOnlyHome, UnknownTopic
+from headwater.errors import (
+    ClosedError,
+    CorruptCatalog,
+    InvalidDeclaration,
+    NewerFormat,
+    NotYetCovered,
+    ReadOnlyHome,
+    UnknownTopic,
+)
 from headwater.hints import suggestion
 from headwater.log.catalog.catalog import Catalog
 from headwater.log.catalog.registry import Registry, TopicRow
@@ -38,6 +46,7 @@ from headwater.log.maintenance.sealing import seal_partition
 from headwater.log.storage.files import Files
 from headwater.log.storage.recovery import Recovery
 from headwater.log.storage.wake import Waker
+from headwater.log.token import Token
 from headwater.log.topic import Topic
 from headwater.log.topic_declaration import open_or_declare
 from headwater.log.topic_settings import TopicOptions
@@ -176,11 +185,40 @@ class Log:
 
     # Several topics at once
 
-    def transaction(self, *, request_id: str | None = None, producer: Producer | None = None) -> Transaction:
+    def wait_for(self, token: Token | str, *, timeout: float = 30.0) -> None:
+        """Wait until this home holds what a token names, for tokens of a home whose topics are copied here.
+
+        >>> import headwater as hw, tempfile
+        >>> log = hw.Log(tempfile.mkdtemp())
+        >>> log.wait_for(log.topic("orders", "n INT").append([{"n": 1}]))
+        >>> log.wait_for("orders:0=2", timeout=0)
+        Traceback (most recent call last):
+            ...
+        headwater.errors.NotYetCovered: this home has not got orders:0=2 after 0 s
+          Its topic orders ends at {0: 1}.
+          Hint: Is the token of another home? Its topics must be copied here: headwater sync.
+        """
+        wanted = Token.parse(token) if isinstance(token, str) else token
+        deadline = self.clock.monotonic() + timeout
+        for name, offsets in wanted.frontier.items():
+            topic = self.get_topic(name)
+            for partition, offset in offsets.items():
+                left = deadline - self.clock.monotonic()
+                if offset > 0 and not topic.wait({partition: offset - 1}, timeout=max(0.0, left)):
+                    raise NotYetCovered(
+                        f"this home has not got {wanted} after {timeout:g} s",
+                        detail=f"Its topic {name} ends at {topic.end_offsets()}.",
+                        hint="Is the token of another home? Its topics must be copied here: headwater sync.",
+                        topic=name,
+                    )
+
+    def transaction(
+        self, *, request_id: str | None = None, producer: Producer | None = None, after: Token | str | None = None
+    ) -> Transaction:
         """Rows of several topics and tables, positions and acknowledgements, all or none: see ``Transaction``.
 
         ``request_id``: a transaction that is repeated with its id is recognised. ``producer``: a named one; when a
-        newer producer has taken its name, the commit is refused.
+        newer producer has taken its name, the commit is refused. ``after``: wait first until this home holds a token.
 
         >>> import headwater as hw, tempfile
         >>> log = hw.Log(tempfile.mkdtemp())
@@ -191,6 +229,8 @@ class Log:
         >>> str(t.token)
         'credits:0=1;debits:0=1'
         """
+        if after is not None:
+            self.wait_for(after)
         return Transaction(self, request_id=request_id, producer=producer)
 
     # Maintenance

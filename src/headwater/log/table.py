@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from headwater.errors import DeclarationConflict, InvalidDeclaration, Misuse, ReadOnlyHome, RowRefused, UnknownTopic
 from headwater.hints import suggestion
+from headwater.log.commits.value_versions import values_of
 from headwater.log.schema.columns import shorten
 from headwater.log.schema.ddl import to_ddl
 from headwater.log.schema.normalization import WEIGHT
@@ -146,8 +147,11 @@ class Table:
         """The columns that were declared, in the latest version."""
         return self._schema_pair()[0]
 
-    def upsert(self, rows: Any) -> Token:
+    def upsert(self, rows: Any, *, request_id: str | None = None, if_version: int | None = None) -> Token:
         """Insert rows, or replace those of the same key. Accepts the same rows as ``Topic.append``.
+
+        ``request_id``: a repeated call is recognised. ``if_version``: only if the row still has the version that
+        ``version`` gave; ``VersionConflict`` tells the current one.
 
         >>> import headwater as hw, tempfile
         >>> from headwater.log.table import declare_table
@@ -155,11 +159,32 @@ class Table:
         >>> _ = users.upsert([{"id": 1, "name": "Ada"}])
         >>> str(users.upsert([{"id": 1, "name": "Ada Lovelace"}]))
         'users:0=2'
+        >>> users.version(1)
+        2
+        >>> users.upsert([{"id": 1, "name": "A. Lovelace"}], if_version=1)
+        Traceback (most recent call last):
+            ...
+        headwater.errors.VersionConflict: id=1 of "users" has version 2; expected was 1
+          Another writer came first. Nothing was written.
+          Hint: Read it again, decide again, and append with the version that you have seen.
         """
-        return self.topic.append_batch(self.upserts(rows))
+        return self.topic.append_batch(self.upserts(rows), request_id=request_id, expected=if_version)
 
-    def insert(self, rows: Any) -> Token:
-        """Add rows to a table without a key; equal rows may exist already.
+    def version(self, *key: Any) -> int:
+        """The version of the row with this key, for ``upsert(…, if_version=…)``; 0 when there is none.
+
+        >>> import headwater as hw, tempfile
+        >>> users = hw.App("shop", home=tempfile.mkdtemp()).table("users", "id BIGINT, name STRING", key="id")
+        >>> _ = users.upsert([{"id": 1, "name": "Ada"}])
+        >>> users.version(1), users.version(2)
+        (1, 0)
+        """
+        if self.is_multiset:
+            raise Misuse(f'table "{self.name}" has no key, so its rows have no versions', table=self.name)
+        return self.topic.version(*key)
+
+    def insert(self, rows: Any, *, request_id: str | None = None) -> Token:
+        """Add rows. With a key, a row whose key is there refuses all of them; without, equal rows may exist already.
 
         >>> import headwater as hw, tempfile
         >>> from headwater.log.table import declare_table
@@ -167,10 +192,18 @@ class Table:
         >>> _ = basket.insert([{"fruit": "apple"}, {"fruit": "apple"}])
         >>> str(basket.delete([{"fruit": "apple"}]))
         'basket:0=3'
+        >>> users = declare_table(hw.Log(tempfile.mkdtemp()), "users", "id BIGINT, name STRING", key="id")
+        >>> _ = users.insert([{"id": 1, "name": "Ada"}])
+        >>> users.insert([{"id": 1, "name": "Grace"}])
+        Traceback (most recent call last):
+            ...
+        headwater.errors.VersionConflict: id=1 of "users" has version 1; expected was 'none'
+          Another writer came first. Nothing was written.
+          Hint: Read it again, decide again, and append with the version that you have seen.
         """
-        return self.topic.append_batch(self.inserts(rows))
+        return self.topic.append_batch(self.inserts(rows), request_id=request_id, expected="none" if self.key else None)
 
-    def delete(self, rows: Any) -> Token:
+    def delete(self, rows: Any, *, request_id: str | None = None) -> Token:
         """Delete rows.
 
         With a key: rows, or dicts with at least the key; an unknown key is no error. A given event time is the time of
@@ -189,7 +222,7 @@ class Table:
           Hint: A row is deleted by an equal one: every column counts, and a missing column is null.
         """
         if self._multiset is None:
-            return self.topic.append_batch(self.deletes(rows), deleted=True)
+            return self.topic.append_batch(self.deletes(rows), deleted=True, request_id=request_id)
         self._refuse_captured()
         lock = FileLock(self.topic.directory / LOCK_FILE)
         try:
@@ -287,14 +320,13 @@ class Table:
         return self.topic.row_batch(rows)
 
     def inserts(self, rows: Any) -> pa.RecordBatch:
-        """The rows of an insert, with their weights."""
+        """The rows of an insert; without a key, with their weights."""
         if not self.is_multiset:
-            raise Misuse(
-                f'table "{self.name}" has the key {", ".join(self.key)}, so rows are upserted, not inserted',
-                detail="An insert would have to refuse existing keys, which needs the table's state.",
-                hint="Use upsert: a new key is added, a known one replaced.",
-                table=self.name,
-            )
+            batch = self.upserts(rows)
+            values = values_of(batch, self.key)
+            if len(set(values)) < len(values):
+                raise RowRefused(f'two rows of an insert into table "{self.name}" have the same key', table=self.name)
+            return batch
         self._refuse_captured()
         return _weighted(to_batches(rows, self.schema), 1)
 

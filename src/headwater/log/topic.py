@@ -24,6 +24,7 @@ from headwater.log.batch import Batch
 from headwater.log.catalog.registry import TopicRow
 from headwater.log.commits.request_ids import check_id
 from headwater.log.commits.transaction import CommitPlan, TransactionRows
+from headwater.log.commits.value_versions import Expected
 from headwater.log.event_time import heartbeats
 from headwater.log.producer import Producer
 from headwater.log.schema.ddl import to_ddl
@@ -48,21 +49,14 @@ if TYPE_CHECKING:
 class Topic:
     """A named, typed, partitioned log of events.
 
-    >>> import datetime as dt, headwater as hw, tempfile
+    >>> import headwater as hw, tempfile
     >>> log = hw.Log(tempfile.mkdtemp())
     >>> orders = log.topic("orders", "order_id BIGINT, amount DOUBLE", key="order_id", partitions=2)
     >>> token = orders.append([{"order_id": 1, "amount": 9.5}, {"order_id": 2, "amount": 3.0}])
-    >>> sorted(row["amount"] for row in orders.rows())
-    [3.0, 9.5]
-    >>> orders.name, orders.schema.names, orders.schema_version, orders.settings.key
-    ('orders', ['order_id', 'amount'], 1, ('order_id',))
-    >>> orders.start_offsets(), sum(orders.end_offsets().values()), orders.offsets_at(dt.datetime(2026, 1, 1))
-    ({0: 0, 1: 0}, 2, {0: 0, 1: 0})
-    >>> orders.consumer("billing").close()
-    >>> [group.name for group in orders.groups()], sum(orders.group("billing").lag().values())
-    (['billing'], 2)
-    >>> orders.describe()["schema"]
-    'order_id BIGINT NOT NULL, amount DOUBLE'
+    >>> sorted(row["amount"] for row in orders.rows()), orders.start_offsets(), sum(orders.end_offsets().values())
+    ([3.0, 9.5], {0: 0, 1: 0}, 2)
+    >>> orders.name, orders.schema.names, orders.schema_version, orders.settings.key, orders.describe()["dropped_rows"]
+    ('orders', ['order_id', 'amount'], 1, ('order_id',), 0)
     """
 
     def __init__(self, log: Log, row: TopicRow) -> None:
@@ -165,6 +159,8 @@ class Topic:
         sequence: int | None = None,
         request_id: str | None = None,
         partition: int | None = None,
+        expected: Expected | None = None,
+        after: Token | str | None = None,
     ) -> Token:
         """Append rows: dicts, dataclasses, a pandas DataFrame, an Arrow table or batch. Returns a token.
 
@@ -173,21 +169,41 @@ class Topic:
         repeated append returns the first one's token, with ``repeated`` set.
 
         Rows of a topic with ``key`` or ``ordered_by`` go to the partition of their value, others to any; ``partition``
-        names it.
+        names it. ``expected`` is a condition on the stream of an ``ordered_by`` topic: its version (the number of its
+        rows), "none" or "exists"; if another writer came first, ``VersionConflict`` says what the version is.
+        ``after`` waits first until this home holds what a token names (``Log.wait_for``).
 
         >>> import headwater as hw, tempfile
         >>> topic = hw.Log(tempfile.mkdtemp()).topic("t", "x INT")
         >>> _ = topic.append([{"x": 1}], producer="importer", sequence=7)
         >>> _ = topic.append([{"x": 1}], producer="importer", sequence=7)
-        >>> topic.end_offsets()
-        {0: 1}
-        >>> [topic.append([{"x": 2}], request_id="order-17").repeated for attempt in range(2)]
-        [False, True]
+        >>> topic.end_offsets(), [topic.append([{"x": 2}], request_id="order-17").repeated for attempt in range(2)]
+        ({0: 1}, [False, True])
         """
         batch = self.row_batch(rows)
+        if after is not None:
+            self.log.wait_for(after)
         return self.append_batch(
-            batch, producer=producer, sequence=sequence, request_id=request_id, partition=partition
+            batch, producer=producer, sequence=sequence, request_id=request_id, partition=partition, expected=expected
         )
+
+    def version(self, *value: Any) -> int:
+        """The version of one stream (the number of its rows), or of a table's row; 0 when it is not there.
+
+        >>> import headwater as hw, tempfile
+        >>> log = hw.Log(tempfile.mkdtemp())
+        >>> payments = log.topic("payments", "account BIGINT, cents BIGINT", ordered_by="account")
+        >>> _ = payments.append([{"account": 7, "cents": 500}], expected="none")
+        >>> payments.version(7), payments.version(8)
+        (1, 0)
+        >>> payments.append([{"account": 7, "cents": -500}], expected=0)
+        Traceback (most recent call last):
+            ...
+        headwater.errors.VersionConflict: account=7 of "payments" has version 1; expected was 0
+          Another writer came first. Nothing was written.
+          Hint: Read it again, decide again, and append with the version that you have seen.
+        """
+        return self.appender.version(value)
 
     def append_json(self, lines: str | bytes | Iterable[str | bytes]) -> Token:
         """Append JSON lines, one object a line.
@@ -248,6 +264,7 @@ class Topic:
         first_chunk: int = 0,
         request_id: str | None = None,
         partition: int | None = None,
+        expected: Expected | None = None,
     ) -> Token:
         """Append one record batch that has the topic's schema already (``append`` makes it so).
 
@@ -267,10 +284,10 @@ class Topic:
                     "request_id goes alone: not with producer and sequence, and not with a mark for each row",
                     hint="A producer's sequence is an identity already.",
                 )
-            rows = TransactionRows(self, batch, deleted, partition)
+            rows = TransactionRows(self, batch, deleted, partition, expected)
             return CommitPlan(self.log, self.id, check_id(request_id), [rows]).write()
         identity = AppendIdentity(producer, sequence, producer_id, epoch, first_chunk)
-        return self.appender.append(batch, identity, deleted, partition)
+        return self.appender.append(batch, identity, deleted, partition, expected)
 
     # Reading
 
@@ -305,9 +322,11 @@ class Topic:
         ``columns`` may name system columns too: _offset, _partition, _appended_at, _producer, _deleted.
         With ``follow``, reading ends after ``timeout`` seconds without rows.
 
-        >>> import headwater as hw, tempfile
+        >>> import datetime as dt, headwater as hw, tempfile
         >>> topic = hw.Log(tempfile.mkdtemp()).topic("t", "x INT, y INT")
         >>> _ = topic.append([{"x": n, "y": -n} for n in range(5)])
+        >>> [batch.num_rows for batch in topic.read(topic.offsets_at(dt.datetime(2026, 1, 1)))]
+        [5]
         >>> [batch.data.column("y").to_pylist() for batch in topic.read(3, columns=["y"])]
         [[-3, -4]]
         """
@@ -349,18 +368,6 @@ class Topic:
         reader.check_bounds(start, end)
         arguments = {} if rows_max is None else {"rows_max": rows_max}
         yield from reader.read(start, end if stop is None else min(stop, end), wanted, **arguments)
-
-    def whole_after(self, partition: int, offset: int) -> int:
-        """The smallest offset from this one on at which no append is cut.
-
-        >>> import headwater as hw, tempfile
-        >>> topic = hw.Log(tempfile.mkdtemp()).topic("t", "x INT")
-        >>> _ = topic.append([{"x": n} for n in range(5)])
-        >>> topic.whole_after(0, 3)
-        5
-        """
-        self.open_partitions()
-        return self._readers[partition].whole_after(offset)
 
     def wait(self, seen: Mapping[int, int], *, timeout: float) -> bool:
         """Sleep until a partition grows beyond ``seen``; False after ``timeout`` seconds."""
@@ -440,8 +447,8 @@ class Topic:
         >>> topic = hw.Log(tempfile.mkdtemp()).topic("t", "x INT")
         >>> _ = topic.append([{"x": 1}])
         >>> with topic.consumer("billing", member="till") as consumer:
-        ...     consumer.poll(timeout=10).to_pylist()
-        [{'x': 1}]
+        ...     consumer.poll(timeout=10).to_pylist(), topic.group("billing").lag()
+        ([{'x': 1}], {0: 1})
         """
         from headwater.log.groups.consumer import Consumer
 
@@ -456,8 +463,8 @@ class Topic:
         >>> with topic.worker("mailers", lease=60.0) as worker:
         ...     messages = worker.take(1, timeout=10)
         ...     worker.accept(messages)
-        >>> [message.row for message in messages]
-        [{'x': 1}]
+        >>> [message.row for message in messages], [group.name for group in topic.groups()]
+        ([{'x': 1}], ['mailers'])
         """
         from headwater.log.groups.worker import Worker
 

@@ -12,6 +12,7 @@ Read next: ``log/schema/row_conversion.py``, ``log/storage/partition_writer.py``
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ import pyarrow as pa
 from headwater.errors import Backpressure, InvalidDeclaration, Misuse
 from headwater.log.commits.append_request import AppendRequest, StaleSchema
 from headwater.log.commits.atomic_append import PartWrite, append_atomically
+from headwater.log.commits.value_versions import Condition, Expected, ValueVersions, check_expected, values_of
 from headwater.log.groups import backpressure
 from headwater.log.schema import clock_correction
 from headwater.log.schema.evolution import conform
@@ -56,6 +58,7 @@ class TopicAppender:
     def __init__(self, topic: Topic) -> None:
         self._topic = topic
         self._round_robin = random.randrange(topic.settings.partitions)
+        self._versions: dict[int, ValueVersions] = {}
 
     def row_batch(self, rows: Any) -> pa.RecordBatch:
         """Python rows, checked, as one batch."""
@@ -87,10 +90,13 @@ class TopicAppender:
         identity: AppendIdentity,
         deleted: bool | pa.Array = False,
         partition: int | None = None,
+        expected: Expected | None = None,
     ) -> Token:
         """Append one batch that has the topic's schema, to one partition if it is named."""
         topic, rows = self._topic, batch.num_rows
         self._check(identity, deleted)
+        if expected is not None:
+            self.check_expected(batch, expected)
         topic.log.check_open()
         if identity.producer is not None and not identity.producer_id:
             number = topic.log.registry.producer_id(topic.id, identity.producer)
@@ -105,9 +111,9 @@ class TopicAppender:
         parts = [(partition, batch)] if partition is not None else self.route(batch, identity.sequence)
         if len(parts) == 1:
             number, part = parts[0]
-            frontier = {number: self._append_to(number, part, identity, deleted)}
+            frontier = {number: self._append_to(number, part, identity, deleted, expected)}
         else:
-            frontier = self._append_to_all(parts, identity, deleted)
+            frontier = self._append_to_all(parts, identity, deleted, expected)
         topic.log.epochs.count(rows)
         return Token({topic.name: frontier})
 
@@ -183,21 +189,35 @@ class TopicAppender:
         self._round_robin = (self._round_robin + 1) % partitions
         return [(self._round_robin, batch)]
 
-    def _append_to(self, number: int, batch: pa.RecordBatch, identity: AppendIdentity, deleted: bool | pa.Array) -> int:
+    def _append_to(
+        self,
+        number: int,
+        batch: pa.RecordBatch,
+        identity: AppendIdentity,
+        deleted: bool | pa.Array,
+        expected: Expected | None,
+    ) -> int:
         topic = self._topic
         while True:
-            request = self.request(batch, identity, deleted)
+            request = self.request(number, batch, identity, deleted, expected)
             try:
                 return topic.partition(number).append(request)
             except StaleSchema:
                 topic.refresh()
 
     def _append_to_all(
-        self, parts: list[tuple[int, pa.RecordBatch]], identity: AppendIdentity, deleted: bool | pa.Array
+        self,
+        parts: list[tuple[int, pa.RecordBatch]],
+        identity: AppendIdentity,
+        deleted: bool | pa.Array,
+        expected: Expected | None,
     ) -> dict[int, int]:
         topic, log = self._topic, self._topic.log
         while True:
-            writes = [PartWrite(topic.partition(n), self.request(part, identity, deleted)) for n, part in parts]
+            writes = [
+                PartWrite(topic.partition(number), self.request(number, part, identity, deleted, expected))
+                for number, part in parts
+            ]
             try:
                 append_atomically(writes, log.epochs, log.commit_records)
             except StaleSchema:
@@ -206,7 +226,12 @@ class TopicAppender:
             return {write.writer.number: write.request.next_offset for write in writes}
 
     def request(
-        self, batch: pa.RecordBatch, identity: AppendIdentity = ANONYMOUS, deleted: bool | pa.Array = False
+        self,
+        number: int,
+        batch: pa.RecordBatch,
+        identity: AppendIdentity = ANONYMOUS,
+        deleted: bool | pa.Array = False,
+        expected: Expected | None = None,
     ) -> AppendRequest:
         """The rows of one partition as frames of the topic's latest schema."""
         row = self._topic.row()
@@ -220,7 +245,48 @@ class TopicAppender:
             deleted=deleted,
             first_chunk=identity.first_chunk,
         )
-        return AppendRequest(frames, row.version, identity.producer or "", identity.epoch)
+        conditions = []
+        if expected is not None:
+            values = dict.fromkeys(values_of(batch, self._topic.settings.routed_by))
+            conditions.append(Condition(self.versions(number), tuple(values), expected))
+        return AppendRequest(frames, row.version, identity.producer or "", identity.epoch, conditions)
+
+    def versions(self, number: int) -> ValueVersions:
+        """The versions of a partition's streams or keys, as this process last saw them."""
+        return self._versions.setdefault(number, ValueVersions(self._topic, number))
+
+    def version(self, value: Sequence[Any]) -> int:
+        """The version of one stream or key, as of now."""
+        topic, columns = self._topic, self._topic.settings.routed_by
+        if not columns or len(value) != len(columns):
+            named = ", ".join(columns) or "neither key nor ordered_by"
+            raise Misuse(
+                f'topic "{topic.name}" has {named}, and {len(value)} values were given',
+                hint="Give one value for each of the columns that it is ordered by.",
+                topic=topic.name,
+            )
+        schema = pa.schema([topic.schema.field(name) for name in columns])
+        given = to_batches([dict(zip(columns, value, strict=True))], schema, not_null=frozenset(columns))
+        [(number, _)] = self.route(given, None)
+        with topic.partition(number).held():
+            versions = self.versions(number)
+            versions.catch_up(topic.partition(number).next_offset())
+            return versions.of(values_of(given, columns)[0])
+
+    def check_expected(self, batch: pa.RecordBatch, expected: Expected) -> None:
+        """Refuse an expectation of a topic without streams, or a version of several."""
+        settings = self._topic.settings
+        if not settings.routed_by:
+            raise InvalidDeclaration(
+                f'topic "{self._topic.name}" has no streams to which expected could belong',
+                hint='Declare it with ordered_by="…".',
+            )
+        check_expected(expected)
+        if isinstance(expected, int) and len(set(values_of(batch, settings.routed_by))) > 1:
+            raise InvalidDeclaration(
+                f"expected={expected} is the version of one stream, and the rows belong to several",
+                hint="Append the rows of each stream by themselves, or together in a transaction.",
+            )
 
 
 def _same_columns(one: pa.Schema, other: pa.Schema) -> bool:

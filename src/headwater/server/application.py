@@ -40,6 +40,7 @@ def create(state: ServerState) -> FastAPI:
         status_routes,
         subscribe_routes,
         topic_routes,
+        transaction_routes,
         view_routes,
         work_routes,
     )
@@ -62,6 +63,7 @@ def create(state: ServerState) -> FastAPI:
     for routes in (
         status_routes,
         topic_routes,
+        transaction_routes,
         group_routes,
         work_routes,
         view_routes,

@@ -9,10 +9,11 @@ Not here: writing (``log/storage/partition_writer.py``, ``atomic_append.py``). R
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headwater.errors import Fenced, OutOfOrder
 from headwater.log.commits.sequence_ranges import CHUNKS_PER_SEQUENCE, SequenceRanges
+from headwater.log.commits.value_versions import Condition
 from headwater.log.storage.active_segment import Frame
 
 
@@ -28,6 +29,7 @@ class AppendRequest:
     version: int
     producer_name: str = ""
     epoch: int = 0  # of the producer; 0: not checked
+    conditions: Sequence[Condition] = ()
     next_offset: int = 0
     written_rows: int = 0
     error: BaseException | None = None
@@ -37,6 +39,13 @@ class AppendRequest:
     def producer(self) -> int:
         """The producer's number, 0 for none."""
         return self.frames[0].producer if self.frames else 0
+
+    def extend(self, more: AppendRequest) -> None:
+        """Let further frames for the same partition be a part of this append."""
+        if self.version != more.version:
+            raise StaleSchema
+        self.frames = [replace(frame, continues=True) for frame in self.frames] + list(more.frames)
+        self.conditions = [*self.conditions, *more.conditions]
 
     def refuse(self, error: BaseException) -> None:
         """Answer with an error."""

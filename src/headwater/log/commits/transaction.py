@@ -12,8 +12,8 @@ Not here: the write (``atomic_append.py``), the cut (``consistent_cut.py``). Rea
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from headwater.log.commits.append_request import AppendRequest, StaleSchema
 from headwater.log.commits.atomic_append import PartWrite, append_atomically
 from headwater.log.commits.commit_records import CommitRecord
 from headwater.log.commits.request_ids import HOME, check_id
+from headwater.log.commits.value_versions import Expected
 from headwater.log.token import Token
 
 if TYPE_CHECKING:
@@ -56,17 +57,20 @@ class TransactionRows:
     batch: pa.RecordBatch
     deleted: bool = False
     partition: int | None = None
+    expected: Expected | None = None
 
-    def routed(self) -> list[tuple[Topic, int, pa.RecordBatch, bool]]:
+    def requests(self, routed: list[tuple[int, pa.RecordBatch]]) -> Iterator[tuple[int, AppendRequest]]:
+        """The rows as frames of the topic's latest schema, by partition."""
+        for number, part in routed:
+            yield number, self.topic.appender.request(number, part, deleted=self.deleted, expected=self.expected)
+
+    def routed(self) -> list[tuple[int, pa.RecordBatch]]:
         """The rows by partition."""
         if not self.batch.num_rows:
             return []
-        parts = (
-            [(self.partition, self.batch)]
-            if self.partition is not None
-            else self.topic.appender.route(self.batch, None)
-        )
-        return [(self.topic, number, part, self.deleted) for number, part in parts]
+        if self.partition is not None:
+            return [(self.partition, self.batch)]
+        return self.topic.appender.route(self.batch, None)
 
 
 @dataclass
@@ -88,7 +92,7 @@ class CommitPlan:
                 return known
         for rows in self.rows:
             rows.topic.appender.require_room(rows.batch.num_rows)
-        routed = [part for rows in self.rows for part in rows.routed()]
+        routed = [(rows, rows.routed()) for rows in self.rows]
         while True:
             try:
                 return self._written(routed, content)
@@ -98,15 +102,16 @@ class CommitPlan:
             except _Repeated as found:
                 return found.token
 
-    def _written(self, routed: list[tuple[Topic, int, pa.RecordBatch, bool]], content: bytes) -> Token:
+    def _written(self, routed: list[tuple[TransactionRows, list[tuple[int, pa.RecordBatch]]]], content: bytes) -> Token:
         requests: dict[tuple[int, int], tuple[Topic, PartWrite]] = {}
-        for topic, number, batch, deleted in routed:
-            request = topic.appender.request(batch, deleted=deleted)
-            place = (topic.id, number)
-            if place in requests:
-                _extend(requests[place][1].request, request)
-            else:
-                requests[place] = topic, PartWrite(topic.partition(number), request)
+        for rows, parts in routed:
+            for number, request in rows.requests(parts):
+                known = requests.get((rows.topic.id, number))
+                if known is not None:
+                    known[1].request.extend(request)
+                else:
+                    part = PartWrite(rows.topic.partition(number), request)
+                    requests[rows.topic.id, number] = rows.topic, part
         settled: list[Settled] = []
         decide = None
         if self.in_catalog or self.request_id is not None:
@@ -115,8 +120,8 @@ class CommitPlan:
                 self._decide(record, _token(requests.values()), content, settled)
 
         if requests:
-            parts = [part for _, part in requests.values()]
-            append_atomically(parts, self.log.epochs, self.log.commit_records, decide)
+            writes = [part for _, part in requests.values()]
+            append_atomically(writes, self.log.epochs, self.log.commit_records, decide)
         elif decide is not None:
             decide(None)
         for each in settled:
@@ -147,13 +152,6 @@ class CommitPlan:
             digest.update(f"{rows.topic.id} {rows.deleted} {rows.batch.num_rows} ".encode())
             digest.update(rows.batch.serialize())
         return digest.digest()
-
-
-def _extend(first: AppendRequest, more: AppendRequest) -> None:
-    """Let the frames of one partition be one append."""
-    if first.version != more.version:
-        raise StaleSchema
-    first.frames = [replace(frame, continues=True) for frame in first.frames] + list(more.frames)
 
 
 def _token(parts: Iterable[tuple[Topic, PartWrite]]) -> Token:
@@ -193,7 +191,7 @@ class Transaction:
         self._commit = CommitPlan(log, HOME, None if request_id is None else check_id(request_id))
         self._token: Token | None = None
         self._ended = False
-        self._on_commit: list[Callable[[Token], None]] = []
+        self._on_commit: list[Callable[[Token], object]] = []
         if producer is not None:
             self._commit.in_catalog.append(producer.require_newest)
 
@@ -204,22 +202,30 @@ class Transaction:
             raise Misuse("a transaction has a token when it is committed", hint="Read it after the with block.")
         return self._token
 
-    def append(self, topic: Topic, rows: Any, *, partition: int | None = None) -> None:
-        """Append rows to a topic; the same rows as ``Topic.append`` takes."""
+    def append(
+        self, topic: Topic, rows: Any, *, partition: int | None = None, expected: Expected | None = None
+    ) -> None:
+        """Append rows to a topic; the same rows and conditions as ``Topic.append`` takes.
+
+        Conditions look at what was there before the transaction.
+        """
         number = None if partition is None else topic.appender.checked_partition(partition)
-        self._add(topic, topic.row_batch(rows), partition=number)
+        batch = topic.row_batch(rows)
+        if expected is not None:
+            topic.appender.check_expected(batch, expected)
+        self._add(TransactionRows(topic, batch, False, number, expected))
 
     def upsert(self, table: Table, rows: Any) -> None:
         """Insert rows into a table, or replace those of the same key."""
-        self._add(table.topic, table.upserts(rows))
+        self._add(TransactionRows(table.topic, table.upserts(rows)))
 
     def insert(self, table: Table, rows: Any) -> None:
-        """Add rows to a table without a key."""
-        self._add(table.topic, table.inserts(rows))
+        """Add rows to a table; one whose key is there refuses the transaction."""
+        self._add(TransactionRows(table.topic, table.inserts(rows), expected="none" if table.key else None))
 
     def delete(self, table: Table, rows: Any) -> None:
         """Delete rows of a table by their key."""
-        self._add(table.topic, table.deletes(rows), deleted=True)
+        self._add(TransactionRows(table.topic, table.deletes(rows), deleted=True))
 
     def commit(self, consumer: Consumer, what: Batch | Mapping[int, int] | None = None) -> None:
         """Commit a consumer's positions together with the rows; see ``Consumer.commit``.
@@ -250,15 +256,17 @@ class Transaction:
         for worker, theirs in by_worker.values():
             self._commit.in_catalog.append(worker.accept_in(theirs))
 
-    def on_commit(self, call: Callable[[Token], None]) -> None:
+    def on_commit(self, call: Callable[[Token], object]) -> None:
         """Call a function with the token when the transaction has been committed."""
         self._on_commit.append(call)
 
-    def _add(self, topic: Topic, batch: pa.RecordBatch, *, deleted: bool = False, partition: int | None = None) -> None:
+    def _add(self, rows: TransactionRows) -> None:
         self._open()
-        if topic.log is not self._commit.log:
-            raise Misuse(f'topic "{topic.name}" belongs to another log', hint="A transaction holds topics of one home.")
-        self._commit.rows.append(TransactionRows(topic, batch, deleted, partition))
+        if rows.topic.log is not self._commit.log:
+            raise Misuse(
+                f'topic "{rows.topic.name}" belongs to another log', hint="A transaction holds topics of one home."
+            )
+        self._commit.rows.append(rows)
 
     def _open(self) -> None:
         if self._ended:

@@ -65,6 +65,10 @@ class PartitionReader:
 
     def end_of_epoch(self, epoch: int) -> int:
         """The offset after the last row that is listed now and was written in this epoch or an earlier one."""
+        with self._lock:
+            tail = self._advance()
+            if tail is not None and len(tail.entries) and int(tail.entries[-1]["epoch"]) <= epoch:
+                return tail.next_offset  # the ordinary case: nothing was written since
         end = self.end_offset()
         position = end
         while position > self.start_offset():

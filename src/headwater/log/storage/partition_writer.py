@@ -232,8 +232,7 @@ class PartitionWriter:
             for one in waiting:
                 if not one.done:
                     one.refuse(error)
-            # After a failed or interrupted write the cached state and sequences may not match the files: read them
-            # again.
+            # After a failed or interrupted write the cached state may not match the files: it is read again.
             self.forget()
             if not isinstance(error, Exception):
                 raise
@@ -244,8 +243,7 @@ class PartitionWriter:
 
     def _catch_up(self) -> None:
         """Update the cached state with the writes of other processes since the lock was last held."""
-        active = self._active
-        assert active is not None
+        active = self._current()
         try:
             with active.writer.held as (data_fd, index_fd):
                 index_stat, data_bytes = os.fstat(index_fd), os.fstat(data_fd).st_size
@@ -284,9 +282,10 @@ class PartitionWriter:
         self._roll_if_due()  # before anything is compared with the active segment: it may raise the schema version
         ready: list[tuple[AppendRequest, list[Frame]]] = []
         for one in waiting:
-            if one.version > self._version():
+            if one.version > self._version() or one.conditions:  # they look at all rows before it
                 self._flush(ready, sync=settings.fsync == "always")
                 ready = []
+            if one.version > self._version():
                 self._roll_locked()
             try:
                 ready.append((one, self._unseen(one)))
@@ -300,6 +299,8 @@ class PartitionWriter:
         """The frames of an append that are not in the log yet; raises when it is refused."""
         if one.version != self._version():
             raise StaleSchema
+        for condition in one.conditions:
+            condition.check(self.next_offset())
         if not one.producer:
             return list(one.frames)
         if one.epoch and (epoch := self.registry.producer_epoch(one.producer)) != one.epoch:
@@ -311,14 +312,12 @@ class PartitionWriter:
         return fresh
 
     def _version(self) -> int:
-        assert self._active is not None
-        return self._active.version
+        return self._current().version
 
     def _flush(self, ready: list[tuple[AppendRequest, list[Frame]]], *, sync: bool) -> None:
         if not ready:
             return
-        active = self._active
-        assert active is not None
+        active = self._current()
         frames = [frame for _, fresh in ready for frame in fresh]
         if frames:
             stamp = Stamp(max(self.clock.now_us(), active.last_us), self.epochs.now(), sync)
@@ -348,11 +347,6 @@ class PartitionWriter:
                 self.forget()
                 raise
 
-    def last_us(self) -> int:
-        """The append time of the last row; the next one's is not before it."""
-        assert self._active is not None
-        return self._active.last_us
-
     def unseen(self, one: AppendRequest) -> list[Frame]:
         """The frames that are not in the log yet. Refusals are raised; StaleSchema when they must be made again."""
         if one.version > self._version():
@@ -363,21 +357,18 @@ class PartitionWriter:
 
     def stage(self, frames: Sequence[Frame], stamp: Stamp) -> list[Entry]:
         """Write frames that no reader sees before ``show``."""
-        active = self._active
-        assert active is not None
+        active = self._current()
         return active.writer.stage(
             frames, position=active.data_bytes, base_offset=active.next_offset, version=active.version, stamp=stamp
         )
 
     def take_back(self, entries: Sequence[Entry]) -> None:
         """Remove staged frames: their commit is refused."""
-        assert self._active is not None
-        self._active.writer.take_back(entries)
+        self._current().writer.take_back(entries)
 
     def show(self, entries: Sequence[Entry], *, sync: bool) -> None:
         """List staged frames: their commit is decided."""
-        active = self._active
-        assert active is not None
+        active = self._current()
         active.writer.list(entries)
         active.grow(entries)
         if sync:
@@ -387,8 +378,15 @@ class PartitionWriter:
 
     def next_offset(self) -> int:
         """The offset of the next row, for the holder."""
+        return self._current().next_offset
+
+    def last_us(self) -> int:
+        """The append time of the last row, for the holder; the next one's is not before it."""
+        return self._current().last_us
+
+    def _current(self) -> _Active:
         assert self._active is not None
-        return self._active.next_offset
+        return self._active
 
     # Rolling and syncing
 
@@ -401,8 +399,7 @@ class PartitionWriter:
             self._roll_locked()
 
     def _roll_locked(self) -> None:
-        active = self._active
-        assert active is not None
+        active = self._current()
         if active.next_offset == active.writer.base_offset:
             # Empty: replace it in place (its schema version is outdated).
             self._drop_active()

@@ -19,6 +19,7 @@ import pyarrow as pa
 from fastapi import APIRouter, Depends, Header, Query, Request
 
 from headwater.errors import Forbidden, InvalidDeclaration, Misuse
+from headwater.log.commits.value_versions import Expected
 from headwater.log.schema import clock_correction
 from headwater.log.schema.normalization import WEIGHT
 from headwater.log.table import Table
@@ -37,6 +38,10 @@ ROWS_MAX = 10_000
 LAST = re.compile(r"-[0-9]{1,9}")  # so many rows before the end of each partition
 BYTES_MAX = 16 << 20  # an answer has about so many at most, and at least one row
 Wait = Annotated[float, Query(ge=0, le=30, allow_inf_nan=False, description="Seconds to wait for rows to come.")]
+IdempotencyKey = Annotated[
+    str | None, Header(min_length=1, max_length=200, description="An id of the request: repeated, it is recognised.")
+]
+Expectation = Annotated[str | None, Query(pattern="^([0-9]{1,18}|none|exists)$", description="A stream's version.")]
 BRIEF_BYTES = 64 << 10  # of a body; to read a larger one takes longer than a change of threads
 Ready = tuple["Topic", Callable[[], Token]]  # a topic, and what writes to it
 ROW_BODY = {
@@ -75,16 +80,30 @@ def router(state: ServerState) -> APIRouter:
         request: Request,
         headwater_producer: Annotated[str | None, Header(max_length=200)] = None,
         headwater_sequence: Annotated[int | None, Header(ge=0, lt=1 << 46)] = None,
+        headwater_after: Annotated[str | None, Header(max_length=10_000)] = None,
+        idempotency_key: IdempotencyKey = None,
+        expected: Expectation = None,
     ) -> Any:
-        """Append rows, all or none; answers the token that contains them."""
+        """Append rows, all or none; answers the token that contains them.
+
+        ``Idempotency-Key``: a repeated request is recognised. ``expected``: the version of the rows' stream, "none" or
+        "exists"; another one is answered with 409.
+        """
         body, kind = await request.body(), request.headers.get("content-type", "")
 
         def ready() -> Ready:
-            found = _writable(state, topic)
+            found = writable(state, topic)
             rows = rows_of(
                 body, kind, clock_correction.input_schema(found.schema, found.settings), not_null=not_null(found)
             )
-            return found, lambda: found.append(rows, producer=headwater_producer, sequence=headwater_sequence)
+            return found, lambda: found.append(
+                rows,
+                producer=headwater_producer,
+                sequence=headwater_sequence,
+                request_id=idempotency_key,
+                expected=expected_of(expected),
+                after=headwater_after,
+            )
 
         return await _appended(state, body, ready)
 
@@ -116,36 +135,53 @@ def router(state: ServerState) -> APIRouter:
         return table_answer(table, facts, accept)
 
     @routes.post("/v1/tables/{table}/rows", dependencies=produces, openapi_extra=ROW_BODY)
-    async def upsert(table: str, request: Request) -> Any:
-        """Put rows into a table: one whose key is there takes the old one's place. Without a key they are added."""
+    async def upsert(
+        table: str,
+        request: Request,
+        idempotency_key: IdempotencyKey = None,
+        if_version: Annotated[int | None, Query(ge=0)] = None,
+    ) -> Any:
+        """Put rows into a table: one whose key is there takes the old one's place. Without a key they are added.
+
+        ``if_version``: only if the row has this version still; another one is answered with 409.
+        """
         body, kind = await request.body(), request.headers.get("content-type", "")
 
         def ready() -> Ready:
-            found = Table(_writable(state, table))
+            found = Table(writable(state, table))
             topic = found.topic
             if found.is_multiset:
-                return topic, lambda: found.insert(rows_of(body, kind, found.schema))
+                return topic, lambda: found.insert(rows_of(body, kind, found.schema), request_id=idempotency_key)
             rows = rows_of(
                 body, kind, clock_correction.input_schema(topic.schema, topic.settings), not_null=not_null(topic)
             )
-            return topic, lambda: found.upsert(rows)
+            return topic, lambda: found.upsert(rows, request_id=idempotency_key, if_version=if_version)
 
         return await _appended(state, body, ready)
 
     @routes.post("/v1/tables/{table}/delete", dependencies=produces, openapi_extra=ROW_BODY)
-    async def delete(table: str, request: Request) -> Any:
+    async def delete(table: str, request: Request, idempotency_key: IdempotencyKey = None) -> Any:
         """Take rows away: rows with at least the key; without a key whole rows."""
         body, kind = await request.body(), request.headers.get("content-type", "")
 
         def ready() -> Ready:
-            found = Table(_writable(state, table))
+            found = Table(writable(state, table))
             fields = [field.with_nullable(True) for field in found.schema]
             rows = rows_of(body, kind, pa.schema(fields), not_null=frozenset(found.key))
-            return found.topic, lambda: found.delete(rows)
+            return found.topic, lambda: found.delete(rows, request_id=idempotency_key)
 
         return await _appended(state, body, ready)
 
     return routes
+
+
+def expected_of(text: str | None) -> Expected | None:
+    """What an append expects, as the query string has it.
+
+    >>> expected_of("3"), expected_of("none"), expected_of(None)
+    (3, 'none', None)
+    """
+    return int(text) if text is not None and text.isdigit() else text
 
 
 def not_null(topic: Topic) -> frozenset[str]:
@@ -155,7 +191,7 @@ def not_null(topic: Topic) -> frozenset[str]:
     return frozenset({*settings.routed_by, *([event_time] if event_time else [])})
 
 
-def _writable(state: ServerState, name: str) -> Topic:
+def writable(state: ServerState, name: str) -> Topic:
     topic = state.log.get_topic(name)
     if is_system(name):
         raise Forbidden(f'"{name}" is written by Headwater itself', hint="Append to a topic of yours.", topic=name)
@@ -169,11 +205,12 @@ async def _appended(state: ServerState, body: bytes, ready: Callable[[], Ready])
         topic, write = ready()
         # An append that waits for the disk, or for room, waits in a thread of its own, where other appends join it.
         waits = topic.settings.fsync == "always" or topic.settings.overflow == "block" or topic.row().is_multiset
+        waits = waits or topic.settings.partitions > 1  # a commit over several waits for cuts
         return write if waits else write()
 
     done = await (state.write_briefly(brief) if len(body) <= BRIEF_BYTES else state.write(brief))
     token = done if isinstance(done, Token) else await state.write(done)
-    return plain_answer({"token": str(token), "dropped_rows": token.dropped_rows})
+    return plain_answer({"token": str(token), "dropped_rows": token.dropped_rows, "repeated": token.repeated})
 
 
 def _all(state: ServerState) -> list[dict[str, Any]]:

@@ -167,7 +167,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if begin.setdefault(number, 0) > end[number] and self.target is None:
                     begin = _within(topic, begin, self.options)
             stop = admit(begin, end, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
-            return _text({number: topic.whole_after(number, offset) for number, offset in stop.items()})
+            return _text({number: topic.reader(number).whole_after(offset) for number, offset in stop.items()})
 
     def reportLatestOffset(self) -> dict[str, int]:
         """How far the topic reaches; for the query's progress."""

@@ -1,0 +1,110 @@
+"""Routes: transactions over several topics and tables.
+
+What it is: ``POST /v1/transactions``.
+Invariants: everything in the body is written or nothing; a repeated request with its ``Idempotency-Key`` is recognised
+and answered as the first one. System topics and captured tables are refused.
+Not here: a single append (``topic_routes.py``). Read next: ``log/commits/transaction.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import pyarrow as pa
+from fastapi import APIRouter, Depends
+from pydantic import BaseModel, ConfigDict, Field
+
+from headwater.errors import HeadwaterError, InvalidDeclaration
+from headwater.log.schema import clock_correction
+from headwater.log.schema.json_lines import json_rows
+from headwater.log.table import Table
+from headwater.server.http.answers import plain_answer
+from headwater.server.http.guard import needs
+from headwater.server.routes.topic_routes import IdempotencyKey, expected_of, not_null, writable
+
+if TYPE_CHECKING:
+    from headwater.log.commits.transaction import Transaction
+    from headwater.log.token import Token
+    from headwater.server.server_state import ServerState
+
+Rows = list[dict[str, Any]]
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class Operation(BaseModel):
+    """One write of a transaction: rows of a topic, or rows of a table that are upserted, inserted or deleted."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    topic: Name | None = None
+    table: Name | None = None
+    append: Rows | None = None
+    upsert: Rows | None = None
+    insert: Rows | None = None
+    delete: Rows | None = None
+    expected: Annotated[str, Field(pattern="^([0-9]{1,18}|none|exists)$")] | Annotated[int, Field(ge=0)] | None = None
+
+
+class Operations(BaseModel):
+    """What a transaction takes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    operations: Annotated[list[Operation], Field(min_length=1, max_length=1000)]
+
+
+def router(state: ServerState) -> APIRouter:
+    """The routes."""
+    routes = APIRouter(tags=["topics"])
+
+    @routes.post("/v1/transactions", dependencies=[Depends(needs("produce"))])
+    async def transact(asked: Operations, idempotency_key: IdempotencyKey = None) -> Any:
+        """Write rows of several topics and tables, all or none; answers the token that contains them."""
+        token = await state.write(_written, state, asked, idempotency_key)
+        return plain_answer({"token": str(token), "repeated": token.repeated})
+
+    return routes
+
+
+def _written(state: ServerState, asked: Operations, request_id: str | None) -> Token:
+    with state.log.transaction(request_id=request_id) as t:
+        for place, operation in enumerate(asked.operations):
+            try:
+                _add(state, t, operation)
+            except HeadwaterError as error:
+                error.message = f"operation {place} (counted from 0): {error.message}"
+                raise
+    return t.token
+
+
+def _add(state: ServerState, t: Transaction, asked: Operation) -> None:
+    name, kind = _kind(asked)
+    topic = writable(state, name)
+    rows = getattr(asked, kind)
+    if kind == "append":
+        schema = clock_correction.input_schema(topic.schema, topic.settings)
+        expected = expected_of(str(asked.expected)) if asked.expected is not None else None
+        t.append(topic, json_rows(rows, schema, not_null=not_null(topic)), expected=expected)
+        return
+    table = Table(topic)
+    if kind == "delete":
+        fields = [field.with_nullable(True) for field in table.schema]
+        t.delete(table, json_rows(rows, pa.schema(fields), not_null=frozenset(table.key)))
+        return
+    batch = json_rows(rows, table.schema, not_null=frozenset(table.key))
+    (t.upsert if kind == "upsert" else t.insert)(table, batch)
+
+
+def _kind(asked: Operation) -> tuple[str, str]:
+    """The name and the kind of an operation, which has one of each.
+
+    >>> _kind(Operation(topic="orders", append=[{}]))
+    ('orders', 'append')
+    """
+    kinds = [kind for kind in ("append", "upsert", "insert", "delete") if getattr(asked, kind) is not None]
+    if len(kinds) == 1 and (asked.topic is None) == (kinds[0] != "append") and (asked.topic or asked.table):
+        return asked.topic or asked.table or "", kinds[0]
+    raise InvalidDeclaration(
+        "an operation names a topic and rows to append, or a table and rows to upsert, insert or delete",
+        hint='For example {"topic": "orders", "append": [{…}]} or {"table": "stock", "upsert": [{…}]}.',
+    )

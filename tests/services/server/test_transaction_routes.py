@@ -1,0 +1,67 @@
+"""Transactions, request ids and conditions over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headwater.log.home import Log
+from headwater.log.table import declare_table
+from headwater.log.topic import Topic
+from tests.services.server.processes import ServerProcess
+
+
+@pytest.fixture
+def orders(log: Log, request: pytest.FixtureRequest) -> Topic:
+    return log.topic(f"orders-{abs(hash(request.node.name)) % 10_000}", "id BIGINT", ordered_by="id", partitions=2)
+
+
+def operations(topic: Topic, stock: str, number: int) -> dict[str, Any]:
+    return {
+        "operations": [
+            {"topic": topic.name, "append": [{"id": number}, {"id": number + 1}]},
+            {"table": stock, "upsert": [{"item": "cup", "amount": number}]},
+        ]
+    }
+
+
+def test_a_transaction_is_written_whole_and_recognised_when_it_is_repeated(
+    server: ServerProcess, log: Log, orders: Topic
+) -> None:
+    stock = declare_table(log, f"stock-of-{orders.name}", "item STRING, amount BIGINT", key="item")
+    headers = {"Idempotency-Key": f"order 1 of {orders.name}"}
+
+    first = server.post("/v1/transactions", operations(orders, stock.name, 1), headers=headers)
+    again = server.post("/v1/transactions", operations(orders, stock.name, 1), headers=headers)
+    other = server.post("/v1/transactions", operations(orders, stock.name, 2), headers=headers, status=409)
+
+    assert (first["repeated"], again["repeated"], again["token"]) == (False, True, first["token"])
+    assert other["error"]["code"] == "request_conflict"
+    assert sorted(row["id"] for row in orders.rows()) == [1, 2]
+    assert list(stock.rows()) == [{"item": "cup", "amount": 1}]
+
+
+def test_one_bad_row_refuses_all_of_a_transaction(server: ServerProcess, orders: Topic) -> None:
+    asked = {
+        "operations": [{"topic": orders.name, "append": [{"id": 1}]}, {"topic": orders.name, "append": [{"id": "x"}]}]
+    }
+    refused = server.post("/v1/transactions", asked, status=400)
+    unknown = server.post("/v1/transactions", {"operations": [{"table": "no", "append": []}]}, status=400)
+
+    assert refused["error"]["message"].startswith("operation 1 (counted from 0): ")
+    assert "names a topic and rows to append" in unknown["error"]["message"]
+    assert list(orders.rows()) == []
+
+
+def test_appends_have_ids_and_conditions(server: ServerProcess, orders: Topic) -> None:
+    path = f"/v1/topics/{orders.name}/records"
+    headers = {"Idempotency-Key": "first"}
+
+    assert not server.post(f"{path}?expected=none", [{"id": 7}], headers=headers)["repeated"]
+    assert server.post(f"{path}?expected=none", [{"id": 7}], headers=headers)["repeated"]
+    late = server.post(f"{path}?expected=0", [{"id": 7}], status=409)
+    server.post(f"{path}?expected=1", [{"id": 7}])
+
+    assert (late["error"]["code"], late["error"]["data"]["version"]) == ("version_conflict", 1)
+    assert [row["id"] for row in orders.rows()] == [7, 7]
