@@ -11,7 +11,7 @@ RUN = PYSPARK_PYTHON="$$PWD/.venv/bin/python" PYSPARK_DRIVER_PYTHON="$$PWD/.venv
 # Two at a time, each with a Spark of its own: half of a test is waiting.
 TESTS = -n 2 --dist=loadfile --no-loadscope-reorder tests src/headwater --doctest-modules
 
-.PHONY: help demo test test-functions check docs bench bench-log bench-source bench-views bench-time bench-timeline bench-state bench-capture bench-sinks bench-server bench-hostile bench-federation torture-capture torture-writes screenshot clean
+.PHONY: help demo test test-functions check docs bench bench-log bench-writes bench-source bench-views bench-time bench-timeline bench-state bench-capture bench-sinks bench-server bench-hostile bench-federation torture-capture torture-writes screenshot clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -43,11 +43,15 @@ docs: .venv/.ready  ## the docs as a site, with a reference made from the code, 
 	@NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build --quiet $(ARGS)
 	@echo "open build/site/index.html"
 
-bench: bench-log bench-source bench-views bench-time bench-timeline bench-state bench-capture bench-sinks bench-server bench-hostile bench-federation  ## every benchmark
+bench: bench-log bench-writes bench-source bench-views bench-time bench-timeline bench-state bench-capture bench-sinks bench-server bench-hostile bench-federation  ## every benchmark
 
 bench-log: .venv/.ready  ## the log beside SQLite, Redis, NATS and Kafka, in one run
 	@bash bench/setup.sh
 	@$(RUN) .venv/bin/python -m bench.log_bench $(ARGS)
+
+bench-writes: .venv/.ready  ## transactions, request ids, conditions and several writers, beside Kafka and SQLite
+	@bash bench/setup.sh
+	@$(RUN) .venv/bin/python -m bench.writes_bench $(ARGS)
 
 bench-source: .venv/.ready  ## topics read by Spark, beside plain Parquet
 	@$(RUN) .venv/bin/python -m bench.source_bench $(ARGS)

@@ -46,11 +46,12 @@ class App(AppDeclarations):
 
     # Running
 
-    def tick(self, *, rows_max: int | None = None, sinks: bool = True) -> TickReport:
+    def tick(self, *, rows_max: int | None = None, sinks: bool = True, accept_loss: bool = False) -> TickReport:
         """Advance all views over what the log holds (at most ``rows_max`` rows of each topic), and return.
 
         Then the sinks are brought to this tick, as far as they answer; with ``sinks=False``, or while ``start`` leads
-        them along in the background, that is not waited for.
+        them along in the background, that is not waited for. Rows that retention dropped before a tick took them are an
+        error; with ``accept_loss`` the tick goes on without them, and its manifest and an alert say so.
 
         >>> import headwater as hw, tempfile
         >>> app = hw.App("shop", home=tempfile.mkdtemp())
@@ -62,7 +63,7 @@ class App(AppDeclarations):
         >>> app.sql("SELECT * FROM countries", at_least=token).to_pylist()
         [{'country': 'DE', 'users': 2}]
         """
-        report = self._runtime.tick(rows_max=rows_max)
+        report = self._runtime.tick(rows_max=rows_max, accept_loss=accept_loss)
         self._services.ticked(sync=sinks)
         return report
 
@@ -105,10 +106,16 @@ class App(AppDeclarations):
         """
         return self.sinks.sync()
 
-    def run(self, *, timeout: Duration | None = None, on_tick: Callable[[TickReport], None] | None = None) -> None:
+    def run(
+        self,
+        *,
+        timeout: Duration | None = None,
+        on_tick: Callable[[TickReport], None] | None = None,
+        accept_loss: bool = False,
+    ) -> None:
         """Keep all views up to date until interrupted, or for ``timeout`` (seconds, or a text such as "1 hour").
 
-        What was declared beside them runs too: captures, inlets, sinks.
+        What was declared beside them runs too: captures, inlets, sinks. ``accept_loss``: see ``tick``.
 
         >>> import headwater as hw, tempfile
         >>> app = hw.App("shop", home=tempfile.mkdtemp())
@@ -120,7 +127,7 @@ class App(AppDeclarations):
         """
         seconds = to_timeout(timeout)
         with self._services.running(on_tick) as after_tick:
-            self._runtime.run(timeout=seconds, on_tick=after_tick)
+            self._runtime.run(timeout=seconds, on_tick=after_tick, accept_loss=accept_loss)
 
     def start(self, *, on_tick: Callable[[TickReport], None] | None = None) -> None:
         """Like ``run``, in the background; ``stop`` ends it.

@@ -6,6 +6,7 @@
     │   ├── InvalidView          a view's SQL that cannot be read, or is not a function of its inputs
     │   ├── UnknownTopic         no topic of that name
     │   ├── UnknownGroup         no group of that name
+    │   ├── UnknownApp           no app of that name reads a topic
     │   ├── DeclarationConflict  the topic exists with another key, partition count, …
     │   ├── SchemaConflict       the new schema cannot follow the old one
     │   ├── RowRefused           a row does not fit the schema
@@ -133,6 +134,12 @@ class UnknownGroup(Misuse):
     """No group of that name on this topic."""
 
     code = "unknown_group"
+
+
+class UnknownApp(Misuse):
+    """No app of that name has a position in a topic of this home."""
+
+    code = "unknown_app"
 
 
 class DeclarationConflict(Misuse):

@@ -1,5 +1,6 @@
 """Members of groups, as processes of their own to be killed. Run: python group_members.py ROLE HOME ..."""
 
+import contextlib
 import os
 import random
 import signal
@@ -9,7 +10,9 @@ import time
 from pathlib import Path
 
 from headwater.errors import Fenced, LeaseLost
+from headwater.log.groups.messages import Message
 from headwater.log.home import Log
+from headwater.log.topic import Topic
 
 
 def consume(home: str, journal: str) -> None:
@@ -56,6 +59,35 @@ def work(home: str, ledger: str, name: str, taken_max: str) -> None:
             book.executemany("INSERT INTO acceptances VALUES (?, ?, ?)", places)
 
 
+def step(home: str, ledger: str, name: str) -> None:
+    """Work in order by account for ever: mostly accept, sometimes give back for later, reject what is marked.
+
+    The ledger has a row for each attempt, written while the message is held, and one for each acceptance.
+    """
+    book = sqlite3.connect(ledger, isolation_level=None, timeout=60)
+    topic = Log(home).get_topic("steps")
+    options = {"lease": 5.0, "deliveries_max": 1000, "retry_delay": 0.02, "retry_delay_max": 0.05}
+    with topic.worker("runners", name=name, ordered_by="account", priority="urgency", **options) as worker:
+        while True:
+            for message in worker.take(random.randint(1, 4)):
+                with contextlib.suppress(LeaseLost):  # a busy machine: another worker has it by now
+                    step_of(topic, message, name, book)
+
+
+def step_of(topic: Topic, message: Message, name: str, book: sqlite3.Connection) -> None:
+    """One attempt at one message; nothing is written down of one that is no longer ours."""
+    row, place = message.row, (name, message.partition, message.offset)
+    message.renew()
+    book.execute("INSERT INTO attempts VALUES (NULL, ?, ?, ?, ?)", (*place, row["account"]))
+    if row["bad"] and not topic.group("runners").describe().redriven:
+        message.reject("bad")
+    elif random.random() < 0.2:
+        message.release()
+    else:
+        message.accept()
+        book.execute("INSERT INTO acceptances VALUES (?, ?, ?)", place)
+
+
 def stumble(home: str, name: str) -> None:
     """Work for ever, and die of every message that is poison."""
     with Log(home) as log, log.get_topic("jobs").worker("runners", name=name, lease=0.5, deliveries_max=3) as worker:
@@ -67,4 +99,4 @@ def stumble(home: str, name: str) -> None:
 
 if __name__ == "__main__":
     role, *arguments = sys.argv[1:]
-    {"consume": consume, "hold": hold, "work": work, "stumble": stumble}[role](*arguments)
+    {"consume": consume, "hold": hold, "work": work, "step": step, "stumble": stumble}[role](*arguments)

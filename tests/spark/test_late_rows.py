@@ -8,6 +8,7 @@ import pytest
 
 import headwater as hw
 from headwater.log.home import Log
+from headwater.log.maintenance.alerts import lasting
 from headwater.testing import ManualClock
 from headwater.views.event_time.late_rows import LateTopic
 from tests.spark.timed_model import moment
@@ -120,7 +121,9 @@ def test_many_late_rows_raise_an_alert_that_ends(opened):
 
     app.clicks.append(at(*range(2000, 7000)))
     app.tick()
-    assert app.log.catalog.read("SELECT count(*) AS n FROM alerts WHERE lasting")[0]["n"] == 0
+    told = list(app.log.get_topic("_alerts").rows())
+    assert [(row["kind"], row["state"]) for row in told] == [("late_rows", "begin"), ("late_rows", "end")]
+    assert lasting(app.log) == []
 
 
 def test_a_redeploy_makes_neither_dip_nor_spike(opened):

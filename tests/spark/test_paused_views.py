@@ -337,8 +337,12 @@ def test_the_row_is_found_among_thousands_set_aside_and_left_out_by_every_view(
         (letter,) = [row for batch in app.get_topic("orders.shop.views.dead").read() for row in batch.to_pylist()]
         assert (letter["offset"], letter["reason"], letter["worker"]) == (2616, "no parts", "ada")
         assert json.loads(letter["row"])["id"] == 2617
-        kinds = [row["kind"] for batch in app.log.get_topic(ALERTS_TOPIC).read() for row in batch.to_pylist()]
-        assert kinds == ["view_paused", "set_aside"]
+        told = [row for batch in app.log.get_topic(ALERTS_TOPIC).read() for row in batch.to_pylist()]
+        assert [(row["kind"], row["state"]) for row in told] == [
+            ("view_paused", "begin"),
+            ("set_aside", "once"),
+            ("view_paused", "end"),
+        ]
     with declare(home) as app:  # and after a restart
         app.get_topic("orders").append([order(5000)])
         app.tick()

@@ -47,10 +47,10 @@ NOT_CALLED_BY_USERS: dict[type | tuple[type, ...], tuple[str, ...]] = {
         *("after_fork", "clock", "close", "directory", "id", "json_batch", "new_reader", "open_partitions"),
         *("partition", "read_partition", "reader", "refresh", "row", "row_batch", "row_for_reading", "wait"),
     ),
-    # Called by a transaction, for its parts.
+    # Called by a transaction, for its parts, and by a subscription.
     Producer: ("require_newest",),
     Table: ("upserts", "inserts", "deletes"),
-    Consumer: ("commit_in",),
+    Consumer: ("commit_in", "is_pending"),
     Worker: ("accept_in",),
 }
 

@@ -31,7 +31,7 @@ from headwater.cli.connectors import (
     sync_command,
 )
 from headwater.cli.doctor import doctor_command
-from headwater.cli.log import check_commands, group_commands, topic_commands
+from headwater.cli.log import check_commands, group_commands, lag_commands, topic_commands
 from headwater.cli.output import EXIT_INTERRUPTED, abandon_stdout, show_error
 from headwater.cli.server import key_commands, serve_command
 from headwater.cli.views import view_commands
@@ -104,6 +104,8 @@ app.command("doctor", rich_help_panel=BEGIN)(doctor_command.doctor)
 app.command("completion", rich_help_panel=BEGIN)(completion.completion)
 app.add_typer(topic_commands.app, name="topic", rich_help_panel=KEEP)
 app.add_typer(group_commands.app, name="group", rich_help_panel=KEEP)
+app.command("lag", rich_help_panel=KEEP)(lag_commands.lag)
+app.add_typer(lag_commands.app, name="app", rich_help_panel=KEEP)
 view_commands.mount(app, panel=DERIVE)
 app.command("attach", rich_help_panel=IN_AND_OUT)(attach_commands.attach)
 app.command("detach", rich_help_panel=IN_AND_OUT)(attach_commands.detach)

@@ -15,7 +15,7 @@ import logging
 import os
 import shutil
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
@@ -52,6 +52,8 @@ from headwater.log.topic_declaration import open_or_declare
 from headwater.log.topic_settings import TopicOptions
 
 if TYPE_CHECKING:
+    from headwater.log.groups.consumer import ConsumerOptions
+    from headwater.log.groups.subscription import Subscription
     from headwater.log.maintenance.alerts import Alert
     from headwater.log.maintenance.home_check import CheckReport
     from headwater.log.maintenance.maintenance import MaintenanceReport
@@ -169,8 +171,24 @@ class Log:
         """All topics, by name."""
         return [self.get_topic(name) for name in self.registry.names()]
 
+    def subscribe(self, topics: str | Sequence[str], group: str, **options: Unpack[ConsumerOptions]) -> Subscription:
+        """A consumer of several topics, by their names or by a pattern (``"orders.*"``). See ``Subscription``.
+
+        >>> import headwater as hw, tempfile
+        >>> log = hw.Log(tempfile.mkdtemp())
+        >>> _ = log.topic("orders.de", "amount DOUBLE").append([{"amount": 9.5}])
+        >>> with log.subscribe("orders.*", "billing") as subscription:
+        ...     subscription.poll(timeout=10).to_pylist()
+        [{'amount': 9.5}]
+        """
+        from headwater.log.groups.subscription import Subscription
+
+        return Subscription(self, topics, group, **options)
+
     def delete_topic(self, name: str) -> None:
         """Remove a topic, its rows and its groups, for good."""
+        from headwater.log.maintenance.alerts import end_of_topic
+
         topic = self.get_topic(name)
         directory = topic.directory
         self.registry.delete(topic.id)
@@ -182,6 +200,7 @@ class Log:
         shutil.rmtree(directory, ignore_errors=True)
         topic.close()
         self._topics.pop(name, None)
+        end_of_topic(self, topic.id)
 
     # Several topics at once
 
@@ -362,10 +381,11 @@ def _close(reference: weakref.ref[Log]) -> None:
 def _tables() -> tuple[str, ...]:
     from headwater.log.catalog.catalog_tables import TABLES_ABOVE_LOG
     from headwater.log.groups.consumer import TABLES_CONSUMERS
+    from headwater.log.groups.readers import TABLES_READERS
     from headwater.log.groups.worker import TABLES_WORKERS
     from headwater.log.maintenance.alerts import TABLES_ALERTS
 
-    return (TABLES_ABOVE_LOG, TABLES_ALERTS, TABLES_CONSUMERS, TABLES_WORKERS, TABLE_REQUEST_IDS)
+    return (TABLES_ABOVE_LOG, TABLES_ALERTS, TABLES_CONSUMERS, TABLES_WORKERS, TABLES_READERS, TABLE_REQUEST_IDS)
 
 
 def _prepare(home: Path, files: Files, *, create: bool) -> bool:

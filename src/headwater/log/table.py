@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 LOCK_FILE = "multiset.lock"
 # These drop old records, and with them current rows of the table.
-NOT_FOR_TABLES = ("retention", "retention_bytes", "archive")
+NOT_FOR_TABLES = ("retention", "retention_bytes", "until_read", "archive")
 
 
 PARTITION = 0  # a table without a key has one: an equal row must be found wherever it was put

@@ -21,7 +21,7 @@ import pyarrow as pa
 from headwater.errors import Backpressure, InvalidDeclaration, Misuse
 from headwater.log.commits.append_request import AppendRequest, StaleSchema
 from headwater.log.commits.atomic_append import PartWrite, append_atomically
-from headwater.log.commits.value_versions import Condition, Expected, ValueVersions, check_expected, values_of
+from headwater.log.commits.value_versions import AppendCondition, Expected, ValueVersions, check_expected, values_of
 from headwater.log.groups import backpressure
 from headwater.log.schema import clock_correction
 from headwater.log.schema.evolution import conform
@@ -248,7 +248,7 @@ class TopicAppender:
         conditions = []
         if expected is not None:
             values = dict.fromkeys(values_of(batch, self._topic.settings.routed_by))
-            conditions.append(Condition(self.versions(number), tuple(values), expected))
+            conditions.append(AppendCondition(self.versions(number), tuple(values), expected))
         return AppendRequest(frames, row.version, identity.producer or "", identity.epoch, conditions)
 
     def versions(self, number: int) -> ValueVersions:

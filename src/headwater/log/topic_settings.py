@@ -26,6 +26,7 @@ Overflow = Literal["keep", "drop", "block"]
 PARTITIONS_MAX = 1024
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 FOREVER = ("key", "ordered_by", "event_time", "partitions", "clock")
+UNTIL_READ = re.compile(r"\s*until read(?:,\s*at most\s+(?P<limit>.+))?", re.IGNORECASE)
 # Declared as durations ("7 days", a timedelta, seconds), stored in milliseconds.
 DURATIONS = {
     "lateness": "lateness_ms",
@@ -36,6 +37,7 @@ DURATIONS = {
     "tombstone_grace": "tombstone_grace_ms",
     "block_timeout": "block_timeout_ms",
     "remember_ids": "remember_ids_ms",
+    "group_expiry": "group_expiry_ms",
 }
 _DECLARED_AS = {stored: name for name, stored in DURATIONS.items()}
 
@@ -66,6 +68,7 @@ class TopicSettings:
     segment_ms_max: int = 24 * 3600 * 1000
     retention_ms: int | None = None
     retention_bytes: int | None = None
+    until_read: bool = False  # what every reader has read goes; the two limits above are for what is unread
     archive: str | None = None
     compact: bool = False
     tombstone_grace_ms: int = 24 * 3600 * 1000
@@ -73,6 +76,7 @@ class TopicSettings:
     overflow_rows_max: int | None = None
     block_timeout_ms: int = 30_000
     remember_ids_ms: int = 7 * 24 * 3600 * 1000  # for how long a request id is recognised
+    group_expiry_ms: int | None = 30 * 24 * 3600 * 1000
     captured_by: str | None = None  # the capture that writes it; ticks read it up to the capture's last marker
 
     def __post_init__(self) -> None:
@@ -92,6 +96,7 @@ class TopicSettings:
             "overflow_rows_max",
             "idle_ms",
             "remember_ids_ms",
+            "group_expiry_ms",
         ):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value <= 0):
@@ -118,6 +123,11 @@ class TopicSettings:
         if self.compact and not self.key:
             raise InvalidDeclaration(
                 "compact=True needs a key", hint='Compaction keeps the latest row of each key: declare key="…".'
+            )
+        if self.until_read and self.retention_ms is None and self.retention_bytes is None:
+            raise InvalidDeclaration(
+                'retention="until read" needs a limit for rows that nobody reads',
+                hint='Write retention="until read, at most 30 days", or give retention_bytes.',
             )
         if self.overflow != "keep" and self.overflow_rows_max is None:
             raise InvalidDeclaration(
@@ -177,6 +187,7 @@ class TableOptions(TypedDict, total=False):
     overflow_rows_max: int | None
     block_timeout: Duration
     remember_ids: Duration
+    group_expiry: Duration | None
     captured_by: str | None
 
 
@@ -193,6 +204,7 @@ class TopicOptions(TableOptions, total=False):
     ordered_by: str | Sequence[str] | None
     retention: Duration | None
     retention_bytes: int | None
+    until_read: bool
     archive: str | None
 
 
@@ -200,13 +212,16 @@ def declared(values: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a declaration as they are stored: durations in milliseconds, columns as a tuple.
 
     >>> declared({"key": "id", "retention": "7 days", "idle": None})
-    {'key': ('id',), 'idle_ms': None, 'retention_ms': 604800000}
+    {'key': ('id',), 'idle_ms': None, 'until_read': False, 'retention_ms': 604800000}
+    >>> declared({"retention": "until read, at most 30 days"})
+    {'until_read': True, 'retention_ms': 2592000000}
     """
     for name in values:
         if name not in SETTING_NAMES:
             near = closest(name, SETTING_NAMES)
             hint = f'Did you mean "{near}"? ' if near else ""
             raise InvalidDeclaration(f'unknown setting "{name}"', hint=f"{hint}Known: {', '.join(SETTING_NAMES)}.")
+    values = _retention(values)
     plain = {name: value for name, value in values.items() if name not in DURATIONS}
     times = {DURATIONS[name]: _milliseconds(name, values[name]) for name in sorted(DURATIONS.keys() & values.keys())}
     values = {**plain, **times}
@@ -217,6 +232,16 @@ def declared(values: Mapping[str, Any]) -> dict[str, Any]:
     if values.get("clock") is not None:
         values = {**values, "clock": tuple(values["clock"])}
     return values
+
+
+def _retention(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """``retention="until read, at most 30 days"`` as the two settings that it stands for."""
+    if "retention" not in values or "until_read" in values:
+        return values
+    found = UNTIL_READ.fullmatch(values["retention"]) if isinstance(values["retention"], str) else None
+    if found is None:
+        return {**values, "until_read": False}
+    return {**values, "until_read": True, "retention": found["limit"]}
 
 
 def _milliseconds(name: str, duration: Duration | None) -> int | None:

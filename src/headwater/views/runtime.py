@@ -148,13 +148,13 @@ class AppRuntime:
 
     # Ticking
 
-    def tick(self, *, rows_max: int | None = None) -> TickReport:
+    def tick(self, *, rows_max: int | None = None, accept_loss: bool = False) -> TickReport:
         """One advance, now."""
         with self.mapped_errors():
             self._use_declared()
-            return self.engine.tick(rows_max=rows_max)
+            return self.engine.tick(rows_max=rows_max, accept_loss=accept_loss)
 
-    def start(self, *, on_tick: Callable[[TickReport], None] | None = None) -> TickDriver:
+    def start(self, *, on_tick: Callable[[TickReport], None] | None = None, accept_loss: bool = False) -> TickDriver:
         """Tick in the background, whenever something was appended."""
         from headwater.views.lifecycle.migration import BESIDE_ROWS_MIN, Migration, rows_to_read
         from headwater.views.tick.driver import TickDriver
@@ -165,7 +165,7 @@ class AppRuntime:
         engine = self.engine
         if engine.initial and rows_to_read(self.prepared, engine.initial) >= BESIDE_ROWS_MIN:
             self._use_as_they_ran()
-        runner = TickDriver(engine, on_tick, has_spark=lambda: ended(self._spark) is None)
+        runner = TickDriver(engine, on_tick, has_spark=lambda: ended(self._spark) is None, accept_loss=accept_loss)
         self._runner = runner  # before it starts: its first tick may stop it
         runner.start()
         if self._runner is runner and not self._declared_run():
@@ -181,11 +181,17 @@ class AppRuntime:
         self.engine.give_up(self.prepared, view.name, error)
         return True
 
-    def run(self, *, timeout: float | None = None, on_tick: Callable[[TickReport], None] | None = None) -> None:
+    def run(
+        self,
+        *,
+        timeout: float | None = None,
+        on_tick: Callable[[TickReport], None] | None = None,
+        accept_loss: bool = False,
+    ) -> None:
         """Tick until interrupted."""
         try:
             with self.mapped_errors():
-                self.start(on_tick=on_tick).wait(timeout)
+                self.start(on_tick=on_tick, accept_loss=accept_loss).wait(timeout)
                 if self._migration is not None:
                     self._migration.check()
         except KeyboardInterrupt:

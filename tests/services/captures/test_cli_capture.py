@@ -102,7 +102,7 @@ def test_a_slot_that_keeps_much_is_an_alert_once(database: Any, app: hw.App) -> 
     watching.close()
 
     alerts = [row for row in app.log.get_topic("_alerts").rows() if row["kind"] == "capture_lag"]
-    assert len(alerts) == 1
+    assert [row["state"] for row in alerts] == ["begin"]
     assert f'slot "{watching.name}" makes its database keep' in alerts[0]["message"]
 
 
@@ -128,7 +128,10 @@ def test_with_the_app_stopped_an_alert_names_the_growing_slot(database: Any, tmp
     assert "no process reads it" in grown.stdout
     with hw.App("shop", home=tmp_path / "home") as app:
         alerts = [row for row in app.log.get_topic("_alerts").rows() if row["kind"] == "capture_lag"]
-    assert [json.loads(row["detail"])["slot"] for row in alerts] == [ran["capture"]]
+    assert [(json.loads(row["detail"])["slot"], row["state"]) for row in alerts] == [
+        (ran["capture"], "begin"),
+        (ran["capture"], "end"),
+    ]
 
 
 def watch(file: Path) -> Any:
@@ -153,7 +156,7 @@ def test_a_capture_that_ended_is_an_alert_until_it_goes_on(database: Any, app: h
 
     assert len(alerts) == 1
     assert capture.name in alerts[0]["message"]
-    assert not app.log.catalog.read("SELECT 1 FROM alerts WHERE kind = 'capture_failed'")
+    assert not app.log.catalog.read("SELECT 1 FROM alert_conditions WHERE kind = 'capture_failed'")
 
 
 @on_postgres
@@ -184,6 +187,8 @@ def test_a_capture_that_runs_beside_an_app_begins_again_after_an_error_that_nobo
         app.captures.stop()
 
     assert not errors
-    alerts = [row["message"] for row in app.log.get_topic("_alerts").rows() if row["kind"] == "capture_failed"]
+    told = [row for row in app.log.get_topic("_alerts").rows() if row["kind"] == "capture_failed"]
+    assert [row["state"] for row in told] == ["begin", "end"] * 2
+    alerts = [row["message"] for row in told if row["state"] == "begin"]
     assert [message.rpartition(": ")[2] for message in alerts] == ["who knows", "too many open files"]
-    assert not app.log.catalog.read("SELECT 1 FROM alerts WHERE kind = 'capture_failed'")
+    assert not app.log.catalog.read("SELECT 1 FROM alert_conditions WHERE kind = 'capture_failed'")

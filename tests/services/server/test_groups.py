@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from headwater.log.groups.readers import write_app_positions
 from headwater.log.home import Log
 from headwater.log.topic import Topic
 from tests.services.server.processes import ServerProcess, eventually
@@ -156,3 +157,68 @@ def test_a_handle_that_is_none_is_refused(server: ServerProcess, jobs: Topic, ha
     for verb in ("ack", "nack", "extend"):
         refused = server.post(f"/v1/topics/{jobs.name}/groups/workers/{verb}", {"handles": [handle]}, status=400)
         assert refused["error"]["code"] == "misuse"
+
+
+def test_a_group_is_deleted_by_an_admin(server: ServerProcess, jobs: Topic) -> None:
+    joined = join(server, jobs)["consumer"]
+
+    refused = server.ask("DELETE", f"/v1/topics/{jobs.name}/groups/g", 409)
+    deleted = server.ask("DELETE", f"/v1/topics/{jobs.name}/groups/g", 200, params={"force": "true"})
+    unknown = server.ask("DELETE", f"/v1/topics/{jobs.name}/groups/g", 404)
+
+    assert refused["error"]["code"] == "conflict"
+    assert deleted == {"deleted": True}
+    assert unknown["error"]["code"] == "unknown_group"
+    assert server.post(f"/v1/consumers/{joined}/poll", {}, status=409)["error"]["code"] == "fenced"
+
+
+def test_the_lag_of_groups_apps_and_sinks_is_told(server: ServerProcess, jobs: Topic) -> None:
+    jobs.consumer("slow").close()
+
+    found = server.get("/v1/lag", params={"topic": jobs.name})
+    metrics = server.http.get("/metrics").text
+
+    assert [(each["reader"], each["kind"], each["lag"]) for each in found["readers"]] == [("slow", "consumer", 20)]
+    assert f'headwater_reader_lag_rows{{topic="{jobs.name}",reader="slow",reader_kind="consumer"}} 20' in metrics
+
+
+def test_an_app_that_is_gone_is_forgotten(server: ServerProcess, jobs: Topic, log: Log) -> None:
+    with log.catalog.write() as db:
+        write_app_positions(db, "gone", {jobs.id: {0: 3, 1: 4}}, 0)
+
+    listed = server.get("/v1/lag", params={"topic": jobs.name})["readers"]
+    forgotten = server.ask("DELETE", "/v1/apps/gone/positions", 200)
+
+    assert [(each["reader"], each["kind"], each["lag"]) for each in listed] == [("gone", "app", 13)]
+    assert forgotten == {"forgotten": [jobs.name]}
+    assert server.ask("DELETE", "/v1/apps/gone/positions", 404)["error"]["code"] == "unknown_app"
+
+
+def test_a_message_is_given_back_for_later_and_dead_letters_are_put_back(server: ServerProcess, jobs: Topic) -> None:
+    prefix = f"/v1/topics/{jobs.name}/groups/work"
+    first, second = server.post(f"{prefix}/take", {"count": 2})["messages"]
+
+    server.post(f"{prefix}/nack", {"handles": [first["handle"]], "delay": 3600})
+    server.post(f"{prefix}/nack", {"handles": [second["handle"]], "reject": "down"})
+    about = server.get(prefix)
+    back = server.post(f"{prefix}/redrive", {})
+    again = server.post(f"{prefix}/take", {"count": 1})["messages"]
+
+    assert (about["delayed"], about["dead_letters"]) == (1, 1)
+    assert back == {"topic": jobs.name, "group": "work", "redriven": 1, "gone": 0, "left": 0}
+    assert [(each["offset"], each["deliveries"]) for each in again] == [(second["offset"], 1)]
+
+
+def test_a_queue_in_order_is_taken_over_http_too(server: ServerProcess, log: Log) -> None:
+    topic = log.topic("steps", "id BIGINT, account STRING")
+    topic.append([{"id": n, "account": "ab"[n % 2]} for n in range(4)])
+    prefix = "/v1/topics/steps/groups/ordered"
+
+    held = server.post(f"{prefix}/take", {"count": 10, "ordered_by": ["account"]})["messages"]
+    none = server.post(f"{prefix}/take", {"count": 10})["messages"]
+    server.post(f"{prefix}/ack", {"handles": [held[0]["handle"]]})
+    after = server.post(f"{prefix}/take", {"count": 10})["messages"]
+
+    assert [each["row"]["id"] for each in held] == [0, 1]
+    assert none == []
+    assert [each["row"]["id"] for each in after] == [2]

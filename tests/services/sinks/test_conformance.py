@@ -339,8 +339,8 @@ def test_a_server_that_was_away_is_caught_up_with(place: Place, log: Log) -> Non
 
     assert [(status.state, status.failures) for status in away] == [(SinkState.RETRYING, n) for n in (1, 2, 3)]
     assert (back.state, back.failures, back.error) == (SinkState.FOLLOWING, 0, None)
-    alerts = [row["kind"] for row in log.get_topic("_alerts").rows()]
-    assert alerts == ["sink"], "told once"
+    alerts = [(row["kind"], row["state"]) for row in log.get_topic("_alerts").rows()]
+    assert alerts == [("sink", "begin"), ("sink", "end")]
     check(view, place)
     task.close()
 

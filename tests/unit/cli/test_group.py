@@ -1,4 +1,4 @@
-"""``headwater group ls|describe|reset``."""
+"""``headwater group ls|describe|reset|delete|redrive``."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from headwater.errors import Fenced
 from headwater.log.home import Log
 from tests.unit.command_line import CommandLine
 
@@ -74,3 +75,49 @@ def test_an_unknown_group_is_told_with_those_there_are(headwater: CommandLine) -
 
     assert (error["code"], error["exit_status"]) == ("unknown_group", 2)
     assert error["detail"] == "Its groups are: billing, senders."
+
+
+def test_a_group_is_deleted_and_its_topic_may_be_left_out(headwater: CommandLine, log: Log) -> None:
+    deleted = headwater.json("group", "delete", "billing")
+
+    assert deleted == {"topic": "orders", "group": "billing", "deleted": True, "positions": {"0": 0, "1": 0}}
+    assert [group.name for group in log.get_topic("orders").groups()] == ["senders"]
+    assert "deleted group" in headwater("group", "delete", "senders", "--topic", "orders").stdout
+
+
+def test_the_topic_is_asked_for_when_several_have_the_group(headwater: CommandLine, log: Log) -> None:
+    log.topic("payments", "id BIGINT").consumer("billing").close()
+
+    several = headwater.error("group", "delete", "billing")
+    unknown = headwater.error("group", "delete", "nobody")
+
+    assert several["message"] == '2 topics have a group "billing": orders, payments'
+    assert several["hint"] == "Name one: --topic TOPIC"
+    assert (unknown["code"], unknown["message"]) == ("unknown_group", 'no topic has a group "nobody"')
+
+
+def test_deleting_under_active_members_needs_force(headwater: CommandLine, log: Log) -> None:
+    consumer = log.get_topic("orders").consumer("billing")
+
+    error = headwater.error("group", "delete", "billing", "--topic", "orders")
+    headwater("group", "delete", "billing", "--topic", "orders", "--force")
+
+    assert (error["code"], error["exit_status"]) == ("conflict", 3)
+    with pytest.raises(Fenced):
+        consumer.poll(timeout=0)
+    consumer.close()
+
+
+def test_dead_letters_are_put_back(headwater: CommandLine, log: Log) -> None:
+    orders = log.get_topic("orders")
+    with orders.worker("senders") as worker:
+        worker.reject(worker.take(3, timeout=5), "down")
+
+    some = headwater.json("group", "redrive", "senders", "--limit", "2")
+    rest = headwater("group", "redrive", "senders", "--topic", "orders").stdout
+    wrong = headwater.error("group", "redrive", "billing")
+
+    assert some == {"topic": "orders", "group": "senders", "redriven": 2, "gone": 0, "left": 1}
+    assert "put back 1 messages" in rest
+    assert wrong["code"] == "misuse"
+    assert "put back" in headwater("group", "describe", "senders", "--topic", "orders").stdout

@@ -58,6 +58,9 @@ def test_a_created_topic_has_the_settings_that_were_asked_for(headwater: Command
         "30s",
         "--idle",
         "2m",
+        "--until-read",
+        "--group-expiry",
+        "1d",
     )
 
     assert created["outcome"] == "created"
@@ -74,12 +77,14 @@ def test_a_created_topic_has_the_settings_that_were_asked_for(headwater: Command
         "segment_ms_max": 7_200_000,
         "retention_ms": 604_800_000,
         "retention_bytes": 10 << 30,
+        "until_read": True,
         "archive": "old",
         "compact": True,
         "tombstone_grace_ms": 3_600_000,
         "overflow": "block",
         "overflow_rows_max": 1000,
         "block_timeout_ms": 5000,
+        "group_expiry_ms": 86_400_000,
         "captured_by": None,
     }
 

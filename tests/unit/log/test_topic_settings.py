@@ -41,7 +41,7 @@ def test_an_unknown_setting_is_refused_with_the_known_ones():
 
 @pytest.mark.parametrize("week", ["7 days", "168h", 604_800, dt.timedelta(days=7)])
 def test_a_duration_is_text_a_number_of_seconds_or_a_timedelta(week):
-    assert declared({"retention": week}) == {"retention_ms": 604_800_000}
+    assert declared({"retention": week}) == {"retention_ms": 604_800_000, "until_read": False}
 
 
 @pytest.mark.parametrize("wrong", ["soon", -5, float("nan"), True])

@@ -22,7 +22,7 @@ from headwater.errors import Corruption
 
 
 def check(home: HomeOption = None, as_json: JsonOption = False) -> None:
-    """Verify checksums, indexes, offsets and the catalog; safe on a live home.
+    """Verify the log (checksums, indexes, offsets, the catalog) and the state of views; safe on a live home.
 
     Leaves with status 0 when all is well, with 5 when something is damaged.
 
@@ -30,10 +30,11 @@ def check(home: HomeOption = None, as_json: JsonOption = False) -> None:
     [cyan]headwater check --json | jq .problems[/cyan]
     """
     from headwater.log.maintenance.home_check import check_home
+    from headwater.views.lifecycle.views_check import with_views
 
     path = require_home(home_of(home))
     with _progress(path, quiet=as_json) as progress:
-        report = check_home(path, progress=progress)
+        report = check_home(path, progress=progress, also=with_views)
     if as_json:
         write_json(report.to_dict())
     else:
@@ -42,7 +43,8 @@ def check(home: HomeOption = None, as_json: JsonOption = False) -> None:
         verdict = "[bold green]all is well[/bold green]" if report.ok else "[bold red]damaged[/bold red]"
         say(
             f"{verdict}: {report.topics} topics, {report.partitions} partitions, {report.segments} segments, "
-            f"{report.rows:,} rows, {show_bytes(report.bytes)} in {report.seconds:.2f} s"
+            f"{report.rows:,} rows, {report.state_files} files of views, {show_bytes(report.bytes)} "
+            f"in {report.seconds:.2f} s"
         )
     if not report.ok:
         raise typer.Exit(Corruption.exit_status)

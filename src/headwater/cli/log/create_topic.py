@@ -33,12 +33,14 @@ SETTING_OPTIONS = {
     "segment_age_max": "--segment-age-max",
     "retention": "--retention",
     "retention_bytes": "--retention-bytes",
+    "until_read": "--until-read",
     "archive": "--archive",
     "compact": "--compact",
     "tombstone_grace": "--tombstone-grace",
     "overflow": "--overflow",
     "overflow_rows_max": "--overflow-rows-max",
     "block_timeout": "--block-timeout",
+    "group_expiry": "--group-expiry",
 }
 KEEPING = "What is kept"
 WRITING = "How it is written"
@@ -115,6 +117,15 @@ def create(
             metavar="SIZE",
         ),
     ] = None,
+    until_read: Annotated[
+        bool | None,
+        typer.Option(
+            "--until-read/--no-until-read",
+            help="Drop what every group and app has read; the limits above are for what is unread.",
+            rich_help_panel=KEEPING,
+            show_default=False,
+        ),
+    ] = None,
     archive: Annotated[
         str | None,
         _option("archive", "Move what is dropped to this directory instead; or none.", panel=KEEPING, metavar="DIR"),
@@ -131,6 +142,15 @@ def create(
     tombstone_grace: Annotated[
         str | None,
         _option("tombstone_grace", "A delete stays visible for so long, e.g. 24h.", panel=KEEPING, metavar="TIME"),
+    ] = None,
+    group_expiry: Annotated[
+        str | None,
+        _option(
+            "group_expiry",
+            "A group without members or commits for so long holds nothing back; or never.",
+            panel=KEEPING,
+            metavar="TIME",
+        ),
     ] = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
@@ -151,6 +171,7 @@ def create(
         "segment_age_max": segment_age_max and parse_duration(segment_age_max),
         "overflow": overflow,
         "block_timeout": block_timeout and parse_duration(block_timeout),
+        "until_read": until_read,
         "compact": compact,
         "tombstone_grace": tombstone_grace and parse_duration(tombstone_grace),
     }
@@ -162,6 +183,7 @@ def create(
         ("retention_bytes", retention_bytes, parse_size),
         ("overflow_rows_max", overflow_rows_max, _whole_number),
         ("archive", archive, str),
+        ("group_expiry", group_expiry, parse_duration),
     ):
         if text is not None:
             settings[field] = None if is_never(text) else parse(text)

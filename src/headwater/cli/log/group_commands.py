@@ -1,8 +1,8 @@
-"""``headwater group``: ls, describe, reset.
+"""``headwater group``: ls, describe, reset, delete, redrive.
 
-What it is: the lag of groups, and moving a group to another offset.
-Invariants: nothing here joins a group; a reset with active members needs ``--force``.
-Not here: deleting groups, which are deleted with their topic.
+What it is: the lag of groups, moving a group to another offset, removing one, putting back its dead letters.
+Invariants: nothing here joins a group; a reset or a deletion with active members needs ``--force``.
+Not here: every other reader of a topic (``lag_commands.py``).
 Read next: ``log/groups/groups.py``.
 """
 
@@ -16,9 +16,11 @@ from headwater.cli import completions
 from headwater.cli.command_options import HomeOption, JsonOption, opened
 from headwater.cli.output import say, show_facts, show_table, write_json
 from headwater.cli.quantities import parse_place
+from headwater.errors import Misuse, UnknownGroup
 
 if TYPE_CHECKING:
-    from headwater.log.groups.groups import GroupDescription
+    from headwater.log.groups.groups import Group, GroupDescription
+    from headwater.log.home import Log
     from headwater.log.topic import Topic
     from headwater.log.topic_reader import Place
 
@@ -87,7 +89,10 @@ def describe(group: GroupArgument, topic: TopicOption, home: HomeOption = None, 
             ("generation", description.generation),
             ("lag", f"{description.lag_total:,} rows"),
             ("in flight", description.in_flight if work else None),
+            ("for later", description.delayed or None),
             ("dead letters", description.dead_letters if work else None),
+            ("put back", description.redriven or None),
+            ("looks at", ", ".join(f"{what}: {column}" for what, column in description.settings.items()) or None),
             ("missed", f"{description.missed} (retention removed them first)" if description.missed else None),
         ]
     )
@@ -137,6 +142,94 @@ def reset(
         return
     rows = [(number, before[number], offset, f"{offset - before[number]:+,}") for number, offset in after.items()]
     show_table([">partition", ">was", ">is", ">moved"], rows, title=f'group "{group}" of topic "{topic}"')
+
+
+@app.command("delete")
+def delete(
+    group: GroupArgument,
+    topic: Annotated[
+        str | None,
+        typer.Option(
+            "--topic",
+            "-t",
+            metavar="NAME",
+            help="The group's topic; may be left out when only one has a group of that name.",
+            show_default=False,
+            autocompletion=completions.topics,
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Even with active members, which are fenced.")] = False,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Delete a group with its positions: rows are no longer kept for it, and producers do not wait for it.
+
+    Its dead-letter topic stays. A consumer or worker that comes back makes a new group, and begins at its start.
+
+    [cyan]headwater group delete billing --topic orders[/cyan]
+    """
+    with opened(home) as log:
+        found = _group(log, group, topic)
+        description = found.describe()
+        found.delete(force=force)
+    if as_json:
+        write_json({"topic": description.topic, "group": group, "deleted": True, "positions": description.positions})
+        return
+    places = ", ".join(f"{number}: {offset}" for number, offset in description.positions.items())
+    say(f'deleted group [bold]"{group}"[/bold] of topic "{description.topic}" (it was at {places})')
+
+
+@app.command("redrive")
+def redrive(
+    group: GroupArgument,
+    topic: Annotated[
+        str | None,
+        typer.Option(
+            "--topic",
+            "-t",
+            metavar="NAME",
+            help="The group's topic; may be left out when only one has a group of that name.",
+            show_default=False,
+            autocompletion=completions.topics,
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="At most so many, the oldest first.", show_default=False)
+    ] = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Put a work group's dead letters back: its workers get the messages again, with no deliveries counted.
+
+    Other groups of the topic see nothing of it; the letters stay in the dead-letter topic.
+
+    [cyan]headwater group redrive packing --topic orders[/cyan]
+    [cyan]headwater group redrive packing --limit 1[/cyan]
+    """
+    with opened(home) as log:
+        done = _group(log, group, topic).redrive(limit=limit)
+    if as_json:
+        write_json(done.to_dict())
+        return
+    gone = f"; {done.gone:,} are no longer in the topic, only in its dead letters" if done.gone else ""
+    left = f"; {done.left:,} more are left" if done.left else ""
+    say(f'put back {done.redriven:,} messages of group [bold]"{group}"[/bold] of topic "{done.topic}"{gone}{left}')
+
+
+def _group(log: Log, name: str, topic: str | None) -> Group:
+    """The group of this name; of the only topic that has one, if none is given."""
+    if topic is not None:
+        return log.get_topic(topic).group(name)
+    found = [each for every in log.topics() for each in every.groups() if each.name == name]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise Misuse(
+            f'{len(found)} topics have a group "{name}": {", ".join(each.topic.name for each in found)}',
+            hint="Name one: --topic TOPIC",
+            group=name,
+        )
+    raise UnknownGroup(f'no topic has a group "{name}"', hint="See: headwater group ls", group=name)
 
 
 def _of_partitions(topic: Topic, place: Place, partitions: list[int]) -> dict[int, int]:

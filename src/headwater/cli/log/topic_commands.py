@@ -77,7 +77,8 @@ def describe(name: TopicArgument, home: HomeOption = None, as_json: JsonOption =
 def show_description(description: dict[str, Any], groups: list[dict[str, Any]]) -> None:
     """Print a topic's description and groups."""
     settings = description["settings"]
-    retention = [show_duration_ms(settings["retention_ms"])]
+    retention = ["until read, at most"] if settings["until_read"] else []
+    retention.append(show_duration_ms(settings["retention_ms"]))
     if settings["retention_bytes"] is not None:
         retention.append(show_bytes(settings["retention_bytes"]))
     if settings["archive"]:
@@ -95,7 +96,7 @@ def show_description(description: dict[str, Any], groups: list[dict[str, Any]]) 
             ("watermark", times and f"{times['watermark']}{' (idle)' if times['idle'] else ''}"),
             ("created", description["created_at"]),
             ("fsync", f"{fsync}, {show_duration_ms(settings['fsync_interval_ms'])}" if fsync == "interval" else fsync),
-            ("retention", ", ".join(retention)),
+            ("retention", ", ".join(retention).replace("at most, ", "at most ")),
             ("segments", segments),
             ("compaction", f"yes; deletes stay {grace}" if settings["compact"] else None),
             (

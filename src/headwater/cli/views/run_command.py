@@ -40,6 +40,9 @@ def run(
     stalled_seconds: Annotated[
         float, typer.Option("--stalled-seconds", min=1, help="Warn when rows wait and no tick comes for so long.")
     ] = STALLED_SECONDS_MAX,
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="Go on without rows that retention dropped before a tick took them.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Keep the views of an app up to date, until Ctrl-C.
@@ -60,17 +63,17 @@ def run(
             console(stderr=True).print(f'app "{app.name}" in {app.home}, {many} view{"s" * (many != 1)}', markup=False)
         if not once:
             with stalls_reported(app, stalled_seconds):
-                app.run(on_tick=show)
+                app.run(on_tick=show, accept_loss=accept_loss)
             return
         if app.captures:
             with backfill_bars(shown=not as_json) as show_backfill:
                 app.capture(until="caught up", on_progress=show_backfill)
-        report = app.tick()
+        report = app.tick(accept_loss=accept_loss)
         while report.moved:
             show(report)
             if not report.behind:
                 break
-            report = app.tick()
+            report = app.tick(accept_loss=accept_loss)
         if not as_json:
             say(f"all views are at tick {report.tick}")
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -162,7 +162,7 @@ class Catalog:
             self._db = self._connect()
         return self._db
 
-    def read(self, sql: str, parameters: Sequence[Any] = ()) -> list[sqlite3.Row]:
+    def read(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[sqlite3.Row]:
         db = self._live()
         with self._lock, self._translated():
             return db.execute(sql, parameters).fetchall()

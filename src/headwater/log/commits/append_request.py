@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from headwater.errors import Fenced, OutOfOrder
 from headwater.log.commits.sequence_ranges import CHUNKS_PER_SEQUENCE, SequenceRanges
-from headwater.log.commits.value_versions import Condition
+from headwater.log.commits.value_versions import AppendCondition
 from headwater.log.storage.active_segment import Frame
 
 
@@ -29,7 +29,7 @@ class AppendRequest:
     version: int
     producer_name: str = ""
     epoch: int = 0  # of the producer; 0: not checked
-    conditions: Sequence[Condition] = ()
+    conditions: Sequence[AppendCondition] = ()
     next_offset: int = 0
     written_rows: int = 0
     error: BaseException | None = None

@@ -1,7 +1,7 @@
 """Versions: how far each stream or key of a partition has got, for conditional appends.
 
 What it is: ``ValueVersions``, kept in memory by a process that appends with conditions, and read from the log when it
-is first needed; ``Condition``, what an append expects.
+is first needed; ``AppendCondition``, what an append expects.
 Invariants: a condition is checked under the partition's lock, on all rows that are in the partition then, so of two
 writers with the same expectation one is refused. The version of a stream (``ordered_by``) is the number of its rows;
 that of a table's row is the offset after its last record, and 0 when there is none or it was deleted.
@@ -26,7 +26,7 @@ Expected = int | str  # a version, "none" or "exists"
 
 
 @dataclass(frozen=True)
-class Condition:
+class AppendCondition:
     """What an append to one partition expects of the values that its rows have."""
 
     versions: ValueVersions

@@ -1,11 +1,11 @@
-"""Backpressure: a topic's policy when producers are faster than consumers.
+"""Backpressure: a topic's policy when producers are faster than readers.
 
 What it is: ``admit``, called before each append: ``keep`` (the disk is the buffer), ``drop`` (counted), ``block`` (wait
-for the slowest group, with a time-out).
-Invariants: a topic without groups keeps everything; a batch is admitted or dropped as a whole; dropped rows are counted
-in the catalog and in the token.
-Not here: positions of groups (``groups.py``), retention, which may drop unread rows (``log/maintenance/retention.py``).
-Read next: ``topic.py``.
+for the slowest group or app, with a time-out).
+Invariants: a topic without readers keeps everything; a batch is admitted or dropped as a whole; dropped rows are
+counted in the catalog and in the token. An expired reader is not waited for, removed or not yet.
+Not here: positions of readers (``readers.py``), retention, which may drop unread rows
+(``log/maintenance/retention.py``). Read next: ``readers.py``, ``topic.py``.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from headwater.clock import Clock
 from headwater.errors import Backpressure
 from headwater.log.catalog.catalog import Catalog
 from headwater.log.catalog.registry import TopicRow
+from headwater.log.groups.readers import Reader, holding_readers, seen_at, slowest
 
 LOOK_AGAIN_S = 0.01
 
@@ -29,36 +30,31 @@ def admit(topic: TopicRow, rows: int, catalog: Catalog, clock: Clock, ends: Call
     assert limit is not None
     deadline = clock.monotonic() + settings.block_timeout_ms / 1000
     while True:
-        lag, group = slowest_lag(catalog, topic.id, ends())
+        lag, reader = slowest(holding_readers(catalog.read, topic.id, settings, clock.now_us()), ends())
         # A batch larger than the limit passes when nothing is waiting: it could never pass otherwise.
-        if lag + rows <= limit or lag == 0:
+        if reader is None or lag + rows <= limit or lag == 0:
             return rows
         if settings.overflow == "drop":
             return 0
         if clock.monotonic() >= deadline:
-            raise Backpressure(
-                f'topic "{topic.name}" is full: group "{group}" is {lag} rows behind, {limit} are allowed',
-                detail=f"Waited {settings.block_timeout_ms / 1000:g} s for it; nothing of this batch was written.",
-                hint="Add consumers to the group, raise overflow_rows_max, or append later.",
-                topic=topic.name,
-                group=group,
-                lag=lag,
-            )
+            raise _full(topic, reader, lag)
         clock.sleep(LOOK_AGAIN_S)
 
 
-def slowest_lag(catalog: Catalog, topic_id: int, ends: Mapping[int, int]) -> tuple[int, str]:
-    """The largest lag over all groups of a topic, and the group's name."""
-    rows = catalog.read(
-        "SELECT groups.name AS name, partition, offset FROM positions JOIN groups ON groups.id = group_id "
-        "WHERE topic_id = ?",
-        (topic_id,),
+def _full(topic: TopicRow, reader: Reader, lag: int) -> Backpressure:
+    settings = topic.settings
+    waited = f"Waited {settings.block_timeout_ms / 1000:g} s for it; nothing of this batch was written."
+    hint = "Add consumers to the group, raise overflow_rows_max, or append later."
+    if reader.kind == "app":
+        hint = f"Is it running? {reader.way_on(topic.name)}"
+    elif not reader.members:
+        waited = f"It has no member since {seen_at(reader)}. {waited}"
+        hint = reader.way_on(topic.name)
+    return Backpressure(
+        f'topic "{topic.name}" is full: {reader.title} is {lag} rows behind, {settings.overflow_rows_max} are allowed',
+        detail=waited,
+        hint=hint,
+        topic=topic.name,
+        **{"app" if reader.kind == "app" else "group": reader.name},
+        lag=lag,
     )
-    lags: dict[str, int] = {}
-    for row in rows:
-        behind = max(0, ends.get(row["partition"], 0) - row["offset"])
-        lags[row["name"]] = lags.get(row["name"], 0) + behind
-    if not lags:
-        return 0, ""
-    name = max(lags, key=lambda group: lags[group])
-    return lags[name], name

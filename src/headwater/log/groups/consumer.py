@@ -232,6 +232,11 @@ class Consumer:
         """The group's generation, as of the last poll or heartbeat."""
         return self._member.generation
 
+    @property
+    def is_pending(self) -> bool:
+        """Whether partitions are about to come to this member, or to leave it."""
+        return self._pending or bool(self._leaving)
+
     # -- positions -------------------------------------------------------------------------------------------------
 
     @property

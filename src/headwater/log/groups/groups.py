@@ -10,6 +10,7 @@ Read next: ``consumer.py``, then ``worker.py``.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from headwater.clock import format_us
 from headwater.errors import Conflict, Misuse, OffsetOutOfRange, UnknownGroup
 from headwater.log.catalog.catalog import Catalog
+from headwater.log.groups.redrive import Redriven, redrive
 from headwater.log.topic_reader import Place, offsets_for
 from headwater.log.topic_settings import check_name
 
@@ -42,8 +44,8 @@ class MemberDescription:
 class GroupDescription:
     """The state of a group at one moment.
 
-    ``in_flight``, ``dead_letters`` and ``missed`` are counts of a work group: leased now, given up, and removed by
-    retention before delivery.
+    ``in_flight``, ``delayed``, ``dead_letters``, ``redriven`` and ``missed`` are counts of a work group: leased now, to
+    be delivered later, given up (ever), put back (ever), and removed by retention before delivery.
     """
 
     topic: str
@@ -55,8 +57,11 @@ class GroupDescription:
     lag: dict[int, int]
     lag_total: int
     in_flight: int
+    delayed: int
     dead_letters: int
+    redriven: int
     missed: int
+    settings: dict[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
         """The form of ``headwater group describe --json``."""
@@ -117,11 +122,15 @@ class Group:
     def describe(self) -> GroupDescription:
         """Kind, generation, members, positions, lag and, for a work group, messages in flight and dead."""
         now_us = self.topic.clock.now_us()
-        generation = self._catalog.read("SELECT generation FROM groups WHERE id = ?", (self.id,))
+        generation = self._catalog.read("SELECT generation, settings FROM groups WHERE id = ?", (self.id,))
         if not generation:
             raise UnknownGroup(f'group "{self.name}" of topic "{self.topic.name}" was deleted', group=self.name)
         lag = self.lag()
-        work = self._catalog.read("SELECT dead, missed FROM work_groups WHERE group_id = ?", (self.id,))
+        work = self._catalog.read(
+            "SELECT dead, missed, ifnull(r.redriven, 0) AS redriven FROM work_groups w"
+            " LEFT JOIN redrives r ON r.group_id = w.group_id WHERE w.group_id = ?",
+            (self.id,),
+        )
         return GroupDescription(
             topic=self.topic.name,
             group=self.name,
@@ -132,8 +141,11 @@ class Group:
             lag=lag,
             lag_total=sum(lag.values()),
             in_flight=self._leases(now_us),
+            delayed=self._delayed(now_us),
             dead_letters=int(work[0]["dead"]) if work else 0,
+            redriven=int(work[0]["redriven"]) if work else 0,
             missed=int(work[0]["missed"]) if work else 0,
+            settings=json.loads(generation[0]["settings"]),
         )
 
     def reset(self, to: Place, *, force: bool = False) -> dict[int, int]:
@@ -155,6 +167,7 @@ class Group:
                 )
                 db.execute("UPDATE work_partitions SET next = ? WHERE group_id = ? AND partition = ?", where)
                 db.execute("DELETE FROM work_messages WHERE group_id = ? AND partition = ?", where[1:])
+                db.execute("DELETE FROM work_details WHERE group_id = ? AND partition = ?", where[1:])
         return self.positions()
 
     def delete(self, *, force: bool = False) -> None:
@@ -162,6 +175,10 @@ class Group:
         with self._catalog.write() as db:
             self._require_no_members(db, self.topic.clock.now_us(), force=force, what="deletion")
             db.execute("DELETE FROM groups WHERE id = ?", (self.id,))
+
+    def redrive(self, *, limit: int | None = None) -> Redriven:
+        """Put dead letters of a work group back, the oldest first; see ``Redriven`` and ``redrive.py``."""
+        return redrive(self, limit=limit)
 
     def _members(self, now_us: int) -> tuple[MemberDescription, ...]:
         held: dict[str, list[int]] = {}
@@ -183,6 +200,10 @@ class Group:
 
     def _leases(self, now_us: int) -> int:
         sql = "SELECT count(*) FROM work_messages WHERE group_id = ? AND released = 0 AND lease_until_us > ?"
+        return int(self._catalog.read(sql, (self.id, now_us))[0][0])
+
+    def _delayed(self, now_us: int) -> int:
+        sql = "SELECT count(*) FROM work_messages WHERE group_id = ? AND released = 1 AND lease_until_us > ?"
         return int(self._catalog.read(sql, (self.id, now_us))[0][0])
 
     def _require_no_members(self, db: sqlite3.Connection, now_us: int, *, force: bool, what: str) -> None:
@@ -283,10 +304,10 @@ def clamp_positions(db: sqlite3.Connection, topic_id: int, partition: int, end: 
             f"UPDATE {table} SET {column} = ? WHERE {groups_of_topic} AND partition = ? AND {column} > ?",
             (end, topic_id, partition, end),
         )
-    db.execute(
-        f"DELETE FROM work_messages WHERE {groups_of_topic} AND partition = ? AND offset >= ?",
-        (topic_id, partition, end),
-    )
+    for table in ("work_messages", "work_details"):
+        db.execute(
+            f"DELETE FROM {table} WHERE {groups_of_topic} AND partition = ? AND offset >= ?", (topic_id, partition, end)
+        )
     return [ClampedPosition(group=row[1], partition=partition, before=row[2], after=end) for row in rows]
 
 

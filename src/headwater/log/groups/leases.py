@@ -72,8 +72,9 @@ class Gap:
 class Leases:
     """The leases of one work group. Every method takes the open transaction."""
 
-    def __init__(self, group_id: int) -> None:
+    def __init__(self, group_id: int, *, staged: bool = False) -> None:
         self.group_id = group_id
+        self.staged = staged  # messages have details beside them: see ``staging.py``
 
     def prepare(self, db: sqlite3.Connection) -> None:
         """Create the rows that a work group needs besides its positions, if missing."""
@@ -154,7 +155,7 @@ class Leases:
             [(*lease, until_us, self.group_id) for lease in again],
         )
         if fresh or again:
-            self._due(db, until_us)
+            self.due(db, until_us)
 
     def unsettled(self, db: sqlite3.Connection) -> int:
         """The number of messages that are delivered and not settled."""
@@ -182,16 +183,18 @@ class Leases:
                 held = {row[0] for row in rows.fetchall()}
                 lost += [lease for lease in run if lease.offset not in held]
             db.execute("DELETE FROM work_messages" + _RUN_HELD, place)
+            if self.staged:
+                drop_details(db, self.group_id, run[0].partition, run[0].offset, run[-1].offset)
         self.move_positions(db, partitions)
         return lost
 
-    def release(self, db: sqlite3.Connection, leases: Iterable[Lease], *, now_us: int) -> list[Lease]:
-        """Return messages to the group; returns the leases that were lost to another holder."""
-        return self._until(db, leases, until_us=now_us, released=1)
+    def release(self, db: sqlite3.Connection, until_us: Mapping[Lease, int]) -> list[Lease]:
+        """Return messages to the group, each from a time on; returns the leases that were lost to another holder."""
+        return self._until(db, until_us, released=1)
 
     def renew(self, db: sqlite3.Connection, leases: Iterable[Lease], *, until_us: int) -> list[Lease]:
         """Extend leases; returns the leases that were lost to another holder."""
-        return self._until(db, leases, until_us=until_us, released=0)
+        return self._until(db, dict.fromkeys(leases, until_us), released=0)
 
     def release_all(self, db: sqlite3.Connection, *, worker: str, now_us: int) -> None:
         """Release every message that one worker holds."""
@@ -201,7 +204,7 @@ class Leases:
             (now_us, self.group_id, worker),
         )
         if given_back.rowcount:
-            self._due(db, now_us)
+            self.due(db, now_us)
 
     def close_gap(self, db: sqlite3.Connection, gap: Gap) -> None:
         """Delete leases on offsets without a row, and continue at the next row."""
@@ -210,6 +213,8 @@ class Leases:
             "DELETE FROM work_messages WHERE group_id = ? AND partition = ? AND offset = ? AND lease = ?",
             [(*where, offset, number) for offset, number in gap.missing],
         ).rowcount
+        if self.staged and gap.missing:
+            drop_details(db, *where, gap.missing[0][0], gap.missing[-1][0])
         following = db.execute(
             "SELECT next FROM work_partitions WHERE group_id = ? AND partition = ?", where
         ).fetchone()
@@ -234,20 +239,31 @@ class Leases:
                 (self.group_id, partition),
             )
 
-    def _until(self, db: sqlite3.Connection, leases: Iterable[Lease], *, until_us: int, released: int) -> list[Lease]:
+    def _until(self, db: sqlite3.Connection, until_us: Mapping[Lease, int], *, released: int) -> list[Lease]:
         lost = [
             lease
-            for lease in leases
+            for lease, at_us in until_us.items()
             if not db.execute(
                 "UPDATE work_messages SET lease_until_us = ?, released = ?" + _HELD,
-                (until_us, released, self.group_id, lease.partition, lease.offset, lease.number),
+                (at_us, released, self.group_id, lease.partition, lease.offset, lease.number),
             ).rowcount
         ]
-        self._due(db, until_us)
+        self.due(db, min(until_us.values(), default=NEVER_US))
         return lost
 
-    def _due(self, db: sqlite3.Connection, until_us: int) -> None:
+    def due(self, db: sqlite3.Connection, until_us: int) -> None:
+        """Note that a message may come back at a time."""
         db.execute("UPDATE work_groups SET due_us = min(due_us, ?) WHERE group_id = ?", (until_us, self.group_id))
+
+
+def drop_details(db: sqlite3.Connection, group_id: int, partition: int, first: int, last: int) -> None:
+    """Delete the details of messages between two offsets that are settled."""
+    db.execute(
+        "DELETE FROM work_details AS d WHERE group_id = ?1 AND partition = ?2 AND offset BETWEEN ?3 AND ?4"
+        " AND NOT EXISTS (SELECT 1 FROM work_messages m"
+        " WHERE m.group_id = ?1 AND m.partition = ?2 AND m.offset = d.offset)",
+        (group_id, partition, first, last),
+    )
 
 
 def runs(leases: Iterable[Lease]) -> list[list[Lease]]:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from headwater.errors import Fenced
 from headwater.log.catalog.catalog import Catalog
 from headwater.log.groups import assignment
+from headwater.log.groups.readers import note_departure
 
 if TYPE_CHECKING:
     from headwater.log.topic import Topic
@@ -186,6 +187,7 @@ class Member:
         with self._catalog.write() as db:
             gone = db.execute("DELETE FROM members WHERE group_id = ? AND id = ?", (self.group_id, self.id))
             if gone.rowcount:
+                note_departure(db, self.group_id, self.topic.clock.now_us())
                 self._rebalance(db, self.topic.clock.now_us())
 
     def deleted(self) -> Fenced:

@@ -81,9 +81,9 @@ class Message:
         """Settle it as done. ``LeaseLost`` if another worker holds it by now."""
         self._worker.accept([self])
 
-    def release(self) -> None:
-        """Return it to the group at once; after the last allowed delivery it becomes a dead letter."""
-        self._worker.release([self])
+    def release(self, delay: float | None = None) -> None:
+        """Return it to the group, after ``delay`` seconds; after the last allowed delivery it becomes a dead letter."""
+        self._worker.release([self], delay)
 
     def reject(self, reason: str) -> None:
         """Give it up: it becomes a dead letter."""

@@ -8,9 +8,10 @@ Not here: whole partitions in order (``consumer.py``); the tables (``leases.py``
 Read next: ``messages.py``, ``leases.py``, then ``dead_letters.py``.
 
 Order: returned messages first (the longest waiting before the others), then new ones in offset order in each partition,
-partitions round-robin. The order in which several workers *finish* messages is undefined: where order matters, use a
-consumer group. Offsets that compaction removed are skipped; tombstones are delivered (``message.deleted``). Messages
-that retention removed before they were taken are skipped and counted as ``missed`` in the group's description.
+partitions round-robin. The order in which several workers *finish* messages is undefined, unless the group is
+``ordered_by`` a column: then messages of one value are finished in order, one at a time (``staging.py``). Offsets that
+compaction removed are skipped; tombstones are delivered (``message.deleted``). Messages that retention removed before
+they were taken are skipped and counted as ``missed`` in the group's description.
 """
 
 from __future__ import annotations
@@ -28,13 +29,17 @@ from headwater.log.groups.groups import open_group
 from headwater.log.groups.leases import NEVER_US, TABLES_LEASES, Lease, Leases, given_up_reason
 from headwater.log.groups.members import new_id
 from headwater.log.groups.messages import Message, MessageReader
+from headwater.log.groups.readers import note_departure
+from headwater.log.groups.redrive import TABLE_REDRIVES
+from headwater.log.groups.staging import TABLE_STAGED, MessageStage
+from headwater.log.groups.work_settings import declared_settings, settle_settings
 from headwater.log.topic_reader import Place
 from headwater.log.topic_settings import check_name
 
 if TYPE_CHECKING:
     from headwater.log.topic import Topic
 
-TABLES_WORKERS = TABLES_LEASES + TABLE_DEAD_LETTERS
+TABLES_WORKERS = TABLES_LEASES + TABLE_DEAD_LETTERS + TABLE_STAGED + TABLE_REDRIVES
 
 # A worker counts as active for so long after its last take.
 SESSION_S = 10.0
@@ -43,6 +48,7 @@ BURIALS_MAX = 1000
 # The sleep of a waiting worker; releases of other processes are seen after one slice.
 SLICE_S = 1.0
 SLICE_WHILE_IN_FLIGHT_S = 0.1
+SLICE_IN_ORDER_S = 0.02  # the message before it may be settled by another process at any moment
 ENDS_AGE_MAX_S = 0.02
 
 
@@ -56,6 +62,12 @@ class WorkerOptions(TypedDict, total=False):
     deliveries_max: int
     max_in_flight: int
     dead_letter: bool
+    retry_delay: float
+    retry_delay_max: float
+    deliver_at: str | None
+    expires_at: str | None
+    priority: str | None
+    ordered_by: str | Sequence[str] | None
     name: str | None
     start: Place
 
@@ -66,7 +78,12 @@ class Worker:
     ``lease``: seconds until an unsettled message may be delivered to another worker. ``deliveries_max``: deliveries
     (also those that ended by time-out or release) before a message is given up. ``max_in_flight``: unsettled messages
     of the whole group beyond which no new ones are taken. ``dead_letter=False``: given-up messages are only counted.
-    ``start`` applies only to a new group.
+    ``retry_delay``: seconds until a released message is delivered again, doubled with each delivery, at most
+    ``retry_delay_max``. ``start`` applies only to a new group.
+
+    Columns of the topic that the group looks at, declared by its first worker: ``deliver_at`` (a TIMESTAMP; not before
+    then), ``expires_at`` (given up from then on), ``priority`` (the highest first), ``ordered_by`` (one message of a
+    value at a time, in order; other values in parallel).
 
     >>> import tempfile
     >>> from headwater.log.home import Log
@@ -97,6 +114,12 @@ class Worker:
         deliveries_max: int = 5,
         max_in_flight: int = 1000,
         dead_letter: bool = True,
+        retry_delay: float = 0.0,
+        retry_delay_max: float = 300.0,
+        deliver_at: str | None = None,
+        expires_at: str | None = None,
+        priority: str | None = None,
+        ordered_by: str | Sequence[str] | None = None,
         name: str | None = None,
         start: Place = "earliest",
     ) -> None:
@@ -105,6 +128,8 @@ class Worker:
                 f"lease ({lease}), deliveries_max ({deliveries_max}) and max_in_flight ({max_in_flight})"
                 " must be more than 0"
             )
+        if retry_delay < 0 or retry_delay_max < 0:
+            raise Misuse(f"retry_delay ({retry_delay}) and retry_delay_max ({retry_delay_max}) must be 0 or more")
         if name is not None:
             check_name("worker", name)
         if dead_letter and len(dead_letter_topic(topic.name, group)) > 200:
@@ -120,6 +145,8 @@ class Worker:
         self.deliveries_max = deliveries_max
         self.max_in_flight = max_in_flight
         self.dead_letter = dead_letter
+        self.retry_delay = retry_delay
+        self.retry_delay_max = retry_delay_max
         self._catalog: Catalog = topic.log.catalog
         self._clock = topic.clock
         self._reader = MessageReader(topic)
@@ -127,11 +154,16 @@ class Worker:
         self._turn = 0
         self._ends: dict[int, int] = {}
         self._ends_seen = 0.0
+        wanted = declared_settings(
+            topic, deliver_at=deliver_at, expires_at=expires_at, priority=priority, ordered_by=ordered_by
+        )
         self._group_id = open_group(topic, group, kind="work", start=start)
-        self._leases = Leases(self._group_id)
         with self._catalog.write() as db:
+            self.settings = settle_settings(db, topic, group, self._group_id, wanted)
+            self._leases = Leases(self._group_id, staged=not self.settings.plain)
             self._leases.prepare(db)
             self._beat(db, self._clock.now_us())
+        self._stage = None if self.settings.plain else MessageStage(topic, self._group_id, self.settings)
 
     # -- taking ----------------------------------------------------------------------------------------------------
 
@@ -161,6 +193,10 @@ class Worker:
             yield from self.take(1, timeout=SLICE_S)
 
     def _slice_s(self) -> float:
+        if self._stage is not None:
+            until_due_s = (self._stage.next_due_us(self._clock.now_us()) - self._clock.now_us()) / 1e6
+            longest = SLICE_IN_ORDER_S if self.settings.ordered_by else SLICE_WHILE_IN_FLIGHT_S
+            return max(0.001, min(longest, until_due_s))
         due_us = self._catalog.read("SELECT due_us FROM work_groups WHERE group_id = ?", (self._group_id,))
         if not due_us or due_us[0][0] == NEVER_US:
             return SLICE_S
@@ -172,9 +208,29 @@ class Worker:
         now_us = self._clock.now_us()
         if not self._worth_a_transaction(count, now_us):
             return [], False
+        if self._stage is not None:
+            given_up, leases = self._chosen(self._stage, count, now_us)
+        else:
+            given_up, leases = self._next(count, now_us)
+        if given_up:
+            rows = self._read([lease for lease, _ in given_up])
+            self._give_up(
+                [
+                    (lease, *rows[lease.partition, lease.offset], reason)
+                    for lease, reason in given_up
+                    if lease[:2] in rows
+                ]
+            )
+        rows = self._read(leases)
+        messages = [Message(self, lease, *rows[lease[:2]]) for lease in leases if lease[:2] in rows]
+        return messages, bool(leases or given_up)
+
+    def _next(self, count: int, now_us: int) -> tuple[list[tuple[Lease, str]], list[Lease]]:
+        """Lease messages as they come: those to be given up, and those to be delivered."""
         given_up: list[tuple[Lease, str]] = []
         leases: list[Lease] = []
         with self._catalog.write() as db:
+            now_us = max(now_us, self._clock.now_us())  # a lease begins when the catalog is ours, not before the wait
             number, due_us = self._leases.begin(db)
             until_us = now_us + round(self.lease * 1e6)
             if due_us <= now_us:
@@ -192,18 +248,25 @@ class Worker:
             if due_us <= now_us:
                 self._leases.find_due(db)
             self._beat(db, now_us)
-        if given_up:
-            rows = self._read([lease for lease, _ in given_up])
-            self._give_up(
-                [
-                    (lease, *rows[lease.partition, lease.offset], reason)
-                    for lease, reason in given_up
-                    if lease[:2] in rows
-                ]
-            )
-        rows = self._read(leases)
-        messages = [Message(self, lease, *rows[lease[:2]]) for lease in leases if lease[:2] in rows]
-        return messages, bool(leases or given_up)
+        return given_up, leases
+
+    def _chosen(self, stage: MessageStage, count: int, now_us: int) -> tuple[list[tuple[Lease, str]], list[Lease]]:
+        """The same for a group that looks at its messages first."""
+        with self._catalog.write() as db:
+            now_us = max(now_us, self._clock.now_us())
+            number, _ = self._leases.begin(db)
+            limits = {"now_us": now_us, "deliveries_max": self.deliveries_max}
+            over = dict(stage.expired(db, now_us=now_us, limit=BURIALS_MAX))
+            too_often = self._leases.back_too_often(db, **limits, limit=BURIALS_MAX)
+            over |= {lease: reason for lease, reason in too_often if lease not in over}
+            given_up = [(lease._replace(number=number), reason) for lease, reason in over.items()]
+            again = [lease for lease, _ in given_up]
+            self._leases.write(db, fresh=(), again=again, until_us=now_us + round(self.lease * 1e6))
+            room = min(count, self.max_in_flight - stage.in_flight(db, now_us))
+            leases = stage.choose(db, **limits, number=number, worker=self.id, limit=room)
+            self._leases.write(db, fresh=(), again=leases, until_us=now_us + round(self.lease * 1e6))
+            self._beat(db, now_us)
+        return given_up, leases
 
     def _worth_a_transaction(self, count: int, now_us: int) -> bool:
         """A check that costs one SELECT; also posts dead letters that a crash or a full disk left behind."""
@@ -222,7 +285,15 @@ class Worker:
         if known < count or self._clock.monotonic() - self._ends_seen > ENDS_AGE_MAX_S:
             self._ends = self.topic.end_offsets()
             self._ends_seen = self._clock.monotonic()
-        if rows[0]["due_us"] <= now_us or any(self._ends[row["partition"]] > row["next"] for row in rows):
+        if self._stage is not None:
+            # Messages for later may fill what is read at once: read on until there is one for now, or the end.
+            while not self._stage.has_any(now_us, self.deliveries_max):
+                if not self._stage.fill(self._ends, now_us):
+                    break
+            else:
+                self._stage.fill(self._ends, now_us)
+                return True
+        elif rows[0]["due_us"] <= now_us or any(self._ends[row["partition"]] > row["next"] for row in rows):
             return True
         if now_us - self._beaten_us > SESSION_S / 3 * 1e6:
             with self._catalog.write() as db:
@@ -265,16 +336,30 @@ class Worker:
 
         return enter
 
-    def release(self, messages: Iterable[Message]) -> None:
-        """Give messages back to the queue at once; those delivered ``deliveries_max`` times are given up."""
+    def release(self, messages: Iterable[Message], delay: float | None = None) -> None:
+        """Give messages back; those delivered ``deliveries_max`` times are given up.
+
+        ``delay``: seconds until they are delivered again; if not given, by the worker's ``retry_delay`` and the
+        deliveries so far.
+        """
+        if delay is not None and delay < 0:
+            raise Misuse(f"delay must be 0 or more seconds, not {delay}")
         todo = [message for message in messages if message.unanswered("released")]
         last = [message for message in todo if message.deliveries >= self.deliveries_max]
         others = [message.lease for message in todo if message.deliveries < self.deliveries_max]
         lost = self._give_up([(m.lease, m.row, m.deleted, given_up_reason(m.deliveries, released=True)) for m in last])
         if others:
             with self._catalog.write() as db:
-                lost += self._leases.release(db, others, now_us=self._clock.now_us())
+                now_us = self._clock.now_us()
+                until_us = {lease: now_us + round(1e6 * self._delay(lease, delay)) for lease in others}
+                lost += self._leases.release(db, until_us)
         self._answered(todo, "released", lost)
+
+    def _delay(self, lease: Lease, delay: float | None) -> float:
+        if delay is not None:
+            return delay
+        # 2^30 seconds are longer than any maximum that makes sense, and no overflow.
+        return min(self.retry_delay_max, self.retry_delay * float(1 << min(30, lease.deliveries - 1)))
 
     def reject(self, messages: Iterable[Message], reason: str) -> None:
         """Give messages up: they go to the dead letters with ``reason``, whatever their delivery count."""
@@ -343,6 +428,7 @@ class Worker:
         self._closed.set()
         with self._catalog.write() as db:
             self._leases.release_all(db, worker=self.id, now_us=self._clock.now_us())
+            note_departure(db, self._group_id, self._clock.now_us())
             db.execute("DELETE FROM members WHERE group_id = ? AND id = ?", (self._group_id, self.id))
 
     def _beat(self, db: sqlite3.Connection, now_us: int) -> None:

@@ -1,30 +1,28 @@
-"""Alerts: conditions that a user should act on.
+"""Alerts: conditions that a user should act on, told when they begin and when they are over.
 
-What it is: conditions such as a group that retention is about to overtake or has overtaken, a damaged segment, late
-rows of a view, a paused view, a failing sink; stored in the catalog, published by a callback and in the topic
-``_alerts``.
-Invariants: a condition is published when it begins and not again while it lasts; after it ended it may begin again.
-Noting a condition is one transaction, so one of several processes publishes it. It is in ``_alerts`` exactly once, also
-when that process dies in between, because its number is the sequence of an idempotent producer. A loss is noted in the
-transaction that loses. The callback is called afterwards, by the publishing process, at most once.
-Not here: when conditions are checked (``maintenance.py``), dropping segments (``retention.py``), finding damage
-(``home_check.py``). Read next: ``maintenance.py``.
+What it is: conditions such as a damaged segment, late rows of a view, a paused view, a failing sink; stored in the
+catalog, published by a callback and in the topic ``_alerts``.
+Invariants: a condition is told when it begins, not again while it lasts, and once more when it is over; after that it
+may begin again. Beginning and ending are one transaction each, which also writes the event to an outbox; so of several
+processes one tells it, and it is in ``_alerts`` exactly once, also when that process dies in between, because the
+event's number is the sequence of an idempotent producer. The callback is called afterwards, at most once.
+Not here: lag and abandoned readers (``reader_alerts.py``), when conditions are checked (``maintenance.py``), finding
+damage (``home_check.py``). Read next: ``reader_alerts.py``, ``maintenance.py``.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import logging
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from headwater.clock import format_us
-from headwater.log.catalog.registry import TopicRow
 from headwater.log.storage.locks import FileLock
-from headwater.log.storage.partition_layout import SegmentSpan, spans_of
-from headwater.log.topic_settings import TopicOptions, TopicSettings
+from headwater.log.topic_settings import TopicOptions
 
 if TYPE_CHECKING:
     from headwater.log.home import Log
@@ -34,24 +32,37 @@ logger = logging.getLogger("headwater.log")
 
 ALERTS_TOPIC = "_alerts"
 ALERTS_SCHEMA = (
-    "at TIMESTAMP, kind STRING, topic STRING, `group` STRING, `partition` INT, message STRING, detail STRING"
+    "at TIMESTAMP, kind STRING, topic STRING, `group` STRING, `partition` INT, message STRING, detail STRING, "
+    "state STRING"
 )
 ALERTS_SETTINGS: TopicOptions = {"event_time": "at", "retention_bytes": 16 << 20, "segment_bytes_max": 1 << 20}
-RISK = 0.8  # of the retention limit
+PRODUCER = "headwater-alerts"
+GROUP_KINDS = ("lag_at_risk", "lag_lost", "group_abandoned")  # the subject is a reader
+
+AlertState = Literal["begin", "end", "once"]
 
 TABLES_ALERTS = """
-CREATE TABLE IF NOT EXISTS alerts (     -- conditions that last, or are not published yet
-    id INTEGER PRIMARY KEY AUTOINCREMENT,  -- also the sequence under which it is written to the topic _alerts
-    topic_id INTEGER NOT NULL REFERENCES topics(id) ON DELETE CASCADE,
+CREATE TABLE IF NOT EXISTS alert_conditions (  -- those that last
+    topic_id INTEGER NOT NULL,           -- of a deleted topic they are ended, and told so
     kind TEXT NOT NULL,
     partition INTEGER NOT NULL,
-    subject TEXT NOT NULL,               -- the group's name, or the file's
-    at_us INTEGER NOT NULL,
+    subject TEXT NOT NULL,               -- the reader's name, or the file's
+    topic TEXT NOT NULL,
+    since_us INTEGER NOT NULL,
     message TEXT NOT NULL,
     detail TEXT NOT NULL,                -- JSON
-    published INTEGER NOT NULL DEFAULT 0,
-    lasting INTEGER NOT NULL DEFAULT 1,
-    UNIQUE (topic_id, kind, partition, subject)
+    PRIMARY KEY (topic_id, kind, partition, subject)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS alert_events (      -- what is to be told; deleted once it was
+    id INTEGER PRIMARY KEY AUTOINCREMENT,      -- also the sequence under which it is written to the topic _alerts
+    at_us INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    partition INTEGER NOT NULL,
+    subject TEXT NOT NULL,
+    topic TEXT NOT NULL,
+    message TEXT NOT NULL,
+    detail TEXT NOT NULL
 );
 """
 
@@ -60,15 +71,18 @@ CREATE TABLE IF NOT EXISTS alerts (     -- conditions that last, or are not publ
 class Alert:
     """The argument of ``Log(on_alert=…)``, and the content of a row of ``_alerts``.
 
-    ``kind``: "lag_at_risk" (retention will soon drop what the group has not read), "lag_lost" (it did), "corruption"
-    (a segment is damaged), "late_rows" (too many rows come too late for a view), "capture_lag" (a captured database
-    keeps much of its log for us), "capture_failed" (a capture ended with an error), "view_paused" (a view failed and
-    stands still), "set_aside" (a record was set aside), "sink" (one does not answer, or was refused) or "engine" (rows
-    of an app wait and no tick comes). An alert without a topic has the topic of the alerts.
+    ``state``: "begin", "end" (it is over; the message says why), or "once" (it happened, and does not last).
+    ``kind``: "lag_at_risk" (retention will soon drop what a group or app has not read), "lag_lost" (it did),
+    "group_abandoned" (nobody reads on), "loss_accepted" (an app went on without the rows that it lost), "corruption"
+    (a segment is damaged), "view_damaged" (a file below ``views/`` is), "late_rows" (too many rows come too late for a
+    view), "capture_lag" (a captured database keeps much of its log for us), "capture_failed" (a capture ended with an
+    error), "view_paused" (a view failed and stands still), "set_aside" (a record was set aside), "sink" (one does not
+    answer, or was refused) or "engine" (rows of an app wait and no tick comes). An alert without a topic has the topic
+    of the alerts.
 
     >>> alert = Alert(at_us=0, kind="lag_lost", topic="orders", group="billing", partition=0, message="…", detail={})
-    >>> alert.to_dict()["at"]
-    '1970-01-01T00:00:00.000Z'
+    >>> alert.to_dict()["at"], alert.state
+    ('1970-01-01T00:00:00.000Z', 'begin')
     """
 
     at_us: int
@@ -78,6 +92,7 @@ class Alert:
     partition: int
     message: str
     detail: Mapping[str, Any]
+    state: AlertState = "begin"
 
     def to_dict(self) -> dict[str, Any]:
         values = asdict(self)
@@ -88,7 +103,9 @@ class Alert:
 
 
 @dataclass(frozen=True)
-class _Condition:
+class Condition:
+    """What an alert is about, before it is told."""
+
     kind: str
     partition: int
     subject: str
@@ -97,118 +114,8 @@ class _Condition:
 
     @property
     def name(self) -> tuple[str, int, str]:
+        """What distinguishes it from the other conditions of its topic."""
         return (self.kind, self.partition, self.subject)
-
-
-# Lag
-
-
-def risk(spans: Sequence[SegmentSpan], settings: TopicSettings, position: int, now_us: int) -> tuple[float, str]:
-    """The fraction of a retention limit that the oldest unread segment has reached (1.0: due), and which limit.
-
-    >>> spans = [SegmentSpan(0, 10, 400, newest_us=0), SegmentSpan(10, 20, 400, newest_us=5_000)]
-    >>> risk(spans, TopicSettings(retention_ms=10), position=3, now_us=9_000)
-    (0.9, 'age')
-    >>> risk(spans, TopicSettings(retention_bytes=1_000), position=10, now_us=9_000)
-    (0.4, 'bytes')
-    """
-    unread = [span for span in spans if span.next_offset > position]
-    if not unread:
-        return 0.0, "age"
-    by_age = by_bytes = 0.0
-    if settings.retention_ms is not None:
-        by_age = (now_us - unread[0].newest_us) / (settings.retention_ms * 1000)
-    if settings.retention_bytes is not None and not unread[0].active:
-        by_bytes = sum(span.bytes for span in unread) / settings.retention_bytes
-    return (by_age, "age") if by_age >= by_bytes else (by_bytes, "bytes")
-
-
-def watch_groups(topic: Topic) -> None:
-    """Note the groups of a topic that retention endangers or has overtaken, and resolve the others."""
-    catalog, row = topic.log.catalog, topic.row()
-    settings = row.settings
-    limited = settings.retention_ms is not None or settings.retention_bytes is not None
-    numbers = range(settings.partitions) if limited and _positions(catalog.read, row.id) else ()
-    spans = {number: spans_of(topic, number) for number in numbers}
-    now_us = topic.clock.now_us()
-
-    found = _conditions(row, _positions(catalog.read, row.id), spans, now_us)
-    if set(found) == _lasting(catalog.read, row.id):
-        return
-    with catalog.write() as db:
-        # Checked again inside, because another process may have been faster.
-        def read(sql: str, parameters: Sequence[Any]) -> list[sqlite3.Row]:
-            return db.execute(sql, parameters).fetchall()
-
-        found = _conditions(row, _positions(read, row.id), spans, now_us)
-        for condition in found.values():
-            _note(db, row.id, condition, now_us)
-        for kind, partition, subject in _lasting(read, row.id) - set(found):
-            _resolve(db, row.id, kind, partition, subject)
-
-
-def note_lost(db: sqlite3.Connection, row: TopicRow, partition: int, now_us: int) -> None:
-    """Note the groups that were before a partition's new start; inside the transaction that moves it."""
-
-    def read(sql: str, parameters: Sequence[Any]) -> list[sqlite3.Row]:
-        return db.execute(sql, parameters).fetchall()
-
-    for position in _positions(read, row.id):
-        if position["partition"] == partition and position["offset"] < position["start_offset"]:
-            _note(db, row.id, _lost(row, position), now_us)
-
-
-def _positions(read: Any, topic_id: int) -> list[sqlite3.Row]:
-    rows: list[sqlite3.Row] = read(
-        "SELECT groups.name, positions.partition, positions.offset, partitions.start_offset FROM groups"
-        " JOIN positions ON positions.group_id = groups.id"
-        " JOIN partitions ON partitions.topic_id = groups.topic_id AND partitions.partition = positions.partition"
-        " WHERE groups.topic_id = ? ORDER BY groups.name, positions.partition",
-        (topic_id,),
-    )
-    return rows
-
-
-def _conditions(
-    row: TopicRow, positions: Sequence[sqlite3.Row], spans: Mapping[int, Sequence[SegmentSpan]], now_us: int
-) -> dict[tuple[str, int, str], _Condition]:
-    found = []
-    for position in positions:
-        if position["offset"] < position["start_offset"]:
-            found.append(_lost(row, position))
-        parts = spans.get(position["partition"], ())
-        offset = max(position["offset"], position["start_offset"])
-        part, by = risk(parts, row.settings, offset, now_us)
-        if part >= RISK:
-            found.append(_at_risk(row, position, offset, parts[-1].next_offset, part, by))
-    return {condition.name: condition for condition in found}
-
-
-def _lost(row: TopicRow, position: sqlite3.Row) -> _Condition:
-    group, partition, start = position["name"], position["partition"], position["start_offset"]
-    lost = start - position["offset"]
-    return _Condition(
-        "lag_lost",
-        partition,
-        group,
-        f'retention of topic "{row.name}" has overtaken group "{group}" in partition {partition}: '
-        f"{lost} rows were dropped before it read them",
-        {"position": position["offset"], "start": start, "rows_lost": lost},
-    )
-
-
-def _at_risk(row: TopicRow, position: sqlite3.Row, offset: int, end: int, part: float, by: str) -> _Condition:
-    group, partition = position["name"], position["partition"]
-    limit = row.settings.retention_ms if by == "age" else row.settings.retention_bytes
-    setting = f"retention={limit} ms" if by == "age" else f"retention_bytes={limit}"
-    return _Condition(
-        "lag_at_risk",
-        partition,
-        group,
-        f'group "{group}" is {end - offset} rows behind in topic "{row.name}" partition {partition}, and the oldest '
-        f"of them have reached {min(part, 1.0):.0%} of {setting}",
-        {"position": offset, "end": end, "lag": end - offset, "part": round(part, 3), "by": by},
-    )
 
 
 # Damage
@@ -216,169 +123,186 @@ def _at_risk(row: TopicRow, position: sqlite3.Row, offset: int, end: int, part: 
 
 def note_corruption(topic: Topic, partition: int, file: str, message: str) -> None:
     """Note a damaged segment, once until ``check`` finds it undamaged."""
-    condition = _Condition("corruption", partition, file, message, {"file": file})
+    condition = Condition("corruption", partition, file, message, {"file": file})
     with topic.log.catalog.write() as db:
-        _note(db, topic.id, condition, topic.clock.now_us())
+        begin(db, topic.id, condition, topic.clock.now_us())
 
 
-# Late rows
+# Late rows and captures
 
 
 def note_late_rows(topic: Topic, view: str, message: str | None, detail: dict[str, Any]) -> bool:
-    """Note that many rows of a topic are late for a view (``message``), or resolve it; whether that is new."""
-    catalog, row = topic.log.catalog, topic.row()
-    lasts = ("late_rows", 0, view) in _lasting(catalog.read, row.id, "late_rows")
-    if lasts == (message is not None):
-        return False
-    with catalog.write() as db:
-        if message is not None:
-            _note(db, row.id, _Condition("late_rows", 0, view, message, {"view": view, **detail}), topic.clock.now_us())
-        else:
-            _resolve(db, row.id, "late_rows", 0, view)
-    return message is not None
+    """Note that many rows of a topic are late for a view (``message``), or that it is over; whether that is news."""
+    return _note_one(topic, Condition("late_rows", 0, view, message or "", {"view": view, **detail}), bool(message))
 
 
 def note_capture(topic: Topic, kind: str, capture: str, message: str | None, detail: dict[str, Any]) -> bool:
-    """Note "capture_lag" or "capture_failed" (``message``), or resolve it; whether it is new."""
-    catalog, row = topic.log.catalog, topic.row()
-    lasts = (kind, 0, capture) in _lasting(catalog.read, row.id, kind)
-    if lasts == (message is not None):
+    """Note "capture_lag" or "capture_failed" (``message``), or that it is over; whether that is news."""
+    return _note_one(topic, Condition(kind, 0, capture, message or "", {"capture": capture, **detail}), bool(message))
+
+
+def _note_one(topic: Topic, condition: Condition, lasts: bool) -> bool:
+    """Begin or end one condition of a topic; whether anything changed."""
+    if (condition.name in lasting_names(topic.log.catalog.read, topic.id, (condition.kind,))) == lasts:
         return False
-    with catalog.write() as db:
-        if message is not None:
-            condition = _Condition(kind, 0, capture, message, {"capture": capture, **detail})
-            _note(db, row.id, condition, topic.clock.now_us())
-        else:
-            _resolve(db, row.id, kind, 0, capture)
-    return message is not None
+    with topic.log.catalog.write() as db:
+        now_us = topic.clock.now_us()
+        return begin(db, topic.id, condition, now_us) if lasts else end(db, topic.id, condition.name, now_us)
 
 
-# Views that fail
+# Apps: views, sinks, engines
 
 
 def note_paused(log: Log, app: str, paused: Mapping[str, tuple[str, dict[str, Any]]]) -> None:
-    """Note the paused views of an app ({view: message, detail}), and resolve all others."""
+    """Note the paused views of an app ({view: message, detail}), and end all others."""
     lasting = {
         row["subject"]
         for row in log.catalog.read(
-            "SELECT subject FROM alerts WHERE kind = 'view_paused' AND lasting AND subject LIKE ? ESCAPE '!'",
+            "SELECT subject FROM alert_conditions WHERE kind = 'view_paused' AND subject LIKE ? ESCAPE '!'",
             (app.replace("_", "!_") + "/%",),
         )
     }
     wanted = {f"{app}/{view}": (view, *about) for view, about in paused.items()}
     if set(wanted) == lasting:
         return
-    topic = log.topic(ALERTS_TOPIC, ALERTS_SCHEMA, **ALERTS_SETTINGS)
+    topic = alerts_topic(log)
     with log.catalog.write() as db:
         for subject in lasting - set(wanted):
-            _resolve(db, topic.id, "view_paused", 0, subject)
+            end(db, topic.id, ("view_paused", 0, subject), log.clock.now_us(), "It goes on.")
         for subject, (view, message, detail) in wanted.items():
-            condition = _Condition("view_paused", 0, subject, message, {"app": app, "view": view, **detail})
-            _note(db, topic.id, condition, log.clock.now_us())
+            condition = Condition("view_paused", 0, subject, message, {"app": app, "view": view, **detail})
+            begin(db, topic.id, condition, log.clock.now_us())
     publish(log)
 
 
 def note_set_aside(log: Log, record: str, message: str, detail: dict[str, Any]) -> None:
-    """Note a record that was set aside: published once, not a lasting condition."""
-    topic = log.topic(ALERTS_TOPIC, ALERTS_SCHEMA, **ALERTS_SETTINGS)
-    subject = f"{detail['app']}/{record}"
+    """Tell once that a record was set aside."""
+    note_once(log, Condition("set_aside", 0, f"{detail['app']}/{record}", message, detail))
+
+
+def note_once(log: Log, condition: Condition, topic: Topic | None = None) -> None:
+    """Tell of something that happened and does not last; of no topic, if none is given."""
+    about = topic or alerts_topic(log)
     with log.catalog.write() as db:
-        _note(db, topic.id, _Condition("set_aside", 0, subject, message, detail), log.clock.now_us())
-        _resolve(db, topic.id, "set_aside", 0, subject)
+        _tell(db, about.name, condition, log.clock.now_us(), "once")
     publish(log)
-
-
-# Sinks
 
 
 def note_sink(log: Log, sink: str, message: str | None, detail: dict[str, Any]) -> None:
-    """Note a failing sink (``message``), or resolve it; published when it begins."""
-    if message is None and not log.catalog.read("SELECT 1 FROM alerts WHERE kind = 'sink' AND subject = ?", (sink,)):
-        return
-    topic = log.topic(ALERTS_TOPIC, ALERTS_SCHEMA, **ALERTS_SETTINGS)
-    with log.catalog.write() as db:
-        if message is None:
-            _resolve(db, topic.id, "sink", 0, sink)
-        else:
-            condition = _Condition("sink", 0, sink, message, {"sink": sink, **detail})
-            _note(db, topic.id, condition, log.clock.now_us())
-    publish(log)
+    """Note a failing sink (``message``), or that it follows again."""
+    _note_app(log, Condition("sink", 0, sink, message or "", {"sink": sink, **detail}), lasts=message is not None)
 
 
 def note_engine(log: Log, app: str, message: str | None, detail: dict[str, Any]) -> None:
-    """Note that rows of an app wait and no tick comes (``message``), or resolve it; published when it begins."""
-    if message is None and not log.catalog.read("SELECT 1 FROM alerts WHERE kind = 'engine' AND subject = ?", (app,)):
+    """Note that rows of an app wait and no tick comes (``message``), or that one came."""
+    _note_app(log, Condition("engine", 0, app, message or "", {"app": app, **detail}), lasts=message is not None)
+
+
+def _note_app(log: Log, condition: Condition, *, lasts: bool) -> None:
+    """Begin or end a condition that concerns no topic."""
+    where = (condition.kind, condition.subject)
+    if not lasts and not log.catalog.read("SELECT 1 FROM alert_conditions WHERE kind = ? AND subject = ?", where):
         return
-    topic = log.topic(ALERTS_TOPIC, ALERTS_SCHEMA, **ALERTS_SETTINGS)
-    with log.catalog.write() as db:
-        if message is None:
-            _resolve(db, topic.id, "engine", 0, app)
-        else:
-            _note(db, topic.id, _Condition("engine", 0, app, message, {"app": app, **detail}), log.clock.now_us())
-    publish(log)
+    if _note_one(alerts_topic(log), condition, lasts):
+        publish(log)
 
 
 def resolve_corruption(topic: Topic, still: set[tuple[int, str]]) -> None:
-    """Resolve corruption alerts after a complete ``check`` of a topic, except for (partition, file) in ``still``."""
+    """End corruption alerts after a complete ``check`` of a topic, except for (partition, file) in ``still``."""
     catalog = topic.log.catalog
-    ended = _lasting(catalog.read, topic.id, "corruption") - {("corruption", *where) for where in still}
+    ended = lasting_names(catalog.read, topic.id, ("corruption",)) - {("corruption", *where) for where in still}
     if ended:
         with catalog.write() as db:
-            for kind, partition, subject in ended:
-                _resolve(db, topic.id, kind, partition, subject)
+            for name in ended:
+                end(db, topic.id, name, topic.clock.now_us(), "The check finds it sound.")
+
+
+def end_of_topic(log: Log, topic_id: int) -> None:
+    """End the conditions of a topic that was deleted."""
+    with log.catalog.write() as db:
+        rows = db.execute("SELECT kind, partition, subject FROM alert_conditions WHERE topic_id = ?", (topic_id,))
+        for row in rows.fetchall():
+            end(db, topic_id, tuple(row), log.clock.now_us(), "The topic was deleted.")
+    publish(log)
 
 
 # Storing and publishing
 
 
-def _lasting(read: Any, topic_id: int, family: str = "lag") -> set[tuple[str, int, str]]:
+def alerts_topic(log: Log) -> Topic:
+    """The topic of the alerts."""
+    return log.topic(ALERTS_TOPIC, ALERTS_SCHEMA, **ALERTS_SETTINGS)
+
+
+def lasting_names(
+    read: Callable[[str, Sequence[Any]], list[sqlite3.Row]], topic_id: int, kinds: Sequence[str]
+) -> set[tuple[str, int, str]]:
+    """The names of the conditions of a topic that last, of these kinds."""
+    marks = ", ".join("?" * len(kinds))
     rows = read(
-        "SELECT kind, partition, subject FROM alerts WHERE topic_id = ? AND lasting AND kind LIKE ?",
-        (topic_id, f"{family}%"),
+        f"SELECT kind, partition, subject FROM alert_conditions WHERE topic_id = ? AND kind IN ({marks})",
+        (topic_id, *kinds),
     )
     return {(row["kind"], row["partition"], row["subject"]) for row in rows}
 
 
-def _note(db: sqlite3.Connection, topic_id: int, condition: _Condition, now_us: int) -> None:
-    db.execute(
-        "INSERT INTO alerts (topic_id, kind, partition, subject, at_us, message, detail) VALUES (?, ?, ?, ?, ?, ?, ?)"
-        " ON CONFLICT DO UPDATE SET lasting = 1",
-        (topic_id, *condition.name, now_us, condition.message, json.dumps(condition.detail)),
+def begin(db: sqlite3.Connection, topic_id: int, condition: Condition, now_us: int) -> bool:
+    """Let a condition begin, inside a transaction; False when it lasts already."""
+    topic = db.execute("SELECT name FROM topics WHERE id = ?", (topic_id,)).fetchone()
+    if topic is None:
+        return False  # deleted meanwhile
+    kept = db.execute(
+        "INSERT OR IGNORE INTO alert_conditions"
+        " (topic_id, kind, partition, subject, topic, since_us, message, detail) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (topic_id, *condition.name, topic["name"], now_us, condition.message, json.dumps(condition.detail)),
     )
+    if not kept.rowcount:
+        return False
+    _tell(db, topic["name"], condition, now_us, "begin")
+    return True
 
 
-def _resolve(db: sqlite3.Connection, topic_id: int, kind: str, partition: int, subject: str) -> None:
-    where = "topic_id = ? AND kind = ? AND partition = ? AND subject = ?"
-    values = (topic_id, kind, partition, subject)
-    # An unpublished one is still published, and deleted then.
-    db.execute(f"DELETE FROM alerts WHERE published AND {where}", values)
-    db.execute(f"UPDATE alerts SET lasting = 0 WHERE {where}", values)
+def end(db: sqlite3.Connection, topic_id: int, name: tuple[str, int, str], now_us: int, why: str = "") -> bool:
+    """Let a condition end, inside a transaction; False when it does not last."""
+    where = " WHERE topic_id = ? AND kind = ? AND partition = ? AND subject = ?"
+    row = db.execute(f"SELECT * FROM alert_conditions{where}", (topic_id, *name)).fetchone()
+    if row is None:
+        return False
+    db.execute(f"DELETE FROM alert_conditions{where}", (topic_id, *name))
+    detail = {**json.loads(row["detail"]), "since": format_us(row["since_us"])}
+    message = f"over: {row['message']}" if not why else f"over: {row['message']}. {why}"
+    _tell(db, row["topic"], Condition(*name, message, detail), now_us, "end")
+    return True
+
+
+def _tell(db: sqlite3.Connection, topic: str, condition: Condition, now_us: int, state: AlertState) -> None:
+    db.execute(
+        "INSERT INTO alert_events (at_us, state, kind, partition, subject, topic, message, detail)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (now_us, state, *condition.name, topic, condition.message, json.dumps(condition.detail)),
+    )
 
 
 def publish(log: Log) -> list[Alert]:
-    """Append every unpublished alert to ``_alerts``, then call ``log.on_alert``; returns them."""
-    unpublished = (
-        "SELECT alerts.*, topics.name FROM alerts JOIN topics ON topics.id = topic_id WHERE NOT published ORDER BY id"
-    )
-    if not log.catalog.read(unpublished):
+    """Append every event of the outbox to ``_alerts``, then call ``log.on_alert``; returns them."""
+    if not log.catalog.read("SELECT 1 FROM alert_events LIMIT 1"):
         return []
-    topic = log.topic(ALERTS_TOPIC, ALERTS_SCHEMA, **ALERTS_SETTINGS)
+    topic = alerts_topic(log)
     published = []
     lock = FileLock(log.home / "alerts.lock")
     try:
         # One at a time, in the order of their numbers: the idempotent producer takes a lower one for a repetition.
         with lock:
-            for row in log.catalog.read(unpublished):
-                alert = _alert(row)
-                topic.append([_record(alert)], producer="headwater", sequence=row["id"])
+            for row in log.catalog.read("SELECT * FROM alert_events ORDER BY id"):
+                alert = _alert(row, row["at_us"], row["state"])
+                topic.append([_record(alert)], producer=PRODUCER, sequence=row["id"])
                 with log.catalog.write() as db:
-                    db.execute("UPDATE alerts SET published = 1 WHERE id = ?", (row["id"],))
-                    db.execute("DELETE FROM alerts WHERE id = ? AND NOT lasting", (row["id"],))
+                    db.execute("DELETE FROM alert_events WHERE id = ?", (row["id"],))
                 published.append(alert)
     finally:
         lock.close()
     for alert in published:
-        logger.warning("%s", alert)
+        logger.log(logging.INFO if alert.state == "end" else logging.WARNING, "%s", alert)
         if log.on_alert is not None:
             try:
                 log.on_alert(alert)
@@ -394,25 +318,23 @@ def lasting(log: Log) -> list[Alert]:
     >>> lasting(hw.Log(tempfile.mkdtemp()))
     []
     """
-    return [_alert(row) for row in lasting_rows(log)]
+    return [_alert(row, row["since_us"], "begin") for row in lasting_rows(log)]
 
 
 def lasting_rows(log: Log) -> list[sqlite3.Row]:
     """The same as rows of the catalog, with each one's subject."""
-    return log.catalog.read(
-        "SELECT alerts.*, topics.name FROM alerts JOIN topics ON topics.id = topic_id WHERE lasting ORDER BY id DESC"
+    return log.catalog.read("SELECT * FROM alert_conditions ORDER BY since_us DESC, topic, kind, partition, subject")
+
+
+def _alert(row: sqlite3.Row, at_us: int, state: AlertState) -> Alert:
+    is_group = row["kind"] in GROUP_KINDS and ":" not in row["subject"]
+    group = row["subject"] if is_group else None
+    return Alert(
+        at_us, row["kind"], row["topic"], group, row["partition"], row["message"], json.loads(row["detail"]), state
     )
 
 
-def _alert(row: sqlite3.Row) -> Alert:
-    group = row["subject"] if row["kind"].startswith("lag") else None
-    detail = json.loads(row["detail"])
-    return Alert(row["at_us"], row["kind"], row["name"], group, row["partition"], row["message"], detail)
-
-
 def _record(alert: Alert) -> dict[str, Any]:
-    import datetime as dt
-
     values = asdict(alert)
     at = dt.datetime.fromtimestamp(values.pop("at_us") / 1_000_000, dt.UTC)
     return {**values, "at": at, "detail": json.dumps(values["detail"])}

@@ -75,6 +75,7 @@ class CheckReport:
     rows: int
     bytes: int
     seconds: float
+    state_files: int = 0  # below views/, which ``headwater check`` looks at too
 
     @property
     def ok(self) -> bool:
@@ -98,8 +99,13 @@ def check(log: Log, *, progress: Callable[[int, int], None] | None = None) -> Ch
         return _HomeCheck(log.home, progress).run(log)
 
 
-def check_home(home: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None) -> CheckReport:
-    """Verify a home that may be too damaged to open.
+def check_home(
+    home: str | os.PathLike[str],
+    *,
+    progress: Callable[[int, int], None] | None = None,
+    also: Callable[[Log, CheckReport], CheckReport] = lambda _, report: report,
+) -> CheckReport:
+    """Verify a home that may be too damaged to open. ``also`` adds to the report, if it can be opened.
 
     >>> import headwater as hw, tempfile
     >>> home = tempfile.mkdtemp()
@@ -118,7 +124,7 @@ def check_home(home: str | os.PathLike[str], *, progress: Callable[[int, int], N
     except (HeadwaterError, sqlite3.Error) as error:
         return _HomeCheck(path, progress).run_without_catalog(error)
     with log:
-        return check(log, progress=progress)
+        return also(log, check(log, progress=progress))
 
 
 class _SegmentMoved(Exception):

@@ -1,10 +1,10 @@
 """Maintenance: one round over all topics of a home.
 
-What it is: ``maintain`` rolls old segments, seals, compacts, watches groups and applies retention; it returns a report.
+What it is: ``maintain`` rolls old segments, seals, compacts, watches readers, applies retention and returns a report.
 Invariants: a second run changes nothing more; several processes may run it at once (one at a time per partition); a
-failed step is reported and does not stop the others. Groups are warned before retention drops anything.
-Not here: the steps (``sealing.py``, ``compaction.py``, ``retention.py``, ``alerts.py``), the thread
-(``background.py``). Read next: ``compaction.py``, ``retention.py``, ``alerts.py``.
+failed step is reported and does not stop the others. Readers are warned before retention drops anything.
+Not here: the steps (``sealing.py``, ``compaction.py``, ``retention.py``, ``reader_alerts.py``), the
+thread (``background.py``). Read next: ``compaction.py``, ``retention.py``, ``reader_alerts.py``.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.errors import CorruptSegment, HeadwaterError, ReadOnlyHome, UnknownTopic
 from headwater.log.commits.request_ids import HOME, REMEMBERED_US
-from headwater.log.maintenance.alerts import ALERTS_TOPIC, Alert, note_corruption, publish, watch_groups
+from headwater.log.maintenance.alerts import ALERTS_TOPIC, Alert, note_corruption, publish
 from headwater.log.maintenance.compaction import compact_partition
+from headwater.log.maintenance.reader_alerts import watch_readers
 from headwater.log.maintenance.retention import retain_partition
 from headwater.log.maintenance.sealing import never, seal_closed
 from headwater.log.storage.partition_layout import spans_of
@@ -144,7 +145,7 @@ class _Round:
         if topic.name == ALERTS_TOPIC:
             return  # no alerts about the topic of alerts
         with self._step(topic, None, "watch"):
-            watch_groups(topic)
+            watch_readers(topic)
         with self._step(topic, None, "publish alerts"):
             self.alerts += publish(self.log)
 

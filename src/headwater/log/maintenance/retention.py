@@ -3,12 +3,13 @@
 What it is: ``retain_partition`` drops whole sealed segments from the front of a partition, after copying them to the
 topic's archive if it has one, and moves the partition's start.
 Invariants: a segment expires by age when its newest row was appended ``retention_ms`` ago, and by size while the
-partition has more than ``retention_bytes`` on disk; always the oldest first, never the active one (an expired active
-segment is rolled and sealed first). A file is complete in the archive before the catalog drops it, and dropped durably
-before it is deleted: a crash in between leaves a stray file that sealing removes. Groups that had not read the dropped
-rows are noted in the same transaction.
-Not here: warnings before it happens (``alerts.py``), reads before the start (``log/storage/partition_reader.py``).
-Read next: ``alerts.py``.
+partition has more than ``retention_bytes`` on disk; under ``until_read`` also as soon as every reader has read it,
+which the dropping transaction checks again. Always the oldest first, never the active one (an active segment that has
+expired by age is rolled and sealed first). A file is complete in the archive before the catalog drops it, and dropped
+durably before it is deleted: a crash in between leaves a stray file that sealing removes. Readers that had not read the
+dropped rows are noted in the same transaction.
+Not here: warnings before it happens (``reader_alerts.py``), reads before the start
+(``log/storage/partition_reader.py``). Read next: ``reader_alerts.py``, ``log/groups/readers.py``.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headwater.log.maintenance.alerts import note_lost
+from headwater.log.groups.readers import holding_readers, read_up_to
+from headwater.log.maintenance.reader_alerts import note_lost
 from headwater.log.maintenance.sealing import seal_closed
 from headwater.log.storage.active_segment import arrow_bases, segment_name
 from headwater.log.storage.checksums import checksum_of
@@ -66,18 +68,27 @@ def retain_partition(topic: Topic, number: int, *, wait: bool = False) -> Retain
     directory = partition_directory(topic, number)
     now_us = topic.clock.now_us()
     _roll_if_expired(topic, number, now_us, wait=wait)
-    if not expired(spans_of(topic, number), settings, now_us):
+    if not expired(spans_of(topic, number), settings, now_us, read_up_to=_read_up_to(topic, number, now_us)):
         return None
     with maintenance_lock(directory, wait=wait) as got:
         if not got:
             return None
-        count = expired(spans_of(topic, number), settings, now_us)
-        gone = layout_of(topic, number).sealed[:count]
-        return _drop(topic, number, gone, now_us) if gone else None
+        spans = spans_of(topic, number)
+        due = expired(spans, settings, now_us)
+        count = expired(spans, settings, now_us, read_up_to=_read_up_to(topic, number, now_us))
+        sealed = layout_of(topic, number).sealed
+        return _drop(topic, number, sealed[:count], sealed[:due], now_us) if sealed[:count] else None
 
 
-def expired(spans: Sequence[SegmentSpan], settings: TopicSettings, now_us: int) -> int:
-    """The number of expired segments, from the oldest.
+def _read_up_to(topic: Topic, number: int, now_us: int) -> int:
+    """Under ``until_read`` the offset below which nobody needs the rows any more; else 0."""
+    if not topic.settings.until_read:
+        return 0
+    return read_up_to(holding_readers(topic.log.catalog.read, topic.id, topic.settings, now_us), number)
+
+
+def expired(spans: Sequence[SegmentSpan], settings: TopicSettings, now_us: int, *, read_up_to: int = 0) -> int:
+    """The number of expired segments, from the oldest; those below ``read_up_to`` are expired too.
 
     >>> spans = [SegmentSpan(0, 10, 400, newest_us=0), SegmentSpan(10, 20, 400, newest_us=5_000)]
     >>> spans.append(SegmentSpan(20, 21, 400, 9_000, True))
@@ -85,13 +96,15 @@ def expired(spans: Sequence[SegmentSpan], settings: TopicSettings, now_us: int) 
     1
     >>> expired(spans, TopicSettings(retention_bytes=500), now_us=10_000)
     2
+    >>> expired(spans, TopicSettings(retention_bytes=5_000), now_us=10_000, read_up_to=19)
+    1
     """
     left = sum(span.bytes for span in spans)
     count = 0
     for span in spans:
         old = settings.retention_ms is not None and now_us - span.newest_us >= settings.retention_ms * 1000
         much = settings.retention_bytes is not None and left > settings.retention_bytes
-        if span.active or not (old or much):
+        if span.active or not (old or much or span.next_offset <= read_up_to):
             break
         left -= span.bytes
         count += 1
@@ -110,7 +123,10 @@ def _roll_if_expired(topic: Topic, number: int, now_us: int, *, wait: bool) -> N
         seal_closed(topic, number, wait=wait)
 
 
-def _drop(topic: Topic, number: int, gone: Sequence[SealedSegment], now_us: int) -> Retained:
+def _drop(
+    topic: Topic, number: int, gone: Sequence[SealedSegment], due: Sequence[SealedSegment], now_us: int
+) -> Retained | None:
+    """Drop segments; those beyond ``due`` only if every reader has still read them when they are dropped."""
     log = topic.log
     archived = 0
     if topic.settings.archive is not None:
@@ -126,8 +142,10 @@ def _drop(topic: Topic, number: int, gone: Sequence[SealedSegment], now_us: int)
             log.files.sync_dir(path.parent, label="retain.sync_removal")
             log.files.unlink(path.with_suffix(".index"), label="retain.remove_twin_index")
     with log.catalog.write(durable=True) as db:
+        if len(gone) > len(due) and _read_up_to(topic, number, now_us) < start:
+            return None  # a group was made or reset meanwhile; the next round looks again
         log.registry.move_start(topic.id, number, start, gone, now_us)
-        note_lost(db, topic.row(), number, now_us)
+        note_lost(db, topic.row(), number, start, now_us)
     for segment in gone:
         log.files.unlink(segment.path, label="retain.remove")
     return Retained(len(gone), sum(s.rows for s in gone), sum(s.bytes for s in gone), start, archived)

@@ -26,6 +26,7 @@ STATUSES: dict[type[HeadwaterError], int] = {
     errors.Misuse: 400,
     errors.UnknownTopic: 404,
     errors.UnknownGroup: 404,
+    errors.UnknownApp: 404,
     errors.UnknownView: 404,
     errors.UnknownSink: 404,
     errors.UnknownPath: 404,

@@ -1,6 +1,6 @@
 """Routes: groups: look at them, move them, and consume with them.
 
-What it is: ``/v1/topics/{topic}/groups`` and ``/v1/consumers``: join, poll, commit, heartbeat, leave.
+What it is: ``/v1/topics/{topic}/groups`` and ``/v1/consumers``: join, poll, commit, heartbeat, leave; ``/v1/lag``.
 Invariants: those of the log's consumer groups; see ``server/http/held_consumers.py`` for what HTTP adds.
 Not here: work groups (``work_routes.py``).
 Read next: ``server/http/held_consumers.py``.
@@ -16,6 +16,9 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from headwater.errors import InvalidDeclaration
+from headwater.log.groups.readers import forget_app
+from headwater.log.groups.sink_lag import sink_lags
+from headwater.log.maintenance.reader_alerts import lag_of
 from headwater.log.topic_settings import check_name
 from headwater.server.http.answers import plain_answer
 from headwater.server.http.guard import needs
@@ -87,6 +90,28 @@ def router(state: ServerState) -> APIRouter:
             return state.log.get_topic(topic).group(group).reset(place_of(asked.to), force=asked.force)
 
         return plain_answer({"positions": await state.write(work)})
+
+    @routes.delete("/v1/topics/{topic}/groups/{group}", dependencies=mends)
+    async def delete(topic: str, group: str, force: bool = False) -> Any:
+        """Delete a group with its positions. 409 while it has active members, unless ``force``."""
+        await state.write(lambda: state.log.get_topic(topic).group(group).delete(force=force))
+        return plain_answer({"deleted": True})
+
+    @routes.get("/v1/lag", dependencies=consumes)
+    async def lag(topic: str | None = None) -> Any:
+        """How far each group and app is behind in each topic, and each sink behind its app."""
+
+        def work() -> dict[str, Any]:
+            topics = [state.log.get_topic(topic)] if topic is not None else state.log.topics()
+            readers = [each.to_dict() for found in topics for each in lag_of(found)]
+            return {"readers": readers, "sinks": [each.to_dict() for each in sink_lags(state.log)]}
+
+        return plain_answer(await state.read(work))
+
+    @routes.delete("/v1/apps/{app}/positions", dependencies=mends)
+    async def forget(app: str) -> Any:
+        """Let go of an app that is gone: rows are no longer kept for it, and producers do not wait for it."""
+        return plain_answer({"forgotten": await state.write(forget_app, state.log, app)})
 
     @routes.post("/v1/topics/{topic}/groups/{group}/consumers", dependencies=consumes)
     async def join(topic: str, group: str, asked: Joining, request: Request) -> Any:

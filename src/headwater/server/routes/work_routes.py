@@ -1,6 +1,6 @@
 """Routes: work groups: take single messages and settle each.
 
-What it is: ``/v1/topics/{topic}/groups/{group}/take``, ``ack``, ``nack`` and ``extend``.
+What it is: ``/v1/topics/{topic}/groups/{group}/take``, ``ack``, ``nack``, ``extend`` and ``redrive``.
 Invariants: a message is leased to one taker at a time and settled once. A handle names one delivery and is void once
 the message was leased again. The server keeps no state: any server of this home accepts an answer, also after a
 restart.
@@ -45,6 +45,10 @@ class Taking(BaseModel):
     count: int = Field(default=1, ge=1, le=1000)
     lease: float = Field(default=30.0, ge=0.1, le=43_200, allow_inf_nan=False, description="Seconds.")
     deliveries_max: int = Field(default=5, ge=1, le=1000)
+    deliver_at: str | None = Field(default=None, max_length=200, description="Of a new group: columns to look at.")
+    expires_at: str | None = Field(default=None, max_length=200)
+    priority: str | None = Field(default=None, max_length=200)
+    ordered_by: list[Annotated[str, Field(max_length=200)]] | None = Field(default=None, max_length=10)
     wait: float = Field(default=0.0, ge=0, le=30, allow_inf_nan=False)
 
 
@@ -58,12 +62,19 @@ class Refusing(Acknowledging):
     """The body of a request that releases messages; with a reason they are rejected, to the dead letters."""
 
     reject: str | None = Field(default=None, max_length=1000)
+    delay: float = Field(default=0.0, ge=0, le=31_536_000, allow_inf_nan=False, description="Seconds until then.")
 
 
 class Extending(Acknowledging):
     """The body of a request that renews leases."""
 
     lease: float = Field(default=30.0, ge=0.1, le=43_200, allow_inf_nan=False, description="Seconds from now.")
+
+
+class Redriving(BaseModel):
+    """What putting dead letters back takes."""
+
+    limit: int | None = Field(default=None, ge=1, le=1_000_000)
 
 
 class Workers:
@@ -73,13 +84,15 @@ class Workers:
         self._lock = threading.Lock()
         self._known: OrderedDict[tuple[Any, ...], tuple[Worker, threading.Lock]] = OrderedDict()
 
-    def get(self, topic: Topic, group: str, lease: float, deliveries_max: int) -> tuple[Worker, threading.Lock]:
+    def get(
+        self, topic: Topic, group: str, lease: float, deliveries_max: int, **columns: Any
+    ) -> tuple[Worker, threading.Lock]:
         """A worker on these terms, and the lock under which it takes."""
         check_name("group", group)
-        terms = (topic.id, group, lease, deliveries_max)
+        terms = (topic.id, group, lease, deliveries_max, json.dumps(columns, sort_keys=True))
         with self._lock:
             if terms not in self._known:
-                made = Worker(topic, group, lease=lease, deliveries_max=deliveries_max, name="server")
+                made = Worker(topic, group, lease=lease, deliveries_max=deliveries_max, name="server", **columns)
                 self._known[terms] = (made, threading.Lock())
                 if len(self._known) > WORKERS_MAX:
                     self._known.popitem(last=False)  # not closed: that would take its takers' messages away
@@ -88,7 +101,8 @@ class Workers:
 
     def take(self, topic: Topic, group: str, asked: Taking) -> list[Message]:
         """The messages that can be taken now."""
-        worker, lock = self.get(topic, group, asked.lease, asked.deliveries_max)
+        columns = asked.model_dump(include={"deliver_at", "expires_at", "priority", "ordered_by"}, exclude_none=True)
+        worker, lock = self.get(topic, group, asked.lease, asked.deliveries_max, **columns)
         with lock:
             return worker.take(asked.count, timeout=0)
 
@@ -125,17 +139,26 @@ def router(state: ServerState) -> APIRouter:
 
     @routes.post(f"{prefix}/nack")
     async def nack(topic: str, group: str, asked: Refusing) -> Any:
-        """Give messages back at once, for anybody; or, with ``reject``, give them up."""
+        """Give messages back, for anybody, after ``delay`` seconds; or, with ``reject``, give them up."""
 
         def work() -> None:
             for worker, messages in _answered(state, workers, topic, group, asked.handles, rows=True):
                 if asked.reject is None:
-                    worker.release(messages)
+                    worker.release(messages, asked.delay)
                 else:
                     worker.reject(messages, asked.reject)
 
         await state.write(work)
         return plain_answer({"done": len(asked.handles)})
+
+    @routes.post(f"{prefix}/redrive", dependencies=[Depends(needs("admin"))])
+    async def redrive(topic: str, group: str, asked: Redriving) -> Any:
+        """Put dead letters back into the group, the oldest first."""
+
+        def work() -> dict[str, Any]:
+            return state.log.get_topic(topic).group(group).redrive(limit=asked.limit).to_dict()
+
+        return plain_answer(await state.write(work))
 
     @routes.post(f"{prefix}/extend")
     async def extend(topic: str, group: str, asked: Extending) -> Any:

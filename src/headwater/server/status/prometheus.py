@@ -94,6 +94,16 @@ def exposition(status: Mapping[str, Any]) -> str:
             topic["dropped_rows"],
             topic=name,
         )
+        for reader in topic["readers"]:
+            labels = {"topic": name, "reader": reader["reader"], "reader_kind": reader["kind"]}
+            made.add("headwater_reader_lag_rows", "gauge", "Rows that a reader has not read.", reader["lag"], **labels)
+            made.add(
+                "headwater_reader_retention_ratio",
+                "gauge",
+                "How far the oldest unread rows are on their way to a retention limit; 1 is due.",
+                reader["retention_part"],
+                **labels,
+            )
         for group in topic["groups"]:
             labels = {"topic": name, "group": group["group"]}
             made.add("headwater_group_lag_rows", "gauge", "Rows that a group has not done.", group["lag"], **labels)

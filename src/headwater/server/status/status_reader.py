@@ -20,6 +20,7 @@ from headwater.errors import HeadwaterError
 from headwater.inlets.counters import stored
 from headwater.log.event_time.capture_markers import Markers
 from headwater.log.maintenance.alerts import ALERTS_TOPIC, lasting_rows
+from headwater.log.maintenance.reader_alerts import lag_of
 from headwater.log.topic_description import describe_topic
 from headwater.server.status.app_graph import is_system
 from headwater.server.status.topic_rates import TopicRates
@@ -111,6 +112,7 @@ class StatusReader:
                     "rates": self.rates.history(topic.name),
                     "dropped_rows": about["dropped_rows"],
                     "groups": [_group(group) for group in topic.groups()],
+                    "readers": [reader.to_dict() for reader in lag_of(topic)] if not is_system(topic.name) else [],
                 }
             )
         return found
@@ -235,12 +237,13 @@ class StatusReader:
         """Lasting alerts, then recent ones, latest first."""
         lasting = [
             {
-                "at": format_us(row["at_us"]),
+                "at": format_us(row["since_us"]),
                 "kind": row["kind"],
-                "topic": row["name"],
+                "topic": row["topic"],
                 "subject": row["subject"],
                 "message": row["message"],
                 "detail": json.loads(row["detail"]),
+                "state": "begin",
                 "lasting": True,
             }
             for row in lasting_rows(self.log)
@@ -265,6 +268,7 @@ class StatusReader:
                 "subject": each["group"],
                 "message": each["message"],
                 "detail": json.loads(each["detail"] or "{}"),
+                "state": each.get("state"),
                 "lasting": False,
             }
             for each in reversed(rows)

@@ -10,12 +10,13 @@ Read next: ``views/tick/engine.py``.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headwater.errors import Fenced
 from headwater.log.catalog.catalog import Catalog
+from headwater.log.groups.readers import write_app_positions
 from headwater.log.token import Token
 
 Frontier = Mapping[str, Mapping[int, int]]
@@ -43,11 +44,22 @@ class Manifest:
     paused: Mapping[str, Any] = field(default_factory=dict)  # {view: as ``Pause.to_json`` gives it}
     # {topic: {partition: [offset, ...]}}: records that the views of this app leave out (``lifecycle/set_aside.py``)
     aside: Mapping[str, Any] = field(default_factory=dict)
+    # {topic: {partition: [first lost offset, first kept one]}}: rows that this tick went on without (--accept-loss)
+    lost: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def token(self) -> Token:
         """The frontier as a token."""
         return Token(self.frontier)
+
+    def of_topics(self, topics: Mapping[str, int]) -> Manifest:
+        """The manifest without the frontier of topics that were deleted and made again: those begin at their start."""
+        frontier = {
+            name: offsets
+            for name, offsets in self.frontier.items()
+            if name not in topics or self.topics.get(name, topics[name]) == topics[name]
+        }
+        return replace(self, frontier=frontier)
 
     def to_json(self) -> str:
         """The text that the catalog keeps."""
@@ -130,8 +142,11 @@ class Manifests:
         rows = self.catalog.read("SELECT manifest FROM ticks WHERE app = ? ORDER BY tick", (self.app,))
         return [Manifest.from_json(row["manifest"]) for row in rows]
 
-    def commit(self, manifest: Manifest, *, first_kept: int = 0) -> None:
-        """Make the manifest current; forget those of ticks before ``first_kept``."""
+    def commit(self, manifest: Manifest, *, first_kept: int = 0, needed: Iterable[Frontier] = ()) -> None:
+        """Make the manifest current; forget those of ticks before ``first_kept``.
+
+        The app's positions as a reader move with it; rows from the ``needed`` frontiers on are still read again.
+        """
         with self.catalog.write(durable=True) as db:
             done = db.execute(
                 "UPDATE apps SET tick = ? WHERE name = ? AND epoch = ? AND tick = ?",
@@ -144,6 +159,9 @@ class Manifests:
                 (self.app, manifest.tick, manifest.epoch, manifest.committed_us, manifest.to_json()),
             )
             db.execute("DELETE FROM ticks WHERE app = ? AND tick < ?", (self.app, first_kept))
+            positions = {manifest.topics[name]: at for name, at in manifest.frontier.items() if name in manifest.topics}
+            again = [{manifest.topics[name]: f[name] for name in f if name in manifest.topics} for f in needed]
+            write_app_positions(db, self.app, positions, manifest.committed_us, needed=again)
 
     def replace(self, manifest: Manifest) -> None:
         """Put other runs of the same content (merged ones) into the current tick's manifest."""

@@ -29,8 +29,10 @@ class TickDriver:
         on_tick: Callable[[TickReport], None] | None = None,
         *,
         has_spark: Callable[[], bool] = lambda: True,
+        accept_loss: bool = False,
     ) -> None:
         self.engine = engine
+        self._accept_loss = accept_loss
         self._has_spark = has_spark
         self.on_tick = on_tick
         self.error: BaseException | None = None
@@ -63,13 +65,13 @@ class TickDriver:
 
     def _advance(self) -> None:
         """Tick until nothing waits."""
-        report = self.engine.tick()
+        report = self.engine.tick(accept_loss=self._accept_loss)
         while report.moved or report.behind:
             if self.on_tick is not None and report.moved:
                 self.on_tick(report)
             if not report.behind or self._stopping.is_set():
                 return
-            report = self.engine.tick()
+            report = self.engine.tick(accept_loss=self._accept_loss)
 
     def _watch(self) -> None:
         """Watch every topic that a tick looks at; those that are watched already cost nothing."""

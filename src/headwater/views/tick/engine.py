@@ -37,9 +37,10 @@ from headwater.views.state.manifest import Frontier, Manifest, Manifests
 from headwater.views.state.omissions import omitted_of
 from headwater.views.state.state_store import StateStore
 from headwater.views.state.state_trace import Traces
-from headwater.views.tick import pausing, unprepared
+from headwater.views.tick import overtaken, pausing, unprepared
 from headwater.views.tick.evaluate import Evaluation, ViewProgress
 from headwater.views.tick.inputs import InputRelation
+from headwater.views.tick.overtaken import LostRows
 from headwater.views.tick.pausing import Pause
 from headwater.views.tick.prepare import Prepared, PreparedView
 from headwater.views.tick.reports import TickReport, TickReports
@@ -87,6 +88,7 @@ class TickEngine:
         self.publisher = publisher  # the feed and the serving store: told of each committed tick
         self.reports = TickReports(manifests.catalog, manifests.app)
         self.epoch = manifests.take_over()
+        self.lost: LostRows = {}  # rows that the tick under way goes on without, because retention has dropped them
         self.pinned_tick: int | None = None  # a rebuild reads what was written since this tick: nothing of it may go
         self._turn, self._one_at_a_time = threading.Lock(), threading.Lock()
         self._pool = ThreadPoolExecutor(max_workers=prepared.threads, thread_name_prefix="headwater-view")
@@ -96,7 +98,7 @@ class TickEngine:
     def use(self, prepared: Prepared) -> None:
         """Let ticks maintain these views from now on, those that the manifest knows from where it left them."""
         with self.alone():
-            self.manifest = _of_these_topics(self.manifests.current(), prepared.topics)
+            self.manifest = self.manifests.current().of_topics(prepared.topics)
             self.times = EventTimeProgress.from_json(self.manifest.times)
             for base in prepared.inputs.values():
                 base.omitted = omitted_of(self.manifest.aside, base.topic)
@@ -142,10 +144,15 @@ class TickEngine:
 
     # One advance
 
-    def tick(self, *, rows_max: int | None = None) -> TickReport:
-        """Advance as far as the log and ``rows_max`` allow."""
+    def tick(self, *, rows_max: int | None = None, accept_loss: bool = False) -> TickReport:
+        """Advance as far as the log and ``rows_max`` allow; ``accept_loss``: also past rows that retention dropped."""
         with self.alone():  # app.tick() beside app.start() is one process, and no case for an epoch
-            report = self._tick(rows_max)
+            topics = [base.topic for base in self.prepared.inputs.values()]
+            self.lost = overtaken.check(self.manifests.app, self.manifest.frontier, topics, accept_loss=accept_loss)
+            try:
+                report = self._tick(rows_max)
+            finally:
+                self.lost = {}
             if report.moved:
                 self.reports.save(report, self.manifest.committed_us)
             return report
@@ -158,6 +165,7 @@ class TickEngine:
         begin = {base.topic.name: self._begin(base) for base in self.prepared.inputs.values()}
         sent = self._heartbeats()
         untold = not unprepared.is_told(self.manifest, self.waiting)
+        untold = untold or bool(self.lost)
         if distance(begin, stop) == 0 and not self.initial and sent is None and not untold:
             return TickReport(self.manifest.tick, 0, time.perf_counter() - began, frontier=stop, behind=behind)
         times, reached = self._moved(begin, stop, sent)
@@ -178,6 +186,8 @@ class TickEngine:
         self.initial = set()
         self.publisher.follow(manifest, {name: evaluation.visible[name] for name in self.running}, initial)
         unserved = self._pause_unserved()
+        if self.lost:
+            overtaken.note_loss(self.prepared.log, self.manifests.app, manifest.tick, self.lost)
         self._keep_house(manifest.tick)
         failed = (*evaluation.failed, *unserved)
         return TickReport(manifest.tick, rows_in, time.perf_counter() - began, tuple(progress), stop, behind, failed)
@@ -373,7 +383,10 @@ class TickEngine:
         return stop, behind
 
     def _begin(self, base: InputRelation) -> Mapping[int, int]:
-        return self.manifest.frontier.get(base.topic.name) or base.topic.start_offsets()
+        at = self.manifest.frontier.get(base.topic.name)
+        if not at:
+            return base.topic.start_offsets()
+        return {**at, **{number: start for number, (_, start) in self.lost.get(base.topic.name, {}).items()}}
 
     # Input relations
 
@@ -430,8 +443,12 @@ class TickEngine:
             late=late or {},
             paused={name: pause.to_json() for name, pause in {**paused, **self.waiting}.items()},
             aside=self.manifest.aside if aside is None else aside,
+            lost=self.lost,
         )
-        self.manifests.commit(manifest, first_kept=min(number - TICKS_KEPT, self.pinned_tick or number))
+        pinned = None if self.pinned_tick is None else self.manifests.at(self.pinned_tick)
+        needed = [*(pause.frontier for pause in paused.values()), *([] if pinned is None else [pinned.frontier])]
+        first_kept = min(number - TICKS_KEPT, self.pinned_tick or number)
+        self.manifests.commit(manifest, first_kept=first_kept, needed=needed)
         self.manifest, self.traces, self.prepared, self.paused = manifest, traces, prepared, dict(paused)
         self.times = times or self.times
         self.store.adopt(traces, prepared)
@@ -473,16 +490,6 @@ class TickEngine:
         self._pool.shutdown(wait=True, cancel_futures=True)
         self.store.close()
         self.publisher.close()
-
-
-def _of_these_topics(manifest: Manifest, topics: Mapping[str, int]) -> Manifest:
-    """The manifest without the frontier of topics that were deleted and made again: those begin at their start."""
-    frontier = {
-        name: offsets
-        for name, offsets in manifest.frontier.items()
-        if name not in topics or manifest.topics.get(name, topics[name]) == topics[name]
-    }
-    return replace(manifest, frontier=frontier)
 
 
 def _owner(relation: str) -> str:

@@ -1,4 +1,4 @@
-"""Alerts: told once when a condition begins, before retention acts, by one process of many."""
+"""Alerts: told once when a condition begins, before retention acts, and when it is over; by one process of many."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from headwater.log.home import Log
-from headwater.log.maintenance.alerts import ALERTS_TOPIC, Alert, publish, watch_groups
+from headwater.log.maintenance.alerts import ALERTS_TOPIC, Alert, lasting, publish
+from headwater.log.maintenance.reader_alerts import watch_readers
 from headwater.log.topic import Topic
 from headwater.testing import ManualClock
 
@@ -32,8 +33,8 @@ def clicks(log: Log, **settings: Any) -> Topic:
     return topic
 
 
-def recorded(log: Log) -> list[tuple[str, str]]:
-    return [(row["kind"], row["group"]) for row in log.get_topic(ALERTS_TOPIC).rows()]
+def recorded(log: Log) -> list[tuple[str, str, str]]:
+    return [(row["kind"], row["state"], row["group"]) for row in log.get_topic(ALERTS_TOPIC).rows()]
 
 
 def test_a_group_is_warned_at_four_fifths_of_the_way_by_age(log: Log, clock: ManualClock, told: list[Alert]) -> None:
@@ -102,8 +103,14 @@ def test_it_is_not_repeated_while_it_lasts_and_told_again_when_it_comes_back(
     log.maintain()
 
     assert once == 1
-    assert [alert.kind for alert in told] == ["lag_at_risk", "lag_at_risk"]
-    assert recorded(log) == [("lag_at_risk", "billing")] * 2
+    assert recorded(log) == [
+        ("lag_at_risk", "begin", "billing"),
+        ("lag_at_risk", "end", "billing"),
+        ("lag_at_risk", "begin", "billing"),
+    ]
+    assert [alert.state for alert in told] == ["begin", "end", "begin"]
+    assert told[1].message == f"over: {told[0].message}. It has read on."
+    assert told[1].detail == {**told[0].detail, "since": told[0].to_dict()["at"]}
 
 
 def test_a_group_that_was_overtaken_is_told_how_many_rows_it_lost(
@@ -117,8 +124,13 @@ def test_a_group_that_was_overtaken_is_told_how_many_rows_it_lost(
     log.maintain()
 
     # Warned first, although there was only one look at it.
-    assert [alert.kind for alert in told] == ["lag_at_risk", "lag_lost"]
+    assert [(alert.kind, alert.state) for alert in told] == [
+        ("lag_at_risk", "begin"),
+        ("lag_lost", "begin"),
+        ("lag_at_risk", "end"),
+    ]
     assert told[1].detail == {"position": 0, "start": 7, "rows_lost": 7}
+    assert told[2].message.endswith("The rows were dropped.")
 
 
 def test_a_group_that_has_read_everything_is_left_in_peace(log: Log, clock: ManualClock, told: list[Alert]) -> None:
@@ -151,26 +163,29 @@ def test_two_processes_that_look_at_the_same_time_tell_it_once(log: Log, clock: 
     clock.advance(0.9)
     other_told: list[Alert] = []
     with Log(tmp_path / "home", clock=clock, on_alert=other_told.append, maintenance_interval=None) as other:
-        watch_groups(topic)
-        watch_groups(other.get_topic("clicks"))
+        watch_readers(topic)
+        watch_readers(other.get_topic("clicks"))
 
         both = [*publish(other), *publish(log)]
 
     assert len(both) == len(other_told) == 1
-    assert recorded(log) == [("lag_at_risk", "billing")]
+    assert recorded(log) == [("lag_at_risk", "begin", "billing")]
 
 
 def test_one_that_was_written_but_not_marked_as_told_is_not_written_twice(log: Log, clock: ManualClock) -> None:
     clicks(log, retention="1 second").append([{"x": 1}])
     clock.advance(0.9)
-    log.maintain()
+    watch_readers(log.get_topic("clicks"))
+    outbox = [tuple(row) for row in log.catalog.read("SELECT * FROM alert_events")]
+    publish(log)
 
     with log.catalog.write() as db:  # as if the process had died between the two
-        db.execute("UPDATE alerts SET published = 0")
-    log.maintain()
+        db.executemany("INSERT INTO alert_events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", outbox)
+    publish(log)
 
-    assert recorded(log) == [("lag_at_risk", "billing")]
-    assert log.catalog.read("SELECT published FROM alerts")[0]["published"] == 1
+    assert len(outbox) == 1
+    assert recorded(log) == [("lag_at_risk", "begin", "billing")]
+    assert log.catalog.read("SELECT * FROM alert_events") == []
 
 
 def test_one_that_ended_before_it_was_told_is_told_all_the_same(
@@ -179,14 +194,14 @@ def test_one_that_ended_before_it_was_told_is_told_all_the_same(
     topic = clicks(log, retention="1 second")
     topic.append([{"x": 1}])
     clock.advance(0.9)
-    watch_groups(topic)
+    watch_readers(topic)
     topic.group("billing").reset("latest")
-    watch_groups(topic)
+    watch_readers(topic)
 
     publish(log)
 
-    assert [alert.kind for alert in told] == ["lag_at_risk"]
-    assert log.catalog.read("SELECT * FROM alerts") == []
+    assert [(alert.kind, alert.state) for alert in told] == [("lag_at_risk", "begin"), ("lag_at_risk", "end")]
+    assert lasting(log) == []
 
 
 def test_a_callback_that_fails_does_not_stop_the_care(tmp_path: Path, clock: ManualClock) -> None:
@@ -200,15 +215,17 @@ def test_a_callback_that_fails_does_not_stop_the_care(tmp_path: Path, clock: Man
         report = log.maintain()
 
         assert report.ok
-        assert len(report.alerts) == 2
+        assert [alert.state for alert in report.alerts] == ["begin", "begin", "end"]
 
 
-def test_deleting_a_topic_ends_its_alerts(log: Log, clock: ManualClock) -> None:
+def test_deleting_a_topic_ends_its_alerts(log: Log, clock: ManualClock, told: list[Alert]) -> None:
     clicks(log, retention="1 second").append([{"x": 1}])
     clock.advance(0.9)
     log.maintain()
 
     log.delete_topic("clicks")
 
-    assert log.catalog.read("SELECT * FROM alerts") == []
+    assert lasting(log) == []
+    assert told[-1].state == "end"
+    assert told[-1].message.endswith("The topic was deleted.")
     assert log.check().problems == ()

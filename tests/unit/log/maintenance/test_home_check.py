@@ -346,5 +346,9 @@ def test_damage_is_alerted_once_until_it_is_mended(log: Log) -> None:
 
     assert once == 1
     assert mended.problems == ()
-    assert [alert.kind for alert in told] == ["corruption", "corruption"]
-    assert [row["group"] for row in log.get_topic(ALERTS_TOPIC).rows()] == [None, None]
+    assert [(alert.kind, alert.state) for alert in told] == [
+        ("corruption", "begin"),
+        ("corruption", "end"),
+        ("corruption", "begin"),
+    ]
+    assert [row["group"] for row in log.get_topic(ALERTS_TOPIC).rows()] == [None, None, None]

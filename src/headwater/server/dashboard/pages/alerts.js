@@ -6,9 +6,12 @@ import { statusNow } from "../live.js";
 import { heading, section } from "../parts/tables.js";
 
 const KINDS = {
-  lag_at_risk: "Group about to lose rows",
-  lag_lost: "Group has lost rows",
+  lag_at_risk: "Reader about to lose rows",
+  lag_lost: "Reader has lost rows",
+  group_abandoned: "Nobody reads on",
+  loss_accepted: "App went on without lost rows",
   corruption: "Damaged segment",
+  view_damaged: "Damaged file of a view",
   late_rows: "Late rows",
   capture_lag: "Capture is behind",
   sink: "Sink in trouble",
@@ -70,7 +73,7 @@ function one(alert) {
     make(
       "p",
       { class: "alert-head" },
-      make("strong", null, KINDS[alert.kind] ?? alert.kind),
+      make("strong", null, KINDS[alert.kind] ?? alert.kind, alert.state === "end" ? ": over" : ""),
       make("time", { datetime: alert.at }, moment(alert.at)),
     ),
     make("p", null, alert.message),

@@ -87,7 +87,7 @@ export function topicPage(name) {
           about ? make("p", { class: "quiet" }, `Version ${about.schema_version}, since ${moment(about.created_at)}.`) : null,
         ),
         section("Keeping", about ? keeping(about) : null),
-        section("Readers", readers(name, kind), groupTable(name)),
+        section("Readers", readers(name, kind), groupTable(name), apps(now)),
       ),
     ];
   }
@@ -172,6 +172,7 @@ function keeping(about) {
   const kept = about.settings;
   const time = about.event_time ?? {};
   return facts([
+    ["When read", kept.until_read ? "dropped; the limits are for what is unread" : null],
     ["By age", kept.retention_ms ? `${seconds(kept.retention_ms / 1000)}, then dropped` : "for ever"],
     ["By size", kept.retention_bytes ? `${bytes(kept.retention_bytes)} a partition` : "no limit"],
     ["Archive", kept.archive],
@@ -186,6 +187,17 @@ function keeping(about) {
     ],
     ["Watermark", time.watermark ? moment(time.watermark) : null],
   ]);
+}
+
+/** How far apps are behind in this topic. */
+function apps(now) {
+  const found = now.readers.filter((each) => each.kind === "app");
+  if (!found.length) return null;
+  return plainTable(
+    [["App"], ["Lag", "number"], ["State"], ["Last tick"]],
+    found.map((each) => ({ key: each.reader, cells: [each.reader, count(each.lag), each.state, moment(each.seen_at)] })),
+    { caption: "Apps" },
+  );
 }
 
 function readers(name, kind) {

@@ -1,0 +1,174 @@
+"""``headwater check`` looks at ``views/`` too: every state file, the manifests and the serving store.
+
+What it is: a home with an app that has ticked; one thing in it is damaged, and the check names it.
+Invariants: the check runs without Spark; damage of a derived file is told and never repaired in silence.
+Not here: segments and the catalog (``tests/unit/log/maintenance/test_home_check.py``).
+Read next: ``views/lifecycle/views_check.py``.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import shutil
+import sqlite3
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+import headwater as hw
+from headwater.log.home import Log
+from tests.unit.command_line import CommandLine
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+STORE = "views/shop/serving.sqlite"
+NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with two views, of a table and of a stream, after some ticks."""
+    home = tmp_path_factory.mktemp("made") / "home"
+    with hw.App("shop", home=home) as app:
+        orders = app.table("orders", "id BIGINT, country STRING, amount DECIMAL(9,2), at TIMESTAMP", key="id")
+        app.view("revenue", "SELECT country, sum(amount) AS total, max(at) AS last FROM orders GROUP BY country")
+        app.view("large", "SELECT id, amount, named_struct('c', country) AS place FROM orders WHERE amount > 5")
+        for n in range(3):
+            orders.upsert([{"id": 10 * n + i, "country": f"C{i}", "amount": Decimal(i), "at": NOON} for i in range(10)])
+            app.tick()
+        orders.delete([{"id": 9}])
+        app.tick()
+    return home
+
+
+@pytest.fixture
+def home(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "home"))
+
+
+def checked(home: Path) -> dict[str, str]:
+    """The problems that the command finds: message by place."""
+    report = json.loads(CommandLine(home)("check", "--json").stdout)
+    assert report["ok"] == (not report["problems"])
+    return {problem["where"]: problem["message"] for problem in report["problems"]}
+
+
+def state_files(home: Path, view: str) -> list[Path]:
+    return sorted((home / "views" / "shop").glob(f"{view}-*/*.parquet"))
+
+
+def flip(path: Path, place: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[place] ^= 0xFF
+    path.write_bytes(bytes(content))
+
+
+def test_a_sound_home_is_clean(home: Path) -> None:
+    report = CommandLine(home).json("check")
+
+    assert report["problems"] == []
+    assert report["state_files"] > len(state_files(home, "revenue"))
+    assert f"{report['state_files']} files of views" in CommandLine(home)("check").stdout
+
+
+@pytest.mark.parametrize("place", [0, 100, -1])
+def test_a_flipped_byte_of_a_state_file_is_found_and_named(home: Path, place: int) -> None:
+    path = state_files(home, "revenue")[-1]
+    flip(path, place)
+
+    found = CommandLine(home)("check")
+
+    assert found.exit_code == 5
+    assert str(path.relative_to(home)) in found.stdout.replace("\n", "")
+
+
+def test_a_missing_or_shortened_state_file_is_found_and_named(home: Path) -> None:
+    gone, short = state_files(home, "revenue")[-1], state_files(home, "large")[-1]
+    gone.unlink()
+    short.write_bytes(short.read_bytes()[:-1])
+
+    problems = checked(home)
+
+    assert problems[str(gone.relative_to(home))].startswith('the state file is missing; it holds the rows of "revenue"')
+    assert "bytes, and was written with" in problems[str(short.relative_to(home))]
+
+
+def test_a_missing_serving_store_is_found(home: Path) -> None:
+    (home / "views" / "shop" / "serving.sqlite").unlink()
+
+    assert checked(home) == {STORE: "the serving store is missing"}
+
+
+def whole_store(home: Path) -> Path:
+    """The serving store as one file, with nothing left beside it."""
+    path = home / "views" / "shop" / "serving.sqlite"
+    db = sqlite3.connect(path)
+    db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    db.close()
+    return path
+
+
+def test_a_flipped_byte_of_a_served_key_is_found(home: Path) -> None:
+    path = whole_store(home)
+    content = path.read_bytes()
+
+    flip(path, content.rindex(b"C3"))
+
+    assert list(checked(home)) == [STORE]
+
+
+def test_a_served_value_that_sqlite_finds_sound_is_compared_with_the_state(home: Path) -> None:
+    path = whole_store(home)
+    db = sqlite3.connect(path)
+    (table,) = [
+        name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE name GLOB 'large@*' AND type = 'table'")
+    ]
+    changed = db.execute(f"UPDATE \"{table}\" SET place = replace(place, 'C7', 'D7')").rowcount
+    db.commit()
+    db.close()
+
+    problems = checked(home)
+
+    assert changed
+    assert problems == {STORE: 'the rows of view "large" are not those of its state at tick 4'}
+
+
+def test_a_store_that_sqlite_cannot_read_is_found(home: Path) -> None:
+    path = whole_store(home)
+    path.write_bytes(b"no database" * 1000)
+
+    problems = checked(home)
+
+    assert list(problems) == [STORE]
+    assert problems[STORE].startswith("the serving store cannot be read")
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("UPDATE ticks SET manifest = substr(manifest, 1, 40) WHERE tick = 4", "the manifest of tick 4 is damaged"),
+        ("DELETE FROM ticks WHERE tick = 4", "the manifest of tick 4 is missing"),
+    ],
+)
+def test_a_damaged_manifest_is_found(home: Path, statement: str, message: str) -> None:
+    with Log(home, maintenance_interval=None) as log, log.catalog.write() as db:
+        db.execute(statement)
+
+    assert message in " ".join(checked(home).values())
+
+
+def test_damage_is_alerted_until_it_is_mended(home: Path) -> None:
+    path = state_files(home, "revenue")[-1]
+    whole = path.read_bytes()
+    flip(path, 100)
+    checked(home)
+    checked(home)
+
+    path.write_bytes(whole)
+    checked(home)
+
+    with Log(home, maintenance_interval=None) as log:
+        told = [(row["kind"], row["state"]) for row in log.get_topic("_alerts").rows()]
+    assert told == [("view_damaged", "begin"), ("view_damaged", "end")]
