@@ -20,7 +20,7 @@ from headwater.log.topic import Topic
 from headwater.log.topic_reader import ReadOptions
 from headwater.log.topic_settings import DURATIONS, TableOptions, TopicOptions, TopicSettings
 
-WIDER = {"key", "clock"}  # a name or a list may be written; a tuple is stored
+WIDER = {"key", "ordered_by", "clock"}  # a name or a list may be written; a tuple is stored
 
 
 def written(options: type) -> dict[str, str]:
@@ -56,7 +56,7 @@ def test_every_duration_may_be_written_as_people_say_it(tmp_path: Path) -> None:
 
 
 def test_the_options_of_a_table_are_those_of_a_topic_but_for_what_drops_rows() -> None:
-    assert set(written(TopicOptions)) - set(written(TableOptions)) == {"key", *NOT_FOR_TABLES}
+    assert set(written(TopicOptions)) - set(written(TableOptions)) == {"key", "ordered_by", *NOT_FOR_TABLES}
 
 
 @pytest.mark.parametrize(

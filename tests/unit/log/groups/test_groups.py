@@ -60,6 +60,9 @@ def test_a_description_shows_members_positions_and_lag(topic):
         "in_flight": 0,
         "dead_letters": 0,
         "missed": 0,
+        "delayed": 0,
+        "redriven": 0,
+        "settings": {},
     }
 
 
