@@ -8,7 +8,7 @@ import { heading, section } from "../parts/tables.js";
 const KINDS = {
   lag_at_risk: "Reader about to lose rows",
   lag_lost: "Reader has lost rows",
-  group_abandoned: "Nobody reads on",
+  group_abandoned: "Reader is gone",
   loss_accepted: "App went on without lost rows",
   corruption: "Damaged segment",
   view_damaged: "Damaged file of a view",
