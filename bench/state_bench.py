@@ -192,9 +192,9 @@ def day(home: Path, hours: int, rate: int, step: int) -> list[Measurement]:
 def check(app: hw.App, stream: Stream) -> None:
     """Compare the views with what was sent. Rows may be a minute out of order, so none was late."""
     for name in ("counts", "largest", "unclicked"):
-        late = app.get_view(name).stragglers()
+        late = app.get_view(name).late_rows()
         if late:
-            raise AssertionError(f"{name} has stragglers: {late}")
+            raise AssertionError(f"{name} has late rows: {late}")
     counts = {
         (int((row["minute"] - START).total_seconds() // 60), row["country"]): row["n"]
         for row in app.get_view("counts").to_arrow().to_pylist()

@@ -1,6 +1,6 @@
 """An app: what a user declares, runs and asks.
 
-What it is: ``App``: running its views once or for good, computing them anew, queries in Spark's SQL, verifying.
+What it is: ``App``: running its views once or for good, rebuilding them, queries in Spark's SQL, verifying.
 Invariants: making an ``App`` touches no disk and starts nothing; the home is opened by the first declaration, Spark by
 the first tick. Reading never takes an app over: it works while another process runs it.
 Not here: declaring (``app_declarations.py``), the log itself (``log/home.py``), what a tick does
@@ -11,12 +11,12 @@ Read next: ``app_declarations.py``, ``views/view.py``, ``views/tick/engine.py``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
 from headwater.app_declarations import AppDeclarations
+from headwater.durations import Duration, to_seconds, to_timeout
 from headwater.errors import InvalidDeclaration
 from headwater.log.token import Token
 from headwater.notebook import NotebookCard, card_html
@@ -64,7 +64,7 @@ class App(AppDeclarations):
         [{'country': 'DE', 'users': 2}]
         """
         report = self._runtime.tick(rows_max=rows_max, accept_loss=accept_loss)
-        self._companions.ticked(sync=sinks)
+        self._services.ticked(sync=sinks)
         return report
 
     def transaction(
@@ -73,11 +73,11 @@ class App(AppDeclarations):
         request_id: str | None = None,
         producer: Producer | None = None,
         wait: Literal["views"] | None = None,
-        timeout: float = 30.0,
+        timeout: Duration = "30 seconds",
     ) -> Transaction:
         """Rows of several topics and tables, positions and acknowledgements, all or none: see ``Transaction``.
 
-        With ``wait="views"`` the block ends when the app's views contain the rows, at most ``timeout`` seconds later.
+        With ``wait="views"`` the block ends when the app's views contain the rows, at most ``timeout`` later.
         The rows are committed in any case; ``NotYetCovered`` says that the views are behind.
 
         >>> import headwater as hw, tempfile
@@ -91,9 +91,10 @@ class App(AppDeclarations):
         """
         if wait not in (None, "views"):
             raise InvalidDeclaration(f"wait cannot be {wait!r}", hint='Use wait="views", or leave it out.')
+        seconds = to_seconds(timeout, what="timeout")
         begun = self.log.transaction(request_id=request_id, producer=producer)
         if wait is not None:
-            begun.on_commit(lambda token: self._runtime.covering(token, timeout))
+            begun.on_commit(lambda token: self._runtime.covering(token, seconds))
         return begun
 
     def sync_sinks(self) -> list[SinkStatus]:
@@ -108,16 +109,25 @@ class App(AppDeclarations):
     def run(
         self,
         *,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         on_tick: Callable[[TickReport], None] | None = None,
         accept_loss: bool = False,
     ) -> None:
-        """Keep all views up to date until interrupted (or for ``timeout`` seconds).
+        """Keep all views up to date until interrupted, or for ``timeout`` (seconds, or a text such as "1 hour").
 
         What was declared beside them runs too: captures, inlets, sinks. ``accept_loss``: see ``tick``.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> users = app.table("users", "id BIGINT, country STRING", key="id")
+        >>> _ = app.view("countries", "SELECT country, count(*) AS users FROM users GROUP BY country")
+        >>> _ = users.upsert([{"id": 1, "country": "DE"}])
+        >>> app.run(timeout="1 second", on_tick=lambda report: print(f"tick {report.tick}: {report.rows_in} rows"))
+        tick 1: 1 rows
         """
-        with self._companions.running(on_tick) as told:
-            self._runtime.run(timeout=timeout, on_tick=told, accept_loss=accept_loss)
+        seconds = to_timeout(timeout)
+        with self._services.running(on_tick) as after_tick:
+            self._runtime.run(timeout=seconds, on_tick=after_tick, accept_loss=accept_loss)
 
     def start(self, *, on_tick: Callable[[TickReport], None] | None = None) -> None:
         """Like ``run``, in the background; ``stop`` ends it.
@@ -132,33 +142,50 @@ class App(AppDeclarations):
         [{'country': 'DE', 'users': 1}]
         >>> app.stop()
         """
-        self._runtime.start(on_tick=self._companions.start(on_tick))
+        self._runtime.start(on_tick=self._services.start(on_tick))
 
     def stop(self) -> None:
-        """End what ``start`` began, after the running tick."""
-        self._companions.stop_inflow()
+        """End what ``start`` began, after the running tick.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> _ = app.view("one", "SELECT 1 AS one")
+        >>> app.start()
+        >>> app.stop()
+        """
+        self._services.stop_inflow()
         if self._made_runtime is not None:
             self._made_runtime.stop()
-        self._companions.stop()
+        self._services.stop()
 
     def capture(
         self,
         *,
         until: str | None = None,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         on_progress: Callable[[BackfillProgress], None] | None = None,
     ) -> None:
-        """Follow the databases of captured tables until interrupted, or for ``timeout`` seconds.
+        """Follow the databases of captured tables until interrupted, or for ``timeout`` (seconds, or "1 hour").
 
         ``until="caught up"`` ends it when everything that is committed now is in the log: for tests, notebooks, cron.
         ``run`` and ``start`` do this by themselves, in the background.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> messages = app.topic("dbz.users", "value STRING")
+        >>> source = hw.capture.Debezium("dbz.users", schema="id BIGINT, name STRING", key="id")
+        >>> users = app.table("users", source=source)
+        >>> _ = messages.append([{"value": '{"op": "c", "after": {"id": 1, "name": "Ada"}}'}])
+        >>> app.capture(until="caught up")
+        >>> users.get(1)
+        [{'id': 1, 'name': 'Ada'}]
         """
-        self.captures.run(self.log, until=until, timeout=timeout, on_progress=on_progress)
+        self.captures.run(self.log, until=until, timeout=to_timeout(timeout), on_progress=on_progress)
 
     def rebuild(self, name: str, *, on_progress: Callable[[RebuildProgress], None] | None = None) -> RebuildReport:
-        """Compute a view anew from what its inputs hold, beside the live one, and swap it in with one tick.
+        """Recompute a view from what its inputs hold, beside the live one, and swap it in with one tick.
 
-        Until then the live view answers, and ``start`` goes on ticking. ``on_progress`` is told some times a second.
+        Until then the live view answers, and ``start`` goes on ticking. ``on_progress`` is called some times a second.
 
         >>> import headwater as hw, tempfile
         >>> app = hw.App("shop", home=tempfile.mkdtemp())
@@ -171,17 +198,18 @@ class App(AppDeclarations):
         >>> report.tick, report.changes
         (2, {'countries': 0})
         """
-        self.get_view(name)  # an unknown one is told before Spark is started
+        self.get_view(name)  # an unknown one is refused before Spark is started
         return self._runtime.rebuild(name, on_progress=on_progress)
 
     # Reading
 
-    def sql(self, sql: str, *, at_least: Token | str | None = None, timeout: float = 30.0) -> pa.Table:
+    def sql(self, sql: str, *, at_least: Token | str | None = None, timeout: Duration = "30 seconds") -> pa.Table:
         """Run a query in Spark's SQL over views, tables, topics and attached stores, as of one tick.
 
         Spark runs it: seconds for the first one, then a Spark job each. What a view holds is read without Spark by
         ``View.get``, ``rows``, ``to_arrow`` and ``to_pandas``; ``headwater query`` asks the serving store, in SQLite's
-        dialect, unless it is told ``--spark``. The tick is the last one, or one that covers ``at_least``.
+        dialect, without ``--spark``. The tick is the last one, or one that covers ``at_least``, for which it
+        waits up to ``timeout`` (a text or seconds).
 
         >>> import headwater as hw, tempfile
         >>> app = hw.App("shop", home=tempfile.mkdtemp())
@@ -193,7 +221,7 @@ class App(AppDeclarations):
         return self.sql_reply(sql, at_least=at_least, timeout=timeout).table
 
     def sql_reply(
-        self, sql: str, *, at_least: Token | str | None = None, timeout: float = 30.0, push_down: bool = True
+        self, sql: str, *, at_least: Token | str | None = None, timeout: Duration = "30 seconds", push_down: bool = True
     ) -> QueryReply:
         """As ``sql``, with what was fetched for it from attached stores. See ``docs/federation.md``.
 
@@ -204,7 +232,8 @@ class App(AppDeclarations):
         >>> app.sql_reply("SELECT 1 AS one").fetched
         ()
         """
-        return self._runtime.reply(sql, at_least=Token.of(at_least), timeout=timeout, push_down=push_down)
+        seconds = to_seconds(timeout, what="timeout")
+        return self._runtime.reply(sql, at_least=Token.of(at_least), timeout=seconds, push_down=push_down)
 
     def verify(self) -> list[Difference]:
         """Compute every view from the log alone and compare; see ``View.verify``. One entry a view that has run.
@@ -223,8 +252,13 @@ class App(AppDeclarations):
     # Ending
 
     def close(self) -> None:
-        """Stop what runs, and close the log, if it was opened. Spark stays, for the next app of this process."""
-        self._companions.close()
+        """Stop what runs, and close the log, if it was opened. Spark stays, for the next app of this process.
+
+        >>> import headwater as hw, tempfile
+        >>> with hw.App("shop", home=tempfile.mkdtemp()) as app:  # or: app.close()
+        ...     _ = app.topic("orders", "amount DOUBLE").append([{"amount": 9.5}])
+        """
+        self._services.close()
         self._stop_runtime()
         if self._log is not None:
             self._log.close()
@@ -233,9 +267,7 @@ class App(AppDeclarations):
     def __enter__(self) -> App:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _repr_html_(self) -> str:

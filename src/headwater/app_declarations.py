@@ -27,12 +27,12 @@ from headwater.log.topic_settings import TableOptions, TopicOptions, check_name
 if TYPE_CHECKING:
     from headwater.capture.app_captures import Captures
     from headwater.capture.database import CaptureSource
+    from headwater.durations import Duration
     from headwater.federation.attachments import Attachment, Attachments
     from headwater.inlets.declared_inlets import DeclaredInlets
     from headwater.inlets.inlet import Inlet, InletDeclaration
     from headwater.sinks.runner.declared_sinks import DeclaredSinks, SinkHandle
     from headwater.sinks.sink import Sink
-    from headwater.views.event_time.timing import Duration
     from headwater.views.runtime import AppRuntime
     from headwater.views.view import View
     from headwater.views.view_declaration import ViewDeclaration, ViewFunction
@@ -41,7 +41,7 @@ OnError = Literal["stop", "pause"]
 
 
 class AppDeclarations:
-    """What is declared in one app."""
+    """The declarations of one app."""
 
     def __init__(
         self,
@@ -62,11 +62,16 @@ class AppDeclarations:
         self._log: Log | None = None
         self._views = DeclaredViews(lambda: self.log, lambda: self._runtime, lambda: self._log is not None)
         self._made_runtime: AppRuntime | None = None
-        self._companions = AppServices(self)
+        self._services = AppServices(self)
 
     @property
     def log(self) -> Log:
-        """The app's log, opened when first needed."""
+        """The app's log, opened when first needed.
+
+        >>> import headwater as hw, tempfile
+        >>> [topic.name for topic in hw.App("shop", home=tempfile.mkdtemp()).log.topics()]
+        []
+        """
         if self._log is None:
             self._log = Log(self.home)
         return self._log
@@ -269,7 +274,7 @@ class AppDeclarations:
         []
         """
         self._views.check_unread(name)
-        self._companions.refuse_drop(name)
+        self._services.refuse_drop(name)
         self._views.drop(name)
         self._stop_runtime()
 
@@ -312,8 +317,13 @@ class AppDeclarations:
 
     @property
     def sinks(self) -> DeclaredSinks:
-        """The declared sinks."""
-        return self._companions.sinks
+        """The declared sinks.
+
+        >>> import headwater as hw, tempfile
+        >>> len(hw.App("shop", home=tempfile.mkdtemp()).sinks)
+        0
+        """
+        return self._services.sinks
 
     def inlet(self, name: str, declared: InletDeclaration) -> Inlet:
         """Declare what lets foreign messages into a topic. See ``docs/inlets.md``.
@@ -341,10 +351,17 @@ class AppDeclarations:
 
     @property
     def inlets(self) -> DeclaredInlets:
-        """The declared inlets."""
-        return self._companions.inlets
+        """The declared inlets.
 
-    def attach(self, name: str, url: str, *, rows_max: int | None = None, timeout: float | None = None) -> Attachment:
+        >>> import headwater as hw, tempfile
+        >>> len(hw.App("shop", home=tempfile.mkdtemp()).inlets)
+        0
+        """
+        return self._services.inlets
+
+    def attach(
+        self, name: str, url: str, *, rows_max: int | None = None, timeout: Duration | None = None
+    ) -> Attachment:
         """Attach another store, so that queries can read its tables beside ours. See ``docs/federation.md``.
 
         The home remembers it, for ``headwater query``, unless a password is written into the URL: then it is known to
@@ -367,12 +384,17 @@ class AppDeclarations:
     @property
     def attachments(self) -> Attachments:
         """The stores that queries may read: those of the home, and those of this app."""
-        return self._companions.attachments
+        return self._services.attachments
 
     @property
     def captures(self) -> Captures:
-        """The databases that tables of this app follow."""
-        return self._companions.captures
+        """The databases that tables of this app follow.
+
+        >>> import headwater as hw, tempfile
+        >>> hw.App("shop", home=tempfile.mkdtemp()).captures.declared()
+        {}
+        """
+        return self._services.captures
 
     # Inside
 
@@ -388,7 +410,7 @@ class AppDeclarations:
         return self._made_runtime
 
     def _stop_runtime(self) -> None:
-        self._companions.declared_anew()
+        self._services.views_changed()
         if self._made_runtime is not None:
             self._made_runtime.close()
             self._made_runtime = None

@@ -75,7 +75,7 @@ class AppServices:
     # Running
 
     def start(self, on_tick: OnTick | None) -> OnTick | None:
-        """Start all of them; returns what is to be called after each tick."""
+        """Start all of them; returns the call-back for each tick."""
         try:
             if self._captures:
                 self._captures.start(self._app.log)
@@ -89,14 +89,14 @@ class AppServices:
     @contextmanager
     def running(self, on_tick: OnTick | None) -> Iterator[OnTick | None]:
         """The same, until the end of the block."""
-        told = self.start(on_tick)
+        after_tick = self.start(on_tick)
         try:
-            yield told
+            yield after_tick
         finally:
             self.stop()
 
     def stop_inflow(self) -> None:
-        """Stop what brings rows in."""
+        """Stop captures and inlets."""
         with ExitStack() as ending:
             if self._captures:
                 ending.callback(self._captures.stop)
@@ -110,7 +110,7 @@ class AppServices:
                 ending.callback(self._sinks.stop)
             ending.callback(self.stop_inflow)  # the last one is called first
 
-    # Telling
+    # Events
 
     def ticked(self, *, sync: bool) -> None:
         """``app.tick()`` has committed a tick."""
@@ -122,13 +122,13 @@ class AppServices:
         if self._sinks is not None:
             self._sinks.refuse_drop(view)
 
-    def declared_anew(self) -> None:
-        """The app's views have changed: what follows them begins again."""
+    def views_changed(self) -> None:
+        """The declared views have changed: sinks begin again with the next tick."""
         if self._sinks is not None:
             self._sinks.close()
 
     def close(self) -> None:
-        """Stop all of them, and give back what they hold."""
+        """Stop all of them, and release their resources."""
         self.stop_inflow()
-        self.declared_anew()
+        self.views_changed()
         self._inlets = None

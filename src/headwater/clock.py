@@ -19,7 +19,12 @@ BOUND_MS = 30 * 24 * 3600 * 1000  # the longest accepted delay on a device
 class Clock:
     """The machine's clock.
 
-    >>> Clock().now_us() > 1_700_000_000_000_000
+    >>> clock = Clock()
+    >>> clock.now_us() > 1_700_000_000_000_000
+    True
+    >>> before = clock.monotonic()
+    >>> clock.sleep(0.001)
+    >>> clock.monotonic() > before
     True
     """
 

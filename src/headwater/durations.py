@@ -1,6 +1,6 @@
 """Durations as users write them: "10 minutes", "1h 30m", a number of seconds or a timedelta.
 
-What it is: ``to_us`` for settings and arguments, ``parse_us`` for a text alone; both return microseconds.
+What it is: ``to_us`` for settings and ``to_seconds`` for arguments; ``parse_us`` for a text alone, in microseconds.
 Invariants: a number is seconds; a text needs a unit for each number; anything else is refused with an example.
 Not here: sizes and places of the command line (``cli/quantities.py``).
 Read next: ``log/topic_settings.py``, ``views/event_time/timing.py``.
@@ -76,3 +76,21 @@ def to_us(duration: Duration, *, what: str = "a duration") -> int:
             hint='Write "10 minutes" or "1h 30m", a number of seconds, or a timedelta.',
         )
     return round(found)
+
+
+def to_seconds(duration: Duration, *, what: str = "a duration") -> float:
+    """A duration in seconds.
+
+    >>> to_seconds("2 minutes"), to_seconds(0.5), to_seconds(dt.timedelta(hours=1))
+    (120.0, 0.5, 3600.0)
+    """
+    return to_us(duration, what=what) / 1_000_000
+
+
+def to_timeout(duration: Duration | None) -> float | None:
+    """The seconds of an argument ``timeout``; None: without a limit.
+
+    >>> to_timeout("1 minute"), to_timeout(None)
+    (60.0, None)
+    """
+    return None if duration is None else to_seconds(duration, what="timeout")

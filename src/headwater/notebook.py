@@ -1,10 +1,10 @@
-"""Notebooks: what an app, a view, a topic or a table shows as the last line of a cell.
+"""Notebooks: how an app, a view, a topic or a table is shown as the last line of a cell.
 
 What it is: ``NotebookCard``, a title, some facts and one small table, as HTML that needs nothing else; ``card_html``,
-which makes one of whatever can be found out.
+which makes a card, also when a home cannot be read.
 Invariants: everything is escaped. Showing starts no Spark, makes no home and never raises: where a home cannot be read,
 the card says so in a sentence.
-Not here: the dashboard (``server/dashboard``), what each thing tells of itself (its own ``_repr_html_``).
+Not here: the dashboard (``server/dashboard``), the facts of each thing (its own ``_repr_html_``).
 Read next: ``app.py``, ``views/view.py``, ``log/topic.py``.
 """
 

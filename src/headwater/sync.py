@@ -14,7 +14,6 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -90,13 +89,13 @@ class Sync:
     def start(self, *, once: bool = False, on_progress: Callable[[BackfillProgress], None] | None = None) -> None:
         """Capture and follow in the background; with ``once``, capture only what is committed by now."""
 
-        def told(progress: BackfillProgress) -> None:
+        def note(progress: BackfillProgress) -> None:
             self.backfills[progress.table] = progress
             if on_progress is not None:
                 on_progress(progress)
 
         until = "caught up" if once else None
-        self.app.captures.start(self.app.log, until=until, on_progress=told)
+        self.app.captures.start(self.app.log, until=until, on_progress=note)
         self.runner.start()
 
     def wait(self, seconds: float) -> None:
@@ -110,11 +109,11 @@ class Sync:
         self.app.captures.check()
         for task in self.runner.tasks.values():
             if task.stopped:
-                told = task.status.error or {}
+                error = task.status.error or {}
                 raise SinkRefused(
-                    told.get("message", f"the sink of {task.view} has stopped"),
-                    detail=told.get("detail"),
-                    hint=told.get("hint"),
+                    error.get("message", f"the sink of {task.view} has stopped"),
+                    detail=error.get("detail"),
+                    hint=error.get("hint"),
                     table=task.view,
                 )
 
@@ -152,9 +151,7 @@ class Sync:
     def __enter__(self) -> Sync:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

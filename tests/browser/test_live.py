@@ -102,7 +102,7 @@ def test_late_rows_raise_an_alert_that_is_seen(look: Look, log: Log) -> None:
 
     expect(page.get_by_text("came too late for view").first).to_be_visible()
     page.goto(page.url.replace("/alerts", "/views/minutes"))
-    expect(page.get_by_role("region", name="Stragglers")).to_contain_text("300")
+    expect(page.get_by_role("region", name="Late rows")).to_contain_text("300")
     expect(page.get_by_role("navigation")).to_contain_text(re.compile("Alerts *[1-9]"))
 
 

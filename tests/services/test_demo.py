@@ -73,8 +73,8 @@ def test_the_demo_keeps_every_promise_and_leaves_nothing_behind(temporary: Path)
     assert (summary["engines_killed"], summary["consumers_killed"]) == (1, 1)
     assert summary["page_views_skipped"] == 0
     assert summary["latency_ms"]["samples"] > 0
-    straggler = summary["straggler"]
-    assert float(straggler["after"]) == pytest.approx(float(straggler["before"]) + float(straggler["amount"]))
+    late_order = summary["late_order"]
+    assert float(late_order["after"]) == pytest.approx(float(late_order["before"]) + float(late_order["amount"]))
     assert narration.count("kill -9") == 2
     assert list(temporary.iterdir()) == []
     assert list(processes_of(temporary)) == []

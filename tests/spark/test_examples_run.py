@@ -128,7 +128,7 @@ def test_an_alarm_is_raised_once_when_its_five_minutes_are_over(
         app.tick()
         (alarm,) = app.sql("SELECT * FROM alarms").to_pylist()
         assert (alarm["since"], alarm["country"], round(alarm["rate"], 3)) == (minutes(0), "DE", 0.333)
-        assert app.get_view("rates").stragglers() == [{"topic": "payments", "producer": "(no name)", "rows": 30}]
+        assert app.get_view("rates").late_rows() == [{"topic": "payments", "producer": "(no name)", "rows": 30}]
         raised = [row["_change_type"] for table in app.get_view("alarms").changes() for row in table.to_pylist()]
         assert raised == ["insert"]
 

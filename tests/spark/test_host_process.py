@@ -55,3 +55,4 @@ def test_a_tick_leaves_the_signal_handler_the_root_logger_and_standard_error_as_
     assert (replaced, redirected) == (False, False)
     assert "Traceback" not in run.stderr
     assert "SQLQueryContextLogger" not in run.stderr
+    assert "log level" not in run.stderr

@@ -68,7 +68,7 @@ def test_windows_close_when_one_of_three_producers_falls_silent(opened):
     silent.append(at(200))
     app.tick()
     assert minutes(app) == {"12:00": 3, "12:01": 2, "12:02": 3}
-    assert app.get_view("minutes").stragglers() == [{"topic": "clicks", "producer": "silent", "rows": 1}]
+    assert app.get_view("minutes").late_rows() == [{"topic": "clicks", "producer": "silent", "rows": 1}]
 
 
 def test_two_producers_an_hour_apart_do_not_make_each_other_late(opened):
@@ -80,7 +80,7 @@ def test_two_producers_an_hour_apart_do_not_make_each_other_late(opened):
         behind.append(at(second))
         app.tick()
 
-    assert app.get_view("minutes").stragglers() == []
+    assert app.get_view("minutes").late_rows() == []
     assert minutes(app) == {f"{hour}:0{minute}": 1 for hour in (12, 13) for minute in range(5)}
     assert app.get_view("minutes").watermark() == "2026-01-01T12:04:00.000Z"
 
@@ -101,7 +101,7 @@ def test_late_rows_are_set_aside_once_also_when_the_process_dies_after_the_commi
     app.tick()
 
     assert [row["id"] for row in app.get_topic("minutes.late").rows()] == [1, 2]
-    assert app.get_view("minutes").stragglers() == [{"topic": "clicks", "producer": "(no name)", "rows": 2}]
+    assert app.get_view("minutes").late_rows() == [{"topic": "clicks", "producer": "(no name)", "rows": 2}]
 
 
 def test_many_late_rows_raise_an_alert_that_ends(opened):
@@ -116,13 +116,13 @@ def test_many_late_rows_raise_an_alert_that_ends(opened):
     app.tick()
 
     told = list(app.log.get_topic("_alerts").rows())
-    assert [(row["kind"], row["topic"]) for row in told] == [("stragglers", "clicks")]
+    assert [(row["kind"], row["topic"]) for row in told] == [("late_rows", "clicks")]
     assert '20.0% of the recent rows of topic "clicks" came too late for view "minutes"' in told[0]["message"]
 
     app.clicks.append(at(*range(2000, 7000)))
     app.tick()
     told = list(app.log.get_topic("_alerts").rows())
-    assert [(row["kind"], row["state"]) for row in told] == [("stragglers", "begin"), ("stragglers", "end")]
+    assert [(row["kind"], row["state"]) for row in told] == [("late_rows", "begin"), ("late_rows", "end")]
     assert lasting(app.log) == []
 
 
@@ -159,7 +159,7 @@ def test_a_heartbeat_waits_for_the_rows_that_it_speaks_of(opened):
     while app.tick(rows_max=7).behind:
         pass
 
-    assert app.get_view("minutes").stragglers() == []
+    assert app.get_view("minutes").late_rows() == []
     assert app.get_view("minutes").watermark() == "2026-01-01T13:00:00.000Z"
     assert minutes(app) == {"12:00": 21}
 

@@ -151,7 +151,7 @@ def test_timed_views_take_what_comes_in_time(tmp_path, keyed, seed):
     with patch.dict(vars(thresholds), way):
         play(run, Random(seed), ticks=5)
 
-    late = {(row["topic"], row["producer"]): row["rows"] for row in run.app.get_view("dropping").stragglers()}
+    late = {(row["topic"], row["producer"]): row["rows"] for row in run.app.get_view("dropping").late_rows()}
     assert late == {("clicks", who): rows for who, rows in run.model.late[0].items() if rows}
     side = run.app.log.get_topic("dropping.late").end_offsets()
     assert sum(side.values()) == sum(run.model.late[0].values())

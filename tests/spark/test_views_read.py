@@ -144,7 +144,7 @@ def test_a_changed_query_is_noticed_and_filled_anew(tmp_path: Path) -> None:
         assert app.get_view("countries").get("FR") == []
         assert app.get_view("many").get(many=20) == [{"many": 20}]
         assert equal_to_recomputation(app)
-        with pytest.raises(OffsetOutOfRange, match="declared anew at tick 2") as caught:
+        with pytest.raises(OffsetOutOfRange, match="redeclared at tick 2") as caught:
             list(app.get_view("countries").changes(from_tick=2))
         assert "begin again without from_tick" in (caught.value.hint or "")
         fresh = list(app.get_view("countries").changes())

@@ -252,7 +252,7 @@ def test_a_view_whose_files_are_damaged_begins_anew_with_its_readers(tmp_path: P
 
         assert (report.views, report.restarted) == (("revenue", "total"), ("revenue", "total"))
         for view in report.views:
-            with pytest.raises(OffsetOutOfRange, match="declared anew at tick 3"):
+            with pytest.raises(OffsetOutOfRange, match="redeclared at tick 3"):
                 list(app.get_view(view).changes(from_tick=3))
         tick(app, 2)
         app.rebuild("revenue")  # the same query now: the feed goes on
@@ -291,7 +291,7 @@ def test_a_changed_query_is_filled_beside_the_old_one_which_goes_on(
         assert set(report.restarted) == {"revenue", "total", "shops_by_country"}
         assert report.tick > moved
         assert all(revenue < 0 for _, revenue, _ in served(app, "revenue"))
-        with pytest.raises(OffsetOutOfRange, match="declared anew"):
+        with pytest.raises(OffsetOutOfRange, match="redeclared"):
             list(app.get_view("total").changes(from_tick=moved))
         tick(app, 3)
         assert_sound(app)

@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any
 
 import pyarrow as pa
@@ -183,12 +183,10 @@ class Captures:
         return {capture: list(tables) for capture, tables in self._tables.items()}
 
     def describe(self, log: Log) -> list[CapturedTable]:
-        found = []
+        found: list[CapturedTable] = []
         for capture in self.made(log):
-            try:
+            with closing(capture):
                 found += capture.describe()
-            finally:
-                capture.close()
         return found
 
     def watch(self, log: Log, *, lag_bytes_alert: int = LAG_BYTES_ALERT) -> list[Watched]:
@@ -196,36 +194,30 @@ class Captures:
         found = []
         for capture in self.made(log):
             capture.lag_bytes_alert = lag_bytes_alert
-            try:
+            with closing(capture):
                 found.append(capture.watch())
-            finally:
-                capture.close()
         return found
 
     def drop(self, log: Log) -> list[str]:
         """Remove the captures from the databases; returns the names of the dropped slots."""
         names = []
         for capture in self.made(log):
-            try:
+            with closing(capture):
                 capture.drop()
                 names.append(capture.name)
                 for name in capture.tables:
                     row = log.get_topic(name).row()
                     log.registry.change_settings(row.id, row.settings.with_changes({"captured_by": None}))
                     log.get_topic(name)
-            finally:
-                capture.close()
         return names
 
     def restart(self, log: Log) -> list[str]:
         """Make every table start over with a backfill when its capture runs next."""
         names = []
         for capture in self.made(log):
-            try:
+            with closing(capture):
                 capture.restart()
                 names.append(capture.name)
-            finally:
-                capture.close()
         return names
 
 

@@ -3,9 +3,9 @@
 What it is: ``Capture`` runs the tables that share one slot: the backfill of those that need it, then the stream with
 its markers.
 Invariants: it resumes by itself after a crash, a lost connection or a restart of the database; a condition that
-prevents this (a lost slot, a changed key) ends it with an error that names the remedy. The database is told to forget
-only positions that a marker covers or that concern no captured table, which is noted before, and never one that a table
-in backfill still needs. A second process leaves a running one undisturbed.
+prevents this (a lost slot, a changed key) ends it with an error that names the remedy. The database may forget only
+positions that a marker covers or that concern no captured table, which is noted before, and never one that a table in
+backfill still needs. A second process leaves a running one undisturbed.
 Not here: SQL (``capture/postgres/postgres_database.py``), conversion of transactions (``change_writer.py``), starting
 (``app.py``). Read next: ``change_writer.py``, ``backfill.py``.
 """
@@ -204,7 +204,12 @@ class Capture:
         since = str(self.markers.topic.end_offsets()[0])
         generation = f"{self.name}@{identity}@{position}@{since}"
         self.state.remember(
-            identity=identity, base=str(position), generation=generation, since=since, making="", let_go=str(position)
+            identity=identity,
+            base=str(position),
+            generation=generation,
+            since=since,
+            making="",
+            confirmed=str(position),
         )
         return position
 
@@ -215,8 +220,8 @@ class Capture:
 
     def _confirmed_position(self) -> int | None:
         """The position that was confirmed to the database; None in a home from before it was noted."""
-        let_go = self.state.fact("let_go")
-        return None if let_go is None else max(int(let_go), self._confirmed())
+        confirmed = self.state.fact("confirmed")
+        return None if confirmed is None else max(int(confirmed), self._confirmed())
 
     def _since(self) -> int:
         return int(self.state.fact("since") or 0)
@@ -351,7 +356,7 @@ class Capture:
         # Noted before the database forgets it: if it has forgotten more, another copy of this home has followed.
         if position > max(changes.marked, self._released_to):
             self._released_to = position
-            self.state.remember(let_go=str(position))
+            self.state.remember(confirmed=str(position))
         stream.confirm(position)
 
     # Maintenance

@@ -1,7 +1,7 @@
 """Text rows: rows of a captured table before they are appended.
 
-What it is: ``TextRows``, rows as columns of text with a delete mark for each, and ``batch_of``, which converts them to
-the topic's record batch.
+What it is: ``TextRows``, rows as columns of text with a delete mark for each; ``RowBuffer``, which collects rows of a
+stream; ``batch_of``, which converts ``TextRows`` to the topic's record batch.
 Invariants: rows are in the order of their changes; columns that the database no longer has are null; rows of a multiset
 carry a weight instead of a mark.
 Not here: the wire format (``capture/postgres/pgoutput.py``), values that were not sent (``large_values.py``).
@@ -38,6 +38,38 @@ class TextRows:
     def with_columns(self, columns: list[pa.Array]) -> TextRows:
         """The same rows, with every value filled in."""
         return replace(self, columns=columns, unchanged={})
+
+
+class RowBuffer:
+    """Changed rows with the same columns, value by value, until they are taken to be written."""
+
+    def __init__(self) -> None:
+        self.rows: list[list[Any]] = []
+        self.gone: list[bool] = []
+        self.row_bytes: list[int] = []
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self.gone)
+
+    def add(self, row: list[Any], gone: bool, size: int) -> None:
+        """Add one row; ``gone``: it was deleted."""
+        self.rows.append(row)
+        self.gone.append(gone)
+        self.row_bytes.append(size)
+        self.bytes += size
+
+    def sizes(self) -> list[int]:
+        """The bytes of each row."""
+        return self.row_bytes
+
+    def split(self, count: int) -> tuple[list[list[Any]], Mask]:
+        """Take the first rows out, with their delete marks."""
+        rows, self.rows = self.rows[:count], self.rows[count:]
+        gone, self.gone = self.gone[:count], self.gone[count:]
+        self.bytes -= sum(self.row_bytes[:count])
+        self.row_bytes = self.row_bytes[count:]
+        return rows, np.array(gone, np.bool_)
 
 
 def batch_of(rows: TextRows, shape: SourceTable, schema: pa.Schema, losses: Losses) -> pa.RecordBatch:

@@ -61,7 +61,7 @@ def _install(scripts: Any) -> tuple[str, Path]:
     name = Path(os.environ.get("SHELL", "")).name
     if name not in set(Shell) - {Shell.INSTALL}:
         raise InvalidDeclaration(
-            f"the shell {name or 'of this process'} is none that can be installed for",
+            f"the shell {name or 'of this process'} is not one that completion can be installed for",
             detail="The variable SHELL says which one you use.",
             hint="Write the script of one that is: headwater completion bash|zsh|fish.",
         )

@@ -73,7 +73,7 @@ if __name__ == "__main__":
 README = """# A Headwater app
 `python app.py` appends some rows and shows the view; `headwater run app.py` keeps it up to date.
 `headwater query "SELECT * FROM revenue" --home shop-data` asks it; `headwater plan app.py` shows what its ticks cost.
-Change the view in `app.py` and run it again: it is filled anew from the log.
+Change the view in `app.py` and run it again: it is refilled from the log.
 """
 FILES = {"app.py": APP, "README.md": README}
 

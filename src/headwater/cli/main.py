@@ -176,7 +176,7 @@ def _report_bug(error: Exception, *, as_json: bool) -> int:
     bug = HeadwaterError(
         f"unexpected {type(error).__name__}: {error}",
         detail=trace if as_json else None,
-        hint="This is a bug of Headwater, not of yours. Please report it with the trace above.",
+        hint="This is a bug in Headwater, not in your code. Please report it with the trace above.",
     )
     if not as_json:
         sys.stderr.write(trace)

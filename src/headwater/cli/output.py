@@ -12,7 +12,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from headwater.errors import HeadwaterError
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 PIPED_WIDTH = 1000
 SPARKS = "▁▂▃▄▅▆▇█"
 EXIT_INTERRUPTED = 130
+
+# The columns of a list's table: the heading, and a key of the entries or the function that makes the cell.
+ListColumns = dict[str, str | Callable[[Any], Any]]
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -62,6 +66,30 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str |
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None) -> None:
     """Print a table on stdout."""
     console().print(table(columns, rows, title=title))
+
+
+def thousands(name: str) -> Callable[[Any], str]:
+    """A cell with the number under this key, as in 1,234."""
+    return lambda each: f"{each[name]:,}"
+
+
+def answer(document: Any, sentence: str, *, as_json: bool) -> None:
+    """The result of a command: one document for programs, or one sentence for people."""
+    if as_json:
+        write_json(document)
+    else:
+        say(sentence)
+
+
+def answer_list(found: Sequence[Any], columns: ListColumns, *, empty: str, as_json: bool) -> None:
+    """A list: one document for programs, or a table for people, and ``empty`` instead of an empty one."""
+    if as_json:
+        write_json(found)
+    elif not found:
+        say(empty)
+    else:
+        makers = [made if callable(made) else itemgetter(made) for made in columns.values()]
+        show_table(list(columns), [[made(each) for made in makers] for each in found])
 
 
 def show_facts(facts: Iterable[tuple[str, Any]]) -> None:

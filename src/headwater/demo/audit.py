@@ -127,7 +127,7 @@ def coverage(seen: Mapping[int, list[tuple[int, int]]], ends: Mapping[int, int])
 
 
 def check_problems(log: Log) -> list[str]:
-    """What a look at every byte of the home finds; what is only untidy does not count."""
+    """The problems that a check of every byte of the home finds; untidiness does not count."""
     try:
         report = log.check()
     except HeadwaterError as error:

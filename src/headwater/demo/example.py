@@ -67,7 +67,7 @@ def products() -> list[tuple[int, str, str, str]]:
 
 
 def first_price(product: int) -> Decimal:
-    """What a product costs in the beginning."""
+    """The initial price of a product."""
     return Decimal(product * 379 % 90 + 5) + Decimal("0.90")
 
 

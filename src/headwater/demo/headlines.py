@@ -46,7 +46,7 @@ BY_COUNTRY = f"""
 
 
 def headlines(store: ServingStore) -> list[Headline]:
-    """What every view says now."""
+    """The present rows of every view."""
     found = []
     for view, asked in SAYING.items():
         rows, says = store.query(asked).to_pylist()[0].values()

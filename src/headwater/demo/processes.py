@@ -17,7 +17,6 @@ import sys
 import threading
 from collections import deque
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 STOP_S = 10.0
@@ -93,7 +92,7 @@ class Child:
 
     @property
     def failure(self) -> str | None:
-        """What went wrong, if it ended by itself with an error."""
+        """The error that ended it, if one did."""
         status = self.process.poll()
         if self.killed or status in (None, 0):
             return None
@@ -115,7 +114,7 @@ class Processes:
         return child
 
     def reports(self) -> list[tuple[str, dict[str, Any]]]:
-        """What was reported since the last call, as (name, facts)."""
+        """The reports since the last call, as (name, facts)."""
         heard = []
         with contextlib.suppress(queue.Empty):
             while True:
@@ -138,9 +137,7 @@ class Processes:
     def __enter__(self) -> Processes:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for child in self.children.values():
             if child.alive:
                 child.process.kill()

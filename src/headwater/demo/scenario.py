@@ -115,7 +115,7 @@ class Scenario:
     def _play(self) -> None:
         self._open()
         acts: list[tuple[float, Callable[[], None]]] = [
-            (0.10, self._a_straggler_comes),
+            (0.10, self._a_late_order_comes),
             (0.25, self._a_consumer_dies),
             (0.40, self._a_mistake_is_made),
             (0.45, self._the_consumer_returns),
@@ -143,25 +143,25 @@ class Scenario:
             raise Unavailable(
                 self.problems[-1],
                 detail="; ".join([*self._failures(), f"the engine is {engine}"]),
-                hint=f"Its own words are in {self.home / 'views' / APP / 'engine.log'}, with --home.",
+                hint=f"Its log is {self.home / 'views' / APP / 'engine.log'}, with --home.",
             )
         self.processes.children["shop"].say("reprice")
         self.freshness.begin(_now_us())
         self.facts["first_views_seconds"] = round(time.monotonic() - self.begun, 1)
         self.screen.narrate(f"the views are there, at tick {self.state.tick}, and follow", style="green")
 
-    def _a_straggler_comes(self) -> None:
-        self._ask("straggler")
-        told = self.heard.get("straggler")
+    def _a_late_order_comes(self) -> None:
+        self._ask("late_order")
+        told = self.heard.get("late_order")
         if told is None:
             return
         minute, amount = dt.datetime.fromisoformat(told["minute"]), Decimal(told["amount"])
         before = told["before"][minute]
-        self._until(lambda: self._minutes().get(minute) != before, WAIT_S, "a straggler corrected its minute")
+        self._until(lambda: self._minutes().get(minute) != before, WAIT_S, "a late order corrected its minute")
         after = self._minutes().get(minute)
-        self.facts["straggler"] = {"minute": minute, "before": before, "amount": amount, "after": after}
+        self.facts["late_order"] = {"minute": minute, "before": before, "amount": amount, "after": after}
         if after != before + amount:
-            self.problems.append(f"the straggler of {amount} made {after} of {before}")
+            self.problems.append(f"the late order of {amount} made {after} of {before}")
             return
         self.screen.narrate(
             f"an order of {amount} from {QUIET_COUNTRY} comes three minutes late:"
@@ -205,7 +205,7 @@ class Scenario:
         self._ask("mistake")
         order = self.heard.get("mistake")
         if self._until(lambda: any(f"{order}:" in each for each in self._alerts()), WAIT_S, "an alert was told"):
-            self.screen.narrate(f"order {order} is paid with 5 too much: view alarms has it, and somebody is told")
+            self.screen.narrate(f"order {order} is paid with 5 too much: view alarms has it, and an alert is sent")
 
     def _alerts(self) -> list[str]:
         return [row["about"] for row in self.log.get_topic(TOLD).rows()]
@@ -285,7 +285,7 @@ class Scenario:
         return True
 
     def _meanwhile(self, begun: int) -> str:
-        """What there was instead: whoever reads it wants to know why."""
+        """The observed state instead of the expected one, for the error."""
         said = [f"ticks {begun} to {self.store.tick} meanwhile", *(alert.message for alert in lasting(self.log))]
         return f" ({'; '.join(said)})"
 
@@ -313,7 +313,7 @@ class Scenario:
                 self.seen.setdefault(partition, []).append((first, following))
             if "committed" in facts:
                 self.freshness.committed(facts["committed"], facts["at_us"])
-            self.heard.update({word: facts[word] for word in ("straggler", "mistake", "paused") if word in facts})
+            self.heard.update({word: facts[word] for word in ("late_order", "mistake", "paused") if word in facts})
 
     def _look(self) -> None:
         """The views in the serving store, and in the replica that follows the change feed."""

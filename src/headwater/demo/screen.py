@@ -13,7 +13,6 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from headwater.cli.output import console, sparkline, table
@@ -56,7 +55,7 @@ class Screen:
         self.console = console(stderr=stderr)
         self._begun = time.monotonic()
         self._status_due = self._begun + STATUS_EVERY_S
-        self._told_tick = 0
+        self._shown_tick = 0
 
     def narrate(self, text: str, *, style: str = "") -> None:
         """Say what happens."""
@@ -67,9 +66,9 @@ class Screen:
 
     def update(self, shop: ShopState) -> None:
         """How the views stand now; as a line now and then."""
-        if time.monotonic() < self._status_due or shop.tick == self._told_tick:
+        if time.monotonic() < self._status_due or shop.tick == self._shown_tick:
             return
-        self._status_due, self._told_tick = time.monotonic() + STATUS_EVERY_S, shop.tick
+        self._status_due, self._shown_tick = time.monotonic() + STATUS_EVERY_S, shop.tick
         state = f"tick {shop.tick}" if shop.running else f"tick {shop.tick}, the engine is down"
         latency = f", commit → views {shop.latencies_ms[-1]:,.0f} ms" if shop.latencies_ms else ""
         best = ", ".join(f"{country} {money:,.2f}" for country, money, _ in shop.revenue[:3])
@@ -80,9 +79,7 @@ class Screen:
     def __enter__(self) -> Screen:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         return None
 
 
@@ -103,10 +100,8 @@ class LiveScreen(Screen):
         self._live.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._live.__exit__(kind, error, trace)
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
 
 
 def _drawn(shop: ShopState) -> Renderables:

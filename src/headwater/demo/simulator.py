@@ -39,7 +39,7 @@ ORDERS_A_BEAT, LOOKS_A_BEAT, SEARCHES_A_BEAT = 2, 8, 3
 HELD_BACK, HELD_BACK_S = 0.1, (2.0, 8.0)  # so many of the events come so much later than they happened
 OUT_OF_ORDER_S = 3.0  # orders are up to so much older than their commit
 PAID_AFTER_S = 1.0
-LATE_MINUTES = 3  # of the straggler
+LATE_MINUTES = 3  # of the late order
 Row = dict[str, Any]
 
 
@@ -65,7 +65,7 @@ class Simulator:
         """Trade, until told to stop; pause when told to."""
         self.parent.tell(ready=True)
         trading, due = False, time.monotonic()
-        self.repricing = False  # what a price was before the capture began is known to nobody
+        self.repricing = False  # the capture cannot know prices from before it began
         while (word := self.parent.heard(0.0 if trading else None)) != "stop":
             if word == "go":
                 trading, due = True, time.monotonic()
@@ -74,8 +74,8 @@ class Simulator:
             elif word == "pause":
                 trading = False
                 self._pause()
-            elif word == "straggler":
-                self._straggler()
+            elif word == "late_order":
+                self._late_order()
             elif word == "mistake":
                 self._mistake()
             if trading and time.monotonic() >= due:
@@ -147,13 +147,13 @@ class Simulator:
 
     # What is asked for
 
-    def _straggler(self) -> None:
+    def _late_order(self) -> None:
         """An order from Iceland that was made some minutes ago, on a phone without a network."""
         minute = _ago(60 * LATE_MINUTES).replace(second=0, microsecond=0)
         product = self.randomly.choice(list(self.products))
         with self.database.transaction():
             _, amount = self._buy(1, product, 2, minute + dt.timedelta(seconds=17))
-        self.parent.tell(straggler={"minute": minute.isoformat(), "amount": str(amount)})
+        self.parent.tell(late_order={"minute": minute.isoformat(), "amount": str(amount)})
 
     def _mistake(self) -> None:
         """An order that is paid with five too much."""

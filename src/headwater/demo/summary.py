@@ -75,7 +75,7 @@ def _revenue(scenario: Scenario) -> list[dict[str, Any]]:
 
 def rows_of(summary: dict[str, Any]) -> list[tuple[str, str]]:
     """The summary for people: what, and how much."""
-    events, feed, straggler = summary["events"], summary["feed"], summary.get("straggler")
+    events, feed, late_order = summary["events"], summary["feed"], summary.get("late_order")
     equal = sum(each["equal"] for each in summary["views"])
     rows = [
         ("events in the log", f"{sum(events.values()):,}, of {len(events)} tables and topics"),
@@ -101,9 +101,9 @@ def rows_of(summary: dict[str, Any]) -> list[tuple[str, str]]:
         ("views equal to the log's contents", f"{equal} of {len(summary['views'])}"),
         ("check of every byte", "clean" if summary["check_ok"] else "damage"),
     ]
-    if straggler is not None:
-        late = f"{straggler['before']} → {straggler['after']} by an order of {straggler['amount']}"
-        rows.insert(6, ("a straggler, for instance", late))
+    if late_order is not None:
+        late = f"{late_order['before']} → {late_order['after']} by an order of {late_order['amount']}"
+        rows.insert(6, ("a late order, for instance", late))
     return rows
 
 

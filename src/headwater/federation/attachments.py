@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from headwater.durations import Duration, to_seconds
 from headwater.errors import DeclarationConflict, InvalidDeclaration
 from headwater.federation.address import Address
 from headwater.hints import suggestion
@@ -39,16 +40,17 @@ class Attachment:
     timeout: float = TIMEOUT_SECONDS
 
     @staticmethod
-    def declared(name: str, url: str, *, rows_max: int = ROWS_MAX, timeout: float = TIMEOUT_SECONDS) -> Attachment:
+    def declared(name: str, url: str, *, rows_max: int = ROWS_MAX, timeout: Duration = TIMEOUT_SECONDS) -> Attachment:
+        seconds = to_seconds(timeout, what="timeout")
         if not NAME.fullmatch(name) or name.lower() in RESERVED:
             raise InvalidDeclaration(
                 f'a store cannot be attached as "{name}"',
                 hint="Use letters, digits and '_', beginning with a letter, as it stands in SQL.",
                 name=name,
             )
-        if rows_max < 1 or timeout <= 0:
+        if rows_max < 1 or seconds <= 0:
             raise InvalidDeclaration("rows_max and timeout must be above zero", hint="Leave them out for the defaults.")
-        return Attachment(name, Address.read(url), rows_max, timeout)
+        return Attachment(name, Address.read(url), rows_max, seconds)
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -27,11 +27,12 @@ from headwater.capture.mysql.mysql_types import (
     selected,
     to_arrow,
 )
-from headwater.errors import HeadwaterError, MissingExtra, StoreRefused, StoreUnavailable
+from headwater.errors import HeadwaterError, MissingExtra, StoreRefused
 from headwater.federation.attachments import Attachment
 from headwater.federation.literals import Value
 from headwater.federation.rendering import StatementRenderer, moment_text
 from headwater.federation.store import (
+    CORRECT_ADDRESS,
     EQUAL,
     LIKE,
     NULL,
@@ -170,24 +171,13 @@ class MySQLStore(Store):
     def _mapped(self, error: Exception, statement: str | None) -> HeadwaterError:
         code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
         message = str(error.args[1]) if len(error.args) > 1 else str(error) or type(error).__name__
-        about = {"store": self.name, "statement": statement}
-        detail = f"{message}{f' (in: {statement})' if statement else ''}"
         if code in INTERRUPTED or "timed out" in message:
-            return StoreUnavailable(
-                f'store "{self.name}" did not answer within {self.attachment.timeout:g} s',
-                detail=detail,
-                hint=f"Filter more narrowly, or raise the limit: headwater attach {self.name} … --timeout 5m.",
-                **about,
-            )
+            return self.timed_out(statement, message)
         if code in NOT_LET_IN:
-            hint = "Correct user, password and database of its address: headwater attach ls shows it."
-            return StoreRefused(f'store "{self.name}" refuses', detail=detail, hint=hint, **about)
+            return self.refuses(statement, message, CORRECT_ADDRESS)
         if statement is None or code == 0 or 2000 <= code < 3000:
-            return StoreUnavailable(
-                f'store "{self.name}" cannot be reached', detail=message, hint="Check that it runs.", **about
-            )
-        hint = "GRANT SELECT ON … TO …;" if code in LACKS_RIGHT else "See the detail."
-        return StoreRefused(f'store "{self.name}" refuses', detail=detail, hint=hint, **about)
+            return self.unavailable(statement, message)
+        return self.refuses(statement, message, "GRANT SELECT ON … TO …;" if code in LACKS_RIGHT else "See the detail.")
 
 
 def _column(column: Described) -> StoreColumn:

@@ -19,11 +19,12 @@ from sqlglot import exp
 
 from headwater.capture.database import Losses
 from headwater.capture.postgres.postgres_types import arrow_of, to_arrow
-from headwater.errors import HeadwaterError, MissingExtra, StoreRefused, StoreUnavailable
+from headwater.errors import HeadwaterError, MissingExtra, StoreRefused
 from headwater.federation.attachments import Attachment
 from headwater.federation.literals import Value
 from headwater.federation.rendering import StatementRenderer, moment_text
 from headwater.federation.store import (
+    CORRECT_ADDRESS,
     EQUAL,
     LIKE,
     NULL,
@@ -185,25 +186,15 @@ class PostgresStore(Store):
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         # The driver puts its own text before the database's.
         message = re.sub(r"^.*?(ERROR|FATAL): +", "", lines[0]) if lines else type(error).__name__
-        about = {"store": self.name, "statement": statement}
-        detail = f"{message}{f' (in: {statement})' if statement else ''}"
         if state == "57014" or "statement timeout" in message:
-            return StoreUnavailable(
-                f'store "{self.name}" did not answer within {self.attachment.timeout:g} s',
-                detail=detail,
-                hint=f"Filter more narrowly, or raise the limit: headwater attach {self.name} … --timeout 5m.",
-                **about,
-            )
+            return self.timed_out(statement, message)
         if statement is None and ("FATAL" not in str(error) or any(sign in message for sign in NOT_NOW)):
-            return StoreUnavailable(
-                f'store "{self.name}" cannot be reached', detail=message, hint="Check that it runs.", **about
-            )
-        hint = "See the detail."
+            return self.unavailable(statement, message)
         if statement is None:
-            hint = "Correct user, password and database of its address: headwater attach ls shows it."
-        elif state == "42501":
-            hint = "Give the user of its address the right: GRANT SELECT ON … TO …;"
-        return StoreRefused(f'store "{self.name}" refuses', detail=detail, hint=hint, **about)
+            return self.refuses(statement, message, CORRECT_ADDRESS)
+        if state == "42501":
+            return self.refuses(statement, message, "Give the user of its address the right: GRANT SELECT ON … TO …;")
+        return self.refuses(statement, message)
 
 
 class _Postgres(StatementRenderer):

@@ -172,23 +172,11 @@ class SQLiteStore(Store):
 
     def _mapped(self, error: sqlite3.Error, statement: str | None) -> HeadwaterError:
         name = getattr(error, "sqlite_errorname", "") or ""
-        about = {"store": self.name, "statement": statement}
-        detail = f"{error}{f' (in: {statement})' if statement else ''}"
         if name == "SQLITE_INTERRUPT":
-            return StoreUnavailable(
-                f'store "{self.name}" did not answer within {self.attachment.timeout:g} s',
-                detail=detail,
-                hint=f"Filter more narrowly, or raise the limit: headwater attach {self.name} … --timeout 5m.",
-                **about,
-            )
+            return self.timed_out(statement, str(error))
         if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_CANTOPEN", "SQLITE_IOERR")):
-            return StoreUnavailable(
-                f'store "{self.name}" cannot be read now',
-                detail=detail,
-                hint="Try again; check which process holds it.",
-                **about,
-            )
-        return StoreRefused(f'store "{self.name}" refuses', detail=detail, hint="See the detail.", **about)
+            return self.unavailable(statement, str(error), reached=True)
+        return self.refuses(statement, str(error))
 
 
 def _admits(arrow: pa.DataType) -> Callable[[Value], bool]:

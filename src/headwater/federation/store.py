@@ -14,12 +14,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
-from headwater.errors import StoreRefused
+from headwater.errors import StoreRefused, StoreUnavailable
 from headwater.federation.attachments import Attachment
 from headwater.hints import suggestion
 
@@ -36,6 +35,7 @@ LIKE = frozenset({"like"})
 PREFIX = frozenset({"prefix"})  # LIKE with one % at its end, and nothing else
 NUMBERED = "_one"  # the only column fetched for a query that needs none
 ORDERED = EQUAL | UNEQUAL | LESS | GREATER
+CORRECT_ADDRESS = "Correct user, password and database of its address: headwater attach ls shows it."
 
 
 class ComparedAs(StrEnum):
@@ -134,6 +134,10 @@ class Answered:
     lost: int = 0
 
 
+def _with(statement: str | None, detail: str) -> str:
+    return f"{detail} (in: {statement})" if statement else detail
+
+
 class Store(ABC):
     """A store, opened for one query. A subclass connects in its ``__init__``."""
 
@@ -186,6 +190,36 @@ class Store(ABC):
             table=".".join(parts),
         )
 
+    def refuses(self, statement: str | None, detail: str, hint: str = "See the detail.") -> StoreRefused:
+        """The error for a statement that the store does not take; for a refused connection without one."""
+        return StoreRefused(
+            f'store "{self.name}" refuses',
+            detail=_with(statement, detail),
+            hint=hint,
+            store=self.name,
+            statement=statement,
+        )
+
+    def timed_out(self, statement: str | None, detail: str) -> StoreUnavailable:
+        """The error for an answer that takes longer than the attachment's ``timeout``."""
+        return StoreUnavailable(
+            f'store "{self.name}" did not answer within {self.attachment.timeout:g} s',
+            detail=_with(statement, detail),
+            hint=f"Filter more narrowly, or raise the limit: headwater attach {self.name} … --timeout 5m.",
+            store=self.name,
+            statement=statement,
+        )
+
+    def unavailable(self, statement: str | None, detail: str, *, reached: bool = False) -> StoreUnavailable:
+        """The error for a store that does not answer now."""
+        return StoreUnavailable(
+            f'store "{self.name}" cannot be {"read now" if reached else "reached"}',
+            detail=_with(statement, detail) if reached else detail,
+            hint="Try again; check which process holds it." if reached else "Check that it runs.",
+            store=self.name,
+            statement=statement,
+        )
+
     def misnamed(self, parts: Sequence[str], form: str) -> StoreRefused:
         """The error for a name with too many or too few parts."""
         return StoreRefused(
@@ -195,7 +229,5 @@ class Store(ABC):
     def __enter__(self) -> Store:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

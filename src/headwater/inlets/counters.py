@@ -33,6 +33,8 @@ class Counters:
 
     >>> Counters(received=3, appended=2) + Counters(received=1, refused=1)
     Counters(received=4, appended=2, repeated=0, refused=1, dropped=0)
+    >>> Counters(received=3).values(), Counters(received=3).to_dict()["received"]
+    ((3, 0, 0, 0, 0), 3)
     """
 
     received: int = 0
@@ -52,6 +54,7 @@ class Counters:
         return tuple(getattr(self, field.name) for field in fields(self))
 
     def to_dict(self) -> dict[str, int]:
+        """The numbers by name, for programs."""
         return asdict(self)
 
 

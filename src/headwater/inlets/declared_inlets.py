@@ -8,7 +8,6 @@ Not here: one inlet (``inlet.py``). Read next: ``app.py``, ``cli/connectors/inle
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from headwater.errors import DeclarationConflict, InvalidDeclaration
@@ -79,7 +78,5 @@ class DeclaredInlets:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()

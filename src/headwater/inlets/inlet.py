@@ -15,7 +15,6 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headwater.backoff import Backoff
@@ -57,7 +56,17 @@ class InletDeclaration(ABC):
 
 
 class Inlet(ABC):
-    """A running inlet. Subclasses open their resources in ``_open`` and start threads by ``_begin``."""
+    """A running inlet. Subclasses open their resources in ``_open`` and start threads by ``_begin``.
+
+    >>> import headwater as hw, tempfile
+    >>> app = hw.App("shop", home=tempfile.mkdtemp())
+    >>> _ = app.topic("pushes", "repository STRING")
+    >>> github = app.inlet("github", hw.inlets.Webhook("pushes", path="/github", port=0))
+    >>> github.start()
+    >>> github.running, github.problem, github.counters.received, github.address
+    (True, None, 0, 'http://127.0.0.1:.../github')
+    >>> github.stop()
+    """
 
     kind: ClassVar[str]
 
@@ -158,9 +167,7 @@ class Inlet(ABC):
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def __repr__(self) -> str:

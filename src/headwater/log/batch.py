@@ -32,6 +32,8 @@ class Batch:
     Batch(greetings[0]@0..1, 2 rows)
     >>> batch.to_pylist()
     [{'who': 'Ada'}, {'who': 'Grace'}]
+    >>> batch.num_rows, batch.offsets.tolist(), len(batch.to_pandas())
+    (2, [0, 1], 2)
     """
 
     topic: str

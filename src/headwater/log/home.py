@@ -74,6 +74,11 @@ class Log:
     ...     clicks = log.topic("clicks", "url STRING, at TIMESTAMP", event_time="at")
     ...     [topic.name for topic in log.topics()]
     ['clicks']
+    >>> log = hw.Log(log.home)  # closed by the block above, and opened again
+    >>> log.maintain().steps, log.check().problems
+    ((), ())
+    >>> log.delete_topic("clicks")
+    >>> log.close()
     """
 
     def __init__(
@@ -167,7 +172,15 @@ class Log:
         return [self.get_topic(name) for name in self.registry.names()]
 
     def subscribe(self, topics: str | Sequence[str], group: str, **options: Unpack[ConsumerOptions]) -> Subscription:
-        """A consumer of several topics, by their names or by a pattern (``"orders.*"``). See ``Subscription``."""
+        """A consumer of several topics, by their names or by a pattern (``"orders.*"``). See ``Subscription``.
+
+        >>> import headwater as hw, tempfile
+        >>> log = hw.Log(tempfile.mkdtemp())
+        >>> _ = log.topic("orders.de", "amount DOUBLE").append([{"amount": 9.5}])
+        >>> with log.subscribe("orders.*", "billing") as subscription:
+        ...     subscription.poll(timeout=10).to_pylist()
+        [{'amount': 9.5}]
+        """
         from headwater.log.groups.subscription import Subscription
 
         return Subscription(self, topics, group, **options)

@@ -44,6 +44,9 @@ class Producer:
     >>> token = producer.append([{"x": 1}], sequence=10)  # recognised
     >>> producer.last_sequence, topic.end_offsets()
     (10, {0: 1})
+    >>> producer.send({"x": 2})  # buffered
+    >>> str(producer.flush())
+    't:0=2'
     >>> producer.close()
     """
 

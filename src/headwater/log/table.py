@@ -109,6 +109,8 @@ class Table:
     Token(frontier={'users': {0: 2}}, dropped_rows=0)
     >>> str(users.delete([{"id": 9}]))
     'users:0=3'
+    >>> users.name, users.key, users.is_multiset, users.schema.names
+    ('users', ('id',), False, ['id', 'country'])
     >>> users
     Table(users, id BIGINT NOT NULL, country STRING, key=id)
     """

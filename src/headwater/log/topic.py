@@ -53,8 +53,10 @@ class Topic:
     >>> log = hw.Log(tempfile.mkdtemp())
     >>> orders = log.topic("orders", "order_id BIGINT, amount DOUBLE", key="order_id", partitions=2)
     >>> token = orders.append([{"order_id": 1, "amount": 9.5}, {"order_id": 2, "amount": 3.0}])
-    >>> sorted(row["amount"] for row in orders.rows())
-    [3.0, 9.5]
+    >>> sorted(row["amount"] for row in orders.rows()), orders.start_offsets(), sum(orders.end_offsets().values())
+    ([3.0, 9.5], {0: 0, 1: 0}, 2)
+    >>> orders.name, orders.schema.names, orders.schema_version, orders.settings.key, orders.describe()["dropped_rows"]
+    ('orders', ['order_id', 'amount'], 1, ('order_id',), 0)
     """
 
     def __init__(self, log: Log, row: TopicRow) -> None:
@@ -175,10 +177,8 @@ class Topic:
         >>> topic = hw.Log(tempfile.mkdtemp()).topic("t", "x INT")
         >>> _ = topic.append([{"x": 1}], producer="importer", sequence=7)
         >>> _ = topic.append([{"x": 1}], producer="importer", sequence=7)
-        >>> topic.end_offsets()
-        {0: 1}
-        >>> [topic.append([{"x": 2}], request_id="order-17").repeated for attempt in range(2)]
-        [False, True]
+        >>> topic.end_offsets(), [topic.append([{"x": 2}], request_id="order-17").repeated for attempt in range(2)]
+        ({0: 1}, [False, True])
         """
         batch = self.row_batch(rows)
         if after is not None:
@@ -322,9 +322,11 @@ class Topic:
         ``columns`` may name system columns too: _offset, _partition, _appended_at, _producer, _deleted.
         With ``follow``, reading ends after ``timeout`` seconds without rows.
 
-        >>> import headwater as hw, tempfile
+        >>> import datetime as dt, headwater as hw, tempfile
         >>> topic = hw.Log(tempfile.mkdtemp()).topic("t", "x INT, y INT")
         >>> _ = topic.append([{"x": n, "y": -n} for n in range(5)])
+        >>> [batch.num_rows for batch in topic.read(topic.offsets_at(dt.datetime(2026, 1, 1)))]
+        [5]
         >>> [batch.data.column("y").to_pylist() for batch in topic.read(3, columns=["y"])]
         [[-3, -4]]
         """
@@ -445,8 +447,8 @@ class Topic:
         >>> topic = hw.Log(tempfile.mkdtemp()).topic("t", "x INT")
         >>> _ = topic.append([{"x": 1}])
         >>> with topic.consumer("billing", member="till") as consumer:
-        ...     consumer.poll(timeout=10).to_pylist()
-        [{'x': 1}]
+        ...     consumer.poll(timeout=10).to_pylist(), topic.group("billing").lag()
+        ([{'x': 1}], {0: 1})
         """
         from headwater.log.groups.consumer import Consumer
 
@@ -461,8 +463,8 @@ class Topic:
         >>> with topic.worker("mailers", lease=60.0) as worker:
         ...     messages = worker.take(1, timeout=10)
         ...     worker.accept(messages)
-        >>> [message.row for message in messages]
-        [{'x': 1}]
+        >>> [message.row for message in messages], [group.name for group in topic.groups()]
+        ([{'x': 1}], ['mailers'])
         """
         from headwater.log.groups.worker import Worker
 

@@ -107,7 +107,7 @@ def create(state: ServerState) -> FastAPI:
 
     @api.exception_handler(ClientDisconnect)
     async def gone(_: Request, __: ClientDisconnect) -> Response:
-        return Response(status_code=400)  # nobody reads it
+        return Response(status_code=400)  # the client has gone
 
     @api.exception_handler(Exception)
     async def bug(_: Request, error: Exception) -> Response:

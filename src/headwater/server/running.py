@@ -28,7 +28,7 @@ WAITING_MAX = 2048  # connections that wait to be accepted
 
 
 def serve(state: ServerState, *, on_listening: Callable[[str], None] | None = None) -> None:
-    """Serve until a signal. ``on_listening`` is told the address."""
+    """Serve until a signal. ``on_listening`` is called with the address."""
     listener = listening(state.settings.host, state.settings.port)
     try:
         asyncio.run(_serve(state, listener, on_listening))
@@ -48,7 +48,8 @@ def listening(host: str, port: int) -> socket.socket:
     except OSError as error:
         made.close()
         raise Unavailable(
-            f"cannot listen on {host}:{port}: {error.strerror or error}", hint="Give another with --port; 0 is any."
+            f"cannot listen on {host}:{port}: {error.strerror or error}",
+            hint="Give another port with --port; 0 is any free one.",
         ) from error
     return made
 

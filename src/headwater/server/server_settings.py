@@ -26,7 +26,7 @@ class ServerSettings:
     Traceback (most recent call last):
         ...
     headwater.errors.InvalidDeclaration: a server on 0.0.0.0 needs keys
-      Others could read and write everything without being asked who they are.
+      Without keys everyone who reaches it can read and write everything.
       Hint: Make one: headwater key add me --scope admin --key-file keys.json; then give --key-file keys.json. Or stay \
 on 127.0.0.1, behind a proxy that asks.
     """
@@ -66,7 +66,7 @@ on 127.0.0.1, behind a proxy that asks.
         if self.key_file is None and not is_loopback(self.host):
             raise InvalidDeclaration(
                 f"a server on {self.host} needs keys",
-                detail="Others could read and write everything without being asked who they are.",
+                detail="Without keys everyone who reaches it can read and write everything.",
                 hint="Make one: headwater key add me --scope admin --key-file keys.json; then give --key-file"
                 " keys.json. Or stay on 127.0.0.1, behind a proxy that asks.",
                 host=self.host,

@@ -171,7 +171,7 @@ class ServerState:
             ):  # a topic that is just deleted, a busy catalog: the next second will do
                 ends = await self.read(self._ends)
                 self.rates.sample(time.monotonic(), ends)
-                await self.read(self.consumers.let_go_of_the_silent)
+                await self.read(self.consumers.close_expired)
                 await self.read(self._bound_logs)
             await asyncio.sleep(SAMPLE_S)
 
@@ -244,7 +244,7 @@ class ServerState:
             raise UnknownView(f'no view "{name}" was declared', hint=suggestion(name, names), view=name)
 
     async def until(self, look: Callable[[], Awaitable[Found | None]], wait: float, again: float = 1.0) -> Found | None:
-        """What ``look`` finds, or None after ``wait`` seconds or a request's limit."""
+        """The result of ``look``, or None after ``wait`` seconds or a request's limit."""
         return await self.notifier.until(look, min(wait, self.settings.wait_seconds_max), again)
 
     async def covered(self, token: Token, timeout: float, views: Collection[str] = ()) -> None:

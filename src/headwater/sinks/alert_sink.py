@@ -49,16 +49,14 @@ class AlertSink(Sink):
 
     @property
     def layout(self) -> str:
-        """See ``Sink.layout``."""
         return self.when
 
     def open(self, context: SinkContext, log: Log) -> Target:
-        """See ``Sink.open``."""
         return AlertTarget(context, log, self)
 
     def __str__(self) -> str:
-        told = str(self.to) if isinstance(self.to, Email | WebhookSink) else getattr(self.to, "__name__", "a function")
-        return f"alert: {self.when}, to {told}"
+        to = str(self.to) if isinstance(self.to, Email | WebhookSink) else getattr(self.to, "__name__", "a function")
+        return f"alert: {self.when}, to {to}"
 
 
 class Rule:
@@ -111,11 +109,9 @@ class AlertTarget(Target):
         self._poster = Poster(sink.to, log.clock) if isinstance(sink.to, WebhookSink) else None
 
     def progress(self) -> StoredProgress | None:
-        """See ``Target.progress``."""
         return self.memory.recall()[0]
 
     def fill(self, rows: Iterable[pa.RecordBatch], tick: int, epoch: int) -> StoredProgress:
-        """See ``Target.fill``."""
         progress, known = self.memory.recall()
         check_fence(progress, self.context, epoch, filling=True)
         firing: dict[str, Any] = {}
@@ -125,7 +121,6 @@ class AlertTarget(Target):
         return self.memory.remember(tick, epoch, sorted(firing))
 
     def apply(self, delivery: Delivery) -> StoredProgress:
-        """See ``Target.apply``."""
         progress, known = self.memory.recall()
         if not is_next(progress, self.context, delivery):
             return reached(progress, self.context)
@@ -137,7 +132,6 @@ class AlertTarget(Target):
         return self.memory.remember(delivery.tick, delivery.epoch, sorted((before - left) | set(firing)))
 
     def close(self) -> None:
-        """See ``Target.close``."""
         self.rule.close()
         if self._poster is not None:
             self._poster.close()

@@ -20,20 +20,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as kinds
 
-from headwater.errors import OffsetOutOfRange, SinkRefused, Unavailable
+from headwater.errors import MissingExtra, OffsetOutOfRange, SinkRefused, Unavailable
 from headwater.log.schema.ddl import spark_type
 from headwater.log.schema.normalization import WEIGHT
-from headwater.sinks.sink import (
-    ROW_NAME,
-    Sink,
-    SinkContext,
-    StoredProgress,
-    Target,
-    check_fence,
-    is_next,
-    missing_extra,
-    reached,
-)
+from headwater.sinks.sink import ROW_NAME, Sink, SinkContext, StoredProgress, Target, check_fence, is_next, reached
 from headwater.views.serving.deliveries import Delivery, counted, deletes, row_names, upserts
 
 if TYPE_CHECKING:
@@ -66,20 +56,28 @@ class DeltaSink(Sink):
 
     @property
     def layout(self) -> str:
-        """See ``Sink.layout``."""
         return ",".join(self.partition_by)
 
     def open(self, context: SinkContext, log: Log) -> Target:
-        """See ``Sink.open``."""
         del log
-        try:
+        with MissingExtra.raised_for("hw.sinks.Delta", "delta"):
             import deltalake  # noqa: F401
-        except ImportError as error:
-            raise missing_extra("deltalake", "delta", "hw.sinks.Delta") from error
         return DeltaTarget(context, self)
 
     def version_at(self, tick: int) -> int:
-        """The table's version that is the view at a tick: for time travel."""
+        """The table's version that is the view at a tick: for time travel.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> users = app.table("users", "id BIGINT, country STRING", key="id")
+        >>> _ = app.view("countries", "SELECT country, count(*) AS users FROM users GROUP BY country")
+        >>> table = hw.sinks.Delta(f"{tempfile.mkdtemp()}/countries")
+        >>> _ = app.sink("countries", table)
+        >>> _ = users.upsert([{"id": 1, "country": "DE"}])
+        >>> _ = app.tick()
+        >>> table.version_at(1)
+        0
+        """
         from deltalake import DeltaTable
 
         table = DeltaTable(self.path, storage_options=_options(self))
@@ -120,13 +118,11 @@ class DeltaTarget(Target):
     # The contract
 
     def progress(self) -> StoredProgress | None:
-        """See ``Target.progress``."""
         with self._translated():
             table = self._table()
             return None if table is None else self._progress(table)
 
     def fill(self, rows: Iterable[pa.RecordBatch], tick: int, epoch: int) -> StoredProgress:
-        """See ``Target.fill``."""
         from deltalake import write_deltalake
 
         with self._translated():
@@ -150,7 +146,6 @@ class DeltaTarget(Target):
             return StoredProgress(tick, epoch, self.context.version)
 
     def apply(self, delivery: Delivery) -> StoredProgress:
-        """See ``Target.apply``."""
         with self._translated():
             table = self._table()
             progress = None if table is None else self._progress(table)
@@ -162,9 +157,6 @@ class DeltaTarget(Target):
             else:
                 self._merge_bag(table, delivery.changes, properties)
             return StoredProgress(delivery.tick, delivery.epoch, self.context.version)
-
-    def close(self) -> None:
-        """See ``Target.close``."""
 
     # Rows
 
@@ -251,7 +243,7 @@ class DeltaTarget(Target):
         except DeltaError as error:
             said = str(error).splitlines()[0]
             raise SinkRefused(
-                f'Delta refused what sink "{self.context.sink}" brings to {self.sink.path}: {said}',
+                f'Delta refused the rows of sink "{self.context.sink}" for {self.sink.path}: {said}',
                 hint="Change the view's SQL, or give the sink another path.",
             ) from error
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from email.message import EmailMessage
 from typing import Any
 
+from headwater.durations import Duration, to_seconds
 from headwater.errors import SinkRefused, Unavailable
 from headwater.log.schema.json_lines import json_line
 
@@ -36,13 +37,16 @@ class Email:
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     starttls: bool = False
-    timeout: float = ANSWER_SECONDS_MAX
+    timeout: Duration = ANSWER_SECONDS_MAX
+
+    def __post_init__(self) -> None:
+        to_seconds(self.timeout, what="timeout")
 
     def send(self, alerts: Sequence[Mapping[str, Any]]) -> None:
         """One mail about these alerts, which are of one view."""
         message = self.message(alerts)
         try:
-            with smtplib.SMTP(self.host, self.port, timeout=self.timeout) as server:
+            with smtplib.SMTP(self.host, self.port, timeout=to_seconds(self.timeout)) as server:
                 if self.starttls:
                     server.starttls()
                 if self.user is not None:

@@ -70,15 +70,13 @@ class ParquetSink(Sink):
 
     @property
     def layout(self) -> str:
-        """See ``Sink.layout``."""
         return ",".join(self.partition_by)
 
     def open(self, context: SinkContext, log: Log) -> Target:
-        """See ``Sink.open``."""
         return ParquetTarget(context, log, self)
 
     def files(self, tick: int | None = None) -> list[Path]:
-        """The files that are the view at a tick, or at the last one: to be read by whatever reads Parquet."""
+        """The Parquet files that are the view at a tick, or at the last one; see ``read``."""
         stored = read_about(Path(self.path) / PROGRESS_FILE)
         if stored is None:
             raise Unavailable(f"there is no copy of a view in {os.fspath(self.path)} yet", hint="Run the app.")
@@ -93,7 +91,19 @@ class ParquetSink(Sink):
         return [Path(self.path) / name for names in found[-1]["files"].values() for name in names]
 
     def read(self, tick: int | None = None) -> pa.Table:
-        """The view's rows at a tick, or at the last one."""
+        """The view's rows at a tick, or at the last one.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> users = app.table("users", "id BIGINT, country STRING", key="id")
+        >>> _ = app.view("countries", "SELECT country, count(*) AS users FROM users GROUP BY country")
+        >>> copy = hw.sinks.Parquet(tempfile.mkdtemp())
+        >>> _ = app.sink("countries", copy)
+        >>> _ = users.upsert([{"id": 1, "country": "DE"}])
+        >>> _ = app.tick()
+        >>> copy.read().to_pylist(), len(copy.files(tick=1))
+        ([{'country': 'DE', 'users': 1}], 1)
+        """
         return pa.concat_tables([pq.read_table(path, partitioning=None) for path in self.files(tick)])
 
     def __str__(self) -> str:
@@ -127,12 +137,10 @@ class ParquetTarget(Target):
     # The contract
 
     def progress(self) -> StoredProgress | None:
-        """See ``Target.progress``."""
         stored = self._place.stored(self.context.identity)
         return None if stored is None else StoredProgress(stored["tick"], stored["epoch"], stored["version"])
 
     def fill(self, rows: Iterable[pa.RecordBatch], tick: int, epoch: int) -> StoredProgress:
-        """See ``Target.fill``."""
         with self._place.alone():
             check_fence(self.progress(), self.context, epoch, filling=True)
             files: Files = {}
@@ -144,7 +152,6 @@ class ParquetTarget(Target):
             return self._commit(tick, epoch, files, None)
 
     def apply(self, delivery: Delivery) -> StoredProgress:
-        """See ``Target.apply``."""
         with self._place.alone():
             stored, progress = self._place.stored(self.context.identity), self.progress()
             if stored is None or not is_next(progress, self.context, delivery):
@@ -157,9 +164,6 @@ class ParquetTarget(Target):
             if not files:
                 files[""] = [self._write("", self.context.schema.empty_table(), delivery.tick)]
             return self._commit(delivery.tick, delivery.epoch, files, stored)
-
-    def close(self) -> None:
-        """See ``Target.close``."""
 
     # Rows
 

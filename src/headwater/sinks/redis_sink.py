@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headwater.errors import Corruption, SinkRefused, Unavailable
+from headwater.errors import Corruption, MissingExtra, SinkRefused, Unavailable
 from headwater.log.schema.normalization import WEIGHT
 from headwater.log.schema.row_conversion import to_rows
-from headwater.sinks.sink import Sink, SinkContext, StoredProgress, Target, check_fence, is_next, missing_extra, reached
+from headwater.sinks.sink import Sink, SinkContext, StoredProgress, Target, check_fence, is_next, reached
 from headwater.sinks.text_values import json_rows, key_texts, plain_text
 from headwater.views.serving.deliveries import Delivery, deletes, row_names, upserts
 
@@ -62,16 +62,12 @@ class RedisSink(Sink):
 
     @property
     def layout(self) -> str:
-        """See ``Sink.layout``."""
         return self.form
 
     def open(self, context: SinkContext, log: Log) -> Target:
-        """See ``Sink.open``."""
         del log
-        try:
+        with MissingExtra.raised_for("hw.sinks.Redis", "redis"):
             import redis
-        except ImportError as error:
-            raise missing_extra("redis", "redis", "hw.sinks.Redis") from error
         client = redis.Redis.from_url(
             self.url, socket_connect_timeout=CONNECT_SECONDS_MAX, socket_timeout=ANSWER_SECONDS_MAX
         )
@@ -100,12 +96,10 @@ class RedisTarget(Target):
     # The contract
 
     def progress(self) -> StoredProgress | None:
-        """See ``Target.progress``."""
         with self._translated():
             return self._progress(self.client)
 
     def fill(self, rows: Iterable[pa.RecordBatch], tick: int, epoch: int) -> StoredProgress:
-        """See ``Target.fill``."""
         with self._translated():
             check_fence(self._progress(self.client), self.context, epoch, filling=True)
             self._remove_unfinished()
@@ -122,20 +116,20 @@ class RedisTarget(Target):
             return self._execute(swap, tick, epoch)
 
     def apply(self, delivery: Delivery) -> StoredProgress:
-        """See ``Target.apply``."""
 
         def change(progress: StoredProgress | None, pipe: Any) -> Commands | None:
             if not is_next(progress, self.context, delivery):
                 return None
             if not delivery.changes.num_rows:
                 return []
-            return self._changes(delivery.changes) if self.context.key else self._bag_changes(delivery.changes, pipe)
+            return (
+                self._changes(delivery.changes) if self.context.key else self._multiset_changes(delivery.changes, pipe)
+            )
 
         with self._translated():
             return self._execute(change, delivery.tick, delivery.epoch)
 
     def close(self) -> None:
-        """See ``Target.close``."""
         self.client.close()
 
     # Transactions and progress
@@ -211,7 +205,7 @@ class RedisTarget(Target):
             commands += [("DEL", *piece), ("SADD", self.keys_key, *piece)]
         return commands + self._writes(coming, come, None)
 
-    def _bag_changes(self, changes: pa.Table, pipe: Any) -> Commands:
+    def _multiset_changes(self, changes: pa.Table, pipe: Any) -> Commands:
         rows = changes.drop_columns([WEIGHT])
         keys = self._keys(rows)
         counts = [
@@ -287,10 +281,10 @@ class RedisTarget(Target):
                 if self.context.key:
                     self._send_beside(pipe, self._keys(table), table, None)
                 else:
-                    self._send_bag_beside(pipe, table)
+                    self._send_multiset_beside(pipe, table)
                 pipe.execute()
 
-    def _send_bag_beside(self, pipe: Any, table: pa.Table) -> None:
+    def _send_multiset_beside(self, pipe: Any, table: pa.Table) -> None:
         """Add a batch of a multiset; a row may have occurred in an earlier batch."""
         places: dict[str, int] = {}
         counts: dict[str, int] = {}

@@ -22,20 +22,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headwater.errors import Corruption, InvalidQuery, SinkRefused, Unavailable
+from headwater.errors import Corruption, InvalidQuery, MissingExtra, SinkRefused, Unavailable
 from headwater.log.schema.normalization import WEIGHT
 from headwater.log.schema.row_conversion import to_rows
-from headwater.sinks.sink import (
-    ROW_NAME,
-    Sink,
-    SinkContext,
-    StoredProgress,
-    Target,
-    check_fence,
-    is_next,
-    missing_extra,
-    reached,
-)
+from headwater.sinks.sink import ROW_NAME, Sink, SinkContext, StoredProgress, Target, check_fence, is_next, reached
 from headwater.sinks.sink_folder import SinkFolder, read_about
 from headwater.sinks.text_values import json_rows, key_texts, plain_text
 from headwater.views.serving.deliveries import Delivery, counted, deletes, row_names, upserts
@@ -71,11 +61,9 @@ class SearchSink(Sink):
 
     @property
     def layout(self) -> str:
-        """See ``Sink.layout``."""
         return json.dumps([self.text, self.terms, self.tokenizer])
 
     def open(self, context: SinkContext, log: Log) -> Target:
-        """See ``Sink.open``."""
         _required()
         return SearchTarget(context, log, self)
 
@@ -83,6 +71,17 @@ class SearchSink(Sink):
         """The best rows for a query, the best first, each with its ``_score``. From any process.
 
         Words are looked for in all text columns; ``title:word``, ``"two words"``, ``-word`` and ``AND`` work too.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("wiki", home=tempfile.mkdtemp())
+        >>> pages = app.table("pages", "id BIGINT, title STRING", key="id")
+        >>> _ = app.view("titles", "SELECT id, title FROM pages")
+        >>> index = hw.sinks.Search(tempfile.mkdtemp(), text=["title"])
+        >>> _ = app.sink("titles", index)
+        >>> _ = pages.upsert([{"id": 1, "title": "Rivers of Europe"}, {"id": 2, "title": "Lakes"}])
+        >>> _ = app.tick()
+        >>> [row["id"] for row in index.search("rivers")]
+        [1]
         """
         _required()
         about = read_about(Path(self.path) / CURRENT)
@@ -104,10 +103,8 @@ class SearchSink(Sink):
 
 
 def _required() -> None:
-    try:
+    with MissingExtra.raised_for("hw.sinks.Search", "search"):
         import tantivy  # noqa: F401
-    except ImportError as error:
-        raise missing_extra("tantivy", "search", "hw.sinks.Search") from error
 
 
 def opened(folder: Path, about: Any) -> Any:
@@ -139,12 +136,10 @@ class SearchTarget(Target):
     # The contract
 
     def progress(self) -> StoredProgress | None:
-        """See ``Target.progress``."""
         about = self._place.stored(self.context.identity)
         return None if about is None else self._progress(opened(self.folder, about))
 
     def fill(self, rows: Iterable[pa.RecordBatch], tick: int, epoch: int) -> StoredProgress:
-        """See ``Target.fill``."""
         import tantivy
 
         with self._place.alone():
@@ -165,7 +160,6 @@ class SearchTarget(Target):
             return progress
 
     def apply(self, delivery: Delivery) -> StoredProgress:
-        """See ``Target.apply``."""
         with self._place.alone():
             about = self._place.stored(self.context.identity)
             index = None if about is None else opened(self.folder, about)
@@ -178,9 +172,6 @@ class SearchTarget(Target):
                 else:
                     self._change_bag(writer, index, delivery.changes)
                 return self._remember(writer, delivery.tick, delivery.epoch)
-
-    def close(self) -> None:
-        """See ``Target.close``."""
 
     # Documents
 

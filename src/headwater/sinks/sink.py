@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 
-from headwater.errors import Fenced, MissingExtra
+from headwater.errors import Fenced
 
 if TYPE_CHECKING:
     from headwater.log.home import Log
@@ -120,8 +120,7 @@ class Target(ABC):
         error stops the sink.
         """
 
-    @abstractmethod
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 (files need no closing)
         """Release all resources. Called once, also after an error."""
 
 
@@ -175,12 +174,3 @@ def check_fence(progress: StoredProgress | None, context: SinkContext, epoch: in
 def reached(progress: StoredProgress | None, context: SinkContext) -> StoredProgress:
     """The result of an ``apply`` that applied nothing: the target's progress, or that it has none."""
     return progress if progress is not None else StoredProgress(-1, 0, f"{context.home_id}/nothing")
-
-
-def missing_extra(package: str, extra: str, sink: str) -> MissingExtra:
-    """The error for a client that is not installed."""
-    return MissingExtra(
-        f"{sink} needs the package {package}, which is not installed",
-        hint=f"pip install 'headwater[{extra}]'",
-        package=package,
-    )

@@ -49,7 +49,7 @@ class SinkFolder:
             lock.close()
 
     def stored(self, identity: str) -> Any:
-        """What the file says; None when there is none. Refused when the directory is another sink's."""
+        """The content of the file; None without one. Refused when the directory is another sink's."""
         found = read_about(self.path / self.name)
         if found is not None and found["sink"] != identity:
             raise SinkRefused(

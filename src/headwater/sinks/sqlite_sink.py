@@ -73,7 +73,6 @@ class SQLiteSink(Sink):
     by_key = True
 
     def open(self, context: SinkContext, log: Log) -> Target:
-        """See ``Sink.open``."""
         del log
         return SQLiteTarget(context, Path(self.path), self.table or context.view)
 
@@ -100,14 +99,12 @@ class SQLiteTarget(Target):
     # The contract
 
     def progress(self) -> StoredProgress | None:
-        """See ``Target.progress``."""
         if not self.path.exists():
             return None
         with self._transaction() as db:
             return self._progress(db)
 
     def fill(self, rows: Iterable[pa.RecordBatch], tick: int, epoch: int) -> StoredProgress:
-        """See ``Target.fill``."""
         with self._transaction() as db:
             db.execute(PROGRESS_DDL)
             check_fence(self._progress(db, whole=False), self.context, epoch, filling=True)
@@ -118,7 +115,6 @@ class SQLiteTarget(Target):
             return self._remember(db, tick, epoch)
 
     def apply(self, delivery: Delivery) -> StoredProgress:
-        """See ``Target.apply``."""
         with self._transaction() as db:
             progress = self._progress(db)
             if not is_next(progress, self.context, delivery):
@@ -126,11 +122,10 @@ class SQLiteTarget(Target):
             if self.context.key:
                 self._change(db, delivery.changes)
             else:
-                self._change_bag(db, delivery.changes)
+                self._change_multiset(db, delivery.changes)
             return self._remember(db, delivery.tick, delivery.epoch)
 
     def close(self) -> None:
-        """See ``Target.close``."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -232,7 +227,7 @@ class SQLiteTarget(Target):
         conflict = f"({', '.join(map(quoted, key))}) DO " + (f"UPDATE SET {updates}" if updates else "NOTHING")
         self._insert(db, come, f" ON CONFLICT {conflict}")
 
-    def _change_bag(self, db: sqlite3.Connection, changes: pa.Table) -> None:
+    def _change_multiset(self, db: sqlite3.Connection, changes: pa.Table) -> None:
         gone = changes.filter(pc.less(changes.column(WEIGHT), 0))
         pairs = zip(row_names(gone.drop_columns([WEIGHT])), gone.column(WEIGHT).to_pylist(), strict=True)
         found = f"SELECT rowid FROM {quoted(self.table)} WHERE {ROW_NAME} = ? LIMIT ?"

@@ -53,7 +53,6 @@ class TopicSink(Sink):
     merges = False
 
     def open(self, context: SinkContext, log: Log) -> Target:
-        """See ``Sink.open``."""
         return TopicTarget(context, log if self.home is None else Log(self.home), self.name, own=self.home is not None)
 
     def __str__(self) -> str:
@@ -95,7 +94,6 @@ class TopicTarget(Target):
         return last
 
     def fill(self, rows: Iterable[pa.RecordBatch], tick: int, epoch: int) -> StoredProgress:
-        """See ``Target.fill``."""
         check_fence(self.progress(), self.context, epoch, filling=True)
         table = pa.Table.from_batches(list(rows), schema=self.context.schema)
         reset = pa.Table.from_pylist([dict.fromkeys(self.context.schema.names)], schema=self.context.schema)
@@ -103,7 +101,6 @@ class TopicTarget(Target):
         return self._append(pa.concat_tables([reset, table]), kinds, tick, epoch)
 
     def apply(self, delivery: Delivery) -> StoredProgress:
-        """See ``Target.apply``."""
         progress = self.progress()
         if not is_next(progress, self.context, delivery):
             return reached(progress, self.context)
@@ -115,7 +112,6 @@ class TopicTarget(Target):
         return self._append(changes.drop_columns([WEIGHT]).take(pa.array(places)), kinds, delivery.tick, delivery.epoch)
 
     def close(self) -> None:
-        """See ``Target.close``."""
         if self._log is not None:
             self._log.close()
 

@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from headwater.backoff import Backoff
 from headwater.clock import Clock, format_us
+from headwater.durations import Duration, to_seconds
 from headwater.errors import InvalidDeclaration, Unavailable
 from headwater.log.schema.normalization import WEIGHT
 from headwater.log.schema.row_conversion import to_rows
@@ -59,7 +60,7 @@ class WebhookSink(Sink):
     secret: str | None = field(default=None, repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     tries: int = 4
-    timeout: float = ANSWER_SECONDS_MAX
+    timeout: Duration = ANSWER_SECONDS_MAX
 
     kind = "webhook"
     merges = False  # a retried tick must be the same requests
@@ -67,9 +68,9 @@ class WebhookSink(Sink):
     def __post_init__(self) -> None:
         if urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).hostname:
             raise InvalidDeclaration(f"{self.url!r} is not a URL", hint="Use http:// or https:// and a host.")
+        to_seconds(self.timeout, what="timeout")
 
     def open(self, context: SinkContext, log: Log) -> Target:
-        """See ``Sink.open``."""
         return WebhookTarget(context, log, self)
 
     def __str__(self) -> str:
@@ -122,12 +123,12 @@ class Poster:
     def _once(self, body: bytes, idempotency_key: str) -> tuple[int, str]:
         parts = urlsplit(self.hook.url)
         if self._connection is None:
-            host, port = parts.hostname or "", parts.port
+            host, port, timeout = parts.hostname or "", parts.port, to_seconds(self.hook.timeout)
             if parts.scheme == "https":
                 context = ssl.create_default_context()
-                self._connection = http.client.HTTPSConnection(host, port, timeout=self.hook.timeout, context=context)
+                self._connection = http.client.HTTPSConnection(host, port, timeout=timeout, context=context)
             else:
-                self._connection = http.client.HTTPConnection(host, port, timeout=self.hook.timeout)
+                self._connection = http.client.HTTPConnection(host, port, timeout=timeout)
         headers = {"Content-Type": "application/json", "Idempotency-Key": idempotency_key, **self.hook.headers}
         if self.hook.secret is not None:
             seconds = self.clock.now_us() // 1_000_000
@@ -157,7 +158,6 @@ class WebhookTarget(Target):
         self.poster = Poster(hook, log.clock)
 
     def progress(self) -> StoredProgress | None:
-        """See ``Target.progress``."""
         progress, _ = self.memory.recall()
         return None if progress is None or progress.tick < 0 else progress
 
@@ -173,7 +173,6 @@ class WebhookTarget(Target):
         return self.memory.remember(tick, epoch)
 
     def apply(self, delivery: Delivery) -> StoredProgress:
-        """See ``Target.apply``."""
         progress, memory = self.memory.recall()
         if not is_next(progress, self.context, delivery):
             return reached(progress, self.context)
@@ -193,13 +192,12 @@ class WebhookTarget(Target):
         return self.memory.remember(delivery.tick, delivery.epoch)
 
     def close(self) -> None:
-        """See ``Target.close``."""
         self.poster.close()
 
     # Requests
 
     def _changes(self, delivery: Delivery) -> Iterator[tuple[str, dict[str, Any]]]:
-        """What is sent for each change, with the change's name in its tick. Always in the same order."""
+        """The message of each change, with the change's name in its tick. Always in the same order."""
         changes = delivery.changes
         rows = changes.drop_columns([WEIGHT])
         names, weights, listed = self._names(rows, 0), changes.column(WEIGHT).to_pylist(), _rows(rows)

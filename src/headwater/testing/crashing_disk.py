@@ -128,7 +128,7 @@ class CrashingFiles(Files):
             self._boundary(f"{label}: after")
 
     def sync(self, fd: int, *, label: str) -> None:
-        """What the file holds now survives a power cut, once this has returned."""
+        """Make the file's present content survive a power cut, once this has returned."""
         with self._lock:
             self._boundary(f"{label}: before")
             super().sync(fd, label=label)
@@ -170,7 +170,7 @@ class CrashingFiles(Files):
         with self._lock:
             self._boundary(f"{label}: before")
             inode = source.stat().st_ino
-            self._on_disk.setdefault(inode, b"")  # written by somebody else and never synced here
+            self._on_disk.setdefault(inode, b"")  # written by another process and never synced here
             before = target.read_bytes() if target.exists() else None
             super().rename(source, target, label=label)
             self._names[inode] = target

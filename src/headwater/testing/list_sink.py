@@ -61,7 +61,6 @@ class ListSink(Sink):
         self._errors += errors
 
     def open(self, context: SinkContext, log: Log) -> Target:
-        """See ``Sink.open``."""
         del log
         return ListTarget(context, self)
 
@@ -85,11 +84,9 @@ class ListTarget(Target):
         self.sink = sink
 
     def progress(self) -> StoredProgress | None:
-        """See ``Target.progress``."""
         return self.sink.progress
 
     def fill(self, rows: Iterable[pa.RecordBatch], tick: int, epoch: int) -> StoredProgress:
-        """See ``Target.fill``."""
         self.sink._maybe_fail()
         check_fence(self.sink.progress, self.context, epoch, filling=True)
         table = pa.Table.from_batches(list(rows), schema=self.context.schema)
@@ -100,7 +97,6 @@ class ListTarget(Target):
         )
 
     def apply(self, delivery: Delivery) -> StoredProgress:
-        """See ``Target.apply``."""
         self.sink._maybe_fail()
         if not is_next(self.sink.progress, self.context, delivery):
             return reached(self.sink.progress, self.context)
@@ -108,6 +104,3 @@ class ListTarget(Target):
         self.sink.deliveries.append(delivery)
         content = consolidate(pa.concat_tables([self.sink._content, delivery.changes.cast(self.sink._content.schema)]))
         return self.sink._take(content, StoredProgress(delivery.tick, delivery.epoch, self.context.version))
-
-    def close(self) -> None:
-        """See ``Target.close``."""

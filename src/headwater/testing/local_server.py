@@ -17,7 +17,6 @@ import socket
 import subprocess
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Any, ClassVar, Self
 
 from headwater.errors import Unavailable
@@ -78,15 +77,13 @@ class LocalServer:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop(immediate=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def free_port() -> int:
-    """A port of loopback that nobody has now, below those that the system gives to connections by itself."""
+    """A free port of loopback, below those that the system gives to connections by itself."""
     while True:
         port = random.SystemRandom().randrange(*PORTS)
         with socket.socket() as free, contextlib.suppress(OSError):

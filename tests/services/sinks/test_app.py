@@ -123,7 +123,7 @@ def test_sinks_are_right_after_the_process_that_led_them_was_killed(tmp_path: Pa
 
 
 @pytest.mark.usefixtures("spark")
-def test_a_view_that_is_declared_anew_fills_its_sink_with_its_own_columns(tmp_path: Path) -> None:
+def test_a_view_that_is_redeclared_fills_its_sink_with_its_own_columns(tmp_path: Path) -> None:
     home, copy = tmp_path / "home", tmp_path / "copy.db"
 
     def app_with(query: str) -> hw.App:

@@ -25,7 +25,7 @@ from headwater.capture.debezium.envelope import EMPTIED, GONE, NOTHING, PUT, UNA
 from headwater.capture.mysql.mysql_types import to_arrow
 from headwater.capture.position import Prefix
 from headwater.capture.table_follower import TableFollower
-from headwater.capture.text_rows import TextRows
+from headwater.capture.text_rows import RowBuffer, TextRows
 from headwater.errors import CaptureLost, InvalidDeclaration, OffsetOutOfRange, SourceRefused, SourceUnavailable
 from headwater.log.home import Log
 from headwater.log.schema.normalization import normalize_schema
@@ -172,30 +172,15 @@ class DebeziumDatabase:
         """Nothing: the log belongs to the caller."""
 
 
-class DebeziumRows:
+class DebeziumRows(RowBuffer):
     """Rows of one shape, as texts."""
 
     def __init__(self, width: int) -> None:
+        super().__init__()
         self.width = width
-        self.rows: list[list[str | None]] = []
-        self.gone: list[bool] = []
-        self.bytes = 0
-
-    def __len__(self) -> int:
-        return len(self.gone)
-
-    def sizes(self) -> list[int]:
-        return [_size(row) for row in self.rows]
-
-    def add(self, row: list[str | None], gone: bool) -> None:
-        self.rows.append(row)
-        self.gone.append(gone)
-        self.bytes += _size(row)
 
     def take(self, count: int) -> TextRows:
-        rows, self.rows = self.rows[:count], self.rows[count:]
-        gone, self.gone = np.array(self.gone[:count], np.bool_), self.gone[count:]
-        self.bytes = sum(map(_size, self.rows))
+        rows, gone = self.split(count)
         columns, unchanged = [], {}
         for place in range(self.width):
             values = [row[place] for row in rows]
@@ -259,13 +244,13 @@ class DebeziumStream:
         rows: DebeziumRows = follower.segments[-1][1]
         before = self._texts(change.before, change, shape) if change.before is not None else None
         if change.kind == GONE and before is not None:
-            rows.add(before, True)
+            rows.add(before, True, _size(before))
         elif change.kind == PUT:
             after = self._texts(change.after, change, shape)
             places = shape.key_places
             if before is not None and any(before[place] not in (None, after[place]) for place in places):
-                rows.add(before, True)
-            rows.add(after, False)
+                rows.add(before, True, _size(before))
+            rows.add(after, False, _size(after))
 
     def _texts(self, row: dict[str, Any] | None, change: Change, shape: SourceTable) -> list[str | None]:
         units, unit, values = change.units or {}, self.server.source.time_unit, row or {}

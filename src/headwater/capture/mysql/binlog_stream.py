@@ -13,7 +13,6 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
 from headwater.capture.change_writer import ChangeWriter
@@ -26,7 +25,7 @@ from headwater.capture.mysql.binlog_statements import BinlogStatement, statement
 from headwater.capture.mysql.binlog_values import RowLayout, reader_of
 from headwater.capture.mysql.mysql_types import arrow_of_field, to_arrow
 from headwater.capture.table_follower import TableFollower
-from headwater.capture.text_rows import TextRows
+from headwater.capture.text_rows import RowBuffer, TextRows
 from headwater.errors import SourceUnavailable
 
 if TYPE_CHECKING:
@@ -38,36 +37,18 @@ ERROR, END = 0xFF, 0xFE
 BINLOG_NOT_FOUND = {1236, 1220}
 
 
-class MySQLRows:
-    """Rows with the same columns."""
+class MySQLRows(RowBuffer):
+    """Rows of the binlog with the same columns."""
 
     def __init__(self, kinds: list[pa.DataType]) -> None:
+        super().__init__()
         self.kinds = kinds
-        self.rows: list[list[Any]] = []
-        self.gone: list[bool] = []
-        self.row_bytes: list[int] = []
-        self.bytes = 0
-
-    def __len__(self) -> int:
-        return len(self.gone)
-
-    def add(self, row: list[Any], gone: bool, size: int) -> None:
-        self.rows.append(row)
-        self.gone.append(gone)
-        self.row_bytes.append(size)
-        self.bytes += size
-
-    def sizes(self) -> list[int]:
-        return self.row_bytes
 
     def take(self, count: int) -> TextRows:
-        rows, self.rows = self.rows[:count], self.rows[count:]
-        gone, self.gone = self.gone[:count], self.gone[count:]
-        self.bytes -= sum(self.row_bytes[:count])
-        self.row_bytes = self.row_bytes[count:]
+        rows, gone = self.split(count)
         columns = zip(*rows, strict=True)
         arrays = [pa.array(column, kind) for column, kind in zip(columns, self.kinds, strict=True)]
-        return TextRows(arrays, np.array(gone, np.bool_))
+        return TextRows(arrays, gone)
 
 
 class _Table:

@@ -15,7 +15,7 @@ import typer
 
 from headwater.cli import completions
 from headwater.cli.command_options import HomeOption, JsonOption, opened
-from headwater.cli.output import console, say, show_table, write_json
+from headwater.cli.output import ListColumns, answer, answer_list, console, thousands
 from headwater.errors import InvalidDeclaration
 
 LIST = "ls"
@@ -67,11 +67,9 @@ def attach(
             markup=False,
             soft_wrap=True,
         )
-    if as_json:
-        write_json(made.to_dict())
-    else:
-        table = made.name if made.address.is_one_table else f"{made.name}.…"
-        say(f"attached {made.name} ({made.address.kind}); query it as {table} with headwater query --spark")
+    table = made.name if made.address.is_one_table else f"{made.name}.…"
+    sentence = f"attached {made.name} ({made.address.kind}); query it as {table} with headwater query --spark"
+    answer(made.to_dict(), sentence, as_json=as_json)
 
 
 def detach(
@@ -90,10 +88,7 @@ def detach(
 
     with opened(home) as log:
         Attachments(log).remove(name)
-    if as_json:
-        write_json({"detached": name})
-    else:
-        say(f"detached {name}")
+    answer({"detached": name}, f"detached {name}", as_json=as_json)
 
 
 def _list(home: Path | None, *, as_json: bool) -> None:
@@ -101,12 +96,12 @@ def _list(home: Path | None, *, as_json: bool) -> None:
 
     with opened(home) as log:
         found = [each.to_dict() for each in Attachments(log).values()]
-    if as_json:
-        write_json(found)
-    elif not found:
-        say("nothing is attached; attach a store: headwater attach NAME URL")
-    else:
-        rows = [
-            (each["name"], each["kind"], each["url"], f"{each['rows_max']:,}", f"{each['timeout']:g}") for each in found
-        ]
-        show_table(["name", "kind", "address", ">rows at most", ">seconds at most"], rows)
+    columns: ListColumns = {
+        "name": "name",
+        "kind": "kind",
+        "address": "url",
+        ">rows at most": thousands("rows_max"),
+        ">seconds at most": lambda each: f"{each['timeout']:g}",
+    }
+    empty = "nothing is attached; attach a store: headwater attach NAME URL"
+    answer_list(found, columns, empty=empty, as_json=as_json)

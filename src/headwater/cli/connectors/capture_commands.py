@@ -19,7 +19,7 @@ import typer
 
 from headwater.cli.app_argument import AppFileArgument, app_of
 from headwater.cli.command_options import JsonOption
-from headwater.cli.output import console, say, show_table, write_json
+from headwater.cli.output import ListColumns, answer, answer_list, console, say, thousands, write_json
 from headwater.cli.quantities import parse_duration_ms, parse_size, show_bytes
 from headwater.errors import InvalidDeclaration
 
@@ -41,8 +41,8 @@ def run(
     [cyan]headwater capture run shop.py[/cyan]
     [cyan]headwater capture run shop.py --once[/cyan]
     """
-    with _captured(file) as shop, backfill_bars(shown=not as_json) as tell:
-        shop.capture(until="caught up" if once else None, on_progress=tell)
+    with _captured(file) as shop, backfill_bars(shown=not as_json) as show:
+        shop.capture(until="caught up" if once else None, on_progress=show)
         if as_json:
             write_json(_tables(shop))
 
@@ -55,38 +55,17 @@ def ls(file: AppFileArgument, as_json: JsonOption = False) -> None:
     """
     with _captured(file) as shop:
         tables = _tables(shop)
-    if as_json:
-        write_json(tables)
-        return
-    if not tables:
-        say(f"nothing was captured yet; begin with: headwater capture run {file}")
-        return
-    rows = [
-        (
-            each["table"],
-            each["source"],
-            each["phase"],
-            f"{each['rows_done']:,}",
-            each["position"],
-            each["committed_at"],
-            "" if each["lag_bytes"] is None else show_bytes(each["lag_bytes"]),
-            each["slot"],
-            f"{each['values_lost']:,}",
-        )
-        for each in tables
-    ]
-    columns = [
-        "table",
-        "source",
-        "phase",
-        ">backfilled",
-        "position",
-        "last commit",
-        ">kept for us",
-        "kept in",
-        ">nulled",
-    ]
-    show_table(columns, rows)
+    columns: ListColumns = {
+        **{name: name for name in ("table", "source", "phase")},
+        ">backfilled": thousands("rows_done"),
+        "position": "position",
+        "last commit": "committed_at",
+        ">kept for us": lambda each: "" if each["lag_bytes"] is None else show_bytes(each["lag_bytes"]),
+        "kept in": "slot",
+        ">nulled": thousands("values_lost"),
+    }
+    empty = f"nothing was captured yet; begin with: headwater capture run {file}"
+    answer_list(tables, columns, empty=empty, as_json=as_json)
 
 
 @app.command("watch")
@@ -100,7 +79,7 @@ def watch(
 ) -> None:
     """Alert when a database keeps much of its log for an app, also while the app is stopped. For cron.
 
-    A slot that nobody reads fills its database's disk. Beyond the limit the slot is named, an alert is written to the
+    A slot without a reader fills its database's disk. Beyond the limit the slot is named, an alert is written to the
     topic [cyan]_alerts[/cyan], and the exit code is 1.
 
     [cyan]headwater capture watch shop.py[/cyan]
@@ -132,10 +111,7 @@ def drop(file: AppFileArgument, as_json: JsonOption = False) -> None:
     """
     with _captured(file) as shop:
         names = shop.captures.drop(shop.log)
-    if as_json:
-        write_json({"dropped": names})
-    else:
-        say(f"dropped: {', '.join(names)}")
+    answer({"dropped": names}, f"dropped: {', '.join(names)}", as_json=as_json)
 
 
 @app.command("export")
@@ -166,7 +142,7 @@ def export(
 
 @app.command("restart")
 def restart(file: AppFileArgument, as_json: JsonOption = False) -> None:
-    """Give up the place in the databases' logs, and read every table anew with the next run.
+    """Give up the place in the databases' logs, and backfill every table again with the next run.
 
     Until that is done the tables stay as they are; then they are what the databases hold.
 
@@ -174,10 +150,7 @@ def restart(file: AppFileArgument, as_json: JsonOption = False) -> None:
     """
     with _captured(file) as shop:
         names = shop.captures.restart(shop.log)
-    if as_json:
-        write_json({"restarted": names})
-    else:
-        say(f"the next run reads anew: {', '.join(names)}")
+    answer({"restarted": names}, f"the next run reads again: {', '.join(names)}", as_json=as_json)
 
 
 @contextmanager
@@ -216,7 +189,7 @@ def backfill_bars(*, shown: bool) -> Iterator[Callable[[BackfillProgress], None]
     with progress.Progress(*columns, console=console(stderr=True)) as bars:
         tasks: dict[str, Any] = {}
 
-        def tell(about: BackfillProgress) -> None:
+        def show(about: BackfillProgress) -> None:
             if about.table not in tasks:
                 tasks[about.table] = bars.add_task(f"backfill {about.table}", rate="")
             rate = f"{about.rows_per_second:,.0f} rows/s"
@@ -227,4 +200,4 @@ def backfill_bars(*, shown: bool) -> Iterator[Callable[[BackfillProgress], None]
                 rate=rate,
             )
 
-        yield tell
+        yield show

@@ -20,7 +20,7 @@ import typer
 
 from headwater.cli.app_argument import AppFileArgument, app_of
 from headwater.cli.command_options import JsonOption
-from headwater.cli.output import say, show_table, write_json
+from headwater.cli.output import ListColumns, answer_list, thousands
 from headwater.errors import InvalidDeclaration
 
 if TYPE_CHECKING:
@@ -70,26 +70,15 @@ def ls(file: AppFileArgument, as_json: JsonOption = False) -> None:
             {"inlet": each.name, "kind": each.kind, "topic": each.topic.name, **known[each.name]}
             for each in declared.inlets
         ]
-    if as_json:
-        write_json(found)
-    elif not found:
-        say("no inlets are declared")
-    else:
-        numbers = ["received", "appended", "repeated", "refused", "dropped"]
-        rows = [
-            (
-                each["inlet"],
-                each["kind"],
-                each["topic"],
-                *(f"{each[name]:,}" for name in numbers),
-                each["address"] or "",
-                each["counted_at"] or "never",
-                each["problem"] or "",
-            )
-            for each in found
-        ]
-        columns = ["inlet", "kind", "topic", *(f">{name}" for name in numbers), "address", "last counted", "problem"]
-        show_table(columns, rows)
+    counted = ("received", "appended", "repeated", "refused", "dropped")
+    columns: ListColumns = {
+        **{name: name for name in ("inlet", "kind", "topic")},
+        **{f">{name}": thousands(name) for name in counted},
+        "address": "address",
+        "last counted": lambda each: each["counted_at"] or "never",
+        "problem": "problem",
+    }
+    answer_list(found, columns, empty="no inlets are declared", as_json=as_json)
 
 
 def _require_inlets(declared: App) -> None:

@@ -12,7 +12,7 @@ import typer
 
 from headwater.cli.app_argument import AppFileArgument, app_of
 from headwater.cli.command_options import JsonOption
-from headwater.cli.output import say, show_table, write_json
+from headwater.cli.output import ListColumns, answer_list
 
 app = typer.Typer(help="Sinks: what carries views to other systems.", no_args_is_help=True)
 
@@ -29,26 +29,14 @@ def ls(file: AppFileArgument, as_json: JsonOption = False) -> None:
     [cyan]headwater sink ls shop.py[/cyan]
     """
     with app_of(file) as declared:
-        statuses = [carriage.status() for carriage in declared.sinks]
-    if as_json:
-        write_json([status.to_dict() for status in statuses])
-        return
-    if not statuses:
-        say("no sinks; declare one: app.sink(view, hw.sinks.SQLite(path))")
-        return
-    rows = [
-        (
-            status.sink,
-            status.view,
-            status.to,
-            status.state,
-            status.tick,
-            status.lag.ticks,
-            "a full copy" if status.lag.changes is None else f"{status.lag.changes:,}",
-            f"{status.lag.seconds:,.0f}",
-            status.error["message"] if status.error else "",
-        )
-        for status in statuses
-    ]
-    columns = ["sink", "view", "to", "state", ">tick", ">ticks behind", ">changes", ">seconds", "error"]
-    show_table(columns, rows)
+        statuses = [sink.status().to_dict() for sink in declared.sinks]
+    columns: ListColumns = {
+        **{name: name for name in ("sink", "view", "to", "state")},
+        ">tick": "tick",
+        ">ticks behind": lambda each: each["lag"]["ticks"],
+        ">changes": lambda each: "a full copy" if each["lag"]["changes"] is None else f"{each['lag']['changes']:,}",
+        ">seconds": lambda each: f"{each['lag']['seconds']:,.0f}",
+        "error": lambda each: each["error"]["message"] if each["error"] else "",
+    }
+    empty = "no sinks; declare one: app.sink(view, hw.sinks.SQLite(path))"
+    answer_list(statuses, columns, empty=empty, as_json=as_json)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwater.cli.command_options import JsonOption
-from headwater.cli.output import console, say, table, write_json
+from headwater.cli.output import answer, console, say, table
 from headwater.errors import InvalidDeclaration
 
 if TYPE_CHECKING:
@@ -89,10 +89,8 @@ def _forget(source: str, to: str, tables: list[str], place: Path, *, as_json: bo
     with Sync(source, to, tables=tables, home=place) as known:
         slots = known.forget()
     shutil.rmtree(place)
-    if as_json:
-        write_json({"dropped": slots, "removed": str(place)})
-    else:
-        say(f"dropped {', '.join(slots)}, removed {place}; the copy stays as it is")
+    sentence = f"dropped {', '.join(slots)}, removed {place}; the copy stays as it is"
+    answer({"dropped": slots, "removed": str(place)}, sentence, as_json=as_json)
 
 
 def _place(source: str, to: str) -> Path:
@@ -106,12 +104,12 @@ def asked_to_stop() -> Iterator[threading.Event]:
     """Ctrl-C or SIGTERM sets the event; a second Ctrl-C ends the process."""
     asked = threading.Event()
 
-    def told(number: int, frame: Any) -> None:
+    def ask(number: int, frame: Any) -> None:
         if asked.is_set():
             signal.default_int_handler(number, frame)
         asked.set()
 
-    before = {number: signal.signal(number, told) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield asked
     finally:

@@ -48,7 +48,7 @@ def doctor(home: HomeOption = None, as_json: JsonOption = False) -> None:
 
 
 def held(name: str, check: Callable[[], Iterator[Finding]]) -> list[Finding]:
-    """What a check finds; that it broke, when it breaks."""
+    """The findings of a check; a check that raises is a finding too."""
     try:
         return list(check())
     except Exception as error:

@@ -22,7 +22,7 @@ class FindingState(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check saw, and how to mend it.
+    """The result of a check, and how to mend it.
 
     >>> Finding("java", FindingState.FAIL, "not found", "Install Java 17 or newer.").to_dict()
     {'check': 'java', 'state': 'fail', 'found': 'not found', 'mend': 'Install Java 17 or newer.'}

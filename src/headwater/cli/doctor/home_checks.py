@@ -69,8 +69,8 @@ def _speed(place: Path) -> Finding:
     middle, worst = 1000 * statistics.median(seconds), 1000 * max(seconds)
     slow = middle > SYNC_WARN_MS
     mend = 'Appends with fsync="always" wait so long each; fsync="interval" shares one among many.' if slow else None
-    told = f"a write is durable after {middle:.1f} ms (at worst {worst:.1f})"
-    return Finding("disk speed", FindingState.WARN if slow else FindingState.OK, told, mend)
+    text = f"a write is durable after {middle:.1f} ms (at worst {worst:.1f})"
+    return Finding("disk speed", FindingState.WARN if slow else FindingState.OK, text, mend)
 
 
 def standing(path: Path) -> Path:
@@ -79,7 +79,7 @@ def standing(path: Path) -> Path:
 
 
 def file_system(path: Path) -> str | None:
-    """The kind of the file system that a path is on; None where that cannot be told."""
+    """The kind of the file system that a path is on; None where that is unknown."""
     try:
         mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
     except OSError:
@@ -128,8 +128,8 @@ def contents(home: Path) -> Iterator[Finding]:
     yield from _catalog(home)
     users = in_use(home)
     if users is not None:
-        told = f"by process {', '.join(map(str, users))}" if users else "by nobody now"
-        yield Finding("in use", FindingState.OK, told)
+        text = f"by process {', '.join(map(str, users))}" if users else "by no process now"
+        yield Finding("in use", FindingState.OK, text)
 
 
 def _catalog(home: Path) -> Iterator[Finding]:
@@ -157,7 +157,7 @@ def _catalog(home: Path) -> Iterator[Finding]:
 
 
 def in_use(home: Path) -> list[int] | None:
-    """The other processes that have a file of the home open, as far as this user may see; None: that cannot be told."""
+    """The other processes that have a file of the home open, as far as this user may see; None: unknown."""
     if not Path("/proc/self/fd").is_dir():
         return None
     within, found = f"{home.resolve()}/", set()

@@ -51,10 +51,10 @@ EXTRAS = {
 }
 SPARK_VERSION = "4.3"
 GIB = 1 << 30
-EARLIEST = 1_735_689_600  # 2025: whoever runs this runs it later
+EARLIEST = 1_735_689_600  # 2025: the present is later
 LATEST = 4_102_444_800  # 2100
 FILES_WARN, FILES_FAIL = 1024, 256
-SERVED = 8080  # where the server listens unless told otherwise
+SERVED = 8080  # where the server listens by default
 INSTANCES_WARN, WATCHES_WARN = 16, 4096
 
 
@@ -70,9 +70,9 @@ def python() -> Iterator[Finding]:
         return
     found = shutil.which(chosen)
     same = found is not None and _version_of(found) == version.rpartition(".")[0]
-    told = f"{chosen}" if same else f"{chosen} is not Python {version.rpartition('.')[0]}"
+    text = f"{chosen}" if same else f"{chosen} is not Python {version.rpartition('.')[0]}"
     mend = None if same else "unset PYSPARK_PYTHON; headwater sets it to the Python that runs it."
-    yield Finding("PYSPARK_PYTHON", FindingState.OK if same else FindingState.FAIL, told, mend)
+    yield Finding("PYSPARK_PYTHON", FindingState.OK if same else FindingState.FAIL, text, mend)
 
 
 def _version_of(program: str) -> str:
@@ -81,25 +81,25 @@ def _version_of(program: str) -> str:
 
 
 def packages() -> Iterator[Finding]:
-    """What is installed, and what each missing extra needs."""
+    """The installed packages, and the install line of each missing extra."""
     versions = {name: _installed(name) for name in REQUIRED}
     missing = [name for name, version in versions.items() if version is None]
-    told = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
+    text = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
     if missing:
         yield Finding("packages", FindingState.FAIL, f"missing: {', '.join(missing)}", 'pip install "headwater"')
     else:
-        yield Finding("packages", FindingState.OK, told)
+        yield Finding("packages", FindingState.OK, text)
     for extra, names in EXTRAS.items():
         found = {name: _installed(name) for name in names}
         install = f'pip install "headwater[{extra}]"'
         if all(found.values()):
-            told = ", ".join(f"{name} {version}" for name, version in found.items())
+            text = ", ".join(f"{name} {version}" for name, version in found.items())
             wrong = extra == "spark" and not str(found["pyspark"]).startswith(SPARK_VERSION)
             yield Finding(
-                f"[{extra}]", FindingState.WARN if wrong else FindingState.OK, told, install if wrong else None
+                f"[{extra}]", FindingState.WARN if wrong else FindingState.OK, text, install if wrong else None
             )
         else:
-            # Views need Spark; all others are for whoever wants them.
+            # Views need Spark; all others are optional.
             state = FindingState.WARN if extra == "spark" else FindingState.OK
             yield Finding(f"[{extra}]", state, "not installed", install)
 
@@ -125,18 +125,18 @@ def java() -> Iterator[Finding]:
         return
     ran = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=30, check=False)
     number = java_version(ran.stderr + ran.stdout)
-    told = f"{number or 'of an unknown version'}, {program}{' (JAVA_HOME)' if home else ''}"
+    text = f"{number or 'of an unknown version'}, {program}{' (JAVA_HOME)' if home else ''}"
     fits = number is not None and number >= JAVA_MIN
-    yield Finding("java", FindingState.OK if fits else wrong, told, None if fits else JAVA_HINT)
+    yield Finding("java", FindingState.OK if fits else wrong, text, None if fits else JAVA_HINT)
 
 
-def java_version(told: str) -> int | None:
+def java_version(text: str) -> int | None:
     """The major version in what ``java -version`` says.
 
     >>> java_version('openjdk version "17.0.12" 2024-07-16'), java_version('java version "1.8.0_301"')
     (17, 8)
     """
-    found = re.search(r'version "(?:1\.)?(\d+)', told)
+    found = re.search(r'version "(?:1\.)?(\d+)', text)
     return int(found[1]) if found else None
 
 
@@ -178,8 +178,8 @@ def limits() -> Iterator[Finding]:
     instances, watches = (int((folder / name).read_text()) for name in ("max_user_instances", "max_user_watches"))
     fits = instances >= INSTANCES_WARN and watches >= WATCHES_WARN
     mend = None if fits else "sysctl fs.inotify.max_user_instances=256 fs.inotify.max_user_watches=65536"
-    told = f"{instances:,} instances, {watches:,} watches for each user"
-    yield Finding("inotify", FindingState.OK if fits else FindingState.WARN, told, mend)
+    text = f"{instances:,} instances, {watches:,} watches for each user"
+    yield Finding("inotify", FindingState.OK if fits else FindingState.WARN, text, mend)
 
 
 def ports() -> Iterator[Finding]:
@@ -213,10 +213,10 @@ def ports() -> Iterator[Finding]:
 def clock() -> Iterator[Finding]:
     """The time, by which records are stamped and leases run out."""
     now = time.time()
-    told = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
+    text = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
     fits = EARLIEST < now < LATEST
     yield Finding(
-        "clock", FindingState.OK if fits else FindingState.FAIL, told, None if fits else "Set it, and let NTP keep it."
+        "clock", FindingState.OK if fits else FindingState.FAIL, text, None if fits else "Set it, and let NTP keep it."
     )
 
 

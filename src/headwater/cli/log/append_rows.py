@@ -81,8 +81,8 @@ def append_input(topic: Topic, source: InputFile, *, batch_rows: int, producer: 
     except HeadwaterError as error:
         raise _told(error, result, source, producer) from None
     except KeyboardInterrupt:
-        told = f"interrupted; {result.rows:,} rows were written, the current batch possibly"
-        console(stderr=True).print(told)
+        summary = f"interrupted; {result.rows:,} rows were written, the current batch possibly"
+        console(stderr=True).print(summary)
         raise
     result.seconds = topic.clock.monotonic() - begun
     result.token = str(token)
@@ -98,11 +98,11 @@ def _append(topic: Topic, writer: Producer | None, portion: Portion, sequence: i
 def _told(error: HeadwaterError, result: Appended, source: InputFile, producer: str | None) -> HeadwaterError:
     """The same error, with the count of written rows and how to continue."""
     if result.rows or result.skipped_rows:
-        told = f"Before it, {result.rows:,} rows were written"
-        told += f" and {result.skipped_rows:,} recognised as written earlier" if result.skipped_rows else ""
-        told += "; nothing of this batch was."
+        progress_made = f"Before it, {result.rows:,} rows were written"
+        progress_made += f" and {result.skipped_rows:,} recognised as written earlier" if result.skipped_rows else ""
+        progress_made += "; nothing of this batch was."
     else:
-        told = "Nothing was written."
+        progress_made = "Nothing was written."
     if producer is not None:
         on = f"Correct it and run the same command again: producer {producer} skips what is written."
     elif result.rows:
@@ -110,7 +110,7 @@ def _told(error: HeadwaterError, result: Appended, source: InputFile, producer: 
         on = f"Correct it and append {rest}; with --producer NAME a second run skips by itself."
     else:
         on = "Correct it and run the same command again."
-    error.detail = f"{error.detail} {told}" if error.detail else told
+    error.detail = f"{error.detail} {progress_made}" if error.detail else progress_made
     error.hint = f"{error.hint} {on}" if error.hint else on
     error.data.update(rows_written=result.rows, rows_skipped=result.skipped_rows)
     return error
@@ -126,15 +126,15 @@ def _progress(source: InputFile, *, quiet: bool) -> Iterator[Any]:
 
     total = source.bytes_total
     sized: list[ProgressColumn] = [BarColumn(), TaskProgressColumn(), DownloadColumn(), TimeRemainingColumn()]
-    columns = [TextColumn("{task.description}"), *(sized if total else []), TextColumn("{task.fields[told]}")]
+    columns = [TextColumn("{task.description}"), *(sized if total else []), TextColumn("{task.fields[progress_made]}")]
     with Progress(*columns, console=console(stderr=True), transient=True) as progress:
-        task = progress.add_task(source.shown, total=total, told="")
+        task = progress.add_task(source.shown, total=total, progress_made="")
         begun, seen = progress.get_time(), 0
 
         def advance(rows: int, at: int) -> None:
             nonlocal seen
             seen += rows
             rate = seen / max(progress.get_time() - begun, 1e-3)
-            progress.update(task, completed=at, told=f"{seen:,} rows  {show_count(rate)} rows/s")
+            progress.update(task, completed=at, progress_made=f"{seen:,} rows  {show_count(rate)} rows/s")
 
         yield advance

@@ -49,7 +49,7 @@ def lag(
         write_json({"readers": [each.to_dict() for each in readers], "sinks": [each.to_dict() for each in sinks]})
         return
     if not readers and not sinks:
-        say("nobody reads a topic of this home; a group, or an app with a view, does")
+        say("no topic of this home has a reader: a group, or an app with a view")
     if readers:
         rows = [
             (

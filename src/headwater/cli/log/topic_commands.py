@@ -14,7 +14,7 @@ import typer
 
 from headwater.cli.command_options import HomeOption, JsonOption, TopicArgument, opened
 from headwater.cli.log.create_topic import create
-from headwater.cli.output import console, say, show_facts, show_table, write_json
+from headwater.cli.output import ListColumns, answer, answer_list, console, say, show_facts, show_table, write_json
 from headwater.cli.quantities import show_bytes, show_count, show_duration_ms
 from headwater.errors import Misuse
 
@@ -38,24 +38,16 @@ def ls(home: HomeOption = None, as_json: JsonOption = False) -> None:
 
     with opened(home) as log:
         topics = [describe_topic(topic, times=False) for topic in log.topics()]
-    if as_json:
-        write_json(topics)
-        return
-    if not topics:
-        say('no topics yet; make one: headwater topic create NAME --schema "…"')
-        return
-    rows = [
-        (
-            each["name"],
-            len(each["partitions"]),
-            f"{_rows(each):,}",
-            show_bytes(_bytes(each)),
-            ", ".join(each["settings"]["key"]),
-            each["schema"],
-        )
-        for each in topics
-    ]
-    show_table(["topic", ">partitions", ">rows", ">size", "key", "schema"], rows)
+    columns: ListColumns = {
+        "topic": "name",
+        ">partitions": lambda each: len(each["partitions"]),
+        ">rows": lambda each: f"{_rows(each):,}",
+        ">size": lambda each: show_bytes(_bytes(each)),
+        "key": lambda each: ", ".join(each["settings"]["key"]),
+        "schema": "schema",
+    }
+    empty = 'no topics yet; make one: headwater topic create NAME --schema "…"'
+    answer_list(topics, columns, empty=empty, as_json=as_json)
 
 
 def _rows(description: dict[str, Any]) -> int:
@@ -254,10 +246,8 @@ def delete(
         if not yes:
             _ask(topic, rows)
         log.delete_topic(name)
-    if as_json:
-        write_json({"topic": name, "deleted_rows": rows})
-    else:
-        say(f'deleted topic [bold]"{name}"[/bold] with {rows:,} rows')
+    sentence = f'deleted topic [bold]"{name}"[/bold] with {rows:,} rows'
+    answer({"topic": name, "deleted_rows": rows}, sentence, as_json=as_json)
 
 
 def _ask(topic: Topic, rows: int) -> None:

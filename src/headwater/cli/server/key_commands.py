@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from headwater.cli.command_options import JsonOption
-from headwater.cli.output import say, show_table, write_json
+from headwater.cli.output import ListColumns, answer, answer_list, say, write_json
 
 app = typer.Typer(help="Keys: who may ask a server, and for what.", no_args_is_help=True)
 
@@ -59,12 +59,9 @@ def ls(key_file: KeyFile = KEY_FILE, as_json: JsonOption = False) -> None:
         {"name": each["name"], "scopes": each["scopes"], "made_at": each.get("made_at")}
         for each in Keys(key_file).entries()
     ]
-    if as_json:
-        write_json(found)
-    elif not found:
-        say(f"no keys in {key_file}; make one: headwater key add NAME --scope query")
-    else:
-        show_table(["name", "scopes", "made"], [(e["name"], ", ".join(e["scopes"]), e["made_at"]) for e in found])
+    columns: ListColumns = {"name": "name", "scopes": lambda each: ", ".join(each["scopes"]), "made": "made_at"}
+    empty = f"no keys in {key_file}; make one: headwater key add NAME --scope query"
+    answer_list(found, columns, empty=empty, as_json=as_json)
 
 
 @app.command("rm")
@@ -76,7 +73,4 @@ def rm(name: NameArgument, key_file: KeyFile = KEY_FILE, as_json: JsonOption = F
     from headwater.server.http.keys import Keys
 
     Keys(key_file).remove(name)
-    if as_json:
-        write_json({"removed": name})
-    else:
-        say(f"the key of [bold]{name}[/bold] is not good any more")
+    answer({"removed": name}, f"the key of [bold]{name}[/bold] is not good any more", as_json=as_json)

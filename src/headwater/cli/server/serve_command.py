@@ -31,7 +31,7 @@ def serve(
     host: Annotated[str, typer.Option("--host", help="Where to listen.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", "-p", help="The port; 0 is any that is free.")] = 8080,
     engine: Annotated[
-        bool, typer.Option("--engine/--no-engine", help="Run the app too; without, somebody else does.")
+        bool, typer.Option("--engine/--no-engine", help="Run the app too; without, another process does.")
     ] = True,
     key_file: KeyFileOption = None,
     origin: Annotated[
@@ -83,7 +83,7 @@ def serve(
     stalled_seconds_max: Annotated[
         float,
         typer.Option(
-            "--stalled-seconds", min=1, help="Rows wait, and no tick comes for so long: the engine is started anew."
+            "--stalled-seconds", min=1, help="Rows wait, and no tick comes for so long: the engine is restarted."
         ),
     ] = 60.0,
     as_json: JsonOption = False,
@@ -130,11 +130,11 @@ def serve(
         folder = app.log.home / "views" / app.name
         supervisor = Supervisor(file.resolve(), folder, app.log.clock) if engine and app.views else None
 
-        def tell(address: str) -> None:
+        def announce(address: str) -> None:
             if as_json:
                 sys.stdout.write(json.dumps({"app": app.name, "address": address, "home": str(app.log.home)}) + "\n")
                 sys.stdout.flush()
             else:
                 console(stderr=True).print(f'app "{app.name}" in {app.home}: {address}', markup=False)
 
-        listen(ServerState(app, settings, supervisor=supervisor), on_listening=tell)
+        listen(ServerState(app, settings, supervisor=supervisor), on_listening=announce)

@@ -19,7 +19,7 @@ import typer
 
 from headwater.cli.app_argument import AppFileArgument, app_of
 from headwater.cli.command_options import JsonOption
-from headwater.cli.output import console, say, write_json
+from headwater.cli.output import answer, console
 from headwater.cli.quantities import show_duration_ms
 from headwater.errors import Corruption, ViewFailed
 
@@ -34,7 +34,7 @@ def rebuild(
     view: Annotated[str, typer.Argument(metavar="VIEW", help="The view's name.", show_default=False)],
     as_json: JsonOption = False,
 ) -> None:
-    """Compute a view anew from what its inputs hold, beside the live one, then swap.
+    """Recompute a view from what its inputs hold, beside the live one, then swap.
 
     This takes the app over and keeps its views up to date meanwhile: another process that runs it ends with status 3.
     Start it again afterwards.
@@ -52,10 +52,7 @@ def rebuild(
                 ticks.go_on()
 
             report = app.rebuild(view, on_progress=go_on)
-    if as_json:
-        write_json(asdict(report))
-    else:
-        say(sentence_of(report))
+    answer(asdict(report), sentence_of(report), as_json=as_json)
 
 
 def resume(
@@ -65,7 +62,7 @@ def resume(
 ) -> None:
     """Let a paused view run again: recompute it from its inputs, with the paused views that depend on it.
 
-    For after the rows were corrected or set aside; a view whose query was changed is filled anew by the next run.
+    For after the rows were corrected or set aside; a view whose query was changed is refilled by the next run.
     This takes the app over, as rebuild does.
 
     [cyan]headwater view resume shop.py revenue[/cyan]
@@ -74,10 +71,7 @@ def resume(
         app.get_view(view)  # fails before Spark starts
         with _shown(view, quiet=as_json) as show:
             report = app.get_view(view).resume(on_progress=show)
-    if as_json:
-        write_json(asdict(report))
-    else:
-        say(sentence_of(report))
+    answer(asdict(report), sentence_of(report), as_json=as_json)
 
 
 class Ticks:
@@ -109,12 +103,12 @@ def _shown(view: str, *, quiet: bool) -> Iterator[Callable[[RebuildProgress], No
     with Progress(*columns, console=console(stderr=True), transient=True) as progress:
         task = progress.add_task(f"rebuilding {view}", total=1.0, left="")
 
-        def tell(now: RebuildProgress) -> None:
+        def show(now: RebuildProgress) -> None:
             seconds = now.seconds_left
             left = f"{show_duration_ms(1000 * max(1, round(seconds)))} left" if seconds is not None else ""
             progress.update(task, description=f"rebuilding {view}: {now.step}", completed=now.part, left=left)
 
-        yield tell
+        yield show
 
 
 def sentence_of(report: RebuildReport) -> str:

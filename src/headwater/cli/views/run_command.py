@@ -53,7 +53,7 @@ def run(
     [cyan]headwater run shop.py --once --json[/cyan]
     """
 
-    def tell(report: TickReport) -> None:
+    def show(report: TickReport) -> None:
         sys.stdout.write(json.dumps(report_of(report)) + "\n" if as_json else f"{sentence_of(report)}\n")
         sys.stdout.flush()
 
@@ -62,15 +62,15 @@ def run(
             many = len(app.views)
             console(stderr=True).print(f'app "{app.name}" in {app.home}, {many} view{"s" * (many != 1)}', markup=False)
         if not once:
-            with stalls_told(app, stalled_seconds):
-                app.run(on_tick=tell, accept_loss=accept_loss)
+            with stalls_reported(app, stalled_seconds):
+                app.run(on_tick=show, accept_loss=accept_loss)
             return
         if app.captures:
-            with backfill_bars(shown=not as_json) as tell_backfill:
-                app.capture(until="caught up", on_progress=tell_backfill)
+            with backfill_bars(shown=not as_json) as show_backfill:
+                app.capture(until="caught up", on_progress=show_backfill)
         report = app.tick(accept_loss=accept_loss)
         while report.moved:
-            tell(report)
+            show(report)
             if not report.behind:
                 break
             report = app.tick(accept_loss=accept_loss)
@@ -79,7 +79,7 @@ def run(
 
 
 @contextmanager
-def stalls_told(app: App, seconds: float) -> Iterator[None]:
+def stalls_reported(app: App, seconds: float) -> Iterator[None]:
     """Warn on stderr and by an alert when rows wait and no tick comes."""
     from headwater.log.maintenance.alerts import note_engine
     from headwater.views.lifecycle.stalls import StallWatch, topics_read
@@ -89,17 +89,17 @@ def stalls_told(app: App, seconds: float) -> Iterator[None]:
     ended = threading.Event()
 
     def look() -> None:
-        told = True  # possibly by an earlier process
+        reported = True  # possibly by an earlier process
         while not ended.wait(LOOK_S):
             with suppress(HeadwaterError):  # busy catalog, deleted topic
                 found = watch.look()
-                if found.stalled and not told:
-                    told = True
+                if found.stalled and not reported:
+                    reported = True
                     console(stderr=True).print(f'app "{app.name}": {found.sentence}', markup=False)
                     note_engine(app.log, app.name, f'app "{app.name}": {found.sentence}', {"tick": found.tick})
-                elif told and not found.stalled:
+                elif reported and not found.stalled:
                     note_engine(app.log, app.name, None, {})
-                    told = False
+                    reported = False
 
     threading.Thread(target=look, name="headwater-stalls", daemon=True).start()
     try:

@@ -17,7 +17,7 @@ import typer
 
 from headwater.cli import completions
 from headwater.cli.command_options import HomeOption, JsonOption, opened
-from headwater.cli.output import console, say, show_facts, show_table, write_json
+from headwater.cli.output import ListColumns, answer_list, console, say, show_facts, show_table, thousands, write_json
 from headwater.cli.quantities import show_bytes
 from headwater.cli.views.diagnose_command import diagnose
 from headwater.cli.views.plan_command import explain, plan
@@ -65,27 +65,16 @@ def ls(home: HomeOption = None, as_json: JsonOption = False) -> None:
             for manifest in [manifests.current()]
             for name in sorted(manifest.views)
         ]
-    if as_json:
-        write_json(views)
-        return
-    if not views:
-        say("no views; run an app that declares some: headwater run APP.py")
-        return
-    rows = [
-        (
-            each["app"],
-            each["view"],
-            each["state"],
-            each["kind"],
-            each["tick"],
-            f"{each['behind']:,}",
-            show_bytes(each["bytes"]),
-            ", ".join(each["key"]),
-            each["columns"],
-        )
-        for each in views
-    ]
-    show_table(["app", "view", "state", "kind", ">tick", ">rows behind", ">state", "key", "columns"], rows)
+    columns: ListColumns = {
+        **{name: name for name in ("app", "view", "state", "kind")},
+        ">tick": "tick",
+        ">rows behind": thousands("behind"),
+        ">state": lambda each: show_bytes(each["bytes"]),
+        "key": lambda each: ", ".join(each["key"]),
+        "columns": "columns",
+    }
+    empty = "no views; run an app that declares some: headwater run APP.py"
+    answer_list(views, columns, empty=empty, as_json=as_json)
 
 
 @app.command("describe")
@@ -126,8 +115,8 @@ def describe(view: ViewArgument, name: AppOption = None, home: HomeOption = None
         say(f"paused since {paused['since']}, with the contents of tick {paused['tick']}")
         console().print(f"  {paused['reason']}", markup=False, soft_wrap=True)
         say(f"after a fix: headwater view resume APP.py {paused['because'][0]}")
-    if found["stragglers"]:
-        rows = [(each["topic"], each["producer"], f"{each['rows']:,}") for each in found["stragglers"]]
+    if found["late_rows"]:
+        rows = [(each["topic"], each["producer"], f"{each['rows']:,}") for each in found["late_rows"]]
         show_table(["late rows of", "producer", ">rows"], rows)
 
 
@@ -216,7 +205,7 @@ def _description(log: Log, manifests: Manifests, manifest: Manifest, name: str) 
         "app": manifests.app,
         "view": name,
         "state": "live" if pause is None else "paused",
-        "paused": None if pause is None else pause.told(name),
+        "paused": None if pause is None else pause.describe(name),
         "kind": about["kind"],
         "columns": about["columns"],
         "key": list(about["key"]),
@@ -231,5 +220,5 @@ def _description(log: Log, manifests: Manifests, manifest: Manifest, name: str) 
         "weighted_rows": sum(run.rows for run in runs),
         "bytes": sum(run.bytes for run in runs),
         "watermark": late_rows.shown_watermark(manifest, name),
-        "stragglers": late_rows.describe(manifest, name, names),
+        "late_rows": late_rows.describe(manifest, name, names),
     }

@@ -14,7 +14,6 @@ import logging
 import threading
 from collections.abc import Iterator
 from contextlib import closing, suppress
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from headwater.backoff import Backoff
@@ -162,9 +161,7 @@ class AmqpPublisher:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def __repr__(self) -> str:

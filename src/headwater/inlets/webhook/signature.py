@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from headwater.durations import Duration, to_seconds
 from headwater.errors import InvalidDeclaration, MessageRefused
 
 TOLERANCE_S = 300.0
@@ -29,7 +30,7 @@ class Signature:
 
     ``header`` holds the signature behind ``prefix``, alone or as one of several elements with commas between.
     ``signed`` is the signed text: ``{body}``, and ``{timestamp}`` where the sender signs one; it comes from
-    ``timestamp_header`` (behind ``timestamp_prefix``), in seconds, and may be ``tolerance`` seconds off.
+    ``timestamp_header`` (behind ``timestamp_prefix``), in seconds, and may be ``tolerance`` off.
 
     >>> signature = Signature.github("my secret")
     >>> given = signature.sign(b'{"zen": 1}')
@@ -39,6 +40,8 @@ class Signature:
         ...
     headwater.errors.MessageRefused: the signature in X-Hub-Signature-256 is not that of this body
       Hint: Sign the bytes as they are sent, with the secret that the inlet was given.
+    >>> [scheme("my secret").header for scheme in (Signature.stripe, Signature.slack, Signature.shopify)]
+    ['Stripe-Signature', 'X-Slack-Signature', 'X-Shopify-Hmac-Sha256']
     """
 
     secrets: tuple[str, ...] = field(repr=False)
@@ -49,7 +52,7 @@ class Signature:
     signed: str = "{body}"
     timestamp_header: str | None = None
     timestamp_prefix: str = ""
-    tolerance: float = TOLERANCE_S
+    tolerance: Duration = TOLERANCE_S
 
     def __post_init__(self) -> None:
         if not self.secrets or not all(isinstance(each, str) and each for each in self.secrets):
@@ -67,6 +70,7 @@ class Signature:
                 "a timestamp header and a signed {timestamp} need each other",
                 hint='Give both: signed="{timestamp}.{body}" and timestamp_header="…".',
             )
+        to_seconds(self.tolerance, what="tolerance")
 
     @staticmethod
     def github(*secrets: str) -> Signature:
@@ -74,7 +78,7 @@ class Signature:
         return Signature(secrets=secrets)
 
     @staticmethod
-    def stripe(*secrets: str, tolerance: float = TOLERANCE_S) -> Signature:
+    def stripe(*secrets: str, tolerance: Duration = TOLERANCE_S) -> Signature:
         """Stripe: ``t=…,v1=…`` in one header."""
         return Signature(
             secrets=secrets,
@@ -87,7 +91,7 @@ class Signature:
         )
 
     @staticmethod
-    def slack(*secrets: str, tolerance: float = TOLERANCE_S) -> Signature:
+    def slack(*secrets: str, tolerance: Duration = TOLERANCE_S) -> Signature:
         """Slack."""
         return Signature(
             secrets=secrets,
@@ -131,10 +135,11 @@ class Signature:
                 header=self.header,
             )
         age = now - float(timestamp) if timestamp else 0.0
-        if abs(age) > self.tolerance:
+        tolerance = to_seconds(self.tolerance)
+        if abs(age) > tolerance:
             when = "ago" if age > 0 else "ahead"
             raise MessageRefused(
-                f"the request was signed {abs(age):.0f} s {when}, {self.tolerance:g} are allowed",
+                f"the request was signed {abs(age):.0f} s {when}, {tolerance:g} are allowed",
                 hint="Send it again, or set the clocks.",
                 header=self.timestamp_header,
             )

@@ -72,10 +72,17 @@ class Consumer:
     >>> with orders.consumer("billing") as consumer:
     ...     batch = consumer.poll(timeout=5)
     ...     consumer.commit(batch)
+    ...     consumer.assignment, consumer.generation, consumer.position(), consumer.heartbeat()
+    ((0,), 1, {0: 2}, True)
     >>> batch.to_pylist()
     [{'order_id': 1}, {'order_id': 2}]
     >>> orders.group("billing").lag()
     {0: 0}
+    >>> consumer = orders.consumer("billing", member="till")
+    >>> consumer.seek("earliest")
+    >>> consumer.member, consumer.poll(timeout=5).num_rows
+    ('till-...', 2)
+    >>> consumer.close()
     """
 
     def __init__(

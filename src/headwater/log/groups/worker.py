@@ -98,6 +98,11 @@ class Worker:
     ...             message.reject("no address")
     >>> [(row["offset"], row["reason"], row["row"]) for row in log.get_topic("mails.senders.dead").rows()]
     [(1, 'no address', '{"address":"nobody"}')]
+    >>> worker = mails.worker("archivists")
+    >>> messages = worker.take(2)
+    >>> worker.renew(messages, lease=600)
+    >>> worker.release(messages)
+    >>> worker.close()
     """
 
     def __init__(

@@ -74,7 +74,7 @@ class Alert:
     ``state``: "begin", "end" (it is over; the message says why), or "once" (it happened, and does not last).
     ``kind``: "lag_at_risk" (retention will soon drop what a group or app has not read), "lag_lost" (it did),
     "group_abandoned" (nobody reads on), "loss_accepted" (an app went on without the rows that it lost), "corruption"
-    (a segment is damaged), "view_damaged" (a file below ``views/`` is), "stragglers" (too many rows come too late for a
+    (a segment is damaged), "view_damaged" (a file below ``views/`` is), "late_rows" (too many rows come too late for a
     view), "capture_lag" (a captured database keeps much of its log for us), "capture_failed" (a capture ended with an
     error), "view_paused" (a view failed and stands still), "set_aside" (a record was set aside), "sink" (one does not
     answer, or was refused) or "engine" (rows of an app wait and no tick comes). An alert without a topic has the topic
@@ -133,7 +133,7 @@ def note_corruption(topic: Topic, partition: int, file: str, message: str) -> No
 
 def note_late_rows(topic: Topic, view: str, message: str | None, detail: dict[str, Any]) -> bool:
     """Note that many rows of a topic are late for a view (``message``), or that it is over; whether that is news."""
-    return _note_one(topic, Condition("stragglers", 0, view, message or "", {"view": view, **detail}), bool(message))
+    return _note_one(topic, Condition("late_rows", 0, view, message or "", {"view": view, **detail}), bool(message))
 
 
 def note_capture(topic: Topic, kind: str, capture: str, message: str | None, detail: dict[str, Any]) -> bool:

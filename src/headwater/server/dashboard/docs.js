@@ -55,7 +55,7 @@ function operation(method, path, about, all) {
 }
 
 async function show() {
-  const main = document.getElementById("api");
+  const main = /** @type {HTMLElement} */ (document.getElementById("api"));
   const description = await (await fetch("/openapi.json")).json();
   const all = description.components?.schemas || {};
   const byTag = new Map();
@@ -74,5 +74,5 @@ async function show() {
 }
 
 show().catch((error) => {
-  document.getElementById("api").textContent = `The description could not be read: ${error}`;
+  /** @type {HTMLElement} */ (document.getElementById("api")).textContent = `The description could not be read: ${error}`;
 });

@@ -42,6 +42,13 @@ function nodes(children) {
     .map((child) => (child instanceof Node ? child : document.createTextNode(String(child))));
 }
 
+/** The element of the page that has this id. */
+export function byId(id) {
+  const found = document.getElementById(id);
+  if (!found) throw new Error(`the page has no element ${id}`);
+  return found;
+}
+
 /** Make the children of an element be these, changing as little as possible. */
 export function patch(parent, ...children) {
   const wanted = nodes(children);

@@ -87,11 +87,13 @@ export class Exact {
 
 /** JSON, with long numbers kept digit by digit where the browser lets us see them. */
 export function parsed(text) {
-  return JSON.parse(text, (_, value, context) => {
+  // The third argument is newer than the types of TypeScript's library.
+  const revive = (/** @type {string} */ _, /** @type {any} */ value, /** @type {{ source?: string }} */ context) => {
     if (typeof value !== "number" || !context?.source) return value;
     const digits = context.source.replace(/[^0-9]/g, "").length;
     return digits > 15 && String(value) !== context.source ? new Exact(context.source) : value;
-  });
+  };
+  return JSON.parse(text, /** @type {any} */ (revive));
 }
 
 export const isNumber = (value) => typeof value === "number" || value instanceof Exact;

@@ -3,7 +3,7 @@
 import { make, draw, hidden } from "./elements.js";
 import { count, counted } from "./figures.js";
 import { forgetKey } from "./key.js";
-import { live } from "./live.js";
+import { live, statusNow } from "./live.js";
 
 const PLACES = [
   ["/", "Overview"],
@@ -66,7 +66,7 @@ function engine() {
 }
 
 function state(known) {
-  const { stalled, running } = live.status.watchdog;
+  const { stalled, running } = statusNow().watchdog;
   if (known.state === "none" && !running) return ["bad", "not running"];
   if (stalled && (known.state === "running" || known.state === "none")) return ["bad", "does not tick"];
   return ENGINE[known.state] ?? ["still", known.state];
@@ -94,10 +94,11 @@ function theme() {
 /** What is wrong with the connection or the engine, if anything. */
 export function banner() {
   if (live.away && !live.connected) {
-    if (live.error?.status >= 400) {
+    const { error } = live;
+    if (error?.status && error.status >= 400) {
       const another =
-        live.error.status === 403 ? make("button", { type: "button", class: "small-button", onclick: forgetKey }, "Use another key") : null;
-      return make("p", { class: "banner bad" }, make("span", null, `${live.error.message}. ${live.error.hint ?? ""}`), another);
+        error.status === 403 ? make("button", { type: "button", class: "small-button", onclick: forgetKey }, "Use another key") : null;
+      return make("p", { class: "banner bad" }, make("span", null, `${error.message}. ${error.hint ?? ""}`), another);
     }
     return make(
       "p",

@@ -3,8 +3,8 @@
 import { make } from "./elements.js";
 
 const NAME = "headwater-key";
-let kept = null; // where the browser keeps nothing, for as long as the page lives
-let asking = null;
+let kept = /** @type {string | null} */ (null); // where the browser keeps nothing, for as long as the page lives
+let asking = /** @type {Promise<void> | null} */ (null);
 
 /** The key, or null. */
 export function key() {
@@ -42,6 +42,7 @@ export function askForKey(refused, error) {
   return asking;
 }
 
+/** @returns {Promise<void>} */
 function shown(refused, error) {
   return new Promise((resolve) => {
     const input = make("input", { type: "password", id: "key", name: "key", autocomplete: "off", required: true, spellcheck: "false" });

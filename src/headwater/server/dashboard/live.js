@@ -9,14 +9,26 @@ const SPEED_MS = 8000;
 const DECLARED_MS = 3000;
 
 export const live = {
-  graph: null, // of /v1/app
-  status: null, // of /v1/events
-  error: null, // why there is nothing
+  graph: /** @type {AppGraph | null} */ (null), // of /v1/app
+  status: /** @type {Status | null} */ (null), // of /v1/events
+  error: /** @type {Refusal | null} */ (null), // why there is nothing
   connected: false,
   away: false, // it was there, or should be, and is not
   since: Date.now(),
-  history: new Map(), // name → [[milliseconds, value], …]
+  history: /** @type {Map<string, Sample[]>} */ (new Map()), // by name
 };
+
+/** The status. Pages are drawn when there is one, and the graph. */
+export function statusNow() {
+  if (!live.status) throw new Error("there is no status yet");
+  return live.status;
+}
+
+/** The declared graph; see `statusNow`. */
+export function graphNow() {
+  if (!live.graph) throw new Error("there is no graph yet");
+  return live.graph;
+}
 
 const listeners = new Set();
 
@@ -31,13 +43,13 @@ function notify() {
 }
 
 /** The recent samples of a figure: [[milliseconds, value], …]. */
-export const history = (name) => live.history.get(name) ?? [];
+export const history = (/** @type {string} */ name) => live.history.get(name) ?? [];
 
 /** How fast a figure that only grows has grown in the last seconds. */
 export function speed(name) {
   const samples = history(name).filter(([at]) => at > Date.now() - SPEED_MS);
   if (samples.length < 2) return 0;
-  const [[from, before], [to, after]] = [samples[0], samples.at(-1)];
+  const [[from, before], [to, after]] = [samples[0], samples[samples.length - 1]];
   return to > from ? Math.max(0, (1000 * (after - before)) / (to - from)) : 0;
 }
 
@@ -81,11 +93,11 @@ async function declared() {
     live.error = null;
     notify();
   } catch (error) {
-    live.error = error;
+    live.error = /** @type {Refusal} */ (error);
   }
 }
 
-function take(status) {
+function take(/** @type {Status} */ status) {
   live.status = status;
   live.connected = true;
   live.away = false;
@@ -102,7 +114,7 @@ function take(status) {
 function remember(name, value) {
   const samples = live.history.get(name) ?? [];
   const now = Date.now();
-  if (samples.length > 1 && now - samples.at(-2)[0] < 1000) samples.pop(); // one a second will do
+  if (samples.length > 1 && now - samples[samples.length - 2][0] < 1000) samples.pop(); // one a second will do
   samples.push([now, value]);
   if (samples.length > HISTORY_MAX) samples.shift();
   live.history.set(name, samples);

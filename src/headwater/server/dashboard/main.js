@@ -1,6 +1,6 @@
 // The frame around every page: the header, the banner, which page an address means, and bringing it up to date.
 
-import { make, patch } from "./elements.js";
+import { byId, make, patch } from "./elements.js";
 import { live, listen, start } from "./live.js";
 import { header, banner } from "./frame.js";
 import { alertsPage } from "./pages/alerts.js";
@@ -14,6 +14,7 @@ import { ticksPage } from "./pages/ticks.js";
 import { topicPage } from "./pages/topic.js";
 import { viewPage } from "./pages/view.js";
 
+/** @type {[RegExp, (...names: string[]) => Page][]} */
 const PAGES = [
   [/^\/$/, overviewPage],
   [/^\/(topics|groups|views|sinks|captures|inlets)\/?$/, listPage],
@@ -27,9 +28,9 @@ const PAGES = [
   [/^\/query\/?$/, queryPage],
 ];
 
-const main = document.getElementById("main");
-let page = null;
-let leaving = null;
+const main = byId("main");
+let page = /** @type {Page | null} */ (null);
+let leaving = /** @type {AbortController | null} */ (null);
 let due = false;
 
 /** Draw again, soon: however often it is asked, once for each frame that the browser shows. */
@@ -43,23 +44,24 @@ function refresh() {
 }
 
 function drawn() {
+  if (!page) return;
   document.title = `${page.title} · ${live.status?.app ?? "Headwater"}`;
-  patch(document.getElementById("top"), header(location.pathname));
-  patch(document.getElementById("banner"), banner());
+  patch(byId("top"), header(location.pathname));
+  patch(byId("banner"), banner());
   const ready = live.status && live.graph;
   patch(main, ready || page.standsAlone ? page.content() : make("p", { class: "empty-page", key: "wait" }, waiting()));
 }
 
 function waiting() {
-  return live.error?.status >= 400 ? "Nothing can be shown." : "Connecting…";
+  return (live.error?.status ?? 0) >= 400 ? "Nothing can be shown." : "Connecting…";
 }
 
 function opened() {
   leaving?.abort();
   leaving = new AbortController();
   const path = location.pathname;
-  const [, made, found] = PAGES.map(([form, made]) => [form, made, path.match(form)]).find(([, , match]) => match) ?? [];
-  page = made ? made(...found.slice(1).map(name)) : nothingHere(path);
+  const [form, made] = PAGES.find(([form]) => form.test(path)) ?? [];
+  page = form && made ? made(...(path.match(form) ?? []).slice(1).map(name)) : nothingHere(path);
   main.replaceChildren();
   page.start?.(refresh, leaving.signal);
   drawn();
@@ -88,14 +90,14 @@ function go(address) {
 }
 
 document.addEventListener("click", (event) => {
-  const link = event.target.closest("a[href]");
+  const link = event.target instanceof Element ? event.target.closest("a[href]") : null;
   const address = link?.getAttribute("href");
-  if (!address?.startsWith("/") || address === "/docs" || link.hasAttribute("download")) return;
+  if (!link || !address?.startsWith("/") || address === "/docs" || link.hasAttribute("download")) return;
   if (event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
   event.preventDefault();
   go(address);
 });
-document.querySelector(".skip").addEventListener("click", (event) => {
+document.querySelector(".skip")?.addEventListener("click", (event) => {
   event.preventDefault();
   main.focus();
 });

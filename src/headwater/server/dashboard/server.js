@@ -8,7 +8,7 @@ const AGAIN_MAX_MS = 3000;
 
 /** What the server refused, in its own words. */
 export class Refused extends Error {
-  constructor(status, said) {
+  constructor(/** @type {number} */ status, /** @type {Refusal} */ said) {
     super(said.message);
     this.status = status;
     this.code = said.code;
@@ -18,15 +18,15 @@ export class Refused extends Error {
 }
 
 /** A request with a JSON answer. Throws `Refused`, with status 0 when the server does not answer. */
-export async function ask(path, { body, signal, method } = {}) {
+export async function ask(path, /** @type {Asked} */ { body, signal, method } = {}) {
   const answer = await opened(path, { body, signal, method });
   return parsed(await answer.text());
 }
 
-async function opened(path, { body, signal, method, accept } = {}) {
+async function opened(path, /** @type {Asked} */ { body, signal, method, accept } = {}) {
   for (;;) {
     const used = key();
-    const headers = { Accept: accept ?? "application/json" };
+    const headers = /** @type {Record<string, string>} */ ({ Accept: accept ?? "application/json" });
     if (used) headers.Authorization = `Bearer ${used}`;
     if (body !== undefined) headers["Content-Type"] = "application/json";
     let answer;
@@ -64,6 +64,9 @@ async function refusal(answer) {
  * `path` may be a function, asked at each beginning: so a stream goes on where it was. A stream that says nothing for
  * `silence` milliseconds is taken for dead. While the page is hidden it is closed: browsers allow only six
  * connections to a server, over all tabs.
+ *
+ * @param {string | (() => string)} path
+ * @param {{ signal: AbortSignal, silence: number, onMessage: Function, onOpen?: Function, onAway?: Function }} options
  */
 export async function follow(path, { signal, silence, onMessage, onOpen, onAway }) {
   let wait = AGAIN_FIRST_MS;
@@ -132,6 +135,7 @@ function message(block) {
   return found;
 }
 
+/** @returns {Promise<void>} */
 function slept(milliseconds, signal) {
   return new Promise((resolve) => {
     const timer = setTimeout(resolve, milliseconds);
@@ -139,6 +143,7 @@ function slept(milliseconds, signal) {
   });
 }
 
+/** @returns {Promise<void>} */
 function looked(signal) {
   if (!document.hidden) return Promise.resolve();
   return new Promise((resolve) => {

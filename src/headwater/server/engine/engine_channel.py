@@ -58,10 +58,10 @@ def ask(path: Path, secret: bytes, request: dict[str, Any], *, timeout: float) -
     return head["answer"], _table(more) if head["more"] == TABLE and more is not None else more
 
 
-def raised(told: dict[str, Any]) -> HeadwaterError:
+def raised(described: dict[str, Any]) -> HeadwaterError:
     """The error of another process."""
-    kind = BY_CODE.get(told["code"], HeadwaterError)
-    return kind(told["message"], detail=told["detail"], hint=told["hint"], **told["data"])
+    kind = BY_CODE.get(described["code"], HeadwaterError)
+    return kind(described["message"], detail=described["detail"], hint=described["hint"], **described["data"])
 
 
 def _table(data: bytes) -> pa.Table:

@@ -40,9 +40,9 @@ STOP_SECONDS_MAX = 20.0
 class EngineProcess:
     """Runs an app and answers requests."""
 
-    def __init__(self, app: App, tell: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, app: App, emit: Callable[[dict[str, Any]], None]) -> None:
         self.app = app
-        self.tell = tell
+        self.emit = emit
         self.stopping = threading.Event()
         self._ready = threading.Event()
         self._mending = threading.Lock()  # rebuilds and verifications run one at a time
@@ -56,11 +56,11 @@ class EngineProcess:
             self.app.run(on_tick=self._ticked)
             return 0
         except HeadwaterError as error:
-            self.tell({"event": "failed", "error": error.to_dict()})
+            self.emit({"event": "failed", "error": error.to_dict()})
             return error.exit_status
         except Exception as error:
             first = str(error).splitlines()[0] if str(error) else ""
-            self.tell({"event": "failed", "error": HeadwaterError(f"{type(error).__name__}: {first}").to_dict()})
+            self.emit({"event": "failed", "error": HeadwaterError(f"{type(error).__name__}: {first}").to_dict()})
             raise
 
     def _take_over(self) -> None:
@@ -73,10 +73,10 @@ class EngineProcess:
     def _when_running(self) -> None:
         # Not after the first tick, which fills new views and may take long.
         self._ready.set()
-        self.tell({"event": "ready", "epoch": self.app._runtime.epoch})
+        self.emit({"event": "ready", "epoch": self.app._runtime.epoch})
 
     def _ticked(self, report: Any) -> None:
-        self.tell({"event": "tick", "tick": report.tick})
+        self.emit({"event": "tick", "tick": report.tick})
         if self.stopping.is_set():
             self.app._runtime.stop()
 
@@ -140,16 +140,16 @@ def main(arguments: list[str]) -> int:
     own_process.claim()
     log_to_stderr()
 
-    def tell(what: dict[str, Any]) -> None:
+    def emit(event: dict[str, Any]) -> None:
         with writing:
-            os.write(pipe, (json.dumps(what, default=str) + "\n").encode())
+            os.write(pipe, (json.dumps(event, default=str) + "\n").encode())
 
     try:
         app = app_of(file)
     except HeadwaterError as error:
-        tell({"event": "failed", "error": error.to_dict()})
+        emit({"event": "failed", "error": error.to_dict()})
         return error.exit_status
-    engine = EngineProcess(app, tell)
+    engine = EngineProcess(app, emit)
     channel = EngineChannel(socket, secret, engine.answer)
 
     def lifeline() -> None:

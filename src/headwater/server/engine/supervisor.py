@@ -171,14 +171,14 @@ class Supervisor:
             if self._stopping.is_set():
                 close_lifeline(process)
             for line in messages:
-                self._told(json.loads(line))
+                self._take_event(json.loads(line))
             return ended_with_all(process)
 
-    def _told(self, what: dict[str, Any]) -> None:
-        if what["event"] == "ready":
-            self._change(state=RUNNING, epoch=what["epoch"], error=None)
-        elif what["event"] == "failed":
-            self._change(error=what["error"])
+    def _take_event(self, event: dict[str, Any]) -> None:
+        if event["event"] == "ready":
+            self._change(state=RUNNING, epoch=event["epoch"], error=None)
+        elif event["event"] == "failed":
+            self._change(error=event["error"])
         elif self.on_change is not None:
             self.on_change()
 

@@ -106,8 +106,8 @@ class Watchdog:
         if engine.state == NONE and self.looked_s and not found.alive:
             said.append("the app does not run: this server has no engine, and no other process runs the app")
         elif engine.state not in (RUNNING, NONE):
-            told = f": {engine.error['message']}" if engine.error else ""
-            said.append(f"the engine is {engine.state}{told}")
+            reason = f": {engine.error['message']}" if engine.error else ""
+            said.append(f"the engine is {engine.state}{reason}")
         if not self.looked_s:
             said.append("the server has just started and has not looked at the app yet")
         if found.stalled:

@@ -34,7 +34,7 @@ def table_of(body: bytes) -> pa.Table:
         ...
     headwater.errors.RowRefused: the body is not an Arrow IPC stream: Expected to read 1931505518 metadata bytes, but \
 only read 12
-      Hint: As pyarrow.ipc.new_stream has it.
+      Hint: Write it with pyarrow.ipc.new_stream.
     """
     room = max(UNPACKED_MIN, UNPACKED_FACTOR * len(body))
     try:
@@ -54,12 +54,14 @@ only read 12
     except ARROW_ERRORS as error:
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise RowRefused(
-            f"the body is not an Arrow IPC stream: {first[:300]}", hint="As pyarrow.ipc.new_stream has it."
+            f"the body is not an Arrow IPC stream: {first[:300]}", hint="Write it with pyarrow.ipc.new_stream."
         ) from error
 
 
 def _unbelievable() -> RowRefused:
-    return RowRefused("the Arrow stream unpacks to far more than it is", hint="Is it damaged? Else send it in parts.")
+    return RowRefused(
+        "the Arrow stream unpacks to far more than its size", hint="If it is not damaged, send it in parts."
+    )
 
 
 def _read_names(field: pa.Field) -> None:
@@ -86,7 +88,7 @@ def _check_moments(batch: pa.RecordBatch) -> None:
 
 
 def _unpacked_bytes(batch: pa.RecordBatch) -> int:
-    """What the columns take as plain ones: a dictionary's value, or a view's, may stand there many times."""
+    """The bytes of the columns in plain form: a dictionary's value, or a view's, may occur many times."""
     return sum(max(column.nbytes, _plain_bytes(column)) for column in batch.columns)
 
 

@@ -59,7 +59,7 @@ class CoalescingExecutor:
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         self._watch = None
-        self._tell()  # results of a thread before the job that blocks it
+        self._deliver()  # results of a thread before the job that blocks it
         self._send(loop)
 
     def _turn(self, loop: asyncio.AbstractEventLoop, number: int) -> None:
@@ -80,10 +80,10 @@ class CoalescingExecutor:
 
     def _handed_back(self, loop: asyncio.AbstractEventLoop, number: int) -> None:
         del self._working[number]
-        self._tell()
+        self._deliver()
         self._send(loop)
 
-    def _tell(self) -> None:
+    def _deliver(self) -> None:
         while self._done:
             future, found, error = self._done.popleft()
             if future.done():  # the request was cancelled

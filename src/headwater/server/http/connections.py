@@ -38,7 +38,7 @@ def connections_max(settings: ServerSettings) -> int:
 
 
 class Counts:
-    """What the connections of one server have in common."""
+    """The state that the connections of one server share."""
 
     def __init__(self, settings: ServerSettings) -> None:
         self.limit = connections_max(settings)

@@ -50,9 +50,12 @@ class HeldConsumers:
 
     def join(self, topic: Topic, group: str, owner: str, **options: Any) -> Held:
         """Join a group for a client."""
-        self.let_go_of_the_silent()
+        self.close_expired()
         if len(self._held) >= self._limit:
-            raise TooMany(f"{self._limit} consumers are held already", hint="Let others leave, or wait for their time.")
+            raise TooMany(
+                f"{self._limit} consumers are held already",
+                hint="Close other consumers, or wait until their sessions end.",
+            )
         consumer = Consumer(topic, group, background=False, **options)
         held = Held(secrets.token_urlsafe(16), owner, consumer, used_at=time.monotonic())
         with self._lock:
@@ -66,7 +69,7 @@ class HeldConsumers:
         if held is None or held.owner != owner:
             raise Fenced(
                 "this consumer is not known here",
-                detail="It was silent for too long, it left, or the server was started again.",
+                detail="Its session ended, it left, or the server was restarted.",
                 hint="Join again; the group continues at its committed offsets.",
             )
         held.used_at = time.monotonic()
@@ -100,7 +103,7 @@ class HeldConsumers:
         with held.lock:
             held.consumer.close(commit=False)
 
-    def let_go_of_the_silent(self) -> None:
+    def close_expired(self) -> None:
         """Forget those whose session is over; the catalog has struck them off, or will at the next heartbeat."""
         now = time.monotonic()
         with self._lock:

@@ -72,7 +72,7 @@ class Keys:
         return found
 
     def entries(self) -> list[dict[str, Any]]:
-        """What the file says of its keys."""
+        """The entries of the key file."""
         with self._lock:
             try:
                 now = self.path.stat()
@@ -126,7 +126,7 @@ class Keys:
 
 
 def hashed(key: str) -> str:
-    """What the file keeps of a key."""
+    """The entry of a key in the file."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 

@@ -45,7 +45,7 @@ class SeldomHandler(logging.Handler):
         self._seconds = seconds
         self._monotonic = monotonic
         # For each kind: when it was last written, and how many came since; oldest first.
-        self._told: OrderedDict[tuple[str, int, str], tuple[float, int]] = OrderedDict()
+        self._written: OrderedDict[tuple[str, int, str], tuple[float, int]] = OrderedDict()
         self._timer: threading.Timer | None = None
 
     def setFormatter(self, fmt: logging.Formatter | None) -> None:
@@ -54,30 +54,30 @@ class SeldomHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Hand a record on, or count it."""
-        self._tell_counted(self._monotonic() - self._seconds)
+        self._write_counts(self._monotonic() - self._seconds)
         kind = (record.name, record.levelno, record.getMessage())
-        if kind in self._told:
-            at, count = self._told[kind]
-            self._told[kind] = (at, count + 1)
+        if kind in self._written:
+            at, count = self._written[kind]
+            self._written[kind] = (at, count + 1)
             self._wake_later()
             return
-        self._told[kind] = (self._monotonic(), 0)
-        if len(self._told) > KINDS_MAX:
-            self._tell(*self._told.popitem(last=False))
+        self._written[kind] = (self._monotonic(), 0)
+        if len(self._written) > KINDS_MAX:
+            self._write_count(*self._written.popitem(last=False))
         self._inner.handle(record)
 
-    def _tell_counted(self, until: float) -> None:
-        """Write the counts of lines that were written before ``moment``."""
-        while self._told and next(iter(self._told.values()))[0] <= until:
-            self._tell(*self._told.popitem(last=False))
+    def _write_counts(self, until: float) -> None:
+        """Write the counts of lines that were written before ``until``."""
+        while self._written and next(iter(self._written.values()))[0] <= until:
+            self._write_count(*self._written.popitem(last=False))
 
-    def _tell(self, kind: tuple[str, int, str], told: tuple[float, int]) -> None:
+    def _write_count(self, kind: tuple[str, int, str], written: tuple[float, int]) -> None:
         name, level, message = kind
-        if told[1]:
+        if written[1]:
             first = message.splitlines()[0] if message else ""
-            said = f"{first} (repeated {told[1]} time{'s' * (told[1] != 1)})"
+            said = f"{first} (repeated {written[1]} time{'s' * (written[1] != 1)})"
             self._inner.handle(logging.LogRecord(name, level, "", 0, "%s", (said,), None))
-            self._told[kind] = (self._monotonic(), 0)
+            self._written[kind] = (self._monotonic(), 0)
 
     def _wake_later(self) -> None:
         if self._timer is None:
@@ -88,18 +88,18 @@ class SeldomHandler(logging.Handler):
     def _wake(self) -> None:
         with self.lock:  # type: ignore[union-attr]
             self._timer = None
-            self._tell_counted(self._monotonic() - self._seconds)
-            if any(count for _, count in self._told.values()):
+            self._write_counts(self._monotonic() - self._seconds)
+            if any(count for _, count in self._written.values()):
                 self._wake_later()
 
     def close(self) -> None:
-        """Tell what was counted, and close."""
+        """Write the counts, and close."""
         with self.lock:  # type: ignore[union-attr]
             if self._timer is not None:
                 self._timer.cancel()
-            for kind, told in list(self._told.items()):
-                self._tell(kind, told)
-            self._told.clear()
+            for kind, written in list(self._written.items()):
+                self._write_count(kind, written)
+            self._written.clear()
         self._inner.close()
         super().close()
 

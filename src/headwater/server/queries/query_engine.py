@@ -128,29 +128,29 @@ def _bytes_in(folder: Path) -> int:
 def main(arguments: list[str]) -> None:
     """Answer requests until standard input closes."""
     socket, pipe = Path(arguments[0]), int(arguments[1])
-    told = json.loads(sys.stdin.readline())
+    config = json.loads(sys.stdin.readline())
     os.nice(NICENESS)
     own_process.claim()
-    memory, local = told["memory_bytes"], Path(told["local"])
+    memory, local = config["memory_bytes"], Path(config["local"])
     settings = {
-        **told["settings"],
+        **config["settings"],
         "spark.driver.memory": f"{memory >> 20}m",
         "spark.driver.maxResultSize": str(memory // RESULTS_PART),
         "spark.local.dir": str(local),
         "spark.scheduler.mode": "FAIR",
-        "spark.sql.broadcastTimeout": str(int(told["seconds_max"]) + 1),
+        "spark.sql.broadcastTimeout": str(int(config["seconds_max"]) + 1),
     }
     from headwater.federation.attachments import Attachments
 
-    with Log(told["home"], maintenance_interval=None) as log:
-        runtime = AppRuntime(told["app"], log, (), settings, Attachments(log))
+    with Log(config["home"], maintenance_interval=None) as log:
+        runtime = AppRuntime(config["app"], log, (), settings, Attachments(log))
         runtime.java_log = local / "spark.log"
         collected(runtime.spark.sql("SELECT 1 AS one"), 1 << 20)  # the first query loads classes for seconds
         resource.setrlimit(
             resource.RLIMIT_DATA, (PYTHON_BYTES_MAX, PYTHON_BYTES_MAX)
         )  # the JVM runs already and is not limited
-        engine = QueryEngine(runtime, local, told["disk_bytes_max"], memory)
-        EngineChannel(socket, bytes.fromhex(told["secret"]), engine.answer)
+        engine = QueryEngine(runtime, local, config["disk_bytes_max"], memory)
+        EngineChannel(socket, bytes.fromhex(config["secret"]), engine.answer)
         threading.Thread(target=engine.watch, name="headwater-watch", daemon=True).start()
         os.write(pipe, b"ready\n")
         sys.stdin.read()  # ends when the server closes it or dies

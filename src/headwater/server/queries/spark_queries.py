@@ -40,13 +40,13 @@ DISK_BYTES_MAX = 4 << 30
 class QueryProcess:
     """One process of the query engine."""
 
-    def __init__(self, told: Mapping[str, Any], log: Path) -> None:
+    def __init__(self, config: Mapping[str, Any], log: Path) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="headwater-query-"))  # for this user alone
         self.socket = self.folder / "socket"
         self.secret = secrets.token_bytes(32)
         local = self.folder / "local"
         local.mkdir()
-        line = json.dumps({**told, "secret": self.secret.hex(), "local": str(local)})
+        line = json.dumps({**config, "secret": self.secret.hex(), "local": str(local)})
         self.process, self._ready = start_child("headwater.server.queries.query_engine", [str(self.socket)], line, log)
 
     def wait_until_ready(self) -> bool:
@@ -78,7 +78,7 @@ class SparkQueries:
     """The query engine of a server. Its methods block: call them in a thread."""
 
     def __init__(self, app: str, home: Path, settings: Mapping[str, str], limits: ServerSettings) -> None:
-        self._told = {
+        self._config = {
             "app": app,
             "home": str(home),
             "settings": dict(settings),
@@ -140,7 +140,7 @@ class SparkQueries:
                 return self._process
             if self._process is not None:
                 self._process.end()
-            self._process = QueryProcess(self._told, self._log)
+            self._process = QueryProcess(self._config, self._log)
             if not self._process.wait_until_ready():
                 self._process.end()
                 self._process = None

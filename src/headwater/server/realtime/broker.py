@@ -116,20 +116,20 @@ class Broadcast:
         while True:
             next_change = self._state.notifier.next_change()
             try:
-                told = await self._step()
+                moved = await self._step()
             except Exception as error:  # busy catalog, removed file: subscribers read by themselves
                 logger.warning('restarting the reader of view "%s": %s', self.encoder.view, error)
-                self.at, told = None, False
-                self._let_all_go()
+                self.at, moved = None, False
+                self._detach_all()
                 await asyncio.sleep(LOOK_S)
-            if not told:
+            if not moved:
                 await self._state.notifier.after(next_change, LOOK_S)
 
     async def _step(self) -> bool:
         found = await self._state.read(self._next)
         if found is None:  # another query, or too far behind: each subscriber restarts
             self.at = None
-            self._let_all_go()
+            self._detach_all()
             return True
         for view_message in found:
             self._tell(view_message)
@@ -147,7 +147,7 @@ class Broadcast:
     def _tell(self, view_message: ViewMessage) -> None:
         self.at = view_message.token
         if len(view_message) > QUEUED_PARTS_MAX:
-            self._let_all_go()  # each reads it from disk at its own pace
+            self._detach_all()  # each reads it from disk at its own pace
             return
         messages = [
             SubscriberMessage(
@@ -161,7 +161,7 @@ class Broadcast:
             subscriber.give(view_message.token, messages)
         self.subscribers = {subscriber for subscriber in self.subscribers if not subscriber.left}
 
-    def _let_all_go(self) -> None:
+    def _detach_all(self) -> None:
         for subscriber in self.subscribers:
             subscriber.leave()
         self.subscribers = set()
@@ -175,11 +175,11 @@ class SubscriptionBroker:
         self._broadcasts: dict[str, Broadcast] = {}
         self.open = 0
         self.dropped = 0
-        self.told = 0
+        self.sent = 0
 
     def counts(self) -> dict[str, int]:
         """Counters: open, dropped for slowness, messages sent."""
-        return {"subscriptions": self.open, "dropped_subscriptions": self.dropped, "messages": self.told}
+        return {"subscriptions": self.open, "dropped_subscriptions": self.dropped, "messages": self.sent}
 
     def note_slow(self) -> None:
         """Count a subscriber that was dropped for slowness."""
@@ -207,7 +207,7 @@ class SubscriptionBroker:
         broadcast.users += 1
         try:
             async for message in self._follow(broadcast, have):
-                self.told += 1
+                self.sent += 1
                 yield message
         finally:
             broadcast.users -= 1
@@ -299,8 +299,8 @@ class SubscriptionBroker:
         return SubscriberMessage(data, view_message.kind, view_message.token if view_message.is_last(number) else None)
 
     def _end(self, reason: str, at: ResumeToken | None) -> SubscriberMessage:
-        told = {"type": "end", "reason": reason, "tick": at.tick if at else None, "token": str(at) if at else None}
-        return SubscriberMessage(json.dumps(told), "end", at)
+        end = {"type": "end", "reason": reason, "tick": at.tick if at else None, "token": str(at) if at else None}
+        return SubscriberMessage(json.dumps(end), "end", at)
 
     def _broadcast(self, view: str) -> Broadcast:
         found = self._broadcasts.get(view)

@@ -106,16 +106,16 @@ class Events:
             if now != tick or self._awake.is_set():
                 tick = now
                 self._awake.clear()
-                await self._tell()
+                await self._send()
                 await asyncio.sleep(NOT_MORE_OFTEN_S)
                 continue
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(AT_LEAST_EVERY_S):
                     await _first(next_change.wait(), self._awake.wait())
                     continue
-            await self._tell()
+            await self._send()
 
-    async def _tell(self) -> None:
+    async def _send(self) -> None:
         with contextlib.suppress(Exception):  # a busy catalog: the next one will do
             self._message = event(json.dumps(await self.look(), default=str, ensure_ascii=False), name="status")
             self._number += 1

@@ -187,7 +187,7 @@ class MessageEncoder:
     def _paused(self, manifest: Manifest | None) -> dict[str, Any]:
         """The pause of a paused view, else nothing."""
         found = (manifest or self._manifests.current()).paused.get(self.view)
-        return {} if found is None else {"paused": Pause.from_json(found).told(self.view)}
+        return {} if found is None else {"paused": Pause.from_json(found).describe(self.view)}
 
     def _at(self, token: ResumeToken) -> ViewMessage | None:
         """The changes of one tick, cached; None when there are none."""

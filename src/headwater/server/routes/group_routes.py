@@ -34,7 +34,7 @@ Id = Annotated[str, Path(max_length=64)]
 
 
 class Joining(BaseModel):
-    """What joining a consumer group takes."""
+    """The body of a request that joins a consumer group."""
 
     member: str | None = Field(default=None, max_length=200, description="A name of your own; a namesake is replaced.")
     start: str = Field(default="earliest", max_length=4000, description="For a group that does not exist yet.")
@@ -43,20 +43,20 @@ class Joining(BaseModel):
 
 
 class Polling(BaseModel):
-    """What a poll takes."""
+    """The body of a request that polls."""
 
     received: int | None = Field(default=None, ge=0, le=2**53, description="The number of the last batch received.")
     wait: float = Field(default=0.0, ge=0, le=30, allow_inf_nan=False)
 
 
 class Committing(BaseModel):
-    """What a commit takes."""
+    """The body of a request that commits offsets."""
 
     offsets: dict[str, Annotated[int, Field(ge=0, le=2**62)]] = Field(min_length=1, max_length=1024)
 
 
 class Resetting(BaseModel):
-    """What moving a group takes."""
+    """The body of a request that resets a group."""
 
     to: str = Field(max_length=4000)
     force: bool = False

@@ -31,7 +31,7 @@ Scalar = str | int | float | bool | None
 
 
 class QueryRequest(BaseModel):
-    """What ``POST /v1/query`` takes."""
+    """The body of ``POST /v1/query``."""
 
     sql: str = Field(min_length=1, max_length=100_000, examples=["SELECT 1 AS one"])
     params: list[Scalar] | dict[str, Scalar] = Field(default_factory=list)

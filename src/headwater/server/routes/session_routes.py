@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class SessionRequest(BaseModel):
-    """What opening a session takes."""
+    """The body of a request that opens a session."""
 
     key: str = Field(min_length=1, max_length=200)
 

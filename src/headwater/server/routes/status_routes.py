@@ -43,7 +43,7 @@ def router(state: ServerState) -> APIRouter:
         reasons, found = state.watchdog.reasons(), state.watchdog.found
         well = not reasons
         manifest = await state.read(state.manifests.current)
-        told = {
+        answer = {
             "ready": well,
             "reasons": reasons,
             "engine": state.engine.to_dict(),
@@ -53,12 +53,12 @@ def router(state: ServerState) -> APIRouter:
             "stalled_seconds": round(found.stalled_seconds, 1),
         }
         if not request.scope["state"]["holder"].may("query"):
-            told = {"ready": well}
-        return plain_answer(told, 200 if well else 503)
+            answer = {"ready": well}
+        return plain_answer(answer, 200 if well else 503)
 
     @routes.get("/v1/app", dependencies=looks)
     async def app() -> Any:
-        """What the app declares: captures, inlets, topics, tables, views, sinks, and what flows where."""
+        """The app's declarations: captures, inlets, topics, tables, views, sinks, and the edges between them."""
         return plain_answer(await state.read(app_graph.describe, state.app))
 
     @routes.get("/v1/status", dependencies=looks)

@@ -187,8 +187,8 @@ def expected_of(text: str | None) -> Expected | None:
 def not_null(topic: Topic) -> frozenset[str]:
     """The columns that a row must have."""
     settings = topic.settings
-    told = settings.event_time if settings.clock is None else None
-    return frozenset({*settings.routed_by, *([told] if told else [])})
+    event_time = settings.event_time if settings.clock is None else None
+    return frozenset({*settings.routed_by, *([event_time] if event_time else [])})
 
 
 def writable(state: ServerState, name: str) -> Topic:
@@ -203,7 +203,7 @@ def writable(state: ServerState, name: str) -> Topic:
 async def _appended(state: ServerState, body: bytes, ready: Callable[[], Ready]) -> Any:
     def brief() -> Token | Callable[[], Token]:
         topic, write = ready()
-        # Whoever waits for the disk, or for room, waits in a thread of its own, where appends of others join.
+        # An append that waits for the disk, or for room, waits in a thread of its own, where other appends join it.
         waits = topic.settings.fsync == "always" or topic.settings.overflow == "block" or topic.row().is_multiset
         waits = waits or topic.settings.partitions > 1  # a commit over several waits for cuts
         return write if waits else write()

@@ -95,7 +95,7 @@ def router(state: ServerState) -> APIRouter:
         ticks: Annotated[int, Query(ge=1, le=TICKS_MAX, description="Of at most so many ticks.")] = TICKS_MAX,
         wait: Wait = 0.0,
     ) -> Any:
-        """What changed, tick by tick; go on at ``next_tick``."""
+        """A view's changes, tick by tick; the next page begins at ``next_tick``."""
         state.require_view(view)
 
         async def look() -> tuple[int, list[pa.Table]] | None:
@@ -115,14 +115,14 @@ def router(state: ServerState) -> APIRouter:
 
     @routes.post("/v1/views/{view}/rebuild", dependencies=mends, tags=["engine"])
     async def rebuild(view: str) -> Any:
-        """Compute a view anew beside the live one, then swap."""
+        """Recompute a view beside the live one, then swap."""
         state.require_view(view)
         answer, _ = await state.ask_engine({"verb": "rebuild", "view": view, "timeout": MENDING_S}, timeout=MENDING_S)
         return plain_answer(answer)
 
     @routes.post("/v1/views/{view}/resume", dependencies=mends, tags=["engine"])
     async def resume(view: str) -> Any:
-        """Compute a paused view anew, with the paused ones that it reads or that wait for it, and let them run."""
+        """Recompute a paused view, with the paused ones that it reads or that wait for it, and let them run."""
         state.require_view(view)
         answer, _ = await state.ask_engine({"verb": "resume", "view": view, "timeout": MENDING_S}, timeout=MENDING_S)
         return plain_answer(answer)

@@ -40,7 +40,7 @@ Handles = Annotated[list[Annotated[str, Field(max_length=600)]], Field(min_lengt
 
 
 class Taking(BaseModel):
-    """What taking messages takes."""
+    """The body of a request that takes messages."""
 
     count: int = Field(default=1, ge=1, le=1000)
     lease: float = Field(default=30.0, ge=0.1, le=43_200, allow_inf_nan=False, description="Seconds.")
@@ -53,20 +53,20 @@ class Taking(BaseModel):
 
 
 class Acknowledging(BaseModel):
-    """What an answer takes."""
+    """The body of a request that settles messages."""
 
     handles: Handles
 
 
 class Refusing(Acknowledging):
-    """What giving messages back takes; with a reason they are given up, to the dead letters."""
+    """The body of a request that releases messages; with a reason they are rejected, to the dead letters."""
 
     reject: str | None = Field(default=None, max_length=1000)
     delay: float = Field(default=0.0, ge=0, le=31_536_000, allow_inf_nan=False, description="Seconds until then.")
 
 
 class Extending(Acknowledging):
-    """What keeping messages for longer takes."""
+    """The body of a request that renews leases."""
 
     lease: float = Field(default=30.0, ge=0.1, le=43_200, allow_inf_nan=False, description="Seconds from now.")
 
@@ -100,7 +100,7 @@ class Workers:
             return self._known[terms]
 
     def take(self, topic: Topic, group: str, asked: Taking) -> list[Message]:
-        """What is to be had now."""
+        """The messages that can be taken now."""
         columns = asked.model_dump(include={"deliver_at", "expires_at", "priority", "ordered_by"}, exclude_none=True)
         worker, lock = self.get(topic, group, asked.lease, asked.deliveries_max, **columns)
         with lock:
@@ -200,7 +200,7 @@ def lease_of(handle: str) -> tuple[Lease, int]:
         partition, offset, deliveries, number = numbers
         return Lease(partition, offset, deliveries, number, worker), max(1, deliveries_max)
     except (ValueError, TypeError, RecursionError) as error:
-        raise Misuse(f"{handle[:60]!r} is no handle", hint="Give back what take gave.") from error
+        raise Misuse(f"{handle[:60]!r} is no handle", hint="Use a handle that take returned.") from error
 
 
 def _taken(messages: list[Message], asked: Taking) -> Response:
@@ -222,7 +222,7 @@ def _answered(
 ) -> list[tuple[Worker, list[Message]]]:
     """The messages that handles stand for, by the terms on which they were taken."""
     topic = state.log.get_topic(name)
-    topic.group(group)  # an unknown one is told, and not made
+    topic.group(group)  # an unknown one is an error, and not made
     by_terms: dict[int, list[Lease]] = {}
     for lease, deliveries_max in map(lease_of, handles):
         by_terms.setdefault(deliveries_max, []).append(lease)

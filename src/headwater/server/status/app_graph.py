@@ -25,7 +25,7 @@ Edge = dict[str, str]
 
 
 def describe(app: App) -> dict[str, Any]:
-    """What the app declares, and all topics of its home.
+    """The app's declarations, and all topics of its home.
 
     >>> import headwater as hw, tempfile
     >>> app = hw.App("shop", home=tempfile.mkdtemp())

@@ -139,7 +139,7 @@ class StatusReader:
             found.append(
                 {
                     "name": view.name,
-                    "paused": paused[view.name].told(view.name) if view.name in paused else None,
+                    "paused": paused[view.name].describe(view.name) if view.name in paused else None,
                     "state": "paused" if view.name in paused else "live" if about is not None else "new",
                     "rows": self._rows(view.name) if about is not None else None,
                     "tick": paused[view.name].tick if view.name in paused else manifest.tick,
@@ -149,12 +149,12 @@ class StatusReader:
                     "runs": len(runs),
                     "bytes": sum(run.bytes for run in runs),
                     "watermark": late_rows.shown_watermark(manifest, view.name),
-                    "stragglers": self._stragglers(manifest, view.name),
+                    "late_rows": self._late_rows(manifest, view.name),
                 }
             )
         return found
 
-    def _stragglers(self, manifest: Manifest, view: str) -> list[Values]:
+    def _late_rows(self, manifest: Manifest, view: str) -> list[Values]:
         if not manifest.times.get("late", {}).get(view):
             return []
         known = self.log.registry
@@ -246,11 +246,11 @@ class StatusReader:
             }
             for row in lasting_rows(self.log)
         ]
-        told = {(each["kind"], each["message"]) for each in lasting}
-        history = [each for each in self._told_alerts() if (each["kind"], each["message"]) not in told]
+        known = {(each["kind"], each["message"]) for each in lasting}
+        history = [each for each in self._recent_alerts() if (each["kind"], each["message"]) not in known]
         return (lasting + history)[:ALERTS_SHOWN]
 
-    def _told_alerts(self) -> list[Values]:
+    def _recent_alerts(self) -> list[Values]:
         row = self.log.registry.find(ALERTS_TOPIC)
         if row is None:
             return []

@@ -1,7 +1,8 @@
 """Rates: how many rows a second came into each topic, now and over the last minutes.
 
 What it is: ``TopicRates``, samples of the topics' ends, one a second, in a ring.
-Invariants: memory is bounded: so many samples, whatever the topics; a topic that was made anew begins anew.
+Invariants: memory is bounded: a fixed number of samples for each topic; a topic that was deleted and made again begins
+without samples.
 Not here: the rest of the status (``status_reader.py``).
 Read next: ``status_reader.py``.
 """

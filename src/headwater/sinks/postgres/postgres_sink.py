@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.errors import Corruption, HeadwaterError, SinkRefused, Unavailable
+from headwater.errors import Corruption, HeadwaterError, MissingExtra, SinkRefused, Unavailable
 from headwater.log.schema.columns import shorten
 from headwater.log.schema.normalization import WEIGHT
 from headwater.sinks.postgres.postgres_columns import copy_text
@@ -35,7 +35,6 @@ from headwater.sinks.sink import (
     Target,
     check_fence,
     is_next,
-    missing_extra,
     reached,
 )
 from headwater.views.serving.deliveries import Delivery, deletes, row_names, upserts
@@ -70,12 +69,9 @@ class PostgresSink(Sink):
     by_key = True
 
     def open(self, context: SinkContext, log: Log) -> Target:
-        """See ``Sink.open``."""
         del log
-        try:
+        with MissingExtra.raised_for("hw.sinks.Postgres", "postgres"):
             import psycopg  # noqa: F401
-        except ImportError as error:
-            raise missing_extra("psycopg", "postgres", "hw.sinks.Postgres") from error
         table = PostgresTable(context, self.schema, self.table or context.view)
         return PostgresTarget(context, self.dsn, table, self.nul)
 
@@ -111,12 +107,10 @@ class PostgresTarget(Target):
     # The contract
 
     def progress(self) -> StoredProgress | None:
-        """See ``Target.progress``."""
         with self._transaction() as db:
             return self._progress(db)
 
     def fill(self, rows: Iterable[pa.RecordBatch], tick: int, epoch: int) -> StoredProgress:
-        """See ``Target.fill``."""
         with self._transaction() as db:
             self.table.create_progress(db)
             # So that two processes that begin at once do not both make the table.
@@ -136,7 +130,6 @@ class PostgresTarget(Target):
             return self._remember(db, tick, epoch)
 
     def apply(self, delivery: Delivery) -> StoredProgress:
-        """See ``Target.apply``."""
         with self._transaction() as db:
             progress = self._progress(db)
             if not is_next(progress, self.context, delivery):
@@ -146,11 +139,10 @@ class PostgresTarget(Target):
                 if self.context.key:
                     self._change(db, delivery.changes)
                 else:
-                    self._change_bag(db, delivery.changes)
+                    self._change_multiset(db, delivery.changes)
             return self._remember(db, delivery.tick, delivery.epoch)
 
     def close(self) -> None:
-        """See ``Target.close``."""
         if self._connection is not None:
             self._connection.close()
             self._connection, self._staged = None, False
@@ -172,7 +164,7 @@ class PostgresTarget(Target):
         if come.num_rows:
             db.execute(self.table.upsert)
 
-    def _change_bag(self, db: Connection[Any], changes: pa.Table) -> None:
+    def _change_multiset(self, db: Connection[Any], changes: pa.Table) -> None:
         self._load(db, self._weighted(changes.drop_columns([WEIGHT]), changes.column(WEIGHT)))
         weights = changes.column(WEIGHT)
         leaving = -(pc.sum(weights.filter(pc.less(weights, 0))).as_py() or 0)
@@ -264,7 +256,7 @@ class PostgresTarget(Target):
                 self.close()
             return Unavailable(
                 f"PostgreSQL at {without_password(self.dsn)} does not answer: {said}",
-                hint="Is it running, and do the name, the user and the password hold? It is tried again.",
+                hint="Check that it runs, and the name, user and password. It is retried.",
             )
         if isinstance(error, psycopg.errors.UndefinedTable | psycopg.errors.UndefinedColumn):
             return Corruption(
@@ -273,7 +265,7 @@ class PostgresTarget(Target):
                 hint="The sink takes a full copy.",
             )
         return SinkRefused(
-            f'PostgreSQL refused what sink "{self.context.sink}" brings to {self.table.name}: {said}',
+            f'PostgreSQL refused the rows of sink "{self.context.sink}" for {self.table.name}: {said}',
             detail=shorten(getattr(error.diag, "message_detail", None) or getattr(error.diag, "context", None) or ""),
             hint="Change the view's SQL or the table, and start the app again.",
             sqlstate=error.sqlstate,

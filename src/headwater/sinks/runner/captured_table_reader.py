@@ -68,7 +68,6 @@ class CapturedTableReader:
     # Changes
 
     def changes(self, after: int, head: ViewHead, *, rows_max: int, ticks_max: int) -> Delivery | None:
-        """See ``ViewReader.changes``."""
         topic = self._log.get_topic(self.view)
         markers = self._markers(topic)
         before = None if markers is None else markers.at(after - 1)
@@ -105,7 +104,6 @@ class CapturedTableReader:
         return consolidate(pa.concat_tables([*old, come]))
 
     def lag(self, after: int) -> ViewLag:
-        """See ``ViewReader.lag``."""
         found = self._last()
         if found is None or found[1].offset + 1 <= after:
             return ViewLag()
@@ -125,7 +123,6 @@ class CapturedTableReader:
 
     @contextmanager
     def rows(self) -> Iterator[tuple[ViewHead, Iterator[pa.RecordBatch]]]:
-        """See ``ViewReader.rows``."""
         found = self._last()
         assert found is not None, "the caller has seen a head"
         topic, marker = found

@@ -41,7 +41,17 @@ class DeclaredSink:
 
 
 class SinkHandle:
-    """One sink of one view, as returned by ``app.sink``."""
+    """One sink of one view, as returned by ``app.sink``.
+
+    >>> import headwater as hw, tempfile
+    >>> app = hw.App("shop", home=tempfile.mkdtemp())
+    >>> users = app.table("users", "id BIGINT, country STRING", key="id")
+    >>> _ = app.view("countries", "SELECT country, count(*) AS users FROM users GROUP BY country")
+    >>> copy = app.sink("countries", hw.sinks.SQLite(f"{tempfile.mkdtemp()}/copy.db"))
+    >>> _ = app.tick(sinks=False)
+    >>> copy.status().tick, copy.sync().tick
+    (0, 1)
+    """
 
     def __init__(self, sinks: DeclaredSinks, declared: DeclaredSink) -> None:
         self._sinks = sinks
@@ -164,12 +174,12 @@ class DeclaredSinks:
         runner = self.runner
         runner.start()
 
-        def told(report: Any) -> None:
+        def after_tick(report: Any) -> None:
             runner.wake()
             if on_tick is not None:
                 on_tick(report)
 
-        return told
+        return after_tick
 
     def stop(self) -> None:
         """Stop the runner."""

@@ -9,13 +9,12 @@ Read next: ``views/compiler/algebra/finality.py``, ``timed_operators.py``; ``doc
 
 from __future__ import annotations
 
-import datetime as dt
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headwater.durations import to_us
+from headwater.durations import Duration, to_us
 from headwater.errors import InvalidDeclaration
 from headwater.views.compiler.algebra.finality import CLOSES, Finality, with_closes
 from headwater.views.compiler.compile import compile_view
@@ -36,8 +35,6 @@ from headwater.views.compiler.plan import (
     ViewPlan,
     WholeStage,
 )
-
-Duration = str | float | dt.timedelta
 
 OPEN, IN_TIME, LATE, REMEMBERED = "$open", "$in-time.", "$late.", "$remembered."
 
@@ -74,7 +71,7 @@ class Timing:
         if late not in (None, "correct", "drop"):
             raise InvalidDeclaration(
                 f'view "{view}": late cannot be {late!r}',
-                hint='Use "correct" (a straggler corrects what was shown) or "drop" (it is counted and set aside).',
+                hint='Use "correct" (a late row corrects what was shown) or "drop" (it is counted and set aside).',
             )
         if emit not in ("now", "final"):
             raise InvalidDeclaration(

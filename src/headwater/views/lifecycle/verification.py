@@ -1,7 +1,7 @@
 """Verifying: a view computed from the log alone, beside what is kept of it.
 
 What it is: runs each view's query over its inputs as the log has them at the manifest's frontier, and compares the
-answer with the view's state, as bags.
+answer with the view's state, as multisets.
 Invariants: none of a view's state is used for the answer, and of its inputs' only where retention has taken rows from
 the log, or compaction versions, or where SQL leaves the input's values open; doubles are compared to rounding,
 everything else exactly.

@@ -2,9 +2,9 @@
 
 What it is: ``ChangeFeed`` reads a view's committed changes and names them: ``_change_type`` (insert, delete,
 update_preimage, update_postimage), ``_commit_version`` (the tick), ``_commit_timestamp``.
-Invariants: exactly the committed ticks, in order, each once: whoever remembers the last ``_commit_version`` goes on at
-the next one without gap or repeat. Ticks that changed nothing in the view are passed over. What is no longer kept, and
-a view that was declared anew, are errors that say where to begin, never a silent gap.
+Invariants: exactly the committed ticks, in order, each once: a reader goes on after the last ``_commit_version`` it
+remembers, without gap or repeat. Ticks that changed nothing in the view are passed over. A tick that is no longer kept,
+and a view that was redeclared, are errors that say where to begin, never a silent gap.
 Not here: where changes are kept and for how long (``committed_changes.py``, ``views/state/manifest.py``).
 Read next: ``committed_changes.py``.
 """
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 INSERT, DELETE = "insert", "delete"
 PREIMAGE, POSTIMAGE = "update_preimage", "update_postimage"
 CHANGE_TYPE, VERSION, TIMESTAMP_COLUMN = "_change_type", "_commit_version", "_commit_timestamp"
-LOOK_S = 60.0  # a follower without a time-out looks up this often even if nobody wakes it
+LOOK_S = 60.0  # a follower without a time-out looks up this often even without being woken
 
 Wait = Callable[[int, float], bool]  # until this tick is committed; False when the seconds ran out
 
@@ -155,7 +155,7 @@ class ChangeFeed:
 
     def _begin(self, from_tick: int | None) -> tuple[int, int | None]:
         """The first tick to be read, and when the query began that the reader has followed until then."""
-        if from_tick is None:  # whoever has nothing yet begins with the query that there is now
+        if from_tick is None:  # a new reader begins with the present query
             about = self._manifests.current().views.get(self.view)
             return max(self.first_tick, 0 if about is None else int(about["created_tick"])), None
         last = self.last_tick
@@ -185,9 +185,9 @@ class ChangeFeed:
 
     def _another_query(self, tick: int) -> OffsetOutOfRange:
         return OffsetOutOfRange(
-            f'view "{self.view}" was declared anew at tick {tick}; its changes before are of another query',
+            f'view "{self.view}" was redeclared at tick {tick}; its changes before are of another query',
             detail=f"Tick {tick} brings all rows of the new query as inserts.",
-            hint="Empty what you made of the changes before, and begin again without from_tick.",
+            hint="Clear the rows that you derived from earlier changes, and begin again without from_tick.",
             tick=tick,
             first=tick,
         )

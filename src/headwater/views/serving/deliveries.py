@@ -84,7 +84,7 @@ def row_names(rows: pa.Table | pa.RecordBatch) -> list[bytes]:
 
 
 def counted(rows: Iterable[pa.RecordBatch], schema: pa.Schema) -> tuple[pa.Table, list[bytes], list[int]]:
-    """A bag's rows, each once, with its name and how often it is there: all in memory.
+    """The rows of a multiset, each once, with its name and how often it is there: all in memory.
 
     >>> batch = pa.record_batch({"x": ["a", "b", "a"]})
     >>> table, names, counts = counted([batch], batch.schema)

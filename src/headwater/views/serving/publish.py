@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("headwater.views")
 
 STORE = "serving.sqlite"
-# Behind by more ticks than this, the store is filled anew from the state.
+# Behind by more ticks than this, the store is refilled from the state.
 REPLAYED_TICKS_MAX = 1000
 
 
@@ -56,7 +56,7 @@ class Publisher:
         self.committed = CommittedChanges(manifests, folder, log.files)
         self.aside = LateTopic(manifests.app, log, prepared)
         self.unserved: dict[str, Corruption] = {}  # views of which no table can be made
-        self._told: Mapping[str, Any] | None = None
+        self._noted: Mapping[str, Any] | None = None
 
     def catch_up(self, manifest: Manifest, epoch: int) -> None:
         """Bring the store to the manifest's tick: after a crash, or when it refused one (a full disk)."""
@@ -73,7 +73,7 @@ class Publisher:
         self._mend(manifest)
 
     def _mend(self, manifest: Manifest) -> None:
-        """Fill views anew whose tables are damaged."""
+        """Refill views whose tables are damaged."""
         self.unserved = {}
         broken = [name for name in self.store.broken() if name in self._known(manifest) and name not in manifest.paused]
         if not broken:
@@ -117,7 +117,7 @@ class Publisher:
         swap = [name for name in initial if name in self.served]
         self.store.apply(manifest.tick, manifest.epoch, manifest.frontier, tables, swap=swap, on_broken=_warn)
         self._mend(manifest)
-        self.tell(manifest)
+        self.note_paused(manifest)
         for name in set(self.store.views()) - set(self.served):
             self.store.drop(name)
 
@@ -131,9 +131,9 @@ class Publisher:
         except Corruption:
             self._fill(manifest, manifest.epoch)
 
-    def tell(self, manifest: Manifest) -> None:
+    def note_paused(self, manifest: Manifest) -> None:
         """Raise an alert for each view that failed and stands still, and end those of views that go on."""
-        if manifest.paused == self._told:
+        if manifest.paused == self._noted:
             return
         paused = paused_in(manifest)
         found = {}
@@ -141,9 +141,9 @@ class Publisher:
             if name in pause.because:
                 others = [other for other, each in paused.items() if name in each.because and other != name]
                 with_it = f"; with it: {', '.join(others)}" if others else ""
-                found[name] = (f'view "{name}" is paused: {pause.reason(name)}{with_it}', pause.told(name))
+                found[name] = (f'view "{name}" is paused: {pause.reason(name)}{with_it}', pause.describe(name))
         note_paused(self.log, self.manifests.app, found)
-        self._told = manifest.paused
+        self._noted = manifest.paused
 
     def close(self) -> None:
         """Close the store."""
@@ -151,4 +151,4 @@ class Publisher:
 
 
 def _warn(view: str, error: Exception) -> None:
-    logger.warning('view "%s" is filled anew in the serving store: %s', view, str(error).splitlines()[0])
+    logger.warning('view "%s" is refilled in the serving store: %s', view, str(error).splitlines()[0])

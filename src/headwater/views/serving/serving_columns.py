@@ -71,7 +71,7 @@ class ServedColumn:
         return self.affinity == "TEXT" and kinds.is_decimal(self.arrow)
 
     def stored(self, array: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, Values]:
-        """What SQLite keeps: as a plain Arrow array (for hashing), and as the values to be bound."""
+        """The stored form: a plain Arrow array (for hashing), and the values to be bound."""
         if isinstance(array, pa.ChunkedArray):
             array = array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
         if array.type != self.arrow:
@@ -102,7 +102,7 @@ def arrow_type(name: str, type: str) -> pa.DataType:
 
 @lru_cache(maxsize=1024)
 def column_of_declaration(name: str, declared: str) -> ServedColumn | None:
-    """The column whose declared type SQLite tells; None for an expression, whose type is SQLite's own.
+    """The column whose declared type SQLite knows; None for an expression, whose type is SQLite's own.
 
     >>> column_of_declaration("d", "TEXT: DATE").type, column_of_declaration("n", "INT")
     ('DATE', None)

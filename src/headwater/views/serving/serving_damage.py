@@ -2,9 +2,9 @@
 
 What it is: changing one view's table in a savepoint of its own, and the list of views whose table failed.
 Invariants: a table that fails is as it was before, is listed in the same transaction that remembers the tick, and is
-read by nobody until it was filled anew; so a crash in between loses nothing. What is not the table's fault (a full
+not readable until it was refilled; so a crash in between loses nothing. What is not the table's fault (a full
 disk, a lock) is no damage.
-Not here: filling anew (``publish.py``); a file that SQLite cannot read at all (``serving_file.py``).
+Not here: refilling (``publish.py``); a file that SQLite cannot read at all (``serving_file.py``).
 Read next: ``serving_store.py``.
 """
 
@@ -19,14 +19,14 @@ from headwater.views.serving.serving_columns import quoted
 from headwater.views.serving.serving_tables import ServedTable
 
 BROKEN = "_headwater_broken"
-TABLE_BROKEN = f"""CREATE TABLE IF NOT EXISTS {BROKEN} (  -- views that nobody reads until they are filled anew
+TABLE_BROKEN = f"""CREATE TABLE IF NOT EXISTS {BROKEN} (  -- views that cannot be read until they are refilled
     view TEXT PRIMARY KEY,
     reason TEXT NOT NULL
 )"""
 
 
 def changed_apart(db: sqlite3.Connection, table: ServedTable, rows: pa.Table) -> Exception | None:
-    """Change one table; when that fails leave it as it was, let nobody read it, and return why."""
+    """Change one table; when that fails leave it as it was, make it unreadable, and return why."""
     db.execute("SAVEPOINT before_view")
     try:
         table.change(db, rows)
@@ -44,21 +44,21 @@ def changed_apart(db: sqlite3.Connection, table: ServedTable, rows: pa.Table) ->
 
 
 def broken_views(db: sqlite3.Connection) -> dict[str, str]:
-    """The views that nobody reads until they are filled anew, each with the reason."""
+    """The views that cannot be read until they are refilled, each with the reason."""
     made = db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (BROKEN,)).fetchone()
     return dict(db.execute(f"SELECT view, reason FROM {BROKEN}").fetchall()) if made else {}
 
 
 def mended(db: sqlite3.Connection, view: str) -> None:
-    """The view was filled anew."""
+    """The view was refilled."""
     db.execute(f"DELETE FROM {BROKEN} WHERE view = ?", (view,))
 
 
 def damaged(view: str, reason: str) -> Unavailable:
-    """The error for whoever reads such a view."""
+    """The error for a read of such a view."""
     return Unavailable(
         f'view "{view}" cannot be read from the serving store: its table there is damaged',
         detail=reason.splitlines()[0],
-        hint="The running app fills it anew from the view's state; if it is paused, resume it.",
+        hint="The running app refills it from the view's state; if it is paused, resume it.",
         view=view,
     )

@@ -2,7 +2,7 @@
 
 What it is: ``ServingFile`` opens the database to write (the process that runs the app) or to read (any process).
 Invariants: one writing transaction at a time (BEGIN IMMEDIATE), all of it or nothing, also after ``kill -9`` (WAL); a
-reader sees one committed moment and waits for nobody; what users ask goes over a connection of its own that can only
+reader sees one committed moment and never waits; users' queries go over a connection of its own that can only
 read, and has a gate. Connections do not cross a fork.
 Not here: what is in the tables (``serving_store.py``); what users may ask (``sql_authorizer.py``); what SQLite's errors
 mean (``log/catalog/sqlite_file.py``).

@@ -1,10 +1,10 @@
 """Reading the serving store: one SELECT with its types restored, and rows by key.
 
-What it is: ``select`` and ``point_read``, over a connection that somebody opened to read; ``Bounds``, what an answer
+What it is: ``select`` and ``point_read``, over a connection opened for reading; ``Bounds``, what an answer
 may be.
 Invariants: a result's column that is a view's column, through any joins and subqueries, has its Spark type; only a
 single SELECT is ever run. Rows are taken a few at a time, so that an answer beyond its bounds is never held whole.
-Whoever calls this rolls the transaction back.
+The caller rolls the transaction back.
 Not here: connections (``serving_file.py``), what may be named (``sql_authorizer.py``), what SQLite's values mean
 (``serving_columns.py``).
 Read next: ``serving_store.py``.
@@ -57,7 +57,7 @@ PARAMETER = re.compile(
 
 @dataclass(frozen=True)
 class Bounds:
-    """What an answer may be; None is no bound."""
+    """The bounds of an answer; None is no bound."""
 
     rows: int | None = None
     bytes: int | None = None

@@ -20,7 +20,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
@@ -43,7 +42,7 @@ from headwater.views.serving.serving_tables import ServedTable, ServedTableState
 FILE = "serving.sqlite"
 NO_TICK = -1
 FIRST_TICKS = (0, 1)  # an app may count its ticks from either
-LOOK_S = 1.0  # a waiter looks this often even if nobody wakes it: the writer may have died before it could
+LOOK_S = 1.0  # a waiter looks this often even without being woken: the writer may have died before it could
 WAKE_BYTES_MAX = 4096
 
 
@@ -162,10 +161,10 @@ class ServingStore:
 
         The views in ``swap`` are swapped in the same transaction, so that a new query is seen with this tick.
         ``Fenced`` when a process with a newer epoch has written; ``Misuse`` when ticks between were left out. A view
-        whose table cannot take its changes fails all of it; with ``on_broken``, which is told, that view alone: nobody
-        reads it then until ``reset``.
+        whose table cannot take its changes fails all of it; with ``on_broken``, which is called, that view alone: it
+        cannot be read until ``reset``.
         """
-        told: list[tuple[str, Exception]] = []
+        failed: list[tuple[str, Exception]] = []
         with self._write() as db:
             if not _is_next(self._progress(db), tick, epoch):
                 return False
@@ -177,18 +176,18 @@ class ServingStore:
                 if on_broken is None:
                     table.change(db, rows)
                 elif (error := changed_apart(db, table, rows)) is not None:
-                    told.append((view, error))
+                    failed.append((view, error))
             for view in swap:
                 self._swap(db, view)
             self._store_progress(db, tick, epoch, frontier)
         self._wake()
-        for view, error in told:
+        for view, error in failed:
             assert on_broken is not None
             on_broken(view, error)
         return True
 
     def broken(self) -> dict[str, str]:
-        """The views that nobody reads until they are filled anew, each with the reason."""
+        """The views that cannot be read until they are refilled, each with the reason."""
         if not self.path.exists():
             return {}
         with self._file.read() as db:
@@ -243,7 +242,7 @@ class ServingStore:
 
     @property
     def frontier(self) -> Token:
-        """What of the log the views contain."""
+        """The frontier of the log that the views contain."""
         return self.progress.frontier if self.path.exists() else Token({})
 
     def views(self) -> dict[str, ServedTable]:
@@ -272,7 +271,7 @@ class ServingStore:
                 views = self._live(db)
             gate.show(views)
             try:
-                with in_bounds(db, within), gate.told():
+                with in_bounds(db, within), gate.refusals_named():
                     return tick, select(db, gate, sql, params, self._declared, within)
             except SELECT_ERRORS as error:
                 raise Misuse(
@@ -338,9 +337,7 @@ class ServingStore:
     def __enter__(self) -> ServingStore:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -433,7 +430,7 @@ class ServingStore:
         )
 
     def _wake(self) -> None:
-        """Change a small file beside the store, for whoever waits (``log/storage/wake.py`` watches files of this
+        """Change a small file beside the store, to wake waiters (``log/storage/wake.py`` watches files of this
         ending)."""
         fd = self._files.create(self.path.with_suffix(".index"), label="serving.wake")
         try:
@@ -482,7 +479,7 @@ def _is_next(progress: ServingProgress, tick: int, epoch: int) -> bool:
     raise Misuse(
         f"tick {tick} cannot follow tick {progress.tick} in the serving store",
         detail="The changes of the ticks between would be missing." if progress.tick != NO_TICK else "It is empty.",
-        hint="Apply the ticks in order, or fill every view anew (reset) and say where it stands (set_progress).",
+        hint="Apply the ticks in order, or refill every view (reset) and say where it stands (set_progress).",
         tick=tick,
         expected=progress.tick + 1,
     )

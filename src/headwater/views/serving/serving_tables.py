@@ -1,7 +1,7 @@
 """One view's table in the serving store: its SQL, and how changes are put into it.
 
 What it is: ``ServedTable``, the description of one SQLite table that holds one view, and what can be done with it in
-somebody's transaction: make it, fill it, change it, show it under the view's name.
+the caller's transaction: make it, fill it, change it, show it under the view's name.
 Invariants: a change of weight -1 takes exactly one row away that is equal in every column, or is a ``Corruption``; with
 a key no two rows have the same one. Readers never see this table but a SQL view of the view's name over it, so that
 they see the declared columns only, and another table can take its place in one step.
@@ -29,13 +29,13 @@ from headwater.views.state.algebra import consolidate, expand, negate
 from headwater.views.state.run import weigh
 
 HASH = "_hash"
-FILL_ANEW = "Stop the app and delete its serving.sqlite: the next start fills it anew from the views' state."
+HOW_TO_REFILL = "Stop the app and delete its serving.sqlite: the next start refills it from the views' state."
 
 Rows = list[tuple[Any, ...]]  # ready to be bound
 
 
 class ServedTableState(StrEnum):
-    """What a table is to the view whose name it bears."""
+    """The role of a table for its view."""
 
     LIVE = "live"  # read under the view's name
     NEXT = "next"  # another query's rows, waiting for the swap
@@ -112,7 +112,7 @@ class ServedTable:
         db.execute(f"CREATE VIEW {quoted(self.view)} AS SELECT {self._names} FROM {quoted(self.name)}")
 
     def drop(self, db: sqlite3.Connection) -> None:
-        """Remove the table; nobody may see it any more."""
+        """Remove the table."""
         db.execute(f"DROP TABLE IF EXISTS {quoted(self.name)}")
 
     # Rows
@@ -127,7 +127,7 @@ class ServedTable:
         if missing:
             raise Misuse(
                 f'the changes of view "{self.view}" have no column "{missing[0]}"',
-                hint="Declare the view anew when its columns change.",
+                hint="Declare the view again when its columns change.",
             )
         weighed = weigh(changes)
         if weighed.weight_min < 0 < weighed.weight_max:
@@ -203,7 +203,7 @@ class ServedTable:
                 raise Corruption(
                     f'a row that leaves view "{self.view}" is not in the serving store: {shorten(values)}',
                     detail="Nothing of this tick was applied. The store and the view's state have come apart.",
-                    hint=FILL_ANEW,
+                    hint=HOW_TO_REFILL,
                     view=self.view,
                 )
 
@@ -219,7 +219,7 @@ class ServedTable:
         return Corruption(
             f'two rows of view "{self.view}" have the same key ({", ".join(self.key)})',
             detail="Nothing of this change was applied. The view's key is not unique, which it was declared to be.",
-            hint=FILL_ANEW,
+            hint=HOW_TO_REFILL,
             view=self.view,
         )
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class QueryReply:
-    """What a query gave, and what was fetched for it from attached stores."""
+    """The rows of a query, and the statements sent to attached stores for it."""
 
     table: pa.Table
     fetched: tuple[Fetched, ...] = ()
@@ -127,7 +127,7 @@ class RelationSnapshot:
         if any(table.args.get("version") for tree in read for table in tree.find_all(exp.Table)):
             raise InvalidQuery(
                 "AS OF can be asked in a view, not in a query",
-                hint="Declare a view with this join, and query that; view.history tells a view as it was.",
+                hint="Declare a view with this join, and query that; view.history shows a view as it was.",
             )
         if self.attached or any(table.db for tree in read for table in tree.find_all(exp.Table)):
             from headwater.views.serving.federated_tables import foreign_reply
@@ -163,6 +163,6 @@ class RelationSnapshot:
 
 
 def stored(base: InputRelation) -> list[str]:
-    """The columns of a topic's records that tell what its rows are."""
+    """The columns of a topic's records that its rows depend on."""
     more = {InputKind.BAG: [WEIGHT], InputKind.KEYED: ["_deleted", "_offset"]}
     return [*base.schema.names, *more.get(base.kind, [])]

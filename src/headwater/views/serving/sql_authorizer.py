@@ -160,7 +160,7 @@ PROBING = {
 
 
 class SqlAuthorizer:
-    """What may be asked over one connection. Closed, but for the blocks of ``trusting`` and ``probing``."""
+    """The authorizer of one connection. Closed, but for the blocks of ``trusting`` and ``probing``."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
@@ -168,7 +168,7 @@ class SqlAuthorizer:
         self._probes = False
         self._refused: str | None = None
         self._columns: dict[str, frozenset[str]] = {}
-        for name in TABLE_FUNCTIONS:  # their first use writes down what they are, which nobody may do later
+        for name in TABLE_FUNCTIONS:  # their first use registers them, which is refused later
             db.execute(f"SELECT 1 FROM {name}('[]')").fetchall()
         db.set_authorizer(self._decide)
         with self.trusting():
@@ -205,8 +205,8 @@ class SqlAuthorizer:
                 self._db.execute(WRITES_REFUSED)
 
     @contextmanager
-    def told(self) -> Iterator[None]:
-        """What was refused in this block is an ``InvalidQuery`` that names it."""
+    def refusals_named(self) -> Iterator[None]:
+        """Raise ``InvalidQuery``, naming the refused action, for a refusal in this block."""
         self._refused = None
         try:
             yield

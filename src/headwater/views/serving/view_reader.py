@@ -46,7 +46,7 @@ class ViewHead:
 
 @dataclass(frozen=True)
 class ViewLag:
-    """How far somebody is behind a view."""
+    """How far a reader is behind a view."""
 
     ticks: int = 0
     seconds: float = 0.0  # since the first tick was committed that is missing
@@ -56,7 +56,7 @@ class ViewLag:
 class ViewReader:
     """The committed rows and changes of one view.
 
-    ``home_id`` names the home, ``epoch`` tells that of this process.
+    ``home_id`` names the home, ``epoch`` is that of this process.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class ViewReader:
 
     def _moment(self, manifest: Manifest) -> ViewHead:
         about = manifest.views[self.view]
-        paused = manifest.paused.get(self.view)  # it stands still, and whoever follows it too
+        paused = manifest.paused.get(self.view)  # it stands still, and its readers too
         tick = manifest.tick if paused is None else int(paused["tick"])
         return ViewHead(tick, self._version(about), parse_view_ddl(about["columns"]), tuple(about["key"]))
 
@@ -120,7 +120,7 @@ class ViewReader:
         return Delivery(tables[0] if tables else nothing, after, tick, self.epoch())
 
     def lag(self, after: int) -> ViewLag:
-        """How far whoever is at this tick is behind."""
+        """How far a reader at this tick is behind."""
         head = self.head()
         ticks = (self._manifests.tick() if head is None else head.tick) - after
         if ticks <= 0:

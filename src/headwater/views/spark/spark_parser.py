@@ -13,6 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from sqlglot.errors import TokenError
+from sqlglot.tokenizer_core import TokenType
+
+from headwater.views.compiler.sql.dialect import SparkAsWritten
 from headwater.views.compiler.whole_query import Read, Reading, bare_text
 
 if TYPE_CHECKING:
@@ -28,13 +32,35 @@ OTHERS = {
     "UnresolvedExecuteImmediate": "EXECUTE IMMEDIATE",
 }
 LIMITS = ("GlobalLimit", "LocalLimit", "Offset", "Tail")
+# The words that a query begins with in Spark's grammar.
+QUERY_BEGINS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "MAP", "REDUCE", "(")
 COMMAND = "org.apache.spark.sql.catalyst.plans.logical.Command"
 TREE, MANY, PRODUCT = "org.apache.spark.sql.catalyst.trees.TreeNode", "scala.collection.Iterable", "scala.Product"
 
 
 def reader(spark: Callable[[], SparkSession]) -> Read:
     """``spark_reading`` of a session that is started when there is something to read."""
-    return lambda sql: spark_reading(spark(), sql)
+    return lambda sql: spark_reading(spark(), sql) if may_be_query(sql) else None
+
+
+def may_be_query(sql: str) -> bool:
+    """Whether Spark's parser might read a text as a query; a plain typo is refused without starting Spark.
+
+    >>> may_be_query("FROM users |> SELECT country"), may_be_query("SELEC country FROM users")
+    (True, False)
+    >>> may_be_query("SELECT count(* FROM users")
+    False
+    """
+    try:
+        tokens = SparkAsWritten().tokenize(sql)
+    except TokenError:  # Spark's lexer may read more than ours
+        return True
+    kinds = [token.token_type for token in tokens]
+    return (
+        bool(tokens)
+        and tokens[0].text.upper() in QUERY_BEGINS
+        and kinds.count(TokenType.L_PAREN) == kinds.count(TokenType.R_PAREN)
+    )
 
 
 def spark_reading(spark: SparkSession, sql: str) -> Reading | None:

@@ -111,7 +111,7 @@ class TickEngine:
                 for name, view in self.prepared.views.items()
                 if name not in self.paused and (not self.knows(view) or name in self.manifest.paused)
             }
-            self.publisher.tell(self.manifest)
+            self.publisher.note_paused(self.manifest)
 
     def _as_built(self, prepared: Prepared) -> Prepared:
         """Each view with the state that it has; one that goes on after a pause, by an older query, begins a new one."""

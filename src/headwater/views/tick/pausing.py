@@ -86,7 +86,7 @@ class Pause:
         """Whether the view's contents have what a token asks for."""
         return self.tick > 0 and Token(self.frontier).covers(token)
 
-    def told(self, view: str) -> dict[str, Any]:
+    def describe(self, view: str) -> dict[str, Any]:
         """For programs: the API, ``--json``."""
         return {
             "tick": self.tick,

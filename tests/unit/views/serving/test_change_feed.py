@@ -175,7 +175,7 @@ def test_a_view_that_is_declared_later_begins_with_all_its_rows(ticks: Ticks) ->
     assert [kinds(table) for table in ticks.feed.changes()] == [[("DE", 1, "insert"), ("FR", 2, "insert")]]
 
 
-def test_a_view_that_is_declared_anew_is_not_mixed_with_what_it_was(ticks: Ticks) -> None:
+def test_a_view_that_is_redeclared_is_not_mixed_with_what_it_was(ticks: Ticks) -> None:
     ticks.commit(("DE", 1, 1))
     ticks.commit(("FR", 1, 1))
     ticks.born = 3
@@ -183,7 +183,7 @@ def test_a_view_that_is_declared_anew_is_not_mixed_with_what_it_was(ticks: Ticks
     feed = ticks.feed.changes(from_tick=2)
     first = kinds(next(feed))
 
-    with pytest.raises(OffsetOutOfRange, match="was declared anew at tick 3"):
+    with pytest.raises(OffsetOutOfRange, match="was redeclared at tick 3"):
         next(feed)
     with pytest.raises(OffsetOutOfRange, match="begin again without from_tick"):
         list(ticks.feed.changes(from_tick=1))
@@ -191,12 +191,12 @@ def test_a_view_that_is_declared_anew_is_not_mixed_with_what_it_was(ticks: Ticks
     assert first == [("FR", 1, "insert")]
 
 
-def test_a_resume_just_where_a_view_was_declared_anew_is_told_and_a_new_reader_is_not(ticks: Ticks) -> None:
+def test_a_resume_just_where_a_view_was_redeclared_is_refused_and_a_new_reader_is_not(ticks: Ticks) -> None:
     ticks.commit(("DE", 1, 1))
     ticks.declare_anew()
     ticks.commit(("DE", 10, 1))
 
-    with pytest.raises(OffsetOutOfRange, match="declared anew"):
+    with pytest.raises(OffsetOutOfRange, match="redeclared"):
         list(ticks.feed.changes(from_tick=2))
     fresh = [kinds(table) for table in ticks.feed.changes()]
 

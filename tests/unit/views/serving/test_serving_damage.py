@@ -1,8 +1,8 @@
 """One view's table in the serving store that cannot take its changes.
 
 What it is: a table that lacks the row that is to leave, beside one that is sound, with and without ``on_broken``.
-Invariants: the sound view has the tick; the damaged one is read by nobody, in any process, until it was filled anew.
-Not here: who fills it anew (``tests/spark/test_paused_views.py``).
+Invariants: the sound view has the tick; the damaged one cannot be read, in any process, until it was refilled.
+Not here: refilling (``tests/spark/test_paused_views.py``).
 Read next: ``views/serving/serving_damage.py``.
 """
 

@@ -2,17 +2,17 @@
 
 import { make } from "../elements.js";
 import { moment } from "../figures.js";
-import { live } from "../live.js";
+import { statusNow } from "../live.js";
 import { heading, section } from "../parts/tables.js";
 
 const KINDS = {
   lag_at_risk: "Reader about to lose rows",
   lag_lost: "Reader has lost rows",
-  group_abandoned: "Nobody reads on",
+  group_abandoned: "Reader is gone",
   loss_accepted: "App went on without lost rows",
   corruption: "Damaged segment",
   view_damaged: "Damaged file of a view",
-  stragglers: "Late rows",
+  late_rows: "Late rows",
   capture_lag: "Capture is behind",
   sink: "Sink in trouble",
   engine: "Rows wait, and no tick comes",
@@ -24,7 +24,7 @@ export function alertsPage() {
   return {
     title: "Alerts",
     content() {
-      const { alerts } = live.status;
+      const { alerts } = statusNow();
       return [
         heading(null, "Alerts"),
         section(
@@ -55,7 +55,7 @@ export function alertList(alerts, empty = "Nothing is wrong.") {
 /** The pages of what an alert is about. */
 function links(alert) {
   const part = encodeURIComponent;
-  const { status } = live;
+  const status = statusNow();
   const found = [];
   if (status.topics.some((each) => each.name === alert.topic && !each.system)) found.push([`/topics/${part(alert.topic)}`, alert.topic]);
   if (status.views.some((each) => each.name === alert.subject)) found.push([`/views/${part(alert.subject)}`, alert.subject]);

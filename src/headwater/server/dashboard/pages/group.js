@@ -11,7 +11,7 @@ const LOOK_MS = 1500;
 
 export function groupPage(topic, group) {
   let about = null;
-  let error = null;
+  let error = /** @type {any} */ (null);
 
   function start(refresh, signal) {
     let next = 0;

@@ -2,7 +2,7 @@
 
 import { make } from "../elements.js";
 import { brief, bytes, count, rate, seconds } from "../figures.js";
-import { live } from "../live.js";
+import { statusNow } from "../live.js";
 import { lagWords } from "../parts/graph.js";
 import { sparkline } from "../parts/plots.js";
 import { heading, plainTable, section } from "../parts/tables.js";
@@ -21,15 +21,15 @@ export function listPage(kind) {
   };
   const tables = {
     topics: () => [
-      section("Of the app", topicTable(live.status.topics.filter((topic) => !topic.system))),
-      section("Internal", topicTable(live.status.topics.filter((topic) => topic.system))),
+      section("Of the app", topicTable(statusNow().topics.filter((topic) => !topic.system))),
+      section("Internal", topicTable(statusNow().topics.filter((topic) => topic.system))),
       section("Groups", groupTable()),
     ],
-    views: () => [section("Of the app", viewTable(live.status.views)), section("Sinks", sinkTable())],
+    views: () => [section("Of the app", viewTable(statusNow().views)), section("Sinks", sinkTable())],
     groups: () => section("Of all topics", groupTable()),
     sinks: () => section("Of the app", sinkTable()),
-    captures: () => section("Of the app", sourceTable("captures", live.status.captures)),
-    inlets: () => section("Of the app", sourceTable("inlets", live.status.inlets)),
+    captures: () => section("Of the app", sourceTable("captures", statusNow().captures)),
+    inlets: () => section("Of the app", sourceTable("inlets", statusNow().inlets)),
   };
   return { title: titles[kind], content: () => [heading(null, titles[kind]), tables[kind]()] };
 }
@@ -72,16 +72,16 @@ export function viewTable(views) {
 
 /** Seconds of a view in the last ticks. */
 export const timesOf = (name) =>
-  live.status.ticks.flatMap((tick) => tick.views.filter((each) => each.view === name).map((each) => each.seconds));
+  statusNow().ticks.flatMap((tick) => tick.views.filter((each) => each.view === name).map((each) => each.seconds));
 
 /** Groups of one topic, or of all. */
 export function groupTable(topic = null) {
-  const groups = live.status.topics
-    .filter((each) => !topic || each.name === topic)
-    .flatMap((each) => each.groups.map((group) => [each.name, group]));
+  const groups = statusNow()
+    .topics.filter((each) => !topic || each.name === topic)
+    .flatMap((each) => each.groups.map((group) => ({ name: each.name, group })));
   return plainTable(
     [["Group"], ["Topic", "wide-only"], ["Kind"], ["Members", "number"], ["Lag", "number"]],
-    groups.map(([name, group]) => ({
+    groups.map(({ name, group }) => ({
       key: `${name}/${group.group}`,
       cells: [
         link(`/groups/${part(name)}/${part(group.group)}`, group.group),
@@ -97,7 +97,7 @@ export function groupTable(topic = null) {
 
 /** Sinks of one view, or of all. */
 export function sinkTable(view = null) {
-  const sinks = live.status.sinks.filter((each) => !view || each.view === view);
+  const sinks = statusNow().sinks.filter((each) => !view || each.view === view);
   return plainTable(
     [["Sink"], ["View"], ["To", "wide-only"], ["State"]],
     sinks.map((sink) => ({

@@ -2,7 +2,7 @@
 
 import { make } from "../elements.js";
 import { brief, count, moment, rate, seconds } from "../figures.js";
-import { live, history } from "../live.js";
+import { graphNow, history, statusNow } from "../live.js";
 import { alertList } from "./alerts.js";
 import { topicTable, viewTable } from "./list.js";
 import { graph, legend } from "../parts/graph.js";
@@ -26,7 +26,7 @@ export function overviewPage() {
     content() {
       const choice = make("label", { class: "choice" }, make("input", { type: "checkbox", onchange: toggle }), " internal topics");
       return [
-        heading(null, live.status.app, make("p", { class: "quiet" }, live.graph.home)),
+        heading(null, statusNow().app, make("p", { class: "quiet" }, graphNow().home)),
         tiles(),
         make(
           "section",
@@ -38,13 +38,13 @@ export function overviewPage() {
         make(
           "div",
           { class: "columns", key: "lists" },
-          section("Views", viewTable(live.status.views)),
-          section("Topics and tables", topicTable(live.status.topics.filter((topic) => internal || !topic.system))),
+          section("Views", viewTable(statusNow().views)),
+          section("Topics and tables", topicTable(statusNow().topics.filter((topic) => internal || !topic.system))),
         ),
         section(
           "Alerts",
-          alertList(live.status.alerts.slice(0, ALERTS_SHOWN)),
-          live.status.alerts.length > ALERTS_SHOWN ? make("p", null, make("a", { href: "/alerts" }, "All alerts")) : null,
+          alertList(statusNow().alerts.slice(0, ALERTS_SHOWN)),
+          statusNow().alerts.length > ALERTS_SHOWN ? make("p", null, make("a", { href: "/alerts" }, "All alerts")) : null,
         ),
       ];
     },
@@ -52,7 +52,7 @@ export function overviewPage() {
 }
 
 function tiles() {
-  const { topics, ticks, tick } = live.status;
+  const { topics, ticks, tick } = statusNow();
   const ours = topics.filter((topic) => !topic.system);
   const rates = summed(ours.map((topic) => topic.rates));
   const times = ticks.map((each) => each.seconds);

@@ -1,9 +1,9 @@
 // A query: SQL in, a table out, and a plot when there are numbers.
 
-import { make } from "../elements.js";
+import { byId, make } from "../elements.js";
 import { query } from "../endpoints.js";
 import { brief, count, counted, isNumber, seconds, shown } from "../figures.js";
-import { live } from "../live.js";
+import { graphNow } from "../live.js";
 import { plot } from "../parts/plots.js";
 import { heading, refusal, rowsTable, section } from "../parts/tables.js";
 
@@ -14,13 +14,13 @@ const PLOTTED_MAX = 400;
 export function queryPage() {
   const state = { sql: kept(), engine: "store", answer: null, error: null, busy: false, kind: "bar", x: null, y: null };
   let again = () => {};
-  let signal = null;
-  let asked = null;
+  let signal = /** @type {AbortSignal | null} */ (null);
+  let asked = /** @type {AbortController | null} */ (null);
 
   async function run() {
     asked?.abort();
     const own = (asked = new AbortController());
-    signal.addEventListener("abort", () => own.abort());
+    signal?.addEventListener("abort", () => own.abort());
     Object.assign(state, { busy: true, error: null });
     keep(state.sql);
     again();
@@ -40,7 +40,7 @@ export function queryPage() {
       event.preventDefault();
       run();
     } else if (event.key === "Escape" && state.busy) {
-      asked.abort();
+      asked?.abort();
     }
   }
 
@@ -112,7 +112,7 @@ export function queryPage() {
   };
 
   function pick(name) {
-    const box = document.getElementById("sql");
+    const box = /** @type {HTMLTextAreaElement} */ (byId("sql"));
     box.value = state.sql = `SELECT * FROM ${quoted(name, state.engine)} LIMIT 100`;
     run();
   }
@@ -121,8 +121,8 @@ export function queryPage() {
 const option = (value, words, chosen) => make("option", { value, selected: value === chosen }, words);
 
 const names = (engine) =>
-  live.graph.nodes
-    .filter(
+  graphNow()
+    .nodes.filter(
       (node) =>
         (node.kind === "view" && (node.served || engine === "spark")) ||
         (engine === "spark" && !node.system && (node.kind === "topic" || node.kind === "table")),
@@ -135,7 +135,7 @@ function quoted(name, engine) {
 }
 
 function example() {
-  const first = live.graph.nodes.find((node) => node.kind === "view" && node.served);
+  const first = graphNow().nodes.find((node) => node.kind === "view" && node.served);
   return first ? `SELECT * FROM ${quoted(first.name, "store")} LIMIT 100` : "SELECT 1 AS one";
 }
 

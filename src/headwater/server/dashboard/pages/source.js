@@ -2,7 +2,7 @@
 
 import { make } from "../elements.js";
 import { count, moment, rate, shown } from "../figures.js";
-import { live, speed as growth, topic as topicNow } from "../live.js";
+import { speed as growth, statusNow, topic as topicNow } from "../live.js";
 import { topicTable } from "./list.js";
 import { facts, heading, section } from "../parts/tables.js";
 
@@ -10,7 +10,7 @@ export function sourcePage(kind, name) {
   return {
     title: name,
     content() {
-      const found = live.status[kind].find((each) => each.name === name);
+      const found = statusNow()[kind].find((each) => each.name === name);
       const what = kind === "captures" ? "captured database" : "inlet";
       if (!found) return [heading(what, name), make("p", { class: "empty-page" }, "Not declared.")];
       const { tables, topic, name: _, ends, ...rest } = found;

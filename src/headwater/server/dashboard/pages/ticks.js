@@ -2,7 +2,7 @@
 
 import { draw, make } from "../elements.js";
 import { brief, count, counted, moment, seconds } from "../figures.js";
-import { live } from "../live.js";
+import { statusNow } from "../live.js";
 import { typical } from "../parts/plots.js";
 import { heading, plainTable, section } from "../parts/tables.js";
 
@@ -20,7 +20,7 @@ export function ticksPage() {
   };
 
   function keys(event) {
-    const ticks = live.status.ticks.map((each) => each.tick);
+    const ticks = statusNow().ticks.map((each) => each.tick);
     const place = chosen === null ? ticks.length - 1 : ticks.indexOf(chosen);
     const next = { ArrowLeft: place - 1, ArrowRight: place + 1, Home: 0, End: ticks.length - 1 }[event.key];
     if (event.key === "Escape") choose(null);
@@ -35,7 +35,7 @@ export function ticksPage() {
       again = refresh;
     },
     content() {
-      const { ticks } = live.status;
+      const { ticks } = statusNow();
       if (!ticks.length) return [heading(null, "Ticks"), make("p", { class: "empty-page" }, "No tick yet.")];
       const shown = ticks.find((each) => each.tick === chosen) ?? ticks.at(-1);
       return [

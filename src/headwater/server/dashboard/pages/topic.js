@@ -3,7 +3,7 @@
 import { make } from "../elements.js";
 import { describeTopic, tail } from "../endpoints.js";
 import { brief, bytes, count, moment, rate, seconds } from "../figures.js";
-import { base, live, listen, topic as topicNow } from "../live.js";
+import { base, graphNow, listen, topic as topicNow } from "../live.js";
 import { groupTable } from "./list.js";
 import { sparkline, tile } from "../parts/plots.js";
 import { facts, heading, plainTable, refusal, rowsTable, section } from "../parts/tables.js";
@@ -16,16 +16,16 @@ const LOOK_MS = 400;
 const DESCRIBE_MS = 3000; // it looks into segments
 
 export function topicPage(name) {
-  let about = null;
-  let last = null;
-  let error = null;
+  let about = /** @type {any} */ (null); // of /v1/topics/NAME
+  let last = /** @type {Row[] | null} */ (null);
+  let error = /** @type {Refusal | null} */ (null);
   let paused = false;
   let again = () => {};
 
   /** Look at the topic, and again when its ends have moved. */
   function start(refresh, signal) {
     again = refresh;
-    let seen = null;
+    let seen = /** @type {string | null} */ (null);
     let busy = false;
     let described = 0;
     const look = async () => {
@@ -40,7 +40,8 @@ export function topicPage(name) {
           described = Date.now();
         }
         [seen, error] = [ends, null];
-      } catch (refused) {
+      } catch (thrown) {
+        const refused = /** @type {Refusal} */ (thrown);
         if (!signal.aborted) [error, seen] = [refused, refused.status ? ends : seen];
       }
       refresh();
@@ -200,7 +201,9 @@ function apps(now) {
 }
 
 function readers(name, kind) {
-  const found = live.graph.edges.filter((edge) => edge.from === `${kind}:${name}`).map((edge) => edge.to.slice(edge.to.indexOf(":") + 1));
+  const found = graphNow()
+    .edges.filter((edge) => edge.from === `${kind}:${name}`)
+    .map((edge) => edge.to.slice(edge.to.indexOf(":") + 1));
   if (!found.length) return null;
   return make(
     "p",

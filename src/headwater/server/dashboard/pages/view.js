@@ -3,7 +3,7 @@
 import { make } from "../elements.js";
 import { verify } from "../endpoints.js";
 import { brief, bytes, count, counted, moment, seconds } from "../figures.js";
-import { live, node, view as viewNow } from "../live.js";
+import { graphNow, node, statusNow, view as viewNow } from "../live.js";
 import { sinkTable, timesOf } from "./list.js";
 import { ChangeFeed } from "../parts/feed.js";
 import { LiveRows } from "../parts/live_rows.js";
@@ -19,8 +19,8 @@ const COSTS = {
 };
 
 export function viewPage(name) {
-  let rows = null;
-  let feed = null;
+  let rows = /** @type {LiveRows | null} */ (null);
+  let feed = /** @type {ChangeFeed | null} */ (null);
   let begin = () => {};
   const check = new Check(name);
 
@@ -58,7 +58,7 @@ export function viewPage(name) {
         tiles(now, declared),
         section(
           "Rows",
-          now.state === "new" ? make("p", { class: "quiet" }, "It is not filled yet: the first tick does that.") : rows.content(),
+          now.state === "new" ? make("p", { class: "quiet" }, "It is not filled yet: the first tick does that.") : rows?.content(),
         ),
         make(
           "div",
@@ -73,7 +73,7 @@ export function viewPage(name) {
           ),
           section("Plan", plan(declared)),
         ),
-        section("Change feed", feed.content()),
+        section("Change feed", feed?.content()),
         make("div", { class: "columns", key: "late" }, section("Time", lateness(now)), section("Sinks", sinkTable(name))),
       ];
     },
@@ -82,7 +82,7 @@ export function viewPage(name) {
 
 function tiles(now, declared) {
   const times = timesOf(now.name);
-  const changes = live.status.ticks.flatMap((tick) => tick.views.filter((each) => each.view === now.name).map((each) => each.changes));
+  const changes = statusNow().ticks.flatMap((tick) => tick.views.filter((each) => each.view === now.name).map((each) => each.changes));
   return make(
     "div",
     { class: "tiles", key: "tiles" },
@@ -107,7 +107,7 @@ function tiles(now, declared) {
 
 function plan(declared) {
   const reads = declared.reads.map((name, place) => {
-    const source = live.graph.nodes.find((each) => each.name === name && ["view", "topic", "table"].includes(each.kind));
+    const source = graphNow().nodes.find((each) => each.name === name && ["view", "topic", "table"].includes(each.kind));
     const address = source ? `/${source.kind === "view" ? "views" : "topics"}/${encodeURIComponent(name)}` : null;
     return [place ? ", " : "", address ? make("a", { href: address }, name) : name];
   });
@@ -132,21 +132,21 @@ function plan(declared) {
 }
 
 function lateness(now) {
-  if (!now.watermark && !now.stragglers.length)
+  if (!now.watermark && !now.late_rows.length)
     return make("p", { class: "quiet" }, "It has no watermark: that needs a topic with an event time, and a tick.");
   return [
     facts([
       [
         "Watermark",
         now.watermark
-          ? `${moment(now.watermark)}, ${seconds(Math.max(0, (Date.parse(live.status.now) - Date.parse(now.watermark)) / 1000))} ago`
+          ? `${moment(now.watermark)}, ${seconds(Math.max(0, (Date.parse(statusNow().now) - Date.parse(now.watermark)) / 1000))} ago`
           : null,
       ],
     ]),
     plainTable(
       [["Topic"], ["Producer"], ["Late rows", "number"]],
-      now.stragglers.map((each) => ({ key: `${each.topic}/${each.producer}`, cells: [each.topic, each.producer, count(each.rows)] })),
-      { caption: "Stragglers", empty: "No row came too late for it." },
+      now.late_rows.map((each) => ({ key: `${each.topic}/${each.producer}`, cells: [each.topic, each.producer, count(each.rows)] })),
+      { caption: "Late rows", empty: "No row came too late for it." },
     ),
   ];
 }
@@ -171,6 +171,11 @@ class Check {
   constructor(name) {
     this.name = name;
     this.state = "idle";
+    this.seconds = 0;
+    this.found = /** @type {any} */ (null);
+    this.error = /** @type {any} */ (null);
+    this.refresh = () => {};
+    this.signal = /** @type {AbortSignal | undefined} */ (undefined);
   }
 
   button() {

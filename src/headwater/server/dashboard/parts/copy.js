@@ -11,9 +11,9 @@ export class Copy {
     this.columns = [];
     this.key = [];
     this.rows = new Map(); // identity → {row, times}; a view without a key may have a row several times
-    this.tick = null;
-    this.token = null;
-    this.waiting = [];
+    this.tick = /** @type {number | null} */ (null);
+    this.token = /** @type {string | null} */ (null);
+    this.waiting = /** @type {any[]} */ ([]);
   }
 
   /** Take a message; answers what changed, [{type, identity, row, columns}], or null while more of the tick is to come. */
@@ -38,7 +38,7 @@ export class Copy {
 
   apply(changes) {
     const applied = [];
-    let before = null;
+    let before = /** @type {Row | null} */ (null);
     for (const change of changes) {
       const row = Object.fromEntries(Object.entries(change).filter(([name]) => !CHANGE.has(name)));
       const type = change._change_type;

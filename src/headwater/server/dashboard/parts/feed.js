@@ -3,7 +3,7 @@
 import { make } from "../elements.js";
 import { changes } from "../endpoints.js";
 import { count, moment } from "../figures.js";
-import { listen, live, view as viewNow } from "../live.js";
+import { listen, live, statusNow, view as viewNow } from "../live.js";
 import { rowsTable } from "./tables.js";
 
 const SHOWN = 60;
@@ -33,8 +33,8 @@ export class ChangeFeed {
   }
 
   async read(last, signal) {
-    const sizes = live.status.ticks
-      .filter((tick) => tick.tick >= this.next)
+    const sizes = statusNow()
+      .ticks.filter((tick) => tick.tick >= this.next)
       .map((tick) => tick.views.find((each) => each.view === this.name)?.changes ?? 0);
     const many = sizes.reduce((sum, size) => sum + size, 0);
     if (many > AT_ONCE) {

@@ -2,7 +2,7 @@
 
 import { draw, hidden, make } from "../elements.js";
 import { brief, count, counted, rate, seconds } from "../figures.js";
-import { live, history, speed as growth } from "../live.js";
+import { graphNow, history, speed as growth, statusNow } from "../live.js";
 import { arranged, spread } from "./layers.js";
 
 const HEIGHT = 66;
@@ -17,7 +17,7 @@ const phone = matchMedia("(max-width: 720px)");
 
 let { width: WIDTH, room: ROOM } = WIDE;
 
-let known = null; // the last arrangement, which stays as long as nodes and edges do
+let known = /** @type {any} */ (null); // the last arrangement, which stays as long as nodes and edges do
 
 /** The drawing, in a place that scrolls by itself when it is too wide. */
 export function graph({ internal }) {
@@ -37,13 +37,14 @@ export function graph({ internal }) {
 
 /** What there is to draw: what the app declares, and the groups that read its topics. */
 function content(internal) {
-  const { graph: declared, status } = live;
+  const declared = graphNow();
   const nodes = declared.nodes.filter((node) => internal || !node.system);
   const shown = new Set(nodes.map((node) => node.id));
   const edges = declared.edges.filter((edge) => shown.has(edge.from) && shown.has(edge.to));
-  for (const topic of status.topics) {
+  for (const topic of statusNow().topics) {
     const from = nodes.find((node) => (node.kind === "topic" || node.kind === "table") && node.name === topic.name);
-    for (const group of from ? topic.groups : []) {
+    if (!from) continue;
+    for (const group of topic.groups) {
       const id = `group:${topic.name}/${group.group}`;
       nodes.push({ id, kind: "group", name: group.group, topic: topic.name });
       edges.push({ from: from.id, to: id });
@@ -104,9 +105,9 @@ function flow(edge) {
   const [kind, name] = split(edge.from);
   const [toKind, toName] = split(edge.to);
   if (toKind === "sink") {
-    const lag = live.status.sinks.find((each) => each.sink === toName)?.lag;
+    const lag = statusNow().sinks.find((each) => each.sink === toName)?.lag;
     const speed = changeRate(name);
-    return lag?.ticks > 1
+    return lag && lag.ticks > 1
       ? { speed, label: `${brief(lag.ticks)} ticks behind`, bad: lag.ticks > 10 }
       : { speed, label: speed ? rate(speed) : "" };
   }
@@ -120,13 +121,13 @@ function flow(edge) {
 }
 
 const split = (id) => [id.slice(0, id.indexOf(":")), id.slice(id.indexOf(":") + 1)];
-const rowRate = (name) => live.status.topics.find((topic) => topic.name === name)?.rate ?? 0;
+const rowRate = (name) => statusNow().topics.find((topic) => topic.name === name)?.rate ?? 0;
 
 /** Changes a second of a view, over the last ticks. */
 export function changeRate(name) {
-  const ticks = live.status.ticks.slice(-10);
+  const ticks = statusNow().ticks.slice(-10);
   if (ticks.length < 2) return 0;
-  const now = Date.parse(live.status.now);
+  const now = Date.parse(statusNow().now);
   const span = (now - Date.parse(ticks[0].at)) / 1000;
   const changes = ticks.slice(1).reduce((sum, tick) => sum + (tick.views.find((each) => each.view === name)?.changes ?? 0), 0);
   return span > 0 && span < 60 ? Math.round((changes / span) * 10) / 10 : 0;
@@ -150,7 +151,7 @@ const part = encodeURIComponent;
 export const addressOf = (node) => ADDRESS[node.kind](node);
 
 function box(node, place) {
-  const { first, second, values, mood } = about(node);
+  const { first, second, values = [], mood } = about(node);
   return draw(
     "a",
     {
@@ -169,9 +170,9 @@ function box(node, place) {
     }),
     draw("text", { class: "kind", x: 12, y: 18 }, kindOf(node)),
     draw("text", { class: "name", x: 12, y: 36 }, within(node.name, WIDTH - 24, NAME)),
-    draw("text", { class: "first", x: 12, y: 55 }, within(first, WIDTH - 24 - (values?.length > 1 ? PLOT + 4 : 0), WORDS)),
+    draw("text", { class: "first", x: 12, y: 55 }, within(first, WIDTH - 24 - (values.length > 1 ? PLOT + 4 : 0), WORDS)),
     second ? draw("text", { class: "second", x: WIDTH - 12, y: 18, "text-anchor": "end" }, second) : null,
-    values?.length > 1 ? little(values, node.kind === "sink" ? SINK_TICKS : 0) : null,
+    values.length > 1 ? little(values, node.kind === "sink" ? SINK_TICKS : 0) : null,
   );
 }
 
@@ -186,7 +187,7 @@ function little(values, least) {
 
 const KINDS = { capture: "database", inlet: "inlet", topic: "topic", table: "table", view: "view", sink: "sink", group: "group" };
 const kindOf = (node) => (node.kind === "sink" || node.kind === "inlet" ? node.type : KINDS[node.kind]);
-const pen = document.createElement("canvas").getContext("2d");
+const pen = /** @type {CanvasRenderingContext2D} */ (document.createElement("canvas").getContext("2d"));
 
 const [NAME, WORDS] = ["600 14px", "11.5px"]; // as drawings.css has them
 
@@ -199,8 +200,9 @@ function within(text, wide, face) {
   return cut();
 }
 
+/** @returns {{ first: string, second?: string, values?: number[], mood?: string }} */
 function about(node) {
-  const { status } = live;
+  const status = statusNow();
   if (node.kind === "topic" || node.kind === "table") {
     const found = status.topics.find((each) => each.name === node.name);
     if (!found) return { first: "new" };

@@ -66,10 +66,10 @@ function layersOf(nodes, edges) {
 }
 
 function joined(start, end, layers) {
-  const bends = [];
+  const bends = /** @type {any[]} */ ([]);
   let previous = start;
   for (let layer = start.layer + 1; layer < end.layer; layer += 1) {
-    const bend = { bend: true, layer, before: [], after: [] };
+    const bend = { bend: true, layer, before: /** @type {any[]} */ ([]), after: /** @type {any[]} */ ([]) };
     (layers[layer] ??= []).push(bend);
     bends.push(bend);
     previous.after.push(bend);

@@ -6,7 +6,7 @@
 import { make } from "../elements.js";
 import { query, subscription } from "../endpoints.js";
 import { count, counted, parsed, shown } from "../figures.js";
-import { live, listen, node, view as viewNow } from "../live.js";
+import { graphNow, listen, node, view as viewNow } from "../live.js";
 import { follow } from "../server.js";
 import { Copy } from "./copy.js";
 import { refusal, rowsTable } from "./tables.js";
@@ -29,15 +29,16 @@ export class LiveRows {
     this.refresh = refresh;
     this.signal = signal;
     this.copy = new Copy();
-    this.paged = null; // {columns, rows}, when the view is large
+    this.paged = /** @type {{ columns: string[], rows: Row[], tick: number | null } | null} */ (null); // when the view is large
     this.flashes = new Map(); // identity → {columns, turn, until}
     this.order = timeFirst(node("view", name)); // what is newest comes first
     this.descending = this.order !== null;
     this.page = 0;
     this.filter = "";
     this.turn = "one";
-    this.error = null;
-    const size = viewNow(name)?.rows;
+    this.error = /** @type {Refusal | null} */ (null);
+    this.look = () => {}; // read a page again, when the view is large
+    const size = viewNow(name)?.rows ?? 0;
     if (size > COPIED_ROWS_MAX) this.readPages();
     else this.followStream();
   }
@@ -97,7 +98,7 @@ export class LiveRows {
 
   readPages() {
     this.paged = { columns: [], rows: [], tick: null };
-    let seen = null;
+    let seen = /** @type {string | null} */ (null);
     let busy = false;
     this.look = async () => {
       const wanted = JSON.stringify([viewNow(this.name)?.changed_tick, this.order, this.descending, this.page, this.filter]);
@@ -107,7 +108,8 @@ export class LiveRows {
         const found = await query(this.pageQuery(), "store", this.signal);
         this.compare(found);
         [seen, this.error] = [wanted, null];
-      } catch (error) {
+      } catch (thrown) {
+        const error = /** @type {Refusal} */ (thrown);
         if (!this.signal.aborted) [this.error, seen] = [error, error.status ? wanted : seen];
       }
       this.refresh();
@@ -119,7 +121,7 @@ export class LiveRows {
 
   pageQuery() {
     const quoted = (name) => `"${name.replaceAll('"', '""')}"`;
-    const key = live.graph.nodes.find((node) => node.id === `view:${this.name}`)?.key ?? [];
+    const key = graphNow().nodes.find((node) => node.id === `view:${this.name}`)?.key ?? [];
     const by = this.order ? [quoted(this.order) + (this.descending ? " DESC" : "")] : [];
     const order = [...by, ...key.map(quoted)].join(", ");
     return `SELECT * FROM ${quoted(this.name)}${order ? ` ORDER BY ${order}` : ""} LIMIT ${PAGE} OFFSET ${this.page * PAGE}`;
@@ -128,8 +130,8 @@ export class LiveRows {
   compare(found) {
     const columns = found.columns.map((column) => column.name);
     this.copy.columns = columns;
-    this.copy.key = live.graph.nodes.find((node) => node.id === `view:${this.name}`)?.key ?? [];
-    const before = new Map(this.paged.rows.map((row) => [this.copy.identity(row), row]));
+    this.copy.key = graphNow().nodes.find((node) => node.id === `view:${this.name}`)?.key ?? [];
+    const before = new Map((this.paged?.rows ?? []).map((row) => [this.copy.identity(row), row]));
     const changed = [];
     for (const row of found.rows) {
       const old = before.get(this.copy.identity(row));
@@ -164,7 +166,7 @@ export class LiveRows {
 
   /** How many rows a large view has. The status counts seldom, and may be behind what this page itself shows. */
   counted() {
-    const { rows } = this.paged;
+    const rows = this.paged?.rows ?? [];
     const known = this.page * PAGE + rows.length + (rows.length === PAGE ? 1 : 0);
     return Math.max(viewNow(this.name)?.rows ?? 0, known);
   }
@@ -196,7 +198,7 @@ export class LiveRows {
     const change = (set) => (event) => {
       set(event.target);
       this.page = 0;
-      this.look?.();
+      this.look();
       this.refresh();
     };
     return make(
@@ -233,7 +235,7 @@ export class LiveRows {
   pager(pages) {
     const turn = (by) => () => {
       this.page = Math.max(0, Math.min(pages - 1, this.page + by));
-      this.look?.();
+      this.look();
       this.refresh();
     };
     return make(

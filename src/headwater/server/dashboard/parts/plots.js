@@ -133,7 +133,7 @@ function readable(drawing, known, { width, format }) {
 
 /** The index of the point that is nearest to a position; points are in order. */
 export function nearest(known, position) {
-  let best = null;
+  let best = /** @type {number | null} */ (null);
   for (let place = 0; place < known.length; place += 1) {
     if (best === null || Math.abs(known[place].x - position) < Math.abs(known[best].x - position)) best = place;
   }
@@ -205,17 +205,15 @@ function scale(low, high, least) {
   if (low === high) high = low + (Math.abs(low) || 1);
   const rough = (high - low) / 4;
   const power = 10 ** Math.floor(Math.log10(rough));
-  const step = Math.max(
-    least,
-    [1, 2, 5, 10].map((each) => each * power).find((each) => each >= rough),
-  );
+  const round = [1, 2, 5].map((each) => each * power).find((each) => each >= rough);
+  const step = Math.max(least, round ?? 10 * power);
   return [Math.floor(low / step) * step, Math.ceil(high / step) * step, step];
 }
 
 const shortened = (text) => (text.length > 14 ? `${text.slice(0, 13)}…` : text);
 
 /** A figure with its name, and a small plot of how it was. */
-export function tile(name, figure, small, { note, mood } = {}) {
+export function tile(name, figure, small, /** @type {{ note?: string | null, mood?: string }} */ { note, mood } = {}) {
   return make(
     "div",
     { class: `tile ${mood ?? ""}`, key: name },

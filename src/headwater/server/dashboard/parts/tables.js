@@ -6,7 +6,13 @@ import { isNumber, shown } from "../figures.js";
 const TEXT_MAX = 300;
 const MOMENT = /^(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d(?:\.\d{1,3})?)\d*Z$/; // shown to the millisecond
 
-/** Rows of a topic, view or query. `columns` are names; `flash` tells which cells have just changed. */
+/**
+ * Rows of a topic, view or query. `columns` are names; `flash` tells which cells have just changed.
+ *
+ * @param {string[]} columns
+ * @param {Row[]} rows
+ * @param {{ caption?: string, keyOf?: Function, flash?: Function, mark?: Function }} options
+ */
 export function rowsTable(columns, rows, { caption, keyOf, flash, mark } = {}) {
   const numeric = new Set(
     columns.filter(
@@ -61,7 +67,13 @@ function cell(value) {
   return make("span", { title: `${text.length} characters` }, `${text.slice(0, TEXT_MAX)}…`);
 }
 
-/** A table of known columns: [[heading, class], …], and rows of cells. */
+/**
+ * A table of known columns: [[heading, class], …], and rows of cells.
+ *
+ * @param {string[][]} headings
+ * @param {{ key: string, cells: any[] }[]} rows
+ * @param {{ caption?: string, empty?: string }} options
+ */
 export function plainTable(headings, rows, { caption, empty } = {}) {
   if (!rows.length) return make("p", { class: "quiet" }, empty ?? "None.");
   return make(

@@ -1,0 +1,156 @@
+// The shapes of what the server answers, for the type check of `make check`; no browser loads this file.
+
+/** A row of a topic, view or query: by column. */
+type Row = Record<string, any>;
+
+/** [milliseconds, value], the latest last. */
+type Sample = [number, number];
+
+interface Column {
+  name: string;
+  type: string;
+}
+
+/** An error of the server, or of ours in the same shape. */
+interface Refusal {
+  message: string;
+  code?: string;
+  detail?: string | null;
+  hint?: string | null;
+  status?: number;
+}
+
+/** Options of a request. */
+interface Asked {
+  body?: any;
+  signal?: AbortSignal;
+  method?: string;
+  accept?: string;
+}
+
+interface GroupStatus {
+  group: string;
+  kind: "consumer" | "work";
+  generation: number;
+  lag: number;
+  members: number;
+  in_flight: number;
+  dead_letters: number;
+  missed: number;
+}
+
+interface TopicStatus {
+  name: string;
+  system: boolean;
+  rows: number;
+  bytes: number;
+  segments: number;
+  start_offsets: Record<string, number>;
+  end_offsets: Record<string, number>;
+  rate: number;
+  rates: number[];
+  dropped_rows: number;
+  groups: GroupStatus[];
+}
+
+/** What one view did in one tick. */
+interface ViewTick {
+  view: string;
+  seconds: number;
+  changes: number;
+  rows_read: number;
+  actions: number;
+}
+
+interface TickReport {
+  tick: number;
+  at: string;
+  seconds: number;
+  rows_in: number;
+  behind: number;
+  views: ViewTick[];
+}
+
+interface ViewStatus {
+  name: string;
+  state: "new" | "live" | "paused";
+  paused: { tick: number; since: string; because: string[]; reason: string } | null;
+  rows: number | null;
+  tick: number;
+  created_tick: number | null;
+  last_tick: ViewTick | null;
+  changed_tick: number | null;
+  runs: number;
+  bytes: number;
+  watermark: string | null;
+  late_rows: { topic: string; producer: string; rows: number }[];
+}
+
+interface SinkStatus {
+  sink: string;
+  view: string;
+  kind: string;
+  to: string;
+  state: string;
+  tick: number;
+  rows: number;
+  failures: number;
+  changed_at: string | null;
+  error: Refusal | null;
+  view_paused: boolean;
+  lag: { ticks: number; seconds: number; changes: number };
+}
+
+interface AlertStatus {
+  at: string;
+  kind: string;
+  topic: string;
+  subject: string;
+  message: string;
+  detail: Row;
+  lasting: boolean;
+}
+
+/** A message of /v1/events. */
+interface Status {
+  app: string;
+  now: string;
+  tick: { tick: number; committed_at: string | null; age_seconds: number | null; rows_in: number; behind: number };
+  topics: TopicStatus[];
+  views: ViewStatus[];
+  sinks: SinkStatus[];
+  captures: { name: string; tables: string[]; [fact: string]: any }[];
+  inlets: { name: string; topic: string; appended: number; received: number; [fact: string]: any }[];
+  ticks: TickReport[];
+  alerts: AlertStatus[];
+  engine: { state: string; starts: number; error: Refusal | null };
+  watchdog: { stalled: string | null; running: boolean };
+}
+
+/** A node of the app's graph: a topic, table, view, sink, capture or inlet, as it is declared; or a group. */
+interface GraphNode {
+  id: string;
+  kind: string;
+  name: string;
+  system?: boolean;
+  [fact: string]: any;
+}
+
+/** What /v1/app answers. */
+interface AppGraph {
+  home: string;
+  nodes: GraphNode[];
+  edges: { from: string; to: string }[];
+}
+
+/** A page: `start` is called once, `content` for every drawing. */
+interface Page {
+  title: string;
+  standsAlone?: boolean; // it is shown without a status too
+  start?(refresh: () => void, signal: AbortSignal): void;
+  content(): any;
+}
+
+interface Window {
+  headwaterTheme: { now(): string | undefined; toggle(): string };
+}
