@@ -3,7 +3,7 @@
 What it is: ``Producer`` appends when enough rows have come or a short time has passed.
 Invariants: rows are written in the order of ``send`` and are in the log when ``flush`` returns. A refused batch is
 raised by the next ``send`` or ``flush``, never dropped in silence. A named producer numbers its batches, so a retry is
-not written twice; a batch that failed half-way (a full disk, backpressure) is retried before any later one.
+not written twice; a batch that failed (a full disk, backpressure) is retried before any later one.
 Not here: conversion of rows (``log/schema/row_conversion.py``), durability (the topic's ``fsync``).
 Read next: ``topic.py``.
 """
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 class Producer:
     """A buffered producer, created by ``topic.producer()``. Threads may share one.
 
-    ``last_sequence`` is the highest number that some partition has. A program that died in the middle of an append
-    begins with that number again: partitions that have it recognise it.
+    ``last_sequence`` is the highest number that is in the log. A program that died in the middle of an append does not
+    know whether it was written, and tries the same number again: if it is there, it is recognised.
 
     >>> import headwater as hw, tempfile
     >>> topic = hw.Log(tempfile.mkdtemp()).topic("t", "x INT")
@@ -137,7 +137,7 @@ class Producer:
         return token
 
     def _finish(self) -> Token:
-        """Write the numbered batch that is not confirmed yet. Some partitions may have their part already."""
+        """Write the numbered batch that is not confirmed yet; if it is in the log, it is recognised."""
         if self._unfinished is None:
             return self._token
         batch, number = self._unfinished
