@@ -63,14 +63,16 @@ def test_care_that_crashes_anywhere_is_repeated_harmlessly(quick_path: Path, pow
         clock.advance(2)
 
         files = CrashingFiles(crash_at=number, power_cut=power_cut, seed=number)
-        log = quiet(home, clock=clock, files=files)
+        log = None
         try:
+            log = quiet(home, clock=clock, files=files)
             maintain(log)
             crashed = False
         except Crash:
             pass
         finally:
-            log.abandon()
+            if log is not None:
+                log.abandon()
 
         where = f"crashed at {number}, {files.boundaries[-1]}"
         with quiet(home, clock=clock) as log:
