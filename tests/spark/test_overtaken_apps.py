@@ -110,7 +110,8 @@ def test_with_accept_loss_it_goes_on_and_says_without_which_rows(tmp_path: Path)
         app.tick()
         app.log.maintain()
         rows = {row["page"]: row["clicks"] for row in app.get_view("pages").rows()}
-        kept = {each.tick: each.lost for each in Manifests(app.log.catalog, "shop").all_kept()}
+        manifests = Manifests(app.log.catalog, "shop")
+        kept = {tick: manifests.at(tick).lost for tick, _ in manifests.kept()}
 
     assert rows == {"home": 2, "kept": 5}
     assert kept == {1: {}, 2: {"clicks": {"0": [2, 5]}}, 3: {}}

@@ -339,6 +339,7 @@ class Log:
         if self._pid != os.getpid():
             # A forked child (multiprocessing's default on Linux) has the parent's descriptors, whose locks do not
             # keep the two apart, and none of its threads: make new ones.
+            self.epochs.abandon()
             self._start_helpers()
             for topic in self._topics.values():
                 topic.after_fork()

@@ -106,6 +106,10 @@ CREATE TABLE IF NOT EXISTS positions (  -- consumer group: committed; work group
 """
 
 
+WAL_RETRY_S = 0.005
+WAL_ATTEMPTS_MAX = round(BUSY_TIMEOUT_S / WAL_RETRY_S)
+
+
 class Catalog:
     """One home's SQLite database. Safe to share between threads; each process opens its own.
 
@@ -142,7 +146,7 @@ class Catalog:
             db = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
             db.row_factory = sqlite3.Row
             if not self.read_only:
-                db.execute("PRAGMA journal_mode = WAL")
+                _use_wal(db)
                 db.execute("PRAGMA synchronous = NORMAL")
                 db.execute("PRAGMA foreign_keys = ON")
                 have = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
@@ -207,3 +211,15 @@ class Catalog:
                 if "closed database" not in str(error):
                     raise
                 raise ClosedError(f"the log {self.path.parent} was closed", hint="Open it again: Log(home).") from error
+
+
+def _use_wal(db: sqlite3.Connection) -> None:
+    """Switch to WAL mode. While another process does so SQLite refuses at once, without its busy time-out."""
+    for attempt in range(WAL_ATTEMPTS_MAX):
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or attempt == WAL_ATTEMPTS_MAX - 1:
+                raise
+            threading.Event().wait(WAL_RETRY_S)

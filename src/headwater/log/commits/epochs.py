@@ -136,6 +136,9 @@ class StoppedEpoch(EpochClock):
     def close(self) -> None:
         pass
 
+    def abandon(self) -> None:
+        pass
+
 
 class _Gate:
     """A lock that many may share, between threads and processes. Entered and made exclusive in turns only."""
