@@ -53,21 +53,36 @@ def stream(
 
 def test_each_row_is_seen_once_over_triggers_failures_and_restarts(registered: SparkSession, log: Log, tmp_path: Path):
     topic = orders(log, partitions=3)
-    append_orders(topic, 70)
+    for number in range(70):  # one by one, for a trigger holds whole appends
+        append_orders(topic, 1, first=number)
     seal(topic)
-    append_orders(topic, 30, first=70)
+    for number in range(70, 100):
+        append_orders(topic, 1, first=number)
     batches = Batches()
     batches.fail_at = 2
 
     with pytest.raises(StreamingQueryException, match="the sink is down"):
         stream(registered, topic, tmp_path / "check", batches, maxRowsPerTrigger="16").awaitTermination(SECONDS_MAX)
-    append_orders(topic, 20, first=100)
+    for number in range(100, 120):
+        append_orders(topic, 1, first=number)
     seal(topic)
     batches.fail_at = None
     stream(registered, topic, tmp_path / "check", batches, maxRowsPerTrigger="16").awaitTermination(SECONDS_MAX)
 
     assert batches.ids == list(range(120))
     assert [len(batches.seen[number]) for number in sorted(batches.seen)] == [16] * 7 + [8]
+
+
+def test_a_trigger_holds_whole_appends_whatever_its_limit(registered: SparkSession, log: Log, tmp_path: Path):
+    topic = orders(log, partitions=1)
+    for first in range(0, 60, 10):
+        append_orders(topic, 10, first=first)
+    batches = Batches()
+
+    stream(registered, topic, tmp_path / "check", batches, maxRowsPerTrigger="16").awaitTermination(SECONDS_MAX)
+
+    assert batches.ids == list(range(60))
+    assert [len(batches.seen[number]) for number in sorted(batches.seen)] == [20, 20, 20]
 
 
 def test_a_running_query_sees_what_is_appended_meanwhile(registered: SparkSession, log: Log, tmp_path: Path):
