@@ -212,7 +212,7 @@ def declared(values: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a declaration as they are stored: durations in milliseconds, columns as a tuple.
 
     >>> declared({"key": "id", "retention": "7 days", "idle": None})
-    {'key': ('id',), 'idle_ms': None, 'until_read': False, 'retention_ms': 604800000}
+    {'key': ('id',), 'until_read': False, 'idle_ms': None, 'retention_ms': 604800000}
     >>> declared({"retention": "until read, at most 30 days"})
     {'until_read': True, 'retention_ms': 2592000000}
     """

@@ -112,7 +112,7 @@ def test_a_table_says_what_it_is(log: Log) -> None:
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda users: users.insert([{"id": 1}]), "Use upsert"),
+        (lambda users: users.insert([{"id": 1}, {"id": 1}]), "have the same key"),
         (lambda users: users.upsert([{"country": "DE"}]), 'column "id"'),
         (lambda users: users.upsert([{"id": None}]), "must not be null"),
         (lambda users: users.delete([{"country": "DE"}]), 'column "id"'),
