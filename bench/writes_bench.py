@@ -28,16 +28,18 @@ from rich.table import Table
 
 import headwater as hw
 from bench import report
+from bench.log.order_rows import DDL
 from bench.peer_servers import kafka_broker
 from bench.report import Measurement
 
 OUT = Path("bench/out/writes.json")
 WRITERS = (1, 2, 4)
 WRITER = """
-import sys, time, pyarrow as pa
+import sys, time
 import headwater as hw
+from bench.log.order_rows import Rows
 topic = hw.Log(sys.argv[1]).get_topic(sys.argv[2])
-batch = pa.record_batch({"n": pa.array(range(10_000), pa.int64())})
+batch = Rows(count=10_000).batch
 topic.append_batch(batch)
 print("ready", flush=True)
 sys.stdin.readline()
@@ -132,7 +134,7 @@ def several_writers(folder: Path, writers: int, partitions: int, batches: int = 
     """Rows a second of so many processes that append Arrow batches to one topic at once."""
     home, name = folder / "writers", f"t{writers}x{partitions}"
     with hw.Log(home) as log:
-        log.topic(name, "n BIGINT", partitions=partitions)
+        log.topic(name, DDL, partitions=partitions)
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", WRITER, str(home), name, str(batches)],

@@ -59,6 +59,9 @@ def append_atomically(
             part.request.next_offset = part.writer.next_offset()
         if written or decide is not None:
             _commit(written, epochs, records, decide)
+        for part in ordered:
+            for condition in part.request.conditions:
+                condition.took(part.request.next_offset, part.request.written_rows)
 
 
 def _commit(

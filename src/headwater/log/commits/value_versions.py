@@ -46,6 +46,11 @@ class AppendCondition:
             if not held:
                 raise self.versions.conflict(value, self.expected, version)
 
+    def took(self, end: int, rows: int) -> None:
+        """Note that the append was written, so that its rows are not read back; the partition's lock is still held."""
+        if len(self.values) == 1:
+            self.versions.took(self.values[0], end, rows)
+
 
 def check_expected(expected: Expected) -> Expected:
     """Refuse what cannot be expected.
@@ -94,6 +99,13 @@ class ValueVersions:
         for batch in topic.read_partition(self._number, self._position, stop=end, columns=columns):
             self._take(batch.data, keyed=keyed)
         self._position = end
+
+    def took(self, value: Value, end: int, rows: int) -> None:
+        """Count rows of one value that were written up to the partition's ``end``."""
+        if self._position == end - rows:
+            keyed = bool(self._topic.settings.key)
+            self._versions[value] = end if keyed else self._versions.get(value, 0) + rows
+            self._position = end
 
     def _take(self, rows: pa.RecordBatch, *, keyed: bool) -> None:
         values = values_of(rows, self._columns)

@@ -331,6 +331,8 @@ class PartitionWriter:
             offset += one.written_rows
             one.next_offset = offset if fresh else active.next_offset
             one.done = True
+            for condition in one.conditions:
+                condition.took(one.next_offset, one.written_rows)
 
     # As a part of a commit over several partitions: see ``log/commits/atomic_append.py``
 
