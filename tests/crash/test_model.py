@@ -26,7 +26,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from headwater.errors import OffsetOutOfRange
+from headwater.errors import OffsetOutOfRange, VersionConflict
 from headwater.log.home import Log
 from headwater.log.maintenance.compaction import compact_partition
 from headwater.log.maintenance.sealing import seal_partition
@@ -78,6 +78,7 @@ class LogMachine(RuleBasedStateMachine):
         self.version = 1
         self.sequence = -1
         self.last_numbered: list[Row] = []
+        self.requests: dict[int, tuple[list[Row], list[dict[str, Any]], int]] = {}  # by the number of their id
         self.boundaries: dict[int, set[int]] = {p: {0} for p in range(PARTITIONS)}  # where appends end
 
     @initialize(fsync=st.sampled_from(["always", "interval", "never"]))
@@ -145,6 +146,47 @@ class LogMachine(RuleBasedStateMachine):
     def append_the_same_again(self, handle: int) -> None:
         rows = self.written(self.last_numbered)
         self.topic(handle).append(rows, producer="importer", sequence=self.sequence)
+
+    @rule(handle=HANDLES, keys=KEYS, more=KEYS, minute=MINUTES)
+    def append_in_a_transaction(self, handle: int, keys: list[int], more: list[int], minute: int) -> None:
+        rows, others = self.rows(keys, minute), self.rows(more, minute)
+        with self.logs[handle].transaction() as t:
+            t.append(self.topic(handle), self.written(rows))
+            t.append(self.topic(handle), self.written(others))
+        self.note(rows + others)
+
+    @rule(handle=HANDLES, keys=KEYS, minute=MINUTES, number=st.integers(0, 3))
+    def append_with_an_id(self, handle: int, keys: list[int], minute: int, number: int) -> None:
+        """The first append with an id is written; the same again, also by the other handle, is recognised."""
+        known = self.requests.get(number)
+        rows = self.rows(keys, minute) if known is None else known[0]
+        written = self.written(rows) if known is None else known[1]
+        if known is not None and known[2] != self.version:
+            return  # the same rows are other content in a newer schema
+        token = self.topic(handle).append(written, request_id=f"request {number}")
+        assert token.repeated == (known is not None)
+        if known is None:
+            self.note(rows)
+            self.requests[number] = rows, written, self.version
+
+    @rule(
+        handle=HANDLES, k=st.integers(0, 8), minute=MINUTES, guess=st.sampled_from(["right", "none", "exists", "old"])
+    )
+    def append_on_a_condition(self, handle: int, k: int, minute: int, guess: str) -> None:
+        if any(self.starts.values()):
+            return  # a handle may remember rows that retention has dropped
+        mine = [(offset, row) for offset, row in self.model[self.partition_of(k)] if row.k == k]
+        version = mine[-1][0] + 1 if mine and not mine[-1][1].deleted else 0
+        assert self.topic(handle).version(k) == version
+        expected = {"right": version, "old": version + 1}.get(guess, guess)
+        holds = version > 0 if guess == "exists" else version == (0 if guess == "none" else expected)
+        rows = self.rows([k], minute)
+        if holds:
+            self.topic(handle).append(self.written(rows), expected=expected)
+            self.note(rows)
+        else:
+            with pytest.raises(VersionConflict):
+                self.topic(handle).append(self.written(rows), expected=expected)
 
     @rule(handle=HANDLES, keys=KEYS)
     def delete(self, handle: int, keys: list[int]) -> None:

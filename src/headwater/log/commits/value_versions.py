@@ -76,6 +76,7 @@ class ValueVersions:
         self._columns = topic.settings.routed_by
         self._position = 0
         self._versions: dict[Value, int] = {}
+        self._reader = topic.new_reader(number)  # reading through the topic would take the locks of other partitions
 
     def of(self, value: Value) -> int:
         """The version of a stream or key, 0 for one that is not there."""
@@ -86,7 +87,7 @@ class ValueVersions:
         if self._position >= end:
             return
         topic, keyed = self._topic, bool(self._topic.settings.key)
-        start = topic.start_offsets()[self._number]
+        start = self._reader.start_offset()
         if start > self._position:
             if not keyed:
                 raise Misuse(
@@ -96,7 +97,7 @@ class ValueVersions:
                 )
             self._position = start
         columns = [*self._columns, "_offset", *(["_deleted"] if keyed else [])]
-        for batch in topic.read_partition(self._number, self._position, stop=end, columns=columns):
+        for batch in self._reader.read(self._position, end, columns):
             self._take(batch.data, keyed=keyed)
         self._position = end
 

@@ -186,7 +186,7 @@ class PartitionReader:
         No batch ends inside an append, except at ``stop``: one that has more than ``rows_max`` rows is one batch.
         """
         waiting: list[FrameRange] = []
-        rows, whole = 0, True  # whether the waiting rows end with an append
+        rows, settled = 0, 0  # how many rows wait, and how many of the waiting ranges come before an open append
         for chunk in self.chunks(start, stop, columns):
             rest: FrameRange | None = chunk
             while rest is not None:
@@ -194,9 +194,11 @@ class PartitionReader:
                 # A sealed segment gives only the columns that were asked for, an Arrow one all: these do not join. A
                 # large chunk is not copied into a larger one.
                 apart = size >= SMALL_ROWS or (waiting and not rest.batch.schema.equals(waiting[0].batch.schema))
-                if waiting and whole and (apart or rows + size > min(rows_max, BATCH_ROWS)):
-                    yield self._batch(joined(waiting), columns)
-                    waiting, rows = [], 0
+                whole = settled == len(waiting)
+                if settled and (rows + size > min(rows_max, BATCH_ROWS) or (whole and apart)):
+                    yield self._batch(joined(waiting[:settled]), columns)
+                    waiting = waiting[settled:]
+                    rows, settled = sum(each.batch.num_rows for each in waiting), 0
                 taken = rest
                 if rows + size > rows_max:
                     cut = rest.whole_before(rest.offset_of(max(0, rows_max - rows)))
@@ -205,11 +207,15 @@ class PartitionReader:
                     taken = rest.clip(rest.first_offset, cut)
                 waiting.append(taken)
                 rows += taken.batch.num_rows
-                whole = taken.whole_before(taken.next_offset) == taken.next_offset
                 rest = rest.clip(taken.next_offset, rest.next_offset) if taken is not rest else None
-                if whole and (rest is not None or rows >= SMALL_ROWS):
-                    yield self._batch(joined(waiting), columns)
-                    waiting, rows = [], 0
+                if taken.whole_before(taken.next_offset) == taken.next_offset:
+                    settled = len(waiting)
+                    if rest is not None or rows >= SMALL_ROWS:
+                        yield self._batch(joined(waiting), columns)
+                        waiting, rows, settled = [], 0, 0
+        if settled and rows > rows_max:
+            yield self._batch(joined(waiting[:settled]), columns)
+            waiting = waiting[settled:]
         if waiting:
             yield self._batch(joined(waiting), columns)
 
