@@ -31,6 +31,18 @@ TopicOption = Annotated[
     str, typer.Option("--topic", "-t", metavar="NAME", help="The group's topic.", autocompletion=completions.topics)
 ]
 
+GroupsTopicOption = Annotated[
+    str | None,
+    typer.Option(
+        "--topic",
+        "-t",
+        metavar="NAME",
+        help="The group's topic; may be left out when only one has a group of that name.",
+        show_default=False,
+        autocompletion=completions.topics,
+    ),
+]
+
 
 @app.command("ls")
 def ls(
@@ -147,17 +159,7 @@ def reset(
 @app.command("delete")
 def delete(
     group: GroupArgument,
-    topic: Annotated[
-        str | None,
-        typer.Option(
-            "--topic",
-            "-t",
-            metavar="NAME",
-            help="The group's topic; may be left out when only one has a group of that name.",
-            show_default=False,
-            autocompletion=completions.topics,
-        ),
-    ] = None,
+    topic: GroupsTopicOption = None,
     force: Annotated[bool, typer.Option("--force", help="Even with active members, which are fenced.")] = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
@@ -182,17 +184,7 @@ def delete(
 @app.command("redrive")
 def redrive(
     group: GroupArgument,
-    topic: Annotated[
-        str | None,
-        typer.Option(
-            "--topic",
-            "-t",
-            metavar="NAME",
-            help="The group's topic; may be left out when only one has a group of that name.",
-            show_default=False,
-            autocompletion=completions.topics,
-        ),
-    ] = None,
+    topic: GroupsTopicOption = None,
     limit: Annotated[
         int | None, typer.Option("--limit", min=1, help="At most so many, the oldest first.", show_default=False)
     ] = None,

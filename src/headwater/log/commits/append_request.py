@@ -28,7 +28,7 @@ class AppendRequest:
     frames: Sequence[Frame]
     version: int
     producer_name: str = ""
-    epoch: int = 0  # of the producer; 0: not checked
+    producer_epoch: int = 0  # 0: not checked
     conditions: Sequence[AppendCondition] = ()
     next_offset: int = 0
     written_rows: int = 0

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from headwater.log.table import Table
     from headwater.log.topic import Topic
 
+TABLE_HINT = "t.append(topic, rows) for a topic; app.get_table(name) finds the table of a topic with a key"
 Settled = Callable[[], None]  # called after the commit
 InCatalog = Callable[[sqlite3.Connection], Settled | None]  # checks and writes inside the deciding transaction
 
@@ -209,6 +210,7 @@ class Transaction:
 
         Conditions look at what was there before the transaction.
         """
+        _require("topic", topic, "appender", "t.append(topic, rows); a table takes t.upsert, t.insert and t.delete")
         number = None if partition is None else topic.appender.checked_partition(partition)
         batch = topic.row_batch(rows)
         if expected is not None:
@@ -217,14 +219,17 @@ class Transaction:
 
     def upsert(self, table: Table, rows: Any) -> None:
         """Insert rows into a table, or replace those of the same key."""
+        _require("table", table, "upserts", TABLE_HINT)
         self._add(TransactionRows(table.topic, table.upserts(rows)))
 
     def insert(self, table: Table, rows: Any) -> None:
         """Add rows to a table; one whose key is there refuses the transaction."""
+        _require("table", table, "upserts", TABLE_HINT)
         self._add(TransactionRows(table.topic, table.inserts(rows), expected="none" if table.key else None))
 
     def delete(self, table: Table, rows: Any) -> None:
         """Delete rows of a table by their key."""
+        _require("table", table, "upserts", TABLE_HINT)
         self._add(TransactionRows(table.topic, table.deletes(rows), deleted=True))
 
     def commit(self, consumer: Consumer, what: Batch | Mapping[int, int] | None = None) -> None:
@@ -289,3 +294,9 @@ class Transaction:
     def __repr__(self) -> str:
         rows = sum(each.batch.num_rows for each in self._commit.rows)
         return f"<Transaction of {rows} rows, {'ended' if self._ended else 'open'}>"
+
+
+def _require(what: str, given: object, has: str, hint: str) -> None:
+    """Refuse a topic where a table belongs, or the reverse, before anything is done with it."""
+    if not hasattr(given, has):
+        raise Misuse(f"{given!r} is not a {what}", hint=f"Call {hint}.")

@@ -4,8 +4,9 @@ What it is: ``PartitionWriter`` opens a partition (recovering it first), appends
 syncs.
 Invariants: appends happen under the partition's file lock, so offsets rise by one over all processes; before each
 append the process checks whether another one has written or rolled; a producer's sequence is checked under the same
-lock, so a retried append is recognised. Threads that append at the same time share one write and one sync (group
-commit). The state here is a cache of the files.
+lock, so a retried append is recognised; so are conditions. Threads that append at the same time share one write and one
+sync (group commit). As a part of a commit over several partitions, frames are staged first and shown when that is
+decided (``log/commits/atomic_append.py``). The state here is a cache of the files.
 Not here: rows and schemas (``topic_appender.py``), reading (``partition_reader.py``), Parquet
 (``log/maintenance/sealing.py``). Read next: ``recovery.py``, ``active_segment.py``.
 """
@@ -303,8 +304,8 @@ class PartitionWriter:
             condition.check(self.next_offset())
         if not one.producer:
             return list(one.frames)
-        if one.epoch and (epoch := self.registry.producer_epoch(one.producer)) != one.epoch:
-            raise taken_over(one.producer_name, one.epoch, epoch)
+        if one.producer_epoch and (newest := self.registry.producer_epoch(one.producer)) != one.producer_epoch:
+            raise taken_over(one.producer_name, one.producer_epoch, newest)
         seen = self._sequences.setdefault(one.producer, SequenceRanges())
         fresh = one.unseen(seen, self.number)
         for frame in fresh:  # at once: the next append in this turn may be a retry of this one by another thread

@@ -8,7 +8,11 @@ Read next: ``log/commits/transaction.py``.
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -82,6 +86,20 @@ def test_tables_take_part(log: Log) -> None:
     assert list(basket.rows()) == [{"item": "cup"}, {"item": "cup"}]
     with pytest.raises(Misuse, match="cannot be deleted in a transaction"), log.transaction() as t:
         t.delete(basket, [{"item": "cup"}])
+
+
+def test_a_topic_where_a_table_belongs_is_told_and_the_reverse(log: Log) -> None:
+    events, stock = log.topic("events", "n BIGINT"), declare_table(log, "stock", "n BIGINT", key="n")
+    for call, words in (
+        (lambda t: t.append(stock, [{"n": 1}]), "is not a topic"),
+        (lambda t: t.upsert(events, [{"n": 1}]), "is not a table"),
+        (lambda t: t.insert(events, [{"n": 1}]), "is not a table"),
+        (lambda t: t.delete(events, [{"n": 1}]), "is not a table"),
+    ):
+        with pytest.raises(Misuse, match=words), log.transaction() as t:  # noqa: PT012
+            t.append(events, [{"n": 2}])
+            call(t)
+    assert numbers(log, "events") == []
 
 
 def test_a_transaction_holds_topics_of_one_home(log: Log, tmp_path: Path) -> None:
@@ -247,6 +265,45 @@ def test_one_id_at_the_same_instant_in_two_handles_is_one_row(log: Log) -> None:
             assert one == two
             assert one.repeated != two.repeated
     assert numbers(log, "t") == list(range(30))
+
+
+SENDER = """
+import json, sys, time
+from headwater.log.home import Log
+topic = Log(sys.argv[1]).get_topic("t")
+print("ready", flush=True)
+begun = float(sys.stdin.readline())
+answers = []
+for number in range(40):
+    while time.time() < begun + number * 0.01:
+        pass
+    token = topic.append([{"n": number}, {"n": number + 1000}], request_id=f"order-{number}")
+    answers.append((str(token), token.repeated))
+print(json.dumps(answers))
+"""
+
+
+def test_one_id_at_the_same_instant_in_two_processes_is_one_append(log: Log) -> None:
+    log.topic("t", "n BIGINT", ordered_by="n", partitions=4)
+    senders = [
+        subprocess.Popen(
+            [sys.executable, "-c", SENDER, str(log.home)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
+    for sender in senders:
+        assert sender.stdout is not None
+        sender.stdout.readline()
+    begin = f"{time.time() + 0.1}\n"
+    for sender in senders:
+        assert sender.stdin is not None
+        sender.stdin.write(begin)
+        sender.stdin.flush()
+    one, two = (json.loads(sender.communicate(timeout=60)[0]) for sender in senders)
+
+    assert [token for token, _ in one] == [token for token, _ in two]
+    assert all(first != second for (_, first), (_, second) in zip(one, two, strict=True))
+    assert numbers(log, "t") == [*range(40), *range(1000, 1040)]
 
 
 def test_a_transaction_has_an_id_too(log: Log) -> None:
