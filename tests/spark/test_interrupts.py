@@ -9,8 +9,11 @@ import sys
 import time
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+import headwater as hw
+from headwater.views.state.manifest import Manifests
 from tests.spark.conftest import SHORT_LIVED
 
 SOURCE = Path(__file__).parents[2] / "src"
@@ -19,6 +22,9 @@ import headwater as hw
 app = hw.App("shop", home={home!r})
 app.topic("orders", "id BIGINT")
 app.view("many", "SELECT count(*) AS many FROM orders")
+"""
+SLOW = APP + """
+app.view("pairs", "SELECT count(*) AS many FROM orders a JOIN orders b ON a.id % 7 <> b.id % 11", on_error="pause")
 """
 
 
@@ -37,12 +43,9 @@ def of_session(leader: int) -> list[str]:
     return found
 
 
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("when", ["Java starts", "it runs"])
-def test_ctrl_c_ends_a_run_without_a_trace_and_leaves_nothing_behind(tmp_path: Path, when: str) -> None:
-    file = tmp_path / "shop.py"
-    file.write_text(APP.format(home=str(tmp_path / "home")))
-    process = subprocess.Popen(
+def run(file: Path) -> subprocess.Popen[str]:
+    """``headwater run`` in a session of its own."""
+    return subprocess.Popen(
         [sys.executable, "-m", "headwater.cli.main", "run", str(file)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -51,6 +54,14 @@ def test_ctrl_c_ends_a_run_without_a_trace_and_leaves_nothing_behind(tmp_path: P
         env={**os.environ, **SHORT_LIVED, "PYTHONPATH": str(SOURCE), "PYSPARK_PYTHON": sys.executable},
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("when", ["Java starts", "it runs"])
+def test_ctrl_c_ends_a_run_without_a_trace_and_leaves_nothing_behind(tmp_path: Path, when: str) -> None:
+    file = tmp_path / "shop.py"
+    file.write_text(APP.format(home=str(tmp_path / "home")))
+    process = run(file)
     try:
         served = tmp_path / "home" / "views" / "shop" / "serving.index"  # touched when a tick is served
         signs = {
@@ -67,6 +78,29 @@ def test_ctrl_c_ends_a_run_without_a_trace_and_leaves_nothing_behind(tmp_path: P
         while (left := of_session(process.pid)) and time.monotonic() < deadline:
             time.sleep(0.05)
         assert left == []
+    finally:
+        if of_session(process.pid):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+@pytest.mark.timeout(300)
+def test_ctrl_c_gives_up_a_long_first_fill_and_no_view_is_paused_for_it(tmp_path: Path) -> None:
+    file, home = tmp_path / "shop.py", tmp_path / "home"
+    file.write_text(SLOW.format(home=str(home)))
+    with hw.Log(home) as log:
+        log.topic("orders", "id BIGINT").append(pa.table({"id": range(1_000_000)}))  # 10^12 pairs: hours
+    process = run(file)
+    try:
+        java_log = home / "views" / "shop" / "java.log"
+        while not java_log.exists() and process.poll() is None:
+            time.sleep(0.01)
+        time.sleep(10)  # Spark has started, and the join runs; if not, the test shows less
+        os.killpg(process.pid, signal.SIGINT)
+        shown, said = process.communicate(timeout=120)
+
+        assert (process.returncode, shown, said) == (0, "", f'app "shop" in {home}, 2 views\n')
+        with hw.Log(home) as log:
+            assert Manifests(log.catalog, "shop").current().tick == 0  # and so no view is paused
     finally:
         if of_session(process.pid):
             os.killpg(process.pid, signal.SIGKILL)

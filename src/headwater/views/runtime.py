@@ -195,14 +195,14 @@ class AppRuntime:
                 if self._migration is not None:
                     self._migration.check()
         except KeyboardInterrupt:
-            pass
+            self.stop(cancel=True)
         finally:
             self.stop()
 
-    def stop(self) -> None:
-        """End what ``start`` began."""
+    def stop(self, *, cancel: bool = False) -> None:
+        """End what ``start`` began, after the running tick; with ``cancel`` a long one is given up."""
         if self._runner is not None:
-            self._runner.stop()
+            self._runner.stop(cancel=cancel)
             self._runner = None
         if self._migration is not None:
             self._migration.cancel()  # no waiting: it may wait for the tick that calls this

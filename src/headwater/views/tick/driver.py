@@ -3,13 +3,15 @@
 What it is: ``TickDriver``, the loop of ``app.run()``: tick until nothing waits, then sleep until the log wakes it.
 Invariants: it knows nothing of a tick but when to call it: the manifest is the truth, and a tick takes what the log
 holds. A row that is appended between a tick and the sleep wakes it. An error of a tick ends the loop, and reaches the
-caller as it was raised.
+caller as it was raised. No tick runs on the main thread, where Ctrl-C would be raised between any two steps, a lock's
+among them, or be lost in a call-back of C code; and the main thread sleeps in ways that Ctrl-C can end at any point.
 Not here: what a tick does (``engine.py``); how waking works (``log/storage/wake.py``).
 Read next: ``engine.py``.
 """
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections.abc import Callable
 
@@ -17,6 +19,7 @@ from headwater.log.event_time import capture_markers, heartbeats
 from headwater.views.tick.engine import TickEngine
 from headwater.views.tick.reports import TickReport
 
+GRACE_S = 2.0  # for the running tick at Ctrl-C, before it is given up
 IDLE_S = 1.0  # a look at the log without being woken: the first heartbeat makes a topic that is not watched yet
 
 
@@ -38,20 +41,20 @@ class TickDriver:
         self.error: BaseException | None = None
         self._waker = engine.prepared.log.waker
         self._stopping = threading.Event()
-        self._ended = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._caught_up: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="headwater-ticks", daemon=True)
 
     def start(self) -> None:
-        """Take what waits and fill new views, here; then go on ticking in the background."""
-        self._advance()
-        if self._stopping.is_set():  # by ``on_tick``
-            self._ended.set()
-            return
-        self._thread = threading.Thread(target=self._run, name="headwater-ticks", daemon=True)
+        """Tick in the background; returns when what waited is taken and new views are filled."""
         self._thread.start()
+        self._caught_up.get()
+        self.check()
 
     def _run(self) -> None:
         try:
+            if not self._stopping.is_set():
+                self._advance()
+            self._caught_up.put(None)
             while not self._stopping.is_set():
                 self._watch()
                 seen = self._waker.count()  # before the tick looks: what comes later moves the count
@@ -61,7 +64,7 @@ class TickDriver:
         except BaseException as error:
             self.error = error
         finally:
-            self._ended.set()
+            self._caught_up.put(None)
 
     def _advance(self) -> None:
         """Tick until nothing waits."""
@@ -89,16 +92,25 @@ class TickDriver:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Sleep until the loop ends, by ``stop`` or by an error, which is raised here. False when time ran out."""
-        if not self._ended.wait(timeout):
+        self._thread.join(timeout)
+        if self._thread.is_alive():
             return False
         self.check()
         return True
 
-    def stop(self) -> None:
-        """Stop after the running tick. When it is called by that tick (``on_tick``): as soon as it has returned."""
+    def stop(self, *, cancel: bool = False) -> None:
+        """Stop after the running tick; with ``cancel`` a long one is given up, and its rows are taken by the next one.
+
+        When it is called by that tick (``on_tick``): the loop ends as soon as it has returned.
+        """
         self._stopping.set()
         self._waker.wake()
-        thread = self._thread
-        # Ctrl-C may come between making the thread and starting it: then there is nothing to wait for.
-        if thread is not None and thread.ident is not None and thread is not threading.current_thread():
-            thread.join()
+        # Ctrl-C may come before the thread has begun: then it finds that it is to stop, and there is nothing to wait for.
+        if self._thread.ident is None or self._thread is threading.current_thread():
+            return
+        if cancel:
+            self._thread.join(GRACE_S)
+            while self._thread.is_alive():
+                self.engine.cancellation.request()
+                self._thread.join(GRACE_S)
+        self._thread.join()

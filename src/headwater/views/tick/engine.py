@@ -38,6 +38,7 @@ from headwater.views.state.omissions import omitted_of
 from headwater.views.state.state_store import StateStore
 from headwater.views.state.state_trace import Traces
 from headwater.views.tick import overtaken, pausing, unprepared
+from headwater.views.tick.cancellation import Cancellation
 from headwater.views.tick.evaluate import Evaluation, ViewProgress
 from headwater.views.tick.inputs import InputRelation
 from headwater.views.tick.overtaken import LostRows
@@ -87,6 +88,7 @@ class TickEngine:
         self.store = store
         self.publisher = publisher  # the feed and the serving store: told of each committed tick
         self.reports = TickReports(manifests.catalog, manifests.app)
+        self.cancellation = Cancellation(store.spark)
         self.epoch = manifests.take_over()
         self.lost: LostRows = {}  # rows that the tick under way goes on without, because retention has dropped them
         self.pinned_tick: int | None = None  # a rebuild reads what was written since this tick: nothing of it may go
@@ -147,6 +149,7 @@ class TickEngine:
     def tick(self, *, rows_max: int | None = None, accept_loss: bool = False) -> TickReport:
         """Advance as far as the log and ``rows_max`` allow; ``accept_loss``: also past rows that retention dropped."""
         with self.alone():  # app.tick() beside app.start() is one process, and no case for an epoch
+            self.cancellation.begin()
             topics = [base.topic for base in self.prepared.inputs.values()]
             self.lost = overtaken.check(self.manifests.app, self.manifest.frontier, topics, accept_loss=accept_loss)
             try:
@@ -175,6 +178,7 @@ class TickEngine:
             return TickReport(self.manifest.tick, 0, time.perf_counter() - began, frontier=stop, behind=behind)
         evaluation = self._evaluation(self.running, self.initial, times)
         progress = evaluation.run(self._input_relations(self.prepared, stop, evaluation.tick), self._pool)
+        self.cancellation.check()
         paused = self._paused_by(evaluation.failed, evaluation.views, stop, self.paused)
         initial = self.initial - set(paused)
         late = late_rows.found(evaluation, begin)
