@@ -23,9 +23,12 @@ app = hw.App("shop", home={home!r})
 app.topic("orders", "id BIGINT")
 app.view("many", "SELECT count(*) AS many FROM orders")
 """
-SLOW = APP + """
+SLOW = (
+    APP
+    + """
 app.view("pairs", "SELECT count(*) AS many FROM orders a JOIN orders b ON a.id % 7 <> b.id % 11", on_error="pause")
 """
+)
 
 
 def of_session(leader: int) -> list[str]:

@@ -105,7 +105,7 @@ class TickDriver:
         """
         self._stopping.set()
         self._waker.wake()
-        # Ctrl-C may come before the thread has begun: then it finds that it is to stop, and there is nothing to wait for.
+        # Ctrl-C may come before the thread has begun, which then finds that it is to stop: nothing to wait for.
         if self._thread.ident is None or self._thread is threading.current_thread():
             return
         if cancel:
