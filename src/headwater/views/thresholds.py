@@ -27,6 +27,11 @@ BROADCAST_BYTES_MAX = 64 << 20
 COMPILED_TABLES_MAX = 6
 COMPILED_TABLE_ROWS_MIN = 50_000
 
+# Leaves up to this size are joined by hash, which is quicker and takes memory; larger ones by sorting.
+FEW_BYTES_MAX = 4 << 20
+# A leaf travels inside the task when its plan runs as a job: a larger one goes by a file.
+TASK_BYTES_MAX = 64 << 20
+
 # Lookup, whole read or recomputation
 
 # Beyond so many keys Spark's scan is quicker than a lookup on the driver.
