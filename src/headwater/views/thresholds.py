@@ -70,6 +70,9 @@ BROADCAST_HASHES_MAX = 1_000_000
 
 # Operations on weighted rows
 
+# So few rows are consolidated by a dictionary: a query of Arrow takes 0.3 ms, however few they are.
+FEW_ROWS_MAX = 128
+
 # ``explode`` makes an array of its whole length: a weight is repeated in chunks of so many rows, and so many chunks.
 EXPLODED_ROWS_MAX = 4096
 # Whole numbers that lie close together are compared by a table of so many places for each number, without hashing.

@@ -126,7 +126,7 @@ def due(trace: Trace) -> RunMerge | None:
     positive_rows = sum(run.rows for run in runs if run.positive)
     if trace.rows - positive_rows >= max(thresholds.TAIL_ROWS_MIN, TAIL_FRACTION * positive_rows):
         return RunMerge(trace, runs)
-    start = _small_from(runs)
+    start = _small_from(runs) if len(runs) >= FAN else None
     if start is None:
         return None
     rows = sum(run.rows for run in runs[start:])

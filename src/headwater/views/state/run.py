@@ -10,6 +10,7 @@ Read next: ``trace.py``.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -93,7 +94,7 @@ class Run:
         """The size of its files."""
         return sum(file.bytes for file in self.files)
 
-    @property
+    @functools.cached_property
     def identity(self) -> str:
         """A name for exactly these bytes: a tick that is repeated may write others under the same name."""
         return f"{self.name}-{xxhash.xxh3_64_hexdigest(repr(self.files).encode())}"

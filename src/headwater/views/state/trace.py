@@ -12,6 +12,7 @@ Read next: ``run.py`` for the files, ``multisets.py`` and ``arrangements.py`` fo
 
 from __future__ import annotations
 
+import copy
 import functools
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -229,9 +230,9 @@ class Trace:
         return following
 
     def _next(self, runs: Sequence[Run]) -> Trace:
-        trace = Trace(self.folder, self.schema, runs, key=self.key, files=self.files)
-        trace._arrangements = self._arrangements
-        trace._frames = self._frames
+        trace = copy.copy(self)
+        trace.runs = tuple(runs)
+        trace._content, trace._since = None, ()
         return trace
 
     # Housekeeping

@@ -10,6 +10,7 @@ Read next: ``plan_cache.py``, ``driver_lane.py``.
 
 from __future__ import annotations
 
+import functools
 import os
 import tempfile
 import threading
@@ -96,11 +97,9 @@ class LeafRows:
                     writer.write_batch(pa.RecordBatch.from_pylist([], schema=self.table.schema))
             file = _handing_over.file
             file.write(sink.getvalue())
-            batches = scala_object(jvm.org.apache.spark.sql.execution.arrow, "ArrowConverters").readArrowStreamFromFile(
-                file.path
-            )
+            arrow, sequences = converters(jvm)
+            self._in_java = jvm, sequences.unsafeWrapArray(arrow.readArrowStreamFromFile(file.path))
             file.clear()
-            self._in_java = jvm, scala_object(jvm.scala.collection.immutable, "ArraySeq").unsafeWrapArray(batches)
         return self._in_java[1]
 
 
@@ -114,7 +113,7 @@ class ArrowLeaf:
         jvm: Any = spark.sparkContext._jvm
         self._jvm = jvm
         schema = StructType.fromDDL(to_ddl(rows.table.schema)).json()
-        arrow = scala_object(jvm.org.apache.spark.sql.execution.arrow, "ArrowConverters")
+        arrow, _ = converters(jvm)
         made = arrow.toDataFrame(rows.in_java(jvm).iterator(), schema, spark._jsparkSession)
         rdd = made.queryExecution().logical().rdd()
         while rdd.getClass().getSimpleName() != "ParallelCollectionRDD":
@@ -128,6 +127,13 @@ class ArrowLeaf:
     def bind(self, rows: LeafRows) -> None:
         """Let the frame have these rows from now on."""
         getattr(self._partition, "values_$eq")(rows.in_java(self._jvm))
+
+
+@functools.lru_cache(maxsize=4)
+def converters(jvm: Any) -> tuple[Any, Any]:
+    """Spark's Arrow converters and Scala's sequences over arrays; py4j asks the JVM about each part of a name."""
+    arrow = scala_object(jvm.org.apache.spark.sql.execution.arrow, "ArrowConverters")
+    return arrow, scala_object(jvm.scala.collection.immutable, "ArraySeq")
 
 
 def scala_object(package: Any, name: str) -> Any:

@@ -63,6 +63,13 @@ def lane_of(small: SparkSession) -> DriverLane | None:
         return _lanes[context]
 
 
+def interrupt_lane(spark: SparkSession) -> None:
+    """Ask what runs in the lane of this JVM to end."""
+    lane = _lanes.get(spark.sparkContext)
+    if lane is not None:
+        lane.interrupt()
+
+
 def _try(lane: DriverLane, spark: SparkSession) -> None:
     orders = LeafRows(pa.table({"user_id": [1, 2, 3, 1], "amount": [5, 30, 7, 1]}))
     leaves = {"_o": ArrowLeaf(spark, orders), "_u": ArrowLeaf(spark, LeafRows(USERS))}
