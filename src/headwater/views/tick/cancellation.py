@@ -37,6 +37,6 @@ class Cancellation:
         self._requested.clear()
 
     def check(self) -> None:
-        """Before a commit."""
+        """Before a stage, and before the commit."""
         if self._requested.is_set():
             raise CancelledError("the tick was given up")

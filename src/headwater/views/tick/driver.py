@@ -20,7 +20,7 @@ from headwater.views.tick.engine import TickEngine
 from headwater.views.tick.reports import TickReport
 
 GRACE_S = 2.0  # for the running tick at Ctrl-C, before it is given up
-CANCELS_MAX = 5
+CANCEL_S, CANCELS_MAX = 0.5, 120  # after that the thread is left to itself: it ends with the process
 IDLE_S = 1.0  # a look at the log without being woken: the first heartbeat makes a topic that is not watched yet
 
 
@@ -113,8 +113,8 @@ class TickDriver:
             self._thread.join()
             return
         self._thread.join(GRACE_S)
-        for _ in range(CANCELS_MAX):  # after that the thread is left to itself: it ends with the process
+        for _ in range(CANCELS_MAX):  # again and again: the next job may just be on its way to Spark
             if not self._thread.is_alive():
                 return
             self.engine.cancellation.request()
-            self._thread.join(GRACE_S)
+            self._thread.join(CANCEL_S)

@@ -362,6 +362,7 @@ class TickEngine:
             tick=self.manifest.tick + 1,
             epoch=self.epoch,
             initial=initial,
+            on_stage=lambda _: self.cancellation.check(),
             times={
                 n: view.time(EventTimeProgress() if n in initial else self.times, times) for n, view in views.items()
             },
