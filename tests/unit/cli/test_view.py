@@ -156,15 +156,16 @@ def test_a_plan_tells_how_many_queries_of_the_last_ticks_were_planned(tmp_path: 
     before = call("plan", str(file), "--no-types")
     with Log(tmp_path / "home") as log:
         for tick, reused in ((1, 0), (2, 3)):
-            report = TickReport(tick, 7, 0.25, (ViewProgress("revenue", 3, 10, 3, 0.125, reused),))
+            report = TickReport(tick, 7, 0.25, (ViewProgress("revenue", 3, 10, 3, 0.125, reused, 2),))
             TickReports(log.catalog, "shop").save(report, 0)
 
     plan = json.loads(call("plan", str(file), "--no-types", "--json").stdout)
     after = call("plan", str(file), "--no-types")
 
-    assert plan["views"][0]["plans"] == {"ticks": 2, "reused": 3, "made": 3}
+    assert plan["views"][0]["plans"] == {"ticks": 2, "reused": 3, "made": 3, "jobs": 2}
     assert "Spark quer" not in before.stderr
-    assert "revenue: 6 Spark queries in the last 2 ticks, 3 with a reused plan, 3 planned" in after.stderr.splitlines()
+    counted = "6 Spark queries in the last 2 ticks, 3 with a reused plan, 3 planned; 4 on the driver, 2 as jobs"
+    assert f"revenue: {counted}" in after.stderr.splitlines()
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,7 @@ def report_of(report: TickReport) -> dict[str, Any]:
                 "rows_read": each.rows_read,
                 "actions": each.actions,
                 "plans_reused": each.plans_reused,
+                "jobs": each.jobs,
                 "seconds": round(each.seconds, 4),
             }
             for each in report.views

@@ -90,6 +90,13 @@ def exposition(status: Mapping[str, Any]) -> str:
                     view=each["view"],
                     plan=plan,
                 )
+            made.add(
+                "headwater_view_tick_jobs",
+                "gauge",
+                "Of these queries, those that were Spark jobs and did not run on the driver's thread.",
+                each["jobs"],
+                view=each["view"],
+            )
     for topic in status["topics"]:
         name = topic["name"]
         ends = sum(topic["end_offsets"].values())

@@ -44,11 +44,17 @@ class ViewProgress:
     actions: int  # Spark queries that were run
     seconds: float
     plans_reused: int = 0  # of the actions: with a plan that an earlier one had made; Spark planned the others
+    in_lane: int = 0  # of the actions: on the driver's thread; the others were Spark jobs
 
     @property
     def plans_made(self) -> int:
         """Of the actions: those that Spark planned, because they were new, too large, or cannot be kept."""
         return self.actions - self.plans_reused
+
+    @property
+    def jobs(self) -> int:
+        """Of the actions: those that were Spark jobs, because they were too large or their plan cannot be kept."""
+        return self.actions - self.in_lane
 
 
 class InputFailed(Exception):
@@ -130,8 +136,10 @@ class Evaluation:
             known = initial or view.keeps[stage.name]
             sources[stage.name] = TickRelation(stage.name, shape.visible, shown, None if initial else own, known=known)
         changed = self.visible[view.name].rows
-        seconds, reused = time.perf_counter() - began, sessions.plan_cache.reused
-        return ViewProgress(view.name, changed, sessions.rows_read, sessions.actions, seconds, reused)
+        seconds, plans = time.perf_counter() - began, sessions.plan_cache
+        return ViewProgress(
+            view.name, changed, sessions.rows_read, sessions.actions, seconds, plans.reused, plans.in_lane
+        )
 
     def _stage(
         self, view: PreparedView, stage: Stage, inputs: Mapping[str, TickRelation], own: StateTrace | None

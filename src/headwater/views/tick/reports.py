@@ -51,6 +51,11 @@ class TickReport:
         return sum(each.plans_made for each in self.views)
 
     @property
+    def jobs(self) -> int:
+        """Queries that were Spark jobs; the others ran on the driver's thread."""
+        return sum(each.jobs for each in self.views)
+
+    @property
     def moved(self) -> bool:
         """Whether there was anything to do."""
         return bool(self.views) or self.rows_in > 0
@@ -92,34 +97,38 @@ class TickReports:
 
 @dataclass(frozen=True)
 class PlanCounts:
-    """How many Spark queries a view ran in some ticks, with plans reused and with plans made."""
+    """How many Spark queries a view ran in some ticks, with plans reused and with plans made, and how many as jobs."""
 
     ticks: int = 0
     reused: int = 0
     made: int = 0
+    jobs: int = 0
 
     def __str__(self) -> str:
         """A sentence.
 
-        >>> print(PlanCounts(ticks=40, reused=79, made=1))
-        80 Spark queries in the last 40 ticks, 79 with a reused plan, 1 planned
+        >>> print(PlanCounts(ticks=40, reused=79, made=1, jobs=2))
+        80 Spark queries in the last 40 ticks, 79 with a reused plan, 1 planned; 78 on the driver, 2 as jobs
         """
         of = "tick" if self.ticks == 1 else f"{self.ticks} ticks"
         total = self.reused + self.made
         queries = "query" if total == 1 else "queries"
-        return f"{total:,} Spark {queries} in the last {of}, {self.reused:,} with a reused plan, {self.made:,} planned"
+        plans = f"{self.reused:,} with a reused plan, {self.made:,} planned"
+        ways = f"{total - self.jobs:,} on the driver, {self.jobs:,} as {'a job' if self.jobs == 1 else 'jobs'}"
+        return f"{total:,} Spark {queries} in the last {of}, {plans}; {ways}"
 
 
 def plan_counts(reports: list[dict[str, Any]], view: str) -> PlanCounts:
     """The plans of a view, of all these reports.
 
-    >>> views = [{"view": "revenue", "actions": 3, "plans_reused": 2}]
+    >>> views = [{"view": "revenue", "actions": 3, "plans_reused": 2, "jobs": 1}]
     >>> plan_counts([{"tick": 1, "views": views}, {"tick": 2, "views": []}], "revenue")
-    PlanCounts(ticks=1, reused=2, made=1)
+    PlanCounts(ticks=1, reused=2, made=1, jobs=1)
     """
     found = [each for report in reports for each in report["views"] if each["view"] == view]
     reused = sum(each["plans_reused"] for each in found)
-    return PlanCounts(len(found), reused, sum(each["actions"] for each in found) - reused)
+    actions, jobs = (sum(each[what] for each in found) for what in ("actions", "jobs"))
+    return PlanCounts(len(found), reused, actions - reused, jobs)
 
 
 def _plain(report: TickReport, committed_us: int) -> dict[str, Any]:
@@ -136,6 +145,7 @@ def _plain(report: TickReport, committed_us: int) -> dict[str, Any]:
                 "rows_read": each.rows_read,
                 "actions": each.actions,
                 "plans_reused": each.plans_reused,
+                "jobs": each.jobs,
                 "seconds": round(each.seconds, 4),
             }
             for each in report.views

@@ -11,7 +11,7 @@ from headwater.views.tick.reports import KEPT, PlanCounts, TickReport, TickRepor
 
 
 def report(tick: int) -> TickReport:
-    return TickReport(tick, 7, 0.25, (ViewProgress("revenue", 3, 10, 3, 0.125, 2),), {}, 5)
+    return TickReport(tick, 7, 0.25, (ViewProgress("revenue", 3, 10, 3, 0.125, 2, 1),), {}, 5)
 
 
 def test_the_last_reports_are_kept_by_app(log: Log) -> None:
@@ -25,9 +25,9 @@ def test_the_last_reports_are_kept_by_app(log: Log) -> None:
     assert [each["tick"] for each in kept] == list(range(11, KEPT + 11))
     assert [each["tick"] for each in shop.last(2)] == [KEPT + 9, KEPT + 10]
     assert kept[0]["views"] == [
-        {"view": "revenue", "changes": 3, "rows_read": 10, "actions": 3, "plans_reused": 2, "seconds": 0.125}
+        {"view": "revenue", "changes": 3, "rows_read": 10, "actions": 3, "plans_reused": 2, "jobs": 2, "seconds": 0.125}
     ]
-    assert plan_counts(kept, "revenue") == PlanCounts(KEPT, reused=2 * KEPT, made=KEPT)
+    assert plan_counts(kept, "revenue") == PlanCounts(KEPT, reused=2 * KEPT, made=KEPT, jobs=2 * KEPT)
     assert plan_counts(kept, "another") == PlanCounts()
     assert [each["tick"] for each in other.last(10)] == [1]
 

@@ -152,11 +152,13 @@ class PlanCache:
         for name, given in frames.items():
             given.createOrReplaceTempView(name)
         for name, sql in question.steps:
-            self.spark.sql(in_one_task(sql, few=few)).createOrReplaceTempView(name)
+            step = self.spark.sql(in_one_task(sql, few=few))
+            # The parts of a union are as many partitions, which an aggregate would exchange.
+            (step.coalesce(1) if "UNION" in sql.upper() else step).createOrReplaceTempView(name)
         frame = self.spark.sql(in_one_task(question.sql, few=few))
-        if "LIMIT" in question.sql.upper():
-            frame = frame.coalesce(1)  # as the last step Spark has limits of another kind, which may exchange rows
-        return frame
+        # As the last step Spark has limits of another kind, which may exchange rows.
+        gathered = any(word in question.sql.upper() for word in ("LIMIT", "UNION"))
+        return frame.coalesce(1) if gathered else frame
 
 
 def collect(frame: DataFrame) -> pa.Table:

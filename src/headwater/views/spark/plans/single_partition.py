@@ -1,7 +1,8 @@
 """One task: a query rewritten so that Spark runs it without exchanging rows.
 
 What it is: Spark joins two inputs of one partition each in place, but moves the result of an inner join before it joins
-it again, and what was moved cannot be computed anew by running the plan again. A hint between the joins prevents that.
+it again, and what was moved cannot be computed anew by running the plan again. A hint between the joins prevents that,
+and another one gathers the parts of a union.
 Invariants: the rewritten query gives the same rows. What is not understood stays as it was.
 Not here: whether the plan came out as wished, which its reader checks (``plan_cache.py``).
 Read next: ``plan_cache.py``.
@@ -29,6 +30,8 @@ def in_one_task(sql: str, *, few: bool = False) -> str:
 
     >>> in_one_task("SELECT a.x FROM a JOIN b ON a.x = b.x")
     'SELECT /*+ COALESCE(1) */ a.x FROM a JOIN b ON a.x = b.x'
+    >>> in_one_task("SELECT count(*) AS n FROM (SELECT x FROM a UNION ALL SELECT x FROM b) t")
+    'SELECT count(*) AS n FROM (SELECT /*+ COALESCE(1) */ * FROM (SELECT x FROM a UNION ALL SELECT x FROM b)) AS t'
     >>> in_one_task("SELECT a.x FROM a JOIN b ON a.x = b.x", few=True)
     'SELECT /*+ COALESCE(1), SHUFFLE_HASH(`b`) */ a.x FROM a JOIN b ON a.x = b.x'
     >>> print(in_one_task("SELECT c.z FROM a JOIN b ON a.x = b.x JOIN c ON b.y = c.y"))
@@ -38,11 +41,22 @@ AS `_joined0_0` JOIN c ON `_joined0_0`.`b.y` = c.y
     if sql.startswith(AS_WRITTEN):  # a user's own text, which our parser may not even read
         return sql
     query = sqlglot.parse_one(sql, read=SparkAsWritten)
+    for union in list(query.find_all(exp.SetOperation)):
+        if isinstance(union.parent, exp.Subquery):
+            _gather(union)
     for number, select in enumerate(list(query.find_all(exp.Select, bfs=False))):
         if select.args.get("joins"):
             _nest(select, f"{JOINED}{number}", few)
             _hold(select, few)
     return text(query)
+
+
+def _gather(union: exp.SetOperation) -> None:
+    """A union has the partitions of all its parts: bring them together, so that what reads it need not."""
+    every = exp.Select(expressions=[exp.Star()])
+    every.set("hint", exp.Hint(expressions=[exp.Anonymous(this="COALESCE", expressions=[exp.Literal.number(1)])]))
+    union.replace(every)
+    every.set("from_", exp.From(this=exp.Subquery(this=union)))
 
 
 def _hold(select: exp.Select, few: bool) -> None:
