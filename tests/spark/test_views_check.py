@@ -19,6 +19,7 @@ import pytest
 
 import headwater as hw
 from headwater.log.home import Log
+from headwater.views import thresholds
 from tests.unit.command_line import CommandLine
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -31,7 +32,8 @@ NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home with two views, of a table and of a stream, after some ticks."""
     home = tmp_path_factory.mktemp("made") / "home"
-    with hw.App("shop", home=home) as app:
+    with pytest.MonkeyPatch.context() as patched, hw.App("shop", home=home) as app:
+        patched.setattr(thresholds, "SMALL_RUN_BYTES_MAX", 700)  # the first runs are files, the last ones are not
         orders = app.table("orders", "id BIGINT, country STRING, amount DECIMAL(9,2), at TIMESTAMP", key="id")
         app.view("revenue", "SELECT country, sum(amount) AS total, max(at) AS last FROM orders GROUP BY country")
         app.view("large", "SELECT id, amount, named_struct('c', country) AS place FROM orders WHERE amount > 5")
@@ -57,6 +59,21 @@ def checked(home: Path) -> dict[str, str]:
 
 def state_files(home: Path, view: str) -> list[Path]:
     return sorted((home / "views" / "shop").glob(f"{view}-*/*.parquet"))
+
+
+def test_a_damaged_small_run_in_the_catalog_is_found_and_named(home: Path) -> None:
+    with sqlite3.connect(home / "catalog.sqlite") as db:
+        ((folder, name),) = db.execute("SELECT folder, name FROM small_runs WHERE folder LIKE 'large-%'").fetchall()
+        db.execute("UPDATE small_runs SET rows = substr(rows, 2) WHERE name = ? AND folder = ?", (name, folder))
+
+    (message,) = checked(home).values()
+
+    assert f"the rows of run {name} are damaged" in message
+    assert 'the rows of "large"' in message
+    with sqlite3.connect(home / "catalog.sqlite") as db:
+        db.execute("DELETE FROM small_runs WHERE name = ? AND folder = ?", (name, folder))
+    (message,) = checked(home).values()
+    assert f"the rows of run {name} are missing" in message
 
 
 def flip(path: Path, place: int) -> None:

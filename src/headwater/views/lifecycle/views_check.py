@@ -103,9 +103,9 @@ class ViewsCheck:
     def _small_runs(self, manifests: Manifests) -> set[str]:
         """Check the rows of small runs that the current manifest lists; returns the views whose are damaged."""
         small, damaged = SmallRuns(self.log.catalog, manifests.app), set[str]()
-        for relation, folder, run in _small_of(manifests.current()):
+        for relation, folder, run in _small_of(manifests):
             problem = small.problem(folder, run)
-            if problem is None or (relation, folder, run) not in list(_small_of(manifests.current())):
+            if problem is None or (relation, folder, run) not in _small_of(manifests):
                 continue  # or merged since
             damaged.add(relation.partition("$")[0])
             ticks = f"ticks {run.first_tick} to {run.last_tick}"
@@ -196,11 +196,14 @@ class ViewsCheck:
         self.problems.append(Problem(severity, named, message, hint))
 
 
-def _small_of(manifest: Manifest) -> Iterator[tuple[str, str, Run]]:
-    for relation, entry in manifest.relations.items():
-        for run in map(Run.from_json, entry["runs"]):
-            if run.small is not None:
-                yield relation, folder_name(relation, entry["identity"]), run
+def _small_of(manifests: Manifests) -> list[tuple[str, str, Run]]:
+    """The small runs of the current manifest; none when it is damaged, which was told."""
+    try:
+        relations = manifests.current().relations
+        runs = [(name, entry, Run.from_json(run)) for name, entry in relations.items() for run in entry["runs"]]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return []
+    return [(name, folder_name(name, entry["identity"]), run) for name, entry, run in runs if run.small is not None]
 
 
 def _files_of(manifest: Manifest) -> Iterator[tuple[str, str, RunFile, Run]]:
