@@ -84,7 +84,7 @@ bench-sinks: .venv/.ready  ## the PostgreSQL sink beside COPY and INSERT by hand
 	@bash tools/services.sh
 	@$(RUN) .venv/bin/python -m bench.sinks_bench $(ARGS)
 
-screenshot: .venv/.ready  ## the README's picture of the dashboard, made anew from the demo's shop
+screenshot: .venv/.ready  ## the README's picture of the dashboard, from the demo's shop
 	@bash tools/services.sh
 	@$(RUN) .venv/bin/python -m tools.screenshots $(ARGS)
 
