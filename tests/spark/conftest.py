@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 # Every test runs other queries, each a few times. Java's second compiler works on a core of its own for code that is
 # hardly run again: without it TPC-H and Nexmark took 229 s of processor time in place of 298, and starting Spark half.
 # Spark itself writes Java for each query and compiles it: without that four long files took 158 s instead of 231.
-# After each stage of a query Spark plans the rest again, which over few rows takes longer than the query; pyspark notes
-# for each column the line of Python that it comes from: without both the views by time took 48 s instead of 65.
-# Queries that stand ready for many ticks are compiled, and those over many rows planned again, as always
-# (``plan_cache.py``, ``view_sessions.py``), and so is all of the demo.
+# Over a few rows a task costs more than its work, and pyspark notes for each column the line of Python that it comes
+# from: with one task for each stage and without the notes the views by time took 76 s of processor time, not 88.
+# Queries of an app (``snapshot.py``) and ticks of many rows (``view_sessions.py``) set the number of tasks themselves.
+# Queries that stand ready for many ticks are compiled as always (``plan_cache.py``), and so is all of the demo.
 SHORT_LIVED = {
     "JDK_JAVA_OPTIONS": f"{demo.SHORT_LIVED} -Dspark.sql.codegen.wholeStage=false"
-    " -Dspark.sql.codegen.factoryMode=NO_CODEGEN -Dspark.sql.adaptive.enabled=false"
-    " -Dspark.python.sql.dataFrameDebugging.enabled=false"
+    " -Dspark.sql.codegen.factoryMode=NO_CODEGEN -Dspark.sql.shuffle.partitions=1"
+    " -Dspark.sql.leafNodeDefaultParallelism=1 -Dspark.python.sql.dataFrameDebugging.enabled=false"
 }
 # What pyspark asks Java for by name, again at each call: for a short name Java looks through some 250 files and ten
 # packages before it finds the class. It was a tenth of Java's time in the tests of paused views.
@@ -60,7 +60,7 @@ def spark() -> Iterator[SparkSession]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.update(SHORT_LIVED)
-    session = start_session("tests", {"spark.master": "local[2]", "spark.sql.shuffle.partitions": "2"})
+    session = start_session("tests", {"spark.master": "local[2]"})
     session.sparkContext.setLogLevel("ERROR")
     look_up_once(session._jvm)
     yield session
