@@ -94,10 +94,10 @@ def test_ctrl_c_gives_up_a_long_first_fill_and_no_view_is_paused_for_it(tmp_path
         log.topic("orders", "id BIGINT").append(pa.table({"id": range(1_000_000)}))  # 10^12 pairs: hours
     process = run(file)
     try:
-        java_log = home / "views" / "shop" / "java.log"
-        while not java_log.exists() and process.poll() is None:
+        begun = home / "views" / "shop" / "epoch-1.alive"  # the engine is there, and fills the views
+        while not begun.exists() and process.poll() is None:
             time.sleep(0.01)
-        time.sleep(10)  # Spark has started, and the join runs; if not, the test shows less
+        time.sleep(5)  # the join runs; if it does not yet, the test shows less
         os.killpg(process.pid, signal.SIGINT)
         shown, said = process.communicate(timeout=120)
 

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 
 import headwater as hw
-from headwater.views.spark.plan_cache import CachedQuery, is_forgetful, plan_of
-from headwater.views.spark.plan_inputs import SMALLEST_BYTES
+from headwater.views import thresholds
+from headwater.views.spark.plans.arrow_leaves import LeafRows
+from headwater.views.spark.plans.plan_cache import CachedQuery, KeptPlan, is_forgetful, plan_of
 from headwater.views.stages.view_sessions import ViewSessions
 
 if TYPE_CHECKING:
@@ -35,28 +36,29 @@ def bench(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> View
 
 
 def answer(bench: ViewSessions, question: CachedQuery, **tables: pa.Table) -> list[dict[str, object]]:
-    rows: list[dict[str, object]] = bench.plan_cache.frame(question, tables).toArrow().to_pylist()
+    leaves = {name: LeafRows(table) for name, table in tables.items()}
+    rows: list[dict[str, object]] = bench.plan_cache.collect(question, leaves).to_pylist()
     return sorted(rows, key=repr)
 
 
+def kept(bench: ViewSessions, question: CachedQuery) -> list[KeptPlan]:
+    return [plan for (asked, *_), plan in bench.plan_cache._kept.items() if asked == question]
+
+
 def test_a_query_is_planned_once_and_answers_for_the_rows_of_each_time(bench: ViewSessions) -> None:
-    first = bench.plan_cache.frame(REVENUE, {"_orders": orders((1, 5), (2, 7), (None, 9)), "_users": USERS})
-    assert first.toArrow().sort_by("country").to_pylist() == [
-        {"country": "DE", "revenue": 5},
-        {"country": "FR", "revenue": 7},
-    ]
+    first = answer(bench, REVENUE, _orders=orders((1, 5), (2, 7), (None, 9)), _users=USERS)
+    assert first == [{"country": "DE", "revenue": 5}, {"country": "FR", "revenue": 7}]
 
-    again = bench.plan_cache.frame(REVENUE, {"_orders": orders((1, 1), (1, 2)), "_users": USERS})
+    again = answer(bench, REVENUE, _orders=orders((1, 1), (1, 2)), _users=USERS)
 
-    assert again is first
+    assert again == [{"country": "DE", "revenue": 3}]
     assert bench.plan_cache.reused == 1
-    assert again.toArrow().to_pylist() == [{"country": "DE", "revenue": 3}]
     assert answer(bench, REVENUE, _orders=orders(), _users=USERS) == []
     assert answer(bench, REVENUE, _orders=orders((2, 4)), _users=USERS) == [{"country": "FR", "revenue": 4}]
 
 
-def test_tables_that_outgrow_their_files_get_longer_ones(bench: ViewSessions) -> None:
-    many = SMALLEST_BYTES // 8
+def test_a_large_table_and_then_a_small_one_are_both_right(bench: ViewSessions) -> None:
+    many = thresholds.FEW_BYTES_MAX // 8
     large = orders(*((1, number) for number in range(many)))
 
     assert answer(bench, REVENUE, _orders=large, _users=USERS) == [{"country": "DE", "revenue": sum(range(many))}]
@@ -80,13 +82,12 @@ REMEMBERING = {
 @pytest.mark.parametrize("sql", REMEMBERING.values(), ids=list(REMEMBERING))
 def test_what_would_remember_rows_is_planned_each_time(bench: ViewSessions, sql: str) -> None:
     tables = {"_a": pa.table({"x": [1, 5]}), "_b": pa.table({"x": [2, 4]})}
-    first = bench.plan_cache.frame(CachedQuery(sql), tables)
-    assert not is_forgetful(plan_of(first))
-    before = first.toArrow()
+    before = answer(bench, CachedQuery(sql), **tables)
 
-    after = bench.plan_cache.frame(CachedQuery(sql), {**tables, "_b": pa.table({"x": [7, 8]})}).toArrow()
+    after = answer(bench, CachedQuery(sql), **{**tables, "_b": pa.table({"x": [7, 8]})})
 
-    assert after.to_pylist() != before.to_pylist()
+    assert after != before
+    assert kept(bench, CachedQuery(sql)) == []
 
 
 FORGETTING = {
@@ -114,10 +115,11 @@ def test_joins_of_many_kinds_are_planned_once_and_right_each_time(
         for name, table in tables.items():
             plain.createDataFrame(table.to_pylist() or [], "x BIGINT").createOrReplaceTempView(name)
 
-        frame = bench.plan_cache.frame(CachedQuery(sql), tables)
+        found = answer(bench, CachedQuery(sql), **tables)
 
-        assert is_forgetful(plan_of(frame)), plan_of(frame)
-        assert sorted(frame.toArrow().to_pylist(), key=repr) == sorted(plain.sql(sql).toArrow().to_pylist(), key=repr)
+        assert found == sorted(plain.sql(sql).toArrow().to_pylist(), key=repr)
+    (plan,) = kept(bench, CachedQuery(sql))
+    assert is_forgetful(plan_of(plan.frame)), plan_of(plan.frame)
 
 
 @pytest.mark.usefixtures("spark")
@@ -141,10 +143,3 @@ def test_a_report_counts_the_plans_that_were_reused_and_made(tmp_path: Path) -> 
         revenue.plans_reused + ranks.plans_reused,
         revenue.plans_made + ranks.plans_made,
     )
-
-
-def test_the_files_lie_in_the_views_own_folder(bench: ViewSessions) -> None:
-    answer(bench, REVENUE, _orders=orders((1, 1)), _users=USERS)
-
-    folder: Path = bench.plan_cache.folder
-    assert {path.stat().st_size for path in folder.glob(f"{SMALLEST_BYTES}/*.parquet")} == {SMALLEST_BYTES}

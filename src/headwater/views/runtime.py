@@ -36,6 +36,7 @@ from headwater.views.serving.snapshot import QueryReply, RelationSnapshot
 from headwater.views.spark.jvm import ended, mapped_errors
 from headwater.views.spark.spark_session import start_session
 from headwater.views.state.manifest import Manifest, Manifests
+from headwater.views.state.small_runs import SmallRuns
 from headwater.views.state.state_store import StateStore
 from headwater.views.tick import unprepared
 from headwater.views.tick.engine import TickEngine
@@ -123,7 +124,7 @@ class AppRuntime:
         """The engine; making it takes the app over."""
         if self._engine is None:
             prepared = self.prepared
-            store = StateStore(self.folder, self.log.files, self.spark)
+            store = StateStore(self.folder, self.log.files, self.spark, SmallRuns(self.log.catalog, self.name))
             publisher = Publisher(self.folder, self.manifests, prepared, self.log, self.spark)
             self._engine = TickEngine(prepared, self.manifests, store, publisher)
             self._signs = LivenessReporter(self.folder, self._engine.epoch, self.spark, self.log.files, self.java_log)

@@ -27,6 +27,11 @@ BROADCAST_BYTES_MAX = 64 << 20
 COMPILED_TABLES_MAX = 6
 COMPILED_TABLE_ROWS_MIN = 50_000
 
+# Leaves up to this size are joined by hash, which is quicker and takes memory; larger ones by sorting.
+FEW_BYTES_MAX = 4 << 20
+# A leaf travels inside the task when its plan runs as a job: a larger one goes by a file.
+TASK_BYTES_MAX = 64 << 20
+
 # Lookup, whole read or recomputation
 
 # Beyond so many keys Spark's scan is quicker than a lookup on the driver.
@@ -49,6 +54,8 @@ INPUT_CONSOLIDATED_ROWS_MAX = 200_000
 
 # State
 
+# A run of so many bytes in memory has no file: its rows are in the catalog, written with the manifest.
+SMALL_RUN_BYTES_MAX = 64 << 10
 # Runs that are not merged yet are cheap to read below so many rows, and wait until they are eight.
 TAIL_ROWS_MIN = 100_000
 # A merge up to this size runs on the driver: a million rows in 0.6 s on one core, where Spark takes some 3 s on two.
@@ -64,6 +71,9 @@ ARRANGEMENT_FILE_ROWS_MIN = 50_000
 BROADCAST_HASHES_MAX = 1_000_000
 
 # Operations on weighted rows
+
+# So few rows are consolidated by a dictionary: a query of Arrow takes 0.3 ms, however few they are.
+FEW_ROWS_MAX = 128
 
 # ``explode`` makes an array of its whole length: a weight is repeated in chunks of so many rows, and so many chunks.
 EXPLODED_ROWS_MAX = 4096

@@ -1,9 +1,10 @@
 """Catalog tables of the packages above the log: apps, ticks, sinks, attachments and inlets.
 
 What it is: ``TABLES_ABOVE_LOG``, created with the catalog. ``views/state/manifest.py`` owns ``apps``, ``ticks``,
-``tick_changes`` and ``retired_files``, ``views/tick/reports.py`` ``tick_reports``, ``sinks/runner/sink_status.py``
-``home_id`` and the sinks, ``federation/attachments.py`` the attachments, ``inlets/counters.py`` the inlets.
-Invariants: ``apps.tick`` names the current row of ``ticks``; the four tables change in one transaction. A home's id
+``tick_changes`` and ``retired_files``, ``views/state/small_runs.py`` ``small_runs``, ``views/tick/reports.py``
+``tick_reports``, ``sinks/runner/sink_status.py`` ``home_id`` and the sinks, ``federation/attachments.py`` the
+attachments, ``inlets/counters.py`` the inlets.
+Invariants: ``apps.tick`` names the current row of ``ticks``; the five tables change in one transaction. A home's id
 never changes. An attachment's address is stored as given: ``${NAME}`` stays a name. Counters of inlets are only added
 to, so several processes may count for one inlet.
 Not here: topics and segments (``registry.py``), groups (``log/groups``).
@@ -40,6 +41,13 @@ CREATE TABLE IF NOT EXISTS retired_files (  -- files of runs that kept manifests
     file TEXT NOT NULL,
     PRIMARY KEY (app, last_tick, folder, file)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS small_runs (  -- rows of runs that are not worth a file
+    app TEXT NOT NULL,
+    folder TEXT NOT NULL,                -- the relation, as its files would lie in views/APP/
+    name TEXT NOT NULL,                  -- the run
+    rows BLOB NOT NULL,                  -- Arrow, compressed
+    PRIMARY KEY (app, folder, name)
+);
 CREATE TABLE IF NOT EXISTS tick_reports (  -- durations of the last ticks, for other processes
     app TEXT NOT NULL,
     tick INTEGER NOT NULL,

@@ -11,6 +11,7 @@ Read next: ``normalization.py``, then ``evolution.py``.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -138,6 +139,7 @@ def parse_view_ddl(text: str) -> pa.Schema:
     return _Parser(text, of_view=True).schema()
 
 
+@functools.lru_cache(maxsize=4096)  # each tick writes the same ones into its manifest
 def to_ddl(schema: pa.Schema) -> str:
     """The Spark DDL text of an Arrow schema; ``parse_ddl`` gives the schema back.
 

@@ -54,6 +54,18 @@ def _quick_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
         return [None if value is None else value.decode(errors="surrogateescape") for value in raw]
 
 
+def hashable_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """The values of a column that is not nested, as Python objects that are equal exactly where SQL has equal values.
+
+    >>> hashable_values(pa.array([-0.0, float("nan"), None])) == hashable_values(pa.array([0.0, -float("nan"), None]))
+    True
+    """
+    values = _quick_values(column)
+    if kinds.is_floating(column.type):
+        return [value if value == value else "NaN" for value in values]
+    return values
+
+
 def comparable(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     """A column that Arrow can group by and encode, with equal values exactly where SQL has equal values.
 

@@ -27,16 +27,16 @@ from headwater.views.compiler.plan import FinalStage, TimedStage
 from headwater.views.event_time.progress import EventTimeProgress, ViewTime
 from headwater.views.event_time.state_expiry import microseconds
 from headwater.views.lifecycle.rebuild_progress import RebuildMeter
-from headwater.views.spark.scans import fitted, scan
+from headwater.views.spark.scans import fitted
 from headwater.views.stages.relation import TickRelation
 from headwater.views.stages.view_sessions import ViewSessions
 from headwater.views.state.algebra import consolidate, negate, union, visible, weighted_schema
 from headwater.views.state.delta import Delta
 from headwater.views.state.manifest import Manifest
-from headwater.views.state.run import Run, verify_run
+from headwater.views.state.run import Run
 from headwater.views.state.state_store import StateStore, trace_of
 from headwater.views.state.state_trace import StateTrace, Traces
-from headwater.views.state.trace import Trace
+from headwater.views.state.trace import Trace, scan_runs
 from headwater.views.tick.engine import BuiltViews, TickEngine
 from headwater.views.tick.evaluate import Evaluation
 from headwater.views.tick.pausing import refused, with_readers
@@ -84,7 +84,7 @@ class Rebuild:
         self.on_tick = on_tick  # told of the tick that swaps
         self.progress = RebuildMeter(spark)
         self.own = replace(wanted, views={}, inputs={})  # what is recomputed
-        self.store = StateStore(engine.store.folder, engine.store.files, spark)
+        self.store = StateStore(engine.store.folder, engine.store.files, spark, engine.store.small)
         self.traces: Traces = {}
         self.differences: dict[str, pa.Table] = {}
         self._hold()
@@ -345,7 +345,7 @@ class Rebuild:
             manifest = self.engine.manifests.at(tick)
             assert manifest is not None, "the engine keeps them while it is held"
             if name in manifest.relations:
-                trace = trace_of(self.store.folder, name, manifest.relations[name], self.store.files)
+                trace = trace_of(self.store.folder, name, manifest.relations[name], self.store.files, self.store.small)
                 found += [(trace, run) for run in trace.runs if run.first_tick == tick]
         if not found:
             return Delta.nothing(schema)
@@ -355,10 +355,9 @@ class Rebuild:
         if rows <= thresholds.SETTLED_ROWS_MAX:
             batches = [batch for each, run in found for batch in each.read([run])]
             return Delta.local(consolidate(visible(pa.Table.from_batches(batches, trace.schema), shape.names)))
-        paths = [path for each, run in found for path in run.paths(each.folder)]
-        if trace.schema.names == shape.names:
-            return Delta.written(paths, schema)
-        return Delta.lazy(shape, rows, lambda spark: visible(scan(spark, paths, trace.schema), shape.names))
+        if trace.schema.names == shape.names and not any(run.small for _, run in found):
+            return Delta.written([path for each, run in found for path in run.paths(each.folder)], schema)
+        return Delta.lazy(shape, rows, lambda spark: visible(scan_runs(spark, found), shape.names))
 
     # What changed
 
@@ -381,7 +380,7 @@ def _readable(trace: StateTrace | None) -> bool:
     try:
         if isinstance(trace, Trace):
             for run in trace.runs:
-                verify_run(trace.folder, run)
+                trace.verify(run)
     except Corruption:
         return False
     return True

@@ -33,6 +33,7 @@ from headwater.views.spark.scans import fitted
 from headwater.views.state.manifest import Manifest, Manifests, folder_name
 from headwater.views.state.row_hash import comparisons, hash_rows
 from headwater.views.state.run import Run, RunFile
+from headwater.views.state.small_runs import SmallRuns
 
 if TYPE_CHECKING:
     from headwater.log.home import Log
@@ -96,7 +97,21 @@ class ViewsCheck:
                 damaged.add(relation.partition("$")[0])
                 message = f"{problem}; it holds {_of(relation)}, ticks {ticks[0]} to {ticks[1]}"
                 self._add("error", place, message, DERIVED)
+        damaged |= self._small_runs(manifests)
         self._serving(folder, manifests, damaged)
+
+    def _small_runs(self, manifests: Manifests) -> set[str]:
+        """Check the rows of small runs that the current manifest lists; returns the views whose are damaged."""
+        small, damaged = SmallRuns(self.log.catalog, manifests.app), set[str]()
+        for relation, folder, run in _small_of(manifests.current()):
+            problem = small.problem(folder, run)
+            if problem is None or (relation, folder, run) not in list(_small_of(manifests.current())):
+                continue  # or merged since
+            damaged.add(relation.partition("$")[0])
+            ticks = f"ticks {run.first_tick} to {run.last_tick}"
+            message = f"the rows of run {run.name} are {problem}; it holds {_of(relation)}, {ticks}"
+            self._add("error", f'catalog.sqlite, app "{manifests.app}"', message, DERIVED)
+        return damaged
 
     def _listed(
         self, manifests: Manifests, *, quietly: bool = False
@@ -179,6 +194,13 @@ class ViewsCheck:
     def _add(self, severity: Severity, where: Path | str, message: str, hint: str) -> None:
         named = str(where.relative_to(self.log.home)) if isinstance(where, Path) else where
         self.problems.append(Problem(severity, named, message, hint))
+
+
+def _small_of(manifest: Manifest) -> Iterator[tuple[str, str, Run]]:
+    for relation, entry in manifest.relations.items():
+        for run in map(Run.from_json, entry["runs"]):
+            if run.small is not None:
+                yield relation, folder_name(relation, entry["identity"]), run
 
 
 def _files_of(manifest: Manifest) -> Iterator[tuple[str, str, RunFile, Run]]:

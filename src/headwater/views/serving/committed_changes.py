@@ -19,6 +19,7 @@ from headwater.log.storage.files import Files
 from headwater.views.state.algebra import consolidate, visible, weighted_schema
 from headwater.views.state.manifest import Manifest, Manifests
 from headwater.views.state.run import Run
+from headwater.views.state.small_runs import SmallRuns
 from headwater.views.state.state_store import trace_of
 
 
@@ -29,6 +30,7 @@ class CommittedChanges:
         self.manifests = manifests
         self.folder = folder
         self.files = files
+        self.small = SmallRuns(manifests.catalog, manifests.app)
 
     def changes(self, view: str, tick: int) -> pa.Table | None:
         """The visible changes of a view in a tick; None when the tick's manifest is no longer kept."""
@@ -39,7 +41,7 @@ class CommittedChanges:
         """The visible changes that a manifest's own tick made."""
         schema = visible_schema(manifest, view)
         entry = manifest.apart.get(view) or manifest.relations[view]
-        trace = trace_of(self.folder, view, entry, self.files)
+        trace = trace_of(self.folder, view, entry, self.files, self.small)
         runs = [Run.from_json(run) for run in entry["runs"]]
         if manifest.views[view]["created_tick"] != manifest.tick:
             runs = [run for run in runs if run.first_tick == manifest.tick]

@@ -57,9 +57,13 @@ class Publisher:
         self.aside = LateTopic(manifests.app, log, prepared)
         self.unserved: dict[str, Corruption] = {}  # views of which no table can be made
         self._noted: Mapping[str, Any] | None = None
+        self._followed: int | None = None  # the tick with which the store was told everything, and all went well
+        self._others_dropped = False  # tables of views that are served no more
 
     def catch_up(self, manifest: Manifest, epoch: int) -> None:
         """Bring the store to the manifest's tick: after a crash, or when it refused one (a full disk)."""
+        if self._followed == manifest.tick and self.store.path.exists():
+            return
         self.aside.follow(manifest)
         for tick in range(max(self.store.tick, 0) + 1, manifest.tick + 1):
             then = self.manifests.at(tick)
@@ -115,11 +119,23 @@ class Publisher:
             name: changes[name].collect(self.spark) for name in self.served if name in changes and changes[name].rows
         }
         swap = [name for name in initial if name in self.served]
-        self.store.apply(manifest.tick, manifest.epoch, manifest.frontier, tables, swap=swap, on_broken=_warn)
-        self._mend(manifest)
+        sound, broken = self._followed == manifest.tick - 1, list[str]()
+        self._followed = None
+
+        def note_broken(view: str, error: Exception) -> None:
+            broken.append(view)
+            _warn(view, error)
+
+        self.store.apply(manifest.tick, manifest.epoch, manifest.frontier, tables, swap=swap, on_broken=note_broken)
+        if broken or not sound:
+            self._mend(manifest)
         self.note_paused(manifest)
-        for name in set(self.store.views()) - set(self.served):
-            self.store.drop(name)
+        if initial or not self._others_dropped:
+            for name in set(self.store.views()) - set(self.served):
+                self.store.drop(name)
+            self._others_dropped = True
+        if not self.unserved:
+            self._followed = manifest.tick
 
     def follow_swap(
         self, before: Manifest, manifest: Manifest, changes: Mapping[str, Delta], restarted: Collection[str]

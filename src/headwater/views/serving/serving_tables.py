@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -231,7 +230,8 @@ class ServedTable:
         return (self.view, self.number, columns, json.dumps(self.key), self.fingerprint, self.state, self.as_of_tick)
 
     @staticmethod
-    def of_row(row: Sequence[Any]) -> ServedTable:
+    @lru_cache(maxsize=1024)  # each tick asks for the same ones
+    def of_row(row: tuple[Any, ...]) -> ServedTable:
         """The table that ``to_row`` described."""
         view, number, columns, key, fingerprint, state, as_of_tick = row
         made = tuple(ServedColumn.of(name, type) for name, type in json.loads(columns))

@@ -29,7 +29,9 @@ from headwater.views.stages.view_sessions import BOTH, LARGE
 from headwater.views.state.algebra import consolidate, expand, visible
 from headwater.views.state.manifest import Manifest, RelationEntry
 from headwater.views.state.omissions import frame_without, omitted_of
+from headwater.views.state.small_runs import SmallRuns
 from headwater.views.state.state_store import trace_of
+from headwater.views.state.trace import Trace
 from headwater.views.tick.inputs import InputKind, InputRelation, inputs_of
 
 if TYPE_CHECKING:
@@ -87,7 +89,7 @@ class RelationSnapshot:
 
     def weighted(self, name: str) -> DataFrame:
         """The weighted rows of a relation that has a state."""
-        return trace_of(self.folder, name, self.manifest.relations[name], self.log.files).frame(self.spark)
+        return self._trace(name, self.manifest.relations[name]).frame(self.spark)
 
     def from_log(self, name: str) -> DataFrame:
         """A topic's or table's rows, from the log alone, up to the manifest's frontier."""
@@ -111,8 +113,11 @@ class RelationSnapshot:
         ranked = f"SELECT *, {latest} AS _latest FROM _every"
         return self.spark.sql(f"SELECT {columns} FROM ({ranked}) WHERE _latest = 1 AND NOT coalesce(_deleted, false)")
 
+    def _trace(self, name: str, entry: RelationEntry) -> Trace:
+        return trace_of(self.folder, name, entry, self.log.files, SmallRuns(self.log.catalog, self.folder.name))
+
     def _state(self, name: str, entry: RelationEntry, columns: list[str]) -> DataFrame:
-        trace = trace_of(self.folder, name, entry, self.log.files)
+        trace = self._trace(name, entry)
         if [field for field in trace.schema.names if field != WEIGHT] == columns:
             return trace.bag(self.spark)
         return expand(consolidate(visible(trace.frame(self.spark), columns)))

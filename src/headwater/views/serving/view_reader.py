@@ -147,7 +147,7 @@ class ViewReader:
     def _batches(self, manifest: Manifest) -> Iterator[pa.RecordBatch]:
         schema = visible_schema(manifest, self.view)
         entry = manifest.relations[self.view]
-        trace = trace_of(self._committed.folder, self.view, entry, self._committed.files)
+        trace = trace_of(self._committed.folder, self.view, entry, self._committed.files, self._committed.small)
         runs = [Run.from_json(run) for run in entry["runs"]]
         if all(run.positive for run in runs):  # nothing can cancel out
             for batch in trace.read(runs):

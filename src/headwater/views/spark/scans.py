@@ -9,6 +9,7 @@ Read next: ``views/state/trace.py``.
 
 from __future__ import annotations
 
+import functools
 import uuid
 from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
@@ -53,6 +54,7 @@ def local_frame(spark: SparkSession, table: pa.Table) -> DataFrame:
     return scan(spark, [path], schema)
 
 
+@functools.lru_cache(maxsize=4096)  # a tick asks for the same ones again and again
 def nullable(schema: pa.Schema) -> pa.Schema:
     """The schema as Spark's Parquet reader makes it: everything may be null, inside of nested types too.
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from headwater.views import thresholds
 from headwater.views.compiler.plan import WEIGHT
+from headwater.views.spark.plans.arrow_leaves import LeafRows
 from headwater.views.spark.scans import fitted, local_frame, nullable
 from headwater.views.spark.topic_scan import quoted
 from headwater.views.state.algebra import (
@@ -51,11 +52,20 @@ class BoundRows:
     build: Callable[[SparkSession], DataFrame] | None = None
     bytes: int | None = None  # in memory, where that is known
     made: dict[int, DataFrame] = field(default_factory=dict)  # by session: making one takes some 20 ms
+    _leaf: LeafRows | None = None  # views that read the same rows share it
 
     @staticmethod
     def of(table: pa.Table) -> BoundRows:
         """Rows that are here."""
         return BoundRows(table.schema, table.num_rows, table, bytes=table.nbytes)
+
+    @property
+    def leaf(self) -> LeafRows:
+        """The rows for a kept plan; they are here."""
+        if self._leaf is None:
+            assert self.local is not None
+            self._leaf = LeafRows(self.local)
+        return self._leaf
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """The rows for Spark."""

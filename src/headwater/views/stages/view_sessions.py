@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headwater.views import thresholds
-from headwater.views.spark.plan_cache import SETTINGS as PLAN_CACHE
-from headwater.views.spark.plan_cache import CachedQuery, PlanCache
+from headwater.views.spark.plans.plan_cache import SETTINGS as PLAN_CACHE
+from headwater.views.spark.plans.plan_cache import CachedQuery, PlanCache, collect
 from headwater.views.spark.scans import SCRATCH, local_frame, scan
 from headwater.views.spark.topic_scan import quoted
 from headwater.views.stages.relation import BoundRows
@@ -77,14 +77,14 @@ class ViewSessions:
         self.large.conf.set("spark.sql.shuffle.partitions", str(cores))
         self.large.conf.set(SCRATCH, str(scratch))
         self.scratch = scratch
-        self.plan_cache = PlanCache(self.small, scratch.with_name(f"{scratch.name}-leaves"))
+        self.plan_cache = PlanCache(self.small)
         self.rows_read = 0
         self.actions = 0
         self._numbers = itertools.count()
 
     def count_anew(self) -> None:
         """Begin to count rows read, actions and plans reused."""
-        self.rows_read = self.actions = self.plan_cache.reused = 0
+        self.rows_read = self.actions = self.plan_cache.reused = self.plan_cache.in_lane = 0
 
     def frame(self, sql: Answer, bound: Mapping[str, BoundRows], *, large: bool = False) -> DataFrame:
         """The query's frame, its tables bound to these rows. A function gets the tables as frames, in their order."""
@@ -103,16 +103,15 @@ class ViewSessions:
         """A small query's result, here. It may mention ``steps``, queries by name."""
         if not isinstance(sql, str):  # a function may look at the rows while it makes its frame: it is asked each time
             return self.collect_frame(self.frame(sql, bound), schema)
-        tables = {name: rows.local for name, rows in bound.items()}
         self.rows_read += sum(rows.count for rows in bound.values())
-        return self.collect_frame(self.plan_cache.frame(CachedQuery(sql, tuple(steps)), tables), schema)
+        self.actions += 1
+        leaves = {name: rows.leaf for name, rows in bound.items()}
+        return self.plan_cache.collect(CachedQuery(sql, tuple(steps)), leaves).select(schema.names).cast(schema)
 
     def collect_frame(self, frame: DataFrame, schema: pa.Schema) -> pa.Table:
         """A small frame's rows, here."""
         self.actions += 1
-        # What toArrow does, less the questions about settings that it asks the JVM each time.
-        batches = frame._collect_as_arrow(empty_list_if_zero_records=False)  # type: ignore[operator]
-        return pa.Table.from_batches(batches).select(schema.names).cast(schema)
+        return collect(frame).select(schema.names).cast(schema)
 
     def write(self, frame: DataFrame, schema: pa.Schema) -> Delta:
         """A large query's result, written by Spark; here as well when it turns out to be little."""

@@ -17,14 +17,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
 
-from headwater.log.schema.row_identity import comparable
+from headwater.log.schema.row_identity import comparable, hashable_values
 from headwater.views import thresholds
 from headwater.views.compiler.plan import WEIGHT
 from headwater.views.spark.scans import fitted, nullable
@@ -44,6 +44,7 @@ Rows = TypeVar("Rows", bound="DataFrame | pa.Table")
 # Schemas and columns
 
 
+@functools.lru_cache(maxsize=4096)
 def weighted_schema(schema: pa.Schema) -> pa.Schema:
     """The schema of weighted rows with these columns: nullable at every depth, then ``_weight``.
 
@@ -98,6 +99,8 @@ def consolidate(rows: Rows, columns: Sequence[str] | None = None) -> Rows:
 def _consolidate_table(table: pa.Table) -> pa.Table:
     if table.num_rows == 0:
         return table
+    if table.num_rows <= thresholds.FEW_ROWS_MAX and not any(kinds.is_nested(field.type) for field in table.schema):
+        return _consolidate_few(table)
     place = table.schema.get_field_index(WEIGHT)
     columns = [column for at, column in enumerate(table.columns) if at != place]
     names = [str(at) for at in range(len(columns))]
@@ -112,6 +115,22 @@ def _consolidate_table(table: pa.Table) -> pa.Table:
     sums = sums.sort_by("row_min")
     kept = table.take(sums.column("row_min"))
     return kept.set_column(place, table.schema.field(place), sums.column("weight_sum"))
+
+
+def _consolidate_few(table: pa.Table) -> pa.Table:
+    """The same for few rows without nested columns, by a dictionary."""
+    place = table.schema.get_field_index(WEIGHT)
+    values = [hashable_values(column) for at, column in enumerate(table.columns) if at != place]
+    rows = zip(*values, strict=True) if values else ((),) * table.num_rows
+    sums: dict[tuple[Any, ...], list[int]] = {}  # the first place and the sum of the weights
+    for at, (row, weight) in enumerate(zip(rows, table.column(place).to_pylist(), strict=True)):
+        sums.setdefault(row, [at, 0])[1] += weight
+    kept = [found for found in sums.values() if found[1]]
+    if len(kept) == table.num_rows:
+        return table
+    weights = pa.array([weight for _, weight in kept], pa.int64())
+    first = table.take(pa.array([at for at, _ in kept], pa.int64()))
+    return first.set_column(place, table.schema.field(place), weights)
 
 
 def _grouping_key(column: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:

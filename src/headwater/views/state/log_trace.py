@@ -24,11 +24,11 @@ from headwater.views.compiler.plan import WEIGHT
 from headwater.views.spark.scans import FrameCache, fitted
 from headwater.views.spark.topic_scan import SYSTEM, quoted
 from headwater.views.state.algebra import weighted_schema
-from headwater.views.state.arrangements import Arrangements
 from headwater.views.state.delta import Delta
+from headwater.views.state.lookups.arrangements import Arrangements
+from headwater.views.state.lookups.sorted_blocks import StatePiece
 from headwater.views.state.multisets import WeightedPart, expanded
 from headwater.views.state.omissions import Omitted, count_within, frame_without, mark, without
-from headwater.views.state.sorted_blocks import StatePiece
 from headwater.views.state.state_trace import Restriction
 
 if TYPE_CHECKING:

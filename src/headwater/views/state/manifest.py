@@ -3,7 +3,7 @@
 What it is: one row per app in the catalog (its epoch and its current tick) and one per kept tick (its manifest, JSON).
 Two tables answer what is asked of all kept ticks, so that only single manifests are ever parsed: ``tick_changes`` has
 the rows that each tick changed in each view, ``retired_files`` the files that kept manifests list and the current one
-does not.
+does not. The rows of small runs are written with the manifest (``small_runs.py``).
 Invariants: a manifest is committed by one transaction that also compares the epoch and the tick, so that of two
 processes exactly one can commit a tick and an older one never can again; a committed manifest is never changed. Both
 tables change in that transaction. The kept ticks have no gap.
@@ -23,6 +23,7 @@ from headwater.log.catalog.catalog import Catalog
 from headwater.log.groups.readers import write_app_positions
 from headwater.log.token import Token
 from headwater.views.state.run import Run, RunEntry
+from headwater.views.state.small_runs import SmallRuns
 
 Frontier = Mapping[str, Mapping[int, int]]
 
@@ -117,7 +118,7 @@ def folder_name(relation: str, identity: str) -> str:
     return f"{relation.replace('$', '.')}-{identity}"
 
 
-Listed = dict[str, set[str]]  # {folder: names of files}
+Listed = dict[str, set[str]]  # {folder: names of files, and of small runs}
 
 
 @dataclass(frozen=True)
@@ -202,10 +203,18 @@ class Manifests:
             found.setdefault(folder, set()).add(file)
         return found
 
-    def commit(self, manifest: Manifest, *, first_kept: int = 0, needed: Iterable[Frontier] = ()) -> None:
+    def commit(
+        self,
+        manifest: Manifest,
+        *,
+        first_kept: int = 0,
+        needed: Iterable[Frontier] = (),
+        small: SmallRuns | None = None,
+    ) -> None:
         """Make the manifest current; forget those of ticks before ``first_kept``.
 
         The app's positions as a reader move with it; rows from the ``needed`` frontiers on are still read again.
+        ``small`` has the rows of small runs that the manifest lists.
         """
         with self.catalog.write(durable=True) as db:
             done = db.execute(
@@ -223,6 +232,7 @@ class Manifests:
                 [(self.app, manifest.tick, view, rows) for view, rows in _changes(manifest).items()],
             )
             listed = _listed(manifest)
+            written = [] if small is None else small.write(db, listed)
             db.executemany(
                 "INSERT INTO retired_files (app, last_tick, folder, file) VALUES (?, ?, ?, ?)",
                 [
@@ -233,11 +243,18 @@ class Manifests:
             )
             db.execute("DELETE FROM ticks WHERE app = ? AND tick < ?", (self.app, first_kept))
             db.execute("DELETE FROM tick_changes WHERE app = ? AND tick < ?", (self.app, first_kept))
+            db.execute(
+                "DELETE FROM small_runs WHERE app = ?1 AND (folder, name) IN"
+                " (SELECT folder, file FROM retired_files WHERE app = ?1 AND last_tick < ?2)",
+                (self.app, first_kept),
+            )
             db.execute("DELETE FROM retired_files WHERE app = ? AND last_tick < ?", (self.app, first_kept))
             positions = {manifest.topics[name]: at for name, at in manifest.frontier.items() if name in manifest.topics}
             again = [{manifest.topics[name]: f[name] for name in f if name in manifest.topics} for f in needed]
             write_app_positions(db, self.app, positions, manifest.committed_us, needed=again)
         self._listed = (manifest.epoch, manifest.tick, listed)
+        if small is not None:
+            small.written(written)
 
     def _listed_before(self, manifest: Manifest) -> Listed:
         """The files of the tick before, remembered where this process committed it."""
@@ -260,7 +277,8 @@ def _listed(manifest: Manifest) -> Listed:
     found: Listed = {}
     for name, entry in (*manifest.relations.items(), *manifest.apart.items()):
         files = found.setdefault(folder_name(name, entry["identity"]), set())
-        files.update(file[0] for run in entry["runs"] for file in run["files"])
+        for run in entry["runs"]:
+            files.update((file[0] for file in run["files"]) if run["files"] else (run["name"],))
     return found
 
 

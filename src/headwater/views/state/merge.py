@@ -6,12 +6,12 @@ their owner prunes them. A merge that begins with the oldest run yields a positi
 Not here: the manifest's change from the old runs to the new one, which is the caller's.
 Read next: ``trace.py``.
 
-The policy. A run of r rows is of tier log8(r / 1000), rounded down.
+The policy.
 
-- Small: when the newest runs of tier t or less are eight, they become one, which is of a higher tier unless rows
-  cancelled out. So a row is rewritten about once for each tier, and there are at most seven runs of each. (Positive
-  runs of a million rows and more stay as they are: one file more costs nothing beside that. In tier 0, below 8 000
-  rows, rows are rewritten more often: there a merge costs what it costs to write a file.)
+- Small: the newest runs become one when they are eight or more, and the largest of them has at most eight times the
+  rows of the others together; as many as fit. So a row is rewritten a few times for each factor of eight by which its
+  run grows, a large run is never rewritten for the sake of a few rows, and there are at most seven runs for each
+  factor. (Positive runs of a million rows and more stay as they are: a file more costs nothing beside that.)
 - Large: when runs that are not positive hold half as many rows as those that are, all become one positive run. So each
   of their rows pays for the rewriting of three, once, and what is to be read is at most half as much again as after a
   merge.
@@ -20,7 +20,6 @@ The policy. A run of r rows is of tier log8(r / 1000), rounded down.
 
 from __future__ import annotations
 
-import math
 import shutil
 import uuid
 from collections.abc import Sequence
@@ -30,7 +29,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headwater.views import thresholds
-from headwater.views.state.run import STAGING, Run, adopt_run, weigh_files, write_run
+from headwater.views.state.run import STAGING, Run, adopt_run, weigh_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from headwater.views.state.trace import Trace
 
 FAN = 8
-TIER_ROWS = 1000
 TAIL_FRACTION = 0.5
 POSITIVE_ROWS_MAX = 1_000_000
 FILE_ROWS = 2_000_000  # what Spark writes is cut into files of about this size
@@ -109,8 +107,7 @@ def write_merged(trace: Trace, table: pa.Table, *, first_tick: int, last_tick: i
     """Write the content of some runs as one; None when there is none."""
     if not table.num_rows:
         return None
-    name = _name(first_tick, last_tick)
-    return write_run(trace.folder, name, table, first_tick=first_tick, last_tick=last_tick, files=trace.files)
+    return trace.write_table(_name(first_tick, last_tick), table, first_tick=first_tick, last_tick=last_tick)
 
 
 def _name(first_tick: int, last_tick: int) -> str:
@@ -126,7 +123,7 @@ def due(trace: Trace) -> RunMerge | None:
     positive_rows = sum(run.rows for run in runs if run.positive)
     if trace.rows - positive_rows >= max(thresholds.TAIL_ROWS_MIN, TAIL_FRACTION * positive_rows):
         return RunMerge(trace, runs)
-    start = _small_from(runs)
+    start = _small_from(runs) if len(runs) >= FAN else None
     if start is None:
         return None
     rows = sum(run.rows for run in runs[start:])
@@ -135,23 +132,14 @@ def due(trace: Trace) -> RunMerge | None:
     return RunMerge(trace, runs[start:])
 
 
-def tier(rows: int) -> int:
-    """How large a run is, by factors of eight.
-
-    >>> tier(10), tier(7999), tier(8000), tier(10_000_000)
-    (0, 0, 1, 4)
-    """
-    return max(0, math.floor(math.log(max(rows, 1) / TIER_ROWS, FAN)))
-
-
 def _small_from(runs: Sequence[Run]) -> int | None:
     """Where the longest row of newest runs begins that are worth merging; None when none is."""
-    found = None
-    for highest in range(tier(max(run.rows for run in runs)) + 1):
-        start = len(runs)
-        while start and tier(runs[start - 1].rows) <= highest and not _settled(runs[start - 1]):
-            start -= 1
-        if len(runs) - start >= FAN:
+    found, rows, largest = None, 0, 0
+    for start in range(len(runs) - 1, -1, -1):
+        if _settled(runs[start]):
+            break
+        rows, largest = rows + runs[start].rows, max(largest, runs[start].rows)
+        if len(runs) - start >= FAN and largest <= FAN * (rows - largest):
             found = start
     return found
 

@@ -1,20 +1,22 @@
-"""A run: some Parquet files of weighted rows, written once and never changed.
+"""A run: weighted rows, written once and never changed: some Parquet files, or, when they are few, in the catalog.
 
 What it is: the description of a run, which the manifest keeps, and its files: writing, adopting, verifying, reading.
 Invariants: a run's files are on disk and synced before anybody is told its name; what the description says (size,
 checksum) is compared with the bytes before a process reads a file for the first time, so damage is an error and never
 data. A run is *positive* when no weight is below 1, and *plain* when each weight is 1.
-Not here: which runs make up a relation (``trace.py``); which of them are current, which the manifest knows.
+Not here: the rows of small runs (``small_runs.py``); which runs make up a relation (``trace.py``); which of them are
+current, which the manifest knows.
 Read next: ``trace.py``.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -49,6 +51,14 @@ class RunFile:
     checksum: int
 
 
+@dataclass(frozen=True)
+class SmallContent:
+    """The rows of a run that has no file: their size and checksum in the catalog (``small_runs.py``)."""
+
+    bytes: int
+    checksum: int
+
+
 class RunEntry(TypedDict):
     """A run as JSON holds it."""
 
@@ -59,6 +69,7 @@ class RunEntry(TypedDict):
     last_tick: int
     weight_min: int
     weight_max: int
+    small: NotRequired[list[int]]  # bytes, checksum
 
 
 @dataclass(frozen=True)
@@ -77,6 +88,7 @@ class Run:
     last_tick: int
     weight_min: int = 1
     weight_max: int = 1
+    small: SmallContent | None = None  # of a run without files
 
     @property
     def positive(self) -> bool:
@@ -90,18 +102,18 @@ class Run:
 
     @property
     def bytes(self) -> int:
-        """The size of its files."""
-        return sum(file.bytes for file in self.files)
+        """The size of its rows as they are stored."""
+        return sum(file.bytes for file in self.files) + (self.small.bytes if self.small is not None else 0)
 
-    @property
+    @functools.cached_property
     def identity(self) -> str:
         """A name for exactly these bytes: a tick that is repeated may write others under the same name."""
-        return f"{self.name}-{xxhash.xxh3_64_hexdigest(repr(self.files).encode())}"
+        return f"{self.name}-{xxhash.xxh3_64_hexdigest(repr((self.files, self.small)).encode())}"
 
     def to_json(self) -> RunEntry:
         """As JSON can hold it."""
         # Not dataclasses.asdict, which takes a millisecond for a handful of runs: a manifest lists all of them.
-        return {
+        entry: RunEntry = {
             "name": self.name,
             "files": [[file.name, file.bytes, file.checksum] for file in self.files],
             "rows": self.rows,
@@ -110,6 +122,9 @@ class Run:
             "weight_min": self.weight_min,
             "weight_max": self.weight_max,
         }
+        if self.small is not None:
+            entry["small"] = [self.small.bytes, self.small.checksum]
+        return entry
 
     @staticmethod
     def from_json(data: RunEntry) -> Run:
@@ -122,6 +137,7 @@ class Run:
             data["last_tick"],
             data["weight_min"],
             data["weight_max"],
+            SmallContent(*data["small"]) if "small" in data else None,
         )
 
     def paths(self, folder: Path) -> list[Path]:

@@ -34,6 +34,7 @@ from headwater.views.state.delta import Delta
 from headwater.views.state.log_trace import LogTrace
 from headwater.views.state.manifest import Listed, Manifest, RelationEntry, folder_name
 from headwater.views.state.run import STAGING, Run
+from headwater.views.state.small_runs import SmallRuns
 from headwater.views.state.state_trace import Traces
 from headwater.views.state.trace import Trace
 
@@ -56,8 +57,9 @@ UNLISTED_SECONDS_MAX = 3600  # a run is listed soon after it was written, or nev
 class StateStore:
     """The state of one app's relations under one folder."""
 
-    def __init__(self, folder: Path, files: Files, spark: SparkSession) -> None:
+    def __init__(self, folder: Path, files: Files, spark: SparkSession, small: SmallRuns | None = None) -> None:
         self.folder = folder
+        self.small = small  # None: every run is a file
         self.files = files
         self.spark = spark
         self._pending: dict[str, tuple[Run, Delta | None]] = {}
@@ -98,7 +100,7 @@ class StateStore:
         """
         trace = self._trace(base.name, [])
         if entry is not None and entry["identity"].startswith(_topic_identity(base)):
-            older: Iterator[pa.RecordBatch] = trace_of(self.folder, base.name, entry, self.files).read()
+            older: Iterator[pa.RecordBatch] = trace_of(self.folder, base.name, entry, self.files, self.small).read()
         else:  # until now the log itself was the state; or the topic was read otherwise: as it is, or as it was
             older = base.rows_up_to(manifest.frontier[base.topic.name])
         self.files.make_dir(trace.folder, label="state.make_directory")
@@ -115,7 +117,7 @@ class StateStore:
     def _trace(self, name: str, runs: list[Run]) -> Trace:
         identity, schema, key = self._shapes[name]
         folder = self.folder / folder_name(name, identity)
-        return Trace(folder, schema, runs, files=self.files, key=key)
+        return Trace(folder, schema, runs, files=self.files, key=key, small=self.small)
 
     def log_trace(self, base: InputRelation, stop: Mapping[int, int]) -> LogTrace:
         """A topic that is its own state, up to a place."""
@@ -173,7 +175,11 @@ class StateStore:
         self._merging_since[name] = began
         self._merges[name] = self._merger.submit(merge.finish, merged)
         schema = merge.trace.schema
-        return Delta.written(merged.paths(merge.trace.folder), schema) if merged else Delta.nothing(schema)
+        if merged is None:
+            return Delta.nothing(schema)
+        if merged.small is not None:
+            return Delta.local(pa.Table.from_batches(merge.trace.read([merged]), schema))
+        return Delta.written(merged.paths(merge.trace.folder), schema)
 
     def next(self, traces: Traces, prepared: Prepared, stop: Mapping[str, Mapping[int, int]]) -> Traces:
         """The traces after the tick whose runs were written. A write that failed fails here."""
@@ -238,7 +244,7 @@ class StateStore:
     def write_apart(self, view: str, changes: Delta, tick: int, epoch: int) -> RelationEntry:
         """Write changes of a view that are no run of its state; returns what the manifest says of them."""
         identity = f"{APART}{tick}"
-        trace = Trace(self.folder / folder_name(view, identity), changes.schema, files=self.files)
+        trace = Trace(self.folder / folder_name(view, identity), changes.schema, files=self.files, small=self.small)
         return _entry(identity, trace.schema, (), [trace.write(changes, tick=tick, epoch=epoch)])
 
     # Housekeeping
@@ -329,11 +335,12 @@ def _entry(identity: str, schema: pa.Schema, key: Sequence[str], runs: Sequence[
     }
 
 
-def trace_of(folder: Path, name: str, entry: RelationEntry, files: Files) -> Trace:
+def trace_of(folder: Path, name: str, entry: RelationEntry, files: Files, small: SmallRuns | None) -> Trace:
     """A trace as a manifest lists it, for reading only."""
     schema = weighted_schema(parse_view_ddl(entry["schema"]))
     place = folder / folder_name(name, entry["identity"])
-    return Trace(place, schema, [Run.from_json(run) for run in entry["runs"]], files=files, key=entry.get("key", ()))
+    runs = [Run.from_json(run) for run in entry["runs"]]
+    return Trace(place, schema, runs, files=files, key=entry.get("key", ()), small=small)
 
 
 def _identities(prepared: Prepared) -> dict[str, Shape]:

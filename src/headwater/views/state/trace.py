@@ -12,6 +12,7 @@ Read next: ``run.py`` for the files, ``multisets.py`` and ``arrangements.py`` fo
 
 from __future__ import annotations
 
+import copy
 import functools
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -28,17 +29,18 @@ from headwater.views.compiler.plan import WEIGHT
 from headwater.views.spark.scans import FrameCache, fitted, local_frame, scan
 from headwater.views.spark.topic_scan import quoted
 from headwater.views.state.algebra import consolidate, latest, weighted_schema
-from headwater.views.state.arrangements import Arrangements
 from headwater.views.state.delta import Delta
+from headwater.views.state.lookups.arrangements import Arrangements
+from headwater.views.state.lookups.sorted_blocks import StatePiece
 from headwater.views.state.multisets import WeightedPart, consolidated, expanded
-from headwater.views.state.run import Run, adopt_run, read_run, verify_run, write_run
-from headwater.views.state.sorted_blocks import StatePiece
+from headwater.views.state.run import Run, adopt_run, read_run, verify_run, weigh, write_run
 from headwater.views.state.state_trace import Restriction
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headwater.views.state.merge import RunMerge
+    from headwater.views.state.small_runs import SmallRuns
 
 
 class Trace:
@@ -62,12 +64,14 @@ class Trace:
         *,
         key: Sequence[str] = (),
         files: Files | None = None,
+        small: SmallRuns | None = None,
     ) -> None:
         self.folder = folder
         self.schema = weighted_schema(schema)
         self.runs = tuple(runs)
         self.key = tuple(key)
         self.files = files or Files()
+        self.small = small  # where few rows go; None: every run is a file
         self._arrangements = Arrangements(folder / "arrangements", self.files)
         self._frames = FrameCache()
         self._content: pa.Table | None = None
@@ -146,7 +150,24 @@ class Trace:
     def read(self, runs: Sequence[Run] | None = None) -> Iterator[pa.RecordBatch]:
         """The weighted rows of some runs (all when None), on the driver."""
         for run in self.runs if runs is None else runs:
-            yield from read_run(self.folder, run, self.schema)
+            yield from self._read(run, self.schema)
+
+    def _read(self, run: Run, fields: pa.Schema) -> Iterator[pa.RecordBatch]:
+        if run.small is None:
+            yield from read_run(self.folder, run, fields)
+        else:
+            yield from fitted(self._small(run), fields).to_batches()
+
+    def _small(self, run: Run) -> pa.Table:
+        assert self.small is not None, "a manifest that lists small runs belongs to a catalog"
+        return self.small.table(self.folder.name, run)
+
+    def verify(self, run: Run) -> None:
+        """Raise ``Corruption`` when a run's rows are not what was written."""
+        if run.small is None:
+            verify_run(self.folder, run)
+        else:
+            self._small(run)
 
     def content(self) -> pa.Table:
         """The rows that are there with their weights, added up, on the driver: for a small trace. It is remembered."""
@@ -161,9 +182,7 @@ class Trace:
         def make() -> DataFrame:
             if not runs:
                 return local_frame(spark, self.schema.empty_table())
-            for run in runs:
-                verify_run(self.folder, run)
-            return scan(spark, [path for run in runs for path in run.paths(self.folder)], self.schema)
+            return scan_runs(spark, [(self, run) for run in runs])
 
         return self._frames.get(spark, tuple(run.identity for run in runs), make)
 
@@ -183,7 +202,7 @@ class Trace:
         ]
 
     def _piece(self, run: Run) -> StatePiece:
-        return StatePiece(run.identity, run.rows, lambda fields: read_run(self.folder, run, fields))
+        return StatePiece(run.identity, run.rows, lambda fields: self._read(run, fields))
 
     # The next trace
 
@@ -194,13 +213,20 @@ class Trace:
         """
         name = f"{tick:012d}-{epoch}"
         if changes.table is not None:
-            table = fitted(changes.table, self.schema)
-            return write_run(self.folder, name, table, first_tick=tick, last_tick=tick, files=self.files)
+            return self.write_table(name, fitted(changes.table, self.schema), first_tick=tick, last_tick=tick)
         run = adopt_run(
             self.folder, name, changes.files, changes.weighed, first_tick=tick, last_tick=tick, files=self.files
         )
         changes.moved(run.paths(self.folder))
         return run
+
+    def write_table(self, name: str, table: pa.Table, *, first_tick: int, last_tick: int) -> Run:
+        """Make a table that is here a run: in the catalog when it is small, else a file."""
+        small = None if self.small is None else self.small.keep(self.folder.name, name, table)
+        if small is None:
+            return write_run(self.folder, name, table, first_tick=first_tick, last_tick=last_tick, files=self.files)
+        weighed = weigh(table)
+        return Run(name, (), weighed.rows, first_tick, last_tick, weighed.weight_min, weighed.weight_max, small)
 
     def with_run(self, run: Run, changes: Delta | None = None) -> Trace:
         """The trace with one more run. The rows of ``changes``, if they are here, go straight into the arrangements."""
@@ -229,9 +255,9 @@ class Trace:
         return following
 
     def _next(self, runs: Sequence[Run]) -> Trace:
-        trace = Trace(self.folder, self.schema, runs, key=self.key, files=self.files)
-        trace._arrangements = self._arrangements
-        trace._frames = self._frames
+        trace = copy.copy(self)
+        trace.runs = tuple(runs)
+        trace._content, trace._since = None, ()
         return trace
 
     # Housekeeping
@@ -275,3 +301,15 @@ class Trace:
 
     def __repr__(self) -> str:
         return f"Trace({len(self.runs)} run{'s' if len(self.runs) != 1 else ''}, {self.rows} rows)"
+
+
+def scan_runs(spark: SparkSession, runs: Sequence[tuple[Trace, Run]]) -> DataFrame:
+    """The weighted rows of some runs, of traces with one schema."""
+    for trace, run in runs:
+        trace.verify(run)
+    schema = runs[0][0].schema
+    paths = [path for trace, run in runs for path in run.paths(trace.folder)]
+    few = [pa.Table.from_batches(trace.read([run]), schema) for trace, run in runs if run.small is not None]
+    frames = [scan(spark, paths, schema)] if paths else []
+    frames += [local_frame(spark, pa.concat_tables(few))] if few else []
+    return functools.reduce(lambda one, other: one.unionAll(other), frames)

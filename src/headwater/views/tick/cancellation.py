@@ -13,6 +13,8 @@ import threading
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING
 
+from headwater.views.spark.plans.lane_check import interrupt_lane
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -27,6 +29,7 @@ class Cancellation:
     def request(self) -> None:
         """Give the running tick up: its Spark jobs end, and it raises ``CancelledError`` instead of committing."""
         self._requested.set()
+        interrupt_lane(self._spark)
         self._spark.sparkContext.cancelAllJobs()
 
     def begin(self) -> None:
@@ -34,6 +37,6 @@ class Cancellation:
         self._requested.clear()
 
     def check(self) -> None:
-        """Before a commit."""
+        """Before a stage, and before the commit."""
         if self._requested.is_set():
             raise CancelledError("the tick was given up")

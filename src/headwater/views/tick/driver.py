@@ -20,6 +20,7 @@ from headwater.views.tick.engine import TickEngine
 from headwater.views.tick.reports import TickReport
 
 GRACE_S = 2.0  # for the running tick at Ctrl-C, before it is given up
+CANCEL_S, CANCELS_MAX = 0.5, 120  # after that the thread is left to itself: it ends with the process
 IDLE_S = 1.0  # a look at the log without being woken: the first heartbeat makes a topic that is not watched yet
 
 
@@ -108,9 +109,12 @@ class TickDriver:
         # Ctrl-C may come before the thread has begun, which then finds that it is to stop: nothing to wait for.
         if self._thread.ident is None or self._thread is threading.current_thread():
             return
-        if cancel:
-            self._thread.join(GRACE_S)
-            while self._thread.is_alive():
-                self.engine.cancellation.request()
-                self._thread.join(GRACE_S)
-        self._thread.join()
+        if not cancel:
+            self._thread.join()
+            return
+        self._thread.join(GRACE_S)
+        for _ in range(CANCELS_MAX):  # again and again: the next job may just be on its way to Spark
+            if not self._thread.is_alive():
+                return
+            self.engine.cancellation.request()
+            self._thread.join(CANCEL_S)

@@ -362,6 +362,7 @@ class TickEngine:
             tick=self.manifest.tick + 1,
             epoch=self.epoch,
             initial=initial,
+            on_stage=lambda _: self.cancellation.check(),
             times={
                 n: view.time(EventTimeProgress() if n in initial else self.times, times) for n, view in views.items()
             },
@@ -452,7 +453,7 @@ class TickEngine:
         pinned = None if self.pinned_tick is None else self.manifests.at(self.pinned_tick)
         needed = [*(pause.frontier for pause in paused.values()), *([] if pinned is None else [pinned.frontier])]
         first_kept = min(number - TICKS_KEPT, self.pinned_tick or number)
-        self.manifests.commit(manifest, first_kept=first_kept, needed=needed)
+        self.manifests.commit(manifest, first_kept=first_kept, needed=needed, small=self.store.small)
         self.manifest, self.traces, self.prepared, self.paused = manifest, traces, prepared, dict(paused)
         self.times = times or self.times
         self.store.adopt(traces, prepared)

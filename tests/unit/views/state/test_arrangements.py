@@ -10,8 +10,8 @@ import pytest
 
 from headwater.errors import InvalidDeclaration
 from headwater.views import thresholds
-from headwater.views.state import sorted_blocks
 from headwater.views.state.delta import Delta
+from headwater.views.state.lookups import sorted_blocks
 from headwater.views.state.trace import Trace
 
 ROWS = 1000

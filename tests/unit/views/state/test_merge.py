@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.views.state.delta import Delta
-from headwater.views.state.merge import FAN, RunMerge, due, tier
+from headwater.views.state.merge import FAN, RunMerge, due
 from headwater.views.state.run import Run, RunFile
 from headwater.views.state.trace import Trace
 from tests.unit.weighted_rows import thorough, weighted_table
@@ -44,6 +45,11 @@ def test_runs_of_a_higher_tier_are_merged_when_there_are_eight_of_them():
     assert merged(run(10_000_000), *(run(70_000) for _ in range(FAN - 1)), run(20_000)) == [70_000] * (FAN - 1) + [
         20_000
     ]
+
+
+def test_a_large_run_is_not_rewritten_for_a_few_rows():
+    assert merged(run(100_000), *(run(1, positive=False) for _ in range(FAN - 1))) == []
+    assert merged(run(100_000), *(run(1, positive=False) for _ in range(FAN))) == [1] * FAN
 
 
 def test_large_positive_runs_stay_as_they_are():
@@ -106,7 +112,21 @@ def test_a_changed_row_is_rewritten_a_bounded_number_of_times(sizes: list[int], 
             positive = first == 0 or all(one.positive for one in merge.runs)
             runs[first : first + len(merge.runs)] = [run(merge.rows, positive=positive, number=number)]
 
-    # The worst case: nothing ever cancels out. Once for each tier, and three times for the oldest run's sake.
-    tiers = tier(sum(sizes)) + 1
-    assert rewritten <= (tiers + 3) * sum(sizes) + 1_000_000
-    assert len(runs) <= FAN * (tiers + 1) + sum(sizes) // 1_000_000
+    # The worst case: nothing ever cancels out. Once for each factor of eight, and three times for the oldest run.
+    factors = math.ceil(math.log(sum(sizes) / min(sizes), FAN)) + 1
+    assert rewritten <= (factors + 3) * sum(sizes) + 1_000_000
+    assert len(runs) <= FAN * (factors + 1) + sum(sizes) // 1_000_000
+
+
+def test_ticks_of_one_row_cost_little_and_leave_few_runs():
+    ticks, runs, rewritten, most = thorough(2_000), [run(100_000)], 0, 0
+    for number in range(1, ticks + 1):
+        runs.append(run(1, positive=False, number=number))
+        while (merge := due(trace(*runs))) is not None:
+            rewritten += merge.rows
+            first = runs.index(merge.runs[0])
+            runs[first : first + len(merge.runs)] = [run(merge.rows, positive=first == 0, number=number)]
+        most = max(most, len(runs))
+
+    assert rewritten <= 5 * ticks * math.log(ticks, FAN)  # and never the large run
+    assert most <= 4 * FAN

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from headwater.errors import Misuse
 from headwater.views import thresholds
-from headwater.views.state import sorted_blocks
 from headwater.views.state.delta import Delta
+from headwater.views.state.lookups import sorted_blocks
 from headwater.views.state.merge import RunMerge
 from headwater.views.state.run import Run
 from headwater.views.state.trace import Trace

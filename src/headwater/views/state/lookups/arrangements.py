@@ -26,8 +26,7 @@ from headwater.log.storage.routing import Hashes
 from headwater.views import thresholds
 from headwater.views.compiler.plan import WEIGHT
 from headwater.views.state.algebra import consolidate
-from headwater.views.state.row_hash import comparisons
-from headwater.views.state.sorted_blocks import (
+from headwater.views.state.lookups.sorted_blocks import (
     UNFINISHED,
     BlockOrder,
     SortedBlock,
@@ -37,6 +36,7 @@ from headwater.views.state.sorted_blocks import (
     sort_blocks,
     write_blocks,
 )
+from headwater.views.state.row_hash import comparisons
 
 SUFFIX = ".arrow"
 

@@ -1,0 +1,141 @@
+"""Leaves of kept plans: Arrow tables in the JVM's memory, which can be replaced between two runs.
+
+What it is: ``LeafRows``, a table that is handed to the JVM once, however many plans read it; ``ArrowLeaf``, a frame
+over such rows whose rows can be replaced without planning again.
+Invariants: a leaf has one partition, and gives the rows that were bound to it last. The rows of a ``LeafRows`` never
+change. Nothing is left on disk: tables pass through memory that both processes see.
+Not here: what reads the leaves (``plan_cache.py``); large tables, which are Parquet files (``views/spark/scans.py``).
+Read next: ``plan_cache.py``, ``driver_lane.py``.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import tempfile
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from headwater.log.schema.ddl import to_ddl
+from headwater.views.spark.scans import fitted, nullable, one_chunk
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class SharedFile:
+    """A file in memory that Python has open and Java opens by its path; it is gone with this object.
+
+    >>> file = SharedFile()
+    >>> file.write(b"rows")
+    >>> file.read()
+    b'rows'
+    """
+
+    def __init__(self) -> None:
+        self._named: str | None = None
+        if hasattr(os, "memfd_create"):
+            self.fd = os.memfd_create("headwater")
+            self.path = f"/proc/{os.getpid()}/fd/{self.fd}"
+        else:  # not Linux: a file in the folder for temporary ones
+            self.fd, self.path = tempfile.mkstemp(prefix="headwater")
+            self._named = self.path
+
+    def write(self, content: bytes | pa.Buffer) -> None:
+        """Let the file have this content."""
+        os.ftruncate(self.fd, 0)
+        view, at = memoryview(content), 0
+        while at < len(view):
+            at += os.pwrite(self.fd, view[at:], at)
+
+    def read(self) -> bytes:
+        """The whole content."""
+        size, parts, at = os.fstat(self.fd).st_size, [], 0
+        while at < size:
+            part = os.pread(self.fd, size - at, at)
+            parts.append(part)
+            at += len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def clear(self) -> None:
+        """Let the file be empty."""
+        os.ftruncate(self.fd, 0)
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+        if self._named is not None:
+            os.unlink(self._named)
+
+
+class _OfThread(threading.local):
+    """The file through which a thread hands tables over."""
+
+    def __init__(self) -> None:
+        self.file = SharedFile()
+
+
+_handing_over = _OfThread()
+
+
+class LeafRows:
+    """A table for leaves of plans; in the JVM it exists once, when a plan asked for it."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = one_chunk(fitted(table, nullable(table.schema)))
+        self._in_java: tuple[Any, Any] | None = None
+
+    def in_java(self, jvm: Any) -> Any:
+        """The record batches in the JVM, as a Scala sequence of byte arrays."""
+        # Two threads at once may both hand the table over: the same rows, twice.
+        if self._in_java is None or self._in_java[0] is not jvm:
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, self.table.schema) as writer:
+                writer.write_table(self.table)
+                if not self.table.num_rows:  # a table of no rows is no batch at all; Spark wants one
+                    writer.write_batch(pa.RecordBatch.from_pylist([], schema=self.table.schema))
+            file = _handing_over.file
+            file.write(sink.getvalue())
+            arrow, sequences = converters(jvm)
+            self._in_java = jvm, sequences.unsafeWrapArray(arrow.readArrowStreamFromFile(file.path))
+            file.clear()
+        return self._in_java[1]
+
+
+class ArrowLeaf:
+    """A frame of one partition whose rows can be replaced."""
+
+    def __init__(self, spark: SparkSession, rows: LeafRows) -> None:
+        from pyspark.sql import DataFrame
+        from pyspark.sql.types import StructType
+
+        jvm: Any = spark.sparkContext._jvm
+        self._jvm = jvm
+        schema = StructType.fromDDL(to_ddl(rows.table.schema)).json()
+        arrow, _ = converters(jvm)
+        made = arrow.toDataFrame(rows.in_java(jvm).iterator(), schema, spark._jsparkSession)
+        rdd = made.queryExecution().logical().rdd()
+        while rdd.getClass().getSimpleName() != "ParallelCollectionRDD":
+            rdd = rdd.dependencies().head().rdd()
+        partitions = rdd.partitions()
+        if len(partitions) != 1:
+            raise RuntimeError(f"a leaf has {len(partitions)} partitions, not one")
+        self._partition = partitions[0]
+        self.frame: DataFrame = DataFrame(made, spark).coalesce(1)
+
+    def bind(self, rows: LeafRows) -> None:
+        """Let the frame have these rows from now on."""
+        getattr(self._partition, "values_$eq")(rows.in_java(self._jvm))
+
+
+@functools.lru_cache(maxsize=4)
+def converters(jvm: Any) -> tuple[Any, Any]:
+    """Spark's Arrow converters and Scala's sequences over arrays; py4j asks the JVM about each part of a name."""
+    arrow = scala_object(jvm.org.apache.spark.sql.execution.arrow, "ArrowConverters")
+    return arrow, scala_object(jvm.scala.collection.immutable, "ArraySeq")
+
+
+def scala_object(package: Any, name: str) -> Any:
+    """A Scala object."""
+    return getattr(getattr(package, f"{name}$"), "MODULE$")

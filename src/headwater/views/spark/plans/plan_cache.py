@@ -1,0 +1,188 @@
+"""Cached plans: planned once by Spark, run again in every tick.
+
+What it is: a small query over tables that are here. Spark takes some 0.3 s to analyse, optimise and plan a join with a
+sum, 0.04 s to run it over a thousand rows as a job, and 2 ms without a job. So the plan over leaves whose rows can be
+replaced (``arrow_leaves.py``) is kept, and run on the driver's thread (``driver_lane.py``).
+Invariants: a plan is kept only when it has nothing that remembers rows of an earlier run: no exchange, no subquery,
+nothing that is not known to be safe. Any other query is planned each time, runs as a job, and gives the same rows. A
+run in the lane that fails is tried as a job, so that an error is always the one that Spark gives.
+Not here: what to run (``views/stages/stage_run.py``); the settings of the session (``views/stages/view_sessions.py``).
+Read next: ``views/stages/view_sessions.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from headwater.views import thresholds
+from headwater.views.spark.plans.arrow_leaves import ArrowLeaf, LeafRows
+from headwater.views.spark.plans.driver_lane import DriverLane, LaneInterrupted, LanePlan
+from headwater.views.spark.plans.lane_check import lane_of
+from headwater.views.spark.plans.single_partition import in_one_task
+from headwater.views.spark.scans import local_frame
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+logger = logging.getLogger("headwater.views")
+
+KEPT_MAX = 16  # plans of one view
+
+# What a small session needs for a plan without exchanges. Joins of inputs that are in one partition happen in place.
+SETTINGS = {
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.maxSinglePartitionBytes": str(1 << 62),
+    # Spark takes a join to be as large as the product of its inputs: let the inputs seem small.
+    "spark.sql.defaultSizeInBytes": "1000",
+    "spark.sql.sources.fileCompressionFactor": "0.000001",
+    "spark.sql.execution.arrow.localRelationThreshold": "0",  # a leaf is never a part of the plan's text
+    "spark.sql.execution.topKSortFallbackThreshold": "0",  # a sort and a limit; a top-k may exchange rows inside
+    "spark.sql.files.openCostInBytes": str(1 << 40),  # a file is never split
+    "spark.sql.files.maxPartitionBytes": str(1 << 40),
+    "spark.sql.parquet.filterPushdown": "false",
+    # It would put a semi join below the leaf's coalescing, where it needs an exchange.
+    "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.PushDownLeftSemiAntiJoin",
+}
+
+# Operators that compute their rows anew whenever the plan is run.
+FORGETFUL = frozenset(
+    [
+        *("Scan", "LocalTableScan", "Project", "Filter", "Generate", "Expand", "Union", "Coalesce"),
+        *("Sort", "GlobalLimit", "LocalLimit", "Window", "WindowGroupLimit"),
+        *("HashAggregate", "SortAggregate", "ObjectHashAggregate"),
+        *("SortMergeJoin", "ShuffledHashJoin", "CartesianProduct"),
+    ]
+)
+OPERATOR = re.compile(r"^[\s:+\-]*(?:\*\(\d+\) )?(\w+)")
+
+
+@dataclass(frozen=True)
+class CachedQuery:
+    """A query's text, and those that it mentions by name."""
+
+    sql: str
+    steps: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass
+class KeptPlan:
+    """A frame over leaves whose rows can be replaced, and the way in which it is run."""
+
+    leaves: Mapping[str, ArrowLeaf]
+    frame: DataFrame
+    lane: LanePlan | None  # None: as a Spark job
+
+    def run(self) -> pa.Table:
+        """The rows, for what the leaves hold now."""
+        return collect(self.frame) if self.lane is None else self.lane.run()
+
+
+class PlanCache:
+    """The cached plans of one view."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+        self.reused = 0  # questions that a kept plan answered, since somebody set it to 0
+        self.in_lane = 0  # those that were answered without a Spark job
+        self._kept: OrderedDict[tuple[object, ...], KeptPlan] = OrderedDict()
+
+    def collect(self, question: CachedQuery, tables: Mapping[str, LeafRows]) -> pa.Table:
+        """The question's answer over these tables."""
+        lane = lane_of(self.spark)
+        size = max((rows.table.nbytes for rows in tables.values()), default=0)
+        if lane is None and size > thresholds.TASK_BYTES_MAX:  # the rows would travel inside the task
+            frames = {name: local_frame(self.spark, rows.table) for name, rows in tables.items()}
+            return collect(self._frame(question, frames, few=False, compiled=True))
+        few, compiled = size <= thresholds.FEW_BYTES_MAX, _worth_compiling(tables)
+        schemas = tuple((name, rows.table.schema) for name, rows in tables.items())
+        key = (question, few, compiled, lane, schemas)
+        kept = self._kept.get(key)
+        if kept is None:
+            kept, keeps = self._plan(question, tables, lane, few=few, compiled=compiled)
+            if keeps:
+                self._kept[key] = kept
+                while len(self._kept) > KEPT_MAX:
+                    self._kept.popitem(last=False)
+        else:
+            self._kept.move_to_end(key)
+            self.reused += 1
+            for name, rows in tables.items():
+                kept.leaves[name].bind(rows)
+        if kept.lane is None:
+            return kept.run()
+        try:
+            answer = kept.run()
+        except LaneInterrupted:
+            raise
+        except Exception as error:
+            # As a job: either it fails as well, and says it in Spark's own way, or the lane does not know this plan.
+            job, _ = self._plan(question, tables, None, few=few, compiled=compiled)
+            answer = job.run()
+            logger.warning("a query runs as a Spark job from now on, since the driver lane failed: %s", error)
+            self._kept[key] = job
+            return answer
+        self.in_lane += 1
+        return answer
+
+    def _plan(
+        self,
+        question: CachedQuery,
+        tables: Mapping[str, LeafRows],
+        lane: DriverLane | None,
+        *,
+        few: bool,
+        compiled: bool,
+    ) -> tuple[KeptPlan, bool]:
+        """The question planned over these tables, and whether the plan can be run again over others."""
+        leaves = {name: ArrowLeaf(self.spark, rows) for name, rows in tables.items()}
+        frames = {name: leaf.frame for name, leaf in leaves.items()}
+        frame = self._frame(question, frames, few=few, compiled=compiled)
+        keeps = is_forgetful(plan_of(frame))
+        return KeptPlan(leaves, frame, LanePlan(lane, frame) if keeps and lane is not None else None), keeps
+
+    def _frame(self, question: CachedQuery, frames: Mapping[str, DataFrame], *, few: bool, compiled: bool) -> DataFrame:
+        self.spark.conf.set("spark.sql.codegen.wholeStage", str(compiled).lower())
+        for name, given in frames.items():
+            given.createOrReplaceTempView(name)
+        for name, sql in question.steps:
+            self.spark.sql(in_one_task(sql, few=few)).createOrReplaceTempView(name)
+        frame = self.spark.sql(in_one_task(question.sql, few=few))
+        if "LIMIT" in question.sql.upper():
+            frame = frame.coalesce(1)  # as the last step Spark has limits of another kind, which may exchange rows
+        return frame
+
+
+def collect(frame: DataFrame) -> pa.Table:
+    """A frame's rows by a Spark job: what ``toArrow`` does, less the questions about settings that it asks the JVM."""
+    batches = frame._collect_as_arrow(empty_list_if_zero_records=False)  # type: ignore[operator]
+    return pa.Table.from_batches(batches)
+
+
+def _worth_compiling(tables: Mapping[str, LeafRows]) -> bool:
+    rows = sum(each.table.num_rows for each in tables.values())
+    return len(tables) <= thresholds.COMPILED_TABLES_MAX or rows >= thresholds.COMPILED_TABLE_ROWS_MIN * len(tables)
+
+
+def plan_of(frame: DataFrame) -> str:
+    """The physical plan, as Spark prints it."""
+    return str(frame._jdf.queryExecution().executedPlan().toString())
+
+
+def is_forgetful(plan: str) -> bool:
+    """Whether running the plan again reads everything again.
+
+    >>> is_forgetful("*(1) Project [a#1]\\n+- Coalesce 1\\n   +- *(1) Scan ExistingRDD[a#1]")
+    True
+    >>> is_forgetful("*(2) Sort [a#1 ASC]\\n+- Exchange hashpartitioning(a#1, 1)\\n   +- Scan ExistingRDD[a#1]")
+    False
+    """
+    return all(
+        (found := OPERATOR.match(line)) is not None and found[1] in FORGETFUL for line in plan.splitlines() if line
+    )

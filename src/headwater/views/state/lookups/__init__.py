@@ -1,0 +1,6 @@
+"""Lookups: the rows of some keys, found on the driver without Spark.
+
+``arrangements.py`` keeps the runs of a trace sorted by the hash of the columns that are asked for; ``sorted_blocks.py``
+is one run in that order, in memory or in a mapped file.
+Read first: ``arrangements.py``.
+"""
