@@ -56,7 +56,7 @@ def test_a_paused_view_is_marked_with_its_reader_until_it_is_resumed(look: Look,
 
 def test_rows_that_wait_while_no_tick_comes_are_said_on_every_page(look: Look, tmp_path: Path) -> None:
     with seed(tmp_path / "home") as log:  # thousands of rows, and nobody who takes them
-        server = Served(Path(log.home), "--no-engine", "--stalled-seconds", "2")
+        server = Served(Path(log.home), "--no-engine", "--stalled-after", "2s")
         page = look("/", address=server.address)
 
         expect(page.locator(".banner.bad")).to_contain_text(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -23,11 +23,35 @@ if TYPE_CHECKING:
 # Every test runs other queries, each a few times. Java's second compiler works on a core of its own for code that is
 # hardly run again: without it TPC-H and Nexmark took 229 s of processor time in place of 298, and starting Spark half.
 # Spark itself writes Java for each query and compiles it: without that four long files took 158 s instead of 231.
+# Over a few rows a task costs more than its work, and pyspark notes for each column the line of Python that it comes
+# from: with one task for each stage and without the notes the views by time took 76 s of processor time, not 88.
+# Queries of an app (``snapshot.py``) and ticks of many rows (``view_sessions.py``) set the number of tasks themselves.
 # Queries that stand ready for many ticks are compiled as always (``plan_cache.py``), and so is all of the demo.
 SHORT_LIVED = {
     "JDK_JAVA_OPTIONS": f"{demo.SHORT_LIVED} -Dspark.sql.codegen.wholeStage=false"
-    " -Dspark.sql.codegen.factoryMode=NO_CODEGEN"
+    " -Dspark.sql.codegen.factoryMode=NO_CODEGEN -Dspark.sql.shuffle.partitions=1"
+    " -Dspark.sql.leafNodeDefaultParallelism=1 -Dspark.python.sql.dataFrameDebugging.enabled=false"
 }
+# What pyspark asks Java for by name, again at each call: for a short name Java looks through some 250 files and ten
+# packages before it finds the class. It was a tenth of Java's time in the tests of paused views.
+ASKED_FOR = (
+    "PythonErrorUtils",
+    "PythonSQLUtils",
+    "PythonUtils",
+    "functions",
+    "org.apache.spark.sql.catalyst.trees.PySparkCurrentOrigin",
+    "org.apache.spark.sql.classic.SparkSession",
+    "org.apache.spark.sql.classic.SparkSession$",
+)
+
+
+def look_up_once(java: Any) -> None:
+    """The names of ``ASKED_FOR``, and the class that tells what an exception is, become attributes of the gateway."""
+    for name in ASKED_FOR:
+        setattr(java, name, getattr(java, name))
+    java.py4j = java.py4j
+    java.py4j.reflection = java.py4j.reflection
+    java.py4j.reflection.TypeUtil = java.py4j.reflection.TypeUtil
 
 
 @pytest.fixture(scope="session")
@@ -36,8 +60,9 @@ def spark() -> Iterator[SparkSession]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.update(SHORT_LIVED)
-    session = start_session("tests", {"spark.master": "local[2]", "spark.sql.shuffle.partitions": "2"})
+    session = start_session("tests", {"spark.master": "local[2]"})
     session.sparkContext.setLogLevel("ERROR")
+    look_up_once(session._jvm)
     yield session
     session.stop()
 

@@ -47,7 +47,7 @@ def test_a_run_that_hangs_says_so_and_the_alert_ends_with_the_next_tick(tmp_path
     with Log(tmp_path / "home", maintenance_interval=None) as log:
         log.topic("orders", "id BIGINT").append([{"id": 1}])
         process = subprocess.Popen(
-            [sys.executable, "-m", "headwater.cli.main", "run", str(file), "--stalled-seconds", "1"],
+            [sys.executable, "-m", "headwater.cli.main", "run", str(file), "--stalled-after", "1s"],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -28,6 +28,22 @@ def parse_duration(text: str) -> dt.timedelta:
     return dt.timedelta(milliseconds=parse_duration_ms(text))
 
 
+def parse_seconds(text: str, option: str, *, at_least: str) -> float:
+    """The seconds of an option that limits a wait.
+
+    >>> parse_seconds("2 minutes", "--query-timeout", at_least="100ms")
+    120.0
+    >>> parse_seconds("20ms", "--idle-timeout", at_least="1s")
+    Traceback (most recent call last):
+        ...
+    headwater.errors.InvalidDeclaration: --idle-timeout is at least 1s, not 20ms
+    """
+    milliseconds = parse_duration_ms(text)
+    if milliseconds < parse_duration_ms(at_least):
+        raise InvalidDeclaration(f"{option} is at least {at_least}, not {text}")
+    return milliseconds / 1000
+
+
 def parse_duration_ms(text: str) -> int:
     """A duration in milliseconds.
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import pyarrow as pa
 
 from headwater.clock import Clock
+from headwater.durations import Duration, to_seconds
 from headwater.errors import (
     ClosedError,
     CorruptCatalog,
@@ -89,13 +90,15 @@ class Log:
         files: Files | None = None,
         on_alert: Callable[[Alert], None] | None = None,
         create: bool = True,
-        maintenance_interval: float | None = 30.0,
+        maintenance_interval: Duration | None = "30 seconds",
     ) -> None:
         self.home = Path(home).expanduser().absolute()
         self.clock = clock or Clock()
         self.files = files or Files()
         self.on_alert = on_alert
-        self.maintenance_interval = maintenance_interval
+        self.maintenance_interval = (
+            None if maintenance_interval is None else to_seconds(maintenance_interval, what="maintenance_interval")
+        )
         self.closed = False
         self.recoveries: list[Recovery] = []
         self.read_only = _prepare(self.home, self.files, create=create)
@@ -204,7 +207,7 @@ class Log:
 
     # Several topics at once
 
-    def wait_for(self, token: Token | str, *, timeout: float = 30.0) -> None:
+    def wait_for(self, token: Token | str, *, timeout: Duration = "30 seconds") -> None:
         """Wait until this home holds what a token names, for tokens of a home whose topics are copied here.
 
         >>> import headwater as hw, tempfile
@@ -218,14 +221,15 @@ class Log:
           Hint: Is the token of another home? Its topics must be copied here: headwater sync.
         """
         wanted = Token.parse(token) if isinstance(token, str) else token
-        deadline = self.clock.monotonic() + timeout
+        seconds = to_seconds(timeout, what="timeout")
+        deadline = self.clock.monotonic() + seconds
         for name, offsets in wanted.frontier.items():
             topic = self.get_topic(name)
             for partition, offset in offsets.items():
                 left = deadline - self.clock.monotonic()
                 if offset > 0 and not topic.wait({partition: offset - 1}, timeout=max(0.0, left)):
                     raise NotYetCovered(
-                        f"this home has not got {wanted} after {timeout:g} s",
+                        f"this home has not got {wanted} after {seconds:g} s",
                         detail=f"Its topic {name} ends at {topic.end_offsets()}.",
                         hint="Is the token of another home? Its topics must be copied here: headwater sync.",
                         topic=name,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import pyarrow as pa
 
 from headwater.clock import Clock
+from headwater.durations import Duration, to_seconds, to_timeout
 from headwater.errors import InvalidDeclaration
 from headwater.log import topic_reader
 from headwater.log.batch import Batch
@@ -313,14 +314,14 @@ class Topic:
         partitions: Sequence[int] | None = None,
         columns: Sequence[str] | None = None,
         follow: bool = False,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         rows_max: int | None = None,
     ) -> Iterator[Batch]:
         """Batches from ``start``, up to ``stop`` or to the end as it is now; or for ever with ``follow``.
 
         ``start`` and ``stop`` are "earliest", "latest", an offset, {partition: offset}, a datetime or a token.
         ``columns`` may name system columns too: _offset, _partition, _appended_at, _producer, _deleted.
-        With ``follow``, reading ends after ``timeout`` seconds without rows.
+        With ``follow``, reading ends after ``timeout`` (seconds, or "1 minute") without rows.
 
         >>> import datetime as dt, headwater as hw, tempfile
         >>> topic = hw.Log(tempfile.mkdtemp()).topic("t", "x INT, y INT")
@@ -333,7 +334,7 @@ class Topic:
         self.log.check_open()
         self.open_partitions()
         return topic_reader.read(
-            self, start, stop, partitions, columns, follow=follow, timeout=timeout, rows_max=rows_max
+            self, start, stop, partitions, columns, follow=follow, timeout=to_timeout(timeout), rows_max=rows_max
         )
 
     def rows(self, start: Place = "earliest", **options: Unpack[ReadOptions]) -> Iterator[dict[str, Any]]:
@@ -369,10 +370,9 @@ class Topic:
         arguments = {} if rows_max is None else {"rows_max": rows_max}
         yield from reader.read(start, end if stop is None else min(stop, end), wanted, **arguments)
 
-    def wait(self, seen: Mapping[int, int], *, timeout: float) -> bool:
-        """Sleep until a partition grows beyond ``seen``; False after ``timeout`` seconds."""
-        waker = self.log.waker
-        deadline = self.clock.monotonic() + timeout
+    def wait(self, seen: Mapping[int, int], *, timeout: Duration) -> bool:
+        """Sleep until a partition grows beyond ``seen``; False after ``timeout`` (seconds, or "1 minute")."""
+        waker, deadline = self.log.waker, self.clock.monotonic() + to_seconds(timeout, what="timeout")
         for number in seen:
             waker.watch(self.directory / str(number))
         while True:
@@ -460,7 +460,7 @@ class Topic:
         >>> import headwater as hw, tempfile
         >>> topic = hw.Log(tempfile.mkdtemp()).topic("t", "x INT")
         >>> _ = topic.append([{"x": 1}])
-        >>> with topic.worker("mailers", lease=60.0) as worker:
+        >>> with topic.worker("mailers", lease="1 minute") as worker:
         ...     messages = worker.take(1, timeout=10)
         ...     worker.accept(messages)
         >>> [message.row for message in messages], [group.name for group in topic.groups()]

@@ -90,7 +90,7 @@ def topic_card(topic: Topic, what: str) -> NotebookCard:
         ("partitions", settings.partitions),
     ]
     if what == "Table" and not settings.key:
-        facts.append(("key", "none: a bag"))
+        facts.append(("key", "none: a multiset"))
     named = [("key", ", ".join(settings.key)), ("event time", settings.event_time), ("capture", settings.captured_by)]
     facts += [(name, value) for name, value in named if value]
     columns = [

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
 from headwater.clock import to_us
+from headwater.durations import Duration
 from headwater.errors import InvalidDeclaration
 from headwater.log.batch import Batch
 from headwater.log.storage.partition_reader import BATCH_ROWS
@@ -38,7 +39,7 @@ class ReadOptions(TypedDict, total=False):
     partitions: Sequence[int] | None
     columns: Sequence[str] | None
     follow: bool
-    timeout: float | None
+    timeout: Duration | None
     rows_max: int | None
 
 

@@ -126,7 +126,7 @@ class TopicSettings:
             )
         if self.until_read and self.retention_ms is None and self.retention_bytes is None:
             raise InvalidDeclaration(
-                'retention="until read" needs a limit for rows that nobody reads',
+                'retention="until read" needs a limit for rows that no reader reads',
                 hint='Write retention="until read, at most 30 days", or give retention_bytes.',
             )
         if self.overflow != "keep" and self.overflow_rows_max is None:

@@ -208,15 +208,15 @@ class AppRuntime:
         if self._migration is not None:
             self._migration.cancel()  # no waiting: it may wait for the tick that calls this
 
-    # Views that are new, changed or computed anew
+    # Views that are new, changed or recomputed
 
     def rebuild(self, view: str, *, on_progress: Callable[[RebuildProgress], None] | None = None) -> RebuildReport:
-        """Compute a view anew beside the live one, then swap; see ``views/lifecycle/rebuild.py``."""
+        """Recompute a view beside the live one, then swap; see ``views/lifecycle/rebuild.py``."""
         with self.mapped_errors():
             return self._rebuild(view, on_progress)
 
     def resume(self, view: str, *, on_progress: Callable[[RebuildProgress], None] | None = None) -> RebuildReport:
-        """Compute a paused view anew, with the paused ones that it reads or that waited for it, and let them run."""
+        """Recompute a paused view, with the paused ones that it reads or that waited for it, and let them run."""
         with self.mapped_errors():
             self._use_declared()
             unprepared.refuse(view, self.prepared.unprepared, self.engine.manifest)

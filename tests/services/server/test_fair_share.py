@@ -35,7 +35,7 @@ def keys(log: Log) -> tuple[Path, dict[str, dict[str, str]]]:
 @pytest.fixture(scope="module")
 def server(log: Log, ticks: HandTicks, keys: tuple[Path, Any]) -> Iterator[ServerProcess]:
     ticks.commit({"DE": 1, "FR": 2})
-    server = ServerProcess(log.home, "--key-file", str(keys[0]), "--queries", str(PLACES), "--query-seconds", "3")
+    server = ServerProcess(log.home, "--key-file", str(keys[0]), "--queries", str(PLACES), "--query-timeout", "3s")
     yield server
     server.stop()
 

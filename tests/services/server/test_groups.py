@@ -49,7 +49,7 @@ def test_a_consumer_gets_every_row_and_a_lost_answer_is_given_again(server: Serv
 
 
 def test_a_client_that_dies_loses_its_partitions_and_a_zombie_cannot_commit(server: ServerProcess, jobs: Topic) -> None:
-    dead = join(server, jobs, member="one", session_timeout=1)["consumer"]
+    dead = join(server, jobs, member="one", session_timeout="1 second")["consumer"]
     batch = poll(server, dead)
 
     other = join(server, jobs, session_timeout=1)["consumer"]
@@ -132,7 +132,7 @@ def test_messages_are_taken_once_given_back_and_given_up(server: ServerProcess, 
 def test_a_lease_that_ends_gives_the_message_to_another_and_the_old_handle_is_worth_nothing(
     server: ServerProcess, jobs: Topic
 ) -> None:
-    old = take(server, jobs, count=1, lease=0.1)[0]
+    old = take(server, jobs, count=1, lease="100ms")[0]
     kept = take(server, jobs, count=1, lease=0.1)[0]
     answer(server, jobs, "extend", kept, lease=600)
 

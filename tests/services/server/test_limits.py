@@ -35,7 +35,7 @@ def narrow(log: Log, ticks: Any) -> Iterator[ServerProcess]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(processes.subprocess, "Popen", limited)
         server = ServerProcess(
-            log.home, "--head-seconds", "1", "--body-seconds", "1", "--idle-seconds", "1", "--subscriptions", "5"
+            log.home, "--head-timeout", "1s", "--body-timeout", "1s", "--idle-timeout", "1s", "--subscriptions", "5"
         )
     yield server
     server.stop()

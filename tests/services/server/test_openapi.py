@@ -69,7 +69,7 @@ def test_no_request_that_the_schema_allows_or_forbids_is_an_unexpected_error(tmp
         ticks = HandTicks(log)
         ticks.commit({"DE": 1})
         log.get_topic("orders").append([{"order_id": 1, "country": "DE", "amount": 1}])
-        server = ServerProcess(log.home, "--wait-seconds", "0.01", "--query-seconds", "0.5", "--rate", "100000")
+        server = ServerProcess(log.home, "--wait-timeout", "10ms", "--query-timeout", "500ms", "--rate", "100000")
 
         joined = server.post("/v1/topics/orders/groups/held/consumers", {"session_timeout": 3600}, status=201)
 

@@ -140,7 +140,7 @@ def test_a_query_waits_for_what_was_written(server: ServerProcess, ticks: HandTi
     asking.join(60)
 
     assert found[0]["rows"] == [{"total": 1}]
-    late = ask(server, "SELECT 1", status=504, at_least="orders:0=999999", timeout=0.2)
+    late = ask(server, "SELECT 1", status=504, at_least="orders:0=999999", timeout="200ms")
     assert late["error"]["code"] == "not_yet_covered"
     assert ask(server, "SELECT 1 AS one", at_least="clicks:0=999999")["rows"], "no view reads clicks"
 

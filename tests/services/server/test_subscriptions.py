@@ -164,7 +164,7 @@ def test_an_unknown_view_is_told(server: ServerProcess) -> None:
 
 def test_a_subscriber_that_takes_nothing_is_dropped_and_the_others_go_on(home: Log, hand: HandTicks) -> None:
     hand.commit({"DE": 0})
-    server = ServerProcess(home.home, "--send-seconds", "1")
+    server = ServerProcess(home.home, "--send-timeout", "1s")
     good = EventFollower(server.address)
     good.wait_for(1)
     host, _, port = server.address.removeprefix("http://").partition(":")

@@ -32,7 +32,7 @@ def ready(server: ServerProcess) -> tuple[int, dict[str, Any]]:
 def test_a_hanging_java_is_told_killed_and_replaced_and_no_java_outlives_the_server(log: Log) -> None:
     orders = log.get_topic("orders")
     orders.append([{"order_id": 1, "country": "DE", "amount": 5}])
-    server = ServerProcess(log.home, "--stalled-seconds", str(STALLED_S), engine=True)
+    server = ServerProcess(log.home, "--stalled-after", f"{STALLED_S}s", engine=True)
     eventually(lambda: ready(server)[0] == 200, SPARK_S)
     covered(server, str(orders.append([{"order_id": 2, "country": "DE", "amount": 5}])))
     engine = state(server)["pid"]

@@ -37,9 +37,9 @@ class SyntheticView:
         self.tick = 0
         self.deliveries: list[tuple[int, pa.Table]] = []
         self.first_kept = 1
-        self.begin_anew(schema, key)
+        self.reset(schema, key)
 
-    def begin_anew(self, schema: str, key: Sequence[str] = ("id",)) -> None:
+    def reset(self, schema: str, key: Sequence[str] = ("id",)) -> None:
         """Another query: other columns perhaps, and no rows yet."""
         self.schema = pa.schema([field.with_nullable(True) for field in parse_view_ddl(schema)])
         self.key = tuple(key)

@@ -274,7 +274,7 @@ def test_a_key_may_be_of_any_type(place: Place, log: Log) -> None:
         if not place.migrates and task.status.tick > 1:
             task.close()
             return  # one type will do: another would need another topic
-        view.begin_anew(f"k {kind}, n INT" if place.migrates else f"{SMALL}, k {kind}", key=("k",))
+        view.reset(f"k {kind}, n INT" if place.migrates else f"{SMALL}, k {kind}", key=("k",))
         view.change([{"k": one, "n": 1}, {"k": other, "n": 2}])
         status = task.catch_up()
         assert status.state is SinkState.FOLLOWING, (kind, status.error)
@@ -377,7 +377,7 @@ def test_another_query_is_filled_anew_with_its_own_columns(
     view.change(users(1, 2, 3))
     task = follow(view, place, log)
 
-    view.begin_anew(schema, key)
+    view.reset(schema, key)
     row = {"id": 1, "name": "one", "n": 5, "more": "x"}
     if "id STRING" in schema:
         row |= {"id": "1", "n": 0.5}
@@ -403,7 +403,7 @@ def test_a_bag_that_becomes_a_bag_of_more_columns(place: Place, log: Log) -> Non
     view.change([{"word": "a"}, {"word": "a"}])
     task = follow(view, place, log)
 
-    view.begin_anew("word STRING, n INT", key=())
+    view.reset("word STRING, n INT", key=())
     view.change([{"word": "a", "n": 1}, {"word": "a", "n": 1}, {"word": "b", "n": None}])
     task.catch_up()
     check(view, place)

@@ -54,7 +54,7 @@ def test_a_view_of_the_users_own_over_the_table_survives_an_added_column(
     task.catch_up()
     ask(servers, f"CREATE VIEW {schema}.names AS SELECT name FROM {schema}.users")
 
-    view.begin_anew("id BIGINT, name STRING, age INT")
+    view.reset("id BIGINT, name STRING, age INT")
     view.change([{"id": 1, "name": "Ada", "age": 36}])
     task.catch_up()
     task.close()

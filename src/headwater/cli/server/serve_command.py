@@ -19,6 +19,7 @@ import typer
 from headwater.cli.app_argument import AppFileArgument, app_of
 from headwater.cli.command_options import JsonOption
 from headwater.cli.output import console
+from headwater.cli.quantities import parse_seconds
 
 KeyFileOption = Annotated[
     Path | None,
@@ -42,9 +43,9 @@ def serve(
         float, typer.Option("--rate", min=0.1, help="Requests a second of one key, or address.")
     ] = 1000.0,
     body_mib_max: Annotated[int, typer.Option("--body-mib", min=1, help="The largest body, in MiB.")] = 16,
-    query_seconds_max: Annotated[
-        float, typer.Option("--query-seconds", min=0.1, help="The longest query, in seconds.")
-    ] = 30.0,
+    query_timeout: Annotated[
+        str, typer.Option("--query-timeout", metavar="DURATION", help="The longest query.")
+    ] = "30s",
     query_rows_max: Annotated[int, typer.Option("--query-rows", min=1, help="The most rows of an answer.")] = 10_000,
     query_mib_max: Annotated[int, typer.Option("--query-mib", min=1, help="The largest answer, in MiB.")] = 16,
     query_memory_mib: Annotated[
@@ -56,36 +57,45 @@ def serve(
     spark_query_memory_mib: Annotated[
         int, typer.Option("--spark-query-memory-mib", min=512, help="Memory for all queries of Spark, in MiB.")
     ] = 1024,
-    wait_seconds_max: Annotated[
-        float, typer.Option("--wait-seconds", min=0.0, help="The longest that a request waits for rows to come.")
-    ] = 30.0,
+    wait_timeout: Annotated[
+        str,
+        typer.Option("--wait-timeout", metavar="DURATION", help="The longest that a request waits for rows to come."),
+    ] = "30s",
     subscriptions_max: Annotated[
         int, typer.Option("--subscriptions", min=1, help="Open subscriptions at once.")
     ] = 2000,
-    send_seconds_max: Annotated[
-        float, typer.Option("--send-seconds", min=0.1, help="The longest that a subscriber may take for a message.")
-    ] = 30.0,
+    send_timeout: Annotated[
+        str,
+        typer.Option(
+            "--send-timeout", metavar="DURATION", help="The longest that a subscriber may take for a message."
+        ),
+    ] = "30s",
     connections_max: Annotated[
         int | None,
         typer.Option(
             "--connections", min=1, help="Open connections; default: a quarter of ulimit -n.", show_default=False
         ),
     ] = None,
-    head_seconds_max: Annotated[
-        float, typer.Option("--head-seconds", min=0.1, help="The longest that the head of a request may take.")
-    ] = 10.0,
-    body_seconds_max: Annotated[
-        float, typer.Option("--body-seconds", min=0.1, help="And its body; longer only while it keeps coming.")
-    ] = 30.0,
-    idle_seconds_max: Annotated[
-        float, typer.Option("--idle-seconds", min=1, help="The longest that a connection waits for its next request.")
-    ] = 30.0,
-    stalled_seconds_max: Annotated[
-        float,
+    head_timeout: Annotated[
+        str, typer.Option("--head-timeout", metavar="DURATION", help="The longest that the head of a request may take.")
+    ] = "10s",
+    body_timeout: Annotated[
+        str, typer.Option("--body-timeout", metavar="DURATION", help="And its body; longer only while it keeps coming.")
+    ] = "30s",
+    idle_timeout: Annotated[
+        str,
         typer.Option(
-            "--stalled-seconds", min=1, help="Rows wait, and no tick comes for so long: the engine is restarted."
+            "--idle-timeout", metavar="DURATION", help="The longest that a connection waits for its next request."
         ),
-    ] = 60.0,
+    ] = "30s",
+    stalled_after: Annotated[
+        str,
+        typer.Option(
+            "--stalled-after",
+            metavar="DURATION",
+            help="Rows wait, and no tick comes for so long: the engine is restarted.",
+        ),
+    ] = "60s",
     as_json: JsonOption = False,
 ) -> None:
     """Serve an app over HTTP, with a dashboard, until Ctrl-C; and run it, in a process beside.
@@ -110,20 +120,20 @@ def serve(
         body_bytes_max=body_mib_max << 20,
         requests_per_second=requests_per_second,
         request_burst=max(1, round(2 * requests_per_second)),
-        query_seconds_max=query_seconds_max,
+        query_seconds_max=parse_seconds(query_timeout, "--query-timeout", at_least="100ms"),
         query_rows_max=query_rows_max,
         query_bytes_max=query_mib_max << 20,
         query_memory_bytes=query_memory_mib << 20,
         queries_at_once_max=queries_at_once_max,
         spark_query_memory_bytes=spark_query_memory_mib << 20,
-        wait_seconds_max=max(0.001, wait_seconds_max),
+        wait_seconds_max=parse_seconds(wait_timeout, "--wait-timeout", at_least="1ms"),
         subscriptions_max=subscriptions_max,
-        send_seconds_max=send_seconds_max,
+        send_seconds_max=parse_seconds(send_timeout, "--send-timeout", at_least="100ms"),
         connections_max=connections_max,
-        head_seconds_max=head_seconds_max,
-        body_seconds_max=body_seconds_max,
-        idle_seconds_max=idle_seconds_max,
-        stalled_seconds_max=stalled_seconds_max,
+        head_seconds_max=parse_seconds(head_timeout, "--head-timeout", at_least="100ms"),
+        body_seconds_max=parse_seconds(body_timeout, "--body-timeout", at_least="100ms"),
+        idle_seconds_max=parse_seconds(idle_timeout, "--idle-timeout", at_least="1s"),
+        stalled_seconds_max=parse_seconds(stalled_after, "--stalled-after", at_least="1s"),
     )
     log_to_stderr()
     with app_of(file) as app:

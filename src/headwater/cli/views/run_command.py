@@ -22,13 +22,13 @@ from headwater.cli.app_argument import AppFileArgument, app_of
 from headwater.cli.command_options import JsonOption
 from headwater.cli.connectors.capture_commands import backfill_bars
 from headwater.cli.output import console, say
+from headwater.cli.quantities import parse_seconds
 from headwater.errors import HeadwaterError
 
 if TYPE_CHECKING:
     from headwater.app import App
     from headwater.views.tick.reports import TickReport
 
-STALLED_SECONDS_MAX = 60.0
 LOOK_S = 1.0
 
 
@@ -37,9 +37,10 @@ def run(
     once: Annotated[
         bool, typer.Option("--once", help="Process what is waiting in databases and in the log, then end.")
     ] = False,
-    stalled_seconds: Annotated[
-        float, typer.Option("--stalled-seconds", min=1, help="Warn when rows wait and no tick comes for so long.")
-    ] = STALLED_SECONDS_MAX,
+    stalled_after: Annotated[
+        str,
+        typer.Option("--stalled-after", metavar="DURATION", help="Warn when rows wait and no tick comes for so long."),
+    ] = "60s",
     accept_loss: Annotated[
         bool, typer.Option("--accept-loss", help="Go on without rows that retention dropped before a tick took them.")
     ] = False,
@@ -62,7 +63,7 @@ def run(
             many = len(app.views)
             console(stderr=True).print(f'app "{app.name}" in {app.home}, {many} view{"s" * (many != 1)}', markup=False)
         if not once:
-            with stalls_reported(app, stalled_seconds):
+            with stalls_reported(app, parse_seconds(stalled_after, "--stalled-after", at_least="1s")):
                 app.run(on_tick=show, accept_loss=accept_loss)
             return
         if app.captures:

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, TypedDict
 
+from headwater.durations import Duration, to_seconds, to_timeout
 from headwater.errors import ClosedError, Fenced, HeadwaterError, Misuse, OffsetOutOfRange
 from headwater.log.catalog.catalog import Catalog
 from headwater.log.groups.assignment import TABLES_ASSIGNMENTS
@@ -50,7 +51,7 @@ class ConsumerOptions(TypedDict, total=False):
 
     member: str | None
     start: Place
-    session_timeout: float
+    session_timeout: Duration
     auto_commit: bool
     columns: Iterable[str] | None
     rows_max: int | None
@@ -92,13 +93,14 @@ class Consumer:
         *,
         member: str | None = None,
         start: Place = "earliest",
-        session_timeout: float = 10.0,
+        session_timeout: Duration = "10 seconds",
         auto_commit: bool = False,
         columns: Iterable[str] | None = None,
         rows_max: int | None = None,
         background: bool = True,
     ) -> None:
-        if session_timeout <= 0:
+        session_s = to_seconds(session_timeout, what="session_timeout")
+        if session_s == 0:
             raise Misuse(f"session_timeout must be more than 0 seconds, not {session_timeout}")
         if rows_max is not None and rows_max < 1:
             raise Misuse(f"rows_max must be at least 1, not {rows_max}")
@@ -106,14 +108,14 @@ class Consumer:
             check_name("member", member)
         self.topic = topic
         self.group = group
-        self.session_timeout = session_timeout
+        self.session_timeout = session_s
         self.auto_commit = auto_commit
         self._columns = list(columns) if columns is not None else None
         self._rows_max = rows_max
         self._catalog: Catalog = topic.log.catalog
         self._clock = topic.clock
         self._group_id = open_group(topic, group, kind="consumer", start=start)
-        self._member = Member(topic, group, self._group_id, name=member, session_timeout=session_timeout)
+        self._member = Member(topic, group, self._group_id, name=member, session_timeout=session_s)
         self._lock = threading.RLock()
         self._closed = threading.Event()
         self._turn = 0
@@ -121,7 +123,7 @@ class Consumer:
         self._member.join()
         self._look()
         if background:
-            arguments = (weakref.ref(self), self._closed, session_timeout / 3)
+            arguments = (weakref.ref(self), self._closed, session_s / 3)
             threading.Thread(target=_beat, args=arguments, name=f"headwater-{self.member}", daemon=True).start()
 
     # The member's own state. Rows between committed and position were returned and are not committed.
@@ -135,8 +137,8 @@ class Consumer:
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
-    def poll(self, timeout: float | None = None) -> Batch | None:
-        """The next batch of one of the owned partitions, or None after ``timeout`` seconds (None: wait for ever).
+    def poll(self, timeout: Duration | None = None) -> Batch | None:
+        """The next batch of one of the owned partitions, or None after ``timeout`` (None: wait for ever).
 
         An evicted member joins again here, as a new member, and drops its uncommitted positions.
         """
@@ -145,7 +147,8 @@ class Consumer:
             # The new owner reads an evicted member's uncommitted rows again; nothing is undone here.
             with contextlib.suppress(Fenced):
                 self.commit()
-        deadline = None if timeout is None else self._clock.monotonic() + timeout
+        seconds = to_timeout(timeout)
+        deadline = None if seconds is None else self._clock.monotonic() + seconds
         while True:
             with self._lock:
                 self._keep_up()

@@ -167,7 +167,7 @@ class Member:
                 raise Fenced(
                     f'group "{self.group}" partition {partition} is no longer this consumer\'s: nothing was committed',
                     detail=f"This is {self.id} of generation {self.generation};"
-                    f" the owner is {row['owner'] or 'nobody'}, the generation {row['generation']}.",
+                    f" the owner is {row['owner'] or 'no member'}, the generation {row['generation']}.",
                     hint="Rejoin by calling poll(), or make a new consumer; uncommitted rows go to the new owner.",
                     group=self.group,
                     partition=partition,

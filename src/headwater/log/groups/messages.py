@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from headwater.durations import Duration
 from headwater.errors import Misuse, OffsetOutOfRange
 from headwater.log.groups.leases import Gap, Lease
 
@@ -81,16 +82,16 @@ class Message:
         """Settle it as done. ``LeaseLost`` if another worker holds it by now."""
         self._worker.accept([self])
 
-    def release(self, delay: float | None = None) -> None:
-        """Return it to the group, after ``delay`` seconds; after the last allowed delivery it becomes a dead letter."""
+    def release(self, delay: Duration | None = None) -> None:
+        """Return it to the group, after ``delay``; after the last allowed delivery it becomes a dead letter."""
         self._worker.release([self], delay)
 
     def reject(self, reason: str) -> None:
         """Give it up: it becomes a dead letter."""
         self._worker.reject([self], reason)
 
-    def renew(self, lease: float | None = None) -> None:
-        """Keep it for another ``lease`` seconds from now."""
+    def renew(self, lease: Duration | None = None) -> None:
+        """Keep it for another ``lease`` from now."""
         self._worker.renew([self], lease)
 
     def unanswered(self, answer: str) -> bool:

@@ -4,7 +4,7 @@ What it is: consumer groups, work groups and apps, with positions, lag and the t
 decision which of them are abandoned or expired; removing expired groups.
 Invariants: an app's positions change in the transaction that commits its tick. A reader that has a member is neither
 abandoned nor expired. An expired reader holds back nothing; only a group that would hold something back is removed: on
-all other topics a group that nobody uses costs nothing and keeps its place.
+all other topics an unused group costs nothing and keeps its place.
 Not here: sinks, which read committed ticks and not topics (``sink_lag.py``); alerts (``log/maintenance/``).
 Read next: ``backpressure.py``, ``log/maintenance/reader_alerts.py``.
 """
@@ -87,10 +87,10 @@ class Reader:
         return 0 if self.members else max(0, now_us - self.seen_us)
 
     def way_on(self, topic: str) -> str:
-        """What to do about it when nobody will read on."""
+        """What to do about it when the reader will not read on."""
         if self.kind == "app":
             return f"Run the app, or, if it is gone for good: headwater app forget {self.name}"
-        return f"Start a member, or, if nobody needs the group: headwater group delete {self.name} --topic {topic}"
+        return f"Start a member, or, if the group is not needed: headwater group delete {self.name} --topic {topic}"
 
 
 @dataclass(frozen=True)
@@ -246,7 +246,7 @@ def write_app_positions(
 
 
 def forget_app(log: Log, app: str) -> list[str]:
-    """Let go of an app's positions; returns the topics that it read. Its next tick, if there is one, stores them anew.
+    """Let go of an app's positions; returns the topics that it read. Its next tick, if there is one, stores them again.
 
     >>> import headwater as hw, tempfile
     >>> forget_app(hw.Log(tempfile.mkdtemp()), "shop")

@@ -111,7 +111,7 @@ def _put_back(group: Group, letters: Sequence[dict[str, Any]], start: int, stop:
     )
     rows, _ = MessageReader(topic).read([Lease(*place, 0, 0, "") for place in places], topic.end_offsets())
     stage, now_us = MessageStage(topic, group.id, settings_of(catalog, group.id)), topic.clock.now_us()
-    # At once, and whatever their time was: somebody has decided so.
+    # At once, and whatever their time was: a user has decided so.
     back = [
         replace(stage.details(*place, rows[place][0]), visible_us=0, expires_us=NEVER_US)
         for place in places

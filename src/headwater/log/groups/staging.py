@@ -141,7 +141,7 @@ class MessageStage:
         return len(found)
 
     def insert(self, db: sqlite3.Connection, messages: Sequence[StagedMessage], now_us: int) -> int:
-        """Enter messages that nobody was given yet; returns how many were not there."""
+        """Enter messages that no worker was given yet; returns how many were not there."""
         entered = db.executemany(
             "INSERT OR IGNORE INTO work_messages"
             " (group_id, partition, offset, deliveries, worker, lease, lease_until_us, released)"
@@ -184,7 +184,7 @@ class MessageStage:
     # Choosing
 
     def expired(self, db: sqlite3.Connection, *, now_us: int, limit: int) -> list[tuple[Lease, str]]:
-        """Messages whose time is over and that nobody holds, each with the reason to give it up."""
+        """Messages whose time is over and that no worker holds, each with the reason to give it up."""
         rows = db.execute(_EXPIRED, {"group": self._group_id, "now": now_us, "limit": limit})
         return [(Lease(*row[:5]), f"expired at {format_us(row[5])}") for row in rows.fetchall()]
 

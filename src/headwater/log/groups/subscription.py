@@ -15,6 +15,7 @@ from fnmatch import fnmatchcase
 from types import TracebackType
 from typing import TYPE_CHECKING, Unpack
 
+from headwater.durations import Duration, to_timeout
 from headwater.errors import ClosedError, Fenced, HeadwaterError, Misuse
 from headwater.log.batch import Batch
 from headwater.log.groups.consumer import SLICE_S, Consumer, ConsumerOptions
@@ -65,10 +66,11 @@ class Subscription:
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
-    def poll(self, timeout: float | None = None) -> Batch | None:
-        """The next batch of any topic, or None after ``timeout`` seconds (None: wait for ever)."""
+    def poll(self, timeout: Duration | None = None) -> Batch | None:
+        """The next batch of any topic, or None after ``timeout`` (None: wait for ever)."""
         clock, waker = self._log.clock, self._log.waker
-        deadline = None if timeout is None else clock.monotonic() + timeout
+        seconds = to_timeout(timeout)
+        deadline = None if seconds is None else clock.monotonic() + seconds
         while True:
             self._require_open()
             self._look()

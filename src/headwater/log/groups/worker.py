@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from headwater.durations import Duration, to_seconds, to_timeout, to_us
 from headwater.errors import ClosedError, Fenced, InvalidDeclaration, LeaseLost, Misuse
 from headwater.log.catalog.catalog import Catalog
 from headwater.log.groups.dead_letters import TABLE_DEAD_LETTERS, DeadLetter, bury, dead_letter_topic, post
@@ -58,12 +59,12 @@ class WorkerOptions(TypedDict, total=False):
     >>> options: WorkerOptions = {"lease": 60.0, "deliveries_max": 3}
     """
 
-    lease: float
+    lease: Duration
     deliveries_max: int
     max_in_flight: int
     dead_letter: bool
-    retry_delay: float
-    retry_delay_max: float
+    retry_delay: Duration
+    retry_delay_max: Duration
     deliver_at: str | None
     expires_at: str | None
     priority: str | None
@@ -110,12 +111,12 @@ class Worker:
         topic: Topic,
         group: str,
         *,
-        lease: float = 30.0,
+        lease: Duration = "30 seconds",
         deliveries_max: int = 5,
         max_in_flight: int = 1000,
         dead_letter: bool = True,
-        retry_delay: float = 0.0,
-        retry_delay_max: float = 300.0,
+        retry_delay: Duration = 0,
+        retry_delay_max: Duration = "5 minutes",
         deliver_at: str | None = None,
         expires_at: str | None = None,
         priority: str | None = None,
@@ -123,13 +124,14 @@ class Worker:
         name: str | None = None,
         start: Place = "earliest",
     ) -> None:
-        if lease <= 0 or deliveries_max < 1 or max_in_flight < 1:
+        self.lease = to_seconds(lease, what="lease")
+        self.retry_delay = to_seconds(retry_delay, what="retry_delay")
+        self.retry_delay_max = to_seconds(retry_delay_max, what="retry_delay_max")
+        if self.lease == 0 or deliveries_max < 1 or max_in_flight < 1:
             raise Misuse(
                 f"lease ({lease}), deliveries_max ({deliveries_max}) and max_in_flight ({max_in_flight})"
                 " must be more than 0"
             )
-        if retry_delay < 0 or retry_delay_max < 0:
-            raise Misuse(f"retry_delay ({retry_delay}) and retry_delay_max ({retry_delay_max}) must be 0 or more")
         if name is not None:
             check_name("worker", name)
         if dead_letter and len(dead_letter_topic(topic.name, group)) > 200:
@@ -141,12 +143,9 @@ class Worker:
         self.group = group
         self.name = name
         self.id = new_id(name)
-        self.lease = lease
         self.deliveries_max = deliveries_max
         self.max_in_flight = max_in_flight
         self.dead_letter = dead_letter
-        self.retry_delay = retry_delay
-        self.retry_delay_max = retry_delay_max
         self._catalog: Catalog = topic.log.catalog
         self._clock = topic.clock
         self._reader = MessageReader(topic)
@@ -167,11 +166,12 @@ class Worker:
 
     # -- taking ----------------------------------------------------------------------------------------------------
 
-    def take(self, count: int = 1, timeout: float | None = None) -> list[Message]:
-        """Up to ``count`` messages, as soon as there is one; none after ``timeout`` seconds (None: wait for ever)."""
+    def take(self, count: int = 1, timeout: Duration | None = None) -> list[Message]:
+        """Up to ``count`` messages, as soon as there is one; none after ``timeout`` (None: wait for ever)."""
         if count < 1:
             raise Misuse(f"count must be at least 1, not {count}")
-        deadline = None if timeout is None else self._clock.monotonic() + timeout
+        seconds = to_timeout(timeout)
+        deadline = None if seconds is None else self._clock.monotonic() + seconds
         while True:
             if self._closed.is_set():
                 raise ClosedError(f'this worker of group "{self.group}" was closed', hint="Make a new one.")
@@ -336,14 +336,13 @@ class Worker:
 
         return enter
 
-    def release(self, messages: Iterable[Message], delay: float | None = None) -> None:
+    def release(self, messages: Iterable[Message], delay: Duration | None = None) -> None:
         """Give messages back; those delivered ``deliveries_max`` times are given up.
 
-        ``delay``: seconds until they are delivered again; if not given, by the worker's ``retry_delay`` and the
-        deliveries so far.
+        ``delay``: the time until they are delivered again (seconds, or "1 minute"); if not given, by the worker's
+        ``retry_delay`` and the deliveries so far.
         """
-        if delay is not None and delay < 0:
-            raise Misuse(f"delay must be 0 or more seconds, not {delay}")
+        delay_s = None if delay is None else to_seconds(delay, what="delay")
         todo = [message for message in messages if message.unanswered("released")]
         last = [message for message in todo if message.deliveries >= self.deliveries_max]
         others = [message.lease for message in todo if message.deliveries < self.deliveries_max]
@@ -351,7 +350,7 @@ class Worker:
         if others:
             with self._catalog.write() as db:
                 now_us = self._clock.now_us()
-                until_us = {lease: now_us + round(1e6 * self._delay(lease, delay)) for lease in others}
+                until_us = {lease: now_us + round(1e6 * self._delay(lease, delay_s)) for lease in others}
                 lost += self._leases.release(db, until_us)
         self._answered(todo, "released", lost)
 
@@ -367,10 +366,10 @@ class Worker:
         lost = self._give_up([(message.lease, message.row, message.deleted, reason) for message in todo])
         self._answered(todo, "rejected", lost)
 
-    def renew(self, messages: Iterable[Message], lease: float | None = None) -> None:
-        """Keep messages for another ``lease`` seconds (the worker's own lease, if not given) from now."""
+    def renew(self, messages: Iterable[Message], lease: Duration | None = None) -> None:
+        """Keep messages for another ``lease`` (the worker's own, if not given) from now."""
         todo = [message for message in messages if message.unanswered("renewed")]
-        until_us = self._clock.now_us() + round((self.lease if lease is None else lease) * 1e6)
+        until_us = self._clock.now_us() + (round(self.lease * 1e6) if lease is None else to_us(lease, what="lease"))
         with self._catalog.write() as db:
             lost = self._leases.renew(db, [message.lease for message in todo], until_us=until_us)
         self._answered(todo, None, lost)

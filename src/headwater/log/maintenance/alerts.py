@@ -73,7 +73,7 @@ class Alert:
 
     ``state``: "begin", "end" (it is over; the message says why), or "once" (it happened, and does not last).
     ``kind``: "lag_at_risk" (retention will soon drop what a group or app has not read), "lag_lost" (it did),
-    "group_abandoned" (nobody reads on), "loss_accepted" (an app went on without the rows that it lost), "corruption"
+    "group_abandoned" (no member reads on), "loss_accepted" (an app went on without the rows that it lost), "corruption"
     (a segment is damaged), "view_damaged" (a file below ``views/`` is), "late_rows" (too many rows come too late for a
     view), "capture_lag" (a captured database keeps much of its log for us), "capture_failed" (a capture ended with an
     error), "view_paused" (a view failed and stands still), "set_aside" (a record was set aside), "sink" (one does not

@@ -1,4 +1,4 @@
-"""Reader alerts: groups and apps that retention endangers or has overtaken, and those that nobody uses any more.
+"""Reader alerts: groups and apps that retention endangers or has overtaken, and groups that are no longer used.
 
 What it is: ``watch_readers``, one look at all readers of a topic: conditions that hold begin, the others end; groups
 that have expired are removed. ``note_lost``, for the transaction in which retention drops rows.

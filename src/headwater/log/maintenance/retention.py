@@ -81,7 +81,7 @@ def retain_partition(topic: Topic, number: int, *, wait: bool = False) -> Retain
 
 
 def _read_up_to(topic: Topic, number: int, now_us: int) -> int:
-    """Under ``until_read`` the offset below which nobody needs the rows any more; else 0."""
+    """Under ``until_read`` the offset below which every reader has read the rows; else 0."""
     if not topic.settings.until_read:
         return 0
     return read_up_to(holding_readers(topic.log.catalog.read, topic.id, topic.settings, now_us), number)

@@ -1,5 +1,12 @@
 // The API for people: openapi.json, written out. No library, nothing from other sites.
 
+/**
+ * An element with a text and a class.
+ *
+ * @param {string} kind
+ * @param {string} [text]
+ * @param {string} [name]
+ */
 function made(kind, text, name) {
   const element = document.createElement(kind);
   if (text !== undefined) element.textContent = text;
@@ -7,12 +14,16 @@ function made(kind, text, name) {
   return element;
 }
 
-// A schema in short: names and types, references followed once.
-function shape(schema, all, deep = 0) {
+/**
+ * A schema in short: names and types, references followed once.
+ *
+ * @returns {string}
+ */
+function shape(/** @type {any} */ schema, /** @type {any} */ all, deep = 0) {
   if (!schema || deep > 4) return "…";
   if (schema.$ref) return shape(all[schema.$ref.split("/").pop()], all, deep + 1);
-  if (schema.anyOf) return schema.anyOf.map((each) => shape(each, all, deep + 1)).join(" | ");
-  if (schema.enum) return schema.enum.map((each) => JSON.stringify(each)).join(" | ");
+  if (schema.anyOf) return schema.anyOf.map((/** @type {any} */ each) => shape(each, all, deep + 1)).join(" | ");
+  if (schema.enum) return schema.enum.map((/** @type {any} */ each) => JSON.stringify(each)).join(" | ");
   if (schema.type === "array") return `[${shape(schema.items, all, deep + 1)}, …]`;
   if (schema.type === "object" && schema.properties) {
     const needed = new Set(schema.required || []);
@@ -26,7 +37,7 @@ function shape(schema, all, deep = 0) {
   return schema.type || "any";
 }
 
-function parameters(list, all) {
+function parameters(/** @type {any[]} */ list, /** @type {any} */ all) {
   const table = made("table");
   for (const each of list) {
     const row = table.appendChild(made("tr"));
@@ -38,7 +49,7 @@ function parameters(list, all) {
   return table;
 }
 
-function operation(method, path, about, all) {
+function operation(/** @type {string} */ method, /** @type {string} */ path, /** @type {any} */ about, /** @type {any} */ all) {
   const details = made("details");
   const summary = details.appendChild(made("summary"));
   summary.appendChild(made("span", method.toUpperCase(), "method"));

@@ -6,16 +6,16 @@
 const DRAWING = "http://www.w3.org/2000/svg";
 
 /** An HTML element. `key` tells it from its siblings, `keep` leaves its children alone. */
-export function make(name, properties, ...children) {
+export function make(/** @type {string} */ name, /** @type {Properties} */ properties, /** @type {any[]} */ ...children) {
   return filled(document.createElement(name), properties, children);
 }
 
 /** An SVG element. */
-export function draw(name, properties, ...children) {
+export function draw(/** @type {string} */ name, /** @type {Properties} */ properties, /** @type {any[]} */ ...children) {
   return filled(document.createElementNS(DRAWING, name), properties, children);
 }
 
-function filled(element, properties, children) {
+function filled(/** @type {any} */ element, /** @type {Properties} */ properties, /** @type {any[]} */ children) {
   element.handlers = {};
   for (const [name, value] of Object.entries(properties ?? {})) {
     if (value === null || value === undefined || value === false) continue;
@@ -30,12 +30,13 @@ function filled(element, properties, children) {
 }
 
 /** Custom properties of CSS; a style attribute would be refused by the content security policy. */
-function setVariables(element, values) {
+function setVariables(/** @type {any} */ element, /** @type {Record<string, any>} */ values) {
   element.variables = values;
   for (const [name, value] of Object.entries(values)) element.style.setProperty(`--${name}`, String(value));
 }
 
-function nodes(children) {
+/** @returns {any[]} */
+function nodes(/** @type {any[]} */ children) {
   return children
     .flat(Infinity)
     .filter((child) => child !== null && child !== undefined && child !== false && child !== "")
@@ -43,14 +44,14 @@ function nodes(children) {
 }
 
 /** The element of the page that has this id. */
-export function byId(id) {
+export function byId(/** @type {string} */ id) {
   const found = document.getElementById(id);
   if (!found) throw new Error(`the page has no element ${id}`);
   return found;
 }
 
 /** Make the children of an element be these, changing as little as possible. */
-export function patch(parent, ...children) {
+export function patch(/** @type {any} */ parent, /** @type {any[]} */ ...children) {
   const wanted = nodes(children);
   const keyed = new Map();
   for (const child of parent.childNodes) if (child.key) keyed.set(child.key, child);
@@ -72,11 +73,11 @@ export function patch(parent, ...children) {
   }
 }
 
-function sameKind(one, other) {
+function sameKind(/** @type {any} */ one, /** @type {any} */ other) {
   return one.nodeType === other.nodeType && one.nodeName === other.nodeName && (one.key ?? "") === (other.key ?? "");
 }
 
-function update(old, fresh) {
+function update(/** @type {any} */ old, /** @type {any} */ fresh) {
   if (old === fresh) return;
   if (old.nodeType === Node.TEXT_NODE) {
     if (old.data !== fresh.data) old.data = fresh.data;
@@ -97,6 +98,6 @@ function update(old, fresh) {
 }
 
 /** Words for a screen reader alone. */
-export function hidden(text) {
+export function hidden(/** @type {string} */ text) {
   return make("span", { class: "hidden" }, text);
 }

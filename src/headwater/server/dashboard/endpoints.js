@@ -8,32 +8,49 @@ const part = encodeURIComponent;
 export const lagHistory = () => ask("/v1/history");
 
 /** Offsets, segments, settings and schema of a topic. */
-export const describeTopic = (topic, signal) => ask(`/v1/topics/${part(topic)}`, { signal });
+export const describeTopic = (/** @type {string} */ topic, /** @type {AbortSignal} */ signal) =>
+  ask(`/v1/topics/${part(topic)}`, { signal });
 
 /** The last records of a topic, as far as its offsets of a moment ago tell. The latest stand first. */
-export async function tail(topic, { start_offsets: starts, end_offsets: ends }, limit, signal) {
+export async function tail(
+  /** @type {string} */ topic,
+  /** @type {{ start_offsets: Record<string, number>, end_offsets: Record<string, number> }} */ {
+    start_offsets: starts,
+    end_offsets: ends,
+  },
+  /** @type {number} */ limit,
+  /** @type {AbortSignal} */ signal,
+) {
   const numbers = Object.keys(ends);
   const share = Math.ceil(limit / numbers.length);
   const from = numbers.map((number) => `${number}=${Math.max(starts[number], ends[number] - share)}`);
   const token = `${topic}:${from.join(",")}`;
   const found = await ask(`/v1/topics/${part(topic)}/records?from=${part(token)}&limit=${share * numbers.length}`, { signal });
-  const late = (one, other) =>
+  const late = (/** @type {Row} */ one, /** @type {Row} */ other) =>
     one._appended_at < other._appended_at ? 1 : one._appended_at > other._appended_at ? -1 : other._offset - one._offset;
   return found.rows.sort(late).slice(0, limit);
 }
 
 /** Members, positions and lag of a group. */
-export const describeGroup = (topic, group, signal) => ask(`/v1/topics/${part(topic)}/groups/${part(group)}`, { signal });
+export const describeGroup = (/** @type {string} */ topic, /** @type {string} */ group, /** @type {AbortSignal} */ signal) =>
+  ask(`/v1/topics/${part(topic)}/groups/${part(group)}`, { signal });
 
 /** What changed in a view, in at most so many ticks from one on. */
-export const changes = (view, fromTick, ticks, signal) =>
-  ask(`/v1/views/${part(view)}/changes?from_tick=${fromTick}&ticks=${ticks}`, { signal });
+export const changes = (
+  /** @type {string} */ view,
+  /** @type {number} */ fromTick,
+  /** @type {number} */ ticks,
+  /** @type {AbortSignal} */ signal,
+) => ask(`/v1/views/${part(view)}/changes?from_tick=${fromTick}&ticks=${ticks}`, { signal });
 
 /** The address of a view's subscription, resumed from a token of the stream. */
-export const subscription = (view, token) => `/v1/views/${part(view)}/subscribe${token ? `?token=${part(token)}` : ""}`;
+export const subscription = (/** @type {string} */ view, /** @type {string | null} */ token) =>
+  `/v1/views/${part(view)}/subscribe${token ? `?token=${part(token)}` : ""}`;
 
 /** The answer to a query. `engine` is "store" or "spark". */
-export const query = (sql, engine, signal) => ask("/v1/query", { body: { sql, engine }, signal });
+export const query = (/** @type {string} */ sql, /** @type {string} */ engine, /** @type {AbortSignal} */ signal) =>
+  ask("/v1/query", { body: { sql, engine }, signal });
 
 /** Compute a view from the log alone and compare: asks Spark, and takes its time. */
-export const verify = (view, signal) => ask(`/v1/views/${part(view)}/verify`, { method: "POST", signal });
+export const verify = (/** @type {string} */ view, /** @type {AbortSignal | undefined} */ signal) =>
+  ask(`/v1/views/${part(view)}/verify`, { method: "POST", signal });

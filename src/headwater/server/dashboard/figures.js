@@ -4,20 +4,21 @@ const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 
 /** 1234 → "1,234". */
-export const count = (value) => (isKnown(value) ? whole.format(value) : "–");
+export const count = (/** @type {Figure} */ value) => (isKnown(value) ? whole.format(value) : "–");
 
 /** 1234567 → "1.2M", for places with little room. */
-export const brief = (value) => (!isKnown(value) ? "–" : Math.abs(value) < 10_000 ? whole.format(value) : short.format(value));
+export const brief = (/** @type {Figure} */ value) =>
+  !isKnown(value) ? "–" : Math.abs(value) < 10_000 ? whole.format(value) : short.format(value);
 
 /** Rows a second: "0/s", "2.5/s", "12.3K/s". */
-export function rate(value) {
+export function rate(/** @type {Figure} */ value) {
   if (!isKnown(value)) return "–";
   const shown = value > 0 && value < 10 ? String(Math.round(value * 10) / 10) : brief(value);
   return `${shown}/s`;
 }
 
 /** 0.0123 → "12 ms", 3.21 → "3.2 s", 130 → "2 min 10 s". */
-export function seconds(value) {
+export function seconds(/** @type {Figure} */ value) {
   if (!isKnown(value)) return "–";
   if (value < 0.001 && value > 0) return "<1 ms";
   if (value < 1) return `${Math.round(value * 1000)} ms`;
@@ -28,13 +29,13 @@ export function seconds(value) {
   return pair(value / 3600, 24, "days", "h");
 }
 
-function pair(value, size, large, small) {
+function pair(/** @type {number} */ value, /** @type {number} */ size, /** @type {string} */ large, /** @type {string} */ small) {
   const rest = Math.round(value) % size;
   return `${Math.floor(Math.round(value) / size)} ${large}${rest ? ` ${rest} ${small}` : ""}`;
 }
 
 /** 1536 → "1.5 KiB". */
-export function bytes(value) {
+export function bytes(/** @type {Figure} */ value) {
   if (!isKnown(value)) return "–";
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   let place = 0;
@@ -46,7 +47,7 @@ export function bytes(value) {
 }
 
 /** A moment as the clock of today, or with its date when it was on another day. */
-export function moment(text) {
+export function moment(/** @type {string | null | undefined} */ text) {
   if (!text) return "–";
   const at = new Date(text);
   if (Number.isNaN(at.getTime())) return String(text);
@@ -55,13 +56,14 @@ export function moment(text) {
   return today ? clock : `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${clock}`;
 }
 
-const two = (value) => String(value).padStart(2, "0");
+const two = (/** @type {Figure} */ value) => String(value).padStart(2, "0");
 
 /** "1 row", "2 rows". */
-export const counted = (value, one, many = `${one}s`) => `${count(value)} ${value === 1 ? one : many}`;
+export const counted = (/** @type {Figure} */ value, /** @type {string} */ one, many = `${one}s`) =>
+  `${count(value)} ${value === 1 ? one : many}`;
 
 /** Any value of a row, as text. */
-export function shown(value) {
+export function shown(/** @type {Figure} */ value) {
   if (value === null || value === undefined) return "";
   if (typeof value === "string") return value;
   if (value instanceof Exact) return value.text;
@@ -71,7 +73,7 @@ export function shown(value) {
 
 /** A number with more digits than JavaScript keeps, as the server wrote it. */
 export class Exact {
-  constructor(text) {
+  constructor(/** @type {string} */ text) {
     this.text = text;
   }
   valueOf() {
@@ -86,7 +88,7 @@ export class Exact {
 }
 
 /** JSON, with long numbers kept digit by digit where the browser lets us see them. */
-export function parsed(text) {
+export function parsed(/** @type {string} */ text) {
   // The third argument is newer than the types of TypeScript's library.
   const revive = (/** @type {string} */ _, /** @type {any} */ value, /** @type {{ source?: string }} */ context) => {
     if (typeof value !== "number" || !context?.source) return value;
@@ -96,8 +98,9 @@ export function parsed(text) {
   return JSON.parse(text, /** @type {any} */ (revive));
 }
 
-export const isNumber = (value) => typeof value === "number" || value instanceof Exact;
+export const isNumber = (/** @type {Figure} */ value) => typeof value === "number" || value instanceof Exact;
 
-function isKnown(value) {
+/** @returns {value is number} */
+function isKnown(/** @type {Figure} */ value) {
   return value !== null && value !== undefined && !Number.isNaN(Number(value));
 }

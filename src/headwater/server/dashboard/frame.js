@@ -15,6 +15,7 @@ const PLACES = [
   ["/docs", "API"],
 ];
 
+/** @type {Record<string, string[]>} */
 const ENGINE = {
   running: ["good", "running"],
   starting: ["busy", "starting"],
@@ -25,7 +26,7 @@ const ENGINE = {
 };
 
 /** The header of every page. */
-export function header(path) {
+export function header(/** @type {string} */ path) {
   const alerts = live.status?.alerts.filter((each) => each.lasting).length ?? 0;
   const links = PLACES.map(([address, name]) => {
     const here = address === "/" ? path === "/" : path.startsWith(address);
@@ -65,7 +66,7 @@ function engine() {
   );
 }
 
-function state(known) {
+function state(/** @type {any} */ known) {
   const { stalled, running } = statusNow().watchdog;
   if (known.state === "none" && !running) return ["bad", "not running"];
   if (stalled && (known.state === "running" || known.state === "none")) return ["bad", "does not tick"];
@@ -74,7 +75,7 @@ function state(known) {
 
 function theme() {
   const next = window.headwaterTheme.now() === "dark" ? "light" : "dark";
-  const press = (event) => {
+  const press = (/** @type {any} */ event) => {
     window.headwaterTheme.toggle();
     const now = window.headwaterTheme.now() === "dark" ? "light" : "dark";
     event.currentTarget.setAttribute("aria-label", `Use ${now} colours`);
@@ -129,7 +130,7 @@ export function banner() {
 }
 
 /** That rows wait and no tick comes. */
-function stall(known, stay) {
+function stall(/** @type {any} */ known, /** @type {string} */ stay) {
   const { stalled, running } = live.status?.watchdog ?? {};
   if (!stalled) return null;
   const who =

@@ -15,7 +15,7 @@ export function key() {
   }
 }
 
-function keep(value) {
+function keep(/** @type {string} */ value) {
   kept = value;
   try {
     sessionStorage.setItem(NAME, value);
@@ -36,14 +36,14 @@ export function forgetKey() {
 }
 
 /** Wait until there is another key than the one that was refused. Many may wait; the reader is asked once. */
-export function askForKey(refused, error) {
+export function askForKey(/** @type {string | null} */ refused, /** @type {Refusal} */ error) {
   if (key() !== refused) return Promise.resolve();
   asking ??= shown(refused, error).finally(() => (asking = null));
   return asking;
 }
 
 /** @returns {Promise<void>} */
-function shown(refused, error) {
+function shown(/** @type {string | null} */ refused, /** @type {Refusal} */ error) {
   return new Promise((resolve) => {
     const input = make("input", { type: "password", id: "key", name: "key", autocomplete: "off", required: true, spellcheck: "false" });
     const dialog = make(
@@ -60,7 +60,7 @@ function shown(refused, error) {
         make("button", { class: "main-button", type: "submit" }, "Go on"),
       ),
     );
-    dialog.addEventListener("cancel", (event) => event.preventDefault()); // nothing is behind it to go back to
+    dialog.addEventListener("cancel", (/** @type {Event} */ event) => event.preventDefault()); // nothing is behind it to go back to
     dialog.addEventListener("close", () => {
       keep(input.value.trim());
       dialog.remove();

@@ -33,7 +33,7 @@ export function graphNow() {
 const listeners = new Set();
 
 /** Call `listener` after every change; returns the function that ends it. */
-export function listen(listener) {
+export function listen(/** @type {() => void} */ listener) {
   listeners.add(listener);
   return () => listeners.delete(listener);
 }
@@ -46,20 +46,21 @@ function notify() {
 export const history = (/** @type {string} */ name) => live.history.get(name) ?? [];
 
 /** How fast a figure that only grows has grown in the last seconds. */
-export function speed(name) {
+export function speed(/** @type {string} */ name) {
   const samples = history(name).filter(([at]) => at > Date.now() - SPEED_MS);
   if (samples.length < 2) return 0;
   const [[from, before], [to, after]] = [samples[0], samples[samples.length - 1]];
   return to > from ? Math.max(0, (1000 * (after - before)) / (to - from)) : 0;
 }
 
-export const topic = (name) => live.status?.topics.find((each) => each.name === name);
-export const view = (name) => live.status?.views.find((each) => each.name === name);
-export const sink = (name) => live.status?.sinks.find((each) => each.sink === name);
-export const node = (kind, name) => live.graph?.nodes.find((each) => each.kind === kind && each.name === name);
+export const topic = (/** @type {string} */ name) => live.status?.topics.find((each) => each.name === name);
+export const view = (/** @type {string} */ name) => live.status?.views.find((each) => each.name === name);
+export const sink = (/** @type {string} */ name) => live.status?.sinks.find((each) => each.sink === name);
+export const node = (/** @type {string} */ kind, /** @type {string} */ name) =>
+  live.graph?.nodes.find((each) => each.kind === kind && each.name === name);
 
 /** A topic or table as it is declared. */
-export const base = (name) => node("topic", name) ?? node("table", name);
+export const base = (/** @type {string} */ name) => node("topic", name) ?? node("table", name);
 
 /** Begin to follow the server, for as long as the page lives. */
 export function start() {
@@ -70,10 +71,10 @@ export function start() {
       asked = 0; // the server may have another app file now
       declared();
     },
-    onMessage: (message) => {
+    onMessage: (/** @type {any} */ message) => {
       if (message.event === "status") take(JSON.parse(message.data));
     },
-    onAway: (error) => {
+    onAway: (/** @type {any} */ error) => {
       live.connected = false;
       live.away = true;
       live.error = error ?? live.error;
@@ -111,7 +112,7 @@ function take(/** @type {Status} */ status) {
   notify();
 }
 
-function remember(name, value) {
+function remember(/** @type {string} */ name, /** @type {number} */ value) {
   const samples = live.history.get(name) ?? [];
   const now = Date.now();
   if (samples.length > 1 && now - samples[samples.length - 2][0] < 1000) samples.pop(); // one a second will do

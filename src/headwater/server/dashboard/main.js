@@ -69,7 +69,7 @@ function opened() {
 }
 
 /** A decoded name of an address; an invalid encoding is taken literally. */
-function name(part) {
+function name(/** @type {any} */ part) {
   try {
     return decodeURIComponent(part);
   } catch {
@@ -77,12 +77,12 @@ function name(part) {
   }
 }
 
-function nothingHere(path) {
+function nothingHere(/** @type {string} */ path) {
   return { title: "Unknown page", standsAlone: true, content: () => make("p", { class: "empty-page" }, `There is no page ${path}.`) };
 }
 
 /** Go to an address of ours without loading the page again. */
-function go(address) {
+function go(/** @type {string} */ address) {
   history.pushState(null, "", address);
   opened();
   scrollTo(0, 0);

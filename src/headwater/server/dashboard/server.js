@@ -18,12 +18,12 @@ export class Refused extends Error {
 }
 
 /** A request with a JSON answer. Throws `Refused`, with status 0 when the server does not answer. */
-export async function ask(path, /** @type {Asked} */ { body, signal, method } = {}) {
+export async function ask(/** @type {string} */ path, /** @type {Asked} */ { body, signal, method } = {}) {
   const answer = await opened(path, { body, signal, method });
   return parsed(await answer.text());
 }
 
-async function opened(path, /** @type {Asked} */ { body, signal, method, accept } = {}) {
+async function opened(/** @type {string} */ path, /** @type {Asked} */ { body, signal, method, accept } = {}) {
   for (;;) {
     const used = key();
     const headers = /** @type {Record<string, string>} */ ({ Accept: accept ?? "application/json" });
@@ -50,7 +50,7 @@ async function opened(path, /** @type {Asked} */ { body, signal, method, accept 
   }
 }
 
-async function refusal(answer) {
+async function refusal(/** @type {Response} */ answer) {
   try {
     return new Refused(answer.status, (await answer.json()).error);
   } catch {
@@ -83,7 +83,7 @@ export async function follow(path, { signal, silence, onMessage, onOpen, onAway 
       const where = typeof path === "function" ? path() : path;
       const answer = await opened(where, { signal: attempt.signal, accept: "text/event-stream" });
       onOpen?.();
-      for await (const message of messages(answer.body)) {
+      for await (const message of messages(/** @type {ReadableStream} */ (answer.body))) {
         clearTimeout(timer);
         timer = setTimeout(stop, silence);
         wait = AGAIN_FIRST_MS;
@@ -107,7 +107,7 @@ export async function follow(path, { signal, silence, onMessage, onOpen, onAway 
 }
 
 /** The messages of a body of server-sent events; comments come as messages without data. */
-async function* messages(body) {
+async function* messages(/** @type {ReadableStream} */ body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let text = "";
   for (;;) {
@@ -122,8 +122,8 @@ async function* messages(body) {
   }
 }
 
-function message(block) {
-  const found = { event: "message", id: null, data: "" };
+function message(/** @type {string} */ block) {
+  const found = { event: "message", id: /** @type {string | null} */ (null), data: "" };
   for (const line of block.split("\n")) {
     const place = line.indexOf(":");
     if (place <= 0) continue;
@@ -136,7 +136,7 @@ function message(block) {
 }
 
 /** @returns {Promise<void>} */
-function slept(milliseconds, signal) {
+function slept(/** @type {number} */ milliseconds, /** @type {AbortSignal} */ signal) {
   return new Promise((resolve) => {
     const timer = setTimeout(resolve, milliseconds);
     signal.addEventListener("abort", () => (clearTimeout(timer), resolve()), { once: true });
@@ -144,7 +144,7 @@ function slept(milliseconds, signal) {
 }
 
 /** @returns {Promise<void>} */
-function looked(signal) {
+function looked(/** @type {AbortSignal} */ signal) {
   if (!document.hidden) return Promise.resolve();
   return new Promise((resolve) => {
     const visible = () => document.hidden || (document.removeEventListener("visibilitychange", visible), resolve());

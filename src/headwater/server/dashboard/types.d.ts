@@ -3,6 +3,49 @@
 /** A row of a topic, view or query: by column. */
 type Row = Record<string, any>;
 
+/** Attributes, handlers, `key`, `keep` and `variables` of an element. */
+type Properties = Record<string, any> | null;
+
+/** A number that may not be there, or one with more digits than JavaScript keeps. */
+type Figure = number | { valueOf(): number } | null | undefined;
+
+/** A label and a value, and where the point stands, in the unit of the axis. */
+type Point = [label: any, value: number, position?: number];
+
+interface PlotOptions {
+  words: string;
+  kind?: "line" | "bar";
+  format?: (value: number) => string;
+  width?: number;
+  height?: number;
+  zero?: boolean;
+  whole?: boolean;
+  times?: boolean;
+}
+
+/** A node of a graph that is laid out: the first layer where it may stand, and whether it wants the last one. */
+interface Placed {
+  id: string;
+  least?: number;
+  last?: boolean;
+}
+
+interface Edge {
+  from: string;
+  to: string;
+}
+
+/** The place of a node in its layer, or of an edge that passes over the layer (a bend). */
+interface Cell {
+  id?: string;
+  bend?: boolean;
+  layer: number;
+  order: number;
+  y: number;
+  before: Cell[];
+  after: Cell[];
+}
+
 /** [milliseconds, value], the latest last. */
 type Sample = [number, number];
 
@@ -109,6 +152,18 @@ interface AlertStatus {
   message: string;
   detail: Row;
   lasting: boolean;
+}
+
+/** What the query page shows: the text, its answer, and how that is plotted. */
+interface QueryState {
+  sql: string | null;
+  engine: string;
+  answer: any;
+  error: any;
+  busy: boolean;
+  kind: any;
+  x: any;
+  y: any;
 }
 
 /** A message of /v1/events. */

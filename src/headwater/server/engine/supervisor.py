@@ -124,7 +124,7 @@ class Supervisor:
             with contextlib.suppress(OSError):
                 self._socket.parent.rmdir()
 
-    def start_anew(self, reason: str) -> None:
+    def restart(self, reason: str) -> None:
         """Kill a hanging engine with its JVM; it is restarted at once."""
         with self._lock:
             process = self._process

@@ -58,13 +58,13 @@ class Watchdog:
         if found.stalled and engine.state in (RUNNING, NONE) and not state.closing:
             if self._alerted_at is None:
                 await state.write(self._alert, found)
-            await self._start_anew(found)
+            await self._restart(found)
         elif engine.state == STARTING and found.stalled_seconds > PATIENCE * state.settings.stalled_seconds_max:
-            await self._start_anew(found)
+            await self._restart(found)
         elif self._alerted_at is not None and (found.tick > self._alerted_at or not found.waiting_rows):
             await state.write(self._end_alert)
 
-    async def _start_anew(self, found: StallFinding) -> None:
+    async def _restart(self, found: StallFinding) -> None:
         state = self._state
         if state.supervisor is None:
             return
@@ -72,8 +72,8 @@ class Watchdog:
         kills = kills + 1 if tick == found.tick else 1
         if kills <= KILLS_MAX:
             self._killed_at = (found.tick, kills)
-            await asyncio.get_running_loop().run_in_executor(None, state.supervisor.start_anew, found.sentence)
-            self._watch.begin_anew()
+            await asyncio.get_running_loop().run_in_executor(None, state.supervisor.restart, found.sentence)
+            self._watch.reset()
 
     def _alert(self, found: StallFinding) -> None:
         name = self._state.app.name

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 COOKIE = "headwater_key"
 CALLERS_MAX = 10_000
-NOBODY = Holder("nobody", frozenset())
+NO_KEY = Holder("no key", frozenset())
 EVERYBODY = Holder("everybody", frozenset({"admin"}))  # of a server without keys
 WEBSOCKET_REFUSED = 4000  # and the HTTP status: 4401, 4403, 4429
 
@@ -97,7 +97,7 @@ class Guard:
         given = key_of(request)
         if given is None:
             self._buckets.take(address)
-            return NOBODY
+            return NO_KEY
         holder = keys.holder(given)
         # A wrong key counts for its address, so that guessing is slow.
         self._buckets.take(address if holder is None else f"key:{holder.name}")
@@ -173,7 +173,7 @@ def needs(scope: str) -> Callable[[HTTPConnection], Awaitable[None]]:
         holder: Holder = request.scope["state"]["holder"]
         if holder.may(scope):
             return
-        if holder is NOBODY:
+        if holder is NO_KEY:
             raise Unauthenticated(
                 "this server requires a key", hint="Send it: Authorization: Bearer hw_…, or X-API-Key: hw_…"
             )

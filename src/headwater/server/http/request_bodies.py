@@ -1,4 +1,4 @@
-"""Request bodies: JSON (an object or an array), NDJSON and Arrow IPC streams as rows of a topic or table.
+"""Request bodies: JSON (an object or an array), NDJSON and Arrow IPC streams as rows of a topic or table; durations.
 
 Invariants: all or nothing: the first row that does not fit refuses the whole body. Unknown types are refused, never
 guessed.
@@ -8,16 +8,31 @@ Read next: ``log/schema/json_lines.py``.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import pyarrow as pa
+from pydantic import BeforeValidator
 
+from headwater.durations import parse_us
 from headwater.errors import Misuse, RowRefused
 from headwater.log.schema.json_lines import json_decoder, json_objects, json_rows
 from headwater.server.http.arrow_bodies import table_of
 from headwater.server.http.renderings import ARROW, JSON, NDJSON
 
 LINES = (NDJSON, "application/ndjson", "application/jsonl", "application/x-jsonlines")
+
+
+def _seconds(given: Any) -> Any:
+    """The seconds of a text such as "2 minutes"; anything else as it is, for pydantic to judge.
+
+    >>> _seconds("2 minutes"), _seconds(0.5), _seconds("soon")
+    (120.0, 0.5, 'soon')
+    """
+    found = parse_us(given) if isinstance(given, str) else None
+    return given if found is None else found / 1_000_000
+
+
+Seconds = Annotated[float, BeforeValidator(_seconds)]  # a field of a body: a number of seconds, or a text
 
 
 def rows_of(body: bytes, kind: str, schema: pa.Schema, *, not_null: frozenset[str] = frozenset()) -> Any:

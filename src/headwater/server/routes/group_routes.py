@@ -24,6 +24,7 @@ from headwater.server.http.answers import plain_answer
 from headwater.server.http.guard import needs
 from headwater.server.http.held_consumers import Held
 from headwater.server.http.renderings import JSON, rows_text
+from headwater.server.http.request_bodies import Seconds
 from headwater.server.routes.topic_routes import place_of
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Joining(BaseModel):
 
     member: str | None = Field(default=None, max_length=200, description="A name of your own; a namesake is replaced.")
     start: str = Field(default="earliest", max_length=4000, description="For a group that does not exist yet.")
-    session_timeout: float = Field(default=30.0, ge=1, le=3600, allow_inf_nan=False)
+    session_timeout: Seconds = Field(default=30.0, ge=1, le=3600, allow_inf_nan=False)
     rows_max: int = Field(default=1000, ge=1, le=10_000)
 
 
@@ -46,7 +47,7 @@ class Polling(BaseModel):
     """The body of a request that polls."""
 
     received: int | None = Field(default=None, ge=0, le=2**53, description="The number of the last batch received.")
-    wait: float = Field(default=0.0, ge=0, le=30, allow_inf_nan=False)
+    wait: Seconds = Field(default=0.0, ge=0, le=30, allow_inf_nan=False)
 
 
 class Committing(BaseModel):

@@ -23,6 +23,7 @@ from headwater.hints import suggestion
 from headwater.log.token import Token
 from headwater.server.http.guard import Caller, needs
 from headwater.server.http.renderings import Rendered, accepted
+from headwater.server.http.request_bodies import Seconds
 
 if TYPE_CHECKING:
     from headwater.server.server_state import ServerState
@@ -37,7 +38,7 @@ class QueryRequest(BaseModel):
     params: list[Scalar] | dict[str, Scalar] = Field(default_factory=list)
     engine: Literal["store", "spark"] = "store"
     at_least: str | None = Field(default=None, max_length=10_000)
-    timeout: float | None = Field(default=None, gt=0, le=3600, allow_inf_nan=False)
+    timeout: Seconds | None = Field(default=None, gt=0, le=3600, allow_inf_nan=False)
     limit: int | None = Field(default=None, ge=1, le=1_000_000)
 
 

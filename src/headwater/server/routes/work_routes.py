@@ -30,6 +30,7 @@ from headwater.log.topic_settings import check_name
 from headwater.server.http.answers import plain_answer
 from headwater.server.http.guard import needs
 from headwater.server.http.renderings import JSON
+from headwater.server.http.request_bodies import Seconds
 
 if TYPE_CHECKING:
     from headwater.server.server_state import ServerState
@@ -43,13 +44,15 @@ class Taking(BaseModel):
     """The body of a request that takes messages."""
 
     count: int = Field(default=1, ge=1, le=1000)
-    lease: float = Field(default=30.0, ge=0.1, le=43_200, allow_inf_nan=False, description="Seconds.")
+    lease: Seconds = Field(
+        default=30.0, ge=0.1, le=43_200, allow_inf_nan=False, description='Seconds, or a text as "1 minute".'
+    )
     deliveries_max: int = Field(default=5, ge=1, le=1000)
     deliver_at: str | None = Field(default=None, max_length=200, description="Of a new group: columns to look at.")
     expires_at: str | None = Field(default=None, max_length=200)
     priority: str | None = Field(default=None, max_length=200)
     ordered_by: list[Annotated[str, Field(max_length=200)]] | None = Field(default=None, max_length=10)
-    wait: float = Field(default=0.0, ge=0, le=30, allow_inf_nan=False)
+    wait: Seconds = Field(default=0.0, ge=0, le=30, allow_inf_nan=False)
 
 
 class Acknowledging(BaseModel):
@@ -62,13 +65,13 @@ class Refusing(Acknowledging):
     """The body of a request that releases messages; with a reason they are rejected, to the dead letters."""
 
     reject: str | None = Field(default=None, max_length=1000)
-    delay: float = Field(default=0.0, ge=0, le=31_536_000, allow_inf_nan=False, description="Seconds until then.")
+    delay: Seconds = Field(default=0.0, ge=0, le=31_536_000, allow_inf_nan=False, description="Until then.")
 
 
 class Extending(Acknowledging):
     """The body of a request that renews leases."""
 
-    lease: float = Field(default=30.0, ge=0.1, le=43_200, allow_inf_nan=False, description="Seconds from now.")
+    lease: Seconds = Field(default=30.0, ge=0.1, le=43_200, allow_inf_nan=False, description="From now.")
 
 
 class Redriving(BaseModel):

@@ -60,7 +60,7 @@ class TimedRun:
         self.initial = initial
         self.kept = kept
         self.decided = decided if decided is None or not initial else decided.as_initial()
-        self.older = older  # the live view, while it is computed anew
+        self.older = older  # the live view, while it is recomputed
 
     def run(self) -> Delta:
         """The stage's changes."""
@@ -146,7 +146,7 @@ class TimedRun:
         return self.sessions.write(consolidate(rows.frame(self.sessions.large).where(closed.sql()), names), self.schema)
 
     def _and_older(self, found: Delta) -> Delta:
-        """While a view is computed anew: what is behind the state of its inputs is as the live one has it."""
+        """While a view is recomputed: what is behind the state of its inputs is as the live one has it."""
         limit = self.time.let_go_us
         if self.older is None or limit is None or not self.initial:
             return found

@@ -96,7 +96,7 @@ class LivenessReporter:
                 bounded(self._java_log, self._files)
             try:
                 done, running = self._look()
-            except Exception as error:  # Spark has ended, and whoever runs the app will notice
+            except Exception as error:  # Spark has ended, and the loop that ticks will notice
                 logger.debug("no sign of life from Spark: %s", error)
                 continue
             now, spent = time.monotonic(), time.process_time()

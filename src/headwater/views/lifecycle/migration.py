@@ -107,7 +107,7 @@ class Migration:
             self._done.result()
 
     def wait(self, on_progress: Callable[[RebuildProgress], None] | None = None) -> RebuildReport:
-        """Sleep until it is done. Whoever interrupts the sleep, stops it."""
+        """Sleep until it is done; an interrupt stops it."""
         try:
             while not wait([self._done], PROGRESS_SECONDS).done:
                 if on_progress is not None:

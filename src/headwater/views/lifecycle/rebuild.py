@@ -5,7 +5,7 @@ meanwhile, and swaps the views in with a tick of its own. The live ones answer, 
 Invariants: the new state lies in folders of its own, that no manifest lists before the swap, so that whatever happens
 until then changes nothing; the swap is one manifest. A view whose query is the same goes on in the change feed, with
 what the rebuild changed in it, and its readers are handed the same; another query, or one whose old state cannot be
-read, begins anew, with its readers. A paused view is rebuilt only when asked for, and then it runs again.
+read, starts over, with its readers. A paused view is rebuilt only when asked for, and then it runs again.
 Not here: the swap itself (``views/tick/engine.py``); which views, when, and in whose thread (``migration.py``).
 Read next: ``views/tick/evaluate.py``, ``views/tick/engine.py``.
 """
@@ -56,10 +56,10 @@ ROUNDS_MAX = 10
 class RebuildReport:
     """What a rebuild did."""
 
-    views: tuple[str, ...]  # all that were computed anew
+    views: tuple[str, ...]  # all that were recomputed
     tick: int  # with which they were swapped in
     changes: Mapping[str, int]  # {view: weighted rows that differ}, for views that go on
-    restarted: tuple[str, ...]  # views that begin anew
+    restarted: tuple[str, ...]  # views that start over
     ticks_meanwhile: int
     seconds: float
 
@@ -83,7 +83,7 @@ class Rebuild:
         self.scratch = scratch
         self.on_tick = on_tick  # told of the tick that swaps
         self.progress = RebuildMeter(spark)
-        self.own = replace(wanted, views={}, inputs={})  # what is computed anew
+        self.own = replace(wanted, views={}, inputs={})  # what is recomputed
         self.store = StateStore(engine.store.folder, engine.store.files, spark, engine.store.small)
         self.traces: Traces = {}
         self.differences: dict[str, pa.Table] = {}
@@ -134,7 +134,7 @@ class Rebuild:
         )
 
     def _choose(self) -> None:
-        """Which views are computed, and which of them begin anew."""
+        """Which views are computed, and which of them start over."""
         views = self.wanted.views
         still = self._still_paused()
         asked = {
@@ -172,7 +172,7 @@ class Rebuild:
         return 0 if found is None else found.rows
 
     def _outside(self) -> list[str]:
-        """What the views read and is not computed anew."""
+        """What the views read and is not recomputed."""
         return sorted({read for view in self.own.views.values() for read in view.plan.reads} - set(self.own.views))
 
     def _check_inputs(self) -> None:
@@ -185,7 +185,7 @@ class Rebuild:
         is_view = name in self.live.views
         return Corruption(
             f'{"view" if is_view else "table"} "{name}", which is read for the rebuild, has damaged state itself',
-            hint=f"Rebuild {name} first: the views over it are then computed anew with it."
+            hint=f"Rebuild {name} first: the views over it are then recomputed with it."
             if is_view
             else "Declare the app under another name: it then begins with the log, which has every row.",
             relation=name,
@@ -309,7 +309,7 @@ class Rebuild:
         return evaluation
 
     def _built(self) -> BuiltViews:
-        # Views that were not computed anew go on with the state that they have.
+        # Views that were not recomputed go on with the state that they have.
         found = {name: self.own.views.get(name) or self.engine.prepared.views.get(name) for name in self.wanted.views}
         # One that is new and reads a paused one waits for it.
         views = {name: view for name, view in found.items() if view is not None}

@@ -1,7 +1,7 @@
 """How far a rebuild is, and how long it will take.
 
 What it is: ``RebuildMeter`` is told by the rebuild which stage begins, asks Spark how much of it is done, and gives
-``RebuildProgress`` to whoever wants to know. It is also the way to stop a rebuild.
+``RebuildProgress`` to its callers. It is also the way to stop a rebuild.
 Invariants: the part that is done never goes back; asking is cheap, and possible from any thread.
 Not here: showing it (``cli/views/rebuild_commands.py``).
 Read next: ``rebuild.py``.

@@ -1,7 +1,7 @@
 """Setting aside: a record that views cannot be computed over goes to a dead-letter topic, and they leave it out.
 
 What it is: ``SettingAside`` puts records on the list of those that an app's views leave out, takes them from the state
-of their topics, and computes the running views that read these anew, in one tick over no rows.
+of their topics, and recomputes the running views that read these, in one tick over no rows.
 Invariants: the record's letter (what, where, who, why, when) is in the dead-letter topic before the tick is committed;
 the tick is all of it or nothing. Ticks wait meanwhile, so that no tick takes a row with the record and one without.
 Not here: leaving out (``views/state/omissions.py``), finding records (``diagnosis.py``), a paused view's return
@@ -149,7 +149,7 @@ class SettingAside(Rebuild):
 
     def _choose(self) -> None:
         super()._choose()
-        # What was late stays late in a rebuild, but a record that is left out was neither: these begin anew.
+        # What was late stays late in a rebuild, but a record that is left out was neither: these start over.
         judging = {
             name
             for name, view in self.own.views.items()
@@ -170,5 +170,5 @@ def record_at(topic: Topic, partition: int, offset: int) -> dict[str, Any]:
         f"there is no record {topic.name}[{partition}]@{offset}",
         detail=f"The partition has offsets up to {topic.end_offsets().get(partition, 0)}, as of "
         f"{format_us(topic.clock.now_us())}.",
-        hint="Retention or compaction may have taken it: then views that are computed anew are without it.",
+        hint="Retention or compaction may have taken it: then recomputed views are without it.",
     )

@@ -122,7 +122,7 @@ class StallWatch:
         stalled = self._clocks.stalled(now, limit=limit)
         return StallFinding(tick, epoch, signs.alive, waiting, seconds, limit, stalled)
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """Something was done about it: wait a full measure before the next conclusion."""
         self._clocks = StallClocks()
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 KIND = "view_damaged"
 LOOKS_MAX = 5  # at a serving store that a running app keeps changing
 DERIVED = "State is derived: headwater view rebuild APP.py VIEW; or stop the app, delete its folder, and run it."
-FILL_ANEW = "It holds copies only: stop the app, delete it with the files beside it of that name, and run the app."
+FILL_AGAIN = "It holds copies only: stop the app, delete it with the files beside it of that name, and run the app."
 
 
 def with_views(log: Log, report: CheckReport) -> CheckReport:
@@ -138,7 +138,7 @@ class ViewsCheck:
     def _serving(self, folder: Path, manifests: Manifests, damaged: set[str]) -> None:
         path = folder / FILE
         if not path.exists():
-            self._add("error", path, "the serving store is missing", "Run the app: it is filled anew from the state.")
+            self._add("error", path, "the serving store is missing", "Run the app: it is filled again from the state.")
             return
         if self.log.read_only:
             return  # SQLite reads a store of this kind only where it can write beside it
@@ -160,7 +160,7 @@ class ViewsCheck:
                     )
         except (HeadwaterError, sqlite3.Error, pa.ArrowException, ValueError) as error:
             message = error.message if isinstance(error, HeadwaterError) else str(error)
-            self._add("error", path, f"the serving store cannot be read: {message}", FILL_ANEW)
+            self._add("error", path, f"the serving store cannot be read: {message}", FILL_AGAIN)
 
     def _integrity(self, path: Path) -> bool:
         db = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
@@ -170,7 +170,7 @@ class ViewsCheck:
         finally:
             db.close()
         for problem in found:
-            self._add("error", path, problem, FILL_ANEW)
+            self._add("error", path, problem, FILL_AGAIN)
         return not found
 
     def _served(self, store: ServingStore, view: str, reader: ViewReader, manifests: Manifests) -> None:
@@ -188,7 +188,7 @@ class ViewsCheck:
             table = fitted(served, head.schema)
             if _digest(head.schema, table.to_batches()) != state:
                 message = f'the rows of view "{view}" are not those of its state at tick {tick}'
-                self._add("error", store.path, message, FILL_ANEW)
+                self._add("error", store.path, message, FILL_AGAIN)
             return
 
     def _add(self, severity: Severity, where: Path | str, message: str, hint: str) -> None:

@@ -49,7 +49,7 @@ METADATA = pa.schema(
 )
 POLL_AGE = 1.0  # a stream at rest notices within a second that its topic was deleted
 LOST = (
-    'Go on without the lost rows: .option("failOnDataLoss", "false"); or begin anew at what is left: '
+    'Go on without the lost rows: .option("failOnDataLoss", "false"); or begin again at what is left: '
     '.option("startingOffsets", "earliest") and, for a stream, a new checkpoint location.'
 )
 

@@ -15,6 +15,7 @@ from headwater.log.home import Log
 from headwater.log.maintenance.sealing import seal_partition
 from headwater.log.topic_settings import TopicSettings
 from headwater.testing import ManualClock
+from tests.unit.weighted_rows import thorough
 
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 TIMED = TopicSettings(event_time="at", lateness_ms=1_000, idle_ms=10_000)
@@ -111,7 +112,7 @@ def test_only_so_many_producers_are_remembered(monkeypatch):
 rows = st.lists(st.tuples(st.sampled_from(["", "a", "b"]), st.integers(0, 1000)), min_size=1, max_size=30)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=thorough(20), deadline=None)
 @given(appends=st.lists(rows, min_size=1, max_size=6), cut=st.integers(0, 200), sealed=st.integers(0, 6))
 def test_paces_are_exact_for_any_range_and_any_form_of_the_segments(tmp_path_factory, appends, cut, sealed):
     clock = ManualClock()

@@ -20,6 +20,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from headwater.errors import LeaseLost
 from headwater.log.home import Log
 from headwater.testing import ManualClock
+from tests.unit.weighted_rows import thorough
 
 LEASE_S = 10.0
 DELIVERIES_MAX = 3
@@ -258,5 +259,5 @@ class Queue(RuleBasedStateMachine):
 TestQueue = Queue.TestCase
 # As few as a minute allows on a busy machine; 500 of them were run by hand.
 TestQueue.settings = settings(
-    max_examples=30, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=thorough(15), stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )

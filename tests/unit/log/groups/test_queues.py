@@ -86,12 +86,29 @@ def test_the_delay_doubles_with_each_delivery_up_to_a_maximum(jobs: Topic, clock
     assert waits == [2.0, 4.0, 5.0, 5.0]
 
 
+def test_durations_of_a_worker_may_be_texts(jobs: Topic) -> None:
+    jobs.append([job(1)])
+    worker = jobs.worker("g", lease="1 minute", retry_delay="2s", retry_delay_max="1h")
+    [message] = worker.take(timeout="0s")
+
+    message.renew("10 minutes")
+    jobs.clock.sleep(300)
+    assert worker.take(timeout="0s") == []
+    message.release(delay="1 minute")
+    jobs.clock.sleep(59)
+
+    assert (worker.lease, worker.retry_delay, worker.retry_delay_max) == (60.0, 2.0, 3600.0)
+    assert worker.take(timeout="0s") == []
+    jobs.clock.sleep(1)
+    assert ids(worker.take(timeout="0s")) == [1]
+
+
 def test_a_delay_given_with_the_answer_counts_and_none_below_zero_is_taken(jobs: Topic) -> None:
     jobs.append([job(1)])
     worker = jobs.worker("g", retry_delay=60)
     [message] = taken(worker)
 
-    with pytest.raises(Misuse, match="delay must be 0 or more"):
+    with pytest.raises(Misuse, match="delay cannot be -1"):
         message.release(delay=-1)
     message.release(delay=0)
 

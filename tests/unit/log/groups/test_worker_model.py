@@ -11,6 +11,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from headwater.errors import LeaseLost
 from headwater.log.home import Log
 from headwater.testing import ManualClock
+from tests.unit.weighted_rows import thorough
 
 LEASE_S = 10.0
 DELIVERIES_MAX = 3
@@ -174,4 +175,4 @@ class WorkGroup(RuleBasedStateMachine):
 
 
 TestWorkGroup = WorkGroup.TestCase
-TestWorkGroup.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestWorkGroup.settings = settings(max_examples=thorough(20), stateful_step_count=30, deadline=None)

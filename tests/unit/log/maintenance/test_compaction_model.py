@@ -11,6 +11,7 @@ from headwater.log.home import Log
 from headwater.log.maintenance.compaction import compact_partition
 from headwater.log.topic import Topic
 from headwater.testing import ManualClock
+from tests.unit.weighted_rows import thorough
 
 KEYS = st.tuples(st.integers(0, 3), st.sampled_from("ab"))
 STEPS = st.one_of(
@@ -37,7 +38,7 @@ def apply(state: dict[tuple[int, str], int], topic: Topic, start: int) -> int:
     return topic.end_offsets()[0]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=thorough(30), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=st.lists(STEPS, max_size=25))
 def test_a_new_reader_and_one_that_read_everything_end_with_the_same_table(steps: list[tuple[str, object]]) -> None:
     clock = ManualClock()

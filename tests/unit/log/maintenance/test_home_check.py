@@ -19,9 +19,12 @@ from headwater.log.home import Log
 from headwater.log.maintenance.alerts import ALERTS_TOPIC
 from headwater.log.maintenance.home_check import check_home
 from headwater.log.topic import Topic
+from tests.unit.weighted_rows import thorough
 
 EACH = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=thorough(20),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
 

@@ -15,6 +15,7 @@ from headwater.log.schema.evolution import conform, evolve, widens
 from headwater.log.schema.normalization import normalize_schema
 from headwater.log.schema.row_conversion import to_batches, to_rows
 from tests.unit.typed_rows import rows, same, schemas, schemas_with_rows
+from tests.unit.weighted_rows import thorough
 
 
 def follow(old: str, new: str, **roles: Any) -> str:
@@ -143,7 +144,7 @@ versions_with_rows = schemas_with_rows.flatmap(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=thorough(100), deadline=None)
 @given(versions_with_rows, st.integers(0, 2))
 def test_an_old_batch_reads_as_if_it_were_written_under_the_new_schema(
     case: tuple[pa.Schema, list[dict[str, Any]], pa.Schema], start: int

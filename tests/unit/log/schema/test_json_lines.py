@@ -16,6 +16,7 @@ from headwater.log.schema.json_lines import batch_to_json_lines, json_line, json
 from headwater.log.schema.normalization import normalize_schema
 from headwater.log.schema.row_conversion import to_batches, to_rows
 from tests.unit.typed_rows import same, schemas_with_rows
+from tests.unit.weighted_rows import thorough
 
 AT = datetime(2026, 1, 31, 10, tzinfo=UTC)
 
@@ -30,7 +31,7 @@ def refusal(text: Any, ddl: str, **not_null: Any) -> RowRefused:
     return caught.value
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=thorough(100), deadline=None)
 @given(schemas_with_rows)
 def test_rows_written_as_json_read_back_the_same(schema_and_rows: tuple[pa.Schema, list[dict[str, Any]]]):
     schema, rows = schema_and_rows

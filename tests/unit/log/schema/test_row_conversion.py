@@ -20,6 +20,7 @@ from headwater.errors import RowRefused
 from headwater.log.schema.normalization import normalize_schema
 from headwater.log.schema.row_conversion import FEW_ROWS_MAX, RowConverter, to_batches, to_rows
 from tests.unit.typed_rows import EXAMPLES, same, schemas_with_rows
+from tests.unit.weighted_rows import thorough
 
 ORDERS = normalize_schema("order_id BIGINT, amount DOUBLE, note STRING, at TIMESTAMP")
 AT = datetime(2026, 1, 31, 10, tzinfo=UTC)
@@ -38,7 +39,7 @@ def refusal(rows: Any, schema: pa.Schema | str, **not_null: Any) -> RowRefused:
     return caught.value
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=thorough(150), deadline=None)
 @given(schemas_with_rows)
 def test_rows_come_back_as_they_went_in(schema_and_rows: tuple[pa.Schema, list[dict[str, Any]]]):
     schema, rows = schema_and_rows

@@ -5,6 +5,7 @@ import { moment } from "../figures.js";
 import { statusNow } from "../live.js";
 import { heading, section } from "../parts/tables.js";
 
+/** @type {Record<string, string>} */
 const KINDS = {
   lag_at_risk: "Reader about to lose rows",
   lag_lost: "Reader has lost rows",
@@ -47,13 +48,13 @@ export function alertsPage() {
 }
 
 /** Alerts, each with its moment and what it is about. */
-export function alertList(alerts, empty = "Nothing is wrong.") {
+export function alertList(/** @type {AlertStatus[]} */ alerts, empty = "Nothing is wrong.") {
   if (!alerts.length) return make("p", { class: "quiet good-news" }, empty);
   return make("ul", { class: "alerts" }, alerts.map(one));
 }
 
 /** The pages of what an alert is about. */
-function links(alert) {
+function links(/** @type {any} */ alert) {
   const part = encodeURIComponent;
   const status = statusNow();
   const found = [];
@@ -65,7 +66,7 @@ function links(alert) {
   return found;
 }
 
-function one(alert) {
+function one(/** @type {any} */ alert) {
   const detail = Object.entries(alert.detail ?? {});
   return make(
     "li",

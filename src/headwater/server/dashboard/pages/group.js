@@ -9,11 +9,11 @@ import { heading, plainTable, refusal, section } from "../parts/tables.js";
 
 const LOOK_MS = 1500;
 
-export function groupPage(topic, group) {
-  let about = null;
+export function groupPage(/** @type {string} */ topic, /** @type {string} */ group) {
+  let about = /** @type {any} */ (null);
   let error = /** @type {any} */ (null);
 
-  function start(refresh, signal) {
+  function start(/** @type {() => void} */ refresh, /** @type {AbortSignal} */ signal) {
     let next = 0;
     const look = async () => {
       if (signal.aborted || Date.now() < next) return;
@@ -63,10 +63,10 @@ export function groupPage(topic, group) {
   return { title: group, start, content };
 }
 
-function members(about) {
+function members(/** @type {any} */ about) {
   return plainTable(
     [["Member"], ["Partitions"], ["Last heard"], ["State"]],
-    about.members.map((member) => ({
+    about.members.map((/** @type {any} */ member) => ({
       key: member.id,
       cells: [member.name ?? member.id, member.partitions.join(", ") || "–", moment(member.heartbeat), member.alive ? "alive" : "gone"],
     })),
@@ -74,7 +74,7 @@ function members(about) {
   );
 }
 
-function partitions(about) {
+function partitions(/** @type {any} */ about) {
   return plainTable(
     [
       ["Partition", "number"],

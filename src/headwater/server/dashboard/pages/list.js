@@ -8,9 +8,10 @@ import { sparkline } from "../parts/plots.js";
 import { heading, plainTable, section } from "../parts/tables.js";
 
 const part = encodeURIComponent;
-const link = (address, name) => make("a", { href: address }, name);
+const link = (/** @type {string} */ address, /** @type {string} */ name) => make("a", { href: address }, name);
 
-export function listPage(kind) {
+export function listPage(/** @type {string} */ kind) {
+  /** @type {Record<string, string>} */
   const titles = {
     topics: "Topics and tables",
     views: "Views",
@@ -19,6 +20,7 @@ export function listPage(kind) {
     captures: "Captured databases",
     inlets: "Inlets",
   };
+  /** @type {Record<string, () => any>} */
   const tables = {
     topics: () => [
       section("Of the app", topicTable(statusNow().topics.filter((topic) => !topic.system))),
@@ -35,7 +37,7 @@ export function listPage(kind) {
 }
 
 /** Topics with how fast they grow. */
-export function topicTable(topics) {
+export function topicTable(/** @type {TopicStatus[]} */ topics) {
   return plainTable(
     [["Name"], ["Rows", "number"], ["Size", "number wide-only"], ["Rate", "number"], ["", "plot-cell"]],
     topics.map((topic) => ({
@@ -53,7 +55,7 @@ export function topicTable(topics) {
 }
 
 /** Views with what their ticks take. */
-export function viewTable(views) {
+export function viewTable(/** @type {ViewStatus[]} */ views) {
   return plainTable(
     [["Name"], ["Rows", "number"], ["Last changed", "number wide-only"], ["Tick time", "number"], ["", "plot-cell"]],
     views.map((view) => ({
@@ -71,11 +73,11 @@ export function viewTable(views) {
 }
 
 /** Seconds of a view in the last ticks. */
-export const timesOf = (name) =>
+export const timesOf = (/** @type {string} */ name) =>
   statusNow().ticks.flatMap((tick) => tick.views.filter((each) => each.view === name).map((each) => each.seconds));
 
 /** Groups of one topic, or of all. */
-export function groupTable(topic = null) {
+export function groupTable(/** @type {string | null} */ topic = null) {
   const groups = statusNow()
     .topics.filter((each) => !topic || each.name === topic)
     .flatMap((each) => each.groups.map((group) => ({ name: each.name, group })));
@@ -96,7 +98,7 @@ export function groupTable(topic = null) {
 }
 
 /** Sinks of one view, or of all. */
-export function sinkTable(view = null) {
+export function sinkTable(/** @type {string | null} */ view = null) {
   const sinks = statusNow().sinks.filter((each) => !view || each.view === view);
   return plainTable(
     [["Sink"], ["View"], ["To", "wide-only"], ["State"]],
@@ -108,14 +110,17 @@ export function sinkTable(view = null) {
   );
 }
 
-function sourceTable(kind, sources) {
+function sourceTable(/** @type {string} */ kind, /** @type {any[]} */ sources) {
   return plainTable(
     [["Name"], ["Into"]],
     sources.map((source) => ({
       key: source.name,
       cells: [
         link(`/${kind}/${part(source.name)}`, source.name),
-        (source.tables ?? [source.topic]).map((name, place) => [place ? ", " : "", link(`/topics/${part(name)}`, name)]),
+        (source.tables ?? [source.topic]).map((/** @type {string} */ name, /** @type {number} */ place) => [
+          place ? ", " : "",
+          link(`/topics/${part(name)}`, name),
+        ]),
       ],
     })),
     { caption: kind, empty: "None is declared." },

@@ -14,13 +14,13 @@ const ALERTS_SHOWN = 5;
 export function overviewPage() {
   let internal = false;
   let again = () => {};
-  const toggle = (event) => {
+  const toggle = (/** @type {any} */ event) => {
     internal = event.target.checked;
     again();
   };
   return {
     title: "Overview",
-    start(refresh) {
+    start(/** @type {() => void} */ refresh) {
       again = refresh;
     },
     content() {
@@ -84,12 +84,12 @@ function tiles() {
 }
 
 /** Several rings of samples as one: the latest stand together. */
-function summed(rings) {
+function summed(/** @type {number[][]} */ rings) {
   const length = Math.max(0, ...rings.map((ring) => ring.length));
   return Array.from({ length }, (_, place) => rings.reduce((sum, ring) => sum + (ring[ring.length - length + place] ?? 0), 0));
 }
 
-function median(values) {
+function median(/** @type {number[]} */ values) {
   const sorted = [...values].sort((one, other) => one - other);
   return sorted.length ? sorted[Math.floor(sorted.length / 2)] : null;
 }

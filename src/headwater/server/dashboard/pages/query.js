@@ -12,7 +12,16 @@ const ROWS_SHOWN = 500;
 const PLOTTED_MAX = 400;
 
 export function queryPage() {
-  const state = { sql: kept(), engine: "store", answer: null, error: null, busy: false, kind: "bar", x: null, y: null };
+  const state = /** @type {QueryState} */ ({
+    sql: kept(),
+    engine: "store",
+    answer: null,
+    error: null,
+    busy: false,
+    kind: "bar",
+    x: null,
+    y: null,
+  });
   let again = () => {};
   let signal = /** @type {AbortSignal | null} */ (null);
   let asked = /** @type {AbortController | null} */ (null);
@@ -22,10 +31,10 @@ export function queryPage() {
     const own = (asked = new AbortController());
     signal?.addEventListener("abort", () => own.abort());
     Object.assign(state, { busy: true, error: null });
-    keep(state.sql);
+    keep(state.sql ?? "");
     again();
     try {
-      const answer = await query(state.sql, state.engine, own.signal);
+      const answer = await query(state.sql ?? "", state.engine, own.signal);
       Object.assign(state, { answer, ...axes(answer, state) });
     } catch (error) {
       if (own !== asked) return;
@@ -35,7 +44,7 @@ export function queryPage() {
     again();
   }
 
-  function keys(event) {
+  function keys(/** @type {any} */ event) {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
       event.preventDefault();
       run();
@@ -44,14 +53,14 @@ export function queryPage() {
     }
   }
 
-  const set = (name) => (event) => {
+  const set = (/** @type {"engine" | "kind" | "x" | "y"} */ name) => (/** @type {any} */ event) => {
     state[name] = event.target.value;
     again();
   };
 
   return {
     title: "Query",
-    start(refresh, ending) {
+    start(/** @type {() => void} */ refresh, /** @type {AbortSignal} */ ending) {
       [again, signal] = [refresh, ending];
     },
     content() {
@@ -66,7 +75,7 @@ export function queryPage() {
           spellcheck: "false",
           autocapitalize: "off",
           "aria-describedby": "sql-keys",
-          oninput: (event) => (state.sql = event.target.value),
+          oninput: (/** @type {any} */ event) => (state.sql = event.target.value),
           onkeydown: keys,
         },
         state.sql,
@@ -111,16 +120,17 @@ export function queryPage() {
     },
   };
 
-  function pick(name) {
+  function pick(/** @type {string} */ name) {
     const box = /** @type {HTMLTextAreaElement} */ (byId("sql"));
     box.value = state.sql = `SELECT * FROM ${quoted(name, state.engine)} LIMIT 100`;
     run();
   }
 }
 
-const option = (value, words, chosen) => make("option", { value, selected: value === chosen }, words);
+const option = (/** @type {any} */ value, /** @type {string} */ words, /** @type {any} */ chosen) =>
+  make("option", { value, selected: value === chosen }, words);
 
-const names = (engine) =>
+const names = (/** @type {string} */ engine) =>
   graphNow()
     .nodes.filter(
       (node) =>
@@ -129,7 +139,7 @@ const names = (engine) =>
     )
     .map((node) => node.name);
 
-function quoted(name, engine) {
+function quoted(/** @type {string} */ name, /** @type {string} */ engine) {
   if (/^[a-z_][a-z0-9_]*$/i.test(name)) return name;
   return engine === "spark" ? `\`${name}\`` : `"${name}"`;
 }
@@ -147,7 +157,7 @@ function kept() {
   }
 }
 
-function keep(sql) {
+function keep(/** @type {string} */ sql) {
   try {
     sessionStorage.setItem(KEPT, sql);
   } catch {
@@ -156,28 +166,30 @@ function keep(sql) {
 }
 
 /** What to plot: the first numbers against the first other column; a line when that one is a time. */
-function axes(answer, before) {
-  const columns = answer.columns.map((column) => column.name);
+function axes(/** @type {any} */ answer, /** @type {any} */ before) {
+  const columns = answer.columns.map((/** @type {Column} */ column) => column.name);
   const numbers = numeric(answer);
-  const others = columns.filter((name) => !numbers.includes(name));
+  const others = columns.filter((/** @type {string} */ name) => !numbers.includes(name));
   const x = columns.includes(before.x) ? before.x : (others[0] ?? columns[0]);
-  const y = numbers.includes(before.y) ? before.y : numbers.find((name) => name !== x);
-  const type = answer.columns.find((column) => column.name === x)?.type ?? "";
+  const y = numbers.includes(before.y) ? before.y : numbers.find((/** @type {string} */ name) => name !== x);
+  const type = answer.columns.find((/** @type {Column} */ column) => column.name === x)?.type ?? "";
   const kind =
     x === before.x ? before.kind : /timestamp|date/.test(type) || (numbers.includes(x) && answer.rows.length > 12) ? "line" : "bar";
   return { x, y: y ?? null, kind };
 }
 
-const numeric = (answer) =>
+const numeric = (/** @type {any} */ answer) =>
   answer.columns
-    .map((column) => column.name)
+    .map((/** @type {Column} */ column) => column.name)
     .filter(
-      (name) => answer.rows.some((row) => isNumber(row[name])) && answer.rows.every((row) => row[name] === null || isNumber(row[name])),
+      (/** @type {string} */ name) =>
+        answer.rows.some((/** @type {Row} */ row) => isNumber(row[name])) &&
+        answer.rows.every((/** @type {Row} */ row) => row[name] === null || isNumber(row[name])),
     );
 
-function result(state, set) {
+function result(/** @type {any} */ state, /** @type {any} */ set) {
   const { answer } = state;
-  const columns = answer.columns.map((column) => column.name);
+  const columns = answer.columns.map((/** @type {Column} */ column) => column.name);
   const rows = answer.rows.slice(0, ROWS_SHOWN);
   const more = answer.truncated ? `, of more than ${count(answer.count)}` : answer.count > ROWS_SHOWN ? `, of ${count(answer.count)}` : "";
   return [
@@ -194,12 +206,21 @@ function result(state, set) {
   ];
 }
 
-function chart(state, set, columns) {
+function chart(/** @type {any} */ state, /** @type {any} */ set, /** @type {string[]} */ columns) {
   const { answer, x, y, kind } = state;
-  const points = answer.rows.slice(0, PLOTTED_MAX).map((row) => [shown(row[x]), row[y] === null ? NaN : Number(row[y])]);
-  const places = answer.rows.slice(0, PLOTTED_MAX).map((row) => (isNumber(row[x]) ? Number(row[x]) : Date.parse(row[x])));
-  if (places.every((place, number) => !number || place > places[number - 1])) points.forEach((point, number) => point.push(places[number]));
-  const choice = (name, words, label, options, chosen) =>
+  const points = answer.rows.slice(0, PLOTTED_MAX).map((/** @type {Row} */ row) => [shown(row[x]), row[y] === null ? NaN : Number(row[y])]);
+  const places = answer.rows
+    .slice(0, PLOTTED_MAX)
+    .map((/** @type {Row} */ row) => (isNumber(row[x]) ? Number(row[x]) : Date.parse(row[x])));
+  if (places.every((/** @type {number} */ place, /** @type {number} */ number) => !number || place > places[number - 1]))
+    points.forEach((/** @type {any} */ point, /** @type {number} */ number) => point.push(places[number]));
+  const choice = (
+    /** @type {string} */ name,
+    /** @type {string} */ words,
+    /** @type {string} */ label,
+    /** @type {string[]} */ options,
+    /** @type {any} */ chosen,
+  ) =>
     make(
       "label",
       null,
@@ -228,4 +249,4 @@ function chart(state, set, columns) {
   ];
 }
 
-const figure = (value) => (Math.abs(value) >= 10_000 ? brief(value) : shown(value));
+const figure = (/** @type {any} */ value) => (Math.abs(value) >= 10_000 ? brief(value) : shown(value));

@@ -7,7 +7,7 @@ import { lagWords } from "../parts/graph.js";
 import { plot, tile } from "../parts/plots.js";
 import { facts, heading, refusal, section } from "../parts/tables.js";
 
-export function sinkPage(name) {
+export function sinkPage(/** @type {string} */ name) {
   return {
     title: name,
     content() {

@@ -11,18 +11,19 @@ const WIDE = 12;
 const BARS = 60;
 
 export function ticksPage() {
-  let chosen = null; // a tick's number; null: the latest
+  let chosen = /** @type {number | null} */ (null); // a tick's number; null: the latest
   let again = () => {};
 
-  const choose = (tick) => {
+  const choose = (/** @type {number | null} */ tick) => {
     chosen = tick;
     again();
   };
 
-  function keys(event) {
+  function keys(/** @type {any} */ event) {
     const ticks = statusNow().ticks.map((each) => each.tick);
     const place = chosen === null ? ticks.length - 1 : ticks.indexOf(chosen);
-    const next = { ArrowLeft: place - 1, ArrowRight: place + 1, Home: 0, End: ticks.length - 1 }[event.key];
+    const moves = { ArrowLeft: place - 1, ArrowRight: place + 1, Home: 0, End: ticks.length - 1 };
+    const next = /** @type {Record<string, number>} */ (moves)[event.key];
     if (event.key === "Escape") choose(null);
     else if (next !== undefined) choose(ticks[Math.max(0, Math.min(ticks.length - 1, next))]);
     else return;
@@ -31,13 +32,13 @@ export function ticksPage() {
 
   return {
     title: "Ticks",
-    start(refresh) {
+    start(/** @type {() => void} */ refresh) {
       again = refresh;
     },
     content() {
       const { ticks } = statusNow();
       if (!ticks.length) return [heading(null, "Ticks"), make("p", { class: "empty-page" }, "No tick yet.")];
-      const shown = ticks.find((each) => each.tick === chosen) ?? ticks.at(-1);
+      const shown = ticks.find((each) => each.tick === chosen) ?? ticks[ticks.length - 1];
       return [
         heading(null, "Ticks", make("p", { class: "quiet" }, summary(ticks))),
         section(
@@ -60,19 +61,24 @@ export function ticksPage() {
   };
 }
 
-function summary(ticks) {
+function summary(/** @type {TickReport[]} */ ticks) {
   const times = ticks.map((each) => each.seconds).sort((one, other) => one - other);
-  const at = (part) => seconds(times[Math.min(times.length - 1, Math.floor(times.length * part))]);
+  const at = (/** @type {any} */ part) => seconds(times[Math.min(times.length - 1, Math.floor(times.length * part))]);
   return `The last ${times.length}: median ${at(0.5)}, 95 of 100 within ${at(0.95)}, slowest ${seconds(times.at(-1))}.`;
 }
 
-const longest = (tick) => Math.max(0, ...tick.views.map((view) => view.seconds));
+const longest = (/** @type {TickReport} */ tick) => Math.max(0, ...tick.views.map((view) => view.seconds));
 
-function timeline(ticks, shown, choose, keys) {
+function timeline(
+  /** @type {TickReport[]} */ ticks,
+  /** @type {TickReport} */ shown,
+  /** @type {(tick: number | null) => void} */ choose,
+  /** @type {(event: any) => void} */ keys,
+) {
   const times = ticks.map((each) => each.seconds);
   const top = Math.max(typical(times), 1e-3);
   const width = Math.max(ticks.length, BARS) * WIDE;
-  const high = (value) => Math.max(2, Math.min(1, value / top) * (HIGH - 6));
+  const high = (/** @type {any} */ value) => Math.max(2, Math.min(1, value / top) * (HIGH - 6));
   const bars = ticks.map((tick, place) => {
     const left = place * WIDE;
     return draw(
@@ -98,7 +104,7 @@ function timeline(ticks, shown, choose, keys) {
       role: "slider",
       "aria-label": "Tick",
       "aria-valuemin": ticks[0].tick,
-      "aria-valuemax": ticks.at(-1).tick,
+      "aria-valuemax": ticks[ticks.length - 1].tick,
       "aria-valuenow": shown.tick,
       "aria-valuetext": `tick ${shown.tick}, ${seconds(shown.seconds)}`,
       onkeydown: keys,
@@ -108,7 +114,7 @@ function timeline(ticks, shown, choose, keys) {
   );
 }
 
-function detail(tick, latest) {
+function detail(/** @type {TickReport} */ tick, /** @type {boolean} */ latest) {
   const views = [...tick.views].sort((one, other) => other.seconds - one.seconds);
   return [
     make(
@@ -135,7 +141,7 @@ function detail(tick, latest) {
   ];
 }
 
-function slowest(ticks) {
+function slowest(/** @type {TickReport[]} */ ticks) {
   const sums = new Map();
   for (const tick of ticks) {
     for (const each of tick.views) {

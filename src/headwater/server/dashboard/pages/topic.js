@@ -15,7 +15,7 @@ const TAIL_ROWS = 50;
 const LOOK_MS = 400;
 const DESCRIBE_MS = 3000; // it looks into segments
 
-export function topicPage(name) {
+export function topicPage(/** @type {string} */ name) {
   let about = /** @type {any} */ (null); // of /v1/topics/NAME
   let last = /** @type {Row[] | null} */ (null);
   let error = /** @type {Refusal | null} */ (null);
@@ -23,7 +23,7 @@ export function topicPage(name) {
   let again = () => {};
 
   /** Look at the topic, and again when its ends have moved. */
-  function start(refresh, signal) {
+  function start(/** @type {() => void} */ refresh, /** @type {AbortSignal} */ signal) {
     again = refresh;
     let seen = /** @type {string | null} */ (null);
     let busy = false;
@@ -95,7 +95,7 @@ export function topicPage(name) {
   return { title: name, start, content };
 }
 
-function controls(paused, pause) {
+function controls(/** @type {boolean} */ paused, /** @type {() => void} */ pause) {
   return make(
     "p",
     { class: "controls" },
@@ -104,7 +104,7 @@ function controls(paused, pause) {
   );
 }
 
-function tiles(now) {
+function tiles(/** @type {any} */ now) {
   return make(
     "div",
     { class: "tiles", key: "tiles" },
@@ -115,18 +115,22 @@ function tiles(now) {
   );
 }
 
-function rows(last, declared) {
+function rows(/** @type {Row[]} */ last, /** @type {any} */ declared) {
   if (!last.length) return make("p", { class: "quiet" }, "No rows yet.");
-  const names = declared?.columns.map((column) => column.name) ?? Object.keys(last[0]).filter((name) => !OWN.has(name));
-  const shown = last.map((row) => ({ ...row, [PLACE]: `${row._partition}@${row._offset}`, [APPENDED]: moment(row._appended_at) }));
+  const names = declared?.columns.map((/** @type {any} */ column) => column.name) ?? Object.keys(last[0]).filter((name) => !OWN.has(name));
+  const shown = last.map((row) => ({
+    ...row,
+    [PLACE]: `${row._partition}@${row._offset}`,
+    [APPENDED]: moment(row._appended_at),
+  }));
   return rowsTable([PLACE, APPENDED, ...names], shown, {
     caption: "Last rows",
-    keyOf: (row) => row[PLACE],
-    mark: (row) => (row._deleted ? "gone" : null),
+    keyOf: (/** @type {Row} */ row) => row[PLACE],
+    mark: (/** @type {Row} */ row) => (row._deleted ? "gone" : null),
   });
 }
 
-function offsets(about) {
+function offsets(/** @type {any} */ about) {
   return plainTable(
     [
       ["Partition", "number"],
@@ -136,7 +140,7 @@ function offsets(about) {
       ["Sealed", "number"],
       ["Active", "number"],
     ],
-    about.partitions.map((part) => ({
+    about.partitions.map((/** @type {any} */ part) => ({
       key: part.partition,
       cells: [
         part.partition,
@@ -151,10 +155,10 @@ function offsets(about) {
   );
 }
 
-function columns(declared) {
+function columns(/** @type {any} */ declared) {
   return plainTable(
     [["Column"], ["Type"], [""]],
-    declared.columns.map((column) => ({
+    declared.columns.map((/** @type {any} */ column) => ({
       key: column.name,
       cells: [
         column.name,
@@ -168,7 +172,7 @@ function columns(declared) {
   );
 }
 
-function keeping(about) {
+function keeping(/** @type {any} */ about) {
   const kept = about.settings;
   const time = about.event_time ?? {};
   return facts([
@@ -179,28 +183,36 @@ function keeping(about) {
     ["Compacted", kept.compact ? "the latest of each key" : null],
     [
       "Made durable",
-      { always: "with every append", interval: `every ${kept.fsync_interval_ms} ms`, never: "when the system likes" }[kept.fsync],
+      /** @type {Record<string, string>} */ ({
+        always: "with every append",
+        interval: `every ${kept.fsync_interval_ms} ms`,
+        never: "when the system likes",
+      })[kept.fsync],
     ],
     [
       "When readers are slow",
-      { keep: "the disk is the buffer", drop: "new rows are dropped, and counted", block: "appends wait" }[kept.overflow],
+      /** @type {Record<string, string>} */ ({
+        keep: "the disk is the buffer",
+        drop: "new rows are dropped, and counted",
+        block: "appends wait",
+      })[kept.overflow],
     ],
     ["Watermark", time.watermark ? moment(time.watermark) : null],
   ]);
 }
 
 /** How far apps are behind in this topic. */
-function apps(now) {
-  const found = now.readers.filter((each) => each.kind === "app");
+function apps(/** @type {any} */ now) {
+  const found = now.readers.filter((/** @type {any} */ each) => each.kind === "app");
   if (!found.length) return null;
   return plainTable(
     [["App"], ["Lag", "number"], ["State"], ["Last tick"]],
-    found.map((each) => ({ key: each.reader, cells: [each.reader, count(each.lag), each.state, moment(each.seen_at)] })),
+    found.map((/** @type {any} */ each) => ({ key: each.reader, cells: [each.reader, count(each.lag), each.state, moment(each.seen_at)] })),
     { caption: "Apps" },
   );
 }
 
-function readers(name, kind) {
+function readers(/** @type {string} */ name, /** @type {string} */ kind) {
   const found = graphNow()
     .edges.filter((edge) => edge.from === `${kind}:${name}`)
     .map((edge) => edge.to.slice(edge.to.indexOf(":") + 1));

@@ -10,6 +10,7 @@ import { LiveRows } from "../parts/live_rows.js";
 import { sparkline, tile } from "../parts/plots.js";
 import { facts, heading, plainTable, refusal, rowsTable, section } from "../parts/tables.js";
 
+/** @type {Record<string, string>} */
 const COSTS = {
   linear: "costs the changes",
   bilinear: "costs the changes and their matches",
@@ -18,7 +19,7 @@ const COSTS = {
   whole: "costs everything",
 };
 
-export function viewPage(name) {
+export function viewPage(/** @type {string} */ name) {
   let rows = /** @type {LiveRows | null} */ (null);
   let feed = /** @type {ChangeFeed | null} */ (null);
   let begin = () => {};
@@ -26,7 +27,7 @@ export function viewPage(name) {
 
   return {
     title: name,
-    start(refresh, signal) {
+    start(/** @type {() => void} */ refresh, /** @type {AbortSignal} */ signal) {
       begin = () => {
         rows ??= new LiveRows(name, refresh, signal);
         feed ??= new ChangeFeed(name, refresh, signal);
@@ -80,7 +81,7 @@ export function viewPage(name) {
   };
 }
 
-function tiles(now, declared) {
+function tiles(/** @type {any} */ now, /** @type {any} */ declared) {
   const times = timesOf(now.name);
   const changes = statusNow().ticks.flatMap((tick) => tick.views.filter((each) => each.view === now.name).map((each) => each.changes));
   return make(
@@ -105,8 +106,8 @@ function tiles(now, declared) {
   );
 }
 
-function plan(declared) {
-  const reads = declared.reads.map((name, place) => {
+function plan(/** @type {any} */ declared) {
+  const reads = declared.reads.map((/** @type {string} */ name, /** @type {number} */ place) => {
     const source = graphNow().nodes.find((each) => each.name === name && ["view", "topic", "table"].includes(each.kind));
     const address = source ? `/${source.kind === "view" ? "views" : "topics"}/${encodeURIComponent(name)}` : null;
     return [place ? ", " : "", address ? make("a", { href: address }, name) : name];
@@ -116,7 +117,7 @@ function plan(declared) {
     make(
       "ol",
       { class: "stages" },
-      declared.stages.map((stage) =>
+      declared.stages.map((/** @type {any} */ stage) =>
         make(
           "li",
           { key: stage.name },
@@ -126,12 +127,12 @@ function plan(declared) {
         ),
       ),
     ),
-    declared.notes.map((note) => make("p", { class: "quiet", key: note }, `Note: ${note}`)),
+    declared.notes.map((/** @type {string} */ note) => make("p", { class: "quiet", key: note }, `Note: ${note}`)),
     declared.stages.length ? null : make("p", { class: "quiet" }, "A PySpark function: its plan is Spark's."),
   ];
 }
 
-function lateness(now) {
+function lateness(/** @type {any} */ now) {
   if (!now.watermark && !now.late_rows.length)
     return make("p", { class: "quiet" }, "It has no watermark: that needs a topic with an event time, and a tick.");
   return [
@@ -145,14 +146,17 @@ function lateness(now) {
     ]),
     plainTable(
       [["Topic"], ["Producer"], ["Late rows", "number"]],
-      now.late_rows.map((each) => ({ key: `${each.topic}/${each.producer}`, cells: [each.topic, each.producer, count(each.rows)] })),
+      now.late_rows.map((/** @type {any} */ each) => ({
+        key: `${each.topic}/${each.producer}`,
+        cells: [each.topic, each.producer, count(each.rows)],
+      })),
       { caption: "Late rows", empty: "No row came too late for it." },
     ),
   ];
 }
 
 /** SQL without the margin that it has in the app's file. */
-function layout(sql) {
+function layout(/** @type {string} */ sql) {
   if (!sql) return "(a PySpark function)";
   const lines = sql
     .replace(/\t/g, "    ")
@@ -161,14 +165,14 @@ function layout(sql) {
   const margins = lines
     .slice(lines[0].match(/^\s/) ? 0 : 1)
     .filter((line) => line.trim())
-    .map((line) => line.match(/^ */)[0].length);
+    .map((/** @type {any} */ line) => line.match(/^ */)[0].length);
   const margin = Math.min(...margins, 80);
   return lines.map((line, place) => (place === 0 && !line.match(/^\s/) ? line : line.slice(margin))).join("\n");
 }
 
 /** Verifying: the engine computes the view from the log alone and compares. */
 class Check {
-  constructor(name) {
+  constructor(/** @type {string} */ name) {
     this.name = name;
     this.state = "idle";
     this.seconds = 0;
@@ -218,7 +222,7 @@ class Check {
         { class: "notice good" },
         `Verified: its ${counted(rows, "row")} at tick ${count(tick)} are what the log gives.${may} It took ${seconds(this.seconds)}.`,
       );
-    const shown = (words, list) =>
+    const shown = (/** @type {string} */ words, /** @type {any[]} */ list) =>
       list.length ? [make("p", null, words), rowsTable(Object.keys(list[0]), list, { caption: words })] : null;
     return make(
       "div",

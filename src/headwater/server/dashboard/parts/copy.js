@@ -8,8 +8,8 @@ const CHANGE = new Set(["_change_type", "_commit_timestamp", "_commit_version"])
 
 export class Copy {
   constructor() {
-    this.columns = [];
-    this.key = [];
+    this.columns = /** @type {string[]} */ ([]);
+    this.key = /** @type {string[]} */ ([]);
     this.rows = new Map(); // identity → {row, times}; a view without a key may have a row several times
     this.tick = /** @type {number | null} */ (null);
     this.token = /** @type {string | null} */ (null);
@@ -17,9 +17,9 @@ export class Copy {
   }
 
   /** Take a message; answers what changed, [{type, identity, row, columns}], or null while more of the tick is to come. */
-  take(message) {
+  take(/** @type {any} */ message) {
     if (message.columns) {
-      this.columns = message.columns.map((column) => column.name);
+      this.columns = message.columns.map((/** @type {Column} */ column) => column.name);
       this.key = message.key;
     }
     this.waiting.push(message);
@@ -36,7 +36,7 @@ export class Copy {
     return message.type === "changes" ? this.apply(parts.flatMap((part) => part.changes)) : [];
   }
 
-  apply(changes) {
+  apply(/** @type {Row[]} */ changes) {
     const applied = [];
     let before = /** @type {Row | null} */ (null);
     for (const change of changes) {
@@ -57,11 +57,11 @@ export class Copy {
     return applied;
   }
 
-  identity(row) {
+  identity(/** @type {Row} */ row) {
     return JSON.stringify((this.key.length ? this.key : this.columns).map((name) => row[name] ?? null));
   }
 
-  add(row) {
+  add(/** @type {Row} */ row) {
     const identity = this.identity(row);
     const known = this.rows.get(identity);
     if (known && !this.key.length) known.times += 1;
@@ -69,7 +69,7 @@ export class Copy {
     return identity;
   }
 
-  remove(row) {
+  remove(/** @type {Row} */ row) {
     const identity = this.identity(row);
     const known = this.rows.get(identity);
     if (known && known.times > 1) known.times -= 1;
@@ -78,7 +78,7 @@ export class Copy {
   }
 
   /** All rows as [identity, row], ordered by a column. */
-  ordered(column, descending) {
+  ordered(/** @type {string} */ column, /** @type {boolean} */ descending) {
     const listed = [...this.rows].flatMap(([identity, { row, times }]) =>
       Array.from({ length: times }, (_, copy) => [copy ? `${identity}#${copy}` : identity, row]),
     );
@@ -87,9 +87,9 @@ export class Copy {
   }
 }
 
-const same = (one, other) => one === other || JSON.stringify(one) === JSON.stringify(other);
+const same = (/** @type {any} */ one, /** @type {any} */ other) => one === other || JSON.stringify(one) === JSON.stringify(other);
 
-function compared(one, other) {
+function compared(/** @type {any} */ one, /** @type {any} */ other) {
   if (one === null || one === undefined) return other === null || other === undefined ? 0 : -1;
   if (other === null || other === undefined) return 1;
   if (isNumber(one) && isNumber(other)) return Number(one) - Number(other);

@@ -10,13 +10,17 @@ const SHOWN = 60;
 const AT_ONCE = 500; // a tick with more changes shows only their number
 const LOOK_MS = 500;
 const BEGIN_TICKS = 20;
+/** @type {Record<string, string>} */
 const SIGNS = { insert: "+ came", delete: "− went", update_preimage: "before", update_postimage: "after" };
 
+/** @type {Record<string, string>} */
+const MARKS = { delete: "went", update_preimage: "went", insert: "came", update_postimage: "came" };
+
 export class ChangeFeed {
-  constructor(name, refresh, signal) {
+  constructor(/** @type {string} */ name, /** @type {() => void} */ refresh, /** @type {AbortSignal} */ signal) {
     this.name = name;
-    this.lines = []; // the latest first
-    this.next = null;
+    this.lines = /** @type {any[]} */ ([]); // the latest first
+    this.next = /** @type {any} */ (null);
     this.busy = false;
     const look = async () => {
       const last = live.status?.tick.tick ?? 0;
@@ -32,7 +36,7 @@ export class ChangeFeed {
     look();
   }
 
-  async read(last, signal) {
+  async read(/** @type {number} */ last, /** @type {AbortSignal} */ signal) {
     const sizes = statusNow()
       .ticks.filter((tick) => tick.tick >= this.next)
       .map((tick) => tick.views.find((each) => each.view === this.name)?.changes ?? 0);
@@ -41,7 +45,8 @@ export class ChangeFeed {
       this.lines.unshift({ tick: last, many });
     } else {
       const found = await changes(this.name, this.next, 100, signal);
-      for (const { tick, changes: rows } of found.ticks) this.lines.unshift(...rows.map((row) => ({ tick, row })).reverse());
+      for (const { tick, changes: rows } of found.ticks)
+        this.lines.unshift(...rows.map((/** @type {Row} */ row) => ({ tick, row })).reverse());
     }
     this.lines.splice(SHOWN);
     this.next = last + 1;
@@ -57,7 +62,7 @@ export class ChangeFeed {
     );
     return rowsTable(["tick", "at", "change", ...columns], rows, {
       caption: `Changes of ${this.name}`,
-      mark: (row) => ({ delete: "went", update_preimage: "went", insert: "came", update_postimage: "came" })[row._change_type],
+      mark: (/** @type {Row} */ row) => MARKS[row._change_type],
     });
   }
 }

@@ -20,12 +20,12 @@ let { width: WIDTH, room: ROOM } = WIDE;
 let known = /** @type {any} */ (null); // the last arrangement, which stays as long as nodes and edges do
 
 /** The drawing, in a place that scrolls by itself when it is too wide. */
-export function graph({ internal }) {
+export function graph(/** @type {{ internal: boolean }} */ { internal }) {
   ({ width: WIDTH, room: ROOM } = phone.matches ? NARROW : WIDE);
   const { nodes, edges } = content(internal);
   const name = JSON.stringify([WIDTH, nodes.map((node) => node.id), edges.map((edge) => [edge.from, edge.to])]);
   if (known?.name !== name) known = { name, ...placed(nodes, edges) };
-  const lines = known.edges.map((edge) => line(edge));
+  const lines = known.edges.map((/** @type {any} */ edge) => line(edge));
   const boxes = nodes.map((node) => box(node, known.cells.get(node.id)));
   const size = { width: known.width, height: known.height, viewBox: `0 0 ${known.width} ${known.height}` };
   return make(
@@ -36,7 +36,7 @@ export function graph({ internal }) {
 }
 
 /** What there is to draw: what the app declares, and the groups that read its topics. */
-function content(internal) {
+function content(/** @type {boolean} */ internal) {
   const declared = graphNow();
   const nodes = declared.nodes.filter((node) => internal || !node.system);
   const shown = new Set(nodes.map((node) => node.id));
@@ -53,15 +53,16 @@ function content(internal) {
   return { nodes, edges };
 }
 
-function placed(nodes, edges) {
+function placed(/** @type {GraphNode[]} */ nodes, /** @type {Edge[]} */ edges) {
   const fed = nodes.some((node) => node.kind === "capture" || node.kind === "inlet");
-  const least = { capture: 0, inlet: 0, topic: fed ? 1 : 0, table: fed ? 1 : 0, view: fed ? 2 : 1 };
+  const least = /** @type {Record<string, number>} */ ({ capture: 0, inlet: 0, topic: fed ? 1 : 0, table: fed ? 1 : 0, view: fed ? 2 : 1 });
   const wanted = nodes.map((node) => ({ id: node.id, least: least[node.kind] ?? 0, last: node.kind === "sink" }));
   const { layers, cellOf, bends } = arranged(wanted, edges);
+  const cell = (/** @type {string} */ id) => /** @type {Cell} */ (cellOf.get(id));
   const height = spread(layers, { node: HEIGHT, bend: BEND, gap: GAP });
-  const x = (layer) => EDGE + layer * (WIDTH + ROOM);
+  const x = (/** @type {number} */ layer) => EDGE + layer * (WIDTH + ROOM);
   const lines = [...bends].map(([edge, over]) => {
-    const [start, end] = [cellOf.get(edge.from), cellOf.get(edge.to)];
+    const [start, end] = [cell(edge.from), cell(edge.to)];
     const stops = [
       [x(start.layer) + WIDTH, start.y],
       ...over.flatMap((bend) => [
@@ -72,11 +73,11 @@ function placed(nodes, edges) {
     ].map(([left, top]) => [left, top + EDGE]);
     return { ...edge, path: curved(stops), label: stops.at(-1) };
   });
-  const cells = new Map(nodes.map((node) => [node.id, { x: x(cellOf.get(node.id).layer), y: cellOf.get(node.id).y + EDGE - HEIGHT / 2 }]));
+  const cells = new Map(nodes.map((node) => [node.id, { x: x(cell(node.id).layer), y: cell(node.id).y + EDGE - HEIGHT / 2 }]));
   return { cells, edges: lines, width: x(layers.length - 1) + WIDTH + EDGE, height: height + 2 * EDGE };
 }
 
-function curved(stops) {
+function curved(/** @type {number[][]} */ stops) {
   let path = `M${stops[0][0]} ${stops[0][1]}`;
   for (let place = 1; place < stops.length; place += 1) {
     const [[fromX, fromY], [toX, toY]] = [stops[place - 1], stops[place]];
@@ -88,7 +89,7 @@ function curved(stops) {
 
 // Edges
 
-function line(edge) {
+function line(/** @type {any} */ edge) {
   const { speed, label, bad } = flow(edge);
   const mood = bad ? "bad" : speed > 0 ? "flowing" : "";
   const [left, top] = edge.label;
@@ -101,7 +102,7 @@ function line(edge) {
 }
 
 /** How much flows along an edge: what its beginning gives, or what its end takes. */
-function flow(edge) {
+function flow(/** @type {any} */ edge) {
   const [kind, name] = split(edge.from);
   const [toKind, toName] = split(edge.to);
   if (toKind === "sink") {
@@ -120,11 +121,11 @@ function flow(edge) {
   return { speed, label: speed && (kind === "capture" || kind === "inlet") ? rate(speed) : "" };
 }
 
-const split = (id) => [id.slice(0, id.indexOf(":")), id.slice(id.indexOf(":") + 1)];
-const rowRate = (name) => statusNow().topics.find((topic) => topic.name === name)?.rate ?? 0;
+const split = (/** @type {string} */ id) => [id.slice(0, id.indexOf(":")), id.slice(id.indexOf(":") + 1)];
+const rowRate = (/** @type {string} */ name) => statusNow().topics.find((topic) => topic.name === name)?.rate ?? 0;
 
 /** Changes a second of a view, over the last ticks. */
-export function changeRate(name) {
+export function changeRate(/** @type {string} */ name) {
   const ticks = statusNow().ticks.slice(-10);
   if (ticks.length < 2) return 0;
   const now = Date.parse(statusNow().now);
@@ -135,6 +136,7 @@ export function changeRate(name) {
 
 // Nodes
 
+/** @type {Record<string, (node: GraphNode) => string>} */
 const ADDRESS = {
   topic: (node) => `/topics/${part(node.name)}`,
   table: (node) => `/topics/${part(node.name)}`,
@@ -148,9 +150,9 @@ const ADDRESS = {
 const part = encodeURIComponent;
 
 /** The address of a node's page. */
-export const addressOf = (node) => ADDRESS[node.kind](node);
+export const addressOf = (/** @type {GraphNode} */ node) => ADDRESS[node.kind](node);
 
-function box(node, place) {
+function box(/** @type {GraphNode} */ node, /** @type {{ x: number, y: number }} */ place) {
   const { first, second, values = [], mood } = about(node);
   return draw(
     "a",
@@ -176,7 +178,7 @@ function box(node, place) {
   );
 }
 
-function little(values, least) {
+function little(/** @type {number[]} */ values, /** @type {number} */ least) {
   const top = Math.max(...values, least, 1e-9);
   const [left, bottom, wide, high] = [WIDTH - 12 - PLOT, HEIGHT - 10, PLOT, 13];
   const points = values.map(
@@ -185,14 +187,15 @@ function little(values, least) {
   return draw("polyline", { class: "little", points: points.join(" ") });
 }
 
+/** @type {Record<string, string>} */
 const KINDS = { capture: "database", inlet: "inlet", topic: "topic", table: "table", view: "view", sink: "sink", group: "group" };
-const kindOf = (node) => (node.kind === "sink" || node.kind === "inlet" ? node.type : KINDS[node.kind]);
+const kindOf = (/** @type {GraphNode} */ node) => (node.kind === "sink" || node.kind === "inlet" ? node.type : KINDS[node.kind]);
 const pen = /** @type {CanvasRenderingContext2D} */ (document.createElement("canvas").getContext("2d"));
 
 const [NAME, WORDS] = ["600 14px", "11.5px"]; // as drawings.css has them
 
 /** A text, cut where it would be wider than its place. */
-function within(text, wide, face) {
+function within(/** @type {string} */ text, /** @type {number} */ wide, /** @type {string} */ face) {
   pen.font = `${face} ${getComputedStyle(document.body).fontFamily}`;
   let letters = text.length;
   const cut = () => (letters < text.length ? `${text.slice(0, letters)}…` : text);
@@ -201,7 +204,7 @@ function within(text, wide, face) {
 }
 
 /** @returns {{ first: string, second?: string, values?: number[], mood?: string }} */
-function about(node) {
+function about(/** @type {GraphNode} */ node) {
   const status = statusNow();
   if (node.kind === "topic" || node.kind === "table") {
     const found = status.topics.find((each) => each.name === node.name);
@@ -246,7 +249,7 @@ function about(node) {
 }
 
 /** How far a sink is, in words. */
-export function lagWords(sink) {
+export function lagWords(/** @type {SinkStatus} */ sink) {
   // Right after a commit every sink is one tick behind, for a moment.
   if (sink.state === "following") return sink.lag.ticks > 1 ? `${counted(sink.lag.ticks, "tick")} behind` : "in step";
   return { idle: "not begun", filling: "being filled", retrying: "does not answer", stopped: "stopped" }[sink.state] ?? sink.state;

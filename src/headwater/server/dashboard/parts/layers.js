@@ -9,35 +9,46 @@ const SWEEPS = 8;
  * `nodes` are {id, least, last}: `least` is the first layer where it may stand, `last` wants the last one.
  * Answers {places: Map id → {layer, order}, bends: Map edge → [{layer, order}], layers: [[cell, …], …]}.
  */
-export function arranged(nodes, edges) {
+export function arranged(/** @type {Placed[]} */ nodes, /** @type {Edge[]} */ edges) {
   const known = new Set(nodes.map((node) => node.id));
   const flows = withoutCircles(
     nodes,
     edges.filter((edge) => known.has(edge.from) && known.has(edge.to) && edge.from !== edge.to),
   );
   const layerOf = layersOf(nodes, flows);
-  const layers = [];
-  const cellOf = new Map();
+  const layers = /** @type {Cell[][]} */ ([]);
+  const cellOf = /** @type {Map<string, Cell>} */ (new Map());
   for (const node of nodes) {
-    const cell = { id: node.id, layer: layerOf.get(node.id), before: [], after: [] };
+    const cell = /** @type {Cell} */ ({ id: node.id, layer: layerOf.get(node.id), order: 0, y: 0, before: [], after: [] });
     cellOf.set(node.id, cell);
     (layers[cell.layer] ??= []).push(cell);
   }
-  const bends = new Map();
-  for (const edge of flows) bends.set(edge, joined(cellOf.get(edge.from), cellOf.get(edge.to), layers));
+  const bends = /** @type {Map<Edge, Cell[]>} */ (new Map());
+  for (const edge of flows) bends.set(edge, joined(found(cellOf, edge.from), found(cellOf, edge.to), layers));
   const filled = layers.map((layer) => layer ?? []);
   untangled(filled);
   return { layers: filled, cellOf, bends };
 }
 
-function withoutCircles(nodes, edges) {
-  const out = new Map(nodes.map((node) => [node.id, []]));
-  for (const edge of edges) out.get(edge.from).push(edge);
+/**
+ * What a map has for an id that is known to be there.
+ *
+ * @template T
+ * @param {Map<string, T>} map
+ * @param {string} id
+ */
+function found(map, id) {
+  return /** @type {T} */ (map.get(id));
+}
+
+function withoutCircles(/** @type {Placed[]} */ nodes, /** @type {Edge[]} */ edges) {
+  const out = new Map(nodes.map((node) => [node.id, /** @type {Edge[]} */ ([])]));
+  for (const edge of edges) found(out, edge.from).push(edge);
   const state = new Map();
   const closing = new Set();
-  const visit = (id) => {
+  const visit = (/** @type {string} */ id) => {
     state.set(id, "open");
-    for (const edge of out.get(id)) {
+    for (const edge of found(out, id)) {
       if (state.get(edge.to) === "open") closing.add(edge);
       else if (!state.has(edge.to)) visit(edge.to);
     }
@@ -48,13 +59,13 @@ function withoutCircles(nodes, edges) {
 }
 
 /** The longest way to each node. */
-function layersOf(nodes, edges) {
+function layersOf(/** @type {Placed[]} */ nodes, /** @type {Edge[]} */ edges) {
   const layerOf = new Map(nodes.map((node) => [node.id, node.least ?? 0]));
   for (let round = 0; round < nodes.length; round += 1) {
     let moved = false;
     for (const edge of edges) {
-      if (layerOf.get(edge.to) <= layerOf.get(edge.from)) {
-        layerOf.set(edge.to, layerOf.get(edge.from) + 1);
+      if (found(layerOf, edge.to) <= found(layerOf, edge.from)) {
+        layerOf.set(edge.to, found(layerOf, edge.from) + 1);
         moved = true;
       }
     }
@@ -65,11 +76,11 @@ function layersOf(nodes, edges) {
   return layerOf;
 }
 
-function joined(start, end, layers) {
-  const bends = /** @type {any[]} */ ([]);
+function joined(/** @type {Cell} */ start, /** @type {Cell} */ end, /** @type {Cell[][]} */ layers) {
+  const bends = /** @type {Cell[]} */ ([]);
   let previous = start;
   for (let layer = start.layer + 1; layer < end.layer; layer += 1) {
-    const bend = { bend: true, layer, before: /** @type {any[]} */ ([]), after: /** @type {any[]} */ ([]) };
+    const bend = /** @type {Cell} */ ({ bend: true, layer, order: 0, y: 0, before: [], after: [] });
     (layers[layer] ??= []).push(bend);
     bends.push(bend);
     previous.after.push(bend);
@@ -82,20 +93,20 @@ function joined(start, end, layers) {
 }
 
 /** Order each layer by the middle of its neighbours, to and fro. */
-function untangled(layers) {
+function untangled(/** @type {Cell[][]} */ layers) {
   const number = () => layers.forEach((layer) => layer.forEach((cell, order) => (cell.order = order)));
   number();
   for (let sweep = 0; sweep < SWEEPS; sweep += 1) {
     const forth = sweep % 2 === 0;
     for (const layer of forth ? layers : [...layers].reverse()) {
       const middle = new Map(layer.map((cell) => [cell, weight(cell, forth ? cell.before : cell.after)]));
-      layer.sort((one, other) => middle.get(one) - middle.get(other));
+      layer.sort((one, other) => (middle.get(one) ?? 0) - (middle.get(other) ?? 0));
       layer.forEach((cell, order) => (cell.order = order));
     }
   }
 }
 
-function weight(cell, neighbours) {
+function weight(/** @type {Cell} */ cell, /** @type {Cell[]} */ neighbours) {
   if (!neighbours.length) return cell.order;
   return neighbours.reduce((sum, each) => sum + each.order, 0) / neighbours.length;
 }
@@ -104,8 +115,8 @@ function weight(cell, neighbours) {
  * Heights: each cell stands as near to the middle of its neighbours as its own neighbours above and below allow.
  * Sets `cell.y`, the middle; answers how high everything is.
  */
-export function spread(layers, { node, bend, gap }) {
-  const size = (cell) => (cell.bend ? bend : node);
+export function spread(/** @type {Cell[][]} */ layers, /** @type {{ node: number, bend: number, gap: number }} */ { node, bend, gap }) {
+  const size = (/** @type {Cell} */ cell) => (cell.bend ? bend : node);
   for (const layer of layers) stacked(layer, size, gap);
   for (let sweep = 0; sweep < SWEEPS; sweep += 1) {
     const forth = sweep % 2 === 0;
@@ -124,8 +135,8 @@ export function spread(layers, { node, bend, gap }) {
 }
 
 /** Take out empty bands, from the top on: nodes that nothing ties to the others may have been pushed far away. */
-function closed(cells, size, gap) {
-  const tops = cells.map((cell) => [cell.y - size(cell) / 2, cell]).sort(([one], [other]) => one - other);
+function closed(/** @type {Cell[]} */ cells, /** @type {(cell: Cell) => number} */ size, /** @type {number} */ gap) {
+  const tops = cells.map((cell) => /** @type {[number, Cell]} */ ([cell.y - size(cell) / 2, cell])).sort(([one], [other]) => one - other);
   let bottom = tops.length ? tops[0][0] - gap : 0;
   let empty = bottom + gap;
   for (const [top, cell] of tops) {
@@ -136,7 +147,7 @@ function closed(cells, size, gap) {
 }
 
 /** Let each cell go to the height of its middle neighbour, as far as there is room: straight lines are calm. */
-function straightened(layer, size, gap) {
+function straightened(/** @type {Cell[]} */ layer, /** @type {(cell: Cell) => number} */ size, /** @type {number} */ gap) {
   layer.forEach((cell, place) => {
     const near = [...cell.before, ...cell.after].map((each) => each.y).sort((one, other) => one - other);
     if (!near.length) return;
@@ -148,7 +159,7 @@ function straightened(layer, size, gap) {
   });
 }
 
-function stacked(layer, size, gap) {
+function stacked(/** @type {Cell[]} */ layer, /** @type {(cell: Cell) => number} */ size, /** @type {number} */ gap) {
   let y = 0;
   for (const cell of layer) {
     cell.y = y + size(cell) / 2;
@@ -157,8 +168,8 @@ function stacked(layer, size, gap) {
 }
 
 /** Push cells of a layer apart, down then up, keeping their order. */
-function apart(layer, size, gap) {
-  const distance = (one, other) => (size(one) + size(other)) / 2 + gap;
+function apart(/** @type {Cell[]} */ layer, /** @type {(cell: Cell) => number} */ size, /** @type {number} */ gap) {
+  const distance = (/** @type {Cell} */ one, /** @type {Cell} */ other) => (size(one) + size(other)) / 2 + gap;
   const wanted = layer.map((cell) => cell.y);
   for (let place = 1; place < layer.length; place += 1) {
     layer[place].y = Math.max(layer[place].y, layer[place - 1].y + distance(layer[place - 1], layer[place]));

@@ -18,13 +18,13 @@ const SILENCE_MS = 40_000; // a quiet subscription says that it is there every f
 const LOOK_MS = 700;
 
 /** The first column of a view's key, when it is a time. */
-function timeFirst(view) {
-  const first = view?.columns.find((column) => column.name === view.key[0]);
+function timeFirst(/** @type {any} */ view) {
+  const first = view?.columns.find((/** @type {Column} */ column) => column.name === view.key[0]);
   return /^(timestamp|date)/i.test(first?.type ?? "") ? first.name : null;
 }
 
 export class LiveRows {
-  constructor(name, refresh, signal) {
+  constructor(/** @type {string} */ name, /** @type {() => void} */ refresh, /** @type {AbortSignal} */ signal) {
     this.name = name;
     this.refresh = refresh;
     this.signal = signal;
@@ -55,7 +55,7 @@ export class LiveRows {
     follow(begin, {
       signal: attempt.signal,
       silence: SILENCE_MS,
-      onMessage: (message) => {
+      onMessage: (/** @type {any} */ message) => {
         if (message.event === "end") return;
         const waiting = this.copy.waiting.reduce((sum, part) => sum + (part.rows?.length ?? 0), 0);
         if (this.copy.rows.size + waiting > COPIED_ROWS_MAX) {
@@ -69,7 +69,7 @@ export class LiveRows {
         this.flash(changed);
         this.refresh();
       },
-      onAway: (error) => {
+      onAway: (/** @type {any} */ error) => {
         this.error = error ?? null;
         this.refresh();
       },
@@ -86,7 +86,7 @@ export class LiveRows {
     this.refresh();
   }
 
-  flash(changed) {
+  flash(/** @type {any[]} */ changed) {
     if (!changed.length) return;
     this.turn = this.turn === "one" ? "two" : "one";
     const until = Date.now() + FLASH_MS;
@@ -120,22 +120,22 @@ export class LiveRows {
   }
 
   pageQuery() {
-    const quoted = (name) => `"${name.replaceAll('"', '""')}"`;
+    const quoted = (/** @type {string} */ name) => `"${name.replaceAll('"', '""')}"`;
     const key = graphNow().nodes.find((node) => node.id === `view:${this.name}`)?.key ?? [];
     const by = this.order ? [quoted(this.order) + (this.descending ? " DESC" : "")] : [];
     const order = [...by, ...key.map(quoted)].join(", ");
     return `SELECT * FROM ${quoted(this.name)}${order ? ` ORDER BY ${order}` : ""} LIMIT ${PAGE} OFFSET ${this.page * PAGE}`;
   }
 
-  compare(found) {
-    const columns = found.columns.map((column) => column.name);
+  compare(/** @type {any} */ found) {
+    const columns = found.columns.map((/** @type {Column} */ column) => column.name);
     this.copy.columns = columns;
     this.copy.key = graphNow().nodes.find((node) => node.id === `view:${this.name}`)?.key ?? [];
     const before = new Map((this.paged?.rows ?? []).map((row) => [this.copy.identity(row), row]));
     const changed = [];
     for (const row of found.rows) {
       const old = before.get(this.copy.identity(row));
-      const cells = old ? columns.filter((name) => shown(old[name]) !== shown(row[name])) : [];
+      const cells = old ? columns.filter((/** @type {string} */ name) => shown(old[name]) !== shown(row[name])) : [];
       if (cells.length) changed.push({ identity: this.copy.identity(row), columns: cells });
     }
     this.paged = { columns, rows: found.rows, tick: found.tick };
@@ -171,12 +171,12 @@ export class LiveRows {
     return Math.max(viewNow(this.name)?.rows ?? 0, known);
   }
 
-  found(listed) {
+  found(/** @type {any[]} */ listed) {
     const filter = this.filter.toLowerCase();
     return filter ? listed.filter(([, row]) => Object.values(row).some((value) => shown(value).toLowerCase().includes(filter))) : listed;
   }
 
-  table(columns, rows) {
+  table(/** @type {string[]} */ columns, /** @type {any[]} */ rows) {
     const now = Date.now();
     const identities = new Map(rows.map(([identity, row]) => [row, identity]));
     return rowsTable(
@@ -184,18 +184,18 @@ export class LiveRows {
       rows.map(([, row]) => row),
       {
         caption: `Rows of ${this.name}`,
-        keyOf: (row) => identities.get(row),
-        flash: (row) => {
+        keyOf: (/** @type {Row} */ row) => identities.get(row),
+        flash: (/** @type {Row} */ row) => {
           const known = this.flashes.get(identities.get(row));
           if (!known || known.until < now) return null;
-          return Object.fromEntries(known.columns.map((name) => [name, known.turn]));
+          return Object.fromEntries(known.columns.map((/** @type {string} */ name) => [name, known.turn]));
         },
       },
     );
   }
 
-  controls(total, tick, columns, column) {
-    const change = (set) => (event) => {
+  controls(/** @type {number} */ total, /** @type {number} */ tick, /** @type {string[]} */ columns, /** @type {string} */ column) {
+    const change = (/** @type {any} */ set) => (/** @type {any} */ event) => {
       set(event.target);
       this.page = 0;
       this.look();
@@ -211,14 +211,18 @@ export class LiveRows {
         "Order ",
         make(
           "select",
-          { onchange: change((field) => (this.order = field.value)) },
+          { onchange: change((/** @type {any} */ field) => (this.order = field.value)) },
           columns.map((name) => make("option", { value: name, key: name, selected: name === column }, name)),
         ),
       ),
       make(
         "label",
         { class: "choice" },
-        make("input", { type: "checkbox", checked: this.descending, onchange: change((field) => (this.descending = field.checked)) }),
+        make("input", {
+          type: "checkbox",
+          checked: this.descending,
+          onchange: change((/** @type {any} */ field) => (this.descending = field.checked)),
+        }),
         " descending",
       ),
       this.paged
@@ -227,13 +231,13 @@ export class LiveRows {
             "label",
             null,
             "Find ",
-            make("input", { type: "search", class: "find", oninput: change((field) => (this.filter = field.value)) }),
+            make("input", { type: "search", class: "find", oninput: change((/** @type {any} */ field) => (this.filter = field.value)) }),
           ),
     );
   }
 
-  pager(pages) {
-    const turn = (by) => () => {
+  pager(/** @type {number} */ pages) {
+    const turn = (/** @type {number} */ by) => () => {
       this.page = Math.max(0, Math.min(pages - 1, this.page + by));
       this.look();
       this.refresh();

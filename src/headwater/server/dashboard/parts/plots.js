@@ -8,12 +8,12 @@ const LETTER = 7.4; // about, of a label
 const OUTLIER = 5; // times the median; what is higher is cut off
 
 /** A line of values, the latest at the right. `words` is what a screen reader says. */
-export function sparkline(values, words, { bars = false } = {}) {
+export function sparkline(/** @type {number[]} */ values, /** @type {string} */ words, { bars = false } = {}) {
   let known = values.map(Number).filter((value) => Number.isFinite(value));
   if (known.length === 1 && !bars) known = [known[0], known[0]];
   const top = Math.max(bars ? typical(known) : Math.max(...known), 1e-9);
   const step = WIDTH / Math.max(known.length - 1, 1);
-  const y = (value) => HEIGHT - 2 - Math.min(1, value / top) * (HEIGHT - 5);
+  const y = (/** @type {number} */ value) => HEIGHT - 2 - Math.min(1, value / top) * (HEIGHT - 5);
   const points = known.map((value, place) => `${(place * step).toFixed(1)},${y(value).toFixed(1)}`);
   const inner = !known.length
     ? null
@@ -31,13 +31,18 @@ export function sparkline(values, words, { bars = false } = {}) {
 }
 
 /** The most that is worth its height: one tick that filled everything must not make all others look flat. */
-export function typical(values) {
+export function typical(/** @type {number[]} */ values) {
   const sorted = [...values].sort((one, other) => one - other);
   const middle = sorted[Math.floor(sorted.length / 2)] ?? 0;
-  return middle > 0 ? Math.min(sorted.at(-1), OUTLIER * middle) : (sorted.at(-1) ?? 0);
+  return middle > 0 ? Math.min(sorted.at(-1) ?? 0, OUTLIER * middle) : (sorted.at(-1) ?? 0);
 }
 
-function bar(value, place, many, y) {
+function bar(
+  /** @type {number} */ value,
+  /** @type {number} */ place,
+  /** @type {number} */ many,
+  /** @type {(value: number) => number} */ y,
+) {
   const width = WIDTH / Math.max(many, 20);
   const left = WIDTH - (many - place) * width;
   const top = Math.min(y(value), HEIGHT - 1);
@@ -51,20 +56,20 @@ function bar(value, place, many, y) {
  * The viewBox is as wide as the card, so that letters keep their size. The nearest point to the pointer, or the one chosen
  * with the arrow keys, is read out under the plot.
  */
-export function plot(points, options) {
+export function plot(/** @type {Point[]} */ points, /** @type {PlotOptions} */ options) {
   const { kind = "line", format = String, words, width = room(), height = 240, zero = true, whole = false, times = false } = options;
   const left = 64;
   const bottom = height - 34;
   const right = width - 12;
   const values = points.map(([, value]) => value).filter(Number.isFinite);
   const [low, high, step] = scale(Math.min(...values, zero ? 0 : Infinity), Math.max(...values, zero ? 0 : -Infinity), whole ? 1 : 0);
-  const y = (value) => bottom - ((value - low) / (high - low || 1)) * (bottom - 14);
+  const y = (/** @type {number} */ value) => bottom - ((value - low) / (high - low || 1)) * (bottom - 14);
   const share = (right - left) / Math.max(points.length, 1);
-  const [first, last] = [points[0]?.[2], points.at(-1)?.[2]];
-  const at = (position) => left + ((position - first) / (last - first)) * (right - left);
-  const even = (place) => left + (place / (points.length - 1)) * (right - left);
-  const x = (place) =>
-    kind === "bar" || points.length < 2 ? left + share * (place + 0.5) : last > first ? at(points[place][2]) : even(place);
+  const [first, last] = [points[0]?.[2] ?? 0, points.at(-1)?.[2] ?? 0];
+  const at = (/** @type {number} */ position) => left + ((position - first) / (last - first)) * (right - left);
+  const even = (/** @type {number} */ place) => left + (place / (points.length - 1)) * (right - left);
+  const x = (/** @type {number} */ place) =>
+    kind === "bar" || points.length < 2 ? left + share * (place + 0.5) : last > first ? at(points[place][2] ?? 0) : even(place);
   const lines = [];
   for (let value = low; value <= high + step / 2; value += step) {
     lines.push(draw("line", { class: "rule", x1: left, x2: right, y1: y(value), y2: y(value) }));
@@ -96,23 +101,28 @@ export function plot(points, options) {
 }
 
 /** A plot whose points are read out: under the pointer, or by the arrow keys. The read-out stays while the page is updated. */
-function readable(drawing, known, { width, format }) {
-  const show = (figure, place) => {
+function readable(
+  /** @type {SVGElement} */ drawing,
+  /** @type {{ x: number, label: string, value: number }[]} */ known,
+  /** @type {{ width: number, format: (value: number) => string }} */ { width, format },
+) {
+  const show = (/** @type {any} */ figure, /** @type {number | null} */ place) => {
     const cursor = figure.querySelector(".cursor");
-    const chosen = known[place];
+    const chosen = place === null ? null : known[place];
     figure.chosen = chosen ? place : null;
     cursor.setAttribute("visibility", chosen ? "visible" : "hidden");
     if (chosen) for (const name of ["x1", "x2"]) cursor.setAttribute(name, chosen.x.toFixed(1));
     figure.querySelector(".read-out").textContent = chosen ? `${chosen.label}: ${format(chosen.value)}` : "";
   };
-  const moved = (event) => {
+  const moved = (/** @type {any} */ event) => {
     const figure = event.currentTarget;
     const box = figure.querySelector("svg").getBoundingClientRect();
     show(figure, nearest(known, ((event.clientX - box.left) / box.width) * width));
   };
-  const pressed = (event) => {
+  const pressed = (/** @type {any} */ event) => {
     const now = event.currentTarget.chosen ?? known.length;
-    const next = { ArrowLeft: now - 1, ArrowRight: now + 1, Home: 0, End: known.length - 1, Escape: null }[event.key];
+    const keys = { ArrowLeft: now - 1, ArrowRight: now + 1, Home: 0, End: known.length - 1, Escape: null };
+    const next = /** @type {Record<string, number | null>} */ (keys)[event.key];
     if (next === undefined) return;
     show(event.currentTarget, next === null ? null : Math.max(0, Math.min(known.length - 1, next)));
     event.preventDefault();
@@ -123,7 +133,7 @@ function readable(drawing, known, { width, format }) {
       class: "plot-figure",
       tabindex: "0",
       onpointermove: moved,
-      onpointerleave: (event) => show(event.currentTarget, null),
+      onpointerleave: (/** @type {any} */ event) => show(event.currentTarget, null),
       onkeydown: pressed,
     },
     drawing,
@@ -132,7 +142,7 @@ function readable(drawing, known, { width, format }) {
 }
 
 /** The index of the point that is nearest to a position; points are in order. */
-export function nearest(known, position) {
+export function nearest(/** @type {{ x: number, label: string, value: number }[]} */ known, /** @type {number} */ position) {
   let best = /** @type {number | null} */ (null);
   for (let place = 0; place < known.length; place += 1) {
     if (best === null || Math.abs(known[place].x - position) < Math.abs(known[best].x - position)) best = place;
@@ -143,11 +153,11 @@ export function nearest(known, position) {
 const CLOCK_STEPS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21_600, 43_200, 86_400];
 
 /** Round clock times between two moments, at most so many: [[milliseconds, text], …]. */
-export function clockTicks(from, to, most) {
+export function clockTicks(/** @type {number} */ from, /** @type {number} */ to, /** @type {number} */ most) {
   const wanted = (to - from) / 1000 / Math.max(1, most);
   const step = 1000 * (CLOCK_STEPS_S.find((each) => each >= wanted) ?? Math.ceil(wanted / 86_400) * 86_400);
   const offset = new Date(from).getTimezoneOffset() * 60_000;
-  const found = [];
+  const found = /** @type {[number, string][]} */ ([]);
   for (let at = Math.ceil((from - offset) / step) * step + offset; at <= to; at += step) {
     const text = new Date(at).toLocaleTimeString("en-GB");
     found.push([at, step >= 86_400_000 ? new Date(at).toLocaleDateString("en-CA") : step >= 60_000 ? text.slice(0, 5) : text]);
@@ -156,10 +166,10 @@ export function clockTicks(from, to, most) {
 }
 
 /** Which points get their label: as many as there is room for. */
-function labelled(points, x, right) {
+function labelled(/** @type {Point[]} */ points, /** @type {(place: number) => number} */ x, /** @type {number} */ right) {
   const texts = points.map(([label]) => shortened(String(label)));
   const wide = Math.max(1, ...texts.map((text) => text.length)) * LETTER;
-  const chosen = [];
+  const chosen = /** @type {[number, string, string][]} */ ([]);
   let free = -Infinity;
   texts.forEach((text, place) => {
     const last = x(place) + wide / 2 > right + 10;
@@ -173,7 +183,14 @@ function labelled(points, x, right) {
 /** How wide a plot in a card is. */
 const room = () => Math.max(280, (document.getElementById("main")?.clientWidth ?? 720) - 74);
 
-function column([label, value], middle, share, y, low, format) {
+function column(
+  /** @type {Point} */ [label, value],
+  /** @type {number} */ middle,
+  /** @type {number} */ share,
+  /** @type {(value: number) => number} */ y,
+  /** @type {number} */ low,
+  /** @type {(value: number) => string} */ format,
+) {
   if (!Number.isFinite(value)) return null;
   const zero = y(Math.max(0, low));
   const wide = Math.max(1, Math.min(share * 0.72, 56));
@@ -184,7 +201,12 @@ function column([label, value], middle, share, y, low, format) {
   );
 }
 
-function curve(points, x, y, format) {
+function curve(
+  /** @type {Point[]} */ points,
+  /** @type {(place: number) => number} */ x,
+  /** @type {(value: number) => number} */ y,
+  /** @type {(value: number) => string} */ format,
+) {
   const places = points
     .map(([, value], place) => (Number.isFinite(value) ? `${x(place).toFixed(1)},${y(value).toFixed(1)}` : null))
     .filter(Boolean);
@@ -200,7 +222,7 @@ function curve(points, x, y, format) {
 }
 
 /** Round ends and steps for an axis: 1, 2 or 5 times a power of ten. */
-function scale(low, high, least) {
+function scale(/** @type {number} */ low, /** @type {number} */ high, /** @type {number} */ least) {
   if (!Number.isFinite(low) || !Number.isFinite(high)) return [0, 1, 0.5];
   if (low === high) high = low + (Math.abs(low) || 1);
   const rough = (high - low) / 4;
@@ -210,10 +232,15 @@ function scale(low, high, least) {
   return [Math.floor(low / step) * step, Math.ceil(high / step) * step, step];
 }
 
-const shortened = (text) => (text.length > 14 ? `${text.slice(0, 13)}…` : text);
+const shortened = (/** @type {string} */ text) => (text.length > 14 ? `${text.slice(0, 13)}…` : text);
 
 /** A figure with its name, and a small plot of how it was. */
-export function tile(name, figure, small, /** @type {{ note?: string | null, mood?: string }} */ { note, mood } = {}) {
+export function tile(
+  /** @type {string} */ name,
+  /** @type {any} */ figure,
+  /** @type {any} */ small,
+  /** @type {{ note?: string | null, mood?: string }} */ { note, mood } = {},
+) {
   return make(
     "div",
     { class: `tile ${mood ?? ""}`, key: name },

@@ -43,7 +43,12 @@ export function rowsTable(columns, rows, { caption, keyOf, flash, mark } = {}) {
   );
 }
 
-function line(columns, row, numeric, { key, flash, mark }) {
+function line(
+  /** @type {string[]} */ columns,
+  /** @type {Row} */ row,
+  /** @type {Set<string>} */ numeric,
+  /** @type {{ key?: any, flash?: Record<string, string>, mark?: string }} */ { key, flash, mark },
+) {
   return make(
     "tr",
     { key, class: mark },
@@ -58,7 +63,7 @@ function line(columns, row, numeric, { key, flash, mark }) {
   );
 }
 
-function cell(value) {
+function cell(/** @type {any} */ value) {
   if (value === null || value === undefined) return make("span", { class: "null" }, "null");
   const text = shown(value);
   const time = typeof value === "string" && text.match(MOMENT);
@@ -107,23 +112,23 @@ export function plainTable(headings, rows, { caption, empty } = {}) {
 }
 
 /** Names with what they are: [[name, value], …]. */
-export function facts(pairs) {
+export function facts(/** @type {(any[] | null | false)[]} */ pairs) {
   return make(
     "dl",
     { class: "facts" },
     pairs
       .filter((pair) => pair && pair[1] !== null && pair[1] !== undefined && pair[1] !== "")
-      .map(([name, value]) => make("div", { key: name }, make("dt", null, name), make("dd", null, value))),
+      .map((/** @type {any} */ [name, value]) => make("div", { key: name }, make("dt", null, name), make("dd", null, value))),
   );
 }
 
 /** A part of a page with a heading. */
-export function section(title, ...content) {
+export function section(/** @type {string} */ title, /** @type {any[]} */ ...content) {
   return make("section", { class: "card", key: title }, make("h2", null, title), content);
 }
 
 /** The head of a page: what it is, its name, and what stands beside. */
-export function heading(kind, name, ...beside) {
+export function heading(/** @type {string | null} */ kind, /** @type {any} */ name, /** @type {any[]} */ ...beside) {
   return make(
     "div",
     { class: "heading", key: "heading" },
@@ -133,7 +138,7 @@ export function heading(kind, name, ...beside) {
 }
 
 /** What the server refused, with its hint. */
-export function refusal(error) {
+export function refusal(/** @type {Refusal} */ error) {
   return make(
     "div",
     { class: "refusal", role: "alert" },
