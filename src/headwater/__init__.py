@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from headwater.log.batch import Batch
     from headwater.log.home import Log
     from headwater.log.producer import Producer
+    from headwater.log.schema.event_metadata import Metadata
     from headwater.log.token import Token
     from headwater.log.topic import Topic
 
@@ -30,6 +31,7 @@ __all__ = [
     "Batch",
     "HeadwaterError",
     "Log",
+    "Metadata",
     "Producer",
     "Token",
     "Topic",
@@ -46,6 +48,7 @@ _DEFINED_IN = {
     "Batch": "headwater.log.batch",
     "HeadwaterError": "headwater.errors",
     "Log": "headwater.log.home",
+    "Metadata": "headwater.log.schema.event_metadata",
     "Producer": "headwater.log.producer",
     "Token": "headwater.log.token",
     "Topic": "headwater.log.topic",

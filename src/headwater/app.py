@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from headwater.capture.backfill import BackfillProgress
     from headwater.log.commits.transaction import Transaction
     from headwater.log.producer import Producer
+    from headwater.log.schema.event_metadata import Metadata
     from headwater.sinks.runner.sink_status import SinkStatus
     from headwater.views.lifecycle.rebuild import RebuildReport
     from headwater.views.lifecycle.rebuild_progress import RebuildProgress
@@ -74,11 +75,13 @@ class App(AppDeclarations):
         producer: Producer | None = None,
         wait: Literal["views"] | None = None,
         timeout: Duration = "30 seconds",
+        metadata: Metadata | None = None,
     ) -> Transaction:
         """Rows of several topics and tables, positions and acknowledgements, all or none: see ``Transaction``.
 
         With ``wait="views"`` the block ends when the app's views contain the rows, at most ``timeout`` later.
         The rows are committed in any case; ``NotYetCovered`` says that the views are behind.
+        ``metadata``: of all its rows, see ``Metadata``.
 
         >>> import headwater as hw, tempfile
         >>> app = hw.App("shop", home=tempfile.mkdtemp())
@@ -92,7 +95,7 @@ class App(AppDeclarations):
         if wait not in (None, "views"):
             raise InvalidDeclaration(f"wait cannot be {wait!r}", hint='Use wait="views", or leave it out.')
         seconds = to_seconds(timeout, what="timeout")
-        begun = self.log.transaction(request_id=request_id, producer=producer)
+        begun = self.log.transaction(request_id=request_id, producer=producer, metadata=metadata)
         if wait is not None:
             begun.on_commit(lambda token: self._runtime.covering(token, seconds))
         return begun

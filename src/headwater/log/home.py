@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from headwater.log.maintenance.home_check import CheckReport
     from headwater.log.maintenance.maintenance import MaintenanceReport
     from headwater.log.producer import Producer
+    from headwater.log.schema.event_metadata import Metadata
 
 logger = logging.getLogger("headwater.log")
 
@@ -232,12 +233,18 @@ class Log:
                     )
 
     def transaction(
-        self, *, request_id: str | None = None, producer: Producer | None = None, after: Token | str | None = None
+        self,
+        *,
+        request_id: str | None = None,
+        producer: Producer | None = None,
+        after: Token | str | None = None,
+        metadata: Metadata | None = None,
     ) -> Transaction:
         """Rows of several topics and tables, positions and acknowledgements, all or none: see ``Transaction``.
 
         ``request_id``: a transaction that is repeated with its id is recognised. ``producer``: a named one; when a
         newer producer has taken its name, the commit is refused. ``after``: wait first until this home holds a token.
+        ``metadata``: of all its rows, see ``Metadata``.
 
         >>> import headwater as hw, tempfile
         >>> log = hw.Log(tempfile.mkdtemp())
@@ -250,7 +257,7 @@ class Log:
         """
         if after is not None:
             self.wait_for(after)
-        return Transaction(self, request_id=request_id, producer=producer)
+        return Transaction(self, request_id=request_id, producer=producer, metadata=metadata)
 
     # Maintenance
 

@@ -23,6 +23,7 @@ from headwater.hints import suggestion
 from headwater.log.commits.value_versions import values_of
 from headwater.log.schema.columns import shorten
 from headwater.log.schema.ddl import to_ddl
+from headwater.log.schema.event_metadata import Metadata, with_metadata
 from headwater.log.schema.normalization import WEIGHT
 from headwater.log.schema.row_conversion import to_batches, to_rows
 from headwater.log.schema.row_identity import row_identities
@@ -147,11 +148,18 @@ class Table:
         """The columns that were declared, in the latest version."""
         return self._schema_pair()[0]
 
-    def upsert(self, rows: Any, *, request_id: str | None = None, if_version: int | None = None) -> Token:
+    def upsert(
+        self,
+        rows: Any,
+        *,
+        request_id: str | None = None,
+        if_version: int | None = None,
+        metadata: Metadata | None = None,
+    ) -> Token:
         """Insert rows, or replace those of the same key. Accepts the same rows as ``Topic.append``.
 
         ``request_id``: a repeated call is recognised. ``if_version``: only if the row still has the version that
-        ``version`` gave; ``VersionConflict`` tells the current one.
+        ``version`` gave; ``VersionConflict`` tells the current one. ``metadata``: who did it, see ``Metadata``.
 
         >>> import headwater as hw, tempfile
         >>> from headwater.log.table import declare_table
@@ -168,7 +176,8 @@ class Table:
           Another writer came first. Nothing was written.
           Hint: Read it again, decide again, and append with the version that you have seen.
         """
-        return self.topic.append_batch(self.upserts(rows), request_id=request_id, expected=if_version)
+        batch = with_metadata(self.upserts(rows), metadata)
+        return self.topic.append_batch(batch, request_id=request_id, expected=if_version)
 
     def version(self, *key: Any) -> int:
         """The version of the row with this key, for ``upsert(…, if_version=…)``; 0 when there is none.
@@ -183,7 +192,7 @@ class Table:
             raise Misuse(f'table "{self.name}" has no key, so its rows have no versions', table=self.name)
         return self.topic.version(*key)
 
-    def insert(self, rows: Any, *, request_id: str | None = None) -> Token:
+    def insert(self, rows: Any, *, request_id: str | None = None, metadata: Metadata | None = None) -> Token:
         """Add rows. With a key, a row whose key is there refuses all of them; without, equal rows may exist already.
 
         >>> import headwater as hw, tempfile
@@ -201,9 +210,10 @@ class Table:
           Another writer came first. Nothing was written.
           Hint: Read it again, decide again, and append with the version that you have seen.
         """
-        return self.topic.append_batch(self.inserts(rows), request_id=request_id, expected="none" if self.key else None)
+        batch = with_metadata(self.inserts(rows), metadata)
+        return self.topic.append_batch(batch, request_id=request_id, expected="none" if self.key else None)
 
-    def delete(self, rows: Any, *, request_id: str | None = None) -> Token:
+    def delete(self, rows: Any, *, request_id: str | None = None, metadata: Metadata | None = None) -> Token:
         """Delete rows.
 
         With a key: rows, or dicts with at least the key; an unknown key is no error. A given event time is the time of
@@ -222,7 +232,8 @@ class Table:
           Hint: A row is deleted by an equal one: every column counts, and a missing column is null.
         """
         if self._multiset is None:
-            return self.topic.append_batch(self.deletes(rows), deleted=True, request_id=request_id)
+            batch = with_metadata(self.deletes(rows), metadata)
+            return self.topic.append_batch(batch, deleted=True, request_id=request_id)
         self._refuse_captured()
         lock = FileLock(self.topic.directory / LOCK_FILE)
         try:
@@ -235,7 +246,7 @@ class Table:
                 missing = self._multiset.missing(given)
                 if missing is not None:
                     raise self._not_there(given, missing)
-                return self.topic.append_batch(_weighted(given, -1))
+                return self.topic.append_batch(with_metadata(_weighted(given, -1), metadata))
         finally:
             lock.close()
 

@@ -24,6 +24,7 @@ from headwater.log.commits.atomic_append import PartWrite, append_atomically
 from headwater.log.commits.value_versions import AppendCondition, Expected, ValueVersions, check_expected, values_of
 from headwater.log.groups import backpressure
 from headwater.log.schema import clock_correction
+from headwater.log.schema.event_metadata import taken_apart
 from headwater.log.schema.evolution import conform
 from headwater.log.schema.json_lines import json_rows
 from headwater.log.schema.row_conversion import to_batches
@@ -235,8 +236,11 @@ class TopicAppender:
     ) -> AppendRequest:
         """The rows of one partition as frames of the topic's latest schema."""
         row = self._topic.row()
-        if not _same_columns(batch.schema, row.schema):  # another thread or process declared columns meanwhile
-            batch = conform(batch, row.schema if deleted is False else _nullable(row.schema))
+        metadata = None
+        if not _same_columns(batch.schema, row.schema):
+            batch, metadata = taken_apart(batch)
+            if not _same_columns(batch.schema, row.schema):  # another thread or process declared columns meanwhile
+                batch = conform(batch, row.schema if deleted is False else _nullable(row.schema))
         frames = frames_of(
             batch,
             row,
@@ -244,6 +248,7 @@ class TopicAppender:
             sequence=identity.sequence,
             deleted=deleted,
             first_chunk=identity.first_chunk,
+            metadata=metadata,
         )
         conditions = []
         if expected is not None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from headwater.log.commits.atomic_append import PartWrite, append_atomically
 from headwater.log.commits.commit_records import CommitRecord
 from headwater.log.commits.request_ids import HOME, check_id
 from headwater.log.commits.value_versions import Expected
+from headwater.log.schema.event_metadata import Metadata, taken_apart, with_metadata
 from headwater.log.token import Token
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ class CommitPlan:
         digest = xxhash.xxh3_128()
         for rows in self.rows:
             digest.update(f"{rows.topic.id} {rows.deleted} {rows.batch.num_rows} ".encode())
-            digest.update(rows.batch.serialize())
+            digest.update(taken_apart(rows.batch)[0].serialize())  # a retry may have another cause
         return digest.digest()
 
 
@@ -187,9 +188,17 @@ class Transaction:
     orders:0=2 True
     """
 
-    def __init__(self, log: Log, *, request_id: str | None = None, producer: Producer | None = None) -> None:
+    def __init__(
+        self,
+        log: Log,
+        *,
+        request_id: str | None = None,
+        producer: Producer | None = None,
+        metadata: Metadata | None = None,
+    ) -> None:
         log.check_open()
         self._commit = CommitPlan(log, HOME, None if request_id is None else check_id(request_id))
+        self._metadata = metadata
         self._token: Token | None = None
         self._ended = False
         self._on_commit: list[Callable[[Token], object]] = []
@@ -271,7 +280,7 @@ class Transaction:
             raise Misuse(
                 f'topic "{rows.topic.name}" belongs to another log', hint="A transaction holds topics of one home."
             )
-        self._commit.rows.append(rows)
+        self._commit.rows.append(replace(rows, batch=with_metadata(rows.batch, self._metadata)))
 
     def _open(self) -> None:
         if self._ended:

@@ -24,6 +24,7 @@ import xxhash
 
 from headwater.errors import CorruptSegment
 from headwater.log.commits.append_marks import AppendMarks
+from headwater.log.schema.event_metadata import RowMetadata, joined_metadata
 from headwater.log.storage import frame_index
 from headwater.log.storage.file_descriptors import HeldFiles, with_room
 from headwater.log.storage.files import Files
@@ -63,6 +64,7 @@ class FrameRange:
     producer: int | pa.Array
     marks: AppendMarks | None = None  # None: rows of one append, which goes on after them when ``continues``
     continues: bool = False
+    metadata: RowMetadata | None = None
 
     def clip(self, start: int, stop: int) -> FrameRange:
         """The same rows without those before ``start`` or from ``stop`` on."""
@@ -87,6 +89,7 @@ class FrameRange:
             cut[1],
             self.marks,
             self.continues or stop < self.next_offset,
+            None if self.metadata is None else self.metadata.slice(skip, keep),
         )
 
     def whole_before(self, offset: int) -> int:
@@ -126,6 +129,7 @@ def joined(chunks: Sequence[FrameRange]) -> FrameRange:
         offsets,
         _spread([chunk.appended_us for chunk in chunks], counts),
         _spread([chunk.producer for chunk in chunks], counts),
+        metadata=joined_metadata([chunk.metadata for chunk in chunks], counts),
     )
 
 
@@ -260,6 +264,7 @@ class ArrowSegment:
                 offset=first,
             )
         batch = pa.ipc.read_record_batch(payload, self.schema)
+        said = int(entry["metadata_bytes"])
         first = int(entry["base_offset"])
         return FrameRange(
             first,
@@ -270,6 +275,7 @@ class ArrowSegment:
             int(entry["appended_us"]),
             int(entry["producer"]),
             continues=bool(int(entry["flags"]) & CONTINUES),
+            metadata=RowMetadata.unpack(payload[payload.size - said :].to_pybytes()) if said else None,
         )
 
     def close(self) -> None:
@@ -290,6 +296,7 @@ class Frame:
     time_min: int
     time_max: int
     continues: bool = False  # more frames of the same append follow
+    metadata_bytes: int = 0  # of the payload, at its end
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,6 +412,7 @@ class SegmentWriter:
                 payload_checksum=xxhash.xxh3_64_intdigest(frame.payload),
                 epoch=stamp.epoch,
                 transaction=stamp.transaction,
+                metadata_bytes=frame.metadata_bytes,
             )
             entries.append(entry)
             parts += [entry.pack(), frame.payload, frame_index.padding(length)]

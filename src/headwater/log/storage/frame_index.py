@@ -26,7 +26,7 @@ DURABLE = 1  # flag: the frame was synced before its entry was listed
 CONTINUES = 2  # flag: the next frame belongs to the same (large) append
 NO_TIME_MIN, NO_TIME_MAX = 2**63 - 1, -(2**63)  # neutral for min and max: "no event time here"
 
-_STRUCT = struct.Struct("<IHHqqqiiqqqqqQqq16xQ")
+_STRUCT = struct.Struct("<IHHqqqiiqqqqqQqqi12xQ")
 assert _STRUCT.size == ENTRY_BYTES
 
 # The same layout for numpy: an index is read as one array and searched without a Python loop.
@@ -49,6 +49,7 @@ ENTRY = np.dtype(
             "payload_checksum",
             "epoch",
             "transaction",
+            "metadata_bytes",
             "entry_checksum",
         ],
         "formats": [
@@ -68,9 +69,10 @@ ENTRY = np.dtype(
             "<u8",
             "<i8",
             "<i8",
+            "<i4",
             "<u8",
         ],
-        "offsets": [0, 4, 6, 8, 16, 24, 32, 36, 40, 48, 56, 64, 72, 80, 88, 96, 120],
+        "offsets": [0, 4, 6, 8, 16, 24, 32, 36, 40, 48, 56, 64, 72, 80, 88, 96, 104, 120],
         "itemsize": ENTRY_BYTES,
     }
 )
@@ -100,6 +102,7 @@ class Entry:
     flags: int = 0
     epoch: int = 0  # of the home, when the frame was written
     transaction: int = 0  # the commit over several partitions that it belongs to; 0: none
+    metadata_bytes: int = 0  # the last bytes of the payload, which are the event metadata of its rows
 
     @property
     def next_offset(self) -> int:
@@ -129,6 +132,7 @@ class Entry:
             self.payload_checksum,
             self.epoch,
             self.transaction,
+            self.metadata_bytes,
             0,
         )
         return body[:120] + xxhash.xxh3_64_digest(body[:120])[::-1]
@@ -142,7 +146,7 @@ class Entry:
         if fields[0] != MAGIC or fields[-1] != xxhash.xxh3_64_intdigest(data[:120]):
             return None
         _, kind, flags, base_offset, position, length, rows, schema_version, *rest = fields
-        producer, sequence, appended_us, time_min, time_max, payload_checksum, epoch, transaction, _ = rest
+        producer, sequence, appended_us, time_min, time_max, payload_checksum, epoch, transaction, metadata, _ = rest
         return Entry(
             kind=kind,
             base_offset=base_offset,
@@ -159,6 +163,7 @@ class Entry:
             flags=flags,
             epoch=epoch,
             transaction=transaction,
+            metadata_bytes=metadata,
         )
 
     @staticmethod

@@ -26,10 +26,11 @@ from headwater.errors import CorruptSegment, OffsetOutOfRange
 from headwater.log.batch import Batch
 from headwater.log.catalog.registry import Registry, TopicRow
 from headwater.log.commits.append_marks import NO_MARKS, AppendMarks
+from headwater.log.schema.event_metadata import METADATA_COLUMNS
 from headwater.log.schema.evolution import conform
 from headwater.log.storage.active_segment import ArrowSegment, FrameRange, arrow_bases, joined
 from headwater.log.storage.frame_index import NO_TIME_MAX
-from headwater.log.storage.sealed_segment import SealedSegment, appended_of, offsets_of, producer_of
+from headwater.log.storage.sealed_segment import SealedSegment, appended_of, metadata_of, offsets_of, producer_of
 
 BATCH_ROWS = 65_536
 LOOKS_MAX = 3  # a missing segment may have been sealed or compacted meanwhile
@@ -302,6 +303,8 @@ class PartitionReader:
                 array = appended_of(chunk)
             elif name == "_producer":
                 array = producer_of(chunk)
+            elif name in METADATA_COLUMNS:
+                array = metadata_of(chunk, name)
             else:
                 array = data.column(name)
                 fields.append(data.schema.field(name))

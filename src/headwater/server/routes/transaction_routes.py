@@ -20,10 +20,11 @@ from headwater.log.schema.json_lines import json_rows
 from headwater.log.table import Table
 from headwater.server.http.answers import plain_answer
 from headwater.server.http.guard import needs
-from headwater.server.routes.topic_routes import IdempotencyKey, expected_of, not_null, writable
+from headwater.server.routes.topic_routes import IdempotencyKey, SaidOfRows, expected_of, not_null, writable
 
 if TYPE_CHECKING:
     from headwater.log.commits.transaction import Transaction
+    from headwater.log.schema.event_metadata import Metadata
     from headwater.log.token import Token
     from headwater.server.server_state import ServerState
 
@@ -58,16 +59,16 @@ def router(state: ServerState) -> APIRouter:
     routes = APIRouter(tags=["topics"])
 
     @routes.post("/v1/transactions", dependencies=[Depends(needs("produce"))])
-    async def transact(asked: Operations, idempotency_key: IdempotencyKey = None) -> Any:
+    async def transact(asked: Operations, said: SaidOfRows, idempotency_key: IdempotencyKey = None) -> Any:
         """Write rows of several topics and tables, all or none; answers the token that contains them."""
-        token = await state.write(_written, state, asked, idempotency_key)
+        token = await state.write(_written, state, asked, idempotency_key, said)
         return plain_answer({"token": str(token), "repeated": token.repeated})
 
     return routes
 
 
-def _written(state: ServerState, asked: Operations, request_id: str | None) -> Token:
-    with state.log.transaction(request_id=request_id) as t:
+def _written(state: ServerState, asked: Operations, request_id: str | None, said: Metadata) -> Token:
+    with state.log.transaction(request_id=request_id, metadata=said) as t:
         for place, operation in enumerate(asked.operations):
             try:
                 _add(state, t, operation)
