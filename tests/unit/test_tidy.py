@@ -25,8 +25,9 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "headwater"
 LINES_MAX = 500
 
-# The names at the root, in one place. Adding one is a decision. Fourteen: Metadata is what appends take; inlets, which
-# the docs use as hw.inlets beside capture and sinks, was once hidden from __all__ to keep to a dozen, which lost the name.
+# The names at the root, in one place. Adding one is a decision. Inlets, which the docs
+# use as hw.inlets beside capture and sinks, was once hidden from __all__ to keep to a dozen, which lost the name. What
+# calls take is beside them: Metadata, and the positions gtid and lsn.
 PUBLIC_NAMES = [
     "App",
     "Batch",

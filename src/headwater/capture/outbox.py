@@ -31,8 +31,8 @@ ROWS_AT_ONCE = 4096
 class Outbox:
     """A table whose inserted rows become events.
 
-    ``topic`` is the column that names an event's topic, within ``name``; the others belong to the event. Where the table
-    has the columns of ``correlation_id``, ``causation_id`` and ``actor``, their values are the event's metadata.
+    ``topic`` is the column that names an event's topic, within ``name``; the others belong to the event. Where
+    the table has the columns of ``correlation_id``, ``causation_id`` and ``actor``, these are the event's metadata.
 
     >>> import headwater as hw
     >>> hw.capture.Outbox(hw.capture.MySQL("mysql://localhost/shop", table="outbox"), name="events.{}").table

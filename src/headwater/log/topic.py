@@ -271,8 +271,8 @@ class Topic:
     ) -> Token:
         """Append one record batch that has the topic's schema already (``append`` makes it so).
 
-        ``deleted`` marks all rows, or each one (a topic of one partition), as tombstones. The columns of ``Metadata`` may
-        follow the topic's (``log/schema/event_metadata.py``).
+        ``deleted`` marks all rows, or each one (a topic of one partition), as tombstones. The columns of ``Metadata``
+        may follow the topic's (``log/schema/event_metadata.py``).
 
         >>> import headwater as hw, pyarrow as pa, tempfile
         >>> users = hw.Log(tempfile.mkdtemp()).topic("users", "id BIGINT, name STRING", key="id")

@@ -65,3 +65,24 @@ def test_appends_have_ids_and_conditions(server: ServerProcess, orders: Topic) -
 
     assert (late["error"]["code"], late["error"]["data"]["version"]) == ("version_conflict", 1)
     assert [row["id"] for row in orders.rows()] == [7, 7]
+
+
+def test_headers_say_who_did_it(server: ServerProcess, log: Log, orders: Topic) -> None:
+    stock = declare_table(log, f"stock-of-{orders.name}", "item STRING, amount BIGINT", key="item")
+    bag = declare_table(log, f"bag-of-{orders.name}", "item STRING")
+    said = {"Headwater-Actor": "anna", "Headwater-Correlation-Id": "basket-7"}
+
+    server.post(f"/v1/topics/{orders.name}/records", [{"id": 7}], headers=said)
+    server.post("/v1/transactions", operations(orders, stock.name, 1), headers=said)
+    server.post(f"/v1/tables/{stock.name}/rows", [{"item": "pot", "amount": 1}], headers=said)
+    server.post(f"/v1/tables/{stock.name}/delete", [{"item": "pot"}], headers=said)
+    server.post(f"/v1/tables/{bag.name}/rows", [{"item": "pot"}], headers=said)
+    server.post(f"/v1/topics/{orders.name}/records", [{"id": 8}])
+
+    answer = server.get(f"/v1/topics/{orders.name}/records")["rows"]
+    assert {row["id"]: row["_actor"] for row in answer} == {7: "anna", 1: "anna", 2: "anna", 8: None}
+    assert {row["_correlation_id"] for row in answer if row["id"] != 8} == {"basket-7"}
+    assert not any("_causation_id" in row for row in answer)
+    assert [row["_actor"] for row in stock.topic.rows(columns=["_actor"])] == ["anna"] * 3
+    assert [row["_actor"] for row in bag.topic.rows(columns=["_actor"])] == ["anna"]
+    assert server.post(f"/v1/topics/{orders.name}/records", [], headers={"Headwater-Actor": "x" * 1001}, status=400)

@@ -12,7 +12,7 @@ Not here: the write (``atomic_append.py``), the cut (``consistent_cut.py``). Rea
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -161,6 +161,16 @@ def _token(parts: Iterable[tuple[Topic, PartWrite]]) -> Token:
     for topic, part in parts:
         frontier.setdefault(topic.name, {})[part.writer.number] = part.request.next_offset
     return Token(frontier)
+
+
+def append_messages(topic: Topic, rows: pa.RecordBatch, ids: Collection[str]) -> Token:
+    """Append the rows of messages and remember their ids, together; ``IdsKnown`` when one of them is remembered."""
+    log = topic.log
+    if not ids:
+        return topic.append_batch(rows)
+    plan = CommitPlan(log, rows=[TransactionRows(topic, rows)])
+    plan.in_catalog.append(lambda db: log.request_ids.claim(db, topic.id, ids, log.clock.now_us()))
+    return plan.write()
 
 
 class Transaction:

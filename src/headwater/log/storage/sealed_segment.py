@@ -2,8 +2,9 @@
 
 What it is: writing the file, and reading it whole or by columns.
 Invariants: the file holds the user's columns and ``_offset``, ``_appended_at``, ``_producer`` (and ``_deleted`` for a
-keyed topic; and event metadata where some row has it), ordered by ``_offset``. The catalog has its range and the checksum of all bytes, and each process verifies
-the checksum before it returns the first row: a damaged file is an error, never data.
+keyed topic, and event metadata where some row has it), ordered by ``_offset``. The catalog has its range and the
+checksum of all bytes, and each process verifies the checksum before it returns the first row: a damaged file is an
+error, never data.
 Not here: when to seal (``log/maintenance/sealing.py``), what to keep (``log/maintenance/retention.py``,
 ``log/maintenance/compaction.py``). Read next: ``log/maintenance/sealing.py``.
 """

@@ -141,7 +141,7 @@ def test_what_is_no_metadata_is_refused(log: hw.Log) -> None:
 
     with pytest.raises(InvalidDeclaration, match=r"^metadata is hw\.Metadata, not int"):
         topic.append([{"n": 1}], metadata=7)  # type: ignore[arg-type]
-    with pytest.raises(InvalidDeclaration, match="^actor has 1 to 1000 characters, not 0"):
+    with pytest.raises(InvalidDeclaration, match=r"^actor has 1 to 1000 characters, not 0"):
         hw.Metadata(actor="")
     with pytest.raises(InvalidDeclaration, match='"_actor" has a reserved name'):
         log.topic("other", "_actor STRING")
