@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headwater import capture, clock, errors, inlets, sinks
     from headwater.app import App
+    from headwater.capture.captured_position import gtid, lsn
     from headwater.errors import HeadwaterError
     from headwater.log.batch import Batch
     from headwater.log.home import Log
@@ -39,7 +40,9 @@ __all__ = [
     "capture",
     "clock",
     "errors",
+    "gtid",
     "inlets",
+    "lsn",
     "sinks",
 ]
 
@@ -52,6 +55,8 @@ _DEFINED_IN = {
     "Producer": "headwater.log.producer",
     "Token": "headwater.log.token",
     "Topic": "headwater.log.topic",
+    "gtid": "headwater.capture.captured_position",
+    "lsn": "headwater.capture.captured_position",
 }
 
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from headwater.app_declarations import AppDeclarations
 from headwater.durations import Duration, to_seconds, to_timeout
 from headwater.errors import InvalidDeclaration
-from headwater.log.token import Token
+from headwater.log.token import AtLeast
 from headwater.notebook import NotebookCard, card_html
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ class App(AppDeclarations):
 
     # Reading
 
-    def sql(self, sql: str, *, at_least: Token | str | None = None, timeout: Duration = "30 seconds") -> pa.Table:
+    def sql(self, sql: str, *, at_least: AtLeast | None = None, timeout: Duration = "30 seconds") -> pa.Table:
         """Run a query in Spark's SQL over views, tables, topics and attached stores, as of one tick.
 
         Spark runs it: seconds for the first one, then a Spark job each. What a view holds is read without Spark by
@@ -224,7 +224,7 @@ class App(AppDeclarations):
         return self.sql_reply(sql, at_least=at_least, timeout=timeout).table
 
     def sql_reply(
-        self, sql: str, *, at_least: Token | str | None = None, timeout: Duration = "30 seconds", push_down: bool = True
+        self, sql: str, *, at_least: AtLeast | None = None, timeout: Duration = "30 seconds", push_down: bool = True
     ) -> QueryReply:
         """As ``sql``, with what was fetched for it from attached stores. See ``docs/federation.md``.
 
@@ -235,8 +235,8 @@ class App(AppDeclarations):
         >>> app.sql_reply("SELECT 1 AS one").fetched
         ()
         """
-        seconds = to_seconds(timeout, what="timeout")
-        return self._runtime.reply(sql, at_least=Token.of(at_least), timeout=seconds, push_down=push_down)
+        token, seconds = self._runtime.awaited(at_least, to_seconds(timeout, what="timeout"))
+        return self._runtime.reply(sql, at_least=token, timeout=seconds, push_down=push_down)
 
     def verify(self) -> list[Difference]:
         """Compute every view from the log alone and compare; see ``View.verify``. One entry a view that has run.
