@@ -107,11 +107,11 @@ def test_a_home_without_such_a_capture_says_so(database: Any, app: hw.App) -> No
 
     with pytest.raises(Misuse, match=r"^no capture follows a .* into this home, so .* means nothing here"):
         other.found(app.log)
-    with pytest.raises(Misuse, match='^no capture "nobody" follows a '):
+    with pytest.raises(Misuse, match=r'^no capture "nobody" follows a '):
         written(database, "INSERT INTO users VALUES (1, 'Ada')", capture="nobody").found(app.log)
 
 
-def test_of_two_captures_one_must_be_named(database: Any, app: hw.App, tmp_path: Path) -> None:
+def test_of_two_captures_one_must_be_named(database: Any, app: hw.App) -> None:
     table = users(app, database)
     follow(app)
     with hw.App("mirror", home=app.log.home) as second:

@@ -31,7 +31,7 @@ def test_a_gtid_of_another_domain_is_refused(log: Log) -> None:
 def test_a_server_that_is_followed_by_files_has_no_gtids(log: Log) -> None:
     began(log, "shop", "1-8e5c3f/shop")
 
-    with pytest.raises(Misuse, match="^no capture follows a MariaDB server by GTIDs into this home"):
+    with pytest.raises(Misuse, match=r"^no capture follows a MariaDB server by GTIDs into this home"):
         hw.gtid("0-1-42").found(log)
 
 

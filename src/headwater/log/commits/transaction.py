@@ -12,7 +12,8 @@ Not here: the write (``atomic_append.py``), the cut (``consistent_cut.py``). Rea
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -30,11 +31,12 @@ from headwater.log.schema.event_metadata import Metadata, taken_apart, with_meta
 from headwater.log.token import Token
 
 if TYPE_CHECKING:
-    from headwater.log.batch import Batch
     from headwater.log.groups.consumer import Consumer
     from headwater.log.groups.messages import Message
+    from headwater.log.groups.subscription import Subscription
     from headwater.log.groups.worker import Worker
     from headwater.log.home import Log
+    from headwater.log.multiset import MultisetRemoval
     from headwater.log.producer import Producer
     from headwater.log.table import Table
     from headwater.log.topic import Topic
@@ -84,6 +86,7 @@ class CommitPlan:
     request_id: str | None = None
     rows: list[TransactionRows] = field(default_factory=list)
     in_catalog: list[InCatalog] = field(default_factory=list)
+    removals: dict[int, MultisetRemoval] = field(default_factory=dict)  # by topic
 
     def write(self) -> Token:
         """Write all of it; the token contains every row."""
@@ -95,14 +98,17 @@ class CommitPlan:
         for rows in self.rows:
             rows.topic.appender.require_room(rows.batch.num_rows)
         routed = [(rows, rows.routed()) for rows in self.rows]
-        while True:
-            try:
-                return self._written(routed, content)
-            except StaleSchema:
-                for rows in self.rows:
-                    rows.topic.refresh()
-            except _Repeated as found:
-                return found.token
+        with ExitStack() as held:
+            for _, removal in sorted(self.removals.items()):  # in one order, so two commits never wait for each other
+                held.enter_context(removal.held())
+            while True:
+                try:
+                    return self._written(routed, content)
+                except StaleSchema:
+                    for rows in self.rows:
+                        rows.topic.refresh()
+                except _Repeated as found:
+                    return found.token
 
     def _written(self, routed: list[tuple[TransactionRows, list[tuple[int, pa.RecordBatch]]]], content: bytes) -> Token:
         requests: dict[tuple[int, int], tuple[Topic, PartWrite]] = {}
@@ -121,8 +127,10 @@ class CommitPlan:
             def decide(record: CommitRecord | None) -> None:
                 self._decide(record, _token(requests.values()), content, settled)
 
-        if requests:
-            writes = [part for _, part in requests.values()]
+        writes = [part for _, part in requests.values()]
+        if len(writes) == 1 and decide is None:  # whole by itself, without a record
+            writes[0].writer.append(writes[0].request)
+        elif writes:
             append_atomically(writes, self.log.epochs, self.log.commit_records, decide)
         elif decide is not None:
             decide(None)
@@ -247,12 +255,18 @@ class Transaction:
         self._add(TransactionRows(table.topic, table.inserts(rows), expected="none" if table.key else None))
 
     def delete(self, table: Table, rows: Any) -> None:
-        """Delete rows of a table by their key."""
-        _require("table", table, "upserts", TABLE_HINT)
-        self._add(TransactionRows(table.topic, table.deletes(rows), deleted=True))
+        """Delete rows of a table by their key; without a key whole rows, each of which deletes an equal one.
 
-    def commit(self, consumer: Consumer, what: Batch | Mapping[int, int] | None = None) -> None:
-        """Commit a consumer's positions together with the rows; see ``Consumer.commit``.
+        A row that was not there before the transaction refuses all of it.
+        """
+        _require("table", table, "upserts", TABLE_HINT)
+        batch = table.deletes(rows)
+        self._add(TransactionRows(table.topic, batch, deleted=not table.is_multiset))
+        if table.is_multiset:
+            self._commit.removals.setdefault(table.topic.id, table.removal()).batches.append(batch)
+
+    def commit(self, consumer: Consumer | Subscription, what: Any = None) -> None:
+        """Commit a consumer's or subscription's positions together with the rows; see their ``commit``.
 
         So a program that reads rows and writes others does each exactly once:
 
