@@ -98,7 +98,8 @@ class Ingest:
             if topic.settings.overflow != "drop":
                 raise
             topic.log.registry.count_dropped(topic.id, rows.num_rows)
-            return rows.num_rows
+            dropped: int = rows.num_rows
+            return dropped
 
     def _checked(self, messages: Sequence[IncomingMessage]) -> tuple[dict[int, pa.RecordBatch], dict[int, RowRefused]]:
         """The rows of each message as a batch, by its index; and the refused messages."""

@@ -32,7 +32,8 @@ from headwater.log.schema.event_metadata import Metadata, with_metadata
 from headwater.log.schema.json_lines import json_objects
 from headwater.log.storage.file_listing import FileList, list_files
 from headwater.log.storage.partition_reader import PartitionReader
-from headwater.log.storage.partition_writer import PartitionWriter, deleted
+from headwater.log.storage.partition_tail import deleted
+from headwater.log.storage.partition_writer import PartitionWriter
 from headwater.log.token import Token
 from headwater.log.topic_appender import AppendIdentity, TopicAppender
 from headwater.log.topic_description import describe_topic, describe_watermark, topic_card

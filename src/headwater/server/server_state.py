@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from headwater.capture.captured_position import CapturedPosition
 from headwater.errors import EngineUnavailable, NotYetCovered, TooMany, UnknownView
 from headwater.hints import suggestion
-from headwater.log.storage.bounded_logs import bounded
+from headwater.log.maintenance.bounded_logs import bounded
 from headwater.log.token import Token
 from headwater.server.engine.engine_channel import Answer
 from headwater.server.engine.supervisor import NONE, EngineState, Supervisor

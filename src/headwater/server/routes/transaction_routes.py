@@ -35,8 +35,7 @@ Name = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class Operation(BaseModel):
-    """One part of a transaction: rows of a topic; rows of a table that are upserted, inserted or deleted; or offsets that
-    a consumer, of ``POST …/consumers``, has done."""
+    """A part of a transaction: rows of a topic; rows of a table to upsert, insert or delete; or a consumer's offsets."""
 
     model_config = ConfigDict(extra="forbid")
 
