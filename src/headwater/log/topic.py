@@ -18,12 +18,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 import pyarrow as pa
 
 from headwater.clock import Clock
-from headwater.errors import InvalidDeclaration
 from headwater.log import topic_reader
 from headwater.log.batch import Batch
 from headwater.log.catalog.registry import TopicRow
-from headwater.log.commits.request_ids import check_id
-from headwater.log.commits.transaction import CommitPlan, TransactionRows
 from headwater.log.commits.value_versions import Expected
 from headwater.log.event_time import heartbeats
 from headwater.log.producer import Producer
@@ -283,15 +280,9 @@ class Topic:
         """
         if partition is not None:
             self.appender.checked_partition(partition)
-        if request_id is not None:
-            if producer is not None or not isinstance(deleted, bool):
-                raise InvalidDeclaration(
-                    "request_id goes alone: not with producer and sequence, and not with a mark for each row",
-                    hint="A producer's sequence is an identity already.",
-                )
-            rows = TransactionRows(self, batch, deleted, partition, expected)
-            return CommitPlan(self.log, self.id, check_id(request_id), [rows]).write()
         identity = AppendIdentity(producer, sequence, producer_id, epoch, first_chunk)
+        if request_id is not None:
+            return self.appender.append_once(batch, request_id, identity, deleted, partition, expected)
         return self.appender.append(batch, identity, deleted, partition, expected)
 
     # Reading

@@ -21,6 +21,8 @@ import pyarrow as pa
 from headwater.errors import Backpressure, InvalidDeclaration, Misuse
 from headwater.log.commits.append_request import AppendRequest, StaleSchema
 from headwater.log.commits.atomic_append import PartWrite, append_atomically
+from headwater.log.commits.request_ids import check_id
+from headwater.log.commits.transaction import CommitPlan, TransactionRows
 from headwater.log.commits.value_versions import AppendCondition, Expected, ValueVersions, check_expected, values_of
 from headwater.log.groups import backpressure
 from headwater.log.schema import clock_correction
@@ -117,6 +119,24 @@ class TopicAppender:
             frontier = self._append_to_all(parts, identity, deleted, expected)
         topic.log.epochs.count(rows)
         return Token({topic.name: frontier})
+
+    def append_once(
+        self,
+        batch: pa.RecordBatch,
+        request_id: str,
+        identity: AppendIdentity,
+        deleted: bool | pa.Array,
+        partition: int | None,
+        expected: Expected | None,
+    ) -> Token:
+        """The same, unless an append with this id was written before: then it is recognised."""
+        if identity.producer is not None or not isinstance(deleted, bool):
+            raise InvalidDeclaration(
+                "request_id goes alone: not with producer and sequence, and not with a mark for each row",
+                hint="A producer's sequence is an identity already.",
+            )
+        rows = TransactionRows(self._topic, batch, deleted, partition, expected)
+        return CommitPlan(self._topic.log, self._topic.id, check_id(request_id), [rows]).write()
 
     def checked_partition(self, number: int) -> int:
         """Refuse a partition that does not exist, or rows whose columns decide it."""

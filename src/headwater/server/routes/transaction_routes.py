@@ -35,7 +35,7 @@ Name = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class Operation(BaseModel):
-    """A part of a transaction: rows of a topic; rows of a table to upsert, insert or delete; or a consumer's offsets."""
+    """A part of a transaction: rows for a topic; rows of a table to upsert, insert or delete; a consumer's offsets."""
 
     model_config = ConfigDict(extra="forbid")
 
