@@ -79,7 +79,7 @@ MAY_IMPORT = {
 ROOMS = {
     "log": {
         "schema": set(),
-        # One layer: segments are entered in the catalog, and frames carry the epochs and numbers of commits.
+        # One layer: segments are entered in the catalog, and frames carry the numbers of cuts and commits.
         "storage": {"schema", "catalog", "commits"},
         "catalog": {"schema", "storage", "commits"},
         "commits": {"schema", "storage", "catalog"},

@@ -38,7 +38,7 @@ from headwater.log.catalog.registry import Registry, TopicRow
 from headwater.log.commits import consistent_cut
 from headwater.log.commits.commit_records import FOLDER as COMMITS
 from headwater.log.commits.commit_records import CommitRecords
-from headwater.log.commits.epochs import EpochClock, StoppedEpoch
+from headwater.log.commits.cut_numbers import CutCounter, StoppedCounter
 from headwater.log.commits.request_ids import TABLE_REQUEST_IDS, RequestIds
 from headwater.log.commits.transaction import Transaction
 from headwater.log.maintenance.background import Cleaner, Flusher, Sealer
@@ -110,7 +110,7 @@ class Log:
 
     def _start_helpers(self) -> None:
         self._pid = os.getpid()
-        self.epochs = EpochClock(self.home, self.clock, self.files) if not self.read_only else StoppedEpoch()
+        self.cut_counter = CutCounter(self.home, self.clock, self.files) if not self.read_only else StoppedCounter()
         self.waker = Waker()
         self._flusher = Flusher()
         self._sealer = Sealer(self._seal_all)
@@ -346,7 +346,7 @@ class Log:
         if self._pid != os.getpid():
             # A forked child (multiprocessing's default on Linux) has the parent's descriptors, whose locks do not
             # keep the two apart, and none of its threads: make new ones.
-            self.epochs.abandon()
+            self.cut_counter.abandon()
             self._start_helpers()
             for topic in self._topics.values():
                 topic.after_fork()
@@ -362,7 +362,7 @@ class Log:
             self._sealer.close()
             self.closed = True
             self.waker.close()
-            self.epochs.close()
+            self.cut_counter.close()
             for topic in self._topics.values():
                 topic.close()
             self.catalog.close()

@@ -89,7 +89,7 @@ class Topic:
             log.registry,
             log.files,
             log.clock,
-            log.epochs,
+            log.cut_counter,
             log.commit_records,
             on_dirty=log.mark_dirty,
             on_roll=log.wake_maintenance,

@@ -117,7 +117,7 @@ class TopicAppender:
             frontier = {number: self._append_to(number, part, identity, deleted, expected)}
         else:
             frontier = self._append_to_all(parts, identity, deleted, expected)
-        topic.log.epochs.count(rows)
+        topic.log.cut_counter.count(rows)
         return Token({topic.name: frontier})
 
     def append_once(
@@ -240,7 +240,7 @@ class TopicAppender:
                 for number, part in parts
             ]
             try:
-                append_atomically(writes, log.epochs, log.commit_records)
+                append_atomically(writes, log.cut_counter, log.commit_records)
             except StaleSchema:
                 topic.refresh()
                 continue

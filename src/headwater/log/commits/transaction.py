@@ -131,12 +131,12 @@ class CommitPlan:
         if len(writes) == 1 and decide is None:  # whole by itself, without a record
             writes[0].writer.append(writes[0].request)
         elif writes:
-            append_atomically(writes, self.log.epochs, self.log.commit_records, decide)
+            append_atomically(writes, self.log.cut_counter, self.log.commit_records, decide)
         elif decide is not None:
             decide(None)
         for each in settled:
             each()
-        self.log.epochs.count(sum(part.request.written_rows for _, part in requests.values()))
+        self.log.cut_counter.count(sum(part.request.written_rows for _, part in requests.values()))
         return _token(requests.values())
 
     def _decide(self, record: CommitRecord | None, token: Token, content: bytes, settled: list[Settled]) -> None:

@@ -304,7 +304,7 @@ class Stamp:
     """What all frames of one write have in common."""
 
     now_us: int
-    epoch: int = 0
+    cut_number: int = 0
     sync: bool = False
     transaction: int = 0
 
@@ -410,7 +410,7 @@ class SegmentWriter:
                 time_max=frame.time_max,
                 flags=DURABLE * stamp.sync | CONTINUES * frame.continues,
                 payload_checksum=xxhash.xxh3_64_intdigest(frame.payload),
-                epoch=stamp.epoch,
+                cut_number=stamp.cut_number,
                 transaction=stamp.transaction,
                 metadata_bytes=frame.metadata_bytes,
             )

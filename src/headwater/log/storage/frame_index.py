@@ -47,7 +47,7 @@ ENTRY = np.dtype(
             "time_min",
             "time_max",
             "payload_checksum",
-            "epoch",
+            "cut_number",
             "transaction",
             "metadata_bytes",
             "entry_checksum",
@@ -100,7 +100,7 @@ class Entry:
     time_max: int = NO_TIME_MAX
     payload_checksum: int = 0
     flags: int = 0
-    epoch: int = 0  # of the home, when the frame was written
+    cut_number: int = 0  # of the cut that will close it: see ``log/commits/cut_numbers.py``
     transaction: int = 0  # the commit over several partitions that it belongs to; 0: none
     metadata_bytes: int = 0  # the last bytes of the payload, which are the event metadata of its rows
 
@@ -130,7 +130,7 @@ class Entry:
             self.time_min,
             self.time_max,
             self.payload_checksum,
-            self.epoch,
+            self.cut_number,
             self.transaction,
             self.metadata_bytes,
             0,
@@ -146,7 +146,9 @@ class Entry:
         if fields[0] != MAGIC or fields[-1] != xxhash.xxh3_64_intdigest(data[:120]):
             return None
         _, kind, flags, base_offset, position, length, rows, schema_version, *rest = fields
-        producer, sequence, appended_us, time_min, time_max, payload_checksum, epoch, transaction, metadata, _ = rest
+        producer, sequence, appended_us, time_min, time_max, payload_checksum, cut_number, transaction, metadata, _ = (
+            rest
+        )
         return Entry(
             kind=kind,
             base_offset=base_offset,
@@ -161,7 +163,7 @@ class Entry:
             time_max=time_max,
             payload_checksum=payload_checksum,
             flags=flags,
-            epoch=epoch,
+            cut_number=cut_number,
             transaction=transaction,
             metadata_bytes=metadata,
         )

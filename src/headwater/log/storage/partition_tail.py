@@ -20,7 +20,7 @@ from headwater.clock import Clock
 from headwater.errors import CorruptSegment, Misuse
 from headwater.log.catalog.registry import Registry, TopicRow
 from headwater.log.commits.commit_records import CommitRecords
-from headwater.log.commits.epochs import EpochClock
+from headwater.log.commits.cut_numbers import CutCounter
 from headwater.log.commits.sequence_ranges import SequenceRanges
 from headwater.log.storage import frame_index
 from headwater.log.storage.active_segment import ArrowSegment, SegmentWriter, arrow_bases
@@ -65,7 +65,7 @@ class PartitionTail:
     registry: Registry
     files: Files
     clock: Clock
-    epochs: EpochClock
+    cut_counter: CutCounter
     records: CommitRecords
     on_roll: Callable[[], None]
     on_recovery: Callable[[Recovery], None]
@@ -145,7 +145,7 @@ class PartitionTail:
         writer = SegmentWriter(self.directory, segment.base_offset, self.files)
         entries = segment.entries
         if len(entries):
-            self.epochs.at_least(int(entries["epoch"][-1]))
+            self.cut_counter.at_least(int(entries["cut_number"][-1]))
         data_bytes, index_bytes = (writer.held.stat(number).st_size for number in (0, 1))
         self.active = ActiveState(
             writer,

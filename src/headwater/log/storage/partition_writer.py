@@ -25,7 +25,7 @@ from headwater.errors import DiskFull, HeadwaterError
 from headwater.log.catalog.registry import Registry, TopicRow
 from headwater.log.commits.append_request import AppendRequest, StaleSchema, taken_over
 from headwater.log.commits.commit_records import CommitRecords
-from headwater.log.commits.epochs import EpochClock
+from headwater.log.commits.cut_numbers import CutCounter
 from headwater.log.commits.sequence_ranges import SequenceRanges
 from headwater.log.storage.active_segment import Frame, Stamp, arrow_bases, segment_name
 from headwater.log.storage.file_descriptors import open_file
@@ -46,7 +46,7 @@ class PartitionWriter:
     registry: Registry
     files: Files
     clock: Clock
-    epochs: EpochClock
+    cut_counter: CutCounter
     records: CommitRecords
     on_dirty: Callable[[PartitionWriter], None]
     on_roll: Callable[[], None]
@@ -66,7 +66,7 @@ class PartitionWriter:
             self.registry,
             self.files,
             self.clock,
-            self.epochs,
+            self.cut_counter,
             self.records,
             self.on_roll,
             lambda recovery: self.on_recovery(self, recovery),
@@ -174,7 +174,7 @@ class PartitionWriter:
         active = self.tail.current
         frames = [frame for _, fresh in ready for frame in fresh]
         if frames:
-            stamp = Stamp(max(self.clock.now_us(), active.last_us), self.epochs.now(), sync)
+            stamp = Stamp(max(self.clock.now_us(), active.last_us), self.cut_counter.now(), sync)
             entries = active.writer.append(
                 frames, position=active.data_bytes, base_offset=active.next_offset, version=active.version, stamp=stamp
             )
