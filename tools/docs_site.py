@@ -37,6 +37,7 @@ REFERENCE = {
         [
             "headwater.log.home.Log",
             "headwater.log.topic.Topic",
+            "headwater.log.schema.event_metadata.Metadata",
             "headwater.log.table.Table",
             "headwater.log.token.Token",
             "headwater.log.batch.Batch",

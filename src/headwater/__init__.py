@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headwater import capture, clock, errors, inlets, sinks
     from headwater.app import App
+    from headwater.capture.captured_position import gtid, lsn
     from headwater.errors import HeadwaterError
     from headwater.log.batch import Batch
     from headwater.log.home import Log
     from headwater.log.producer import Producer
+    from headwater.log.schema.event_metadata import Metadata
     from headwater.log.token import Token
     from headwater.log.topic import Topic
 
@@ -30,6 +32,7 @@ __all__ = [
     "Batch",
     "HeadwaterError",
     "Log",
+    "Metadata",
     "Producer",
     "Token",
     "Topic",
@@ -37,7 +40,9 @@ __all__ = [
     "capture",
     "clock",
     "errors",
+    "gtid",
     "inlets",
+    "lsn",
     "sinks",
 ]
 
@@ -46,9 +51,12 @@ _DEFINED_IN = {
     "Batch": "headwater.log.batch",
     "HeadwaterError": "headwater.errors",
     "Log": "headwater.log.home",
+    "Metadata": "headwater.log.schema.event_metadata",
     "Producer": "headwater.log.producer",
     "Token": "headwater.log.token",
     "Topic": "headwater.log.topic",
+    "gtid": "headwater.capture.captured_position",
+    "lsn": "headwater.capture.captured_position",
 }
 
 

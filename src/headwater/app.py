@@ -18,13 +18,14 @@ import pyarrow as pa
 from headwater.app_declarations import AppDeclarations
 from headwater.durations import Duration, to_seconds, to_timeout
 from headwater.errors import InvalidDeclaration
-from headwater.log.token import Token
+from headwater.log.token import AtLeast
 from headwater.notebook import NotebookCard, card_html
 
 if TYPE_CHECKING:
     from headwater.capture.backfill import BackfillProgress
     from headwater.log.commits.transaction import Transaction
     from headwater.log.producer import Producer
+    from headwater.log.schema.event_metadata import Metadata
     from headwater.sinks.runner.sink_status import SinkStatus
     from headwater.views.lifecycle.rebuild import RebuildReport
     from headwater.views.lifecycle.rebuild_progress import RebuildProgress
@@ -74,11 +75,13 @@ class App(AppDeclarations):
         producer: Producer | None = None,
         wait: Literal["views"] | None = None,
         timeout: Duration = "30 seconds",
+        metadata: Metadata | None = None,
     ) -> Transaction:
         """Rows of several topics and tables, positions and acknowledgements, all or none: see ``Transaction``.
 
         With ``wait="views"`` the block ends when the app's views contain the rows, at most ``timeout`` later.
         The rows are committed in any case; ``NotYetCovered`` says that the views are behind.
+        ``metadata``: of all its rows, see ``Metadata``.
 
         >>> import headwater as hw, tempfile
         >>> app = hw.App("shop", home=tempfile.mkdtemp())
@@ -92,7 +95,7 @@ class App(AppDeclarations):
         if wait not in (None, "views"):
             raise InvalidDeclaration(f"wait cannot be {wait!r}", hint='Use wait="views", or leave it out.')
         seconds = to_seconds(timeout, what="timeout")
-        begun = self.log.transaction(request_id=request_id, producer=producer)
+        begun = self.log.transaction(request_id=request_id, producer=producer, metadata=metadata)
         if wait is not None:
             begun.on_commit(lambda token: self._runtime.covering(token, seconds))
         return begun
@@ -203,7 +206,7 @@ class App(AppDeclarations):
 
     # Reading
 
-    def sql(self, sql: str, *, at_least: Token | str | None = None, timeout: Duration = "30 seconds") -> pa.Table:
+    def sql(self, sql: str, *, at_least: AtLeast | None = None, timeout: Duration = "30 seconds") -> pa.Table:
         """Run a query in Spark's SQL over views, tables, topics and attached stores, as of one tick.
 
         Spark runs it: seconds for the first one, then a Spark job each. What a view holds is read without Spark by
@@ -221,7 +224,7 @@ class App(AppDeclarations):
         return self.sql_reply(sql, at_least=at_least, timeout=timeout).table
 
     def sql_reply(
-        self, sql: str, *, at_least: Token | str | None = None, timeout: Duration = "30 seconds", push_down: bool = True
+        self, sql: str, *, at_least: AtLeast | None = None, timeout: Duration = "30 seconds", push_down: bool = True
     ) -> QueryReply:
         """As ``sql``, with what was fetched for it from attached stores. See ``docs/federation.md``.
 
@@ -232,8 +235,8 @@ class App(AppDeclarations):
         >>> app.sql_reply("SELECT 1 AS one").fetched
         ()
         """
-        seconds = to_seconds(timeout, what="timeout")
-        return self._runtime.reply(sql, at_least=Token.of(at_least), timeout=seconds, push_down=push_down)
+        token, seconds = self._runtime.awaited(at_least, to_seconds(timeout, what="timeout"))
+        return self._runtime.reply(sql, at_least=token, timeout=seconds, push_down=push_down)
 
     def verify(self) -> list[Difference]:
         """Compute every view from the log alone and compare; see ``View.verify``. One entry a view that has run.

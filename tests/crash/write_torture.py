@@ -7,7 +7,7 @@ what it had begun.
 Invariants: the judge takes cuts as a tick does and knows only rows: in every cut each booking is whole, money is
 constant, a transaction is in all of its topics, an effect has its cause, each writer's stream is in order, nothing is
 there twice; in the end nothing acknowledged is missing. Of the app it looks at every published tick.
-Not here: boundaries of the disk (``test_transaction_boundaries.py``). Read next: ``log/commits/epochs.py``.
+Not here: boundaries of the disk (``test_transaction_boundaries.py``). Read next: ``log/commits/cut_numbers.py``.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pika
 from pika.adapters.blocking_connection import BlockingChannel
@@ -135,12 +136,12 @@ class RabbitMQ:
         with self.channel() as channel:
             return int(channel.queue_declare(queue, passive=True).method.message_count)
 
-    def send(self, queue: str, bodies: list[bytes | str], ids: list[str] | None = None) -> None:
+    def send(self, queue: str, bodies: list[bytes | str], ids: list[str] | None = None, **said: Any) -> None:
         """Publish persistent messages, each confirmed."""
         with self.channel() as channel:
             channel.confirm_delivery()
             for place, body in enumerate(bodies):
-                properties = pika.BasicProperties(delivery_mode=2, message_id=ids[place] if ids else None)
+                properties = pika.BasicProperties(delivery_mode=2, message_id=ids[place] if ids else None, **said)
                 channel.basic_publish("", queue, body, properties, mandatory=True)
 
 

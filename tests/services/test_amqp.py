@@ -80,6 +80,21 @@ def test_messages_become_rows_and_are_acknowledged(rabbit: RabbitMQ, queue: str,
     assert rabbit.waiting(queue) == 0
 
 
+def test_the_properties_of_a_message_are_the_metadata_of_its_rows(rabbit: RabbitMQ, queue: str, orders: Topic) -> None:
+    said = {"correlation_id": "basket-7", "user_id": "guest", "headers": {"causation_id": "click-1"}}
+    rabbit.send(queue, ['{"order_id": 1}'], ["a"], **said)
+    rabbit.send(queue, ['{"order_id": 2}'], ["b"])
+
+    with opened(orders, rabbit, queue) as inlet:
+        settle(inlet, 2)
+
+    columns = ["order_id", "_correlation_id", "_causation_id", "_actor"]
+    assert [tuple(row.values()) for row in orders.rows(columns=columns)] == [
+        (1, "basket-7", "click-1", "guest"),
+        (2, None, None, None),
+    ]
+
+
 def test_a_message_that_comes_again_is_recognised_by_its_id(rabbit: RabbitMQ, queue: str, orders: Topic) -> None:
     rabbit.send(queue, ['{"order_id": 1}'] * 3, ["a", "a", "b"])
     with opened(orders, rabbit, queue) as inlet:

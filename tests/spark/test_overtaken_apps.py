@@ -1,7 +1,7 @@
 """An app that retention overtakes: it is warned before, it says why it stops, and it can go on.
 
 What it is: an app as a reader of its topics: positions, the alerts before and after a loss, the error of the next tick,
-and ``accept_loss``, by Python and by ``headwater run --accept-loss``.
+and ``accept_loss``, by Python, by ``headwater run --accept-loss`` and by ``headwater serve --accept-loss``.
 Invariants: rows are skipped only when that was asked for; then the manifest of the tick and an alert say which.
 Not here: readers in general (``tests/unit/log/maintenance/test_until_read.py``).
 Read next: ``views/tick/overtaken.py``.
@@ -9,6 +9,9 @@ Read next: ``views/tick/overtaken.py``.
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +22,8 @@ from headwater.errors import OffsetOutOfRange
 from headwater.log.maintenance.alerts import Alert
 from headwater.testing import ManualClock
 from headwater.views.state.manifest import Manifests
+from tests.services.server.processes import eventually
+from tests.spark.conftest import SHORT_LIVED
 from tests.unit.command_line import CommandLine
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -154,3 +159,23 @@ def test_the_command_goes_on_too(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "--accept-loss" in told.err
     assert accepted == 0
     assert '"tick": 2, "rows_in": 4' in capsys.readouterr().out
+
+
+def test_a_server_goes_on_too(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    overtaken_shop(home, ManualClock()).close()
+    file = tmp_path / "shop.py"
+    file.write_text(APP.format(home=str(home)))
+    command = [sys.executable, "-m", "headwater.cli.main", "serve", str(file), "--json", "--port", "0", "--accept-loss"]
+    environment = {**os.environ, **SHORT_LIVED, "PYSPARK_PYTHON": sys.executable}
+
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as server:
+        try:
+            with hw.Log(home, maintenance_interval=None) as log:
+                manifests = Manifests(log.catalog, "shop")
+                eventually(lambda: manifests.current().tick == 2, 120)
+                lost = manifests.current().lost
+        finally:
+            server.terminate()
+
+    assert lost == {"clicks": {"0": [2, 5]}}

@@ -9,6 +9,7 @@ import pytest
 
 from headwater.errors import CorruptSegment, OffsetOutOfRange
 from headwater.log.home import Log
+from headwater.log.schema.event_metadata import Metadata
 from headwater.views.source.data_source import read_range
 from headwater.views.spark import topic_scan
 from tests.spark.topics import NOON, append_orders, by_place, orders, rows_of, seal
@@ -171,3 +172,22 @@ def test_a_file_that_is_damaged_later_is_refused_by_spark(registered: SparkSessi
         frame.selectExpr("sum(amount)").collect()
 
     assert unchecked != before
+
+
+def test_event_metadata_is_read_by_name_from_files_and_tails(registered: SparkSession, log: Log):
+    topic = log.topic("t", "n BIGINT")
+    topic.append([{"n": 1}])
+    seal(topic)
+    topic.append([{"n": 2}], metadata=Metadata(actor="anna", correlation_id="c"))
+    topic.append([{"n": 3}])
+    seal(topic)
+    topic.append([{"n": 4}], metadata=Metadata(actor="bob"))
+    columns = ["n", "_actor", "_correlation_id", "_causation_id"]
+
+    ranged = read_range(registered, topic, {0: 0}, {0: 4}, columns)
+    reader = registered.read.format("headwater").option("home", str(log.home)).option("topic", "t")
+    named = reader.option("columns", ",".join(columns)).load()
+
+    expected = [(1, None, None, None), (2, "anna", "c", None), (3, None, None, None), (4, "bob", None, None)]
+    assert sorted(tuple(row) for row in ranged.collect()) == expected
+    assert sorted(tuple(row) for row in named.collect()) == expected

@@ -22,7 +22,7 @@ from headwater.log.storage.partition_reader import PartitionReader
 
 @pytest.mark.usefixtures("spark")
 def test_no_tick_shows_half_of_a_booking_whatever_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.log.commits.epochs.EPOCH_ROWS_MAX", 16)
+    monkeypatch.setattr("headwater.log.commits.cut_numbers.CUT_ROWS_MAX", 16)
     chance = random.Random(3)
     with hw.App("bank", home=tmp_path / "home") as app:
         bookings = app.topic(

@@ -13,6 +13,7 @@ import json
 import sqlite3
 import threading
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,25 @@ class ChunkState:
     sequence: int | None
     snapshot: str | None
     reach: int | None
+
+
+@dataclass(frozen=True)
+class StoredState:
+    """What a capture has noted: facts, and the phase of each table."""
+
+    facts: Mapping[str, str]
+    phases: Mapping[str, str]
+
+
+def stored_state(path: Path) -> StoredState:
+    """A capture's file as another process sees it; nothing is changed."""
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=30)) as db:
+        try:
+            facts = dict(db.execute("SELECT name, value FROM facts WHERE name NOT LIKE 'columns %'").fetchall())
+            phases = dict(db.execute("SELECT name, phase FROM tables").fetchall())
+        except sqlite3.OperationalError:  # its tables are being made
+            return StoredState({}, {})
+    return StoredState(facts, phases)
 
 
 class CaptureState:

@@ -20,6 +20,7 @@ from headwater.errors import InvalidDeclaration, SourceRefused
 from headwater.log.commits.sequence_ranges import CHUNKS_PER_SEQUENCE
 from headwater.log.event_time.capture_markers import Markers
 from headwater.log.home import Log
+from headwater.log.schema.event_metadata import Metadata, with_metadata
 from headwater.log.topic import Topic
 
 EVENT = "id STRING, aggregate_id STRING, type STRING, payload STRING"
@@ -30,7 +31,8 @@ ROWS_AT_ONCE = 4096
 class Outbox:
     """A table whose inserted rows become events.
 
-    ``topic`` is the column that names an event's topic, within ``name``; the others belong to the event.
+    ``topic`` is the column that names an event's topic, within ``name``; the others belong to the event. Where
+    the table has the columns of ``correlation_id``, ``causation_id`` and ``actor``, these are the event's metadata.
 
     >>> import headwater as hw
     >>> hw.capture.Outbox(hw.capture.MySQL("mysql://localhost/shop", table="outbox"), name="events.{}").table
@@ -44,6 +46,9 @@ class Outbox:
     type: str = "type"
     payload: str = "payload"
     name: str = "{}"
+    correlation_id: str = "correlation_id"
+    causation_id: str = "causation_id"
+    actor: str = "actor"
 
     def __post_init__(self) -> None:
         if "{}" not in self.name:
@@ -57,6 +62,11 @@ class Outbox:
     def columns(self) -> tuple[str, ...]:
         """The columns that the outbox table must have."""
         return (self.topic, self.id, self.aggregate_id, self.type, self.payload)
+
+    @property
+    def metadata_columns(self) -> tuple[str, ...]:
+        """The columns that it may have, for event metadata."""
+        return (self.correlation_id, self.causation_id, self.actor)
 
     def capture_name(self, app: str) -> str:
         return self.source.capture_name(app)
@@ -89,11 +99,12 @@ class Router:
             raise SourceRefused(
                 f'{self.outbox.table} has no column "{missing[0]}"', hint="Name the columns: Outbox(…, payload=…)."
             )
+        said = [name for name in self.outbox.metadata_columns if name in source.schema.names]
         marks = [] if source.row().is_multiset else ["_deleted"]
         start = max(self._position, source.start_offsets()[0])
         count = 0
         for batch in source.read_partition(
-            0, start, stop=stop, columns=[*self.outbox.columns, *marks], rows_max=ROWS_AT_ONCE
+            0, start, stop=stop, columns=[*self.outbox.columns, *said, *marks], rows_max=ROWS_AT_ONCE
         ):
             events: dict[str, list[tuple[int, dict[str, Any]]]] = {}
             for offset, row in zip(batch.offsets.tolist(), batch.data.to_pylist(), strict=True):
@@ -112,8 +123,10 @@ class Router:
         outbox = self.outbox
         named = {"id": outbox.id, "aggregate_id": outbox.aggregate_id, "type": outbox.type, "payload": outbox.payload}
         columns = [pa.array([_text(row[column]) for _, row in new], pa.string()) for column in named.values()]
+        batch = pa.RecordBatch.from_arrays(columns, names=list(named))
+        said = [Metadata.carried(*(_text(row.get(name)) for name in outbox.metadata_columns)) for _, row in new]
         topic.append_batch(
-            pa.RecordBatch.from_arrays(columns, names=list(named)),
+            with_metadata(batch, said if any(each is not None for each in said) else None),
             producer=self.capture,
             sequence=new[-1][0],
             producer_id=producer_id,

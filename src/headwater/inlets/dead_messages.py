@@ -11,10 +11,11 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headwater.errors import HeadwaterError
-from headwater.inlets.dedup_window import DedupWindow
+from headwater.log.commits.request_ids import IdsKnown
+from headwater.log.commits.transaction import append_messages
 
 if TYPE_CHECKING:
     from headwater.log.home import Log
@@ -51,36 +52,31 @@ class DeadMessages:
         self.log = log
         self.inlet = inlet
         self.name = f"{inlet}.dead"
-        self._dedup_window: DedupWindow | None = None
 
     def bury(self, messages: Sequence[DeadMessage]) -> None:
         """Store some messages; returns when they are on disk."""
         if not messages:
             return
-        if self._dedup_window is None:
-            topic = self.log.topic(self.name, SCHEMA, partitions=1, fsync="always")
-            self._dedup_window = DedupWindow(topic, "message_id")
-        dedup_window = self._dedup_window
-        with dedup_window.claimed(each.id for each in messages if each.id is not None):
-            died = dt.datetime.fromtimestamp(self.log.clock.now_us() / 1_000_000, dt.UTC)
-            seen: set[str] = set()
-            rows = []
-            for each in messages:
-                if each.id is not None and (each.id in seen or dedup_window.has(each.id)):
-                    continue
-                if each.id is not None:
-                    seen.add(each.id)
-                rows.append(
-                    {
-                        "inlet": self.inlet,
-                        "code": each.error.code,
-                        "reason": str(each.error),
-                        "died_at": died,
-                        "message_id": each.id,
-                        "source": each.source,
-                        "headers": dict(each.headers),
-                        "body": each.body,
-                    }
-                )
-            if rows:
-                dedup_window.topic.append(rows)
+        topic = self.log.topic(self.name, SCHEMA, partitions=1, fsync="always")
+        while True:
+            seen = self.log.request_ids.known(topic.id, (each.id for each in messages if each.id is not None))
+            new = {each.id or place: each for place, each in enumerate(messages) if each.id not in seen}
+            ids = {each.id for each in new.values() if each.id is not None}
+            try:
+                if new:
+                    append_messages(topic, topic.row_batch([self._row(each) for each in new.values()]), ids)
+                return
+            except IdsKnown:  # another process was first, with at least one of them
+                continue
+
+    def _row(self, message: DeadMessage) -> dict[str, Any]:
+        return {
+            "inlet": self.inlet,
+            "code": message.error.code,
+            "reason": str(message.error),
+            "died_at": dt.datetime.fromtimestamp(self.log.clock.now_us() / 1_000_000, dt.UTC),
+            "message_id": message.id,
+            "source": message.source,
+            "headers": dict(message.headers),
+            "body": message.body,
+        }

@@ -39,7 +39,7 @@ from headwater.log.catalog.registry import Registry, TopicRow
 from headwater.log.commits import consistent_cut
 from headwater.log.commits.commit_records import FOLDER as COMMITS
 from headwater.log.commits.commit_records import CommitRecords
-from headwater.log.commits.epochs import EpochClock, StoppedEpoch
+from headwater.log.commits.cut_numbers import CutCounter, StoppedCounter
 from headwater.log.commits.request_ids import TABLE_REQUEST_IDS, RequestIds
 from headwater.log.commits.transaction import Transaction
 from headwater.log.maintenance.background import Cleaner, Flusher, Sealer
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from headwater.log.maintenance.home_check import CheckReport
     from headwater.log.maintenance.maintenance import MaintenanceReport
     from headwater.log.producer import Producer
+    from headwater.log.schema.event_metadata import Metadata
 
 logger = logging.getLogger("headwater.log")
 
@@ -112,7 +113,7 @@ class Log:
 
     def _start_helpers(self) -> None:
         self._pid = os.getpid()
-        self.epochs = EpochClock(self.home, self.clock, self.files) if not self.read_only else StoppedEpoch()
+        self.cut_counter = CutCounter(self.home, self.clock, self.files) if not self.read_only else StoppedCounter()
         self.waker = Waker()
         self._flusher = Flusher()
         self._sealer = Sealer(self._seal_all)
@@ -236,12 +237,18 @@ class Log:
                     )
 
     def transaction(
-        self, *, request_id: str | None = None, producer: Producer | None = None, after: Token | str | None = None
+        self,
+        *,
+        request_id: str | None = None,
+        producer: Producer | None = None,
+        after: Token | str | None = None,
+        metadata: Metadata | None = None,
     ) -> Transaction:
         """Rows of several topics and tables, positions and acknowledgements, all or none: see ``Transaction``.
 
         ``request_id``: a transaction that is repeated with its id is recognised. ``producer``: a named one; when a
         newer producer has taken its name, the commit is refused. ``after``: wait first until this home holds a token.
+        ``metadata``: of all its rows, see ``Metadata``.
 
         >>> import headwater as hw, tempfile
         >>> log = hw.Log(tempfile.mkdtemp())
@@ -254,7 +261,7 @@ class Log:
         """
         if after is not None:
             self.wait_for(after)
-        return Transaction(self, request_id=request_id, producer=producer)
+        return Transaction(self, request_id=request_id, producer=producer, metadata=metadata)
 
     # Maintenance
 
@@ -343,7 +350,7 @@ class Log:
         if self._pid != os.getpid():
             # A forked child (multiprocessing's default on Linux) has the parent's descriptors, whose locks do not
             # keep the two apart, and none of its threads: make new ones.
-            self.epochs.abandon()
+            self.cut_counter.abandon()
             self._start_helpers()
             for topic in self._topics.values():
                 topic.after_fork()
@@ -359,7 +366,7 @@ class Log:
             self._sealer.close()
             self.closed = True
             self.waker.close()
-            self.epochs.close()
+            self.cut_counter.close()
             for topic in self._topics.values():
                 topic.close()
             self.catalog.close()

@@ -23,6 +23,7 @@ from headwater.errors import ClosedError
 from headwater.log.commits.append_request import taken_over
 from headwater.log.commits.sequence_ranges import CHUNKS_PER_SEQUENCE
 from headwater.log.event_time import heartbeats
+from headwater.log.schema.event_metadata import Metadata, with_metadata
 from headwater.log.token import Token
 
 if TYPE_CHECKING:
@@ -79,11 +80,11 @@ class Producer:
         elif len(buffer) == 1:
             self._start_lingering()
 
-    def append(self, rows: Any, *, sequence: int | None = None) -> Token:
+    def append(self, rows: Any, *, sequence: int | None = None, metadata: Metadata | None = None) -> Token:
         """Write a batch at once, after the buffered rows. Without ``sequence`` it gets the next one."""
         with self._lock:
             self._flush()
-            return self._append(rows, sequence)
+            return self._append(rows, sequence, metadata)
 
     def flush(self) -> Token:
         """Write the buffered rows; returns a token that contains every row sent so far."""
@@ -127,8 +128,8 @@ class Producer:
         take = self._buffer.popleft
         return [take() for _ in range(len(self._buffer))]
 
-    def _append(self, rows: Any, sequence: int | None) -> Token:
-        batch = self.topic.row_batch(rows)
+    def _append(self, rows: Any, sequence: int | None, metadata: Metadata | None = None) -> Token:
+        batch = with_metadata(self.topic.row_batch(rows), metadata)
         if self.name is not None:
             self._unfinished = (batch, self.last_sequence + 1 if sequence is None else sequence)
             return self._finish()

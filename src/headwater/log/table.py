@@ -1,32 +1,31 @@
 """Table: a topic seen as the current state of its rows.
 
 What it is: ``Table``. With a key the latest row of each key is the state: a keyed topic *is* a table. Without a key it
-is a multiset: equal rows may occur several times, and ``Multiset`` counts them.
+is a multiset: equal rows may occur several times.
 Invariants: every change of a table is a record of its topic. In a multiset each record has a weight, +1 or -1, and no
-prefix of the log removes a row that is not there: ``delete`` holds the table's lock, over all processes, while it reads
-and appends. ``insert`` needs no lock, since it only adds rows.
+prefix of the log removes a row that is not there (``multiset.py``). ``insert`` needs no lock, since it only adds rows.
 Not here: finding the current rows (``table_reader.py``).
 Read next: ``table_reader.py``, ``topic.py``, ``docs/tables.md``.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 
 from headwater.errors import DeclarationConflict, InvalidDeclaration, Misuse, ReadOnlyHome, RowRefused, UnknownTopic
 from headwater.hints import suggestion
+from headwater.log.commits.request_ids import check_id
+from headwater.log.commits.transaction import CommitPlan, TransactionRows
 from headwater.log.commits.value_versions import values_of
-from headwater.log.schema.columns import shorten
+from headwater.log.multiset import Multiset, MultisetRemoval
 from headwater.log.schema.ddl import to_ddl
+from headwater.log.schema.event_metadata import Metadata, with_metadata
 from headwater.log.schema.normalization import WEIGHT
 from headwater.log.schema.row_conversion import to_batches, to_rows
-from headwater.log.schema.row_identity import row_identities
-from headwater.log.storage.locks import FileLock
 from headwater.log.table_reader import TableReader
 from headwater.log.token import Token
 from headwater.log.topic import Topic
@@ -40,62 +39,8 @@ if TYPE_CHECKING:
 
     from headwater.log.home import Log
 
-LOCK_FILE = "multiset.lock"
 # These drop old records, and with them current rows of the table.
 NOT_FOR_TABLES = ("retention", "retention_bytes", "until_read", "archive")
-
-
-PARTITION = 0  # a table without a key has one: an equal row must be found wherever it was put
-
-
-@dataclass(frozen=True)
-class Missing:
-    """A row that cannot be deleted."""
-
-    place: int  # index among the rows of the call
-    there: int  # how often it is in the table
-    wanted: int  # how often the call deletes it
-
-
-class Multiset:
-    """The count of each row of a topic with weights. Not thread-safe."""
-
-    def __init__(self, topic: Topic) -> None:
-        self._topic = topic
-        self._version = 0
-        self._position = 0
-        self._counts: dict[bytes, int] = {}
-
-    def missing(self, rows: pa.RecordBatch) -> Missing | None:
-        """The first of the rows that occurs less often than it is given; None when there is none."""
-        identities = row_identities(rows)
-        for identity, wanted in Counter(identities).items():
-            there = self._counts.get(identity, 0)
-            if there < wanted:
-                last = [place for place, each in enumerate(identities) if each == identity][there]
-                return Missing(last, there, wanted)
-        return None
-
-    def catch_up(self) -> None:
-        """Read the records since the last call."""
-        topic = self._topic
-        topic.refresh()
-        if topic.schema_version != self._version:
-            self._version, self._counts = topic.schema_version, {}
-            self._position = topic.start_offsets()[PARTITION]
-        names = [name for name in topic.schema.names if name != WEIGHT]
-        for batch in topic.read_partition(PARTITION, self._position, columns=[WEIGHT, *names]):
-            self._add(batch.data.select(names), batch.data.column(WEIGHT).to_pylist())
-            self._position = batch.next_offset
-
-    def _add(self, rows: pa.RecordBatch, weights: list[int]) -> None:
-        counts = self._counts
-        for identity, weight in zip(row_identities(rows), weights, strict=True):
-            count = counts.get(identity, 0) + weight
-            if count:
-                counts[identity] = count
-            else:
-                counts.pop(identity, None)
 
 
 class Table:
@@ -147,11 +92,18 @@ class Table:
         """The columns that were declared, in the latest version."""
         return self._schema_pair()[0]
 
-    def upsert(self, rows: Any, *, request_id: str | None = None, if_version: int | None = None) -> Token:
+    def upsert(
+        self,
+        rows: Any,
+        *,
+        request_id: str | None = None,
+        if_version: int | None = None,
+        metadata: Metadata | None = None,
+    ) -> Token:
         """Insert rows, or replace those of the same key. Accepts the same rows as ``Topic.append``.
 
         ``request_id``: a repeated call is recognised. ``if_version``: only if the row still has the version that
-        ``version`` gave; ``VersionConflict`` tells the current one.
+        ``version`` gave; ``VersionConflict`` tells the current one. ``metadata``: who did it, see ``Metadata``.
 
         >>> import headwater as hw, tempfile
         >>> from headwater.log.table import declare_table
@@ -168,7 +120,8 @@ class Table:
           Another writer came first. Nothing was written.
           Hint: Read it again, decide again, and append with the version that you have seen.
         """
-        return self.topic.append_batch(self.upserts(rows), request_id=request_id, expected=if_version)
+        batch = with_metadata(self.upserts(rows), metadata)
+        return self.topic.append_batch(batch, request_id=request_id, expected=if_version)
 
     def version(self, *key: Any) -> int:
         """The version of the row with this key, for ``upsert(…, if_version=…)``; 0 when there is none.
@@ -183,7 +136,7 @@ class Table:
             raise Misuse(f'table "{self.name}" has no key, so its rows have no versions', table=self.name)
         return self.topic.version(*key)
 
-    def insert(self, rows: Any, *, request_id: str | None = None) -> Token:
+    def insert(self, rows: Any, *, request_id: str | None = None, metadata: Metadata | None = None) -> Token:
         """Add rows. With a key, a row whose key is there refuses all of them; without, equal rows may exist already.
 
         >>> import headwater as hw, tempfile
@@ -201,9 +154,10 @@ class Table:
           Another writer came first. Nothing was written.
           Hint: Read it again, decide again, and append with the version that you have seen.
         """
-        return self.topic.append_batch(self.inserts(rows), request_id=request_id, expected="none" if self.key else None)
+        batch = with_metadata(self.inserts(rows), metadata)
+        return self.topic.append_batch(batch, request_id=request_id, expected="none" if self.key else None)
 
-    def delete(self, rows: Any, *, request_id: str | None = None) -> Token:
+    def delete(self, rows: Any, *, request_id: str | None = None, metadata: Metadata | None = None) -> Token:
         """Delete rows.
 
         With a key: rows, or dicts with at least the key; an unknown key is no error. A given event time is the time of
@@ -221,23 +175,14 @@ class Table:
           Nothing of this call was done.
           Hint: A row is deleted by an equal one: every column counts, and a missing column is null.
         """
-        if self._multiset is None:
-            return self.topic.append_batch(self.deletes(rows), deleted=True, request_id=request_id)
-        self._refuse_captured()
-        lock = FileLock(self.topic.directory / LOCK_FILE)
-        try:
-            # A new lock for each call, so that threads and forked children exclude each other as processes do.
-            with lock:
-                # A killed process may have appended rows that no reader sees yet; the append below would show them.
-                self.topic.partition(PARTITION).take_up()
-                self._multiset.catch_up()
-                given = to_batches(rows, self.schema)  # after it, for catching up may have met a newer schema
-                missing = self._multiset.missing(given)
-                if missing is not None:
-                    raise self._not_there(given, missing)
-                return self.topic.append_batch(_weighted(given, -1))
-        finally:
-            lock.close()
+        batch = with_metadata(self.deletes(rows), metadata)
+        if not self.is_multiset:
+            return self.topic.append_batch(batch, deleted=True, request_id=request_id)
+        if request_id is not None:
+            check_id(request_id)
+        wanted = TransactionRows(self.topic, batch)
+        taken = {self.topic.id: replace(self.removal(), batches=[batch])}
+        return CommitPlan(self.topic.log, self.topic.id, request_id, [wanted], removals=taken).write()
 
     # Reading
 
@@ -331,19 +276,22 @@ class Table:
         return _weighted(to_batches(rows, self.schema), 1)
 
     def deletes(self, rows: Any) -> pa.RecordBatch:
-        """The tombstones of a deletion by key. Whole rows are accepted; their keys and event time count."""
-        if self.is_multiset:
-            raise Misuse(
-                f'rows of table "{self.name}", which has no key, cannot be deleted in a transaction',
-                detail="Each must be found first, while no other writer changes the table.",
-                hint="Delete them with table.delete(rows), or declare a table with a key.",
-                table=self.name,
-            )
+        """The tombstones of a deletion by key; without a key the rows that are taken away, with their weights.
+
+        Whole rows are accepted; of those with a key, the key and the event time count.
+        """
         self._refuse_captured()
+        if self.is_multiset:
+            return _weighted(to_batches(rows, self.schema), -1)
         given = to_batches(rows, self._schema_pair()[1], not_null=frozenset(self.key))
         event_time = self.topic.settings.event_time
         kept = [*self.key, *([event_time] if event_time and event_time not in self.key else [])]
         return self.topic.appender.tombstones(given.select(kept))
+
+    def removal(self) -> MultisetRemoval:
+        """What looks for the rows of deletions, while a commit is made; of a table without a key."""
+        assert self._multiset is not None
+        return MultisetRemoval(self._multiset)
 
     # Inside
 
@@ -355,19 +303,6 @@ class Table:
                 hint="Write to that database; or end the capture with: headwater capture drop",
                 table=self.name,
             )
-
-    def _not_there(self, given: pa.RecordBatch, missing: Missing) -> RowRefused:
-        row = to_rows(given.slice(missing.place, 1))[0]
-        often = "is not" if not missing.there else f"is there {missing.there} times, and taken {missing.wanted} times,"
-        return RowRefused(
-            f'row {missing.place} (counted from 0) {often} in table "{self.name}": {shorten(row)}',
-            detail="Nothing of this call was done.",
-            hint="A row is deleted by an equal one: every column counts, and a missing column is null.",
-            table=self.name,
-            row=missing.place,
-            there=missing.there,
-            wanted=missing.wanted,
-        )
 
     def _schema_pair(self) -> tuple[pa.Schema, pa.Schema]:
         """The user's columns, and the same with all of them nullable; cached until the schema grows."""

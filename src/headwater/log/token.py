@@ -10,8 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
 
 from headwater.errors import InvalidDeclaration
+
+if TYPE_CHECKING:
+    from headwater.log.home import Log
+
+
+class LogPosition(Protocol):
+    """A place that is no token yet, such as one in a captured database's log (``capture/captured_position.py``)."""
+
+    def token(self, log: Log, timeout: float) -> Token:
+        """The token of the rows up to it; waits until the log has them."""
 
 
 @dataclass(frozen=True)
@@ -77,3 +88,6 @@ class Token:
         except ValueError as error:
             raise InvalidDeclaration(f"{text!r} is not a token", hint="A token looks like orders:0=120,1=98") from error
         return Token(frontier)
+
+
+AtLeast = Token | str | LogPosition  # what a reader of views may wait for

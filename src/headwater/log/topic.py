@@ -19,20 +19,19 @@ import pyarrow as pa
 
 from headwater.clock import Clock
 from headwater.durations import Duration, to_seconds, to_timeout
-from headwater.errors import InvalidDeclaration
 from headwater.log import topic_reader
 from headwater.log.batch import Batch
 from headwater.log.catalog.registry import TopicRow
-from headwater.log.commits.request_ids import check_id
-from headwater.log.commits.transaction import CommitPlan, TransactionRows
 from headwater.log.commits.value_versions import Expected
 from headwater.log.event_time import heartbeats
 from headwater.log.producer import Producer
 from headwater.log.schema.ddl import to_ddl
+from headwater.log.schema.event_metadata import Metadata, with_metadata
 from headwater.log.schema.json_lines import json_objects
 from headwater.log.storage.file_listing import FileList, list_files
 from headwater.log.storage.partition_reader import PartitionReader
-from headwater.log.storage.partition_writer import PartitionWriter, deleted
+from headwater.log.storage.partition_tail import deleted
+from headwater.log.storage.partition_writer import PartitionWriter
 from headwater.log.token import Token
 from headwater.log.topic_appender import AppendIdentity, TopicAppender
 from headwater.log.topic_description import describe_topic, describe_watermark, topic_card
@@ -91,7 +90,7 @@ class Topic:
             log.registry,
             log.files,
             log.clock,
-            log.epochs,
+            log.cut_counter,
             log.commit_records,
             on_dirty=log.mark_dirty,
             on_roll=log.wake_maintenance,
@@ -162,6 +161,7 @@ class Topic:
         partition: int | None = None,
         expected: Expected | None = None,
         after: Token | str | None = None,
+        metadata: Metadata | None = None,
     ) -> Token:
         """Append rows: dicts, dataclasses, a pandas DataFrame, an Arrow table or batch. Returns a token.
 
@@ -172,7 +172,8 @@ class Topic:
         Rows of a topic with ``key`` or ``ordered_by`` go to the partition of their value, others to any; ``partition``
         names it. ``expected`` is a condition on the stream of an ``ordered_by`` topic: its version (the number of its
         rows), "none" or "exists"; if another writer came first, ``VersionConflict`` says what the version is.
-        ``after`` waits first until this home holds what a token names (``Log.wait_for``).
+        ``after`` waits first until this home holds what a token names (``Log.wait_for``). ``metadata`` says who did it
+        and what it belongs to: see ``Metadata``.
 
         >>> import headwater as hw, tempfile
         >>> topic = hw.Log(tempfile.mkdtemp()).topic("t", "x INT")
@@ -181,7 +182,7 @@ class Topic:
         >>> topic.end_offsets(), [topic.append([{"x": 2}], request_id="order-17").repeated for attempt in range(2)]
         ({0: 1}, [False, True])
         """
-        batch = self.row_batch(rows)
+        batch = with_metadata(self.row_batch(rows), metadata)
         if after is not None:
             self.log.wait_for(after)
         return self.append_batch(
@@ -224,7 +225,7 @@ class Topic:
         """Rows as ``append`` takes them, as a checked batch for ``append_batch``."""
         return self.appender.row_batch(rows)
 
-    def delete(self, keys: Any) -> Token:
+    def delete(self, keys: Any, *, metadata: Metadata | None = None) -> Token:
         """Append tombstones for these keys (rows with the key columns). Only for a topic with a key.
 
         Where the topic has an event time, a row may give the time of the deletion; the default is the time of append.
@@ -236,7 +237,7 @@ class Topic:
         >>> list(users.rows(columns=["id", "name", "_deleted"]))[-1]
         {'id': 1, 'name': None, '_deleted': True}
         """
-        return self.append_batch(self.appender.tombstones(keys), deleted=True)
+        return self.append_batch(with_metadata(self.appender.tombstones(keys), metadata), deleted=True)
 
     def producer(self, name: str | None = None, *, batch_rows: int = 8192, linger: float = 0.05) -> Producer:
         """A buffered producer: ``send`` one row at a time, written in batches.
@@ -269,7 +270,8 @@ class Topic:
     ) -> Token:
         """Append one record batch that has the topic's schema already (``append`` makes it so).
 
-        ``deleted`` marks all rows, or each one (a topic of one partition), as tombstones.
+        ``deleted`` marks all rows, or each one (a topic of one partition), as tombstones. The columns of ``Metadata``
+        may follow the topic's (``log/schema/event_metadata.py``).
 
         >>> import headwater as hw, pyarrow as pa, tempfile
         >>> users = hw.Log(tempfile.mkdtemp()).topic("users", "id BIGINT, name STRING", key="id")
@@ -279,15 +281,9 @@ class Topic:
         """
         if partition is not None:
             self.appender.checked_partition(partition)
-        if request_id is not None:
-            if producer is not None or not isinstance(deleted, bool):
-                raise InvalidDeclaration(
-                    "request_id goes alone: not with producer and sequence, and not with a mark for each row",
-                    hint="A producer's sequence is an identity already.",
-                )
-            rows = TransactionRows(self, batch, deleted, partition, expected)
-            return CommitPlan(self.log, self.id, check_id(request_id), [rows]).write()
         identity = AppendIdentity(producer, sequence, producer_id, epoch, first_chunk)
+        if request_id is not None:
+            return self.appender.append_once(batch, request_id, identity, deleted, partition, expected)
         return self.appender.append(batch, identity, deleted, partition, expected)
 
     # Reading
@@ -320,7 +316,8 @@ class Topic:
         """Batches from ``start``, up to ``stop`` or to the end as it is now; or for ever with ``follow``.
 
         ``start`` and ``stop`` are "earliest", "latest", an offset, {partition: offset}, a datetime or a token.
-        ``columns`` may name system columns too: _offset, _partition, _appended_at, _producer, _deleted.
+        ``columns`` may name system columns too: _offset, _partition, _appended_at, _producer, _deleted, and
+        those of ``Metadata``: _correlation_id, _causation_id, _actor.
         With ``follow``, reading ends after ``timeout`` (seconds, or "1 minute") without rows.
 
         >>> import datetime as dt, headwater as hw, tempfile

@@ -21,9 +21,12 @@ import pyarrow as pa
 from headwater.errors import Backpressure, InvalidDeclaration, Misuse
 from headwater.log.commits.append_request import AppendRequest, StaleSchema
 from headwater.log.commits.atomic_append import PartWrite, append_atomically
+from headwater.log.commits.request_ids import check_id
+from headwater.log.commits.transaction import CommitPlan, TransactionRows
 from headwater.log.commits.value_versions import AppendCondition, Expected, ValueVersions, check_expected, values_of
 from headwater.log.groups import backpressure
 from headwater.log.schema import clock_correction
+from headwater.log.schema.event_metadata import taken_apart
 from headwater.log.schema.evolution import conform
 from headwater.log.schema.json_lines import json_rows
 from headwater.log.schema.row_conversion import to_batches
@@ -114,8 +117,26 @@ class TopicAppender:
             frontier = {number: self._append_to(number, part, identity, deleted, expected)}
         else:
             frontier = self._append_to_all(parts, identity, deleted, expected)
-        topic.log.epochs.count(rows)
+        topic.log.cut_counter.count(rows)
         return Token({topic.name: frontier})
+
+    def append_once(
+        self,
+        batch: pa.RecordBatch,
+        request_id: str,
+        identity: AppendIdentity,
+        deleted: bool | pa.Array,
+        partition: int | None,
+        expected: Expected | None,
+    ) -> Token:
+        """The same, unless an append with this id was written before: then it is recognised."""
+        if identity.producer is not None or not isinstance(deleted, bool):
+            raise InvalidDeclaration(
+                "request_id goes alone: not with producer and sequence, and not with a mark for each row",
+                hint="A producer's sequence is an identity already.",
+            )
+        rows = TransactionRows(self._topic, batch, deleted, partition, expected)
+        return CommitPlan(self._topic.log, self._topic.id, check_id(request_id), [rows]).write()
 
     def checked_partition(self, number: int) -> int:
         """Refuse a partition that does not exist, or rows whose columns decide it."""
@@ -219,7 +240,7 @@ class TopicAppender:
                 for number, part in parts
             ]
             try:
-                append_atomically(writes, log.epochs, log.commit_records)
+                append_atomically(writes, log.cut_counter, log.commit_records)
             except StaleSchema:
                 topic.refresh()
                 continue
@@ -235,8 +256,11 @@ class TopicAppender:
     ) -> AppendRequest:
         """The rows of one partition as frames of the topic's latest schema."""
         row = self._topic.row()
-        if not _same_columns(batch.schema, row.schema):  # another thread or process declared columns meanwhile
-            batch = conform(batch, row.schema if deleted is False else _nullable(row.schema))
+        metadata = None
+        if not _same_columns(batch.schema, row.schema):
+            batch, metadata = taken_apart(batch)
+            if not _same_columns(batch.schema, row.schema):  # another thread or process declared columns meanwhile
+                batch = conform(batch, row.schema if deleted is False else _nullable(row.schema))
         frames = frames_of(
             batch,
             row,
@@ -244,6 +268,7 @@ class TopicAppender:
             sequence=identity.sequence,
             deleted=deleted,
             first_chunk=identity.first_chunk,
+            metadata=metadata,
         )
         conditions = []
         if expected is not None:

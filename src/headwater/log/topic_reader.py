@@ -18,6 +18,7 @@ from headwater.clock import to_us
 from headwater.durations import Duration
 from headwater.errors import InvalidDeclaration
 from headwater.log.batch import Batch
+from headwater.log.schema.event_metadata import METADATA_COLUMNS
 from headwater.log.storage.partition_reader import BATCH_ROWS
 from headwater.log.token import Token
 
@@ -91,8 +92,8 @@ def check_columns(topic: Topic, columns: Sequence[str] | None) -> list[str] | No
     """The columns to read, known ones only."""
     if columns is None:
         return None
-    system = ["_offset", "_partition", "_appended_at", "_producer"] + (["_deleted"] if topic.settings.key else [])
-    known = [*topic.schema.names, *system]
+    marks = ["_deleted"] if topic.settings.key else []
+    known = [*topic.schema.names, "_offset", "_partition", "_appended_at", "_producer", *METADATA_COLUMNS, *marks]
     for name in columns:
         if name not in known:
             raise InvalidDeclaration(

@@ -20,9 +20,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from headwater.capture.captured_position import CapturedPosition
 from headwater.errors import EngineUnavailable, NotYetCovered, TooMany, UnknownView
 from headwater.hints import suggestion
-from headwater.log.storage.bounded_logs import bounded
+from headwater.log.maintenance.bounded_logs import bounded
 from headwater.log.token import Token
 from headwater.server.engine.engine_channel import Answer
 from headwater.server.engine.supervisor import NONE, EngineState, Supervisor
@@ -246,6 +247,20 @@ class ServerState:
     async def until(self, look: Callable[[], Awaitable[Found | None]], wait: float, again: float = 1.0) -> Found | None:
         """The result of ``look``, or None after ``wait`` seconds or a request's limit."""
         return await self.notifier.until(look, min(wait, self.settings.wait_seconds_max), again)
+
+    async def awaited(self, at_least: str, timeout: float) -> Token:
+        """The token that a text names: its own, or that of a position in a captured database, once it is in the log."""
+        position = CapturedPosition.parse(at_least)
+        if position is None:
+            return Token.parse(at_least)
+
+        async def look() -> Token | None:
+            return await self.read(position.found, self.log)
+
+        token = await self.until(look, timeout, again=0.1)
+        if token is None:
+            raise await self.read(position.not_reached, self.log, timeout)
+        return token
 
     async def covered(self, token: Token, timeout: float, views: Collection[str] = ()) -> None:
         """Wait until the serving store covers the token's topics that views read.

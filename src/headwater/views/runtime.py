@@ -24,7 +24,7 @@ from headwater.backoff import Backoff
 from headwater.clock import to_us
 from headwater.errors import HeadwaterError, Misuse, NotYetCovered, OffsetOutOfRange
 from headwater.log.home import Log
-from headwater.log.token import Token
+from headwater.log.token import AtLeast, Token
 from headwater.views.compiler.frontend.query_tables import tables_in
 from headwater.views.lifecycle.liveness import LivenessReporter
 from headwater.views.serving.change_feed import ChangeFeed
@@ -440,6 +440,14 @@ class AppRuntime:
         then = self.manifests.at(pause.tick)
         manifest = then or replace(contents.manifest, frontier=pause.frontier, aside=pause.aside, tick=pause.tick)
         return RelationSnapshot(self.log, self.folder, manifest, self.spark)
+
+    def awaited(self, at_least: AtLeast | None, timeout: float) -> tuple[Token | None, float]:
+        """The token that a reader waits for, and the seconds that are left for the tick."""
+        if at_least is None or isinstance(at_least, Token | str):
+            return Token.of(at_least), timeout
+        began = time.monotonic()
+        token = at_least.token(self.log, timeout)
+        return token, max(0.0, timeout - (time.monotonic() - began))
 
     def covering(self, token: Token, timeout: float, views: Collection[str] = ()) -> Manifest:
         """The current manifest, once it covers the token as far as it is about topics that views read.

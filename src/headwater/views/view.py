@@ -18,7 +18,7 @@ from headwater.durations import Duration, to_seconds, to_timeout
 from headwater.errors import Misuse
 from headwater.log.schema.ddl import parse_view_ddl, spark_type
 from headwater.log.schema.row_conversion import to_rows
-from headwater.log.token import Token
+from headwater.log.token import AtLeast
 from headwater.notebook import NotebookCard, card_html
 
 if TYPE_CHECKING:
@@ -97,8 +97,10 @@ class View:
         """
         return self._runtime.serving.get(self.name, *key, **columns)
 
-    def to_arrow(self, *, at_least: Token | str | None = None, timeout: Duration = "30 seconds") -> pa.Table:
+    def to_arrow(self, *, at_least: AtLeast | None = None, timeout: Duration = "30 seconds") -> pa.Table:
         """All its rows as an Arrow table, as of the last tick, or of one that covers ``at_least``, within ``timeout``.
+
+        ``at_least`` is a token, or a position in a captured database: ``hw.lsn("0/16B3748")``, ``hw.gtid("0-1-42")``.
 
         They come from the serving store, without Spark. A view that was declared with ``serve=False`` is not there:
         Spark reads it, which takes seconds the first time. That depends on the declaration alone.
@@ -113,9 +115,10 @@ class View:
         {'country': ['DE'], 'users': [2]}
         """
         read = self._runtime.served_rows if self.declared.serve else self._runtime.spark_rows
-        return read(self.name, at_least=Token.of(at_least), timeout=to_seconds(timeout, what="timeout"))
+        token, seconds = self._runtime.awaited(at_least, to_seconds(timeout, what="timeout"))
+        return read(self.name, at_least=token, timeout=seconds)
 
-    def to_pandas(self, *, at_least: Token | str | None = None, timeout: Duration = "30 seconds") -> pd.DataFrame:
+    def to_pandas(self, *, at_least: AtLeast | None = None, timeout: Duration = "30 seconds") -> pd.DataFrame:
         """All its rows as a pandas DataFrame (needs the extra ``pandas``); see ``to_arrow``.
 
         >>> import headwater as hw, tempfile
@@ -130,9 +133,7 @@ class View:
         """
         return self.to_arrow(at_least=at_least, timeout=timeout).to_pandas()
 
-    def rows(
-        self, *, at_least: Token | str | None = None, timeout: Duration = "30 seconds"
-    ) -> Iterator[dict[str, Any]]:
+    def rows(self, *, at_least: AtLeast | None = None, timeout: Duration = "30 seconds") -> Iterator[dict[str, Any]]:
         """All its rows as dicts, as ``Topic.rows`` and ``Table.rows`` give them; see ``to_arrow``.
 
         >>> import headwater as hw, tempfile

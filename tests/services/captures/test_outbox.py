@@ -90,3 +90,16 @@ def test_a_column_that_is_not_there_is_named(database: Any, app: hw.App) -> None
 
     with pytest.raises(hw.errors.SourceRefused, match='no column "aggregate_type"'):
         follow(app)
+
+
+def test_columns_of_metadata_are_that_of_the_events(database: Any, app: hw.App) -> None:
+    database.execute(
+        TABLE[:-1] + ", correlation_id VARCHAR(20), who VARCHAR(20))",
+        insert(1, "orders")[:-1] + ", 'basket-7', 'anna')",
+        insert(2, "orders")[:-1] + ", NULL, '')",
+    )
+    app.table("outbox", source=hw.capture.Outbox(database.source("outbox"), name="events.{}", actor="who"))
+    follow(app)
+
+    said = app.log.get_topic("events.orders").rows(columns=["_correlation_id", "_causation_id", "_actor"])
+    assert [tuple(row.values()) for row in said] == [("basket-7", None, "anna"), (None, None, None)]

@@ -59,7 +59,7 @@ def total(app: hw.App) -> tuple[Any, Any]:
 
 
 def test_a_tick_ends_at_a_marker(database: Any, app: hw.App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.log.commits.epochs.EPOCH_ROWS_MAX", 1)  # so that a limit can be small
+    monkeypatch.setattr("headwater.log.commits.cut_numbers.CUT_ROWS_MAX", 1)  # so that a limit can be small
     make(database)
     declare(app, database)
     for number in range(1, 4):

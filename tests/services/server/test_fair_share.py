@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from headwater.log.home import Log
-from headwater.log.storage.bounded_logs import BYTES_MAX
+from headwater.log.maintenance.bounded_logs import BYTES_MAX
 from headwater.server.http.keys import Keys
 from headwater.sinks import Search
 from headwater.sinks.runner.sink_task import SinkTask

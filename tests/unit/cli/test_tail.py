@@ -76,6 +76,26 @@ def test_only_the_asked_columns_are_shown_in_their_order(headwater: CommandLine)
     }
 
 
+def test_meta_shows_who_did_it(headwater: CommandLine) -> None:
+    words = ("--actor", "anna", "--correlation-id", "c-7", "--causation-id", "click")
+    headwater("topic", "append", "t", *words, stdin='{"id": 7, "name": "x"}')
+    headwater("topic", "append", "t", stdin='{"id": 8, "name": "y"}')
+
+    named, plain = ({**row} for row in rows(headwater, "-n", "2", "--meta"))
+    assert {name: named.get(name) for name in ("id", "_actor", "_correlation_id", "_causation_id")} == {
+        "id": 7,
+        "_actor": "anna",
+        "_correlation_id": "c-7",
+        "_causation_id": "click",
+    }
+    assert "_actor" not in plain
+    assert rows(headwater, "-n", "2", "--columns", "_actor,id") == [
+        {"_actor": "anna", "id": 7},
+        {"_actor": None, "id": 8},
+    ]
+    assert set(rows(headwater, "-n", "2")[0]) == {"id", "name"}
+
+
 def test_a_delete_is_told_from_a_row_of_nulls(headwater: CommandLine) -> None:
     with Log(headwater.home) as log:
         log.get_topic("t").delete([{"id": 7}])

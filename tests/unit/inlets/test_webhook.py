@@ -183,16 +183,18 @@ def test_rows_may_have_ids_of_their_own(log: Log, pushes: Topic) -> None:
     ]
 
 
-def test_the_memory_is_bounded(log: Log, pushes: Topic) -> None:
-    def send(inlet: Inlet, delivery: int) -> int:
-        return post(inlet, "{}", {**JSON, "X-Id": str(delivery)}).status
+def test_what_the_headers_say_is_the_metadata_of_the_rows(log: Log, pushes: Topic) -> None:
+    said = {"Headwater-Correlation-Id": "c-7", "Headwater-Actor": "anna", "Headwater-Causation-Id": "x" * 2000}
+    with opened(log, pushes) as inlet:
+        post(inlet, '[{"size": 1}, {"size": 2}]', {**JSON, **said})
+        post(inlet, '{"size": 3}')
 
-    with opened(log, pushes, id_header="X-Id", id_column="delivery", remember_rows=2) as inlet:
-        first = [send(inlet, delivery) for delivery in (1, 2, 3)]
-        again = [send(inlet, delivery) for delivery in (3, 2, 1)]
-
-    assert first == [202, 202, 202]
-    assert again == [200, 200, 202]
+    columns = ["size", "_correlation_id", "_causation_id", "_actor"]
+    assert [tuple(row.values()) for row in pushes.rows(columns=columns)] == [
+        (1, "c-7", "x" * 1000, "anna"),
+        (2, "c-7", "x" * 1000, "anna"),
+        (3, None, None, None),
+    ]
 
 
 def test_a_body_over_the_limit_is_refused_before_it_is_read(log: Log, pushes: Topic) -> None:
@@ -290,7 +292,6 @@ def test_an_envelope_keeps_the_request_as_it_came(log: Log, clock: ManualClock) 
         ({"id_header": "X-Id"}, "id_header needs a column for the ids"),
         ({"id_column": "id"}, 'topic "plain" has no STRING column "id"'),
         ({"envelope": True}, 'topic "plain" has no column "received_at"'),
-        ({"remember_rows": 0}, "remember_rows cannot be 0"),
     ],
 )
 def test_a_declaration_that_makes_no_sense_is_refused(log: Log, options: dict[str, Any], sentence: str) -> None:

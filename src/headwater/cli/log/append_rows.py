@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from headwater.cli.log.input_files import InputFile, Portion
     from headwater.log.producer import Producer
+    from headwater.log.schema.event_metadata import Metadata
     from headwater.log.topic import Topic
 
 # stdin may be a pipe from something that runs for ever: what has come is written after so long without more.
@@ -52,7 +53,15 @@ class Appended:
         return {name: value for name, value in asdict(self).items() if name != "next_number"}
 
 
-def append_input(topic: Topic, source: InputFile, *, batch_rows: int, producer: str | None, quiet: bool) -> Appended:
+def append_input(
+    topic: Topic,
+    source: InputFile,
+    *,
+    batch_rows: int,
+    producer: str | None,
+    quiet: bool,
+    metadata: Metadata | None = None,
+) -> Appended:
     """Append everything; an error says how much was written before it."""
     result = Appended(topic.name, source.shown, source.format)
     begun = topic.clock.monotonic()
@@ -68,7 +77,7 @@ def append_input(topic: Topic, source: InputFile, *, batch_rows: int, producer: 
                     result.skipped_rows += rows
                 else:
                     with source.naming(portion.numbers):
-                        appended = _append(topic, writer, portion, sequence)
+                        appended = _append(topic, writer, portion, sequence, metadata)
                     token |= appended
                     if sequence == written_before:
                         result.skipped_rows += rows
@@ -89,10 +98,10 @@ def append_input(topic: Topic, source: InputFile, *, batch_rows: int, producer: 
     return result
 
 
-def _append(topic: Topic, writer: Producer | None, portion: Portion, sequence: int) -> Token:
+def _append(topic: Topic, writer: Producer | None, portion: Portion, sequence: int, metadata: Metadata | None) -> Token:
     if writer is None:
-        return topic.append(portion.batch)
-    return writer.append(portion.batch, sequence=sequence)
+        return topic.append(portion.batch, metadata=metadata)
+    return writer.append(portion.batch, sequence=sequence, metadata=metadata)
 
 
 def _told(error: HeadwaterError, result: Appended, source: InputFile, producer: str | None) -> HeadwaterError:

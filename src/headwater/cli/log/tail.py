@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 LAST_ROWS = 10
 META = ("_partition", "_offset", "_appended_at")
+SAID = ("_correlation_id", "_causation_id", "_actor")  # shown where they are not null
 CELL_WIDTH_MAX = 40  # on a terminal; a longer value is cut
 FIRST_LOOK_ROWS = 100  # widths are measured over so many rows before the first is shown
 
@@ -105,7 +106,7 @@ class Tail:
         while True:
             version = topic.schema_version
             wanted = self.columns if self.columns is not None else topic.schema.names
-            hidden = [*META, "_deleted"] if topic.settings.key else [*META]
+            hidden = [*META, *SAID, *(["_deleted"] if topic.settings.key else [])]
             columns = [*wanted, *(name for name in hidden if name not in wanted)]
             for batch in topic.read(place, partitions=self.partitions, columns=columns, **arguments):
                 if topic.schema_version != version:
@@ -126,11 +127,16 @@ class Tail:
     def _show(self, rows: list[Row]) -> None:
         for row in rows:
             deleted = row.pop("_deleted", False)
-            meta = {name: row.pop(name) for name in META if name not in (self.columns or ())}
+            named = self.columns or ()
+            meta = {name: row.pop(name) for name in META if name not in named}
+            said = {name: row.pop(name) for name in SAID if name not in named}
+            said = {name: value for name, value in said.items() if value is not None}
             shown = {**meta, **row} if self.meta else row
             if self.columns is not None:
                 order = [*(META if self.meta else ()), *self.columns]
                 shown = {name: shown.get(name, meta.get(name)) for name in order if name in shown or name in meta}
+            if self.meta:
+                shown = {**shown, **said}
             if deleted:
                 shown["_deleted"] = True
             if self.as_json:

@@ -156,6 +156,15 @@ def append(
             show_default=False,
         ),
     ] = None,
+    actor: Annotated[
+        str | None, typer.Option("--actor", metavar="NAME", help="Who appends, for _actor.", show_default=False)
+    ] = None,
+    correlation_id: Annotated[
+        str | None, typer.Option("--correlation-id", metavar="ID", help="What the rows belong to.", show_default=False)
+    ] = None,
+    causation_id: Annotated[
+        str | None, typer.Option("--causation-id", metavar="ID", help="What caused them.", show_default=False)
+    ] = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -168,10 +177,14 @@ def append(
     """
     from headwater.cli.log.append_rows import append_input
     from headwater.cli.log.input_files import InputFile
+    from headwater.log.schema.event_metadata import Metadata
 
     source = InputFile.named(file, file_format)
+    metadata = Metadata(correlation_id=correlation_id, causation_id=causation_id, actor=actor)
     with opened(home) as log:
-        result = append_input(log.get_topic(name), source, batch_rows=batch_rows, producer=producer, quiet=as_json)
+        result = append_input(
+            log.get_topic(name), source, batch_rows=batch_rows, producer=producer, quiet=as_json, metadata=metadata
+        )
     if as_json:
         write_json(result.to_dict())
         return
@@ -211,7 +224,7 @@ def tail(
     columns: Annotated[
         str | None, typer.Option("--columns", metavar="A,B", help="Only these columns.", show_default=False)
     ] = None,
-    meta: Annotated[bool, typer.Option("--meta", help="Show partition, offset and append time.")] = False,
+    meta: Annotated[bool, typer.Option("--meta", help="Show partition, offset, append time, and who did it.")] = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -96,6 +96,9 @@ def serve(
             help="Rows wait, and no tick comes for so long: the engine is restarted.",
         ),
     ] = "60s",
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="Go on without rows that retention dropped before a tick took them.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Serve an app over HTTP, with a dashboard, until Ctrl-C; and run it, in a process beside.
@@ -138,7 +141,9 @@ def serve(
     log_to_stderr()
     with app_of(file) as app:
         folder = app.log.home / "views" / app.name
-        supervisor = Supervisor(file.resolve(), folder, app.log.clock) if engine and app.views else None
+        supervisor = None
+        if engine and app.views:
+            supervisor = Supervisor(file.resolve(), folder, app.log.clock, accept_loss=accept_loss)
 
         def announce(address: str) -> None:
             if as_json:

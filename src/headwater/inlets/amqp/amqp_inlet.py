@@ -5,7 +5,7 @@ messages as one batch, and acknowledges it.
 Invariants: a message is acknowledged only when the log has it, so none is lost; a redelivery is recognised by its
 message id, if it has one, so none is doubled. A message that is no valid row goes to ``<inlet>.dead`` with the reason
 and is acknowledged. A lost connection is made again.
-Not here: publishing (``amqp_publisher.py``), deduplication (``inlets/dedup_window.py``).
+Not here: publishing (``amqp_publisher.py``), deduplication (``inlets/ingest.py``).
 Read next: ``inlets/ingest.py``, ``dead_messages.py``; ``docs/inlets.md``.
 """
 
@@ -21,10 +21,10 @@ from headwater.backoff import Backoff
 from headwater.errors import HeadwaterError, InvalidDeclaration, RowRefused, Unavailable
 from headwater.inlets.amqp import amqp_connection
 from headwater.inlets.dead_messages import DeadMessage, DeadMessages
-from headwater.inlets.dedup_window import WINDOW_ROWS
 from headwater.inlets.ingest import IncomingMessage, Ingest
 from headwater.inlets.inlet import BACKOFF_FIRST_S, BACKOFF_MAX_S, Inlet, InletDeclaration
 from headwater.inlets.message_bodies import rows_of
+from headwater.log.schema.event_metadata import Metadata
 from headwater.log.topic import Topic
 
 if TYPE_CHECKING:
@@ -63,7 +63,6 @@ class Amqp(InletDeclaration):
     exchange: str | None = None
     routing_key: str = "#"
     create: bool = True
-    remember_rows: int = WINDOW_ROWS
 
     def __post_init__(self) -> None:
         amqp_connection.check_address(self.url)
@@ -93,6 +92,12 @@ class AmqpDelivery:
     def headers(self) -> dict[str, str]:
         return {str(name): str(value) for name, value in (self.properties.headers or {}).items()}
 
+    @property
+    def metadata(self) -> Metadata | None:
+        """Its properties ``correlation_id`` and ``user_id`` (which the broker checks), its header ``causation_id``."""
+        properties = self.properties
+        return Metadata.carried(properties.correlation_id, self.headers.get("causation_id"), properties.user_id)
+
 
 class AmqpInlet(Inlet):
     """A running AMQP inlet."""
@@ -109,9 +114,7 @@ class AmqpInlet(Inlet):
                 hint=f'Declare it with "{column} STRING" among its columns.',
                 topic=topic.name,
             )
-        self.ingest = Ingest(
-            topic, self.counter_store, id_column=declared.id_column, remember_rows=declared.remember_rows
-        )
+        self.ingest = Ingest(topic, self.counter_store, id_column=declared.id_column)
         self.dead = DeadMessages(log, name)
 
     def _open(self) -> None:
@@ -187,7 +190,7 @@ class AmqpInlet(Inlet):
         dead: list[DeadMessage] = []
         for delivery in deliveries:
             try:
-                messages.append(IncomingMessage(self._rows(delivery), self._id(delivery)))
+                messages.append(IncomingMessage(self._rows(delivery), self._id(delivery), delivery.metadata))
                 read.append(delivery)
             except RowRefused as error:
                 dead.append(self._dead(delivery, error))

@@ -4,7 +4,7 @@ What it is: ``Signature``, by header, prefix, algorithm and signed text; with pr
 Shopify.
 Invariants: the comparison takes constant time; a timestamp counts only if it is signed too; no secret appears in a
 ``repr`` or an error. Several secrets may be valid at once, so one can be rotated without a gap.
-Not here: public-key signatures; replays within the tolerance (``inlets/dedup_window.py``).
+Not here: public-key signatures; replays within the tolerance (``inlets/ingest.py``).
 Read next: ``webhook_receiver.py``.
 """
 

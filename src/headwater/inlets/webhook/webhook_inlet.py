@@ -13,7 +13,6 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from headwater.errors import InvalidDeclaration, Unavailable
-from headwater.inlets.dedup_window import WINDOW_ROWS
 from headwater.inlets.ingest import Ingest
 from headwater.inlets.inlet import Inlet, InletDeclaration
 from headwater.inlets.webhook.signature import Signature
@@ -59,7 +58,6 @@ class Webhook(InletDeclaration):
     signature: Signature | None = None
     id_header: str | None = None
     id_column: str | None = None
-    remember_rows: int = WINDOW_ROWS
     envelope: bool = False
     body_bytes_max: int = 1 << 20
 
@@ -109,9 +107,7 @@ class WebhookInlet(Inlet):
                 hint=f'Declare it with "{ENVELOPE_SCHEMA}".',
                 topic=topic.name,
             )
-        self.ingest = Ingest(
-            topic, self.counter_store, id_column=declared.id_column, remember_rows=declared.remember_rows
-        )
+        self.ingest = Ingest(topic, self.counter_store, id_column=declared.id_column)
         self.receiver = WebhookReceiver(declared, self.ingest)
         self._server: WebhookServer | None = None
 

@@ -22,6 +22,7 @@ import pyarrow as pa
 from headwater.errors import Corruption, HeadwaterError, MessageRefused, RowRefused, Unavailable
 from headwater.inlets.ingest import IncomingMessage, Ingest
 from headwater.inlets.message_bodies import rows_of
+from headwater.log.schema.event_metadata import Metadata
 
 if TYPE_CHECKING:
     from headwater.inlets.webhook.webhook_inlet import Webhook
@@ -30,6 +31,7 @@ logger = logging.getLogger("headwater.inlets")
 
 RETRY_AFTER_S = 5
 JSON_TYPES = ("application/json", "application/x-ndjson", "application/ndjson", "application/jsonl", "text/json")
+METADATA_HEADERS = ("headwater-correlation-id", "headwater-causation-id", "headwater-actor")
 NOT_STORED = {"authorization", "cookie", "proxy-authorization"}  # an envelope keeps no passwords
 
 
@@ -124,7 +126,8 @@ class WebhookReceiver:
             except MessageRefused as error:
                 error.data["status"] = 401
                 raise
-        return IncomingMessage(self._rows(request), self._id(request))
+        said = Metadata.carried(*(request.headers.get(name) for name in METADATA_HEADERS))
+        return IncomingMessage(self._rows(request), self._id(request), said)
 
     def _rows(self, request: WebhookRequest) -> tuple[dict[str, Any], ...]:
         if self.declared.envelope:

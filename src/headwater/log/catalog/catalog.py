@@ -61,7 +61,7 @@ CREATE TABLE IF NOT EXISTS segments (   -- sealed segments only; the others are 
     compacted INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (topic_id, partition, base_offset)
 );
-CREATE TABLE IF NOT EXISTS append_marks (  -- of sealed segments: where appends and epochs end
+CREATE TABLE IF NOT EXISTS append_marks (  -- of sealed segments: where appends and cuts end
     topic_id INTEGER NOT NULL,
     partition INTEGER NOT NULL,
     base_offset INTEGER NOT NULL,

@@ -4,9 +4,9 @@ What it is: ``append_atomically``, behind an append whose rows have several part
 Invariants: partitions are locked in one order, so two commits never wait for each other. The data of all parts is
 written (and synced, where a topic asks for it), then the commit is decided by one record, then the parts are listed. A
 crash before the decision leaves frames that recovery cuts off; a crash after it leaves frames that recovery lists. The
-gate of ``epochs.py`` is held until all parts are listed, so no cut lies between them.
+gate of ``cut_numbers.py`` is held until all parts are listed, so no cut lies between them.
 Not here: frames (``log/storage/framing.py``), one partition (``log/storage/partition_writer.py``).
-Read next: ``commit_records.py``, ``epochs.py``.
+Read next: ``commit_records.py``, ``cut_numbers.py``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from headwater.errors import HeadwaterError
 from headwater.log.commits.append_request import AppendRequest
 from headwater.log.commits.commit_records import BY_CATALOG, BY_RECORD, CommitRecord, CommitRecords
-from headwater.log.commits.epochs import EpochClock
+from headwater.log.commits.cut_numbers import CutCounter
 from headwater.log.storage.active_segment import Frame, Stamp
 from headwater.log.storage.frame_index import Entry
 from headwater.log.storage.partition_writer import PartitionWriter
@@ -42,7 +42,7 @@ class PartWrite:
 
 
 def append_atomically(
-    parts: Sequence[PartWrite], epochs: EpochClock, records: CommitRecords, decide: Decide | None = None
+    parts: Sequence[PartWrite], counter: CutCounter, records: CommitRecords, decide: Decide | None = None
 ) -> None:
     """Write all parts, or raise and write none; each request then says where its rows end.
 
@@ -50,7 +50,7 @@ def append_atomically(
     holds the record's number; its error refuses the commit. Without it the record alone decides.
     """
     ordered = sorted(parts, key=lambda part: part.place)
-    with epochs.committing(), ExitStack() as locks:
+    with counter.committing(), ExitStack() as locks:
         for part in ordered:
             locks.enter_context(part.writer.held())
         fresh = [(part, part.writer.unseen(part.request)) for part in ordered]
@@ -58,14 +58,14 @@ def append_atomically(
         for part in ordered:
             part.request.next_offset = part.writer.next_offset()
         if written or decide is not None:
-            _commit(written, epochs, records, decide)
+            _commit(written, counter, records, decide)
         for part in ordered:
             for condition in part.request.conditions:
                 condition.took(part.request.next_offset, part.request.written_rows)
 
 
 def _commit(
-    written: Sequence[tuple[PartWrite, list[Frame]]], epochs: EpochClock, records: CommitRecords, decide: Decide | None
+    written: Sequence[tuple[PartWrite, list[Frame]]], counter: CutCounter, records: CommitRecords, decide: Decide | None
 ) -> None:
     if not written:
         assert decide is not None
@@ -76,13 +76,13 @@ def _commit(
     places = [(writer.topic().directory_name, writer.number) for writer in writers]
     record = records.new(places, BY_RECORD if decide is None else BY_CATALOG)
     now_us = max(writers[0].clock.now_us(), *(writer.last_us() for writer in writers))
-    epoch = epochs.now()
+    cut_number = counter.now()
     staged: list[tuple[PartitionWriter, list[Entry]]] = []
     try:
         if decide is not None:  # first: whoever finds the frames must find what they wait for
             records.write(record, sync=any(durable.values()))
         for part, frames in written:
-            stamp = Stamp(now_us, epoch, durable[part.writer], record.id)
+            stamp = Stamp(now_us, cut_number, durable[part.writer], record.id)
             entries = part.writer.stage(frames, stamp)
             staged.append((part.writer, entries))
             part.request.next_offset = entries[-1].next_offset

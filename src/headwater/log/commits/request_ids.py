@@ -1,7 +1,7 @@
 """Request ids: an append that is repeated with its id is recognised.
 
 What it is: ``RequestIds``, the catalog's table ``request_ids``: the id, what was appended, and the token of the first
-append.
+append. Messages of inlets have their ids there too, without the content: a redelivery is recognised by its id alone.
 Invariants: the id is stored in the catalog's transaction that decides the append, so both are there or neither is,
 over processes and crashes. Of two appends with one id at the same instant, one is written and both get its token. The
 same id with other content is refused. Ids are remembered for the topic's ``remember_ids``, then forgotten.
@@ -10,7 +10,9 @@ Not here: the commit (``atomic_append.py``). Read next: ``transaction.py``.
 
 from __future__ import annotations
 
+import json
 import sqlite3
+from collections.abc import Iterable
 
 from headwater.errors import InvalidDeclaration, RequestConflict
 from headwater.log.catalog.catalog import Catalog
@@ -50,6 +52,10 @@ def check_id(request_id: str) -> str:
     return request_id
 
 
+class IdsKnown(Exception):
+    """Another writer has appended some of these messages meanwhile: they must be looked up again."""
+
+
 class RequestIds:
     """The request ids of a home."""
 
@@ -77,6 +83,21 @@ class RequestIds:
     ) -> None:
         """Store an id; inside the transaction that decides the append."""
         db.execute("INSERT INTO request_ids VALUES (?, ?, ?, ?, ?)", (scope, request_id, content, str(token), now_us))
+
+    def known(self, scope: int, ids: Iterable[str], db: sqlite3.Connection | None = None) -> set[str]:
+        """Those of some ids that are remembered."""
+        sql = "SELECT id FROM request_ids WHERE scope = ? AND id IN (SELECT value FROM json_each(?))"
+        asked = (scope, json.dumps(list(ids)))
+        rows = self._catalog.read(sql, asked) if db is None else db.execute(sql, asked)
+        return {row["id"] for row in rows}
+
+    def claim(self, db: sqlite3.Connection, scope: int, ids: Iterable[str], now_us: int) -> None:
+        """Store the ids of messages, all of them new; inside the transaction that decides their append."""
+        wanted = list(ids)
+        if self.known(scope, wanted, db):
+            raise IdsKnown
+        rows = [(scope, each, b"", "", now_us) for each in wanted]
+        db.executemany("INSERT INTO request_ids VALUES (?, ?, ?, ?, ?)", rows)
 
     def forget(self, scope: int, before_us: int) -> int:
         """Delete ids that are older; returns how many."""

@@ -92,6 +92,10 @@ class Markers:
         """The first marker that has all of these offsets, and more of some table."""
         return self.at(self._first(lambda marker: marker.reaches(offsets) and not marker.within(offsets)))
 
+    def first_at(self, number: int, since: int = 0) -> Marker | None:
+        """The first marker at this position or beyond; those before the offset ``since`` are of another slot."""
+        return self.at(self._first(lambda marker: marker.offset >= since and marker.number >= number))
+
     def _first(self, wanted: Callable[[Marker], bool]) -> int:
         """Binary search: offsets only grow, so the condition holds from some marker on."""
         low, high = self.topic.start_offsets()[0], self.topic.end_offsets()[0]

@@ -10,7 +10,8 @@ Not here: one topic (``consumer.py``). Read next: ``consumer.py``.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from types import TracebackType
 from typing import TYPE_CHECKING, Unpack
@@ -142,17 +143,35 @@ class Subscription:
     def commit(self, what: Batch | Mapping[str, Mapping[int, int]] | None = None) -> None:
         """Commit positions: of all returned rows, of one batch and all before it in its partition, or by topic.
 
-        Each topic is one transaction: ``Fenced`` in one leaves those before it committed.
+        All topics are one transaction: ``Fenced`` in one commits none. ``Transaction.commit`` takes a subscription too.
         """
+        enter = self.commit_in(what)
+        with self._log.catalog.write() as db:
+            settled = enter(db)
+        settled()
+
+    def commit_in(
+        self, what: Batch | Mapping[str, Mapping[int, int]] | None = None
+    ) -> Callable[[sqlite3.Connection], Callable[[], None]]:
+        """The same commit as a part of a transaction: it is called inside, and what it returns afterwards."""
         self._require_open()
         if isinstance(what, Batch):
-            self._consumer(what.topic).commit(what)
-        elif what is not None:
-            for name, offsets in what.items():
-                self._consumer(name).commit(offsets)
+            return self._consumer(what.topic).commit_in(what)
+        if what is None:
+            enters = [consumer.commit_in() for consumer in self._consumers.values()]
         else:
-            for consumer in self._consumers.values():
-                consumer.commit()
+            enters = [self._consumer(name).commit_in(offsets) for name, offsets in what.items()]
+
+        def enter(db: sqlite3.Connection) -> Callable[[], None]:
+            settled = [each(db) for each in enters]
+
+            def settle() -> None:
+                for each in settled:
+                    each()
+
+            return settle
+
+        return enter
 
     def _consumer(self, topic: str) -> Consumer:
         if topic not in self._consumers:

@@ -207,6 +207,7 @@ class _Compaction:
             files=log.files,
             suffix=_next_suffix(old),
             compacted=True,
+            metadata=any(segment.has_metadata for segment in old),
         )
         if not log.registry.replace_segments(self.topic.id, old, new, marks):
             # The topic was deleted meanwhile. Going on could drop a tombstone before the older records of its key.
@@ -243,6 +244,7 @@ class _Compaction:
                     offsets[keep],
                     appended_of(chunk).filter(mask),
                     producer_of(chunk).filter(mask),
+                    metadata=None if chunk.metadata is None else chunk.metadata.filter(mask),
                 )
 
 

@@ -106,6 +106,7 @@ def _seal(topic: Topic, number: int, directory: Path, segment: ArrowSegment) -> 
             schema_version=segment.schema_version,
             event_time=row.settings.event_time,
             files=files,
+            metadata=bool(segment.entries["metadata_bytes"].any()),
         )
         named = segment.entries[segment.entries["producer"] > 0]
         sequences: dict[int, SequenceRanges] = {}

@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 import xxhash
 
 from headwater.log.catalog.registry import TopicRow
+from headwater.log.schema.event_metadata import METADATA_COLUMNS
 from headwater.log.storage.active_segment import segment_name
 from headwater.log.storage.checksums import signed
 from headwater.log.storage.file_descriptors import EXHAUSTED, open_file, too_many_files, with_room
@@ -243,7 +244,7 @@ def _rows_of(finding: SegmentFinding, segment: SealedSegment, row: TopicRow, fil
         finding.error(f"the catalog says schema version {segment.schema_version}, which the topic does not have")
         return
     wanted = [*SYSTEM_COLUMNS, *stored_schema(expected, row).names]
-    if parquet.schema_arrow.names != wanted:
+    if parquet.schema_arrow.names not in (wanted, [*wanted, *METADATA_COLUMNS]):
         finding.error(f"its columns are {parquet.schema_arrow.names}, not those of schema {segment.schema_version}")
         return
     event_time = row.settings.event_time

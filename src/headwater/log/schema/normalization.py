@@ -15,6 +15,7 @@ import pyarrow.types as kinds
 
 from headwater.errors import InvalidDeclaration
 from headwater.log.schema.ddl import DECIMAL_PRECISION_MAX, SPARK_NAMES, TIMESTAMP, TIMESTAMP_NTZ, parse_ddl
+from headwater.log.schema.event_metadata import METADATA_COLUMNS
 
 # The weight of a row, +1 added or -1 removed: the one system column of a table without a key.
 WEIGHT = "_weight"
@@ -22,6 +23,7 @@ WEIGHT = "_weight"
 # System columns of the log, and those of the change feed (Spark's names). Users cannot declare them.
 RESERVED_COLUMNS = frozenset(
     {
+        *METADATA_COLUMNS,
         "_appended_at",
         "_change_type",
         "_commit_timestamp",

@@ -24,6 +24,7 @@ import xxhash
 
 from headwater.errors import CorruptSegment
 from headwater.log.commits.append_marks import AppendMarks
+from headwater.log.schema.event_metadata import RowMetadata, joined_metadata
 from headwater.log.storage import frame_index
 from headwater.log.storage.file_descriptors import HeldFiles, with_room
 from headwater.log.storage.files import Files
@@ -63,6 +64,7 @@ class FrameRange:
     producer: int | pa.Array
     marks: AppendMarks | None = None  # None: rows of one append, which goes on after them when ``continues``
     continues: bool = False
+    metadata: RowMetadata | None = None
 
     def clip(self, start: int, stop: int) -> FrameRange:
         """The same rows without those before ``start`` or from ``stop`` on."""
@@ -87,6 +89,7 @@ class FrameRange:
             cut[1],
             self.marks,
             self.continues or stop < self.next_offset,
+            None if self.metadata is None else self.metadata.slice(skip, keep),
         )
 
     def whole_before(self, offset: int) -> int:
@@ -126,6 +129,7 @@ def joined(chunks: Sequence[FrameRange]) -> FrameRange:
         offsets,
         _spread([chunk.appended_us for chunk in chunks], counts),
         _spread([chunk.producer for chunk in chunks], counts),
+        metadata=joined_metadata([chunk.metadata for chunk in chunks], counts),
     )
 
 
@@ -260,6 +264,7 @@ class ArrowSegment:
                 offset=first,
             )
         batch = pa.ipc.read_record_batch(payload, self.schema)
+        said = int(entry["metadata_bytes"])
         first = int(entry["base_offset"])
         return FrameRange(
             first,
@@ -270,6 +275,7 @@ class ArrowSegment:
             int(entry["appended_us"]),
             int(entry["producer"]),
             continues=bool(int(entry["flags"]) & CONTINUES),
+            metadata=RowMetadata.unpack(payload[payload.size - said :].to_pybytes()) if said else None,
         )
 
     def close(self) -> None:
@@ -290,6 +296,7 @@ class Frame:
     time_min: int
     time_max: int
     continues: bool = False  # more frames of the same append follow
+    metadata_bytes: int = 0  # of the payload, at its end
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +304,7 @@ class Stamp:
     """What all frames of one write have in common."""
 
     now_us: int
-    epoch: int = 0
+    cut_number: int = 0
     sync: bool = False
     transaction: int = 0
 
@@ -373,52 +380,39 @@ class SegmentWriter:
         self, frames: Sequence[Frame], *, position: int, base_offset: int, version: int, stamp: Stamp
     ) -> list[Entry]:
         """Write the frames: data, then (``stamp.sync``) to disk, then the index entries."""
-        entries = self.stage(frames, position=position, base_offset=base_offset, version=version, stamp=stamp)
-        try:
-            self.list(entries)
-        except Exception:
-            self.take_back(entries)
-            raise
+        entries, packed = _entries_of(frames, position, base_offset, version, stamp)
+        with self.held as (data_fd, index_fd):
+            self._write_data(data_fd, frames, entries, packed, sync=stamp.sync)
+            try:
+                self.files.write(index_fd, packed, label="append.write_index")
+            except Exception:
+                self.take_back(entries)
+                raise
         return entries
 
     def stage(
         self, frames: Sequence[Frame], *, position: int, base_offset: int, version: int, stamp: Stamp
     ) -> list[Entry]:
         """Write the frames' data, without listing it: no reader sees it yet."""
-        entries: list[Entry] = []
-        parts: list[Any] = []
-        for frame in frames:
-            length = frame.payload.size
-            entry = Entry(
-                kind=DATA,
-                base_offset=base_offset,
-                position=position,
-                length=length,
-                rows=frame.rows,
-                schema_version=version,
-                producer=frame.producer,
-                sequence=frame.sequence,
-                appended_us=stamp.now_us,
-                time_min=frame.time_min,
-                time_max=frame.time_max,
-                flags=DURABLE * stamp.sync | CONTINUES * frame.continues,
-                payload_checksum=xxhash.xxh3_64_intdigest(frame.payload),
-                epoch=stamp.epoch,
-                transaction=stamp.transaction,
-            )
-            entries.append(entry)
-            parts += [entry.pack(), frame.payload, frame_index.padding(length)]
-            position, base_offset = entry.end, entry.next_offset
+        entries, packed = _entries_of(frames, position, base_offset, version, stamp)
         with self.held as (data_fd, _):
-            self.files.write(data_fd, parts, label="append.write_data")
-            if stamp.sync:
-                try:
-                    self.files.sync(data_fd, label="append.sync_data")
-                except Exception:
-                    self.take_back(entries)
-                    raise
-                self.synced_bytes = position
+            self._write_data(data_fd, frames, entries, packed, sync=stamp.sync)
         return entries
+
+    def _write_data(
+        self, data_fd: int, frames: Sequence[Frame], entries: Sequence[Entry], packed: Sequence[bytes], *, sync: bool
+    ) -> None:
+        parts: list[Any] = []
+        for frame, head in zip(frames, packed, strict=True):
+            parts += [head, frame.payload, frame_index.padding(frame.payload.size)]
+        self.files.write(data_fd, parts, label="append.write_data")
+        if sync:
+            try:
+                self.files.sync(data_fd, label="append.sync_data")
+            except Exception:
+                self.take_back(entries)
+                raise
+            self.synced_bytes = entries[-1].end
 
     def list(self, entries: Sequence[Entry]) -> None:
         """Show staged frames to readers. A listed frame is whole (and, if it says so, on disk) in the data file."""
@@ -463,3 +457,32 @@ class SegmentWriter:
 
     def close(self) -> None:
         self.held.close()
+
+
+def _entries_of(
+    frames: Sequence[Frame], position: int, base_offset: int, version: int, stamp: Stamp
+) -> tuple[list[Entry], list[bytes]]:
+    """The entries of frames that are written one after the other, and their bytes, which go into both files."""
+    entries: list[Entry] = []
+    for frame in frames:
+        entry = Entry(
+            kind=DATA,
+            base_offset=base_offset,
+            position=position,
+            length=frame.payload.size,
+            rows=frame.rows,
+            schema_version=version,
+            producer=frame.producer,
+            sequence=frame.sequence,
+            appended_us=stamp.now_us,
+            time_min=frame.time_min,
+            time_max=frame.time_max,
+            flags=DURABLE * stamp.sync | CONTINUES * frame.continues,
+            payload_checksum=xxhash.xxh3_64_intdigest(frame.payload),
+            cut_number=stamp.cut_number,
+            transaction=stamp.transaction,
+            metadata_bytes=frame.metadata_bytes,
+        )
+        entries.append(entry)
+        position, base_offset = entry.end, entry.next_offset
+    return entries, [entry.pack() for entry in entries]

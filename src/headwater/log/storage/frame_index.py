@@ -26,7 +26,7 @@ DURABLE = 1  # flag: the frame was synced before its entry was listed
 CONTINUES = 2  # flag: the next frame belongs to the same (large) append
 NO_TIME_MIN, NO_TIME_MAX = 2**63 - 1, -(2**63)  # neutral for min and max: "no event time here"
 
-_STRUCT = struct.Struct("<IHHqqqiiqqqqqQqq16xQ")
+_STRUCT = struct.Struct("<IHHqqqiiqqqqqQqqi12xQ")
 assert _STRUCT.size == ENTRY_BYTES
 
 # The same layout for numpy: an index is read as one array and searched without a Python loop.
@@ -47,8 +47,9 @@ ENTRY = np.dtype(
             "time_min",
             "time_max",
             "payload_checksum",
-            "epoch",
+            "cut_number",
             "transaction",
+            "metadata_bytes",
             "entry_checksum",
         ],
         "formats": [
@@ -68,9 +69,10 @@ ENTRY = np.dtype(
             "<u8",
             "<i8",
             "<i8",
+            "<i4",
             "<u8",
         ],
-        "offsets": [0, 4, 6, 8, 16, 24, 32, 36, 40, 48, 56, 64, 72, 80, 88, 96, 120],
+        "offsets": [0, 4, 6, 8, 16, 24, 32, 36, 40, 48, 56, 64, 72, 80, 88, 96, 104, 120],
         "itemsize": ENTRY_BYTES,
     }
 )
@@ -98,8 +100,9 @@ class Entry:
     time_max: int = NO_TIME_MAX
     payload_checksum: int = 0
     flags: int = 0
-    epoch: int = 0  # of the home, when the frame was written
+    cut_number: int = 0  # of the cut that will close it: see ``log/commits/cut_numbers.py``
     transaction: int = 0  # the commit over several partitions that it belongs to; 0: none
+    metadata_bytes: int = 0  # the last bytes of the payload, which are the event metadata of its rows
 
     @property
     def next_offset(self) -> int:
@@ -127,8 +130,9 @@ class Entry:
             self.time_min,
             self.time_max,
             self.payload_checksum,
-            self.epoch,
+            self.cut_number,
             self.transaction,
+            self.metadata_bytes,
             0,
         )
         return body[:120] + xxhash.xxh3_64_digest(body[:120])[::-1]
@@ -142,7 +146,9 @@ class Entry:
         if fields[0] != MAGIC or fields[-1] != xxhash.xxh3_64_intdigest(data[:120]):
             return None
         _, kind, flags, base_offset, position, length, rows, schema_version, *rest = fields
-        producer, sequence, appended_us, time_min, time_max, payload_checksum, epoch, transaction, _ = rest
+        producer, sequence, appended_us, time_min, time_max, payload_checksum, cut_number, transaction, metadata, _ = (
+            rest
+        )
         return Entry(
             kind=kind,
             base_offset=base_offset,
@@ -157,8 +163,9 @@ class Entry:
             time_max=time_max,
             payload_checksum=payload_checksum,
             flags=flags,
-            epoch=epoch,
+            cut_number=cut_number,
             transaction=transaction,
+            metadata_bytes=metadata,
         )
 
     @staticmethod

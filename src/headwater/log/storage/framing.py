@@ -1,7 +1,7 @@
 """Framing: a batch of rows as the frames that a segment stores.
 
-What it is: ``stored_schema``, the columns of a segment; ``frames_of`` adds the tombstone marks, cuts large batches, and
-notes each frame's event times.
+What it is: ``stored_schema``, the columns of a segment; ``frames_of`` adds the tombstone marks, cuts large batches,
+notes each frame's event times, and puts event metadata, where there is some, after the rows.
 Invariants: the rows of one append stay together (each frame but the last says that the next one continues it); a stored
 sequence is the caller's times ``CHUNKS_PER_SEQUENCE``, plus the frame's number.
 Not here: writing frames (``active_segment.py``), routing (``topic_appender.py``). Read next: ``active_segment.py``.
@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from headwater.log.catalog.registry import TopicRow
 from headwater.log.commits.sequence_ranges import CHUNKS_PER_SEQUENCE
+from headwater.log.schema.event_metadata import RowMetadata
 from headwater.log.storage.active_segment import Frame
 from headwater.log.storage.frame_index import NO_TIME_MAX, NO_TIME_MIN
 from headwater.log.storage.sealed_segment import time_range
@@ -31,6 +32,7 @@ def frames_of(
     sequence: int | None,
     deleted: bool | pa.Array,
     first_chunk: int = 0,
+    metadata: RowMetadata | None = None,
 ) -> list[Frame]:
     """The frames of one append to one partition. ``deleted`` is one mark for all rows, or one for each.
 
@@ -54,7 +56,11 @@ def frames_of(
             low, high = time_range(part.column(settings.event_time))
         number = 0 if sequence is None else sequence * CHUNKS_PER_SEQUENCE + first_chunk + chunk
         continues = at + per_frame < rows
-        frames.append(Frame(part.serialize(), part.num_rows, producer, number, low, high, continues))
+        payload, said = part.serialize(), b""
+        if metadata is not None:
+            said = metadata.slice(at, per_frame).pack()
+            payload = pa.py_buffer(payload.to_pybytes() + said)
+        frames.append(Frame(payload, part.num_rows, producer, number, low, high, continues, len(said)))
     return frames
 
 

@@ -26,10 +26,11 @@ from headwater.errors import CorruptSegment, OffsetOutOfRange
 from headwater.log.batch import Batch
 from headwater.log.catalog.registry import Registry, TopicRow
 from headwater.log.commits.append_marks import NO_MARKS, AppendMarks
+from headwater.log.schema.event_metadata import METADATA_COLUMNS
 from headwater.log.schema.evolution import conform
 from headwater.log.storage.active_segment import ArrowSegment, FrameRange, arrow_bases, joined
 from headwater.log.storage.frame_index import NO_TIME_MAX
-from headwater.log.storage.sealed_segment import SealedSegment, appended_of, offsets_of, producer_of
+from headwater.log.storage.sealed_segment import SealedSegment, appended_of, metadata_of, offsets_of, producer_of
 
 BATCH_ROWS = 65_536
 LOOKS_MAX = 3  # a missing segment may have been sealed or compacted meanwhile
@@ -63,24 +64,24 @@ class PartitionReader:
         topic = self.topic()
         return max(self.registry.sealed_end(topic.id, self.number), self.start_offset())
 
-    def end_of_epoch(self, epoch: int) -> int:
-        """The offset after the last row that is listed now and was written in this epoch or an earlier one."""
+    def end_of_cut(self, number: int) -> int:
+        """The offset after the last row that is listed now and belongs to this cut or an earlier one."""
         with self._lock:
             tail = self._advance()
-            if tail is not None and len(tail.entries) and int(tail.entries[-1]["epoch"]) <= epoch:
+            if tail is not None and len(tail.entries) and int(tail.entries[-1]["cut_number"]) <= number:
                 return tail.next_offset  # the ordinary case: nothing was written since
         end = self.end_offset()
         position = end
         while position > self.start_offset():
             marks, base, _ = self.segment_marks(position - 1)
-            found = marks.end_of_epoch(epoch)
+            found = marks.end_of_cut(number)
             if found is not None:
                 return min(found, end)
             position = base
         return position
 
     def append_marks(self, start: int, stop: int) -> AppendMarks:
-        """Where the appends and the epochs of a range end."""
+        """Where the appends and the cuts of a range end."""
         parts, position = [NO_MARKS], start
         while position < stop:
             marks, _, position = self.segment_marks(position)
@@ -302,6 +303,8 @@ class PartitionReader:
                 array = appended_of(chunk)
             elif name == "_producer":
                 array = producer_of(chunk)
+            elif name in METADATA_COLUMNS:
+                array = metadata_of(chunk, name)
             else:
                 array = data.column(name)
                 fields.append(data.schema.field(name))

@@ -2,8 +2,9 @@
 
 What it is: writing the file, and reading it whole or by columns.
 Invariants: the file holds the user's columns and ``_offset``, ``_appended_at``, ``_producer`` (and ``_deleted`` for a
-keyed topic), ordered by ``_offset``. The catalog has its range and the checksum of all bytes, and each process verifies
-the checksum before it returns the first row: a damaged file is an error, never data.
+keyed topic, and event metadata where some row has it), ordered by ``_offset``. The catalog has its range and the
+checksum of all bytes, and each process verifies the checksum before it returns the first row: a damaged file is an
+error, never data.
 Not here: when to seal (``log/maintenance/sealing.py``), what to keep (``log/maintenance/retention.py``,
 ``log/maintenance/compaction.py``). Read next: ``log/maintenance/sealing.py``.
 """
@@ -24,6 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headwater.errors import CorruptSegment
+from headwater.log.schema.event_metadata import METADATA_COLUMNS, METADATA_SCHEMA, RowMetadata
 from headwater.log.storage.active_segment import FrameRange, segment_name
 from headwater.log.storage.checksums import checksum_of, has_checksum
 from headwater.log.storage.file_descriptors import open_file, with_room
@@ -33,6 +35,7 @@ from headwater.log.storage.frame_index import NO_TIME_MAX, NO_TIME_MIN
 ROW_GROUP_ROWS = 131_072
 APPENDED_TYPE = pa.timestamp("us", tz="UTC")
 SYSTEM_COLUMNS = ("_offset", "_appended_at", "_producer")
+NOT_STORED = frozenset({*SYSTEM_COLUMNS, *METADATA_COLUMNS})  # read by themselves, beside the stored columns
 
 
 @dataclass(frozen=True)
@@ -87,16 +90,30 @@ class SealedSegment:
     @staticmethod
     def _stored(file: pq.ParquetFile, wanted: list[str] | None) -> pa.Schema:
         fields = file.schema_arrow
-        return pa.schema([f for f in fields if f.name not in SYSTEM_COLUMNS and (wanted is None or f.name in wanted)])
+        return pa.schema([f for f in fields if f.name not in NOT_STORED and (wanted is None or f.name in wanted)])
 
     def _chunk(self, batch: pa.RecordBatch, offsets: np.ndarray[Any, np.dtype[np.int64]]) -> FrameRange:
         first, following = int(offsets[0]), int(offsets[-1]) + 1
         names = batch.schema.names
         appended: int | pa.Array = batch.column("_appended_at") if "_appended_at" in names else 0
         producer: int | pa.Array = batch.column("_producer") if "_producer" in names else 0
-        stored = batch.select([name for name in names if name not in SYSTEM_COLUMNS])
+        stored = batch.select([name for name in names if name not in NOT_STORED])
         dense = following - first == len(offsets)
-        return FrameRange(first, following, stored, self.schema_version, None if dense else offsets, appended, producer)
+        return FrameRange(
+            first,
+            following,
+            stored,
+            self.schema_version,
+            None if dense else offsets,
+            appended,
+            producer,
+            metadata=RowMetadata.of_columns(batch),
+        )
+
+    @property
+    def has_metadata(self) -> bool:
+        """Whether some row has event metadata."""
+        return METADATA_COLUMNS[0] in _open_verified(self).schema_arrow.names
 
 
 def write_sealed(
@@ -112,8 +129,12 @@ def write_sealed(
     files: Files,
     suffix: str = "",
     compacted: bool = False,
+    metadata: bool = False,
 ) -> SealedSegment:
-    """Write the chunks as one Parquet file, synced and under its final name, but not yet in the catalog."""
+    """Write the chunks as one Parquet file, synced and under its final name, but not yet in the catalog.
+
+    ``metadata``: some chunk has event metadata.
+    """
     path = directory / f"{segment_name(base_offset)}{suffix}.parquet"
     temporary = path.with_suffix(".parquet.tmp")
     with_system = pa.schema(
@@ -122,6 +143,7 @@ def write_sealed(
             pa.field("_appended_at", APPENDED_TYPE, nullable=False),
             pa.field("_producer", pa.int64()),
             *schema,
+            *(METADATA_SCHEMA if metadata else ()),
         ],
         metadata={
             "headwater": json.dumps(
@@ -249,8 +271,9 @@ def _grouped(chunks: Iterable[FrameRange], schema: pa.Schema, sums: _Summary) ->
 
 
 def _with_system(chunk: FrameRange, schema: pa.Schema) -> pa.RecordBatch:
+    said = [metadata_of(chunk, name) for name in METADATA_COLUMNS if name in schema.names]
     return pa.RecordBatch.from_arrays(
-        [offsets_of(chunk), appended_of(chunk), producer_of(chunk), *chunk.batch.columns], schema=schema
+        [offsets_of(chunk), appended_of(chunk), producer_of(chunk), *chunk.batch.columns, *said], schema=schema
     )
 
 
@@ -276,6 +299,12 @@ def producer_of(chunk: FrameRange) -> pa.Array:
     if chunk.producer == 0:
         return pa.nulls(chunk.batch.num_rows, pa.int64())
     return pa.array(np.full(chunk.batch.num_rows, chunk.producer, dtype=np.int64))
+
+
+def metadata_of(chunk: FrameRange, name: str) -> pa.Array:
+    """One column of the rows' event metadata."""
+    rows = chunk.batch.num_rows
+    return pa.nulls(rows, pa.string()) if chunk.metadata is None else chunk.metadata.column(name, rows)
 
 
 def verify(segment: SealedSegment) -> None:

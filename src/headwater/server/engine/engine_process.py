@@ -40,8 +40,9 @@ STOP_SECONDS_MAX = 20.0
 class EngineProcess:
     """Runs an app and answers requests."""
 
-    def __init__(self, app: App, emit: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, app: App, emit: Callable[[dict[str, Any]], None], *, accept_loss: bool = False) -> None:
         self.app = app
+        self.accept_loss = accept_loss
         self.emit = emit
         self.stopping = threading.Event()
         self._ready = threading.Event()
@@ -53,7 +54,7 @@ class EngineProcess:
         """Run the app until stopped; the exit status."""
         try:
             self._take_over()
-            self.app.run(on_tick=self._ticked)
+            self.app.run(on_tick=self._ticked, accept_loss=self.accept_loss)
             return 0
         except HeadwaterError as error:
             self.emit({"event": "failed", "error": error.to_dict()})
@@ -132,8 +133,8 @@ def _end_now() -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """``FILE SOCKET PIPE``, with the secret on standard input."""
-    file, socket, pipe = Path(arguments[0]), Path(arguments[1]), int(arguments[2])
+    """``FILE SOCKET [--accept-loss] PIPE``, with the secret on standard input."""
+    file, socket, pipe = Path(arguments[0]), Path(arguments[1]), int(arguments[-1])
     secret = bytes.fromhex(sys.stdin.readline().strip())
     writing = threading.Lock()
     raise_limit()
@@ -149,7 +150,7 @@ def main(arguments: list[str]) -> int:
     except HeadwaterError as error:
         emit({"event": "failed", "error": error.to_dict()})
         return error.exit_status
-    engine = EngineProcess(app, emit)
+    engine = EngineProcess(app, emit, accept_loss="--accept-loss" in arguments[2:])
     channel = EngineChannel(socket, secret, engine.answer)
 
     def lifeline() -> None:

@@ -66,10 +66,19 @@ class EngineState:
 class Supervisor:
     """Keeps an engine alive."""
 
-    def __init__(self, file: Path, folder: Path, clock: Clock, *, on_change: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        file: Path,
+        folder: Path,
+        clock: Clock,
+        *,
+        accept_loss: bool = False,
+        on_change: Callable[[], None] | None = None,
+    ) -> None:
         self.file = file
         self.folder = folder  # of the app, in the home
         self.clock = clock
+        self.accept_loss = accept_loss
         self.on_change = on_change
         self._secret = b""
         self._socket = socket_path(folder, "engine.sock")
@@ -160,7 +169,7 @@ class Supervisor:
         self._secret = secrets.token_bytes(32)
         process, messages = start_child(
             "headwater.server.engine.engine_process",
-            [str(self.file), str(self._socket)],
+            [str(self.file), str(self._socket), *(["--accept-loss"] if self.accept_loss else [])],
             self._secret.hex(),
             self.folder / "engine.log",
         )

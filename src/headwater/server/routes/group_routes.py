@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from headwater.server.server_state import ServerState
 
 Id = Annotated[str, Path(max_length=64)]
+Offsets = Annotated[dict[str, Annotated[int, Field(ge=0, le=2**62)]], Field(min_length=1, max_length=1024)]
 
 
 class Joining(BaseModel):
@@ -53,7 +54,7 @@ class Polling(BaseModel):
 class Committing(BaseModel):
     """The body of a request that commits offsets."""
 
-    offsets: dict[str, Annotated[int, Field(ge=0, le=2**62)]] = Field(min_length=1, max_length=1024)
+    offsets: Offsets
 
 
 class Resetting(BaseModel):
@@ -123,7 +124,7 @@ def router(state: ServerState) -> APIRouter:
             return held.join(
                 state.log.get_topic(topic),
                 group,
-                _owner(request),
+                owner_of(request),
                 member=asked.member,
                 start=place_of(asked.start),
                 session_timeout=asked.session_timeout,
@@ -135,7 +136,7 @@ def router(state: ServerState) -> APIRouter:
     @routes.post("/v1/consumers/{id}/poll", dependencies=consumes)
     async def poll(id: Id, asked: Polling, request: Request) -> Any:
         """The next batch. Give back its ``number`` as ``received``; until then the same batch comes again."""
-        found = held.find(id, _owner(request))
+        found = held.find(id, owner_of(request))
         for number in range(found.consumer.topic.settings.partitions):
             state.notifier.watch(found.consumer.topic.directory / str(number))
 
@@ -143,39 +144,41 @@ def router(state: ServerState) -> APIRouter:
             return await state.write(held.poll, found, asked.received)
 
         batch = await state.until(look, asked.wait)
-        found = held.find(id, _owner(request))
+        found = held.find(id, owner_of(request))
         return _batch(found, batch)
 
     @routes.post("/v1/consumers/{id}/commit", dependencies=consumes)
     async def commit(id: Id, asked: Committing, request: Request) -> Any:
         """Remember up to where partitions are done: {"0": next_offset}. All of it, or (409) nothing."""
-        offsets = _offsets(asked.offsets)
-        found = held.find(id, _owner(request))
+        offsets = offsets_of(asked.offsets)
+        found = held.find(id, owner_of(request))
         await state.write(held.commit, found, offsets)
         return plain_answer({"committed": {str(number): offset for number, offset in offsets.items()}})
 
     @routes.post("/v1/consumers/{id}/heartbeat", dependencies=consumes)
     async def heartbeat(id: Id, request: Request) -> Any:
         """Say that the client still works."""
-        found = held.find(id, _owner(request))
+        found = held.find(id, owner_of(request))
         alive = await state.write(found.consumer.heartbeat)
         return plain_answer({**_about(found), "alive": alive})
 
     @routes.delete("/v1/consumers/{id}", dependencies=consumes)
     async def leave(id: Id, request: Request) -> Any:
         """Leave the group; the others take over at once."""
-        found = held.find(id, _owner(request))
+        found = held.find(id, owner_of(request))
         await state.write(held.leave, found)
         return plain_answer({"left": True})
 
     return routes
 
 
-def _owner(request: Request) -> str:
+def owner_of(request: Request) -> str:
+    """Whose request it is; a consumer belongs to who joined."""
     return str(request.scope["state"]["holder"].name)
 
 
-def _offsets(given: dict[str, int]) -> dict[int, int]:
+def offsets_of(given: dict[str, int]) -> dict[int, int]:
+    """Offsets by partition, as JSON has them."""
     try:
         return {int(number): offset for number, offset in given.items()}
     except ValueError as error:

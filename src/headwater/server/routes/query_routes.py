@@ -20,7 +20,6 @@ from pydantic import BaseModel, Field
 
 from headwater.errors import InvalidQuery, UnknownSink
 from headwater.hints import suggestion
-from headwater.log.token import Token
 from headwater.server.http.guard import Caller, needs
 from headwater.server.http.renderings import Rendered, accepted
 from headwater.server.http.request_bodies import Seconds
@@ -59,11 +58,11 @@ def router(state: ServerState) -> APIRouter:
             "kind": accepted(accept),
         }
         began = time.monotonic()
-        token = Token.parse(asked.at_least) if asked.at_least else None
+        token = await state.awaited(asked.at_least, seconds) if asked.at_least else None
         if asked.engine == "spark":
             if asked.params:
                 raise InvalidQuery("a query of Spark takes no params", hint="Ask the store, or write the values.")
-            asking = {**question, "at_least": asked.at_least, "seconds_max": seconds}
+            asking = {**question, "at_least": None if token is None else str(token), "seconds_max": seconds}
             answer, body = await state.ask_spark(asking, caller)
             assert isinstance(body, bytes)
             return state.sending.answer(Rendered(body, answer["kind"], answer["headers"]))

@@ -21,6 +21,7 @@ from fastapi import APIRouter, Depends, Header, Query, Request
 from headwater.errors import Forbidden, InvalidDeclaration, Misuse
 from headwater.log.commits.value_versions import Expected
 from headwater.log.schema import clock_correction
+from headwater.log.schema.event_metadata import CHARACTERS_MAX, METADATA_COLUMNS, Metadata
 from headwater.log.schema.normalization import WEIGHT
 from headwater.log.table import Table
 from headwater.log.token import Token
@@ -42,6 +43,9 @@ IdempotencyKey = Annotated[
     str | None, Header(min_length=1, max_length=200, description="An id of the request: repeated, it is recognised.")
 ]
 Expectation = Annotated[str | None, Query(pattern="^([0-9]{1,18}|none|exists)$", description="A stream's version.")]
+MetadataHeader = Annotated[
+    str | None, Header(min_length=1, max_length=CHARACTERS_MAX, description="Of the rows; see event metadata.")
+]
 BRIEF_BYTES = 64 << 10  # of a body; to read a larger one takes longer than a change of threads
 Ready = tuple["Topic", Callable[[], Token]]  # a topic, and what writes to it
 ROW_BODY = {
@@ -57,6 +61,18 @@ ROW_BODY = {
         },
     }
 }
+
+
+def metadata_of(
+    headwater_correlation_id: MetadataHeader = None,
+    headwater_causation_id: MetadataHeader = None,
+    headwater_actor: MetadataHeader = None,
+) -> Metadata:
+    """What the headers of a request say about its rows."""
+    return Metadata(headwater_correlation_id, headwater_causation_id, headwater_actor)
+
+
+SaidOfRows = Annotated[Metadata, Depends(metadata_of)]
 
 
 def router(state: ServerState) -> APIRouter:
@@ -78,6 +94,7 @@ def router(state: ServerState) -> APIRouter:
     async def append(
         topic: str,
         request: Request,
+        said: SaidOfRows,
         headwater_producer: Annotated[str | None, Header(max_length=200)] = None,
         headwater_sequence: Annotated[int | None, Header(ge=0, lt=1 << 46)] = None,
         headwater_after: Annotated[str | None, Header(max_length=10_000)] = None,
@@ -103,6 +120,7 @@ def router(state: ServerState) -> APIRouter:
                 request_id=idempotency_key,
                 expected=expected_of(expected),
                 after=headwater_after,
+                metadata=said,
             )
 
         return await _appended(state, body, ready)
@@ -138,6 +156,7 @@ def router(state: ServerState) -> APIRouter:
     async def upsert(
         table: str,
         request: Request,
+        said: SaidOfRows,
         idempotency_key: IdempotencyKey = None,
         if_version: Annotated[int | None, Query(ge=0)] = None,
     ) -> Any:
@@ -151,16 +170,17 @@ def router(state: ServerState) -> APIRouter:
             found = Table(writable(state, table))
             topic = found.topic
             if found.is_multiset:
-                return topic, lambda: found.insert(rows_of(body, kind, found.schema), request_id=idempotency_key)
+                added = rows_of(body, kind, found.schema)
+                return topic, lambda: found.insert(added, request_id=idempotency_key, metadata=said)
             rows = rows_of(
                 body, kind, clock_correction.input_schema(topic.schema, topic.settings), not_null=not_null(topic)
             )
-            return topic, lambda: found.upsert(rows, request_id=idempotency_key, if_version=if_version)
+            return topic, lambda: found.upsert(rows, request_id=idempotency_key, if_version=if_version, metadata=said)
 
         return await _appended(state, body, ready)
 
     @routes.post("/v1/tables/{table}/delete", dependencies=produces, openapi_extra=ROW_BODY)
-    async def delete(table: str, request: Request, idempotency_key: IdempotencyKey = None) -> Any:
+    async def delete(table: str, request: Request, said: SaidOfRows, idempotency_key: IdempotencyKey = None) -> Any:
         """Take rows away: rows with at least the key; without a key whole rows."""
         body, kind = await request.body(), request.headers.get("content-type", "")
 
@@ -168,7 +188,7 @@ def router(state: ServerState) -> APIRouter:
             found = Table(writable(state, table))
             fields = [field.with_nullable(True) for field in found.schema]
             rows = rows_of(body, kind, pa.schema(fields), not_null=frozenset(found.key))
-            return found.topic, lambda: found.delete(rows, request_id=idempotency_key)
+            return found.topic, lambda: found.delete(rows, request_id=idempotency_key, metadata=said)
 
         return await _appended(state, body, ready)
 
@@ -265,15 +285,19 @@ def place_of(text: str) -> Place:
 
 
 def read_rows(topic: Topic, positions: dict[int, int], limit: int) -> tuple[dict[int, int], pa.Table]:
-    """Up to ``limit`` rows, of each partition its share, and the positions after them."""
+    """Up to ``limit`` rows, of each partition its share, and the positions after them.
+
+    Event metadata is a column where some row has it.
+    """
     names = [name for name in topic.schema.names if name != WEIGHT]
     weight = [WEIGHT] if topic.row().is_multiset else []
     columns = ["_partition", "_offset", "_appended_at", *names, *weight, *(["_deleted"] if topic.settings.key else [])]
+    read = [*columns, *METADATA_COLUMNS]
     following, tables, left, unsent = dict(positions), list[pa.Table](), limit, 0
     for place, number in enumerate(positions):
         share = -(-left // (len(positions) - place))
         taken = 0
-        for batch in topic.read_partition(number, positions[number], columns=columns, rows_max=share):
+        for batch in topic.read_partition(number, positions[number], columns=read, rows_max=share):
             rows = batch.data.slice(0, share - taken)
             taken += rows.num_rows
             whole = rows.num_rows == batch.num_rows
@@ -288,4 +312,6 @@ def read_rows(topic: Topic, positions: dict[int, int], limit: int) -> tuple[dict
             break
     if not tables:
         return following, pa.table({name: pa.array([], pa.null()) for name in columns})
-    return following, pa.concat_tables(tables, promote_options="default")
+    found = pa.concat_tables(tables, promote_options="default")
+    unsaid = [name for name in METADATA_COLUMNS if found.column(name).null_count == found.num_rows]
+    return following, found.drop_columns(unsaid)

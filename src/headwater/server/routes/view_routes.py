@@ -21,7 +21,6 @@ from fastapi import APIRouter, Depends, Header, Query
 from headwater.errors import HeadwaterError, Misuse, OffsetOutOfRange, TooLarge, Unavailable
 from headwater.log.schema.far_times import far_json_rows
 from headwater.log.schema.row_conversion import to_rows
-from headwater.log.token import Token
 from headwater.server.http.answers import plain_answer
 from headwater.server.http.guard import Caller, needs
 from headwater.server.http.renderings import Rendered, accepted, rendered, rows_text
@@ -69,7 +68,7 @@ def router(state: ServerState) -> APIRouter:
         """Rows by key, or by some columns, from the serving store; without both, the first ones."""
         state.require_view(view)
         if at_least:
-            await state.covered(Token.parse(at_least), wait, [view])
+            await state.covered(await state.awaited(at_least, wait), wait, [view])
         reading = partial(_rows, state, view, key, where, limit, accepted(accept))
         if where is not None:  # the table may have to be searched
             return state.sending.answer(await state.question(caller, reading))

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.errors import HeadwaterError
-from headwater.log.storage.bounded_logs import bounded
+from headwater.log.maintenance.bounded_logs import bounded
 from headwater.log.storage.file_descriptors import open_file
 from headwater.log.storage.files import Files
 

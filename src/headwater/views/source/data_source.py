@@ -27,6 +27,7 @@ from pyspark.sql.types import StructType
 
 from headwater.errors import HeadwaterError, InvalidDeclaration, OffsetOutOfRange
 from headwater.log.schema.ddl import spark_type, to_ddl
+from headwater.log.schema.event_metadata import METADATA_SCHEMA
 from headwater.log.storage.file_listing import Range
 from headwater.log.storage.framing import stored_schema
 from headwater.log.topic import Topic
@@ -47,6 +48,7 @@ METADATA = pa.schema(
         pa.field("_appended_at", pa.timestamp("us", tz="UTC"), nullable=False),
     ]
 )
+BY_NAME = pa.schema([("_producer", pa.int64()), *METADATA_SCHEMA])  # these are read where a query names them
 POLL_AGE = 1.0  # a stream at rest notices within a second that its topic was deleted
 LOST = (
     'Go on without the lost rows: .option("failOnDataLoss", "false"); or begin again at what is left: '
@@ -103,7 +105,7 @@ def source_schema(topic: Topic, options: SourceOptions) -> pa.Schema:
     """The columns that the source offers: the topic's, as far as asked for, and the log's own."""
     # A tombstone has nothing but its key, so of a keyed topic only the key is never null. It also carries the mark
     # _deleted: without it a tombstone could not be told from a row of nulls.
-    every = pa.schema([*stored_schema(topic.schema, topic.row()), *METADATA, pa.field("_producer", pa.int64())])
+    every = pa.schema([*stored_schema(topic.schema, topic.row()), *METADATA, *BY_NAME])
     names = check_columns(topic, options.columns) or stored_schema(topic.schema, topic.row()).names
     if options.include_metadata:
         names = [*names, *(name for name in METADATA.names if name not in names)]
@@ -218,7 +220,7 @@ def read_ranges(options: SourceOptions, columns: pa.Schema, ranges: Iterable[Ran
 def check_types(topic: Topic, columns: pa.Schema) -> None:
     """Refuse columns that the topic has not, or has (by now) with another type."""
     check_columns(topic, columns.names)
-    offered = pa.schema([*stored_schema(topic.schema, topic.row()), *METADATA, pa.field("_producer", pa.int64())])
+    offered = pa.schema([*stored_schema(topic.schema, topic.row()), *METADATA, *BY_NAME])
     for field in columns:
         stored = offered.field(field.name)
         if not field.type.equals(stored.type):

@@ -78,7 +78,7 @@ def java_writes_to(path: Path | None) -> Iterator[None]:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     kept, before = os.dup(2), sys.stderr
-    # Appending, so that the file can be truncated while Java writes (``log/storage/bounded_logs.py``).
+    # Appending, so that the file can be truncated while Java writes (``log/maintenance/bounded_logs.py``).
     target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
     with open(kept, "w", buffering=1, encoding="utf-8", errors="backslashreplace") as terminal:
         try:

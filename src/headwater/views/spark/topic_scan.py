@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from headwater.errors import Unavailable
 from headwater.log.schema.ddl import to_ddl
+from headwater.log.schema.event_metadata import METADATA_SCHEMA
 from headwater.log.storage.file_listing import FileList, Range, SealedFile
 from headwater.log.storage.framing import stored_schema
 from headwater.log.storage.sealed_segment import SealedSegment, damaged, verify
@@ -36,6 +37,7 @@ SYSTEM = pa.schema(
         ("_offset", pa.int64()),
         ("_appended_at", pa.timestamp("us", tz="UTC")),
         ("_producer", pa.int64()),
+        *METADATA_SCHEMA,
     ]
 )
 

@@ -2,8 +2,8 @@
 
 What it is: bookings of two rows over eight partitions, causes and effects in two topics, written by threads and
 processes; every cut, limited or not, is judged from the rows before it.
-Invariants: the judge knows nothing of epochs: it adds up amounts and looks for causes.
-Not here: ticks over such cuts (``tests/spark/test_ticks_are_cuts.py``). Read next: ``log/commits/epochs.py``.
+Invariants: the judge knows nothing of cut numbers: it adds up amounts and looks for causes.
+Not here: ticks over such cuts (``tests/spark/test_ticks_are_cuts.py``). Read next: ``log/commits/cut_numbers.py``.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def test_a_cut_never_shows_half_of_an_append_that_another_process_makes(tmp_path
 
 
 def test_a_limited_cut_holds_whole_appends_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.log.commits.epochs.EPOCH_ROWS_MAX", 10)
+    monkeypatch.setattr("headwater.log.commits.cut_numbers.CUT_ROWS_MAX", 10)
     chance = random.Random(5)
     with Log(tmp_path / "home") as log:
         topic = bookings(log)
@@ -99,7 +99,7 @@ def test_a_limited_cut_holds_whole_appends_too(tmp_path: Path, monkeypatch: pyte
         assert steps >= 240 / 25
 
 
-def test_an_epoch_that_is_larger_than_the_limit_is_taken_whole(tmp_path: Path) -> None:
+def test_a_cut_number_with_more_rows_than_the_limit_is_taken_whole(tmp_path: Path) -> None:
     with Log(tmp_path / "home") as log:
         topic = bookings(log)
         topic.append([{"id": n, "account": 1, "amount": 0} for n in range(100)])

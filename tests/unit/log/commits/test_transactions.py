@@ -13,14 +13,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from headwater.errors import Backpressure, ClosedError, DiskFull, Fenced, LeaseLost, Misuse, RequestConflict, RowRefused
 from headwater.log.home import Log
-from headwater.log.table import declare_table
+from headwater.log.table import Table, declare_table
 from headwater.testing import ManualClock
 from tests.unit.small_disk import SmallDisk
 
@@ -84,8 +84,63 @@ def test_tables_take_part(log: Log) -> None:
 
     assert list(stock.rows()) == [{"item": "cup", "amount": 9}]
     assert list(basket.rows()) == [{"item": "cup"}, {"item": "cup"}]
-    with pytest.raises(Misuse, match="cannot be deleted in a transaction"), log.transaction() as t:
+
+
+def test_rows_of_a_multiset_are_taken_away_with_the_rest_or_nothing_is(log: Log) -> None:
+    basket, sold = declare_table(log, "basket", "item STRING"), log.topic("sold", "item STRING")
+    basket.insert([{"item": "cup"}, {"item": "cup"}, {"item": "pot"}])
+
+    with log.transaction() as t:
         t.delete(basket, [{"item": "cup"}])
+        t.delete(basket, [{"item": "pot"}])
+        t.append(sold, [{"item": "cup"}, {"item": "pot"}])
+    with pytest.raises(RowRefused, match="is there 1 times, and taken 2 times"), log.transaction() as t:  # noqa: PT012
+        t.delete(basket, [{"item": "cup"}])
+        t.delete(basket, [{"item": "cup"}])
+        t.append(sold, [{"item": "cup"}, {"item": "cup"}])
+    with pytest.raises(RowRefused, match='is not in table "basket"'), log.transaction() as t:  # noqa: PT012
+        t.insert(basket, [{"item": "jug"}])  # conditions look at what was there before
+        t.delete(basket, [{"item": "jug"}])
+
+    assert list(basket.rows()) == [{"item": "cup"}]
+    assert [row["item"] for row in sold.rows()] == ["cup", "pot"]
+
+
+def test_a_deletion_from_a_multiset_is_recognised_when_it_is_repeated(log: Log) -> None:
+    basket = declare_table(log, "basket", "item STRING")
+    basket.insert([{"item": "cup"}, {"item": "cup"}])
+
+    answers = [basket.delete([{"item": "cup"}], request_id="sale-1") for _ in range(2)]
+
+    assert [each.repeated for each in answers] == [False, True]
+    assert list(basket.rows()) == [{"item": "cup"}]
+
+
+def test_of_transactions_that_take_the_same_row_one_is_written(log: Log) -> None:
+    baskets = [declare_table(log, name, "item BIGINT") for name in ("one", "other")]
+    sold = log.topic("sold", "item BIGINT")
+    for basket in baskets:
+        basket.insert([{"item": n} for n in range(20)])
+    refused = []
+
+    def sell(order: Sequence[Table]) -> None:
+        for n in range(20):
+            try:
+                with log.transaction() as t:
+                    for basket in order:  # in either order, and nobody waits for ever
+                        t.delete(basket, [{"item": n}])
+                    t.append(sold, [{"item": n}])
+            except RowRefused:
+                refused.append(n)
+
+    sellers = [threading.Thread(target=sell, args=(order,)) for order in (baskets, baskets[::-1])]
+    for seller in sellers:
+        seller.start()
+    for seller in sellers:
+        seller.join()
+
+    assert sorted(row["item"] for row in sold.rows()) == sorted(refused) == list(range(20))
+    assert [list(basket.rows()) for basket in baskets] == [[], []]
 
 
 def test_a_topic_where_a_table_belongs_is_told_and_the_reverse(log: Log) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.errors import ClosedError, Misuse, UnknownTopic
+from headwater.errors import ClosedError, Fenced, Misuse, UnknownTopic
 from headwater.log.home import Log
 from headwater.log.topic import Topic
 
@@ -116,3 +116,36 @@ def test_a_mistake_is_told(log: Log) -> None:
     with pytest.raises(ClosedError):
         subscription.poll(timeout=0)
     assert log.get_topic("orders").group("billing").describe().members == ()
+
+
+def test_topics_are_committed_together_or_not_at_all(log: Log) -> None:
+    filled(log, "orders", 2)
+    filled(log, "payments", 2)
+    done = log.topic("done", "id BIGINT")
+    with log.subscribe(["orders", "payments"], "billing", member="till") as subscription:
+        for _ in range(2):
+            subscription.poll(timeout=5)
+        with log.subscribe(["payments"], "billing", member="till"):  # a namesake takes its place in one of them
+            with pytest.raises(Fenced):
+                subscription.commit()
+            with pytest.raises(Fenced), log.transaction() as t:  # noqa: PT012
+                t.append(done, [{"id": 1}])
+                t.commit(subscription)
+
+    assert [sum(log.get_topic(name).group("billing").lag().values()) for name in ("orders", "payments")] == [2, 2]
+    assert list(done.rows()) == []
+
+
+def test_a_transaction_commits_a_subscription_with_its_rows(log: Log) -> None:
+    filled(log, "orders", 2)
+    filled(log, "payments", 2)
+    done = log.topic("done", "id BIGINT")
+    with log.subscribe(["orders", "payments"], "billing") as subscription:
+        for _ in range(2):
+            subscription.poll(timeout=5)
+        with log.transaction() as t:
+            t.append(done, [{"id": 1}])
+            t.commit(subscription)
+
+    assert [sum(log.get_topic(name).group("billing").lag().values()) for name in ("orders", "payments")] == [0, 0]
+    assert list(done.rows()) == [{"id": 1}]

@@ -142,7 +142,7 @@ def test_sealing_on_a_full_disk_leaves_the_rows_where_they_are(disk):
     with Log(disk.path / "home") as log:
         topic = log.topic("t", "x BIGINT, text STRING")
         log.wake_maintenance = lambda: None  # this test seals by itself
-        topic._partitions[0].on_roll = lambda: None
+        topic.partition(0).tail.on_roll = lambda: None
         topic.append(rows(500))
         topic.partition(0).roll()
         disk.fill()

@@ -132,15 +132,15 @@ def test_a_segment_ends_when_it_is_too_large_or_too_old(tmp_path):
     topic.append([{"x": 1}])
     clock.advance(59)
     topic.append([{"x": 2}])
-    young = topic.partition(0)._active.writer.base_offset
+    young = topic.partition(0).tail.active.writer.base_offset
     clock.advance(1)
     topic.append([{"x": 3}])
-    old = topic.partition(0)._active.writer.base_offset
+    old = topic.partition(0).tail.active.writer.base_offset
     for x in range(4, 8):
         topic.append([{"x": x}])
 
     assert (young, old) == (0, 2)
-    assert topic.partition(0)._active.writer.base_offset > 2
+    assert topic.partition(0).tail.active.writer.base_offset > 2
     assert [row["x"] for row in topic.rows()] == list(range(1, 8))
 
 

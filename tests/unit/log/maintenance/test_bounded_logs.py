@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from headwater.log.storage.bounded_logs import bounded
+from headwater.log.maintenance.bounded_logs import bounded
 from headwater.log.storage.files import Files
 
 WRITER = "import sys\nfor line in sys.stdin: sys.stderr.write(line); sys.stderr.flush(); print(flush=True)"

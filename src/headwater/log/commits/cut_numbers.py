@@ -1,12 +1,12 @@
-"""Epochs: the home's clock for cuts that are causally closed.
+"""Cut numbers: the home's clock for cuts that are causally closed.
 
-What it is: ``EpochClock``, one number in a file that all processes of a home map into memory, and the gate between
+What it is: ``CutCounter``, one number in a file that all processes of a home map into memory, and the gate between
 commits over several partitions and cuts.
 Invariants: the number only rises. An append reads it under its partition's lock and stores it with its frames, so if
-one append returned before another began, its epoch is not the larger one. A cut closes the epoch first and collects
-frames afterwards: of the frames with a closed epoch, it finds every one whose append had returned before any other of
-them began. A commit over several partitions holds the gate from reading the epoch until all its parts are listed, and
-a cut waits for it: it finds all of its parts or none.
+one append returned before another began, its cut number is not the larger one. A cut closes the number first and
+collects frames afterwards: of the frames with a closed number, it finds every one whose append had returned before any
+other of them began. A commit over several partitions holds the gate from reading the number until all its parts are
+listed, and a cut waits for it: it finds all of its parts or none.
 After a restart of the machine, which may have lost the newest value, the number continues at the time of day in
 microseconds: it is advanced less often than that.
 Not here: what a cut collects (``consistent_cut.py``). Read next: ``atomic_append.py``.
@@ -29,19 +29,19 @@ from headwater.log.storage.file_descriptors import open_file
 from headwater.log.storage.files import Files, translated
 from headwater.log.storage.locks import FileLock
 
-FILE = "epoch"
-EPOCH_ROWS_MAX = 65_536  # a process that has appended so many rows advances the epoch, so that ticks can be limited
+FILE = "cut_number"
+CUT_ROWS_MAX = 65_536  # a process that has appended so many rows closes the number, so that ticks can be limited
 _BYTES = mmap.PAGESIZE
-_BOOT, _EPOCH = 0, 1  # the words of the file
+_BOOT, _NUMBER = 0, 1  # the words of the file
 
 
-class EpochClock:
-    """The epoch of one home, for all threads of one process.
+class CutCounter:
+    """The cut number of one home, for all threads of one process.
 
     >>> import tempfile
-    >>> clock = EpochClock(Path(tempfile.mkdtemp()), Clock(), Files())
+    >>> clock = CutCounter(Path(tempfile.mkdtemp()), Clock(), Files())
     >>> first = clock.now()
-    >>> clock.close_epoch(lambda: None) == first, clock.now() == first + 1
+    >>> clock.close_cut(lambda: None) == first, clock.now() == first + 1
     (True, True)
     """
 
@@ -50,26 +50,26 @@ class EpochClock:
         self._turn = FileLock(home / f"{FILE}.turn")
         self._gate = _Gate(home / f"{FILE}.gate")
         self._writing = FileLock(home / FILE)  # held for a moment, so it may be taken with any other lock
-        fd = files.create(home / FILE, label="epoch.open")
+        fd = files.create(home / FILE, label="cut_number.open")
         try:
             with self._writing:
                 if os.fstat(fd).st_size < _BYTES:
-                    files.truncate(fd, _BYTES, label="epoch.size")
+                    files.truncate(fd, _BYTES, label="cut_number.size")
                 self._map = mmap.mmap(fd, _BYTES)
                 self._words = memoryview(self._map).cast("Q")
                 boot = _boot()
                 if self._words[_BOOT] != boot:
-                    self._words[_EPOCH] = max(self._words[_EPOCH] + 1, clock.now_us())
+                    self._words[_NUMBER] = max(self._words[_NUMBER] + 1, clock.now_us())
                     self._words[_BOOT] = boot
         finally:
             os.close(fd)
 
     def now(self) -> int:
-        """The current epoch, to be stored with an append that is being written."""
-        return self._words[_EPOCH]
+        """The current number, to be stored with an append that is being written."""
+        return self._words[_NUMBER]
 
-    def close_epoch(self, settle: Callable[[], None]) -> int:
-        """End the current epoch; returns it. Commits over several partitions that have it are listed whole.
+    def close_cut(self, settle: Callable[[], None]) -> int:
+        """Close the current number; returns it. Commits over several partitions that have it are listed whole.
 
         ``settle`` is called while no commit is under way: it finishes those of processes that died.
         """
@@ -78,21 +78,21 @@ class EpochClock:
             return self._advance()
 
     def count(self, rows: int) -> None:
-        """Count appended rows, and begin a new epoch after many."""
+        """Count appended rows, and begin a new number after many."""
         self._rows += rows
-        if self._rows >= EPOCH_ROWS_MAX:
+        if self._rows >= CUT_ROWS_MAX:
             self._rows = 0
             self._advance()
 
-    def at_least(self, epoch: int) -> None:
-        """Let the epoch be no smaller than one that was found in a file."""
-        if self.now() < epoch:
+    def at_least(self, number: int) -> None:
+        """Let the number be no smaller than one that was found in a file."""
+        if self.now() < number:
             with self._writing:
-                self._words[_EPOCH] = max(self._words[_EPOCH], epoch)
+                self._words[_NUMBER] = max(self._words[_NUMBER], number)
 
     @contextmanager
     def committing(self) -> Iterator[None]:
-        """Around the writes of a commit over several partitions: no epoch is closed meanwhile."""
+        """Around the writes of a commit over several partitions: no number is closed meanwhile."""
         # Through the turn, so that commits that follow one another closely do not keep a cut waiting for ever.
         with self._turn:
             self._gate.enter()
@@ -103,8 +103,8 @@ class EpochClock:
 
     def _advance(self) -> int:
         with self._writing:
-            closed = self._words[_EPOCH]
-            self._words[_EPOCH] = closed + 1
+            closed = self._words[_NUMBER]
+            self._words[_NUMBER] = closed + 1
         return closed
 
     def close(self) -> None:
@@ -121,8 +121,8 @@ class EpochClock:
         self._gate.close()
 
 
-class StoppedEpoch(EpochClock):
-    """The epoch of a home that cannot be written: everything in it belongs to the past."""
+class StoppedCounter(CutCounter):
+    """The cut number of a home that cannot be written: everything in it belongs to the past."""
 
     def __init__(self) -> None:
         pass
@@ -130,7 +130,7 @@ class StoppedEpoch(EpochClock):
     def now(self) -> int:
         return 0
 
-    def close_epoch(self, settle: Callable[[], None]) -> int:  # noqa: ARG002
+    def close_cut(self, settle: Callable[[], None]) -> int:  # noqa: ARG002
         return 2**62
 
     def close(self) -> None:
