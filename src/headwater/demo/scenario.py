@@ -199,6 +199,8 @@ class Scenario:
         order = self.heard.get("correction")
         if not self._until(lambda: self._taken(order, since), WAIT_S, "the correction was in the views"):
             return
+        if MAY_PAUSE not in self._paused():  # which the summary tells
+            return
         resuming = self.engine.ask_resume(MAY_PAUSE)
         self._until(lambda: not resuming.is_alive(), WAIT_S, f"view {MAY_PAUSE} was recomputed")
         if self._until(lambda: not self._paused(), WAIT_S, f"view {MAY_PAUSE} was resumed"):
