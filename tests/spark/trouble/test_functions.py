@@ -59,7 +59,8 @@ def test_functions_in_views_give_what_spark_gives(spark: SparkSession, findings:
     findings.tried["functions without a call"] = len(made.uncalled)
     wrong = findings.add(bench.run(made.cases), answered=False)
 
-    assert set(made.uncalled) <= set(UNCALLABLE)
+    if WHOLE:  # with one call of each, the search may find none by chance
+        assert set(made.uncalled) <= set(UNCALLABLE)
     assert not wrong, report(wrong)
 
 
