@@ -1,4 +1,4 @@
-"""A shop, live: its PostgreSQL is captured, its web pages send events, and eight views follow both.
+"""A shop, live: its PostgreSQL is captured, its web pages send events, and nine views follow both.
 
 What it is: the app that ``headwater demo`` runs. Copy it: take out the views that you do not need, and put yours in.
 Invariants: running this file declares, and starts nothing. The home is SHOP_HOME, else ``./shop-data``; the database
@@ -115,6 +115,13 @@ app.view(
     JOIN prices is ON is.product_id = o.product_id
     GROUP BY o.product_id
     """,
+)
+app.view(
+    "unit_prices",  # what a unit went for. An order of no units pauses this view, and no other
+    """
+    SELECT product_id, min(amount / units) AS lowest, max(amount / units) AS highest FROM orders GROUP BY product_id
+    """,
+    on_error="pause",
 )
 app.view(
     "alarms",  # what should never be: money that does not fit, and stock below nothing

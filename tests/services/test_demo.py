@@ -61,7 +61,7 @@ def test_the_demo_keeps_every_promise_and_leaves_nothing_behind(temporary: Path)
     summary = json.loads(output)
     assert summary["problems"] == []
     assert summary["ok"]
-    assert len(summary["views"]) == 8
+    assert len(summary["views"]) == 9
     assert all(each["equal"] for each in summary["views"])
     # A basket is known to be left after half a minute: in a short run perhaps none is.
     assert {each["view"] for each in summary["views"] if not each["rows"]} <= {"abandoned_baskets"}
@@ -72,6 +72,10 @@ def test_the_demo_keeps_every_promise_and_leaves_nothing_behind(temporary: Path)
     assert summary["corrections"] >= 1
     assert (summary["engines_killed"], summary["consumers_killed"]) == (1, 1)
     assert summary["page_views_skipped"] == 0
+    paused = summary["paused_view"]
+    assert (paused["view"], paused["others_went_on"], paused["resumed"]) == ("unit_prices", True, True)
+    assert paused["reason"] == "Division by zero"
+    assert "view unit_prices is paused (Division by zero)" in narration
     assert summary["latency_ms"]["samples"] > 0
     late_order = summary["late_order"]
     assert float(late_order["after"]) == pytest.approx(float(late_order["before"]) + float(late_order["amount"]))

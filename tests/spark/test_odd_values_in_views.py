@@ -1,4 +1,4 @@
-"""Odd values in views: far times, intervals, VOID, maps, odd names.
+"""Odd values in views: far times, intervals, VOID, maps, odd names, thousands of millions of equal rows.
 
 What it is: one app with a view for each kind of trouble, over a few ticks.
 Invariants: the oracle is arithmetic in Python: Python's own dates end with the year 9999.
@@ -16,8 +16,9 @@ import pyarrow as pa
 import pytest
 
 import headwater as hw
-from headwater.errors import InvalidDeclaration
+from headwater.errors import InvalidDeclaration, InvalidView
 
+EQUAL_ROWS = 50_000  # joined with themselves they meet more often than 2^31 times
 LAST_US = 253_402_300_799_000_000  # 9999-12-31 23:59:59
 VIEWS = {
     "hours": "SELECT window.end AS ends, count(*) AS n FROM far GROUP BY window(at, '1 hour')",
@@ -26,6 +27,7 @@ VIEWS = {
     "zipped": "SELECT arrays_zip(array(1, 2), array(3, 4)) AS z, count(*) AS n FROM far",
     "maps": "SELECT m, count(*) AS n, sum(v) AS s FROM mapped GROUP BY m",
     "bytes": "SELECT CAST(X'FF41' AS STRING) AS s, array(CAST(X'FE' AS STRING)) AS l, count(*) AS n FROM far",
+    "alone": "WITH single AS (SELECT k + 1 AS k FROM single) SELECT k, count(*) AS n FROM single GROUP BY k",
     "odd": 'SELECT `a``b` AS `x``y`, `c.d` AS `select "q"`, count(*) AS `ü n` FROM named GROUP BY 1, 2',
 }
 
@@ -36,6 +38,7 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[hw.App]:
     app.table("far", "at TIMESTAMP, d DATE")
     app.table("mapped", "m MAP<STRING, INT>, v INT")
     app.table("named", "`a``b` INT, `c.d` STRING")
+    app.table("single", "k INT")
     for name, sql in VIEWS.items():
         app.view(name, sql)
     far = pa.table(
@@ -47,6 +50,7 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[hw.App]:
     app.get_table("far").insert(far)
     app.get_table("mapped").insert([{"m": {"p": 1, "q": 2}, "v": 1}, {"m": {"q": 2, "p": 1}, "v": 2}])
     app.get_table("named").insert([{"a`b": 1, "c.d": "x"}, {"a`b": 1, "c.d": "x"}])
+    app.get_table("single").insert([{"k": 1}, {"k": 1}])
     app.tick()
     yield app
     app.close()
@@ -85,6 +89,30 @@ def test_odd_names_pass_right_through(app: hw.App) -> None:
     row = {"x`y": 1, 'select "q"': "x", "ü n": 2}
 
     assert app.sql("SELECT * FROM odd").to_pylist() == [row] == app.get_view("odd").get(1, "x")
+
+
+def test_a_with_query_may_have_the_name_of_the_table_that_no_other_view_reads(app: hw.App) -> None:
+    assert app.get_view("alone").get(2) == [{"k": 2, "n": 2}]
+
+
+def test_equal_rows_that_meet_thousands_of_millions_of_times_are_summed(tmp_path: Path) -> None:
+    with hw.App("many", home=tmp_path / "home") as app:  # of its own: Spark would have to make all these rows to verify
+        debts = app.table("debts", "v BIGINT")
+        many = app.view("many", "SELECT sum(a.v) AS s, count(*) AS n FROM debts a CROSS JOIN debts b")
+        debts.insert(pa.table({"v": pa.array([-1] * EQUAL_ROWS, pa.int64())}))
+        app.tick()
+
+        assert many.get(n=EQUAL_ROWS**2) == [{"s": -(EQUAL_ROWS**2), "n": EQUAL_ROWS**2}]
+
+
+def test_the_column_of_a_third_table_after_using_is_not_lost(tmp_path: Path) -> None:
+    with hw.App("using", home=tmp_path / "home") as app:
+        for name in "abc":
+            app.table(name, f"k INT, {name} INT")
+        app.view("v", "SELECT * FROM a JOIN b USING (k) JOIN c ON a.k < c.k")
+
+        with pytest.raises(InvalidView, match='two columns are named "k"'):
+            app.tick()
 
 
 def test_text_that_is_no_utf8_is_shown_with_marks_and_verified(app: hw.App) -> None:

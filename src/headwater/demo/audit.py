@@ -46,6 +46,10 @@ IN_THE_DATABASE = {
            JOIN prices r ON r.product_id = o.product_id GROUP BY 1""",
         "SELECT product_id, at_the_price_of_now FROM prices_paid",
     ),
+    "unit_prices": (
+        "SELECT product_id, min(amount / units), max(amount / units) FROM orders GROUP BY 1",
+        "SELECT product_id, lowest, highest FROM unit_prices",
+    ),
 }
 COPIES = ("revenue", "customer_360")  # in SQLite
 COPY_FILE, INDEX_FOLDER = "reports.db", "catalogue.index"

@@ -9,7 +9,7 @@ Read next: ``screen.py``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from headwater.demo.example import FIRST_MINUTES
 from headwater.demo.screen import Headline
@@ -36,6 +36,10 @@ SAYING = {
         SELECT count(*), printf('sold for %.2f; at the prices of now %.2f',
                                 sum(CAST(at_its_time AS REAL)), sum(CAST(at_the_price_of_now AS REAL)))
         FROM prices_paid""",
+    "unit_prices": """
+        SELECT count(*), (SELECT printf('product %d went for %.2f to %.2f', product_id, lowest, highest)
+                          FROM unit_prices ORDER BY CAST(highest AS REAL) - CAST(lowest AS REAL) DESC LIMIT 1)
+        FROM unit_prices""",
     "alarms": "SELECT count(*), coalesce(max(rule || ': ' || id), 'nothing') FROM alarms",
 }
 OF_THE_DATABASE = ("revenue", "top_products", "stock_levels", "prices_paid")
@@ -45,12 +49,12 @@ BY_COUNTRY = f"""
     GROUP BY country ORDER BY money DESC"""
 
 
-def headlines(store: ServingStore) -> list[Headline]:
-    """The present rows of every view."""
+def headlines(store: ServingStore, paused: Mapping[str, str]) -> list[Headline]:
+    """The present rows of every view; of a paused one, the reason instead of what they say."""
     found = []
     for view, asked in SAYING.items():
         rows, says = store.query(asked).to_pylist()[0].values()
-        found.append(Headline(view, rows, says or ""))
+        found.append(Headline(view, rows, f"paused: {paused[view]}" if view in paused else says or ""))
     return found
 
 

@@ -1,7 +1,7 @@
 """The demo's scenario: the sequence of events.
 
-What it is: ``Scenario`` opens the shop, makes a late order, kills a consumer and the engine, makes a mistake happen,
-closes the shop, and writes the summary.
+What it is: ``Scenario`` opens the shop, makes a late order and a bad one that pauses a view, kills a consumer and the
+engine, makes a mistake happen, closes the shop, and writes the summary.
 Invariants: this process never starts Spark: it reads the serving store and the change feed as any program would. Acts
 begin at fixed fractions of the time; every wait has a deadline, and a missed one is in the summary.
 Not here: the processes (``roles.py``, ``simulator.py``), the checks (``audit.py``).
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import re
 import time
 from collections.abc import Callable, Mapping
 from decimal import Decimal
@@ -48,9 +49,13 @@ from headwater.views.serving.change_feed import TIMESTAMP_COLUMN, ChangeFeed
 from headwater.views.serving.committed_changes import CommittedChanges
 from headwater.views.serving.serving_store import ServingStore, store_path
 from headwater.views.state.manifest import Manifests
+from headwater.views.tick.pausing import paused_in
 
 VIEW, KEY = "revenue", ("minute", "country")
+MAY_PAUSE = "unit_prices"
+REASON = re.compile(r"\[(\w+)\] ([^.]*)")  # Spark's name for an error, and its first sentence
 CONSUMERS = ("ada", "bob")
+HEARD = ("late_order", "mistake", "bad_order", "correction", "paused")  # the shop's answers
 BEAT_S, LOOK_S = 0.1, 0.4
 START_S, WAIT_S, VERIFY_S = 300.0, 120.0, 300.0
 PLAY_S_MIN = 8.0
@@ -116,7 +121,9 @@ class Scenario:
         self._open()
         acts: list[tuple[float, Callable[[], None]]] = [
             (0.10, self._a_late_order_comes),
+            (0.15, self._a_bad_order_comes),
             (0.25, self._a_consumer_dies),
+            (0.30, self._the_bad_order_is_corrected),
             (0.40, self._a_mistake_is_made),
             (0.45, self._the_consumer_returns),
             (0.50, self._the_engine_dies),
@@ -172,6 +179,48 @@ class Scenario:
     def _minutes(self) -> dict[dt.datetime, Decimal]:
         rows = self.store.query("SELECT minute, revenue FROM revenue WHERE country = ?", [QUIET_COUNTRY]).to_pylist()
         return {row["minute"]: row["revenue"] for row in rows}
+
+    def _a_bad_order_comes(self) -> None:
+        """One view cannot take it, and is paused; the others have it."""
+        self._ask("bad_order")
+        order = self.heard.get("bad_order")
+        if not self._until(lambda: MAY_PAUSE in self._paused(), WAIT_S, f"view {MAY_PAUSE} was paused"):
+            return
+        tick, reason = self.store.tick, self._paused()[MAY_PAUSE]
+        paused = self.facts["paused_view"] = {"view": MAY_PAUSE, "order": order, "reason": reason, "resumed": False}
+        self.screen.narrate(f"order {order} has no units: view {MAY_PAUSE} is paused ({reason})", style="red")
+        if self._until(lambda: self.store.tick > tick, WAIT_S, "the other views went on"):
+            paused["others_went_on"] = [*self._paused()] == [MAY_PAUSE]
+            self.screen.narrate(f"the other {len(self.views) - 1} views have the order, and go on", style="green")
+
+    def _the_bad_order_is_corrected(self) -> None:
+        since = self.log.get_topic(ORDERS).end_offsets()[0]
+        self._ask("correction")
+        order = self.heard.get("correction")
+        if not self._until(lambda: self._taken(order, since), WAIT_S, "the correction was in the views"):
+            return
+        if MAY_PAUSE not in self._paused():  # which the summary tells
+            return
+        resuming = self.engine.ask_resume(MAY_PAUSE)
+        self._until(lambda: not resuming.is_alive(), WAIT_S, f"view {MAY_PAUSE} was recomputed")
+        if self._until(lambda: not self._paused(), WAIT_S, f"view {MAY_PAUSE} was resumed"):
+            self.facts["paused_view"]["resumed"] = True
+            self.screen.narrate(
+                f"order {order} is corrected in the database, and view {MAY_PAUSE} resumed: it is recomputed and runs",
+                style="green",
+            )
+
+    def _paused(self) -> dict[str, str]:
+        """The views that stand still, and why, in a few words."""
+        found = {name: pause.reason(name) for name, pause in paused_in(self.manifests.current()).items()}
+        return {name: said[2] if (said := REASON.search(reason)) else reason for name, reason in found.items()}
+
+    def _taken(self, order: Any, since: int) -> bool:
+        """Whether ticks have taken a record of this order, of those from an offset on."""
+        reached = self.store.frontier.frontier.get(ORDERS, {}).get(0, 0)
+        batches = self.log.get_topic(ORDERS).read_partition(0, since, columns=["_offset", "id"])
+        found = (row["_offset"] for batch in batches for row in batch.to_pylist() if row["id"] == order)
+        return any(offset < reached for offset in found)
 
     def _a_consumer_dies(self) -> None:
         name = CONSUMERS[1]
@@ -313,7 +362,7 @@ class Scenario:
                 self.seen.setdefault(partition, []).append((first, following))
             if "committed" in facts:
                 self.freshness.committed(facts["committed"], facts["at_us"])
-            self.heard.update({word: facts[word] for word in ("late_order", "mistake", "paused") if word in facts})
+            self.heard.update({word: facts[word] for word in HEARD if word in facts})
 
     def _look(self) -> None:
         """The views in the serving store, and in the replica that follows the change feed."""
@@ -333,7 +382,7 @@ class Scenario:
             ]
         state.tick = progress.tick
         before: Mapping[str, str] = {each.view: each.says for each in state.headlines}
-        state.headlines = headlines(self.store)
+        state.headlines = headlines(self.store, self._paused())
         state.moved = frozenset(each.view for each in state.headlines if before.get(each.view) != each.says)
         state.revenue = by_country(self.store)
         self.replica.follow(self.feed)

@@ -1,8 +1,9 @@
 """The demo's server: ``headwater serve`` with its engine.
 
-What it is: ``ServingProcess`` starts the server, kills its engine, and requests verification over HTTP.
-Invariants: only the engine's process is killed, by the id that the server reports; the server restarts it. Requesting
-verification does not block.
+What it is: ``ServingProcess`` starts the server, kills its engine, and requests verification and the
+resumption of a view over HTTP.
+Invariants: only the engine's process is killed, by the id that the server reports; the server restarts it. Neither
+request blocks.
 Not here: the server (``server/``), restarting (``server/engine/supervisor.py``).
 Read next: ``scenario.py``.
 """
@@ -69,6 +70,18 @@ class ServingProcess:
             except OSError as error:
                 self.problems.append(f"view {view} could not be verified: {error}")
         self.verified = found
+
+    def ask_resume(self, view: str) -> threading.Thread:
+        """Let a paused view be recomputed and run again; the thread ends with the answer."""
+        resuming = threading.Thread(target=self._resume, args=(view,), name="headwater-demo-resume", daemon=True)
+        resuming.start()
+        return resuming
+
+    def _resume(self, view: str) -> None:
+        try:
+            self._ask("POST", f"/v1/views/{view}/resume", seconds=3600)
+        except OSError as error:
+            self.problems.append(f"view {view} could not be resumed: {error}")
 
     def stop(self) -> None:
         """Stop the server in good order, and with it the engine."""

@@ -57,6 +57,7 @@ class Simulator:
         self.prices = {number: first_price(number) for number in self.products}
         self.units = dict.fromkeys(self.products, UNITS_AT_FIRST)
         self.orders = FIRST_ORDERS  # the last number that was given
+        self.bad_order = 0
         self.searches = 0
         self.unpaid: list[tuple[float, int, Decimal]] = []
         self.held_back: list[tuple[float, str, Row]] = []
@@ -78,6 +79,10 @@ class Simulator:
                 self._late_order()
             elif word == "mistake":
                 self._mistake()
+            elif word == "bad_order":
+                self._bad_order()
+            elif word == "correction":
+                self._correction()
             if trading and time.monotonic() >= due:
                 self._beat()
                 due = max(due + 1 / BEATS_PER_SECOND, time.monotonic() - 1.0)
@@ -103,11 +108,14 @@ class Simulator:
         self.unpaid.append((time.monotonic() + PAID_AFTER_S, number, amount))
         return number, customer, product
 
-    def _buy(self, customer: int, product: int, units: int, at: dt.datetime) -> tuple[int, Decimal]:
+    def _buy(
+        self, customer: int, product: int, units: int, at: dt.datetime, *, booked: int | None = None
+    ) -> tuple[int, Decimal]:
         self.orders += 1
         amount = self.prices[product] * units
         self.database.execute(
-            "INSERT INTO orders VALUES (%s, %s, %s, %s, %s, %s)", (self.orders, customer, product, units, amount, at)
+            "INSERT INTO orders VALUES (%s, %s, %s, %s, %s, %s)",
+            (self.orders, customer, product, units if booked is None else booked, amount, at),
         )
         self.units[product] -= units
         if self.units[product] < units:
@@ -162,6 +170,19 @@ class Simulator:
             number, amount = self._buy(self.randomly.randint(11, CUSTOMERS), product, 1, _ago(0))
             self._payment(number, amount + 5)
         self.parent.tell(mistake=number)
+
+    def _bad_order(self) -> None:
+        """An order that is booked with no units, and paid."""
+        product = self.randomly.choice(list(self.products))
+        with self.database.transaction():
+            self.bad_order, amount = self._buy(self.randomly.randint(11, CUSTOMERS), product, 1, _ago(0), booked=0)
+            self._payment(self.bad_order, amount)
+        self.parent.tell(bad_order=self.bad_order)
+
+    def _correction(self) -> None:
+        """The bad order gets the unit that was bought."""
+        self.database.execute("UPDATE orders SET units = 1 WHERE id = %s", (self.bad_order,))
+        self.parent.tell(correction=self.bad_order)
 
     # The web pages
 

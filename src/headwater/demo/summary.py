@@ -56,6 +56,10 @@ def summary_of(scenario: Scenario) -> dict[str, Any]:
         (kept == list(range(1, len(kept) + 1)), "a tick is missing, or was committed twice"),
         (scenario.replica.rows == served, "the change feed does not add up to the rows of the serving store"),
         (skipped == 0, f"the consumers skipped {skipped} page views"),
+        (
+            all(scenario.facts.get("paused_view", {}).get(each) for each in ("others_went_on", "resumed")),
+            "no view was paused by a bad order and resumed after its correction, while the others went on",
+        ),
         (uncounted == 0 == counted_twice, f"{uncounted} page views were not counted, {counted_twice} were twice"),
     ]
     broken = [sentence for kept_so, sentence in promises if not kept_so]
@@ -91,6 +95,7 @@ def rows_of(summary: dict[str, Any]) -> list[tuple[str, str]]:
             f"{summary['page_views_counted_twice']} counted twice",
         ),
         ("engine killed, back after", f"{summary.get('engine_back_seconds', '?')} s"),
+        ("view paused by a bad row", _paused_view(summary.get("paused_view"))),
         ("alerts sent", f"{summary['alerts']}"),
         ("change feed", f"{feed['changes']:,} changes in {feed['ticks']} ticks, added up as served"),
         ("sinks equal to their views", "SQLite and search: " + ("yes" if summary["sinks_equal"] else "no")),
@@ -105,6 +110,14 @@ def rows_of(summary: dict[str, Any]) -> list[tuple[str, str]]:
         late = f"{late_order['before']} → {late_order['after']} by an order of {late_order['amount']}"
         rows.insert(6, ("a late order, for instance", late))
     return rows
+
+
+def _paused_view(found: dict[str, Any] | None) -> str:
+    if found is None:
+        return "none"
+    went_on, resumed = found.get("others_went_on"), found["resumed"]
+    rest = "the others went on" if went_on else "and the others too"
+    return f"{found['view']} ({found['reason']}), {rest}; " + ("resumed, and right" if resumed else "not resumed")
 
 
 def latency(found: dict[str, Any]) -> str:

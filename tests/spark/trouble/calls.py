@@ -156,6 +156,14 @@ ONLY: dict[str, tuple[str, ...]] = {
     "grouping": ("grouping(§k)",),
     "grouping_id": ("grouping_id()",),
 }
+# Aggregates of what only other aggregates make: whole queries.
+QUERIES: dict[str, tuple[str, ...]] = {
+    f"kll_merge_agg_{type}": (
+        f"SELECT k, kll_sketch_get_n_{type}(kll_merge_agg_{type}(x)) AS c FROM "
+        f"(SELECT k, kll_sketch_agg_{type}({over(column)}) AS x FROM t GROUP BY k, r % 3) GROUP BY k",
+    )
+    for type, column in SKETCHED.items()
+}
 
 
 class Guard:

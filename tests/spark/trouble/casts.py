@@ -131,6 +131,9 @@ ONCE_WRONG = (
     "SELECT id FROM l WHERE NOT EXISTS (SELECT 1 FROM q WHERE q.i = l.b)",
     "SELECT id, (SELECT sum(m) FROM p_sd p WHERE p.v = l.nt) AS m FROM l",
     "SELECT v, count(*) AS n FROM p_e x LEFT JOIN p_n y USING (v) GROUP BY v",
+    "SELECT id FROM l WHERE EXISTS (SELECT 1 FROM q WHERE q.sn = l.i)",
+    "SELECT id FROM l WHERE d IN (SELECT n FROM q)",
+    "SELECT id, (SELECT max(m) FROM q WHERE q.sn = l.i) AS n FROM l",
 )
 # A key that equals a literal of another type is not one row.
 LITERALS = {

@@ -50,6 +50,9 @@ WITH q AS (SELECT k, k FROM a UNION SELECT k, v FROM c) SELECT count(*) AS n FRO
 SELECT n FROM (SELECT k AS x, v AS x, count(*) AS n FROM c GROUP BY k, v, x) AS t(a, b, n)
 SELECT 10 div v AS x FROM a WHERE v <> 0 EXCEPT SELECT w FROM b
 SELECT x.id, a.id AS i FROM (SELECT id, CAST(s AS INT) AS n FROM b WHERE s RLIKE '^[0-9]+$') x LEFT JOIN a ON a.k = x.n
+SELECT id FROM a WHERE true AND NULL
+SELECT id FROM a WHERE v > 1 AND 'yes'
+SELECT a.id FROM a JOIN b ON a.k = b.k AND concat('t', 'rue')
 
 -- subqueries
 SELECT id FROM a WHERE EXISTS (SELECT max(w) FROM b)

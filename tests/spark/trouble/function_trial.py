@@ -25,6 +25,29 @@ if TYPE_CHECKING:
 
 NOT_OF_THE_INPUTS = frozenset(name for names, *_ in REASONS for name in names)
 OVER = " OVER (PARTITION BY §k ORDER BY §id, §r)"
+# Functions that this Spark has and takes no call of, and why.
+UNCALLABLE = {
+    **dict.fromkeys(
+        (
+            "make_time",
+            "time",
+            "time_diff",
+            "time_from_micros",
+            "time_from_millis",
+            "time_from_seconds",
+            "time_to_micros",
+            "time_to_millis",
+            "time_to_seconds",
+            "time_trunc",
+            "to_time",
+            "try_to_time",
+        ),
+        "the type TIME is off (UNSUPPORTED_TIME_TYPE)",
+    ),
+    **dict.fromkeys(("timestamp_nanos", "unix_nanos"), "timestamps of nanoseconds are off"),
+    "case": "no function: CASE WHEN, which literals.sql has",
+    "schema_of_avro": "Spark's module for Avro is not loaded",
+}
 FAILING = {"raise_error", "assert_true"}  # they are there to raise
 
 
@@ -106,7 +129,12 @@ def _found(search: Search, guard: calls.Guard, function: Function, choice: rando
 
 
 def _documented(function: Function) -> list[str]:
-    """Queries of Spark's documentation, unless SQL leaves their answer open, as the order of a list."""
+    """Queries of our own where a call needs one; else those of Spark's documentation.
+
+    None where SQL leaves their answer open, as the order of a list.
+    """
+    if function.name in calls.QUERIES:
+        return [*calls.QUERIES[function.name]]
     if function.name in calls.DEFINITE:
         return []
     return [sql for sql in registry.queries(function) if "rand" not in sql][:2]

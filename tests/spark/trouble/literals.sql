@@ -19,6 +19,9 @@ between(i, 0, k)
 CASE WHEN (o) THEN when(k > 1, i) WHEN (k IS NULL) THEN 1 ELSE when(i IS NULL, 2) END
 TIMESTAMP_NTZ '2020-02-29 12:00:00.5'
 TIMESTAMP_LTZ'2020-02-29 12:00:00' > ts
+to_date('1 2 987', 'd M y')
+from_unixtime(86400, "y 'day' d")
+to_json(CAST(struct(k) AS STRUCT<userId: INT>))
 
 -- texts
 'it''s' || '''quoted'''

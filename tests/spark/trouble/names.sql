@@ -9,6 +9,8 @@ SELECT * FROM VALUES (1, 'a'), (2, 'b')
 WITH u2 AS (SELECT id AS x FROM u) SELECT * FROM u2, (SELECT max(v) AS y FROM u) AS u2
 SELECT count(*) AS n FROM u, u
 SELECT IDENTIFIER('id') AS i, w.v FROM IDENTIFIER('u') w WHERE IDENTIFIER('v') > 0
+SELECT id, true FROM u
+SELECT v > 1 AS `True`, count(*) AS `false` FROM u GROUP BY 1
 
 -- case and quotes
 SELECT ID, mixed, MIXED AS m2 FROM odd

@@ -30,6 +30,7 @@ from headwater.log.schema.row_conversion import to_values
 
 NOT_A_NUMBER = "NaN"  # SQLite would keep a NaN as NULL; as text it sorts after all numbers, as Spark has it
 EXACT_DIGITS_MAX = 15  # a double holds every decimal of so many digits
+TRUTH_VALUES = ("true", "false")
 DECIMAL_COLLATION = "headwater_decimal"
 
 Values = list[Any]
@@ -114,6 +115,24 @@ def column_of_declaration(name: str, declared: str) -> ServedColumn | None:
 def quoted(name: str) -> str:
     """A name as SQL text."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def shown_name(name: str) -> str:
+    """A column's name in SQLite's views, where none can be ``true`` or ``false``: there a space follows it.
+
+    >>> shown_name("True"), shown_name("truth")
+    ('True ', 'truth')
+    """
+    return f"{name} " if name.lower() in TRUTH_VALUES else name
+
+
+def declared_name(shown: str) -> str:
+    """The column's name, of the one in SQLite's views.
+
+    >>> declared_name("True "), declared_name("truth ")
+    ('True', 'truth ')
+    """
+    return shown[:-1] if shown[-1:] == " " and shown[:-1].lower() in TRUTH_VALUES else shown
 
 
 def compare_decimals(one: str, other: str) -> int:

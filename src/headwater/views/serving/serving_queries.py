@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +27,7 @@ from headwater.errors import AnswerTooLarge, Misuse, TimedOut
 from headwater.hints import suggestion
 from headwater.log.schema.far_times import far_rows
 from headwater.log.schema.row_conversion import to_batches
-from headwater.views.serving.serving_columns import column_of_declaration, inferred, quoted
+from headwater.views.serving.serving_columns import column_of_declaration, declared_name, inferred, quoted, shown_name
 from headwater.views.serving.serving_tables import ServedTable
 from headwater.views.serving.sql_authorizer import PROBE, SqlAuthorizer
 
@@ -53,6 +53,11 @@ PARAMETER = re.compile(
     r"""('(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\]|--[^\n]*|/\*.*?(?:\*/|$))|\?\d*|[:@$][A-Za-z_]\w*""",
     re.DOTALL,
 )
+# The names ``true`` and ``false`` in quotes; strings, other quoted names and comments are passed over.
+TRUTH_VALUE = re.compile(
+    r"""'(?:[^']|'')*'|["`\[](true|false)["`\]]|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\]|--[^\n]*|/\*.*?(?:\*/|$)""",
+    re.DOTALL | re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -64,15 +69,28 @@ class Bounds:
     seconds: float | None = None
 
 
+def with_shown_names(sql: str, views: Iterable[ServedTable]) -> str:
+    """A query with the names that columns have in SQLite's views, where it mentions a view with odd ones.
+
+    Only there: in other queries ``"true"`` is a text to SQLite, as every name in double quotes that is no column's.
+    """
+    odd = [view.view for view in views if view.has_truth_values]
+    if not any(name.lower() in sql.lower() for name in odd):
+        return sql
+    return TRUTH_VALUE.sub(lambda match: quoted(shown_name(match[1])) if match[1] else match[0], sql)
+
+
 def select(
     db: sqlite3.Connection,
     gate: SqlAuthorizer,
+    views: Mapping[str, ServedTable],
     sql: str,
     params: Sequence[Any] | Mapping[str, Any],
     known: dict[str, list[str]],
     bounds: Bounds,
 ) -> pa.Table:
     """The answer of one SELECT. ``known`` remembers the types of queries, until a table is made or dropped."""
+    sql = with_shown_names(sql, views.values())
     if sql not in known:
         if len(known) >= KNOWN_MAX:
             known.clear()
@@ -80,7 +98,7 @@ def select(
     declared = known[sql]
     cursor = db.execute(sql, params)
     rows = fetched(cursor, bounds)
-    names = [name for name, *_ in cursor.description]
+    names = [declared_name(name) for name, *_ in cursor.description]
     values = [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in names]
     arrays = []
     for place, (name, listed) in enumerate(zip(names, values, strict=True)):
@@ -172,7 +190,7 @@ def point_read(
     far = any(type(value) is int and kinds.is_temporal(schema.field(name).type) for name, value in wanted.items())
     given = far_rows([wanted], schema) if far else to_batches([wanted], schema)
     bound = [table.by_name[name].stored(given.column(name))[1][0] for name in wanted]
-    where = " AND ".join(f"{quoted(name)} IS ?" for name in wanted)
+    where = " AND ".join(f"{quoted(shown_name(name))} IS ?" for name in wanted)
     limit = "" if bounds.rows is None else f" LIMIT {bounds.rows}"
     rows = fetched(db.execute(f"SELECT * FROM {quoted(table.view)} WHERE {where}{limit}", bound), bounds)
     values = zip(*rows, strict=True) if rows else [()] * len(table.columns)

@@ -272,7 +272,7 @@ class ServingStore:
             gate.show(views)
             try:
                 with in_bounds(db, within), gate.refusals_named():
-                    return tick, select(db, gate, sql, params, self._declared, within)
+                    return tick, select(db, gate, views, sql, params, self._declared, within)
             except SELECT_ERRORS as error:
                 raise Misuse(
                     f"the query cannot be run: {error}",

@@ -23,7 +23,7 @@ import pyarrow as pa
 from headwater.errors import Corruption, Misuse
 from headwater.log.schema.columns import shorten
 from headwater.log.schema.normalization import WEIGHT
-from headwater.views.serving.serving_columns import ServedColumn, quoted, row_hashes
+from headwater.views.serving.serving_columns import TRUTH_VALUES, ServedColumn, quoted, row_hashes, shown_name
 from headwater.views.state.algebra import consolidate, expand, negate
 from headwater.views.state.run import weigh
 
@@ -80,8 +80,13 @@ class ServedTable:
         return {column.name: column for column in self.columns}
 
     @cached_property
+    def has_truth_values(self) -> bool:
+        """Whether a column is named ``true`` or ``false``."""
+        return any(column.name.lower() in TRUTH_VALUES for column in self.columns)
+
+    @cached_property
     def _names(self) -> str:
-        return ", ".join(quoted(column.name) for column in self.columns)
+        return ", ".join(f"{quoted(column.name)} AS {quoted(shown_name(column.name))}" for column in self.columns)
 
     @property
     def _hashed(self) -> bool:

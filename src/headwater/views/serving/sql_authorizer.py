@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from headwater.errors import InvalidQuery
+from headwater.views.serving.serving_columns import shown_name
 from headwater.views.serving.serving_tables import ServedTable
 
 # By what they do. None of them reaches out of the query, and what they make is bounded by SQLITE_LIMIT_LENGTH.
@@ -177,7 +178,7 @@ class SqlAuthorizer:
     def show(self, tables: Mapping[str, ServedTable]) -> None:
         """Let queries read these views, and nothing else."""
         self._columns = {
-            name: frozenset({"", *(column.name for column in table.columns)})
+            name: frozenset({"", *table.by_name, *map(shown_name, table.by_name)})
             for table in tables.values()
             for name in (table.view, table.name)
         }

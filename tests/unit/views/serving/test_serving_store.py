@@ -52,6 +52,24 @@ def revenue(request: pytest.FixtureRequest, store: ServingStore) -> ServingStore
     return store
 
 
+@pytest.mark.parametrize("key", [("TRUE",), ()], ids=["with a key", "a bag"])
+def test_columns_named_true_and_false_are_read_by_their_names(store: ServingStore, key: tuple[str, ...]) -> None:
+    store.declare("odd", [("TRUE", "BIGINT"), ("false", "DATE")], key)
+    store.declare("plain", [("said", "STRING")], ())
+    rows = pa.table({"TRUE": [7, 8], "false": pa.array([0, 1], pa.date32()), "_weight": [1, 1]})
+    store.apply(1, 1, {}, {"odd": rows, "plain": pa.table({"said": ["true"], "_weight": [1]})})
+    store.apply(2, 1, {}, {"odd": rows.slice(1).set_column(2, "_weight", pa.array([-1]))})
+    row = {"TRUE": 7, "false": dt.date(1970, 1, 1)}
+
+    assert store.query("SELECT * FROM odd").to_pylist() == [row] == store.get("odd", TRUE=7)
+    asked = """SELECT "true", o.[FALSE] AS d, '"true"' AS t, true AS yes FROM odd o WHERE `True` = 7 -- "false" """
+    assert store.query(asked).to_pylist() == [{"TRUE": 7, "d": dt.date(1970, 1, 1), "t": '"true"', "yes": 1}]
+    nested = 'WITH x AS (SELECT "true" + 1 AS "false" FROM odd) SELECT "false" FROM x'
+    assert store.query(nested).to_pylist() == [{"false": 8}]
+    # Where no view has such a column, SQLite takes the name for a text, as always.
+    assert store.query('SELECT said = "true" AS same FROM plain').to_pylist() == [{"same": 1}]
+
+
 def test_a_tick_changes_adds_and_takes_away(revenue: ServingStore) -> None:
     tick = changes(("DE", 1.0, -1), ("DE", 4.0, 1), (None, 0.5, -1), ("AT", 3.0, 1))
 

@@ -391,7 +391,7 @@ def check_output_names(names: Sequence[str], sql: str, projections: Sequence[Nod
         if name.lower() in seen:
             refuse(sql, place, f'two columns are named "{name}"', "Give one of them another name with AS.", name=name)
         seen.add(name.lower())
-        if name.lower() in ("true", "false"):  # SQLite's views, which serve it, cannot have such a column
+        if name.lower() in ("true ", "false "):  # how SQLite's views, which serve it, name columns true and false
             refuse(sql, place, f'a column cannot be named "{name}"', "Give it another name with AS.", name=name)
         if name.startswith("_"):
             hint = "Such names are reserved; rename it with AS."

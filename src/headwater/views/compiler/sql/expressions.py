@@ -53,12 +53,23 @@ def conjuncts(condition: Node | None) -> list[Node]:
         return []
     inner = condition.unnest()
     if isinstance(inner, exp.And):
-        return [*conjuncts(inner.this), *conjuncts(inner.expression)]
+        return [found for operand in (inner.this, inner.expression) for found in map(_as_operand, conjuncts(operand))]
     if isinstance(inner, exp.Boolean) and inner.this:
         return []
     if isinstance(inner, exp.Or):
         return _common_first(inner)
     return [inner]
+
+
+def _as_operand(condition: Node) -> Node:
+    """A constant that AND casts, as NULL and 'yes', is no condition by itself: it keeps an AND."""
+    if isinstance(condition, exp.Null | exp.Literal) or (
+        isinstance(condition, exp.Func | exp.Cast)
+        and not isinstance(condition, exp.Predicate | exp.Connector)
+        and condition.find(exp.Column, exp.Query) is None
+    ):
+        return exp.And(this=condition.copy(), expression=exp.true())
+    return condition
 
 
 def _common_first(either: exp.Or) -> list[Node]:
