@@ -32,14 +32,17 @@ NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home with two views, of a table and of a stream, after some ticks."""
     home = tmp_path_factory.mktemp("made") / "home"
-    with pytest.MonkeyPatch.context() as patched, hw.App("shop", home=home) as app:
-        patched.setattr(thresholds, "SMALL_RUN_BYTES_MAX", 700)  # the first runs are files, the last ones are not
+    with hw.App("shop", home=home) as app:
         orders = app.table("orders", "id BIGINT, country STRING, amount DECIMAL(9,2), at TIMESTAMP", key="id")
         app.view("revenue", "SELECT country, sum(amount) AS total, max(at) AS last FROM orders GROUP BY country")
         app.view("large", "SELECT id, amount, named_struct('c', country) AS place FROM orders WHERE amount > 5")
-        for n in range(3):
-            orders.upsert([{"id": 10 * n + i, "country": f"C{i}", "amount": Decimal(i), "at": NOON} for i in range(10)])
-            app.tick()
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(thresholds, "SMALL_RUN_BYTES_MAX", 0)  # these runs are files, the last ones are not
+            for n in range(3):
+                orders.upsert(
+                    [{"id": 10 * n + i, "country": f"C{i}", "amount": Decimal(i), "at": NOON} for i in range(10)]
+                )
+                app.tick()
         orders.delete([{"id": 9}])
         app.tick()
     return home

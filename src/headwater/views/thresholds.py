@@ -29,6 +29,8 @@ COMPILED_TABLE_ROWS_MIN = 50_000
 
 # Leaves up to this size are joined by hash, which is quicker and takes memory; larger ones by sorting.
 FEW_BYTES_MAX = 4 << 20
+# A cross join of more pairs than this is a job, which can be given up; the driver lane looks up between batches only.
+LANE_PAIRS_MAX = 10_000_000
 # A leaf travels inside the task when its plan runs as a job: a larger one goes by a file.
 TASK_BYTES_MAX = 64 << 20
 

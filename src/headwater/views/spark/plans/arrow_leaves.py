@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+BATCH_ROWS = 4096  # a run in the driver lane looks between two batches whether it is to end
+
+
 class SharedFile:
     """A file in memory that Python has open and Java opens by its path; it is gone with this object.
 
@@ -92,7 +95,7 @@ class LeafRows:
         if self._in_java is None or self._in_java[0] is not jvm:
             sink = pa.BufferOutputStream()
             with pa.ipc.new_stream(sink, self.table.schema) as writer:
-                writer.write_table(self.table)
+                writer.write_table(self.table, max_chunksize=BATCH_ROWS)
                 if not self.table.num_rows:  # a table of no rows is no batch at all; Spark wants one
                     writer.write_batch(pa.RecordBatch.from_pylist([], schema=self.table.schema))
             file = _handing_over.file

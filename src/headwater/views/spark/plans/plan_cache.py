@@ -13,6 +13,7 @@ Read next: ``views/stages/view_sessions.py``.
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -78,6 +79,7 @@ class KeptPlan:
     leaves: Mapping[str, ArrowLeaf]
     frame: DataFrame
     lane: LanePlan | None  # None: as a Spark job
+    crosses: bool = False  # whether it joins each row of one leaf with each of another
 
     def run(self) -> pa.Table:
         """The rows, for what the leaves hold now."""
@@ -104,6 +106,8 @@ class PlanCache:
         schemas = tuple((name, rows.table.schema) for name, rows in tables.items())
         key = (question, few, compiled, lane, schemas)
         kept = self._kept.get(key)
+        if kept is not None and kept.crosses and _pairs(tables) > thresholds.LANE_PAIRS_MAX:
+            kept = None
         if kept is None:
             kept, keeps = self._plan(question, tables, lane, few=few, compiled=compiled)
             if keeps:
@@ -144,8 +148,10 @@ class PlanCache:
         leaves = {name: ArrowLeaf(self.spark, rows) for name, rows in tables.items()}
         frames = {name: leaf.frame for name, leaf in leaves.items()}
         frame = self._frame(question, frames, few=few, compiled=compiled)
-        keeps = is_forgetful(plan_of(frame))
-        return KeptPlan(leaves, frame, LanePlan(lane, frame) if keeps and lane is not None else None), keeps
+        plan = plan_of(frame)
+        crosses = "CartesianProduct" in plan
+        keeps = is_forgetful(plan) and not (crosses and _pairs(tables) > thresholds.LANE_PAIRS_MAX)
+        return KeptPlan(leaves, frame, LanePlan(lane, frame) if keeps and lane is not None else None, crosses), keeps
 
     def _frame(self, question: CachedQuery, frames: Mapping[str, DataFrame], *, few: bool, compiled: bool) -> DataFrame:
         self.spark.conf.set("spark.sql.codegen.wholeStage", str(compiled).lower())
@@ -165,6 +171,10 @@ def collect(frame: DataFrame) -> pa.Table:
     """A frame's rows by a Spark job: what ``toArrow`` does, less the questions about settings that it asks the JVM."""
     batches = frame._collect_as_arrow(empty_list_if_zero_records=False)  # type: ignore[operator]
     return pa.Table.from_batches(batches)
+
+
+def _pairs(tables: Mapping[str, LeafRows]) -> int:
+    return math.prod(max(1, rows.table.num_rows) for rows in tables.values())
 
 
 def _worth_compiling(tables: Mapping[str, LeafRows]) -> bool:
