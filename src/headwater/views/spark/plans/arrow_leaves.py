@@ -117,7 +117,8 @@ class ArrowLeaf:
         self._jvm = jvm
         schema = StructType.fromDDL(to_ddl(rows.table.schema)).json()
         arrow, _ = converters(jvm)
-        made = arrow.toDataFrame(rows.in_java(jvm).iterator(), schema, spark._jsparkSession)
+        nothing = LeafRows(rows.table.schema.empty_table())  # of several batches Spark makes several partitions
+        made = arrow.toDataFrame(nothing.in_java(jvm).iterator(), schema, spark._jsparkSession)
         rdd = made.queryExecution().logical().rdd()
         while rdd.getClass().getSimpleName() != "ParallelCollectionRDD":
             rdd = rdd.dependencies().head().rdd()
@@ -126,6 +127,7 @@ class ArrowLeaf:
             raise RuntimeError(f"a leaf has {len(partitions)} partitions, not one")
         self._partition = partitions[0]
         self.frame: DataFrame = DataFrame(made, spark).coalesce(1)
+        self.bind(rows)
 
     def bind(self, rows: LeafRows) -> None:
         """Let the frame have these rows from now on."""
