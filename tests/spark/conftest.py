@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -32,26 +32,6 @@ SHORT_LIVED = {
     " -Dspark.sql.codegen.factoryMode=NO_CODEGEN -Dspark.sql.shuffle.partitions=1"
     " -Dspark.sql.leafNodeDefaultParallelism=1 -Dspark.python.sql.dataFrameDebugging.enabled=false"
 }
-# What pyspark asks Java for by name, again at each call: for a short name Java looks through some 250 files and ten
-# packages before it finds the class. It was a tenth of Java's time in the tests of paused views.
-ASKED_FOR = (
-    "PythonErrorUtils",
-    "PythonSQLUtils",
-    "PythonUtils",
-    "functions",
-    "org.apache.spark.sql.catalyst.trees.PySparkCurrentOrigin",
-    "org.apache.spark.sql.classic.SparkSession",
-    "org.apache.spark.sql.classic.SparkSession$",
-)
-
-
-def look_up_once(java: Any) -> None:
-    """The names of ``ASKED_FOR``, and the class that tells what an exception is, become attributes of the gateway."""
-    for name in ASKED_FOR:
-        setattr(java, name, getattr(java, name))
-    java.py4j = java.py4j
-    java.py4j.reflection = java.py4j.reflection
-    java.py4j.reflection.TypeUtil = java.py4j.reflection.TypeUtil
 
 
 @pytest.fixture(scope="session")
@@ -62,7 +42,6 @@ def spark() -> Iterator[SparkSession]:
     os.environ.update(SHORT_LIVED)
     session = start_session("tests", {"spark.master": "local[2]"})
     session.sparkContext.setLogLevel("ERROR")
-    look_up_once(session._jvm)
     yield session
     session.stop()
 

@@ -58,6 +58,7 @@ class Publisher:
         self.unserved: dict[str, Corruption] = {}  # views of which no table can be made
         self._noted: Mapping[str, Any] | None = None
         self._followed: int | None = None  # the tick with which the store was told everything, and all went well
+        self._all_sound = False  # whether every table can be read, a paused view's too
         self._others_dropped = False  # tables of views that are served no more
 
     def catch_up(self, manifest: Manifest, epoch: int) -> None:
@@ -79,7 +80,9 @@ class Publisher:
     def _mend(self, manifest: Manifest) -> None:
         """Refill views whose tables are damaged."""
         self.unserved = {}
-        broken = [name for name in self.store.broken() if name in self._known(manifest) and name not in manifest.paused]
+        every = self.store.broken()
+        broken = [name for name in every if name in self._known(manifest) and name not in manifest.paused]
+        self._all_sound = len(broken) == len(every)  # unless one of them cannot be refilled
         if not broken:
             return
         contents = RelationSnapshot(self.log, self.folder, manifest, self.spark)
@@ -88,6 +91,7 @@ class Publisher:
                 self._refill(name, contents, manifest)
             except Corruption as error:
                 self.unserved[name] = error
+                self._all_sound = False
 
     def _known(self, manifest: Manifest) -> list[str]:
         return [name for name in self.served if name in manifest.views]
@@ -134,7 +138,7 @@ class Publisher:
             for name in set(self.store.views()) - set(self.served):
                 self.store.drop(name)
             self._others_dropped = True
-        if not self.unserved:
+        if self._all_sound:
             self._followed = manifest.tick
 
     def follow_swap(

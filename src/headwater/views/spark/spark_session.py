@@ -15,7 +15,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headwater.errors import MissingExtra
 from headwater.views.spark import class_archive, own_process
@@ -59,6 +59,19 @@ DEFAULTS = {
 }
 
 
+# What pyspark asks Java for by name, again at each call: for a short name Java looks through some 250 files and ten
+# packages before it finds the class. It was a tenth of Java's time in the tests of paused views.
+ASKED_FOR = (
+    "PythonErrorUtils",
+    "PythonSQLUtils",
+    "PythonUtils",
+    "functions",
+    "org.apache.spark.sql.catalyst.trees.PySparkCurrentOrigin",
+    "org.apache.spark.sql.classic.SparkSession",
+    "org.apache.spark.sql.classic.SparkSession$",
+)
+
+
 def start_session(name: str, settings: Mapping[str, str], java_log: Path | None = None) -> SparkSession:
     """The session that runs now, or a new one: local unless ``settings`` say otherwise."""
     with MissingExtra.raised_for("keeping views", "spark"):
@@ -81,7 +94,17 @@ def start_session(name: str, settings: Mapping[str, str], java_log: Path | None 
         spark: SparkSession = builder.getOrCreate()
     own_process.started(spark)
     use_this_python(spark)
+    look_up_once(spark._jvm)
     return spark
+
+
+def look_up_once(java: Any) -> None:
+    """The names of ``ASKED_FOR``, and the class that tells what an exception is, become attributes of the gateway."""
+    for name in ASKED_FOR:
+        setattr(java, name, getattr(java, name))
+    java.py4j = java.py4j
+    java.py4j.reflection = java.py4j.reflection
+    java.py4j.reflection.TypeUtil = java.py4j.reflection.TypeUtil
 
 
 def use_this_python(spark: SparkSession) -> None:

@@ -14,6 +14,7 @@ import functools
 import os
 import tempfile
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -66,10 +67,12 @@ class SharedFile:
         """Let the file be empty."""
         os.ftruncate(self.fd, 0)
 
-    def __del__(self) -> None:
-        os.close(self.fd)
+    def __del__(
+        self, close: Callable[[int], None] = os.close, unlink: Callable[[str], None] = os.unlink
+    ) -> None:  # by default arguments, since a process that ends may have taken the module apart
+        close(self.fd)
         if self._named is not None:
-            os.unlink(self._named)
+            unlink(self._named)
 
 
 class _OfThread(threading.local):
@@ -132,6 +135,11 @@ class ArrowLeaf:
     def bind(self, rows: LeafRows) -> None:
         """Let the frame have these rows from now on."""
         getattr(self._partition, "values_$eq")(rows.in_java(self._jvm))
+
+    def release(self) -> None:
+        """Let the frame have no rows: the JVM may forget those that it has."""
+        _, sequences = converters(self._jvm)
+        getattr(self._partition, "values_$eq")(sequences.empty())
 
 
 @functools.lru_cache(maxsize=4)

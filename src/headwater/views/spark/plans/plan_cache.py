@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("headwater.views")
 
 KEPT_MAX = 16  # plans of one view
+RELEASED_BYTES_MIN = 1 << 20
 
 # What a small session needs for a plan without exchanges. Joins of inputs that are in one partition happen in place.
 SETTINGS = {
@@ -85,6 +86,12 @@ class KeptPlan:
         """The rows, for what the leaves hold now."""
         return collect(self.frame) if self.lane is None else self.lane.run()
 
+    def release(self, tables: Mapping[str, LeafRows]) -> None:
+        """Do not hold large tables until the next run, which may be far off."""
+        for name, leaf in self.leaves.items():
+            if name in tables and _is_large(tables[name]):
+                leaf.release()
+
 
 class PlanCache:
     """The cached plans of one view."""
@@ -97,6 +104,13 @@ class PlanCache:
 
     def collect(self, question: CachedQuery, tables: Mapping[str, LeafRows]) -> pa.Table:
         """The question's answer over these tables."""
+        try:
+            return self._collect(question, tables)
+        finally:
+            for kept in self._kept.values() if any(map(_is_large, tables.values())) else ():
+                kept.release(tables)
+
+    def _collect(self, question: CachedQuery, tables: Mapping[str, LeafRows]) -> pa.Table:
         lane = lane_of(self.spark)
         size = max((rows.table.nbytes for rows in tables.values()), default=0)
         if lane is None and size > thresholds.TASK_BYTES_MAX:  # the rows would travel inside the task
@@ -171,6 +185,10 @@ def collect(frame: DataFrame) -> pa.Table:
     """A frame's rows by a Spark job: what ``toArrow`` does, less the questions about settings that it asks the JVM."""
     batches = frame._collect_as_arrow(empty_list_if_zero_records=False)  # type: ignore[operator]
     return pa.Table.from_batches(batches)
+
+
+def _is_large(rows: LeafRows) -> bool:
+    return bool(rows.table.nbytes > RELEASED_BYTES_MIN)
 
 
 def _pairs(tables: Mapping[str, LeafRows]) -> int:
