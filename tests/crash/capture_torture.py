@@ -206,7 +206,8 @@ def judge(kind: str, dsn: str, topics: dict[str, Topic], markers: Markers, write
     found = {name: _records(topic) for name, topic in topics.items()}
     for name in TABLES:
         here, there = _state(topics[name], found[name]), _source(kind, dsn, name)
-        assert here == there, f"{name}: only here {list(here - there)[:5]}, only there {list(there - here)[:5]}"
+        only = [[str(row)[-300:] for row in list(rows)[:5]] for rows in (here - there, there - here)]
+        assert here == there, f"{name}: only here {only[0]}, only there {only[1]}"
     compared = 0
     for name in (*MONEY, "notes"):
         compared += _each_change_once(name, found[name], writers)

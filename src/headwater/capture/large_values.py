@@ -3,13 +3,14 @@
 What it is: PostgreSQL stores large values outside their row (TOAST); an update that does not change such a value sends
 a mark in its place. ``LargeValues`` remembers them by key and fills them in.
 Invariants: values are stored after the rows are durable in their topic and before the marker, so they are never ahead
-of a row that needs an older value; after a crash the rows since the last marker come again. A missing value is looked
-up in the topic: slow, and exact.
+of a row that needs an older value. A crash between may leave older ones: at the start, those of rows that no marker
+covers are forgotten (``TableFollower.forget_unmarked``). A missing value is looked up in the topic: slow, and exact.
 Not here: storage of the values (``capture_state.py``). Read next: ``change_writer.py``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -112,6 +113,16 @@ def large_rows(rows: TextRows, shape: SourceTable) -> Any:
 def keys_of(rows: TextRows, shape: SourceTable, places: list[int]) -> dict[int, bytes]:
     """The bytes of some rows' keys."""
     wanted = sorted(set(places))
+    columns = [rows.columns[place].take(pa.array(wanted)) for place in shape.key_places]
+    return dict(zip(wanted, key_bytes(columns), strict=True))
+
+
+def key_bytes(columns: Sequence[pa.Array]) -> list[bytes]:
+    """The bytes of each key, from its columns.
+
+    >>> key_bytes([pa.array([7])]) == key_bytes([pa.array(["7"])])
+    True
+    """
     # As text: the backfill has numbers where the stream has their texts.
-    columns = [rows.columns[place].take(pa.array(wanted)).cast(pa.string()).to_pylist() for place in shape.key_places]
-    return {row: repr(key).encode() for row, key in zip(wanted, zip(*columns, strict=True), strict=True)}
+    texts = [column.cast(pa.string()).to_pylist() for column in columns]
+    return [repr(key).encode() for key in zip(*texts, strict=True)]

@@ -18,7 +18,7 @@ import pyarrow as pa
 from headwater.capture import current_rows
 from headwater.capture.capture_state import CATCHING_UP, FOLLOWING, CaptureState, TableState
 from headwater.capture.database import BackfillChunk, Losses, SourceTable
-from headwater.capture.large_values import LargeValues
+from headwater.capture.large_values import LargeValues, key_bytes
 from headwater.capture.position import LAST, PLACES_APART, Prefix, Snapshot, seen
 from headwater.capture.text_rows import Mask, TextRows, batch_of
 from headwater.errors import CaptureBlocked
@@ -197,6 +197,21 @@ class TableFollower:
 
     def sync(self) -> None:
         self.topic.partition(0).sync()
+
+    def forget_unmarked(self, marked: int | None) -> None:
+        """Forget the large values of keys whose rows the topic has from ``marked`` on, where no marker covers them.
+
+        A process died after it appended these rows and before it stored their values, and the stream passes them over:
+        what is stored may be older. Values that are not known are looked up in the topic.
+        """
+        if not self.shape.has_large or self.last < 0 or (marked is not None and self.end() <= marked):
+            return
+        kinds = [self.topic.schema.field(name).type for name in self.shape.key]
+        if marked is None or not all(pa.types.is_integer(kind) or pa.types.is_string(kind) for kind in kinds):
+            self.state.forget_large_values(self.name)
+            return
+        for each in self.topic.read_partition(0, marked, columns=list(self.shape.key)):
+            self.state.forget_large_values(self.name, key_bytes([each.data.column(name) for name in self.shape.key]))
 
     def end(self) -> int:
         return self.topic.end_offsets()[0]

@@ -17,6 +17,7 @@ import pytest
 
 import headwater as hw
 from headwater.capture import table_follower
+from headwater.capture.large_values import LargeValues
 from headwater.capture.postgres import postgres_database
 from headwater.log.schema.ddl import spark_type
 from headwater.testing.postgres_server import PostgresServer
@@ -184,6 +185,30 @@ def test_a_large_value_that_was_forgotten_is_found_in_the_topic(database: Postgr
         capture.close()
 
     database.execute("UPDATE t SET n = 1")
+    follow(app)
+
+    same(shown(table.topic), database.rows("t"))
+
+
+def test_a_large_value_that_was_appended_and_not_stored_is_found_in_the_topic(
+    database: PostgresDatabase, app: hw.App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.execute("CREATE TABLE t (id int PRIMARY KEY, body text, n int)")
+    database.execute("ALTER TABLE t ALTER body SET STORAGE EXTERNAL", "INSERT INTO t VALUES (1, repeat('x', 9000), 0)")
+    table = app.table("t", source=database.source("t"))
+    follow(app)
+
+    def die(_: LargeValues) -> None:
+        raise RuntimeError("killed between the rows and the marker")
+
+    database.execute("UPDATE t SET body = repeat('y', 9000)")
+    with monkeypatch.context() as patched:
+        patched.setattr(LargeValues, "save", die)
+        with pytest.raises(RuntimeError):
+            follow(app)
+    for capture in app.captures.made(app.log):
+        capture.close()
+    database.execute("UPDATE t SET n = 1")  # does not send the body
     follow(app)
 
     same(shown(table.topic), database.rows("t"))
