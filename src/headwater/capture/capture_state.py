@@ -209,12 +209,9 @@ class CaptureState:
         insert = "INSERT OR REPLACE INTO large VALUES (?, ?, ?, ?)"
         self._do(*((insert, (name, key, column, value)) for (key, column), value in values.items()))
 
-    def forget_large_values(self, name: str, keys: Iterable[bytes] | None = None) -> None:
-        """Forget the values of some keys, or of all."""
-        if keys is None:
-            self._do(("DELETE FROM large WHERE name = ?", (name,)))
-        else:
-            self._do(*(("DELETE FROM large WHERE name = ? AND key = ?", (name, key)) for key in keys))
+    def forget_large_values(self, name: str) -> None:
+        """Forget the values of a table."""
+        self._do(("DELETE FROM large WHERE name = ?", (name,)))
 
     # Truncates
 

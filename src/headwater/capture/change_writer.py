@@ -48,7 +48,7 @@ class ChangeWriter:
             if follower.following:
                 follower.passed = self.marked
             if follower.streams:
-                follower.forget_unmarked(self._ends.get(follower.name))
+                follower.note_unmarked(self._ends.get(follower.name))
         self._place = self._number = 0  # of the current transaction
         self._whole_place = 0  # of the last one that is whole
         self._in_parts = False  # some topic has a part of the current one

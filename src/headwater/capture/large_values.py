@@ -4,7 +4,7 @@ What it is: PostgreSQL stores large values outside their row (TOAST); an update 
 a mark in its place. ``LargeValues`` remembers them by key and fills them in.
 Invariants: values are stored after the rows are durable in their topic and before the marker, so they are never ahead
 of a row that needs an older value. A crash between may leave older ones: at the start, those of rows that no marker
-covers are forgotten (``TableFollower.forget_unmarked``). A missing value is looked up in the topic: slow, and exact.
+covers are noted from the topic (``TableFollower.note_unmarked``). A missing value is looked up there: slow, and exact.
 Not here: storage of the values (``capture_state.py``). Read next: ``change_writer.py``.
 """
 
@@ -92,6 +92,10 @@ class LargeValues:
         """Remember the large values of appended rows."""
         if shape.has_large and shape.key:
             self.fill(rows, shape)
+
+    def remember(self, keys: Sequence[bytes], column: str, values: Sequence[str | None]) -> None:
+        """Remember values of a column, each of the key at its place."""
+        self._fresh.update(((key, column), value) for key, value in zip(keys, values, strict=True) if value is not None)
 
     def save(self) -> None:
         """Store the values since the last call. The caller has made the rows durable."""

@@ -198,20 +198,24 @@ class TableFollower:
     def sync(self) -> None:
         self.topic.partition(0).sync()
 
-    def forget_unmarked(self, marked: int | None) -> None:
-        """Forget the large values of keys whose rows the topic has from ``marked`` on, where no marker covers them.
+    def note_unmarked(self, marked: int | None) -> None:
+        """Note the large values of rows that the topic has from ``marked`` on, where no marker covers them.
 
         A process died after it appended these rows and before it stored their values, and the stream passes them over:
-        what is stored may be older. Values that are not known are looked up in the topic.
+        what is stored may be older. Values that cannot be noted are forgotten, and looked up when they are needed.
         """
         if not self.shape.has_large or self.last < 0 or (marked is not None and self.end() <= marked):
             return
-        kinds = [self.topic.schema.field(name).type for name in self.shape.key]
-        if marked is None or not all(pa.types.is_integer(kind) or pa.types.is_string(kind) for kind in kinds):
+        large = [column.name for column in self.shape.columns if column.weight]
+        kinds = {name: self.topic.schema.field(name).type for name in (*self.shape.key, *large)}
+        texts = all(pa.types.is_string(kinds[name]) for name in large)
+        if marked is None or not texts or not all(_is_simple(kinds[name]) for name in self.shape.key):
             self.state.forget_large_values(self.name)
             return
-        for each in self.topic.read_partition(0, marked, columns=list(self.shape.key)):
-            self.state.forget_large_values(self.name, key_bytes([each.data.column(name) for name in self.shape.key]))
+        for each in self.topic.read_partition(0, marked, columns=[*self.shape.key, *large]):
+            keys = key_bytes([each.data.column(name) for name in self.shape.key])
+            for name in large:
+                self.large.remember(keys, name, each.data.column(name).to_pylist())
 
     def end(self) -> int:
         return self.topic.end_offsets()[0]
@@ -240,6 +244,11 @@ class TableFollower:
             hint="Read the tables again: headwater capture restart APP.py",
             table=self.name,
         )
+
+
+def _is_simple(kind: pa.DataType) -> bool:
+    """Whether Arrow and the database write a key of this type alike."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_string(kind))
 
 
 def grow(topic: Topic, shape: SourceTable) -> None:
