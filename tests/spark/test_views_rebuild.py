@@ -149,6 +149,7 @@ def after_filling(work: Callable[[], Any]) -> Iterator[None]:
 def test_a_rebuild_of_a_sound_view_shows_nowhere_and_the_old_state_goes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(thresholds, "SMALL_RUN_BYTES_MAX", 0)  # every run is a file
     with shop(tmp_path, seen=SEEN) as app:
         before = {view.name: served(app, view.name) for view in app.views}
         old = listed(app)
@@ -242,7 +243,10 @@ def damage(app: hw.App, relation: str) -> None:
         file.write(b"nonsense")
 
 
-def test_a_view_whose_files_are_damaged_begins_anew_with_its_readers(tmp_path: Path) -> None:
+def test_a_view_whose_files_are_damaged_begins_anew_with_its_readers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(thresholds, "SMALL_RUN_BYTES_MAX", 0)  # every run is a file
     with shop(tmp_path) as app:
         damage(app, "revenue")
         with pytest.raises(Corruption, match='view "revenue", which is read'):
