@@ -39,7 +39,7 @@ def test_each_shows_its_name_columns_and_counts_and_starts_no_spark(app: hw.App)
         ["View countries", "country", "users", "not computed yet", "test_notebook.py:"],
         ["Topic clicks", "url", "STRING", "TIMESTAMP", "event time", ">2<"],
         ["Table users", "BIGINT", "NOT NULL", ">2<", ">id<"],
-        ["Table basket", "fruit", "a bag"],
+        ["Table basket", "fruit", "a multiset"],
     ]
     for html, wanted in zip(shown, words, strict=True):
         assert [word for word in wanted if word not in html] == []

@@ -38,6 +38,7 @@ NOT_CALLED_BY_USERS: dict[type | tuple[type, ...], tuple[str, ...]] = {
     Sink: ("layout", "open"),  # the sink runner calls them; shown in docs/sinks.md
     InletDeclaration: ("open", "topic_on"),  # App.inlet and the inlets call them
     (Debezium, MySQL, Outbox, Postgres): ("capture_name", "server", "table", "keys", "columns"),  # App.table calls them
+    Outbox: ("metadata_columns",),  # its capture asks for them
     Webhook: ("checked",),  # the running webhook asks for it
     Email: ("send",),  # the alert sink calls it; an example would need a mail server
     AmqpPublisher: ("start", "stop"),  # an example would need a broker; tests/services/inlets has one
@@ -49,7 +50,7 @@ NOT_CALLED_BY_USERS: dict[type | tuple[type, ...], tuple[str, ...]] = {
     ),
     # Called by a transaction, for its parts, and by a subscription.
     Producer: ("require_newest",),
-    Table: ("upserts", "inserts", "deletes"),
+    Table: ("upserts", "inserts", "deletes", "removal"),
     Consumer: ("commit_in", "is_pending"),
     Worker: ("accept_in",),
 }

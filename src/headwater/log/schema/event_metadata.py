@@ -67,7 +67,11 @@ class Metadata:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is said."""
+        """Whether nothing is said.
+
+        >>> Metadata().empty, Metadata(actor="ada").empty
+        (True, False)
+        """
         return self.correlation_id is None and self.causation_id is None and self.actor is None
 
 

@@ -34,7 +34,6 @@ SELECT country, total, row_number() OVER (ORDER BY total DESC) AS place FROM (
   SELECT /*+ SHUFFLE_HASH(u) */ u.country, sum(o.amount) AS total FROM _o o JOIN _u u ON o.user_id = u.id
   GROUP BY u.country
 )"""
-USERS = pa.table({"id": [1, 2, 3], "country": ["DE", "FR", "DE"]})
 
 _guard = threading.Lock()
 _lanes: weakref.WeakKeyDictionary[Any, DriverLane | None] = weakref.WeakKeyDictionary()  # by Spark context
@@ -72,7 +71,8 @@ def interrupt_lane(spark: SparkSession) -> None:
 
 def _try(lane: DriverLane, spark: SparkSession) -> None:
     orders = LeafRows(pa.table({"user_id": [1, 2, 3, 1], "amount": [5, 30, 7, 1]}))
-    leaves = {"_o": ArrowLeaf(spark, orders), "_u": ArrowLeaf(spark, LeafRows(USERS))}
+    users = LeafRows(pa.table({"id": [1, 2, 3], "country": ["DE", "FR", "DE"]}))
+    leaves = {"_o": ArrowLeaf(spark, orders), "_u": ArrowLeaf(spark, users)}
     for name, leaf in leaves.items():
         leaf.frame.createOrReplaceTempView(name)
     plan = LanePlan(lane, spark.sql(TRIAL))
