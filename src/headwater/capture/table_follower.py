@@ -206,7 +206,8 @@ class TableFollower:
         """
         if not self.shape.has_large or self.last < 0 or (marked is not None and self.end() <= marked):
             return
-        large = [column.name for column in self.shape.columns if column.weight]
+        known = self.topic.schema.names  # a column that came since is in none of these rows
+        large = [column.name for column in self.shape.columns if column.weight and column.name in known]
         kinds = {name: self.topic.schema.field(name).type for name in (*self.shape.key, *large)}
         texts = all(pa.types.is_string(kinds[name]) for name in large)
         if marked is None or not texts or not all(_is_simple(kinds[name]) for name in self.shape.key):

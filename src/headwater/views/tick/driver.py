@@ -4,15 +4,17 @@ What it is: ``TickDriver``, the loop of ``app.run()``: tick until nothing waits,
 Invariants: it knows nothing of a tick but when to call it: the manifest is the truth, and a tick takes what the log
 holds. A row that is appended between a tick and the sleep wakes it. An error of a tick ends the loop, and reaches the
 caller as it was raised. No tick runs on the main thread, where Ctrl-C would be raised between any two steps, a lock's
-among them, or be lost in a call-back of C code; and the main thread sleeps in ways that Ctrl-C can end at any point.
+among them, or be lost in a call-back of C code; and the main thread never sleeps for long.
 Not here: what a tick does (``engine.py``); how waking works (``log/storage/wake.py``).
 Read next: ``engine.py``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
+import time
 from collections.abc import Callable
 
 from headwater.log.event_time import capture_markers, heartbeats
@@ -21,6 +23,8 @@ from headwater.views.tick.reports import TickReport
 
 GRACE_S = 2.0  # for the running tick at Ctrl-C, before it is given up
 CANCEL_S, CANCELS_MAX = 0.5, 120  # after that the thread is left to itself: it ends with the process
+# The main thread looks up so often: a Ctrl-C that comes just before it falls asleep does not wake it.
+LOOK_S = 0.5
 IDLE_S = 1.0  # a look at the log without being woken: the first heartbeat makes a topic that is not watched yet
 
 
@@ -48,7 +52,10 @@ class TickDriver:
     def start(self) -> None:
         """Tick in the background; returns when what waited is taken and new views are filled."""
         self._thread.start()
-        self._caught_up.get()
+        while True:
+            with contextlib.suppress(queue.Empty):
+                self._caught_up.get(timeout=LOOK_S)
+                break
         self.check()
 
     def _run(self) -> None:
@@ -93,9 +100,12 @@ class TickDriver:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Sleep until the loop ends, by ``stop`` or by an error, which is raised here. False when time ran out."""
-        self._thread.join(timeout)
-        if self._thread.is_alive():
-            return False
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while self._thread.is_alive():
+            left = LOOK_S if deadline is None else deadline - time.monotonic()
+            if left <= 0:
+                return False
+            self._thread.join(min(LOOK_S, left))
         self.check()
         return True
 

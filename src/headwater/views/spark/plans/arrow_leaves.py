@@ -120,8 +120,9 @@ class ArrowLeaf:
         self._jvm = jvm
         schema = StructType.fromDDL(to_ddl(rows.table.schema)).json()
         arrow, _ = converters(jvm)
-        nothing = LeafRows(rows.table.schema.empty_table())  # of several batches Spark makes several partitions
-        made = arrow.toDataFrame(nothing.in_java(jvm).iterator(), schema, spark._jsparkSession)
+        # Of several batches Spark makes several partitions: of one without rows it makes one.
+        self._nothing = LeafRows(rows.table.schema.empty_table())
+        made = arrow.toDataFrame(self._nothing.in_java(jvm).iterator(), schema, spark._jsparkSession)
         rdd = made.queryExecution().logical().rdd()
         while rdd.getClass().getSimpleName() != "ParallelCollectionRDD":
             rdd = rdd.dependencies().head().rdd()
@@ -138,8 +139,7 @@ class ArrowLeaf:
 
     def release(self) -> None:
         """Let the frame have no rows: the JVM may forget those that it has."""
-        _, sequences = converters(self._jvm)
-        getattr(self._partition, "values_$eq")(sequences.empty())
+        self.bind(self._nothing)
 
 
 @functools.lru_cache(maxsize=4)
