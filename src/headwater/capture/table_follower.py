@@ -204,7 +204,9 @@ class TableFollower:
         A process died after it appended these rows and before it stored their values, and the stream passes them over:
         what is stored may be older. Values that cannot be noted are forgotten, and looked up when they are needed.
         """
-        if not self.shape.has_large or self.last < 0 or (marked is not None and self.end() <= marked):
+        if not (self.shape.has_large and self.shape.key) or self.last < 0:
+            return
+        if marked is not None and self.end() <= marked:
             return
         known = self.topic.schema.names  # a column that came since is in none of these rows
         large = [column.name for column in self.shape.columns if column.weight and column.name in known]
@@ -213,7 +215,8 @@ class TableFollower:
         if marked is None or not texts or not all(_is_simple(kinds[name]) for name in self.shape.key):
             self.state.forget_large_values(self.name)
             return
-        for each in self.topic.read_partition(0, marked, columns=[*self.shape.key, *large]):
+        wanted = list(dict.fromkeys([*self.shape.key, *large]))  # a text may be the key
+        for each in self.topic.read_partition(0, marked, columns=wanted):
             keys = key_bytes([each.data.column(name) for name in self.shape.key])
             for name in large:
                 self.large.remember(keys, name, each.data.column(name).to_pylist())
