@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from headwater.server.http import coalescing_executor
 from headwater.server.http.coalescing_executor import CoalescingExecutor
 
 
@@ -33,7 +34,9 @@ def inside(work: Callable[[CoalescingExecutor], Awaitable[Any]], threads: int = 
         return thread.submit(asyncio.run, all_of_it()).result()
 
 
-def test_jobs_are_done_in_the_order_in_which_they_came_and_in_few_turns():
+def test_jobs_are_done_in_the_order_in_which_they_came_and_in_few_turns(monkeypatch: pytest.MonkeyPatch):
+    # However busy the machine is: no second thread because the first one seems stuck.
+    monkeypatch.setattr(coalescing_executor, "PATIENCE_S", 60.0)
     done: list[int] = []
     threads = set()
 
