@@ -41,8 +41,11 @@ few = settings(
 # As few rows go, as middling ones go (looked up, but too many for one task), and as many go: read by Spark throughout.
 WAYS: tuple[dict[str, int], ...] = (
     {},
-    {"TASK_ROWS_MAX": 2, "LOCAL_ROWS_MAX": 1},
-    {"TASK_ROWS_MAX": 0, "LOCAL_ROWS_MAX": 0, "LOOKUP_KEYS_MAX": 0, "SETTLED_ROWS_MAX": 0, "TAIL_ROWS_MIN": 0},
+    {"TASK_ROWS_MAX": 2, "LOCAL_ROWS_MAX": 1, "SMALL_RUN_BYTES_MAX": 0, "FEW_ROWS_MAX": 0},
+    {
+        **{"TASK_ROWS_MAX": 0, "LOCAL_ROWS_MAX": 0, "LOOKUP_KEYS_MAX": 0, "SETTLED_ROWS_MAX": 0, "TAIL_ROWS_MIN": 0},
+        "SMALL_RUN_BYTES_MAX": 0,  # every run is a file, as those of many rows are
+    },
 )
 
 

@@ -1,7 +1,7 @@
 """A run: weighted rows, written once and never changed: some Parquet files, or, when they are few, in the catalog.
 
 What it is: the description of a run, which the manifest keeps, and its files: writing, adopting, verifying, reading.
-Invariants: a run's files are on disk and synced before anybody is told its name; what the description says (size,
+Invariants: a run's files are on disk and synced before a manifest names it; what the description says (size,
 checksum) is compared with the bytes before a process reads a file for the first time, so damage is an error and never
 data. A run is *positive* when no weight is below 1, and *plain* when each weight is 1.
 Not here: the rows of small runs (``small_runs.py``); which runs make up a relation (``trace.py``); which of them are

@@ -53,7 +53,7 @@ SETTINGS = {
     "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.PushDownLeftSemiAntiJoin",
 }
 
-# Operators that compute their rows anew whenever the plan is run.
+# Operators that compute their rows again whenever the plan is run.
 FORGETFUL = frozenset(
     [
         *("Scan", "LocalTableScan", "Project", "Filter", "Generate", "Expand", "Union", "Coalesce"),

@@ -1,7 +1,7 @@
 """One task: a query rewritten so that Spark runs it without exchanging rows.
 
 What it is: Spark joins two inputs of one partition each in place, but moves the result of an inner join before it joins
-it again, and what was moved cannot be computed anew by running the plan again. A hint between the joins prevents that,
+it again, and what was moved is not computed again by running the plan again. A hint between the joins prevents that,
 and another one gathers the parts of a union.
 Invariants: the rewritten query gives the same rows. What is not understood stays as it was.
 Not here: whether the plan came out as wished, which its reader checks (``plan_cache.py``).
