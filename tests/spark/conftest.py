@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
@@ -13,6 +13,7 @@ from headwater.demo import demo_command as demo
 from headwater.log.home import Log
 from headwater.views.spark.analysis_cache import AnalysisCache
 from headwater.views.spark.spark_session import start_session
+from headwater.views.tick import prepare
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,21 +53,23 @@ def analysed_once() -> Iterator[None]:
 
     An answer goes by all that it depends on (``analysis_cache.py``), so it is the same in every home.
     """
-    answers: dict[str, list[str]] = {}
-    begin, keep = AnalysisCache.__init__, AnalysisCache.keep
-
-    def begin_with_answers(self: AnalysisCache, path: Path | None, version: str) -> None:
-        begin(self, path, version)
-        self._known = {**answers, **self._known}
-
-    def keep_for_others(self: AnalysisCache, key: str, schema: pa.Schema, sentence: str = "") -> None:
-        keep(self, key, schema, sentence)
-        answers[key] = self._known[key]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(AnalysisCache, "__init__", begin_with_answers)
-        patch.setattr(AnalysisCache, "keep", keep_for_others)
+    with pytest.MonkeyPatch.context() as patch:  # where it is used: the class itself has tests in the same process
+        patch.setattr(prepare, "AnalysisCache", AnsweredOnce)
         yield
+
+
+class AnsweredOnce(AnalysisCache):
+    """An analysis cache that begins with the answers which others of this session were given."""
+
+    answers: ClassVar[dict[str, list[str]]] = {}
+
+    def __init__(self, path: Path | None, version: str) -> None:
+        super().__init__(path, version)
+        self._known = {**self.answers, **self._known}
+
+    def keep(self, key: str, schema: pa.Schema, sentence: str = "") -> None:
+        super().keep(key, schema, sentence)
+        self.answers[key] = self._known[key]
 
 
 @pytest.fixture
