@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from headwater.errors import HeadwaterError, ViewFailed
+from headwater.errors import HeadwaterError, InvalidDeclaration, ViewFailed
 from headwater.views.spark.jvm import lost_contact
 from headwater.views.view_declaration import ViewDeclaration
 
@@ -39,6 +39,9 @@ def in_view(declared: ViewDeclaration) -> Iterator[None]:
 
     try:
         yield
+    except InvalidDeclaration as error:  # of a column, whose type is known without the view's name
+        error.message = f"{declared.title}: {error.message}"
+        raise
     except HeadwaterError:
         raise
     except (PySparkException, Py4JError) as error:
