@@ -1,43 +1,33 @@
-"""Line a: how long an append takes to be visible in the serving store, beside an empty microbatch.
+"""Latency: how long an append takes to be visible in the serving store, beside Flink SQL and Pathway.
 
-What it is: an app that runs, appends of 1 000 changes, each of one kind (of 20 appends, 10 are new orders, 6 new
-amounts, 3 deletions, and 1 moves a tenth as many users), and the wait until the serving store covers each; the same for
-five views; and appends of 1 000 rows to a topic whose microbatch does nothing at all.
-Invariants: all in one process and one Spark, with the same settings for the streaming query, which has nothing to do
-when an append comes: each comes a moment after the one before was visible. The two take turns, since a shared machine
-is quicker in one minute than in another; the first samples warm up and are not counted; views are checked at the end.
-Not here: the time of a tick without Structured Streaming (``growth.py``).
+What it is: an app that runs, and the wait from before each append until the serving store covers it: appends of 1 000
+changes, each of one kind (of 20 appends, 10 are new orders, 6 new amounts, 3 deletions, and 1 moves a tenth as many
+users), to one view and to five; and appends of one changed amount, which the peers are given as well.
+Invariants: each append comes a moment after the one before was visible; the first samples warm up and are not counted;
+views are checked at the end. A peer's clock starts when it opens the file with the change (``peers/runs.py``), so its
+interval of looking into a folder is not in its figure.
+Not here: the time of a tick by itself (``growth.py``).
 Read next: ``growth.py``.
 """
 
 from __future__ import annotations
 
 import itertools
-import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 
+from bench.peer_servers import PeerUnavailable
+from bench.views.peers.runs import PEERS, run
 from bench.views.scale import Lines, Scale, percentile
-from bench.views.shop import ORDERS_DDL, Shop
+from bench.views.shop import Shop
 from bench.views.shop_app import FIVE_VIEWS, ShopApp, opened
-from headwater.views import register
 
-ROUNDS = 5
-# The quickest that Structured Streaming can be asked to be.
-SETTINGS = {
-    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-    "spark.sql.streaming.pollingDelay": "1ms",
-    "spark.sql.streaming.minBatchesToRetain": "10",
-    "spark.sql.streaming.numRecentProgressUpdates": "10",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.adaptive.enabled": "false",
-}
-FIRST_WARM_UPS = 60
-WARM_UPS = 5
+WARM_UPS = 100  # Java has compiled what a tick runs then
+PEER_WARM_UPS = 20
 PAUSE_S = 0.1
 SECONDS_MAX = 120.0
 NEW, AMOUNT, DELETE, MOVE = "new orders", "new amounts", "deletions", "users moving"
@@ -56,27 +46,61 @@ KINDS = (
 
 
 def measure(scale: Scale, folder: Path) -> Lines:
-    """Latency of one view and of five, each beside the empty microbatch."""
+    """Latency of one view, of one changed row beside the peers, and of five views."""
     lines = Lines()
-    for name, views, bars in (("one view", None, (2.5, 4.0)), ("five views", FIVE_VIEWS, (5.0, None))):
-        empty, full = [], []
-        with opened(folder / name, scale, orders=scale.latency_orders, views=views) as shop:
-            lines.figure(f"first fill of {name}", shop.load_seconds, "s")
-            turns = appends(shop, scale.tick_changes)
-            for number in range(ROUNDS):
-                warm_ups = WARM_UPS if number else FIRST_WARM_UPS
-                count = warm_ups + -(-scale.samples // ROUNDS)
-                empty += microbatches(shop, folder / f"{name} {number}", scale, count)[warm_ups:]
-                full += delays(shop, turns, count)[warm_ups:]
-            shop.tick_all()
-            shop.check()
-        for title, share, bar in (("p50", 0.5, bars[0]), ("p95", 0.95, bars[1])):
-            lines.figure(f"append to visible, empty microbatch, {title}", percentile(empty, share) * 1e3, "ms")
-            lines.figure(f"append to visible, {name}, {title}", percentile(full, share) * 1e3, "ms")
-            if bar is not None:
-                ratio = percentile(full, share) / percentile(empty, share)
-                lines.at_most(f"{name} beside an empty microbatch, {title}", ratio, bar)
+    with opened(folder / "one", scale, orders=scale.latency_orders) as shop:
+        lines.figure("first fill of one view", shop.load_seconds, "s")
+        many = delays(shop, appends(shop, scale.tick_changes), WARM_UPS + scale.samples)[WARM_UPS:]
+        single = delays(shop, single_changes(shop), WARM_UPS + scale.samples)[WARM_UPS:]
+        shop.tick_all()
+        shop.check()
+    _told(lines, f"append of {scale.tick_changes} changes to visible, one view", many, 30.0, 60.0)
+    _told(lines, "append of one changed row to visible, one view", single, 20.0, None)
+    _peers(lines, scale, folder, percentile(single, 0.5))
+    with opened(folder / "five", scale, orders=scale.latency_orders, views=FIVE_VIEWS) as shop:
+        lines.figure("first fill of five views", shop.load_seconds, "s")
+        five = delays(shop, appends(shop, scale.tick_changes), WARM_UPS + scale.samples)[WARM_UPS:]
+        shop.tick_all()
+        shop.check()
+    _told(lines, f"append of {scale.tick_changes} changes to visible, five views", five, None, None)
+    lines.at_most("five views beside one, p50", percentile(five, 0.5) / percentile(many, 0.5), 2.0)
     return lines
+
+
+def _told(lines: Lines, name: str, took: list[float], p50: float | None, p95: float | None) -> None:
+    for title, share, bar in (("p50", 0.5, p50), ("p95", 0.95, p95)):
+        value = percentile(took, share) * 1e3
+        if bar is None:
+            lines.figure(f"{name}, {title}", value, "ms")
+        else:
+            lines.at_most(f"{name}, {title}", value, bar, "ms, at most")
+
+
+def _peers(lines: Lines, scale: Scale, folder: Path, ours: float) -> None:
+    """One changed row in each peer that answers row by row."""
+    for number, peer in enumerate(peer for peer in PEERS if "mini-batches" not in peer.title):
+        try:
+            took = run(
+                peer,
+                folder / f"peer{number}",
+                orders=scale.latency_orders,
+                users=scale.latency_orders // 10,
+                lots=[1] * (PEER_WARM_UPS + scale.samples),
+                draw=lambda shop, count: shop.draw_of(amounts=count),
+            ).seconds[PEER_WARM_UPS - 1 :]
+        except PeerUnavailable as error:
+            lines.missing(f"{peer.title}, one changed row", str(error))
+            continue
+        median = percentile(took, 0.5)
+        lines.figure(f"{peer.title}, one changed row, p50", median * 1e3, "ms")
+        if peer.title == "Flink SQL":
+            lines.at_most("one changed row beside Flink SQL, p50", ours / median, 1.0)
+
+
+def single_changes(shop: ShopApp) -> Iterator:
+    """For ever: calls that append one new amount of an order and return their token."""
+    while True:
+        yield partial(shop.orders.upsert, one_kind(shop.shop, AMOUNT, 1))
 
 
 def delays(shop: ShopApp, turns: Iterator, count: int) -> list[float]:
@@ -122,31 +146,3 @@ def one_kind(shop: Shop, kind: str, count: int) -> pa.Table:
     if kind == DELETE:
         return shop.draw_of(deleted=count).deleted.select(["order_id"])
     return shop.draw_of(moved=max(1, count // 10)).moved
-
-
-def microbatches(shop: ShopApp, folder: Path, scale: Scale, count: int) -> list[float]:
-    """Seconds from before each append until a ``foreachBatch`` that does nothing was called for it."""
-    spark = shop.app._runtime.spark.newSession()
-    for name, value in SETTINGS.items():
-        spark.conf.set(name, value)
-    register(spark)
-    topic = shop.app.topic("ticks", ORDERS_DDL)
-    called = threading.Event()
-    source = spark.readStream.format("headwater").option("home", str(topic.log.home)).option("topic", topic.name)
-    writer = source.load().writeStream.option("checkpointLocation", str(folder))
-    query = writer.foreachBatch(lambda _frame, _number: called.set()).start()
-    numbers = np.arange(scale.tick_changes)
-    rows = pa.table({"order_id": numbers, "user_id": numbers, "amount": numbers.astype(float)})
-    took = []
-    try:
-        for _ in range(count):
-            time.sleep(PAUSE_S)
-            called.clear()
-            began = time.perf_counter()
-            topic.append(rows)
-            if not called.wait(SECONDS_MAX):
-                raise TimeoutError(f"no microbatch came: {query.exception()}")
-            took.append(time.perf_counter() - began)
-    finally:
-        query.stop()
-    return took

@@ -20,7 +20,7 @@ from pathlib import Path
 from bench.peer_process import Opening, heard, interpreter, started
 from bench.views.memory import peak_of
 from bench.views.peers import inputs
-from bench.views.shop import Shop
+from bench.views.shop import Lot, Shop
 
 HERE = Path(__file__).parent
 READY_SECONDS_MAX = 600.0
@@ -61,14 +61,16 @@ class PeerRun:
     peak_bytes: int
 
 
-def run(peer: Peer, folder: Path, *, orders: int, users: int, lots: list[int]) -> PeerRun:
+def run(
+    peer: Peer, folder: Path, *, orders: int, users: int, lots: list[int], draw: Callable[[Shop, int], Lot] = Shop.draw
+) -> PeerRun:
     """Give the peer a base and lots of these sizes; the first lot warms it up and is not in the result."""
     python = interpreter(peer.environment)
     shop = Shop(orders=orders, users=users)
     inputs.write_base(folder, shop, peer.write)
     answers = [shop.answer()]
     for number, count in enumerate(lots):
-        lot = shop.draw(count)
+        lot = draw(shop, count)
         inputs.write_lot(folder / "waiting", number, lot, peer.write)
         answers.append(shop.answer())
     inputs.write_answers(folder, answers, quarters=peer.quarters)
@@ -86,7 +88,7 @@ def _put_lot(folder: Path, number: int) -> Callable[[], float]:
     """Move a lot into the folders that the peer watches; returns what tells, later, when it began to read it."""
     moves = [
         (path, folder / path.parent.name / path.name)
-        for path in sorted((folder / "waiting").glob(f"*/changes-{number}*"))
+        for path in sorted((folder / "waiting").glob(f"*/changes-{number}[-.]*"))
     ]
     watch = Opening([folder / "orders", folder / "users"])
     put_at = time.time()
