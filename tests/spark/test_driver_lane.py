@@ -7,6 +7,7 @@ import re
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from headwater.views.spark.plans.driver_lane import DriverLane, LaneInterrupted
 from headwater.views.spark.plans.lane_check import VARIABLE, lane_of
 from headwater.views.spark.plans.plan_cache import CachedQuery, PlanCache
 from headwater.views.spark.plans.plan_record import PlanRecord
+from headwater.views.spark.spark_session import start_session
 from headwater.views.stages.view_sessions import BOTH, SMALL, ViewSessions
 from tests.unit.weighted_rows import thorough
 
@@ -272,5 +274,6 @@ def test_a_spark_that_fails_the_trial_runs_jobs(
     with pytest.raises(AssertionError):
         lane_of(small)
     monkeypatch.setenv(VARIABLE, "of")
-    with pytest.raises(InvalidDeclaration, match="HEADWATER_LANE"):
-        lane_of(small)
+    for asks in (partial(lane_of, small), partial(start_session, "never started", {})):
+        with pytest.raises(InvalidDeclaration, match="HEADWATER_LANE"):
+            asks()

@@ -163,6 +163,11 @@ QUERIES: dict[str, tuple[str, ...]] = {
         f"(SELECT k, kll_sketch_agg_{type}({over(column)}) AS x FROM t GROUP BY k, r % 3) GROUP BY k",
     )
     for type, column in SKETCHED.items()
+} | {
+    "approx_top_k_combine": (
+        "SELECT k, size(approx_top_k_estimate(approx_top_k_combine(x, 100))) AS c FROM "
+        "(SELECT k, approx_top_k_accumulate(i, 100) AS x FROM t GROUP BY k, r % 3) GROUP BY k",
+    )
 }
 
 

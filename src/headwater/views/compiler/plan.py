@@ -14,7 +14,7 @@ is the sum of the weights of equal rows, whatever the order and the number of ro
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 WEIGHT = "_weight"
@@ -296,14 +296,3 @@ class ViewPlan:
         """The dearest kind among the stages."""
         order = list(StageKind)
         return max((stage.kind for stage in self.stages), key=order.index)
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """Where in the user's SQL something cannot be done: for an error that underlines it."""
-
-    message: str
-    hint: str
-    start: int = 0  # offsets into the SQL text
-    stop: int = 0
-    data: dict[str, str] = field(default_factory=dict)

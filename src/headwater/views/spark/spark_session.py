@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.errors import MissingExtra
 from headwater.views.spark import class_archive, own_process
+from headwater.views.spark.plans.lane_check import wanted_lane
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,6 +75,7 @@ ASKED_FOR = (
 
 def start_session(name: str, settings: Mapping[str, str], java_log: Path | None = None) -> SparkSession:
     """The session that runs now, or a new one: local unless ``settings`` say otherwise."""
+    wanted_lane()  # a wrong word in the environment is told before anything is started
     with MissingExtra.raised_for("keeping views", "spark"):
         from pyspark.sql import SparkSession
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

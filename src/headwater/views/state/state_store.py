@@ -69,6 +69,7 @@ class StateStore:
         self._writer = ThreadPoolExecutor(max_workers=WRITERS, thread_name_prefix="headwater-write")
         self._writes: list[Future[None]] = []
         self._merger = ThreadPoolExecutor(max_workers=1, thread_name_prefix="headwater-merge")
+        self._pruning: Future[None] | None = None
         self._merges: dict[str, Future[tuple[tuple[Run, ...], Run | None]]] = {}
         self._merging_since: dict[str, float] = {}
         self._shapes: dict[str, Shape] = {}
@@ -275,21 +276,37 @@ class StateStore:
 
     def prune(self, listed: Listed, traces: Traces) -> None:
         """Remove files that no kept manifest lists, and sorted copies of runs that are no longer current."""
+        self._prune_caches(traces)
+        self._remove_unlisted(listed, self._settled_s(), {trace.folder.name for trace in traces.values()})
+
+    def begin_pruning(self, listed: Callable[[], Listed], traces: Traces) -> None:
+        """The same, the files beside the next ticks."""
+        self._prune_caches(traces)
+        before, current = self._settled_s(), {trace.folder.name for trace in traces.values()}
+        if self._pruning is None or self._pruning.done():
+            self._pruning = self._merger.submit(lambda: self._remove_unlisted(listed(), before, current))
+
+    def _settled_s(self) -> float:
+        """What was written before this moment is listed, or is of no use any more."""
         # A newer process may have written runs that no manifest lists yet; by their age it has committed them since.
         # Those of merges that are under way are listed nowhere either.
-        before = min([time.time() - UNLISTED_SECONDS_MAX, *(self._merging_since[name] for name in self._merges)])
+        return min([time.time() - UNLISTED_SECONDS_MAX, *(self._merging_since[name] for name in self._merges)])
+
+    def _prune_caches(self, traces: Traces) -> None:
         for name, trace in traces.items():
             if isinstance(trace, LogTrace):
                 trace.prune()
             elif isinstance(trace, Trace) and name not in self._merges:  # a merge sorts copies of its own
                 trace.prune_caches(trace.runs)
-        current = {trace.folder.name for trace in traces.values()}
+
+    def _remove_unlisted(self, listed: Listed, before: float, current: set[str]) -> None:
         for place in sorted(path for path in self.folder.iterdir() if path.is_dir()):
-            known = listed.get(place.name, set())
+            known, settled = listed.get(place.name, set()), place.stat().st_mtime < before
             for name in sorted(fnmatch.filter(os.listdir(place), "*.parquet")):
                 if name not in known and (place / name).stat().st_mtime < before:
                     self.files.unlink(place / name, label="state.prune")
-            if "-" in place.name and place.name not in listed and place.name not in current:
+            unknown = "-" in place.name and place.name not in listed and place.name not in current
+            if unknown and settled:  # else a tick may be about to write into it
                 self._remove_empty(place)  # of a relation that is no more, or was made anew
 
     def _remove_empty(self, place: Path) -> None:

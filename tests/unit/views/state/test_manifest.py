@@ -155,17 +155,20 @@ def test_pruning_removes_old_files_that_no_kept_manifest_lists_and_folders_of_re
         (folder / place).mkdir(parents=True, exist_ok=True)
         (folder / place / name).touch()
         os.utime(folder / place / name, (old, old))
+    for place in folder.iterdir():
+        os.utime(place, (old, old))
     (folder / "one-first" / "just-written.parquet").touch()
+    (folder / "new-first").mkdir()
     store = StateStore(folder, log.files, cast(Any, None))
 
     traces = {
         name: Trace(folder / folder_name(name, "first"), SCHEMA, runs, files=log.files)
         for name, runs in engine.runs.items()
     }
-    store.prune(engine.manifests.listed(), dict(traces))
-    store.close()
+    store.begin_pruning(engine.manifests.listed, dict(traces))
+    store.close()  # waits for it
 
     left = {(path.parent.name, path.name) for path in folder.glob("*/*.parquet")}
     assert left == kept | {("one-first", "just-written.parquet")}
     assert kept < every
-    assert {path.name for path in folder.iterdir()} == {place for place, _ in left}
+    assert {path.name for path in folder.iterdir()} == {place for place, _ in left} | {"new-first"}

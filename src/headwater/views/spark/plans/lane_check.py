@@ -39,11 +39,17 @@ _guard = threading.Lock()
 _lanes: weakref.WeakKeyDictionary[Any, DriverLane | None] = weakref.WeakKeyDictionary()  # by Spark context
 
 
-def lane_of(small: SparkSession) -> DriverLane | None:
-    """The lane of this session's JVM, tried out at the first call. ``small``: a session for queries of one task."""
+def wanted_lane() -> str:
+    """What the environment says about the lane."""
     wanted = os.environ.get(VARIABLE, "auto")
     if wanted not in ("auto", "on", "off"):
         raise InvalidDeclaration(f'{VARIABLE} is "{wanted}"', hint='It is "auto", "on" or "off".')
+    return wanted
+
+
+def lane_of(small: SparkSession) -> DriverLane | None:
+    """The lane of this session's JVM, tried out at the first call. ``small``: a session for queries of one task."""
+    wanted = wanted_lane()
     if wanted == "off":
         return None
     context = small.sparkContext
