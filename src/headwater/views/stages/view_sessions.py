@@ -81,6 +81,7 @@ class ViewSessions:
         self.rows_read = 0
         self.actions = 0
         self._numbers = itertools.count()
+        self._wrote = False  # into the scratch folder, since it was emptied
 
     def count_anew(self) -> None:
         """Begin to count rows read, actions and plans reused."""
@@ -137,10 +138,13 @@ class ViewSessions:
 
     def tidy(self) -> None:
         """Remove what this tick left in the scratch folder."""
-        shutil.rmtree(self.scratch, ignore_errors=True)
+        if self._wrote:
+            shutil.rmtree(self.scratch, ignore_errors=True)
+            self._wrote = False
 
     def _written(self, frame: DataFrame) -> list[Path]:
         self.actions += 1
+        self._wrote = True
         folder = self.scratch / str(next(self._numbers))
         frame.write.mode("overwrite").parquet(str(folder))
         return sorted(folder.glob("*.parquet"))

@@ -37,6 +37,9 @@ class RelationEntry(TypedDict):
     runs: list[RunEntry]
 
 
+ENTRIES = ("views", "relations")  # the fields of a manifest with an entry for each
+
+
 class ViewEntry(TypedDict):
     """What a manifest says of a view."""
 
@@ -93,13 +96,15 @@ class Manifest:
         entry = self.relations.get(relation)
         return [] if entry is None else [Run.from_json(run) for run in entry["runs"]]
 
-    def to_json(self) -> str:
-        """The text that the catalog keeps."""
+    def to_json(self, entries: EntryMemory | None = None) -> str:
+        """The text that the catalog keeps; ``entries`` remembers those of views and relations that stood still."""
+        memory = EntryMemory() if entries is None else entries
         frontier = {
             topic: {str(number): offset for number, offset in of.items()} for topic, of in self.frontier.items()
         }
-        fields = {name: value for name, value in vars(self).items() if name != "frontier"}
-        return json.dumps({**fields, "frontier": frontier}, separators=(",", ":"))
+        fields = {name: value for name, value in vars(self).items() if name not in ("frontier", *ENTRIES)}
+        head = _text({**fields, "frontier": frontier})
+        return f"{head[:-1]},{','.join(memory.text(kind, getattr(self, kind)) for kind in ENTRIES)}}}"
 
     @staticmethod
     def from_json(text: str) -> Manifest:
@@ -111,6 +116,56 @@ class Manifest:
         parts = json.loads(text)
         parts["frontier"] = {t: {int(p): offset for p, offset in of.items()} for t, of in parts["frontier"].items()}
         return Manifest(**parts)
+
+
+class EntryMemory:
+    """What was made of a manifest's entries: of one that is the same object as before it is not made again.
+
+    In an app of many views most stand still in most ticks.
+    """
+
+    def __init__(self) -> None:
+        self._texts: dict[tuple[str, str], tuple[Mapping[str, Any], str]] = {}
+        self._files: dict[str, tuple[RelationEntry, str, set[str]]] = {}
+
+    def text(self, kind: str, entries: Mapping[str, Mapping[str, Any]]) -> str:
+        """These entries as a field of a manifest's text.
+
+        >>> EntryMemory().text("views", {"v": {"key": ["id"]}})
+        '"views":{"v":{"key":["id"]}}'
+        """
+        parts = []
+        for name, entry in entries.items():
+            known = self._texts.get((kind, name))
+            if known is None or known[0] is not entry:
+                known = self._texts[kind, name] = (entry, f"{_text(name)}:{_text(entry)}")
+            parts.append(known[1])
+        return f'"{kind}":{{{",".join(parts)}}}'
+
+    def listed(self, manifest: Manifest) -> Listed:
+        """The files that a manifest lists. The sets are shared with the answers before and after this one."""
+        found: Listed = {}
+        for name, entry in manifest.relations.items():
+            known = self._files.get(name)
+            if known is None or known[0] is not entry:
+                known = self._files[name] = (entry, folder_name(name, entry["identity"]), _files(entry))
+            found[known[1]] = known[2]
+        for name, entry in manifest.apart.items():
+            folder = folder_name(name, entry["identity"])
+            found[folder] = found.get(folder, set()) | _files(entry)
+        return found
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _files(entry: RelationEntry) -> set[str]:
+    return {
+        name
+        for run in entry["runs"]
+        for name in ((file[0] for file in run["files"]) if run["files"] else (run["name"],))
+    }
 
 
 def folder_name(relation: str, identity: str) -> str:
@@ -145,6 +200,7 @@ class Manifests:
         self.catalog = catalog
         self.app = app
         self._listed: tuple[int, int, Listed] | None = None  # of the last commit here: its epoch, its tick, its files
+        self._entries = EntryMemory()
 
     def take_over(self) -> int:
         """Become the one process that may commit; whoever was it before no longer is. Returns the new epoch."""
@@ -198,7 +254,9 @@ class Manifests:
 
     def listed(self) -> Listed:
         """The files that kept manifests list, and the folders that the current one does."""
-        found = _listed(self.current())  # before the retired: a file that retires meanwhile is in both, not in neither
+        found = EntryMemory().listed(
+            self.current()
+        )  # before the retired: a file that retires meanwhile is in both, not in neither
         for folder, file in self.catalog.read("SELECT folder, file FROM retired_files WHERE app = ?", (self.app,)):
             found.setdefault(folder, set()).add(file)
         return found
@@ -225,19 +283,20 @@ class Manifests:
                 raise self._fenced(manifest.epoch)
             db.execute(
                 "INSERT OR REPLACE INTO ticks (app, tick, epoch, committed_us, manifest) VALUES (?, ?, ?, ?, ?)",
-                (self.app, manifest.tick, manifest.epoch, manifest.committed_us, manifest.to_json()),
+                (self.app, manifest.tick, manifest.epoch, manifest.committed_us, manifest.to_json(self._entries)),
             )
             db.executemany(
                 "INSERT INTO tick_changes (app, tick, view, rows) VALUES (?, ?, ?, ?)",
                 [(self.app, manifest.tick, view, rows) for view, rows in _changes(manifest).items()],
             )
-            listed = _listed(manifest)
+            listed = self._entries.listed(manifest)
             written = [] if small is None else small.write(db, listed)
             db.executemany(
                 "INSERT INTO retired_files (app, last_tick, folder, file) VALUES (?, ?, ?, ?)",
                 [
                     (self.app, manifest.tick - 1, folder, file)
                     for folder, files in self._listed_before(manifest).items()
+                    if files is not listed.get(folder)
                     for file in sorted(files - listed.get(folder, set()))
                 ],
             )
@@ -261,7 +320,7 @@ class Manifests:
         if self._listed is not None and self._listed[:2] == (manifest.epoch, manifest.tick - 1):
             return self._listed[2]
         before = self.at(manifest.tick - 1)
-        return {} if before is None else _listed(before)
+        return {} if before is None else EntryMemory().listed(before)
 
     def _fenced(self, epoch: int) -> Fenced:
         return Fenced(
@@ -271,15 +330,6 @@ class Manifests:
             app=self.app,
             epoch=epoch,
         )
-
-
-def _listed(manifest: Manifest) -> Listed:
-    found: Listed = {}
-    for name, entry in (*manifest.relations.items(), *manifest.apart.items()):
-        files = found.setdefault(folder_name(name, entry["identity"]), set())
-        for run in entry["runs"]:
-            files.update((file[0] for file in run["files"]) if run["files"] else (run["name"],))
-    return found
 
 
 def _changes(manifest: Manifest) -> dict[str, int]:

@@ -70,6 +70,8 @@ class StateStore:
         self._writes: list[Future[None]] = []
         self._merger = ThreadPoolExecutor(max_workers=1, thread_name_prefix="headwater-merge")
         self._pruning: Future[None] | None = None
+        self._entries: dict[str, tuple[Trace, Shape, RelationEntry]] = {}  # what manifests said last
+        self._unmerged: dict[str, Trace] = {}  # traces of which no merge is due
         self._merges: dict[str, Future[tuple[tuple[Run, ...], Run | None]]] = {}
         self._merging_since: dict[str, float] = {}
         self._shapes: dict[str, Shape] = {}
@@ -236,11 +238,14 @@ class StateStore:
         return writes
 
     def describe(self, traces: Traces, prepared: Prepared) -> dict[str, RelationEntry]:
-        """What the manifest says of the traces."""
-        return {
-            name: _entry(identity, schema, key, self._current(traces, name).runs)
-            for name, (identity, schema, key) in self._shapes_of(prepared).items()
-        }
+        """What the manifest says of the traces; of one that stood still it is the same object as before."""
+        found: dict[str, RelationEntry] = {}
+        for name, shape in self._shapes_of(prepared).items():
+            trace, known = self._current(traces, name), self._entries.get(name)
+            if known is None or known[0] is not trace or known[1] is not shape:
+                known = self._entries[name] = (trace, shape, _entry(*shape, trace.runs))
+            found[name] = known[2]
+        return found
 
     def write_apart(self, view: str, changes: Delta, tick: int, epoch: int) -> RelationEntry:
         """Write changes of a view that are no run of its state; returns what the manifest says of them."""
@@ -253,10 +258,14 @@ class StateStore:
     def begin_merges(self, traces: Traces) -> None:
         """Merge traces that have grown too many runs, beside the next ticks."""
         for name, trace in traces.items():
-            merge = trace.merge_due() if isinstance(trace, Trace) and name not in self._merges else None
+            if not isinstance(trace, Trace) or name in self._merges or self._unmerged.get(name) is trace:
+                continue
+            merge = trace.merge_due()
             if merge is not None:
                 self._merging_since[name] = time.time()
                 self._merges[name] = self._merger.submit(merge.run, self.spark)
+            else:
+                self._unmerged[name] = trace
 
     def settle_merges(self, traces: Traces) -> Traces:
         """Put finished merges into the traces."""

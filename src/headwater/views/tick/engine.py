@@ -25,7 +25,6 @@ from headwater.log.commits import consistent_cut
 from headwater.log.event_time import capture_markers, heartbeats
 from headwater.log.event_time.heartbeats import HEARTBEATS
 from headwater.log.event_time.producer_progress import merge_progress, progress_of
-from headwater.log.schema.ddl import to_ddl
 from headwater.log.topic import Topic
 from headwater.views import thresholds
 from headwater.views.event_time import late_rows
@@ -91,6 +90,7 @@ class TickEngine:
         self.cancellation = Cancellation(store.spark)
         self.epoch = manifests.take_over()
         self.lost: LostRows = {}  # rows that the tick under way goes on without, because retention has dropped them
+        self._abouts: dict[str, tuple[PreparedView, ViewEntry]] = {}  # what manifests said last of the views
         self.pinned_tick: int | None = None  # a rebuild reads what was written since this tick: nothing of it may go
         self._turn, self._one_at_a_time = threading.Lock(), threading.Lock()
         self._pool = ThreadPoolExecutor(max_workers=prepared.threads, thread_name_prefix="headwater-view")
@@ -188,7 +188,7 @@ class TickEngine:
         )
         # Before the publisher: when these fail the tick is committed all the same, and its views are not new any more.
         self.initial = set()
-        self.publisher.follow(manifest, {name: evaluation.visible[name] for name in self.running}, initial)
+        self.publisher.follow(manifest, evaluation.shown(self.running), initial)
         unserved = self._pause_unserved()
         if self.lost:
             overtaken.note_loss(self.prepared.log, self.manifests.app, manifest.tick, self.lost)
@@ -338,7 +338,7 @@ class TickEngine:
             aside=built.aside,
         )
         self.initial = set()
-        visible: dict[str, Delta] = {name: evaluation.visible[name] for name in rest if name not in paused}
+        visible = evaluation.shown(name for name in rest if name not in paused)
         # As after a crash: what the manifest says of them, and not what this process remembers.
         visible |= {name: Delta.local(self.publisher.committed.changes_in(manifest, name)) for name in built.names}
         progress += [ViewProgress(name, visible[name].rows, 0, 0, 0.0) for name in built.names]
@@ -467,19 +467,12 @@ class TickEngine:
         return {name: entry for name, entry in found.items() if _owner(name) not in older} | kept
 
     def _about(self, view: PreparedView, number: int, restarted: bool) -> ViewEntry:
-        """What the manifest says of a view."""
+        """What the manifest says of a view; the same object as before when that is still so."""
         before = None if restarted else self.manifest.views[view.name]
-        return {
-            "fingerprint": view.fingerprint,
-            "build_id": view.build_id,
-            "columns": to_ddl(view.schema),
-            "key": list(view.plan.key),
-            "kind": str(view.plan.kind),
-            "sql": view.declared.sql,
-            "timing": vars(view.declared.timing),
-            "created_tick": number if before is None else before["created_tick"],
-            "table": view.identity if before is None else before.get("table", view.fingerprint),
-        }
+        known = self._abouts.get(view.name)
+        if before is None or known is None or known[0] is not view or known[1] is not before:
+            known = self._abouts[view.name] = (view, view.entry(before, number))
+        return known[1]
 
     def _keep_house(self, number: int) -> None:
         for view in self.prepared.views.values():

@@ -12,7 +12,7 @@ Read next: ``views/stages/stage_run.py``, ``engine.py``.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -94,9 +94,13 @@ class Evaluation:
         if pool is None:
             return [self._view(view, [], sources) for view in self.views.values()]
         futures: dict[str, Future[ViewProgress]] = {}
-        for name, view in self.views.items():
+        moving, idle = self._moving(sources)
+        for view in moving:
             needed = [futures[other] for other in view.plan.reads if other in futures]
-            futures[name] = pool.submit(self._view, view, needed, sources)
+            for other in view.plan.reads:  # a view that stands still is read with no changes
+                if other in idle and other not in sources:
+                    self._with_all_it_reads(idle[other], idle, sources)
+            futures[view.name] = pool.submit(self._view, view, needed, sources)
         errors = {name: error for name, future in futures.items() if (error := future.exception()) is not None}
         for name, error in errors.items():
             if isinstance(error, InputFailed):
@@ -109,7 +113,31 @@ class Evaluation:
             stages = [stage.name for stage in self.views[name].plan.stages]
             self.store.discard(stages)
             self.visible = {stage: shown for stage, shown in self.visible.items() if stage not in stages}
-        return [future.result() for name, future in futures.items() if name not in self.failed]
+        done = {name: future.result() for name, future in futures.items() if name not in self.failed}
+        return [done.get(name) or ViewProgress(name, 0, 0, 0, 0.0) for name in self.views if name not in self.failed]
+
+    def shown(self, views: Iterable[str]) -> dict[str, Delta]:
+        """What these views show to their readers; without those that stood still."""
+        return {name: self.visible[name] for name in views if name in self.visible}
+
+    def _moving(self, sources: Mapping[str, TickRelation]) -> tuple[list[PreparedView], dict[str, PreparedView]]:
+        """The views that have something to do, and the others: none of their inputs moved, nor does time move them."""
+        moving, idle = dict[str, PreparedView](), dict[str, PreparedView]()
+        touched = {name for name, source in sources.items() if source.touched}
+        for name, view in self.views.items():
+            waits = name not in self.initial and not view.moves_by_time
+            (idle if waits and touched.isdisjoint(view.plan.reads) else moving)[name] = view
+            if name in moving:
+                touched.add(name)
+        return list(moving.values()), idle
+
+    def _with_all_it_reads(
+        self, view: PreparedView, idle: Mapping[str, PreparedView], sources: dict[str, TickRelation]
+    ) -> None:
+        for other in view.plan.reads:
+            if other in idle and other not in sources:
+                self._with_all_it_reads(idle[other], idle, sources)
+        self._view(view, [], sources)
 
     def _view(
         self, view: PreparedView, needed: list[Future[ViewProgress]], sources: dict[str, TickRelation]

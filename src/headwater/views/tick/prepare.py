@@ -15,6 +15,7 @@ import hashlib
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,8 +24,18 @@ import pyarrow as pa
 from headwater.clock import Clock
 from headwater.errors import HeadwaterError
 from headwater.log.home import Log
+from headwater.log.schema.ddl import to_ddl
 from headwater.views.compiler.frontend.as_of import with_versions
-from headwater.views.compiler.plan import FlowStage, Leaf, LeafContent, Relation, Stage, TimedStage, ViewPlan
+from headwater.views.compiler.plan import (
+    FinalStage,
+    FlowStage,
+    Leaf,
+    LeafContent,
+    Relation,
+    Stage,
+    TimedStage,
+    ViewPlan,
+)
 from headwater.views.event_time.progress import EventTimeProgress, ViewTime
 from headwater.views.event_time.timing import timed_plan
 from headwater.views.spark.analysis_cache import AnalysisCache
@@ -72,6 +83,25 @@ class PreparedView:
         known = before.views.get(self.name)
         later = known if after is None else after.views.get(self.name)
         return ViewTime(known, later, self.declared.timing.horizon_us, self.plan.reach_us)
+
+    def entry(self, before: ViewEntry | None, tick: int) -> ViewEntry:
+        """What the manifest of this tick says of it; ``before``: what the one before said, None when it begins."""
+        return {
+            "fingerprint": self.fingerprint,
+            "build_id": self.build_id,
+            "columns": to_ddl(self.schema),
+            "key": list(self.plan.key),
+            "kind": str(self.plan.kind),
+            "sql": self.declared.sql,
+            "timing": vars(self.declared.timing),
+            "created_tick": tick if before is None else before["created_tick"],
+            "table": self.identity if before is None else before.get("table", self.fingerprint),
+        }
+
+    @cached_property
+    def moves_by_time(self) -> bool:
+        """Whether a tick may change it though no input moved: rows become final, or their state is let go."""
+        return self.plan.lets_go_groups or any(isinstance(stage, TimedStage | FinalStage) for stage in self.plan.stages)
 
     @property
     def schema(self) -> pa.Schema:
