@@ -22,6 +22,7 @@ forms of everything too, which tell where they met a value out of range: a stage
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -52,7 +53,12 @@ def spark_sql(template: str, **names: str) -> exp.Expr:
     >>> text(spark_sql("COALESCE({x}, 0)", x="t.a"))
     'coalesce(t.a, 0)'
     """
-    return sqlglot.parse_one(template.format(**names), read=SparkAsWritten)
+    return _parsed(template.format(**names)).copy()
+
+
+@functools.lru_cache(maxsize=4096)  # an app of many views has the same few over and over
+def _parsed(sql: str) -> exp.Expr:
+    return sqlglot.parse_one(sql, read=SparkAsWritten)
 
 
 @dataclass(frozen=True)
