@@ -123,7 +123,10 @@ def test_a_new_view_that_spark_refuses_pauses_alone(tmp_path: Path, sql: str, re
 
 
 def test_the_first_start_and_a_view_that_may_not_pause_are_refused_as_a_whole(tmp_path: Path) -> None:
-    with declare(tmp_path, new=UNHELD) as app, pytest.raises(InvalidDeclaration, match=r'view "new" \(.*\): column "more" .* cannot hold'):
+    with (
+        declare(tmp_path, new=UNHELD) as app,
+        pytest.raises(InvalidDeclaration, match=r'view "new" \(.*\): column "more" .* cannot hold'),
+    ):
         app.tick()
     with declare(tmp_path) as app:
         app.tick()
