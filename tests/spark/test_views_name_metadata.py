@@ -19,6 +19,9 @@ from headwater.log.home import Log
 from headwater.log.maintenance.compaction import compact_partition
 from headwater.log.maintenance.sealing import seal_partition
 from headwater.testing import ManualClock
+from headwater.views import thresholds
+from headwater.views.lifecycle.views_check import with_views
+from tests.spark.test_views_equal_batch import WAYS
 from tests.spark.timed_model import moment
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -90,8 +93,11 @@ def test_a_keyed_row_has_the_metadata_of_its_last_upsert(opened):
     assert all(found.equal for found in app.verify())
 
 
-def test_random_writers_restarts_sealing_and_compaction_change_nothing(opened):
-    chance = random.Random(7)
+@pytest.mark.parametrize("way", range(len(WAYS)))
+def test_random_writers_restarts_sealing_and_compaction_change_nothing(opened, way, monkeypatch):
+    for name, value in WAYS[way].items():
+        monkeypatch.setattr(thresholds, name, value)
+    chance = random.Random(way)
     latest: dict[int, tuple[str | None, str]] = {}
     events: list[tuple[int, str | None]] = []
 
@@ -107,7 +113,7 @@ def test_random_writers_restarts_sealing_and_compaction_change_nothing(opened):
         )
         return app, users, clicks
 
-    for turn in range(4):
+    for turn in range(3):
         app, users, clicks = declared()
         for _ in range(6):
             ids, actor = chance.sample(range(8), 3), chance.choice(ACTORS)
@@ -188,3 +194,28 @@ def test_the_columns_of_a_place_need_another_name_in_a_view(opened):
     with pytest.raises(InvalidView, match='the column name "_offset" begins with an underscore') as refused:
         app.view("v", "SELECT order_id, _offset FROM orders")
     assert "$" not in str(refused.value)
+
+
+def test_a_view_that_comes_later_is_filled_from_the_log_and_everything_checks(opened):
+    app = opened()
+    stock = app.table("stock", "item STRING, amount BIGINT", key="item")
+    orders = app.topic("orders", "order_id BIGINT, item STRING", retention="30 days")
+    plain = "SELECT item, count(*) AS n FROM orders GROUP BY item"
+    app.view("plain", plain)
+    app.view("amounts", "SELECT * FROM stock")
+    for number in range(6):
+        orders.append([{"order_id": number, "item": "cup"}], metadata=said(ACTORS[number % 3]))
+        stock.upsert([{"item": f"i{number % 2}", "amount": number}], metadata=said(ACTORS[number % 3]))
+    app.tick()
+
+    app = opened()
+    app.view("plain", plain)
+    app.view("amounts", "SELECT * FROM stock")
+    app.view("both", "SELECT o._actor AS a, s._actor AS b FROM orders o JOIN stock s ON o._actor <=> s._actor")
+    app.get_topic("orders").append([{"order_id": 6, "item": "cup"}], metadata=said("bob"))
+    app.tick()
+
+    assert rows(app, "both") == {("bob", "bob"): 3, (None, None): 2}
+    assert rows(app, "plain") == {("cup", 7): 1}
+    assert all(found.equal for found in app.verify())
+    assert with_views(app.log, app.log.check()).ok

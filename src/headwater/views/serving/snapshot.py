@@ -21,7 +21,7 @@ from headwater.errors import InvalidQuery, InvalidView
 from headwater.log.event_time import capture_markers
 from headwater.log.home import Log
 from headwater.log.schema.ddl import parse_view_ddl
-from headwater.views.compiler.frontend.metadata_columns import write_out_metadata
+from headwater.views.compiler.frontend.metadata_columns import may_name_metadata, write_out_metadata
 from headwater.views.compiler.frontend.query_tables import parsed_query, tables_in
 from headwater.views.compiler.plan import WEIGHT, Relation
 from headwater.views.spark.collect import collected
@@ -148,6 +148,8 @@ class RelationSnapshot:
 
     def _with_metadata(self, sql: str) -> str:
         """The query over relations that have the metadata columns which it names."""
+        if not may_name_metadata(sql):
+            return sql
         relations = {name: base.relation for name, base in self.inputs.items() if name == base.topic.name}
         for name, view in self.manifest.views.items():
             relations[name] = Relation(name, columns_of(parse_view_ddl(view["columns"])), is_view=True)

@@ -117,6 +117,16 @@ def with_mentioned(names: tuple[str, ...], relations: Mapping[str, Relation]) ->
     return found
 
 
+def may_name_metadata(sql: str) -> bool:
+    """Whether a metadata column's name stands anywhere in a text; what it means there, parsing tells.
+
+    >>> may_name_metadata("SELECT _Actor FROM orders"), may_name_metadata("SELECT * FROM orders")
+    (True, False)
+    """
+    lowered = sql.lower()
+    return any(name in lowered for name in NAMES)
+
+
 def write_out_metadata(sql: str, relations: Mapping[str, Relation]) -> WrittenOut:
     """The text over relations that have the metadata columns which it names.
 
@@ -126,10 +136,7 @@ def write_out_metadata(sql: str, relations: Mapping[str, Relation]) -> WrittenOu
     >>> write_out_metadata("SELECT * FROM orders o WHERE o._actor = 'anna'", {"orders": orders}).sql
     "SELECT o.`id`, o.`item` FROM `orders$metadata` o WHERE o._actor = 'anna'"
     """
-    lowered = sql.lower()
-    if not any(name in lowered for name in NAMES):
-        return WrittenOut(sql, relations)
-    if not is_read_whole(sql):  # what cannot be read is told by whoever compiles it
+    if not may_name_metadata(sql) or not is_read_whole(sql):  # what cannot be read is told by whoever compiles it
         return WrittenOut(sql, relations)
     return _MetadataSearch(sql, relations, trees(sql)).written_out()
 
