@@ -19,10 +19,13 @@ from headwater.views.spark.plans.arrow_leaves import LeafRows
 from headwater.views.spark.plans.driver_lane import DriverLane, LaneInterrupted
 from headwater.views.spark.plans.lane_check import VARIABLE, lane_of
 from headwater.views.spark.plans.plan_cache import CachedQuery, PlanCache
+from headwater.views.spark.plans.plan_record import PlanRecord
 from headwater.views.stages.view_sessions import BOTH, SMALL, ViewSessions
 from tests.unit.weighted_rows import thorough
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
 QUERIES = {
@@ -38,6 +41,7 @@ QUERIES = {
     "GROUP BY s",
     "union": "SELECT s, count(DISTINCT i) AS n, sum(d) AS m FROM (SELECT s, i, d FROM _a UNION ALL SELECT s, i, d "
     "FROM _b) GROUP BY s",
+    "no rows": "SELECT a.s, count(*) AS n FROM _a a JOIN _b b ON a.i = b.i WHERE 1 = 0 GROUP BY a.s",
     "nested": "SELECT named_struct('s', s, 'l', l) AS r, map(coalesce(s, ''), i) AS m, array(f, NULL) AS fs FROM _a",
 }
 
@@ -232,6 +236,24 @@ def test_a_plan_that_the_lane_cannot_run_becomes_a_job(
     assert asked(cache, sql, _a=pa.table({"i": [5]})).to_pylist() == [{"n": 5}]
     assert cache.in_lane == 1  # the first one
     assert "not known here" in caplog.text
+
+
+@pytest.mark.usefixtures("lane")
+@pytest.mark.parametrize("sql", QUERIES.values(), ids=QUERIES.keys())
+def test_a_plan_made_ahead_by_another_process_answers_the_first_question(
+    small: SparkSession, tmp_path: Path, sql: str
+) -> None:
+    random = np.random.default_rng(thorough(1))
+    given = {"_a": rows(random, 40), **({"_b": rows(random, 7)} if "_b" in sql else {})}
+    first, second = PlanCache(small), PlanCache(small)
+    answer = asked(first, sql, **given)
+    PlanRecord(tmp_path / "plans.json", "4.3.0").save({"v": first})
+
+    made = [second.plan_ahead(key) for key in PlanRecord(tmp_path / "plans.json", "4.3.0").read()["v"]]
+    again = asked(second, sql, **given)
+
+    assert (made, second.reused, second.made) == ([True], 1, 1)
+    assert as_text(again) == as_text(answer)
 
 
 def test_a_spark_that_fails_the_trial_runs_jobs(

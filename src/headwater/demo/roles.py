@@ -105,7 +105,7 @@ def serve_app(parent: Parent, log: Log, name: str) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=end, daemon=True).start()
-    serve(example_file(), port=0, as_json=True)
+    serve(example_file(), port=0, standby=True, as_json=True)
 
 
 ROLES: dict[str, Callable[[Parent, Log, str], None]] = {"shop": shop, "consumer": consume, "server": serve_app}

@@ -260,12 +260,14 @@ class Scenario:
         return [row["about"] for row in self.log.get_topic(TOLD).rows()]
 
     def _the_engine_dies(self) -> None:
+        if not self._until(lambda: self.engine.state().get("standby") == "ready", START_S, "a standby was ready"):
+            return
         tick, epoch = self.state.tick, self.store.progress.epoch
         pid = self.engine.kill()
         left = _now_us()
         self.facts["engines_killed"] += 1
         self.state.running = False
-        self.screen.narrate(f"kill -9 {pid}: the engine, after tick {tick}; the shop goes on", style="red")
+        self.screen.narrate(f"kill -9 {pid}: the engine, after tick {tick}; a standby takes over", style="red")
         if not self._until(lambda: self.store.progress.epoch > epoch, START_S, "the engine was back"):
             return
         back = _now_us()

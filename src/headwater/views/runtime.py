@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from headwater.views.lifecycle.rebuild_progress import RebuildProgress
     from headwater.views.lifecycle.set_aside import RecordPlace
     from headwater.views.lifecycle.verification import Difference
+    from headwater.views.stages.view_sessions import ViewSessions
     from headwater.views.tick.driver import TickDriver
     from headwater.views.tick.prepare import Prepared
 
@@ -81,6 +82,7 @@ class AppRuntime:
         self.java_log = self.folder / "spark.log"
         self._spark: SparkSession | None = None
         self._prepared: Prepared | None = None
+        self._sessions: Mapping[str, ViewSessions] = {}
         self._engine: TickEngine | None = None
         self._runner: TickDriver | None = None
         self._migration: Migration | None = None
@@ -116,8 +118,14 @@ class AppRuntime:
                 self.scratch,
                 answers=self.folder / "analysis.json",
                 ran=self.manifests.current().views,
+                sessions=self._sessions,
             )
         return self._prepared
+
+    def prepare_again(self) -> None:
+        """Topics may have changed since the views were prepared; the plans of their queries are kept."""
+        self._sessions = {name: view.sessions for name, view in self.prepared.views.items()}
+        self._prepared = None
 
     @property
     def engine(self) -> TickEngine:
@@ -483,12 +491,10 @@ class AppRuntime:
         """Stop everything but Spark."""
         self.stop()
         self._end_migration()
-        if self._engine is not None:
-            self._engine.close()
-            self._engine = None
-        if self._signs is not None:
-            self._signs.close()
-            self._signs = None
+        for each in (self._engine, self._signs):
+            if each is not None:
+                each.close()
+        self._engine = self._signs = None
         if self._serving is not None:
             self._serving.close()
             self._serving = None

@@ -32,9 +32,9 @@ def server(log: Log) -> Iterator[ServerProcess]:
     eventually(lambda: state(server)["state"] == "running", SPARK_S)
     eventually(lambda: server.get("/v1/status")["tick"]["tick"], SPARK_S)
     yield server
-    pid = state(server)["pid"]
+    pids = [pid for pid in (state(server)["pid"], state(server)["standby_pid"]) if pid is not None]
     server.kill()
-    eventually(lambda: not runs(pid))  # an engine whose server is gone ends by itself
+    eventually(lambda: not any(map(runs, pids)))  # an engine whose server is gone ends by itself
 
 
 def runs(pid: int) -> bool:
@@ -148,6 +148,7 @@ def test_copies_are_the_view_at_every_tick_through_a_kill_of_the_engine_and_a_re
     server.stop()  # while Spark is starting
     assert not runs(starting), "an engine ends with its server"
     token = append(orders, (1, "ES", 1000))  # an order moves to another country
+    server.arguments.append("--standby")  # for the next test
     server.start()
     covered(server, token)
 
@@ -163,6 +164,26 @@ def test_copies_are_the_view_at_every_tick_through_a_kill_of_the_engine_and_a_re
         assert copy.rows == answer
         assert copy.resets == 0
         follower.stop()
+
+
+def test_a_standby_takes_over_from_a_killed_engine_and_another_one_stands_by(server: ServerProcess, log: Log) -> None:
+    eventually(lambda: state(server)["standby"] == "ready", SPARK_S)
+    before = state(server)
+    java = {child.pid for child in psutil.Process(before["pid"]).children(recursive=True)}
+
+    os.kill(before["pid"], signal.SIGKILL)
+    covered(server, append(log.get_topic("orders"), (200, "PL", 7), (200, "PL", 8)))
+
+    after = state(server)
+    assert (after["pid"], after["epoch"]) == (before["standby_pid"], before["epoch"] + 1)
+    assert server.get("/v1/views/revenue/rows?key=PL")["rows"] == [{"country": "PL", "total": 8}]
+    assert [each["equal"] for each in server.post("/v1/views/revenue/verify")["views"]] == [True]
+    eventually(lambda: not any(map(runs, java)))  # the JVM of the one that was killed
+    for _ in range(2):  # the next one stands by; it may die as well
+        standing = eventually(lambda: state(server)["standby_pid"], SPARK_S)
+        os.kill(standing, signal.SIGKILL)
+        eventually(lambda standing=standing: state(server)["standby_pid"] not in (None, standing), SPARK_S)
+    assert (state(server)["pid"], state(server)["state"]) == (after["pid"], "running")
 
 
 def covered(server: ServerProcess, token: str) -> None:

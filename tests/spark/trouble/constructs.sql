@@ -12,6 +12,9 @@ SELECT id, (SELECT hll_sketch_estimate(hll_sketch_agg(w)) FROM b WHERE b.k = a.k
 SELECT id, (SELECT bitmap_count(bitmap_construct_agg(w)) FROM b WHERE b.k = a.k) AS n FROM a
 SELECT id, (SELECT coalesce(avg(w), 0) || '' FROM b WHERE b.k = a.k) AS n FROM a
 SELECT k, explode(sort_array(collect_list(v))) AS e FROM a GROUP BY k
+SELECT id, stack(2, v, v + 1) AS x FROM a
+SELECT id, stack(2, v, s, v + 1, upper(s)) AS (x, y) FROM a WHERE v > 0
+SELECT k, count(*) AS n FROM a GROUP BY k HAVING 1 = 0
 SELECT ucase(s) AS u, count(*) AS n FROM a GROUP BY upper(s)
 SELECT v + k AS u, count(*) AS n FROM a GROUP BY k + v
 FROM a |> WHERE v > 0 |> AGGREGATE count(*) AS n, max(v) AS m GROUP BY k |> SET n = n + 1 |> DROP m

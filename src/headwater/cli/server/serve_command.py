@@ -99,6 +99,10 @@ def serve(
     accept_loss: Annotated[
         bool, typer.Option("--accept-loss", help="Go on without rows that retention dropped before a tick took them.")
     ] = False,
+    standby: Annotated[
+        bool,
+        typer.Option("--standby", help="Keep a second engine ready, which takes over at once when the first one ends."),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Serve an app over HTTP, with a dashboard, until Ctrl-C; and run it, in a process beside.
@@ -143,7 +147,7 @@ def serve(
         folder = app.log.home / "views" / app.name
         supervisor = None
         if engine and app.views:
-            supervisor = Supervisor(file.resolve(), folder, app.log.clock, accept_loss=accept_loss)
+            supervisor = Supervisor(file.resolve(), folder, app.log.clock, accept_loss=accept_loss, standby=standby)
 
         def announce(address: str) -> None:
             if as_json:

@@ -57,7 +57,8 @@ function engine() {
   const known = live.status?.engine;
   if (!known) return null;
   const [mood, words] = live.connected ? state(known) : ["still", "not known now"];
-  const title = known.error && known.state !== "running" ? `${known.error.message}` : `Engine ${words}`;
+  const standby = known.standby ? `; a standby is ${known.standby}` : "";
+  const title = known.error && known.state !== "running" ? `${known.error.message}` : `Engine ${words}${standby}`;
   return make(
     "span",
     { class: `engine ${mood}`, title },

@@ -24,6 +24,9 @@ from typing import Any, BinaryIO
 from headwater.errors import AnswerTooLarge, SparkEnded
 from headwater.views.lifecycle.liveness import QUESTIONS
 
+# What an engine that stands by reports when it is prepared, and what it is told when it is to run the app.
+STANDING_BY, GO = "standing_by", "go"
+
 
 def start_child(
     module: str, arguments: Sequence[str], first_line: str, log: Path

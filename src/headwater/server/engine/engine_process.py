@@ -1,7 +1,8 @@
 """The engine: the child process of the server that runs the app with Spark.
 
 What it is: ``python -m headwater.server.engine.engine_process APP.py SOCKET PIPE``, started by the supervisor: ticks,
-captures, inlets and sinks; ``verify``, ``rebuild`` and ``resume`` on request.
+captures, inlets and sinks; ``verify``, ``rebuild`` and ``resume`` on request. With ``--standby`` it starts Spark,
+prepares the views and waits for the word ``GO`` on its standard input, having taken nothing over.
 Invariants: it ends with its parent, even a killed one, because its standard input closes. It reports to its parent one
 JSON object a line. Its JVM runs no client's query and does not outlive it.
 Not here: queries (``server/queries/query_engine.py``), restarting (``supervisor.py``), the protocol
@@ -11,6 +12,7 @@ Read next: ``supervisor.py``.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -24,35 +26,48 @@ from typing import TYPE_CHECKING, Any
 from headwater.app_file import app_of
 from headwater.errors import EngineUnavailable, HeadwaterError
 from headwater.log.storage.file_descriptors import raise_limit
-from headwater.server.engine.child_process import time_limit
+from headwater.server.engine.child_process import GO, STANDING_BY, time_limit
 from headwater.server.engine.engine_channel import Answer, EngineChannel
 from headwater.server.http.log_lines import log_to_stderr
+from headwater.views.lifecycle.standby import Standby
 from headwater.views.serving.serving_queries import out_of_time
 from headwater.views.spark import own_process
 from headwater.views.spark.jvm import end as end_java
+from headwater.views.spark.jvm import ended
 
 if TYPE_CHECKING:
     from headwater.app import App
 
 STOP_SECONDS_MAX = 20.0
+STANDBY_LOG = "spark-standby.log"  # the other one is still written to by the engine that runs
+WARM_UP_S = 2.0  # between two looks of a standby engine at the plans of the running one
 
 
 class EngineProcess:
     """Runs an app and answers requests."""
 
-    def __init__(self, app: App, emit: Callable[[dict[str, Any]], None], *, accept_loss: bool = False) -> None:
+    def __init__(
+        self, app: App, emit: Callable[[dict[str, Any]], None], *, accept_loss: bool = False, standby: bool = False
+    ) -> None:
         self.app = app
         self.accept_loss = accept_loss
+        self.standby = standby
         self.emit = emit
+        self.called = threading.Event()  # to run the app; of no meaning for an engine that does not stand by
         self.stopping = threading.Event()
+        self._plans = Standby(app._runtime)
         self._ready = threading.Event()
         self._mending = threading.Lock()  # rebuilds and verifications run one at a time
 
     # Running
 
-    def run(self) -> int:
-        """Run the app until stopped; the exit status."""
+    def run(self, listen: Callable[[], EngineChannel]) -> int:
+        """Run the app until stopped, and answer on a channel; the exit status."""
+        channel = None
         try:
+            if self.standby:
+                self._stand_by()
+            channel = listen()  # not sooner: its address is that of the engine which runs
             self._take_over()
             self.app.run(on_tick=self._ticked, accept_loss=self.accept_loss)
             return 0
@@ -63,6 +78,28 @@ class EngineProcess:
             first = str(error).splitlines()[0] if str(error) else ""
             self.emit({"event": "failed", "error": HeadwaterError(f"{type(error).__name__}: {first}").to_dict()})
             raise
+        finally:
+            if channel is not None:
+                channel.close()
+
+    def _stand_by(self) -> None:
+        """Prepare everything that can be, and wait for the call; new plans of the running engine are made here too."""
+        runtime = self.app._runtime
+        log, runtime.java_log = runtime.java_log, runtime.folder / STANDBY_LOG
+        told = False
+        while not self.called.is_set():
+            with runtime.mapped_errors():
+                self._plans.warm_up()
+                if ended(runtime.running_spark) is not None:
+                    raise ConnectionError("Spark has ended")
+            if not told:
+                self.emit({"event": STANDING_BY})
+                told = True
+            self.called.wait(WARM_UP_S)
+        with contextlib.suppress(OSError):  # Java goes on writing to the file, whatever its name
+            runtime.java_log.replace(log)
+        runtime.java_log = log
+        runtime.prepare_again()
 
     def _take_over(self) -> None:
         """Start Spark and take the app over, before reporting ready."""
@@ -78,6 +115,7 @@ class EngineProcess:
 
     def _ticked(self, report: Any) -> None:
         self.emit({"event": "tick", "tick": report.tick})
+        self._plans.note_plans()
         if self.stopping.is_set():
             self.app._runtime.stop()
 
@@ -133,7 +171,7 @@ def _end_now() -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """``FILE SOCKET [--accept-loss] PIPE``, with the secret on standard input."""
+    """``FILE SOCKET [--accept-loss] [--standby] PIPE``, with the secret on standard input."""
     file, socket, pipe = Path(arguments[0]), Path(arguments[1]), int(arguments[-1])
     secret = bytes.fromhex(sys.stdin.readline().strip())
     writing = threading.Lock()
@@ -150,18 +188,20 @@ def main(arguments: list[str]) -> int:
     except HeadwaterError as error:
         emit({"event": "failed", "error": error.to_dict()})
         return error.exit_status
-    engine = EngineProcess(app, emit, accept_loss="--accept-loss" in arguments[2:])
-    channel = EngineChannel(socket, secret, engine.answer)
+    engine = EngineProcess(
+        app, emit, accept_loss="--accept-loss" in arguments[2:], standby="--standby" in arguments[2:]
+    )
 
     def lifeline() -> None:
-        sys.stdin.read()  # ends when the parent closes it or dies
+        for line in sys.stdin:  # ends when the parent closes it or dies
+            if line.strip() == GO:
+                engine.called.set()
         engine.stop()
 
     threading.Thread(target=lifeline, name="headwater-lifeline", daemon=True).start()
     try:
-        return engine.run()
+        return engine.run(lambda: EngineChannel(socket, secret, engine.answer))
     finally:
-        channel.close()
         spark = app._runtime.running_spark
         app.close()
         end_java(spark)

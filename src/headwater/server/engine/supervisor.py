@@ -1,21 +1,20 @@
-"""The supervisor: starts the engine and restarts it when it ends.
+"""The supervisor: starts the engine and restarts it when it ends; with a standby, another one takes over at once.
 
-What it is: ``Supervisor``, one thread that owns the child process, and ``EngineState``, its state.
-Invariants: one engine at a time. Restarts back off. A fenced engine (another process runs the app) is not restarted, or
-the two would fence each other for ever. An engine's JVM ends with it. Reads of committed data need no engine.
-Not here: the engine's work (``engine_process.py``), requests (``engine_channel.py``), stalls (``watchdog.py``).
+What it is: ``Supervisor``, one thread that owns the engine's process, another that keeps a standby, and
+``EngineState``, its state.
+Invariants: one engine runs at a time; a standby takes nothing over before it is called, and is called only when the
+engine has ended. Restarts back off. A fenced engine (another process runs the app) is not restarted, or the two would
+fence each other for ever. An engine's JVM ends with it. Reads of committed data need no engine.
+Not here: the engine's work (``engine_process.py``), its process (``engine_child.py``), requests
+(``engine_channel.py``), stalls (``watchdog.py``).
 Read next: ``engine_process.py``.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
-import secrets
-import signal
-import subprocess
 import tempfile
 import threading
 import time
@@ -27,17 +26,19 @@ from typing import Any
 from headwater.backoff import Backoff
 from headwater.clock import Clock, format_us
 from headwater.errors import EngineUnavailable, Fenced
-from headwater.server.engine.child_process import close_lifeline, start_child
 from headwater.server.engine.engine_channel import PATH_BYTES_MAX, Answer, ask
+from headwater.server.engine.engine_child import EngineChild
 
 logger = logging.getLogger("headwater.server")
 
 AGAIN_FIRST_S, AGAIN_MAX_S = 0.5, 30.0
 SOUND_S = 60.0  # an engine that lived so long starts again at once
 STOP_S = 25.0
-LEFT_S = 5.0  # for Java to clear up after an engine that has ended
+STANDBY_AFTER_S = 10.0  # that an engine has run: its first ticks need the processor more
+STANDBY_LOOK_S = 1.0
 
 STARTING, RUNNING, WAITING, FENCED, STOPPED, NONE = "starting", "running", "waiting", "fenced", "stopped", "none"
+READY = "ready"
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,8 @@ class EngineState:
     stalls: int = 0  # how many were killed because they did not tick though rows waited
     epoch: int | None = None
     error: dict[str, Any] | None = None  # of the last one that failed
+    standby: str | None = None  # "starting" or "ready"; None: there is none
+    standby_pid: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The shape programs get."""
@@ -73,20 +76,22 @@ class Supervisor:
         clock: Clock,
         *,
         accept_loss: bool = False,
+        standby: bool = False,
         on_change: Callable[[], None] | None = None,
     ) -> None:
         self.file = file
         self.folder = folder  # of the app, in the home
         self.clock = clock
         self.accept_loss = accept_loss
+        self.keeps_standby = standby
         self.on_change = on_change
-        self._secret = b""
         self._socket = socket_path(folder, "engine.sock")
         self._state = EngineState(STOPPED)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._engine: EngineChild | None = None
+        self._standby: EngineChild | None = None
         self._lock = threading.Lock()
         self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []
 
     @property
     def state(self) -> EngineState:
@@ -103,30 +108,33 @@ class Supervisor:
                 hint="Queries of the serving store work without the engine. See /health/ready.",
                 engine=state.state,
             )
-        return ask(self._socket, self._secret, request, timeout=timeout)
+        engine = self._engine
+        assert engine is not None
+        return ask(self._socket, engine.secret, request, timeout=timeout)
 
     # Its life
 
     def start(self) -> None:
         """Start the engine, and restart it when it ends."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._thread = threading.Thread(target=self._run, name="headwater-supervisor", daemon=True)
-        self._thread.start()
+        self._threads = [threading.Thread(target=self._run, name="headwater-supervisor", daemon=True)]
+        if self.keeps_standby:
+            self._threads.append(threading.Thread(target=self._keep_standby, name="headwater-standby", daemon=True))
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
         """Stop the engine after its current tick."""
         self._stopping.set()
         with self._lock:
-            process = self._process
-        if process is not None:
-            close_lifeline(process)
-            try:
-                process.wait(STOP_S)
-            except subprocess.TimeoutExpired:
-                _kill(process)
-        if self._thread is not None:
-            self._thread.join(STOP_S)  # it ends what the engine left
-        self._change(state=STOPPED, pid=None)
+            children = [child for child in (self._engine, self._standby) if child is not None]
+        for child in children:
+            child.close()
+        for child in children:
+            child.wait(STOP_S)
+        for thread in self._threads:
+            thread.join(STOP_S)  # they end what the children left
+        self._change(state=STOPPED, pid=None, standby=None, standby_pid=None)
         with contextlib.suppress(FileNotFoundError):
             self._socket.unlink()
         if self._socket.parent != self.folder.absolute():
@@ -136,20 +144,20 @@ class Supervisor:
     def restart(self, reason: str) -> None:
         """Kill a hanging engine with its JVM; it is restarted at once."""
         with self._lock:
-            process = self._process
-        if process is None or process.poll() is not None or self._stopping.is_set():
+            engine = self._engine
+        if engine is None or engine.process.poll() is not None or self._stopping.is_set():
             return
         logger.error("killing and restarting the engine: %s", reason)
         error = EngineUnavailable(f"the engine was killed: {reason}", hint="See engine.log and spark.log.")
         self._change(stalls=self._state.stalls + 1, error=error.to_dict())
-        _kill(process)
+        engine.kill()
 
     def _run(self) -> None:
-        failures, backoff = 0, Backoff(AGAIN_FIRST_S, AGAIN_MAX_S)
+        failures, backoff, next_one = 0, Backoff(AGAIN_FIRST_S, AGAIN_MAX_S), None
         while not self._stopping.is_set():
             began = time.monotonic()
             try:
-                status: int | str = self._live()
+                status: int | str = self._live(next_one or self._start(standby=False))
             except OSError as error:  # out of memory or of file descriptors: may pass
                 status = str(error)
             if self._stopping.is_set():
@@ -158,30 +166,79 @@ class Supervisor:
                 self._change(state=FENCED, pid=None)
                 logger.error("another process runs the app; this server continues without an engine")
                 return
+            # An engine that never ran has failed by what it is to do, and a standby would as well.
+            next_one = self._called_standby() if self._state.state == RUNNING else None
+            if next_one is not None:
+                logger.warning("the engine ended with status %s; the standby takes over", status)
+                continue
             failures = 0 if time.monotonic() - began > SOUND_S else failures + 1
             again_s = backoff.after(failures)
             logger.warning("the engine ended with status %s; restarting it in %g s", status, again_s)
             self._change(state=WAITING, pid=None)
             self._stopping.wait(again_s)
 
-    def _live(self) -> int:
+    def _start(self, *, standby: bool) -> EngineChild:
+        log = self.folder / "engine.log"
+        return EngineChild(self.file, self._socket, log, accept_loss=self.accept_loss, standby=standby)
+
+    def _live(self, engine: EngineChild) -> int:
         """Run one engine until it ends; returns its exit status."""
-        self._secret = secrets.token_bytes(32)
-        process, messages = start_child(
-            "headwater.server.engine.engine_process",
-            [str(self.file), str(self._socket), *(["--accept-loss"] if self.accept_loss else [])],
-            self._secret.hex(),
-            self.folder / "engine.log",
-        )
-        with messages:
-            with self._lock:
-                self._process = process
-            self._change(state=STARTING, pid=process.pid, starts=self._state.starts + 1, epoch=None)
-            if self._stopping.is_set():
-                close_lifeline(process)
-            for line in messages:
-                self._take_event(json.loads(line))
-            return ended_with_all(process)
+        with self._lock:
+            self._engine = engine
+        self._change(state=STARTING, pid=engine.pid, starts=self._state.starts + 1, epoch=None)
+        if self._stopping.is_set():
+            engine.close()
+        for event in engine.events():
+            self._take_event(event)
+        status = engine.process.wait()
+        if self._standby is None:
+            engine.end_session()
+        else:  # which takes over meanwhile: it needs nothing that the other one's JVM still holds
+            threading.Thread(target=engine.end_session, name="headwater-ended", daemon=True).start()
+        return status
+
+    # The standby
+
+    def _keep_standby(self) -> None:
+        """Start a standby when the engine has run for a while, and another one when it has ended or was called."""
+        failures, backoff = 0, Backoff(AGAIN_FIRST_S, AGAIN_MAX_S)
+        while not self._stopping.wait(STANDBY_LOOK_S) and self._state.state != FENCED:
+            child = self._standby
+            if child is None:
+                ran_s = (self.clock.now_us() - self._state.since_us) / 1e6
+                if self._state.state == RUNNING and ran_s >= STANDBY_AFTER_S:
+                    with contextlib.suppress(OSError):  # out of memory or of file descriptors: may pass
+                        self._replace_standby(None, self._start(standby=True))
+            elif child.ended.is_set():
+                ready = child.stands_by.is_set()
+                self._replace_standby(child, None)
+                child.end_session()
+                failures = 0 if ready else failures + 1
+                logger.warning("the standby ended with status %s", child.process.wait())
+                self._stopping.wait(backoff.after(failures))
+            elif child.stands_by.is_set() and self._state.standby == STARTING:
+                self._change(standby=READY)
+        if (child := self._standby) is not None:
+            child.end(STOP_S)
+
+    def _replace_standby(self, old: EngineChild | None, new: EngineChild | None) -> bool:
+        """Put another child, or none, into the place of the standby; False when it is no longer ``old``."""
+        with self._lock:
+            if self._standby is not old:
+                return False
+            self._standby = new
+        self._change(standby=None if new is None else STARTING, standby_pid=None if new is None else new.pid)
+        return True
+
+    def _called_standby(self) -> EngineChild | None:
+        """The standby, called to run the app; None when there is none, or it cannot."""
+        child = self._standby
+        if child is None or not self._replace_standby(child, None):
+            return None
+        if child.call():
+            return child
+        threading.Thread(target=child.end, args=(STOP_S,), name="headwater-ended", daemon=True).start()
+        return None
 
     def _take_event(self, event: dict[str, Any]) -> None:
         if event["event"] == "ready":
@@ -197,24 +254,6 @@ class Supervisor:
         self._state = replace(self._state, **changes)
         if self.on_change is not None:
             self.on_change()
-
-
-def ended_with_all(process: subprocess.Popen[bytes], grace: float = LEFT_S) -> int:
-    """Wait for a child, then kill the rest of its session: a JVM that is stuck ends by nothing else."""
-    status = process.wait()
-    deadline = time.monotonic() + grace
-    with contextlib.suppress(ProcessLookupError, PermissionError):  # the session is empty
-        while time.monotonic() < deadline:
-            os.killpg(process.pid, 0)
-            time.sleep(0.05)
-        os.killpg(process.pid, signal.SIGKILL)
-    return status
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill the child's session: the child and everything that it started."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
 
 
 def socket_path(folder: Path, name: str) -> Path:

@@ -71,6 +71,8 @@ def exposition(status: Mapping[str, Any]) -> str:
         "Engines that were killed because they did not tick.",
         status["engine"]["stalls"],
     )
+    if (standby := status["engine"]["standby"]) is not None:
+        made.add("headwater_standby_ready", "gauge", "Whether a standby engine can take over.", int(standby == "ready"))
     made.add("headwater_engine_starts_total", "counter", "Starts of the engine.", status["engine"]["starts"])
     if status["ticks"]:
         last = status["ticks"][-1]

@@ -139,8 +139,10 @@ def prepare(
     *,
     answers: Path | None = None,
     ran: Collection[str] = (),
+    sessions: Mapping[str, ViewSessions] | None = None,
 ) -> Prepared:
-    """Compile and type every view. ``answers``: the file that keeps what Spark's analyser said.
+    """Compile and type every view. ``answers``: the file that keeps what Spark's analyser said; ``sessions``: those of
+    views that were prepared before, with the plans that they keep.
 
     Where views ``ran`` before, one that may pause does not keep the others from running: see ``unprepared.py``.
     """
@@ -186,7 +188,7 @@ def prepare(
             shapes,
             _keeps(plan, looked_at),
             fingerprints[name],
-            ViewSessions(spark, scratch / name),
+            (sessions or {}).get(name) or ViewSessions(spark, scratch / name),
             topics[name],
         )
         for name, (view, plan, shapes) in plans.items()

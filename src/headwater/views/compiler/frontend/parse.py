@@ -187,9 +187,14 @@ def _why_opaque_words(sql: str) -> str | None:
 
 
 def generator_name(call: Node) -> str | None:
-    """explode, posexplode or inline, for a call of it or of its outer form."""
-    name = call.name.lower().removesuffix("_outer") if isinstance(call, exp.Anonymous) else ""
-    return name if name in GENERATED else None
+    """The generator that is called, less its ``_outer``; None when none is.
+
+    >>> import sqlglot
+    >>> from headwater.views.compiler.sql.dialect import SparkAsWritten
+    >>> [generator_name(sqlglot.parse_one(f"{name}(a)", read=SparkAsWritten)) for name in ("inline_outer", "upper")]
+    ['inline', None]
+    """
+    return call.name.lower().removesuffix("_outer") if is_generator(call) else None
 
 
 def _inline(node: Node, known: dict[str, exp.CTE]) -> None:
@@ -294,7 +299,7 @@ def _lateral_generators(select: exp.Select) -> None:
         elif isinstance(projection, exp.Alias) and kind != "posexplode":
             names = [projection.alias]
         else:
-            names = list(GENERATED[kind])
+            names = list(GENERATED[kind])  # of another one without names nothing is read: see ``_why_opaque_names``
         source = f"g__{number}"
         alias = exp.TableAlias(this=exp.to_identifier(source), columns=[exp.to_identifier(name) for name in names])
         inner = exp.Anonymous(this=kind, expressions=[part.copy() for part in call.expressions])

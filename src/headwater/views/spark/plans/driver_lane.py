@@ -115,13 +115,13 @@ class LanePlan:
         self.settings.putAll(lane.jvm.scala.jdk.javaapi.CollectionConverters.asJava(settings))
         self.rdd = java.toArrowBatchRdd()
         partitions = self.rdd.partitions()
-        if len(partitions) != 1:
+        if len(partitions) > 1:
             raise RuntimeError(f"a plan has {len(partitions)} partitions, not one")
-        self.partition = partitions[0]
+        self.partition = partitions[0] if len(partitions) else None  # None: Spark saw that there can be no rows
 
     def run(self) -> pa.Table:
         """The rows, for what the plan's leaves hold now."""
-        batches = self._lane.run(self)
+        batches = self._lane.run(self) if self.partition is not None else []
         read = [pa.ipc.read_record_batch(pa.py_buffer(batch), self.schema) for batch in batches]
         return pa.Table.from_batches(read, self.schema)
 

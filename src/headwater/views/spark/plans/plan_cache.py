@@ -36,6 +36,7 @@ logger = logging.getLogger("headwater.views")
 
 KEPT_MAX = 16  # plans of one view
 RELEASED_BYTES_MIN = 1 << 20
+AHEAD_RUNS = 3  # of a plan that is made ahead: Java has compiled its code then
 
 # What a small session needs for a plan without exchanges. Joins of inputs that are in one partition happen in place.
 SETTINGS = {
@@ -73,6 +74,23 @@ class CachedQuery:
     steps: tuple[tuple[str, str], ...] = ()
 
 
+@dataclass(frozen=True)
+class PlanKey:
+    """What a plan goes by: a query, the columns of its leaves, and how many rows it is planned for."""
+
+    question: CachedQuery
+    leaves: tuple[tuple[str, pa.Schema], ...]
+    few: bool
+    compiled: bool
+
+    @staticmethod
+    def of(question: CachedQuery, tables: Mapping[str, LeafRows]) -> PlanKey:
+        """The key of a question over these tables."""
+        few = _most_bytes(tables) <= thresholds.FEW_BYTES_MAX
+        leaves = tuple((name, rows.table.schema) for name, rows in tables.items())
+        return PlanKey(question, leaves, few, _worth_compiling(tables))
+
+
 @dataclass
 class KeptPlan:
     """A frame over leaves whose rows can be replaced, and the way in which it is run."""
@@ -100,7 +118,24 @@ class PlanCache:
         self.spark = spark
         self.reused = 0  # questions that a kept plan answered, since somebody set it to 0
         self.in_lane = 0  # those that were answered without a Spark job
-        self._kept: OrderedDict[tuple[object, ...], KeptPlan] = OrderedDict()
+        self.made = 0  # plans that were kept, since the beginning
+        self._kept: OrderedDict[tuple[PlanKey, DriverLane | None], KeptPlan] = OrderedDict()
+
+    def kept_keys(self) -> list[PlanKey]:
+        """The keys of the plans that are kept, those used last at the end."""
+        return [key for key, _ in list(self._kept)]
+
+    def plan_ahead(self, key: PlanKey) -> bool:
+        """Plan a question before there are rows; False when its plan is kept already, or cannot be."""
+        lane = lane_of(self.spark)
+        if (key, lane) in self._kept:
+            return False
+        kept, keeps = self._plan(key, {name: LeafRows(schema.empty_table()) for name, schema in key.leaves}, lane)
+        if keeps:
+            self._keep(key, lane, kept)
+            for _ in range(AHEAD_RUNS):
+                kept.run()
+        return keeps
 
     def collect(self, question: CachedQuery, tables: Mapping[str, LeafRows]) -> pa.Table:
         """The question's answer over these tables."""
@@ -112,24 +147,19 @@ class PlanCache:
 
     def _collect(self, question: CachedQuery, tables: Mapping[str, LeafRows]) -> pa.Table:
         lane = lane_of(self.spark)
-        size = max((rows.table.nbytes for rows in tables.values()), default=0)
-        if lane is None and size > thresholds.TASK_BYTES_MAX:  # the rows would travel inside the task
+        if lane is None and _most_bytes(tables) > thresholds.TASK_BYTES_MAX:  # the rows would travel inside the task
             frames = {name: local_frame(self.spark, rows.table) for name, rows in tables.items()}
             return collect(self._frame(question, frames, few=False, compiled=True))
-        few, compiled = size <= thresholds.FEW_BYTES_MAX, _worth_compiling(tables)
-        schemas = tuple((name, rows.table.schema) for name, rows in tables.items())
-        key = (question, few, compiled, lane, schemas)
-        kept = self._kept.get(key)
+        key = PlanKey.of(question, tables)
+        kept = self._kept.get((key, lane))
         if kept is not None and kept.crosses and _pairs(tables) > thresholds.LANE_PAIRS_MAX:
             kept = None
         if kept is None:
-            kept, keeps = self._plan(question, tables, lane, few=few, compiled=compiled)
+            kept, keeps = self._plan(key, tables, lane)
             if keeps:
-                self._kept[key] = kept
-                while len(self._kept) > KEPT_MAX:
-                    self._kept.popitem(last=False)
+                self._keep(key, lane, kept)
         else:
-            self._kept.move_to_end(key)
+            self._kept.move_to_end((key, lane))
             self.reused += 1
             for name, rows in tables.items():
                 kept.leaves[name].bind(rows)
@@ -141,31 +171,29 @@ class PlanCache:
             raise
         except Exception as error:
             # As a job: either it fails as well, and says it in Spark's own way, or the lane does not know this plan.
-            job, _ = self._plan(question, tables, None, few=few, compiled=compiled)
+            job, _ = self._plan(key, tables, None)
             answer = job.run()
             logger.warning("a query runs as a Spark job from now on, since the driver lane failed: %s", error)
-            self._kept[key] = job
+            self._kept[key, lane] = job
             return answer
         self.in_lane += 1
         return answer
 
-    def _plan(
-        self,
-        question: CachedQuery,
-        tables: Mapping[str, LeafRows],
-        lane: DriverLane | None,
-        *,
-        few: bool,
-        compiled: bool,
-    ) -> tuple[KeptPlan, bool]:
+    def _keep(self, key: PlanKey, lane: DriverLane | None, kept: KeptPlan) -> None:
+        self.made += 1
+        self._kept[key, lane] = kept
+        while len(self._kept) > KEPT_MAX:
+            self._kept.popitem(last=False)
+
+    def _plan(self, key: PlanKey, tables: Mapping[str, LeafRows], lane: DriverLane | None) -> tuple[KeptPlan, bool]:
         """The question planned over these tables, and whether the plan can be run again over others."""
         leaves = {name: ArrowLeaf(self.spark, rows) for name, rows in tables.items()}
         frames = {name: leaf.frame for name, leaf in leaves.items()}
-        frame = self._frame(question, frames, few=few, compiled=compiled)
+        frame = self._frame(key.question, frames, few=key.few, compiled=key.compiled)
         plan = plan_of(frame)
         crosses = "CartesianProduct" in plan
         keeps = is_forgetful(plan) and not (crosses and _pairs(tables) > thresholds.LANE_PAIRS_MAX)
-        return KeptPlan(leaves, frame, LanePlan(lane, frame) if keeps and lane is not None else None, crosses), keeps
+        return KeptPlan(leaves, frame, _in_lane(lane, frame) if keeps else None, crosses), keeps
 
     def _frame(self, question: CachedQuery, frames: Mapping[str, DataFrame], *, few: bool, compiled: bool) -> DataFrame:
         self.spark.conf.set("spark.sql.codegen.wholeStage", str(compiled).lower())
@@ -181,6 +209,14 @@ class PlanCache:
         return frame.coalesce(1) if gathered else frame
 
 
+def _in_lane(lane: DriverLane | None, frame: DataFrame) -> LanePlan | None:
+    try:
+        return None if lane is None else LanePlan(lane, frame)
+    except RuntimeError as error:
+        logger.warning("a query runs as a Spark job: %s", error)
+        return None
+
+
 def collect(frame: DataFrame) -> pa.Table:
     """A frame's rows by a Spark job: what ``toArrow`` does, less the questions about settings that it asks the JVM."""
     batches = frame._collect_as_arrow(empty_list_if_zero_records=False)  # type: ignore[operator]
@@ -189,6 +225,10 @@ def collect(frame: DataFrame) -> pa.Table:
 
 def _is_large(rows: LeafRows) -> bool:
     return bool(rows.table.nbytes > RELEASED_BYTES_MIN)
+
+
+def _most_bytes(tables: Mapping[str, LeafRows]) -> int:
+    return max((rows.table.nbytes for rows in tables.values()), default=0)
 
 
 def _pairs(tables: Mapping[str, LeafRows]) -> int:
