@@ -18,7 +18,7 @@ import pyarrow as pa
 from headwater.app_declarations import AppDeclarations
 from headwater.durations import Duration, to_seconds, to_timeout
 from headwater.errors import InvalidDeclaration
-from headwater.log.token import AtLeast
+from headwater.log.token import AtLeast, Token
 from headwater.notebook import NotebookCard, card_html
 
 if TYPE_CHECKING:
@@ -75,12 +75,14 @@ class App(AppDeclarations):
         producer: Producer | None = None,
         wait: Literal["views"] | None = None,
         timeout: Duration = "30 seconds",
+        after: Token | str | None = None,
         metadata: Metadata | None = None,
     ) -> Transaction:
         """Rows of several topics and tables, positions and acknowledgements, all or none: see ``Transaction``.
 
         With ``wait="views"`` the block ends when the app's views contain the rows, at most ``timeout`` later.
         The rows are committed in any case; ``NotYetCovered`` says that the views are behind.
+        ``after``: wait first until this home holds what a token names (``Log.wait_for``).
         ``metadata``: of all its rows, see ``Metadata``.
 
         >>> import headwater as hw, tempfile
@@ -95,7 +97,7 @@ class App(AppDeclarations):
         if wait not in (None, "views"):
             raise InvalidDeclaration(f"wait cannot be {wait!r}", hint='Use wait="views", or leave it out.')
         seconds = to_seconds(timeout, what="timeout")
-        begun = self.log.transaction(request_id=request_id, producer=producer, metadata=metadata)
+        begun = self.log.transaction(request_id=request_id, producer=producer, after=after, metadata=metadata)
         if wait is not None:
             begun.on_commit(lambda token: self._runtime.covering(token, seconds))
         return begun

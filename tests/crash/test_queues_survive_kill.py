@@ -4,16 +4,19 @@ What it is: workers that accept, give back for later and reject are killed again
 put back, and everything is settled.
 Invariants: attempts at the messages of one account never go back to an earlier one: the next is delivered only when the
 one before is settled. Every message is accepted once, those rejected after they were put back.
+Letters keep the metadata.
 Not here: groups without order (``test_groups_survive_kill.py``); the state machine (``test_queue_model.py``).
 Read next: ``log/groups/staging.py``.
 """
 
+import json
 import random
 import sqlite3
 import time
 from itertools import pairwise
 
 from headwater.log.home import Log
+from headwater.log.schema.event_metadata import Metadata
 from tests.crash.test_groups_survive_kill import eventually, processes, start
 
 ACCOUNTS = 12
@@ -45,7 +48,7 @@ def test_messages_of_a_key_are_done_in_order_although_workers_are_killed(tmp_pat
             for n in range(ROWS)
         ]
         for first in range(0, ROWS, 20):
-            topic.append(rows[first : first + 20])
+            topic.append(rows[first : first + 20], metadata=Metadata(actor=actor_of(first)))
         names = [f"worker-{n}" for n in range(WORKERS)]
         running += [start("step", tmp_path / "home", ledger, name) for name in names]
         for kill in range(KILLS):
@@ -64,7 +67,7 @@ def test_messages_of_a_key_are_done_in_order_although_workers_are_killed(tmp_pat
 
         put_back = topic.group("runners").redrive()
         eventually(lambda: settled(topic), "what was put back is settled too")
-        letters = list(log.get_topic("steps.runners.dead").rows())
+        letters = list(log.get_topic("steps.runners.dead").rows(columns=["partition", "offset", "row", "_actor"]))
         group = topic.group("runners").describe()
         assert all(process.poll() is None for process in running), "no acceptance was a second one (UNIQUE)"
         assert log.check().problems == ()
@@ -75,11 +78,17 @@ def test_messages_of_a_key_are_done_in_order_although_workers_are_killed(tmp_pat
     bad = sum(row["bad"] for row in rows)
     assert (given_up, put_back.redriven, len(letters)) == (bad, bad, bad)
     assert len({(letter["partition"], letter["offset"]) for letter in letters}) == bad
+    assert all(letter["_actor"] == actor_of(json.loads(letter["row"])["id"]) for letter in letters)
     assert sum(group.positions.values()) == ROWS
     # A worker killed between accepting and writing it down leaves no word of that message; nobody else does.
     accepted = book.execute("SELECT count(*) FROM acceptances").fetchone()[0]
     assert ROWS - KILLS <= accepted <= ROWS
     book.close()
+
+
+def actor_of(number: int) -> str | None:
+    """Who appended a message: somebody, or in every other append nobody who says so."""
+    return f"append {number // 20}" if number // 20 % 2 else None
 
 
 def settled(topic):

@@ -16,6 +16,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +143,16 @@ class RabbitMQ:
             channel.confirm_delivery()
             for place, body in enumerate(bodies):
                 properties = pika.BasicProperties(delivery_mode=2, message_id=ids[place] if ids else None, **said)
-                channel.basic_publish("", queue, body, properties, mandatory=True)
+                eventually(partial(_was_routed, channel, queue, body, properties), "the broker has the queue")
+
+
+def _was_routed(channel: BlockingChannel, queue: str, body: bytes | str, properties: pika.BasicProperties) -> bool:
+    """Publish; False when there is no queue yet: a broker that starts again answers before its queues are back."""
+    try:
+        channel.basic_publish("", queue, body, properties, mandatory=True)
+    except pika.exceptions.UnroutableError:
+        return False
+    return True
 
 
 def eventually(condition: Callable[[], object], what: str) -> None:

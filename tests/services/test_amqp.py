@@ -193,6 +193,8 @@ def test_a_killed_inlet_loses_nothing_and_doubles_nothing(rabbit: RabbitMQ, queu
             process.wait()
         sender.join()
         last = started(app)
+        assert last.stdout is not None
+        assert json.loads(last.stdout.readline())["inlet"] == "shop"  # now it heeds signals
         eventually(lambda: sum(topic.end_offsets().values()) >= count, "all rows")
         eventually(lambda: rabbit.waiting(queue) == 0, "nothing waits")
         last.send_signal(signal.SIGTERM)

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import zmq
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headwater as hw
@@ -174,6 +174,7 @@ def test_senders_wait_while_the_topic_is_full_and_nothing_is_lost(log: Log, cont
     assert read == list(range(count))
 
 
+@settings(deadline=None)  # each example makes a home; how long that takes is the machine's affair
 @given(
     st.lists(st.binary(max_size=100), min_size=1, max_size=3), st.sampled_from(["json", "arrow", "raw"]), st.booleans()
 )

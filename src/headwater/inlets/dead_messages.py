@@ -1,6 +1,6 @@
 """Dead messages: messages that an inlet accepted and could not append to its topic.
 
-What it is: ``DeadMessages`` keeps them in the topic ``<inlet>.dead``, unchanged, with the reason.
+What it is: ``DeadMessages`` keeps them in the topic ``<inlet>.dead``, unchanged, with the reason and their metadata.
 Invariants: a message with an id is there once, also when it is redelivered after a crash; the topic is created with the
 first one. Each message is on disk before the sender gets an answer.
 Not here: messages that a work group gave up (``log/groups/dead_letters.py``). Read next: ``inlets/amqp/amqp_inlet.py``.
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from headwater.errors import HeadwaterError
 from headwater.log.commits.request_ids import IdsKnown
 from headwater.log.commits.transaction import append_messages
+from headwater.log.schema.event_metadata import Metadata, with_metadata
 
 if TYPE_CHECKING:
     from headwater.log.home import Log
@@ -35,6 +36,7 @@ class DeadMessage:
     id: str | None = None
     source: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    metadata: Metadata | None = None
 
 
 class DeadMessages:
@@ -64,7 +66,9 @@ class DeadMessages:
             ids = {each.id for each in new.values() if each.id is not None}
             try:
                 if new:
-                    append_messages(topic, topic.row_batch([self._row(each) for each in new.values()]), ids)
+                    rows = topic.row_batch([self._row(each) for each in new.values()])
+                    said = [each.metadata for each in new.values()]
+                    append_messages(topic, with_metadata(rows, said if any(said) else None), ids)
                 return
             except IdsKnown:  # another process was first, with at least one of them
                 continue

@@ -33,7 +33,7 @@ from headwater.log.storage.partition_reader import PartitionReader
 from headwater.log.storage.partition_tail import deleted
 from headwater.log.storage.partition_writer import PartitionWriter
 from headwater.log.token import Token
-from headwater.log.topic_appender import AppendIdentity, TopicAppender
+from headwater.log.topic_appender import ANONYMOUS, AppendIdentity, TopicAppender
 from headwater.log.topic_description import describe_topic, describe_watermark, topic_card
 from headwater.log.topic_reader import Place, ReadOptions
 from headwater.log.topic_settings import TopicSettings
@@ -73,6 +73,7 @@ class Topic:
         numbers = range(self._row.settings.partitions)
         self._partitions = [self._partition(number) for number in numbers]
         self._readers = [self.new_reader(number) for number in numbers]
+        self._idle_readers = topic_reader.IdleReaders()
 
     def after_fork(self) -> None:
         """Make new handles in a forked child, so that the file locks keep it apart from its parent."""
@@ -281,7 +282,9 @@ class Topic:
         """
         if partition is not None:
             self.appender.checked_partition(partition)
-        identity = AppendIdentity(producer, sequence, producer_id, epoch, first_chunk)
+        identity = ANONYMOUS
+        if producer is not None or sequence is not None:
+            identity = AppendIdentity(producer, sequence, producer_id, epoch, first_chunk)
         if request_id is not None:
             return self.appender.append_once(batch, request_id, identity, deleted, partition, expected)
         return self.appender.append(batch, identity, deleted, partition, expected)
@@ -360,12 +363,7 @@ class Topic:
         A batch may be empty where compaction left a gap: continue at its ``next_offset``.
         """
         self.open_partitions()
-        reader = self.new_reader(topic_reader.check_partitions(self, [partition])[0])
-        wanted = topic_reader.check_columns(self, columns)
-        end = reader.end_offset()
-        reader.check_bounds(start, end)
-        arguments = {} if rows_max is None else {"rows_max": rows_max}
-        yield from reader.read(start, end if stop is None else min(stop, end), wanted, **arguments)
+        yield from topic_reader.read_partition(self, self._idle_readers, partition, start, stop, columns, rows_max)
 
     def wait(self, seen: Mapping[int, int], *, timeout: Duration) -> bool:
         """Sleep until a partition grows beyond ``seen``; False after ``timeout`` (seconds, or "1 minute")."""
@@ -489,6 +487,7 @@ class Topic:
             partition.close()
         for reader in self._readers:
             reader.close()
+        self._idle_readers.close()
 
     def _repr_html_(self) -> str:
         return card_html(f"Topic {self.name}", lambda: topic_card(self, "Topic"))

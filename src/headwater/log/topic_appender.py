@@ -181,6 +181,8 @@ class TopicAppender:
 
     def _corrected(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         topic = self._topic
+        if topic.settings.clock is None:
+            return batch
         return clock_correction.corrected(batch, topic.schema, topic.settings, topic.clock.now_us())
 
     def require_room(self, rows: int) -> None:

@@ -117,8 +117,10 @@ class DeclaredViews:
         del self._declared[name], self._plans[name]
 
     def _reads(self, name: str) -> Sequence[str]:
+        from headwater.views.compiler.plan import topic_of
+
         plan = self._plans[name]
-        return plan.reads if plan is not None else self._declared[name].inputs
+        return [topic_of(read) for read in plan.reads] if plan is not None else self._declared[name].inputs
 
     def _check_name(self, name: str) -> None:
         check_name("view", name)

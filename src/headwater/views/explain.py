@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headwater.views.compiler.plan import StageKind, ViewPlan
+from headwater.views.compiler.plan import StageKind, ViewPlan, topic_of
 
 COSTS = {
     StageKind.LINEAR: "the changes",
@@ -39,7 +39,7 @@ def as_data(plan: ViewPlan) -> dict[str, Any]:
         "kind": str(plan.kind),
         "columns": [{"name": column.name, "type": column.type} for column in plan.columns],
         "key": list(plan.key),
-        "reads": list(plan.reads),
+        "reads": list(dict.fromkeys(map(topic_of, plan.reads))),
         "notes": list(plan.notes),
         "stages": [
             {"name": stage.name, "kind": str(stage.kind), "what": stage.what, "reads": sorted(stage.reads)}

@@ -152,3 +152,14 @@ def test_dead_messages_with_an_id_are_kept_once(log: Log) -> None:
         DeadMessages(log, "shop").bury([DeadMessage(b"1", error, id=each) for each in ("a", "a", None, None)])
 
     assert [row["message_id"] for row in log.get_topic("shop.dead").rows()] == ["a", None, None, None, None]
+
+
+def test_dead_messages_keep_their_metadata(log: Log) -> None:
+    error = InvalidDeclaration("no row")
+
+    DeadMessages(log, "shop").bury(
+        [DeadMessage(b"1", error, metadata=Metadata(actor="anna")), DeadMessage(b"2", error)]
+    )
+
+    found = [(row["body"], row["_actor"]) for row in log.get_topic("shop.dead").rows(columns=["body", "_actor"])]
+    assert found == [(b"1", "anna"), (b"2", None)]

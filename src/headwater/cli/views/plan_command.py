@@ -30,13 +30,13 @@ def plan(file: AppFileArgument, no_types: NoTypes = False, as_json: JsonOption =
     [cyan]headwater plan shop.py[/cyan]
     [cyan]headwater plan shop.py --json | jq '.views[].kind'[/cyan]
     """
-    from headwater.views.compiler.frontend.as_of import VERSIONS
+    from headwater.views.compiler.plan import topic_of
     from headwater.views.tick.reports import KEPT, PlanCounts, TickReports, plan_counts
 
     counts: dict[str, PlanCounts] = {}
     with app_of(file) as app:
         views = described(app, types=not no_types)
-        read = {name.removesuffix(VERSIONS) for view in views for name in view["reads"]}
+        read = {topic_of(name) for view in views for name in view["reads"]}
         inputs = sorted(read - {view["name"] for view in views})
         sources = [
             {"name": name, "key": list(topic.settings.key), "schema": _ddl(topic)}

@@ -217,4 +217,6 @@ class AmqpInlet(Inlet):
         return delivery.properties.message_id or None
 
     def _dead(self, delivery: AmqpDelivery, error: HeadwaterError) -> DeadMessage:
-        return DeadMessage(delivery.body, error, self._id(delivery), delivery.routing_key, delivery.headers)
+        return DeadMessage(
+            delivery.body, error, self._id(delivery), delivery.routing_key, delivery.headers, delivery.metadata
+        )

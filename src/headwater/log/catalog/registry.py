@@ -38,11 +38,11 @@ class TopicRow:
     dropped_rows: int
     created_us: int
 
-    @property
+    @cached_property
     def version(self) -> int:
         return max(self.schemas)
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         return self.schemas[self.version]
 

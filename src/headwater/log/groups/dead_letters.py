@@ -3,8 +3,8 @@
 What it is: ``bury`` records letters in the transaction that settles the message; ``post`` appends recorded letters to
 the topic ``<topic>.<group>.dead``.
 Invariants: exactly once, also across crashes. Letters of one transaction share one sequence number and are posted as
-one append under it; sequences rise in the order of the transactions, and posting begins at the lowest pending one. A
-batch that was posted before is recognised by its sequence and not written again.
+one append under it, each with the metadata of its message; sequences rise in the order of the transactions, and posting
+begins at the lowest pending one. A batch that was posted before is recognised by its sequence and not written again.
 Not here: when a message is given up (``worker.py``). Read next: ``worker.py``.
 """
 
@@ -14,12 +14,13 @@ import datetime as dt
 import logging
 import sqlite3
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from headwater.errors import Unavailable
+from headwater.log.schema.event_metadata import METADATA_NAMES, Metadata, with_metadata
 from headwater.log.schema.json_lines import json_line
 
 if TYPE_CHECKING:
@@ -37,6 +38,16 @@ CREATE TABLE IF NOT EXISTS dead_letters (  -- buried and not yet posted
     died_us INTEGER NOT NULL,
     row TEXT NOT NULL,
     posting INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (group_id, sequence, partition, offset)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS dead_letter_metadata (  -- of those of them that have some
+    group_id INTEGER NOT NULL REFERENCES groups(id) ON DELETE CASCADE,
+    sequence INTEGER NOT NULL,
+    partition INTEGER NOT NULL,
+    offset INTEGER NOT NULL,
+    correlation_id TEXT,
+    causation_id TEXT,
+    actor TEXT,
     PRIMARY KEY (group_id, sequence, partition, offset)
 ) WITHOUT ROWID;
 """
@@ -68,6 +79,7 @@ class DeadLetter:
     reason: str
     worker: str | None
     row: Mapping[str, Any]
+    metadata: Metadata
 
 
 def dead_letter_topic(topic: str, group: str) -> str:
@@ -101,6 +113,10 @@ def bury(db: sqlite3.Connection, group_id: int, letters: Sequence[DeadLetter], *
             for each in letters
         ],
     )
+    db.executemany(
+        f"INSERT INTO dead_letter_metadata VALUES ({group_id}, {sequence}, ?, ?, ?, ?, ?)",
+        [(each.partition, each.offset, *astuple(each.metadata)) for each in letters if not each.metadata.empty],
+    )
 
 
 def post(topic: Topic, group: str, group_id: int) -> int:
@@ -121,20 +137,26 @@ def _post(topic: Topic, group: str, group_id: int) -> int:
         # to another letter, which the topic would take for a repetition. This commit makes all before it durable.
         db.execute("UPDATE dead_letters SET posting = 1 WHERE group_id = ? AND posting = 0", (group_id,))
     rows = topic.log.catalog.read(
-        "SELECT * FROM dead_letters WHERE group_id = ? AND posting = 1 ORDER BY sequence, partition, offset",
+        "SELECT * FROM dead_letters LEFT JOIN dead_letter_metadata USING (group_id, sequence, partition, offset)"
+        " WHERE group_id = ? AND posting = 1 ORDER BY sequence, partition, offset",
         (group_id,),
     )
-    batches: dict[int, list[dict[str, Any]]] = {}
+    batches: dict[int, list[sqlite3.Row]] = {}
     for row in rows:
-        batches.setdefault(row["sequence"], []).append(_as_row(topic.name, group, row))
+        batches.setdefault(row["sequence"], []).append(row)
     if not batches:
         return 0
     dead = topic.log.topic(dead_letter_topic(topic.name, group), SCHEMA, partitions=1, fsync="always")
-    for sequence, batch in batches.items():
+    for sequence, letters in batches.items():
+        batch = dead.row_batch([_as_row(topic.name, group, letter) for letter in letters])
+        said = [Metadata.carried(*(letter[name] for name in METADATA_NAMES)) for letter in letters]
         # Ids of groups are never used twice, so a group of the same name made later has sequences of its own.
-        dead.append(batch, producer=f"dead-letter-{group_id}", sequence=sequence)
+        dead.append_batch(
+            with_metadata(batch, said if any(said) else None), producer=f"dead-letter-{group_id}", sequence=sequence
+        )
     with topic.log.catalog.write() as db:
-        db.execute("DELETE FROM dead_letters WHERE group_id = ? AND sequence <= ?", (group_id, max(batches)))
+        for table in ("dead_letters", "dead_letter_metadata"):
+            db.execute(f"DELETE FROM {table} WHERE group_id = ? AND sequence <= ?", (group_id, max(batches)))
     return len(rows)
 
 

@@ -18,6 +18,8 @@ import pyarrow as pa
 from headwater.durations import Duration
 from headwater.errors import Misuse, OffsetOutOfRange
 from headwater.log.groups.leases import Gap, Lease
+from headwater.log.schema.event_metadata import Metadata
+from headwater.log.topic_reader import metadata_at
 
 if TYPE_CHECKING:
     from headwater.log.batch import Batch
@@ -77,6 +79,18 @@ class Message:
     def deliveries(self) -> int:
         """The number of deliveries, this one included."""
         return self.lease.deliveries
+
+    @property
+    def metadata(self) -> Metadata:
+        """Who wrote it and what it belongs to, read when it is asked for; give it on with what you write.
+
+        >>> import headwater as hw, tempfile
+        >>> jobs = hw.Log(tempfile.mkdtemp()).topic("jobs", "id BIGINT")
+        >>> _ = jobs.append([{"id": 7}], metadata=hw.Metadata(correlation_id="basket-7"))
+        >>> jobs.worker("runners").take()[0].metadata.correlation_id
+        'basket-7'
+        """
+        return metadata_at(self._worker.topic, self.partition, self.offset)
 
     def accept(self) -> None:
         """Settle it as done. ``LeaseLost`` if another worker holds it by now."""

@@ -34,7 +34,7 @@ from headwater.log.groups.readers import note_departure
 from headwater.log.groups.redrive import TABLE_REDRIVES
 from headwater.log.groups.staging import TABLE_STAGED, MessageStage
 from headwater.log.groups.work_settings import declared_settings, settle_settings
-from headwater.log.topic_reader import Place
+from headwater.log.topic_reader import Place, metadata_at
 from headwater.log.topic_settings import check_name
 
 if TYPE_CHECKING:
@@ -379,6 +379,7 @@ class Worker:
         if not messages:
             return []
         now_us = self._clock.now_us()
+        said = {lease: metadata_at(self.topic, lease.partition, lease.offset) for lease, *_ in messages}
         with self._catalog.write() as db:
             lost = self._leases.settle(db, [lease for lease, *_ in messages])
             letters = [
@@ -389,6 +390,7 @@ class Worker:
                     reason=reason,
                     worker=lease.worker,
                     row=row | {"_deleted": True} if deleted else row,
+                    metadata=said[lease],
                 )
                 for lease, row, deleted, reason in messages
                 if lease not in lost

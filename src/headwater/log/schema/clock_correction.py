@@ -44,8 +44,10 @@ def with_clock_columns(schema: pa.Schema, settings: TopicSettings) -> pa.Schema:
 
 def input_schema(schema: pa.Schema, settings: TopicSettings) -> pa.Schema:
     """The columns that an append must provide."""
+    if settings.clock is None:
+        return schema
     filled = {name for name, _ in _clock_columns(settings)}
-    return pa.schema([field for field in schema if field.name not in filled]) if settings.clock else schema
+    return pa.schema([field for field in schema if field.name not in filled])
 
 
 def corrected(batch: pa.RecordBatch, schema: pa.Schema, settings: TopicSettings, now_us: int) -> pa.RecordBatch:

@@ -45,7 +45,7 @@ class Metadata:
     actor: str | None = None
 
     def __post_init__(self) -> None:
-        for name in _NAMES:
+        for name in METADATA_NAMES:
             value = getattr(self, name)
             if value is None:
                 continue
@@ -75,7 +75,7 @@ class Metadata:
         return self.correlation_id is None and self.causation_id is None and self.actor is None
 
 
-_NAMES = tuple(field.name for field in fields(Metadata))
+METADATA_NAMES = tuple(field.name for field in fields(Metadata))
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ def with_metadata(batch: pa.RecordBatch, metadata: Metadata | Sequence[Metadata 
             f"metadata is hw.Metadata, not {type(metadata).__name__}", hint='For example hw.Metadata(actor="anna").'
         )
     columns = list(batch.columns)
-    for name in _NAMES:
+    for name in METADATA_NAMES:
         if isinstance(metadata, Metadata):
             columns.append(pa.repeat(pa.scalar(getattr(metadata, name), pa.string()), batch.num_rows))
         else:

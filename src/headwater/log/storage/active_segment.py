@@ -285,7 +285,8 @@ class ArrowSegment:
         self.close()
 
 
-@dataclass(frozen=True, slots=True)
+# Frames, stamps and entries are made by every append: frozen ones would take three times as long to make.
+@dataclass(slots=True)
 class Frame:
     """A record batch ready to be written: its bytes and its entry, except for the position."""
 
@@ -299,7 +300,7 @@ class Frame:
     metadata_bytes: int = 0  # of the payload, at its end
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Stamp:
     """What all frames of one write have in common."""
 
@@ -307,6 +308,11 @@ class Stamp:
     cut_number: int = 0
     sync: bool = False
     transaction: int = 0
+
+
+def rows_of(frames: Sequence[Frame]) -> int:
+    """How many rows some frames have."""
+    return frames[0].rows if len(frames) == 1 else sum(frame.rows for frame in frames)
 
 
 class SegmentWriter:

@@ -29,8 +29,8 @@ class Files:
         """Append all parts to the file, or none of them; returns the bytes written."""
         if len(parts) > PARTS_MAX:
             parts = [b"".join(parts)]
-        total = sum(memoryview(part).nbytes for part in parts)
-        before = os.fstat(fd).st_size
+        total = sum(map(len, parts))  # of bytes and Arrow's buffers
+        before = os.lseek(fd, 0, os.SEEK_END)  # a third of the time of fstat
         try:
             written = os.pwritev(fd, parts, before)
             if written < total:  # a signal or a nearly full disk may cut a write short

@@ -78,7 +78,7 @@ ENTRY = np.dtype(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Entry:
     """One frame's description. ``position`` is the entry's byte in the data file; the payload follows.
 
@@ -194,9 +194,9 @@ def read_entries(data: bytes) -> Entries:
     entries = np.frombuffer(data, dtype=ENTRY, count=whole)
     good = 0
     view = memoryview(data)
-    for number in range(whole):
-        at = number * ENTRY_BYTES
-        if entries["entry_checksum"][number] != xxhash.xxh3_64_intdigest(view[at : at + 120]):
+    for checksum in entries["entry_checksum"].tolist():
+        at = good * ENTRY_BYTES
+        if checksum != xxhash.xxh3_64_intdigest(view[at : at + 120]):
             break
         good += 1
     return entries[:good]

@@ -183,7 +183,7 @@ class PartitionTail:
         active = self.current
         try:
             with active.writer.held as (data_fd, index_fd):
-                index_stat, data_bytes = os.fstat(index_fd), os.fstat(data_fd).st_size
+                index_stat, data_bytes = os.fstat(index_fd), os.lseek(data_fd, 0, os.SEEK_END)
                 index_bytes = index_stat.st_size
                 more = index_bytes - active.index_bytes
                 added = os.pread(index_fd, more, active.index_bytes) if more > 0 else b""

@@ -27,7 +27,7 @@ from headwater.log.commits.append_request import AppendRequest, StaleSchema, tak
 from headwater.log.commits.commit_records import CommitRecords
 from headwater.log.commits.cut_numbers import CutCounter
 from headwater.log.commits.sequence_ranges import SequenceRanges
-from headwater.log.storage.active_segment import Frame, Stamp, arrow_bases, segment_name
+from headwater.log.storage.active_segment import Frame, Stamp, arrow_bases, rows_of, segment_name
 from headwater.log.storage.file_descriptors import open_file
 from headwater.log.storage.files import Files
 from headwater.log.storage.frame_index import Entry
@@ -172,16 +172,16 @@ class PartitionWriter:
         if not ready:
             return
         active = self.tail.current
-        frames = [frame for _, fresh in ready for frame in fresh]
+        frames = ready[0][1] if len(ready) == 1 else [frame for _, fresh in ready for frame in fresh]
         if frames:
             stamp = Stamp(max(self.clock.now_us(), active.last_us), self.cut_counter.now(), sync)
             entries = active.writer.append(
                 frames, position=active.data_bytes, base_offset=active.next_offset, version=active.version, stamp=stamp
             )
             active.grow(entries)
-        offset = active.next_offset - sum(frame.rows for frame in frames)
+        offset = active.next_offset - rows_of(frames)
         for one, fresh in ready:
-            one.written_rows = sum(frame.rows for frame in fresh)
+            one.written_rows = rows_of(fresh)
             offset += one.written_rows
             one.next_offset = offset if fresh else active.next_offset
             one.done = True
@@ -208,7 +208,7 @@ class PartitionWriter:
         if one.version > self._version():
             self.tail.roll()
         fresh = self._unseen(one)
-        one.written_rows = sum(frame.rows for frame in fresh)
+        one.written_rows = rows_of(fresh)
         return fresh
 
     def stage(self, frames: Sequence[Frame], stamp: Stamp) -> list[Entry]:

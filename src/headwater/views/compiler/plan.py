@@ -87,6 +87,15 @@ class Leaf:
 NOTHING = Leaf("", "", LeafContent.CHANGES, ())
 
 
+def topic_of(relation: str) -> str:
+    """The topic or view whose records a relation has: of its versions, or of its rows with their metadata.
+
+    >>> topic_of("users$versions"), topic_of("users")
+    ('users', 'users')
+    """
+    return relation.partition("$")[0]
+
+
 @dataclass(frozen=True)
 class Term:
     """One summand of a flow's changes. Yields the flow's columns and ``_weight``.
@@ -285,11 +294,12 @@ class ViewPlan:
     reach_us: int | None = None  # of a timed view whose state is let go: how far the influence of a row reaches
     lets_go_groups: bool = False  # of a timed view: groups that closed long enough ago leave its state
     inner: str = ""  # of a timed view: its query with the column that says when a row closes
+    written_out: str = ""  # the user's text with its metadata columns written out, where it names some
 
     @property
     def batch(self) -> str:
         """What recomputation runs: the user's own text, except where a rule of ours applies."""
-        return self.query if self.own_rule else self.sql
+        return self.query if self.own_rule else self.written_out or self.sql
 
     @property
     def kind(self) -> StageKind:

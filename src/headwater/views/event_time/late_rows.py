@@ -22,7 +22,7 @@ from headwater.clock import format_us
 from headwater.log.home import Log
 from headwater.log.maintenance.alerts import note_late_rows, publish
 from headwater.log.topic import Topic
-from headwater.views.compiler.plan import TimedStage
+from headwater.views.compiler.plan import TimedStage, ViewPlan, topic_of
 from headwater.views.event_time.state_expiry import microseconds
 from headwater.views.state.manifest import Manifest
 
@@ -39,6 +39,12 @@ EXTRA = (
 RECENT_ROWS_MIN = 100  # of fewer rows no part is worth an alert
 
 
+def judged(plan: ViewPlan) -> list[str]:
+    """The topics of whose rows some may come too late for a view."""
+    late = (stage for stage in plan.stages if isinstance(stage, TimedStage) and stage.late)
+    return list(dict.fromkeys(topic_of(stage.source.relation) for stage in late))
+
+
 def found(evaluation: Evaluation, start: Mapping[str, Mapping[int, int]]) -> dict[str, Any]:
     """Where a tick found late rows, as its manifest keeps it."""
     late: dict[str, Any] = {}
@@ -49,7 +55,7 @@ def found(evaluation: Evaluation, start: Mapping[str, Mapping[int, int]]) -> dic
                 continue
             changes = evaluation.visible.get(stage.name)
             if changes is not None and changes.rows:
-                topic = stage.source.relation
+                topic = topic_of(stage.source.relation)
                 begin = {str(number): offset for number, offset in start[topic].items()}
                 about = {"start": begin, "cutoff_us": time.cutoff_us, "watermark_us": time.before_us}
                 late.setdefault(view.name, {})[topic] = about
@@ -84,9 +90,8 @@ class LateTopic:
         return self.log.topic(self._side_name(view, source.name), schema)
 
     def _side_name(self, view: str, topic: str) -> str:
-        stages = self.views[view].plan.stages if view in self.views else ()
-        judged = [stage for stage in stages if isinstance(stage, TimedStage) and stage.late]
-        return f"{view}.late" if len(judged) <= 1 else f"{view}.late.{topic}"
+        alone = view not in self.views or len(judged(self.views[view].plan)) <= 1
+        return f"{view}.late" if alone else f"{view}.late.{topic}"
 
     def _watch(self, manifest: Manifest) -> None:
         """Raise an alert for a view of whose recent rows too many were late, and end it when they are few again."""

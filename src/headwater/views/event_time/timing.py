@@ -15,10 +15,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headwater.durations import Duration, to_us
-from headwater.errors import InvalidDeclaration
+from headwater.errors import InvalidDeclaration, InvalidView
 from headwater.views.compiler.algebra.finality import CLOSES, Finality, with_closes
 from headwater.views.compiler.compile import compile_view
 from headwater.views.compiler.frontend.as_of import VERSIONS, versions_of
+from headwater.views.compiler.frontend.metadata_columns import write_out_metadata
 from headwater.views.compiler.frontend.parse import Parsed
 from headwater.views.compiler.plan import (
     AccumulateStage,
@@ -34,6 +35,7 @@ from headwater.views.compiler.plan import (
     TimedStage,
     ViewPlan,
     WholeStage,
+    topic_of,
 )
 
 OPEN, IN_TIME, LATE, REMEMBERED = "$open", "$in-time.", "$late.", "$remembered."
@@ -101,6 +103,20 @@ def timed_plan(
     name: str, sql: str, relations: Mapping[str, Relation], timing: Timing, times: Mapping[str, str], **options: Any
 ) -> ViewPlan:
     """The plan of a view. ``times``: the event time's column of each topic that has one."""
+    written = write_out_metadata(sql, relations)
+    if not written.replaced:
+        return _timed_plan(name, sql, relations, timing, times, **options)
+    known = {relation: times[topic_of(relation)] for relation in written.relations if topic_of(relation) in times}
+    try:
+        plan = _timed_plan(name, written.sql, written.relations, timing, {**times, **known}, **options)
+    except InvalidView as error:
+        written.refuse_as_given(error)
+    return replace(plan, sql=sql, written_out=written.sql)
+
+
+def _timed_plan(
+    name: str, sql: str, relations: Mapping[str, Relation], timing: Timing, times: Mapping[str, str], **options: Any
+) -> ViewPlan:
     plain = compile_view(name, sql, relations, **options)  # also for its errors, which speak of the user's own text
     if timing.plain:
         return plain

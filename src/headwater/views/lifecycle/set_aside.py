@@ -22,6 +22,7 @@ from headwater.errors import OffsetOutOfRange
 from headwater.log.groups.dead_letters import SCHEMA, dead_letter_topic
 from headwater.log.maintenance.alerts import note_set_aside
 from headwater.log.schema.json_lines import json_line
+from headwater.log.topic_reader import metadata_at
 from headwater.views.compiler.plan import TimedStage
 from headwater.views.lifecycle.rebuild import Rebuild, RebuildReport
 from headwater.views.state.delta import Delta
@@ -125,7 +126,9 @@ class SettingAside(Rebuild):
                 "row": json_line(row),
             }
             dead = self.log.topic(letters_of(topic.name, app), SCHEMA, partitions=1, fsync="always")
-            dead.append([letter], producer=f"{app} {place}", sequence=self.at.tick)  # a repeated try is recognised
+            said = metadata_at(topic, partition, offset)
+            # A repeated try is recognised.
+            dead.append([letter], producer=f"{app} {place}", sequence=self.at.tick, metadata=said)
 
     def _without_records(self, inputs: Collection[InputRelation]) -> Traces:
         """The state of the topics without the records; from here on their inputs leave them out."""

@@ -21,6 +21,7 @@ from typing import Any
 from headwater.errors import HeadwaterError
 from headwater.log.event_time import capture_markers
 from headwater.log.home import Log
+from headwater.views.compiler.plan import topic_of
 from headwater.views.lifecycle.liveness import LivenessSigns, signs_of
 from headwater.views.state.manifest import Manifest, Manifests
 from headwater.views.tick.reports import TickReports
@@ -83,7 +84,7 @@ class StallClocks:
 def topics_read(views: Iterable[Any]) -> set[str]:
     """The topics that views of an app read, in lower case."""
     reads = (view.plan.reads if view.plan is not None else view.declared.inputs for view in views)
-    return {name.lower() for names in reads for name in names}
+    return {topic_of(name).lower() for names in reads for name in names}
 
 
 class StallWatch:

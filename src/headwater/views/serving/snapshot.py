@@ -17,14 +17,16 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from sqlglot import exp
 
-from headwater.errors import InvalidQuery
+from headwater.errors import InvalidQuery, InvalidView
 from headwater.log.event_time import capture_markers
 from headwater.log.home import Log
 from headwater.log.schema.ddl import parse_view_ddl
+from headwater.views.compiler.frontend.metadata_columns import may_name_metadata, write_out_metadata
 from headwater.views.compiler.frontend.query_tables import parsed_query, tables_in
-from headwater.views.compiler.plan import WEIGHT
+from headwater.views.compiler.plan import WEIGHT, Relation
 from headwater.views.spark.collect import collected
 from headwater.views.spark.topic_scan import quoted
+from headwater.views.stages.stage_schemas import columns_of
 from headwater.views.stages.view_sessions import BOTH, LARGE
 from headwater.views.state.algebra import consolidate, expand, visible
 from headwater.views.state.manifest import Manifest, RelationEntry
@@ -76,7 +78,7 @@ class RelationSnapshot:
 
     def names(self) -> list[str]:
         """All relations that can be read."""
-        topics = {name for name, base in self.inputs.items() if base.kind is not InputKind.VERSIONS}
+        topics = {name for name, base in self.inputs.items() if name == base.topic.name}
         return sorted(topics | set(self.manifest.views))
 
     def frame(self, name: str, columns: list[str] | None = None) -> DataFrame:
@@ -128,6 +130,7 @@ class RelationSnapshot:
 
     def reply(self, sql: str, *, push_down: bool = True) -> QueryReply:
         """Run a query over relations by their names, and tables of attached stores by theirs."""
+        sql = self._with_metadata(sql)
         read = parsed_query(sql)
         if any(table.args.get("version") for tree in read for table in tree.find_all(exp.Table)):
             raise InvalidQuery(
@@ -143,10 +146,22 @@ class RelationSnapshot:
         self.show(tables_in(sql))
         return QueryReply(self.run(sql))
 
+    def _with_metadata(self, sql: str) -> str:
+        """The query over relations that have the metadata columns which it names."""
+        if not may_name_metadata(sql):
+            return sql
+        relations = {name: base.relation for name, base in self.inputs.items() if name == base.topic.name}
+        for name, view in self.manifest.views.items():
+            relations[name] = Relation(name, columns_of(parse_view_ddl(view["columns"])), is_view=True)
+        try:
+            return write_out_metadata(sql, relations).sql
+        except InvalidView as error:
+            raise InvalidQuery(error.message, detail=error.detail, hint=error.hint) from None
+
     def show(self, names: Iterable[str]) -> None:
         """Let queries of this session find relations by their names."""
         for name in names:
-            found = next((one for one in self.names() if one.lower() == name.lower()), None)
+            found = next((one for one in (*self.names(), *self.inputs) if one.lower() == name.lower()), None)
             if found is None:
                 raise InvalidQuery(
                     f'there is no topic, table or view "{name}"',
@@ -170,4 +185,4 @@ class RelationSnapshot:
 def stored(base: InputRelation) -> list[str]:
     """The columns of a topic's records that its rows depend on."""
     more = {InputKind.BAG: [WEIGHT], InputKind.KEYED: ["_deleted", "_offset"]}
-    return [*base.schema.names, *more.get(base.kind, [])]
+    return list(dict.fromkeys([*base.schema.names, *more.get(base.kind, [])]))

@@ -297,10 +297,10 @@ class TickEngine:
         for name, view in self.prepared.views.items():
             if view.declared.timing.horizon_us is None or name in paused:
                 continue
-            for topic in (read for read in view.plan.reads if read in times.topics):
+            for topic in late_rows.judged(view.plan):
                 about = late.get(name, {}).get(topic)
                 counts = (
-                    {} if about is None else late_rows.counted(self.prepared.inputs[topic].topic, stop[topic], about)
+                    {} if about is None else late_rows.counted(self.prepared.log.get_topic(topic), stop[topic], about)
                 )
                 times = times.with_late(name, topic, distance({topic: begin[topic]}, {topic: stop[topic]}), counts)
         return times

@@ -3,6 +3,7 @@
 What it is: ``InputRelation`` turns a range of offsets of one topic into changes. Four kinds: a *keyed* topic or table
 (the latest row by key is the state), a *bag* (rows carry their own ``_weight``), a *log* (every row was added), and the
 *versions* of a keyed topic (every record was added, tombstones too), which is a second relation over the same topic.
+A keyed topic or a log is a relation once more with the metadata of its records (``orders$metadata``).
 Invariants: the changes of a range, added to the state at its start, are the state at its end; of several rows of one
 key in a range only the last counts; the same range and state give the same changes.
 Not here: reading of segments (``log/``, ``views/spark/topic_scan.py``); the state's files (``views/state/trace.py``).
@@ -23,8 +24,10 @@ from headwater.log.home import Log
 from headwater.log.topic import Topic
 from headwater.views import thresholds
 from headwater.views.compiler.frontend.as_of import APPENDED, DELETED, OFFSET, VERSIONS, versions_of
+from headwater.views.compiler.frontend.metadata_columns import METADATA, metadata_of
 from headwater.views.compiler.plan import WEIGHT, Relation
 from headwater.views.spark.scans import fitted
+from headwater.views.spark.topic_scan import SYSTEM
 from headwater.views.stages.stage_schemas import columns_of
 from headwater.views.state.algebra import consolidate, distinct, negate, union, weighted_schema, with_weight
 from headwater.views.state.delta import Delta
@@ -53,21 +56,29 @@ class InputKind(StrEnum):
 
 
 def inputs_of(log: Log) -> dict[str, InputRelation]:
-    """Every topic and table of a home, and the versions of those that have some, by the relation's name."""
+    """Every topic and table of a home, and what has the same records, by the relation's name."""
     found = [InputRelation(topic) for topic in log.topics()]
-    found += [InputRelation(base.topic, versions=True) for base in found if base.has_versions]
+    found += [
+        *(InputRelation(base.topic, versions=True) for base in found if base.has_versions),
+        *(InputRelation(base.topic, metadata=True) for base in found if base.kind is not InputKind.BAG),
+    ]
     return {base.name: base for base in found}
 
 
 class InputRelation:
     """One topic as a relation."""
 
-    def __init__(self, topic: Topic, *, versions: bool = False, changes_only: bool = False) -> None:
+    def __init__(
+        self, topic: Topic, *, versions: bool = False, metadata: bool = False, changes_only: bool = False
+    ) -> None:
         self.topic = topic
-        self.name = f"{topic.name}{VERSIONS}" if versions else topic.name
+        self.name = topic.name + (VERSIONS if versions else METADATA if metadata else "")
         self.key = tuple(topic.settings.key or ()) if not versions else ()
         names = [name for name in topic.schema.names if name != WEIGHT]
         self.schema = pa.schema([topic.schema.field(name).with_nullable(True) for name in names])
+        self.has_metadata = metadata  # the rows have the columns that every record has
+        if metadata:
+            self.schema = pa.schema([*self.schema, *SYSTEM])
         if versions:
             self.kind = InputKind.VERSIONS
             self.schema = pa.schema([*self.schema, *MARKS])
@@ -82,7 +93,8 @@ class InputRelation:
 
     def with_changes_only(self) -> InputRelation:
         """The same relation, of which stages read only the changes."""
-        return InputRelation(self.topic, versions=self.kind is InputKind.VERSIONS, changes_only=True)
+        versions = self.kind is InputKind.VERSIONS
+        return InputRelation(self.topic, versions=versions, metadata=self.has_metadata, changes_only=True)
 
     @property
     def has_versions(self) -> bool:
@@ -126,6 +138,8 @@ class InputRelation:
         """What the compiler is told."""
         if self.kind is InputKind.VERSIONS:
             return versions_of(InputRelation(self.topic).relation)
+        if self.has_metadata:
+            return metadata_of(InputRelation(self.topic).relation)
         never_null = self.key or tuple(field.name for field in self.topic.schema if not field.nullable)
         return Relation(
             self.name,
@@ -194,7 +208,7 @@ class InputRelation:
     def read(self, start: Mapping[int, int], stop: Mapping[int, int], columns: list[str]) -> pa.Table:
         """The records of a range, as they are: of the topic's columns and the marks."""
         stored = {field.name: field.with_nullable(True) for field in self.topic.schema}
-        stored |= {field.name: field for field in MARKS}
+        stored |= {field.name: field for field in (*MARKS, *SYSTEM)}
         shape = pa.schema([stored[name] for name in columns])
         batches = [
             without(batch, self.omitted).cast(shape)

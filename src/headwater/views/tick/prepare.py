@@ -26,6 +26,7 @@ from headwater.errors import HeadwaterError
 from headwater.log.home import Log
 from headwater.log.schema.ddl import to_ddl
 from headwater.views.compiler.frontend.as_of import with_versions
+from headwater.views.compiler.frontend.metadata_columns import with_mentioned
 from headwater.views.compiler.plan import (
     FinalStage,
     FlowStage,
@@ -43,7 +44,7 @@ from headwater.views.spark.spark_errors import in_view
 from headwater.views.stages.python_views import RowFunctionStage, function_plan
 from headwater.views.stages.stage_schemas import Analyser, StageSchema, columns_of
 from headwater.views.stages.view_sessions import ViewSessions
-from headwater.views.tick.inputs import InputKind, InputRelation, inputs_of
+from headwater.views.tick.inputs import InputRelation, inputs_of
 from headwater.views.tick.unprepared import Unprepared, may_wait
 from headwater.views.view_declaration import ViewDeclaration
 
@@ -141,8 +142,8 @@ def relations_of(log: Log) -> dict[str, Relation]:
 
 
 def _relations(inputs: Mapping[str, InputRelation]) -> dict[str, Relation]:
-    # A query names a table, never its versions: the compiler derives that relation from the table.
-    return {name: base.relation for name, base in inputs.items() if base.kind is not InputKind.VERSIONS}
+    # A query names a table, never its versions or metadata: the compiler derives these relations from the table.
+    return {name: base.relation for name, base in inputs.items() if name == base.topic.name}
 
 
 def event_times_of(log: Log) -> dict[str, str]:
@@ -156,7 +157,7 @@ def event_times(inputs: Mapping[str, InputRelation]) -> dict[str, str]:
         name: base.topic.settings.event_time
         for name, base in inputs.items()
         # A table as it was has a time too, and is not judged by it: an older version is what is asked for.
-        if base.topic.settings.event_time and base.kind is not InputKind.VERSIONS
+        if base.topic.settings.event_time and name == base.topic.name
     }
 
 
@@ -258,7 +259,7 @@ def _planned(
             confirm=analyser.confirm,
             read=analyser.read,
         )
-        every = with_versions(relations)
+        every = with_versions(with_mentioned(plan.reads, relations))
         analyser.check_times(view.sql, plan.batch, {name: every[name].columns for name in plan.reads})
         shapes = {}
         for stage in plan.stages:

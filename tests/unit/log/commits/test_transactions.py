@@ -13,12 +13,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+import headwater as hw
 from headwater.errors import Backpressure, ClosedError, DiskFull, Fenced, LeaseLost, Misuse, RequestConflict, RowRefused
+from headwater.log.commits.transaction import Transaction
 from headwater.log.home import Log
 from headwater.log.table import Table, declare_table
 from headwater.testing import ManualClock
@@ -370,6 +372,25 @@ def test_a_transaction_has_an_id_too(log: Log) -> None:
 
     assert t.token.repeated
     assert numbers(log, "debits") == numbers(log, "credits") == [1]
+
+
+@pytest.mark.parametrize("begin", [hw.App.transaction, lambda app, **options: app.log.transaction(**options)])
+def test_a_transaction_waits_for_the_cause_that_it_names(tmp_path: Path, begin: Callable[..., Transaction]) -> None:
+    with hw.App("shop", home=tmp_path / "shared") as app, hw.Log(tmp_path / "shared") as other:
+        causes, effects = app.topic("causes", "n INT"), app.topic("effects", "n INT")
+
+        def write() -> None:
+            with begin(app, after="causes:0=1") as t:
+                t.append(effects, [{"n": 1}])
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        writer.join(0.2)
+        assert effects.end_offsets() == {0: 0}
+        other.get_topic("causes").append([{"n": 1}])
+        writer.join()
+
+        assert effects.end_offsets() == causes.end_offsets() == {0: 1}
 
 
 def test_ids_are_forgotten_after_the_declared_time(log: Log) -> None:

@@ -3,6 +3,7 @@ import json
 import pytest
 
 from headwater.errors import ClosedError, Fenced, InvalidDeclaration, LeaseLost, Misuse
+from headwater.log.schema.event_metadata import METADATA_COLUMNS, Metadata
 from headwater.log.schema.json_lines import json_line
 
 LEASE_S = 30.0
@@ -195,6 +196,34 @@ def test_a_crash_between_burial_and_posting_neither_loses_nor_doubles_a_letter(t
 
     assert [letter["reason"] for letter in dead(topic)] == ["first", "second", "third"]
     assert topic.log.catalog.read("SELECT * FROM dead_letters") == []
+
+
+def test_dead_letters_and_messages_put_back_keep_the_metadata(topic, monkeypatch):
+    anna = Metadata(correlation_id="basket-7", causation_id="click-1", actor="anna")
+    topic.append([{"id": 10}], metadata=anna)
+    worker = hire(topic)
+    *plain, said = worker.take(11)
+    assert (said.metadata, plain[0].metadata) == (anna, Metadata())
+
+    with monkeypatch.context() as patch:
+        patch.setattr("headwater.log.groups.worker.post", lambda *_: 0)  # dies before posting
+        worker.reject([plain[0], said], "bad")
+    worker.take(timeout=0)
+
+    columns = ["offset", *METADATA_COLUMNS]
+    letters = [tuple(row.values()) for row in topic.log.get_topic("jobs.runners.dead").rows(columns=columns)]
+    assert letters == [(0, None, None, None), (10, "basket-7", "click-1", "anna")]
+    assert topic.log.catalog.read("SELECT * FROM dead_letter_metadata") == []
+    topic.group("runners").redrive()
+    assert {message.offset: message.metadata for message in worker.take(2)} == {0: Metadata(), 10: anna}
+
+
+def test_a_message_whose_row_retention_took_has_no_metadata(topic):
+    [message] = hire(topic).take()
+
+    topic.log.registry.move_start(topic.id, 0, 5, [], 0)
+
+    assert message.metadata == Metadata()
 
 
 def test_a_group_made_anew_has_dead_letters_of_its_own(topic):

@@ -11,6 +11,7 @@ import time
 from headwater.log.home import Log
 from headwater.log.maintenance.compaction import compact_partition
 from headwater.log.maintenance.sealing import seal_partition
+from headwater.log.storage import frame_index
 
 
 def test_a_handle_does_not_keep_reading_what_was_compacted_away(log):
@@ -175,3 +176,59 @@ def wait_until(condition):
     while not condition():
         assert time.monotonic() < deadline, "it did not happen within 30 seconds"
         time.sleep(0.001)
+
+
+def test_a_poll_reads_of_the_index_what_came_since(log, monkeypatch):
+    topic = log.topic("t", "x INT")
+    for x in range(200):
+        topic.append([{"x": x}])
+    consumer = topic.consumer("g")
+    consumer.commit(consumer.poll(timeout=5))
+    lengths, read_entries = [], frame_index.read_entries
+
+    def noted(data):
+        lengths.append(len(data) // frame_index.ENTRY_BYTES)
+        return read_entries(data)
+
+    monkeypatch.setattr(frame_index, "read_entries", noted)
+    for x in range(200, 210):
+        topic.append([{"x": x}])
+        batch = consumer.poll(timeout=5)
+        assert batch.to_pylist() == [{"x": x}]
+        consumer.commit(batch)
+
+    assert max(lengths) == 1
+
+
+def test_reads_at_the_same_time_and_abandoned_ones_do_not_disturb_each_other(log):
+    topic = log.topic("t", "x INT")
+    for x in range(20):
+        topic.append([{"x": x}])
+
+    def xs(batches):
+        return [row["x"] for batch in batches for row in batch.to_pylist()]
+
+    one, two = topic.read_partition(0, 0, rows_max=3), topic.read_partition(0, 10, rows_max=3)
+    assert xs([next(one), next(two)]) == [0, 1, 2, 10, 11, 12]
+    topic.read_partition(0, 5).close()
+    abandoned = topic.read_partition(0, 5, rows_max=1)
+    next(abandoned)
+    abandoned.close()
+    seal_partition(topic, 0)
+    topic.append([{"x": 20}])
+
+    assert (xs(one), xs(two)) == (list(range(3, 20)), list(range(13, 20)))
+    assert xs(topic.read_partition(0, 0)) == list(range(21))
+
+
+def test_a_partition_that_was_read_before_is_read_as_compaction_left_it(log):
+    topic = log.topic("t", "k INT, v INT", key="k", compact=True)
+    for v in range(5):
+        topic.append([{"k": v % 2, "v": v}])
+    assert sum(batch.num_rows for batch in topic.read_partition(0, 0)) == 5
+
+    compact_partition(topic, 0, force=True, wait=True)
+    topic.append([{"k": 2, "v": 5}])
+
+    rows = [row for batch in topic.read_partition(0, 0) for row in batch.to_pylist()]
+    assert rows == [{"k": 1, "v": 3}, {"k": 0, "v": 4}, {"k": 2, "v": 5}]

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from headwater.log.home import Log
+from headwater.log.schema.event_metadata import Metadata
 from headwater.log.table import Table, declare_table
 from headwater.views.tick import inputs
 from headwater.views.tick.inputs import InputRelation, inputs_of
@@ -74,7 +75,22 @@ def test_a_table_without_an_event_time_and_a_topic_without_a_key_have_no_version
     declare_table(log, "plain", "id BIGINT", key="id")
     log.topic("clicks", "at TIMESTAMP", event_time="at")
 
-    assert sorted(inputs_of(log)) == ["clicks", "plain"]
+    assert not [name for name in inputs_of(log) if name.endswith("$versions")]
+
+
+def test_all_but_a_table_without_a_key_have_their_metadata(log: Log) -> None:
+    users = declare_table(log, "users", "id BIGINT", key="id")
+    log.topic("clicks", "x BIGINT")
+    declare_table(log, "bag", "x BIGINT")
+    users.upsert([{"id": 1}, {"id": 2}], metadata=Metadata(actor="anna"))
+    users.upsert([{"id": 1}], metadata=Metadata(actor="bob"))
+
+    found = inputs_of(log)
+
+    assert sorted(name for name in found if "$" in name) == ["clicks$metadata", "users$metadata"]
+    told = rows(found["users$metadata"], {0: 3})
+    assert [(row["id"], row["_offset"], row["_actor"]) for row in told] == [(2, 1, "anna"), (1, 2, "bob")]
+    assert [column.name for column in found["users$metadata"].relation.columns] == found["users$metadata"].schema.names
 
 
 @pytest.mark.parametrize("compact", [False, True])

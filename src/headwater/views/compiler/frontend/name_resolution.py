@@ -23,6 +23,7 @@ from sqlglot.schema import MappingSchema
 
 from headwater.hints import closest
 from headwater.views.compiler.frontend.as_of import VERSIONS, check_moments, is_as_of, written_out
+from headwater.views.compiler.frontend.metadata_columns import TEXT_COLUMNS
 from headwater.views.compiler.frontend.session_distinct import write_out_sets
 from headwater.views.compiler.frontend.time_windows import (
     CALLS,
@@ -393,7 +394,7 @@ def check_output_names(names: Sequence[str], sql: str, projections: Sequence[Nod
         seen.add(name.lower())
         if name.lower() in ("true ", "false "):  # how SQLite's views, which serve it, name columns true and false
             refuse(sql, place, f'a column cannot be named "{name}"', "Give it another name with AS.", name=name)
-        if name.startswith("_"):
+        if name.startswith("_") and name.lower() not in TEXT_COLUMNS:
             hint = "Such names are reserved; rename it with AS."
             refuse(sql, place, f'the column name "{name}" begins with an underscore', hint, name=name)
 
