@@ -53,6 +53,8 @@ def write_csv(folder: Path, name: str, put: pa.Table, _before: pa.Table | None, 
     if deleted is not None:
         pieces.append(deleted.append_column("is_upsert", pa.array(np.zeros(deleted.num_rows, dtype=bool))))
     rows = pa.concat_tables(pieces)
+    if not rows.num_rows:
+        return
     if "amount" in rows.column_names:
         place = rows.column_names.index("amount")
         rows = rows.set_column(place, "amount", pc.multiply(rows["amount"], QUARTERS).cast(pa.int64()))
@@ -75,8 +77,9 @@ def write_debezium(folder: Path, name: str, put: pa.Table, before: pa.Table | No
             lines.append((number, f'{{"before":{row},"after":null,"op":"d"}}\n'))
     count = max(2, -(-len(lines) // FILE_ROWS_MAX))
     for part in range(count):
-        chosen = (line for number, line in lines if number % count == part)
-        (folder / f"{name}-{part}.json").write_text("".join(chosen))
+        chosen = "".join(line for number, line in lines if number % count == part)
+        if chosen:  # an empty file would take a reader's time too
+            (folder / f"{name}-{part}.json").write_text(chosen)
 
 
 def _objects(rows: pa.Table) -> list[str]:

@@ -62,9 +62,19 @@ class PeerRun:
 
 
 def run(
-    peer: Peer, folder: Path, *, orders: int, users: int, lots: list[int], draw: Callable[[Shop, int], Lot] = Shop.draw
+    peer: Peer,
+    folder: Path,
+    *,
+    orders: int,
+    users: int,
+    lots: list[int],
+    draw: Callable[[Shop, int], Lot] = Shop.draw,
+    from_put: bool = False,
 ) -> PeerRun:
-    """Give the peer a base and lots of these sizes; the first lot warms it up and is not in the result."""
+    """Give the peer a base and lots of these sizes; the first lot warms it up and is not in the result.
+
+    ``from_put``: the clock starts when the files are there, not when the peer opens one.
+    """
     python = interpreter(peer.environment)
     shop = Shop(orders=orders, users=users)
     inputs.write_base(folder, shop, peer.write)
@@ -78,14 +88,14 @@ def run(
         heard(process, "ready", peer.title, folder, READY_SECONDS_MAX)
         seconds = []
         for number in range(len(lots)):
-            began = _put_lot(folder, number)
+            put_at, opened_at = _put_lot(folder, number)
             done = heard(process, "done", peer.title, folder, LOT_SECONDS_MAX)["at"]
-            seconds.append(done - began())
+            seconds.append(done - (put_at if from_put else opened_at() or put_at))
         return PeerRun(seconds[1:], peak_of(process.pid))
 
 
-def _put_lot(folder: Path, number: int) -> Callable[[], float]:
-    """Move a lot into the folders that the peer watches; returns what tells, later, when it began to read it."""
+def _put_lot(folder: Path, number: int) -> tuple[float, Callable[[], float | None]]:
+    """Move a lot into the folders that the peer watches; returns when, and what tells later when it was opened."""
     moves = [
         (path, folder / path.parent.name / path.name)
         for path in sorted((folder / "waiting").glob(f"*/changes-{number}[-.]*"))
@@ -94,4 +104,4 @@ def _put_lot(folder: Path, number: int) -> Callable[[], float]:
     put_at = time.time()
     for source, target in moves:
         source.rename(target)
-    return lambda: watch.firsts([f"changes-{number}"])[0] or put_at
+    return put_at, lambda: watch.firsts([f"changes-{number}"])[0]
