@@ -4,6 +4,7 @@ What it is: ``options`` gives the driver's Java the archive of the classes that 
 lets Java write one when it ends, which takes some seconds in the background, once.
 Invariants: an archive is of one Java and one PySpark, and Java by itself goes on without one that does not fit. Java
 writes the first bytes of an archive last, so one that begins right is whole: the next start gives it its name.
+An archive that was not used for 30 days is removed.
 Whatever is in the way (a home that cannot be written, settings that an archive cannot have), Spark starts as it would
 without. ``HEADWATER_JAVA_ARCHIVE=off`` turns all of it off.
 Not here: starting Spark (``spark_session.py``).
@@ -22,6 +23,7 @@ from pathlib import Path
 VARIABLE = "HEADWATER_JAVA_ARCHIVE"
 BEGINNINGS = (bytes.fromhex("a8ab0bf0"), bytes.fromhex("f00baba8"))  # of an archive that is whole
 LEFT_BEHIND_S = 600.0  # Java writes for some seconds; what is older was never finished
+UNUSED_S = 30 * 86_400.0
 QUIET = "-Xlog:cds*=off"
 # With one of these the classes may come from elsewhere than PySpark's own folder.
 UNUSUAL = ("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_DIST_CLASSPATH", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
@@ -35,7 +37,9 @@ def options() -> str:
             return ""
         archive.parent.mkdir(parents=True, exist_ok=True)
         _take_finished(archive)
+        _remove_unused(archive)
         if archive.exists():
+            os.utime(archive)  # it is used
             return f"-XX:SharedArchiveFile={archive} {QUIET}"
         return f"-XX:ArchiveClassesAtExit={_unfinished(archive, os.getpid())} {QUIET}"
     except OSError:  # it would only have been faster
@@ -86,6 +90,14 @@ def _take_finished(archive: Path) -> None:
                 os.replace(written, archive)
             elif time.time() - written.stat().st_mtime > LEFT_BEHIND_S:
                 written.unlink()
+
+
+def _remove_unused(archive: Path) -> None:
+    """Remove archives of a Java or a PySpark that has not been started for long: each has some 180 MB."""
+    for other in archive.parent.glob("spark-*.jsa"):
+        with contextlib.suppress(OSError):
+            if other != archive and time.time() - other.stat().st_mtime > UNUSED_S:
+                other.unlink()
 
 
 def _is_whole(path: Path) -> bool:

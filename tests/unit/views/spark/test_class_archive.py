@@ -53,6 +53,22 @@ def test_one_that_is_not_finished_is_not_read_and_not_kept_for_ever(folder: Path
     assert list(folder.iterdir()) == []
 
 
+def test_archives_that_are_not_used_any_more_are_removed(folder: Path) -> None:
+    written(class_archive.options()).write_bytes(WHOLE)
+    class_archive.options()
+    (archive,) = folder.iterdir()
+    (folder / "spark-older.jsa").write_bytes(WHOLE)
+    (folder / "spark-other.jsa").write_bytes(WHOLE)
+    past = time.time() - class_archive.UNUSED_S - 1
+    for path in (archive, folder / "spark-older.jsa"):
+        os.utime(path, (past, past))
+
+    class_archive.options()
+
+    assert sorted(folder.iterdir()) == sorted([archive, folder / "spark-other.jsa"])
+    assert time.time() - archive.stat().st_mtime < class_archive.UNUSED_S
+
+
 @pytest.mark.parametrize("name", [class_archive.VARIABLE, "SPARK_HOME", "SPARK_CONF_DIR"])
 def test_it_keeps_out_of_the_way(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(name, "off")
