@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.views.compiler.plan import AccumulateStage, KeyedStage, WholeStage
+from headwater.views.compiler.plan import AccumulateStage, KeyedStage
 from tests.compiler.shop import kinds, only_stage, plan_of
 
 
@@ -32,8 +32,8 @@ from tests.compiler.shop import kinds, only_stage, plan_of
         ("SELECT id FROM users INTERSECT SELECT user_id FROM orders", ["keyed"]),
         ("SELECT id, rank() OVER (PARTITION BY country ORDER BY age) AS r FROM users", ["keyed"]),
         ("SELECT id, rank() OVER (ORDER BY age) AS r FROM users", ["whole"]),
-        ("SELECT id FROM users ORDER BY age, id LIMIT 3", ["whole"]),
-        ("SELECT country, count(*) AS n FROM users GROUP BY country ORDER BY n LIMIT 3", ["accumulating", "whole"]),
+        ("SELECT id FROM users ORDER BY age, id LIMIT 3", ["leading"]),
+        ("SELECT country, count(*) AS n FROM users GROUP BY country ORDER BY n LIMIT 3", ["accumulating", "leading"]),
         (
             "SELECT id FROM users u WHERE EXISTS (SELECT 1 FROM orders o WHERE o.user_id = u.id)",
             ["accumulating", "bilinear"],
@@ -108,13 +108,6 @@ def test_an_outer_join_takes_only_the_source_that_its_condition_mentions() -> No
     assert isinstance(keyed, KeyedStage)
     assert [given.leaf.relation for given in keyed.inputs] == ["users", "notes"]
     assert [stage.kind.value for stage in plan.stages] == ["keyed", "bilinear"]
-
-
-def test_ties_in_an_order_are_broken_by_the_other_columns() -> None:
-    stage = only_stage("SELECT id, age FROM users ORDER BY age DESC LIMIT 3")
-
-    assert isinstance(stage, WholeStage)
-    assert stage.sql.replace("`", "").endswith("ORDER BY t1.age DESC, t1.id ASC LIMIT 3")
 
 
 @pytest.mark.parametrize(

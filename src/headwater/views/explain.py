@@ -16,6 +16,7 @@ COSTS = {
     StageKind.LINEAR: "the changes",
     StageKind.BILINEAR: "the changes and their matches",
     StageKind.ACCUMULATING: "the groups touched",
+    StageKind.LEADING: "the changes and the leading rows",
     StageKind.KEYED: "the rows of the touched keys",
     StageKind.WHOLE: "everything",
 }

@@ -54,6 +54,11 @@ class PlanNode:
     one_at: tuple[str, ...] | None = None
     spans: tuple[str, ...] = ()  # those of the key that are windows of time: the start, or the end, tells them apart
 
+    def absorbs(self, outputs: Mapping[str, Node], conditions: tuple[Node, ...]) -> bool:
+        """Whether a projection and a filter over this stage, row by row, can be taken into it."""
+        del outputs, conditions
+        return True
+
     def absorb(self, alias: str, outputs: Mapping[str, Node], conditions: tuple[Node, ...]) -> None:
         """Take a projection and a filter over this stage into the stage itself."""
         raise NotImplementedError
@@ -79,6 +84,10 @@ class FlowNode(PlanNode):
 
     flow: Flow = field(default_factory=lambda: Product({}, {}))
 
+    def absorbs(self, outputs: Mapping[str, Node], conditions: tuple[Node, ...]) -> bool:
+        del outputs, conditions
+        return False
+
 
 @dataclass(eq=False)
 class AccumulateNode(PlanNode):
@@ -99,6 +108,28 @@ class AccumulateNode(PlanNode):
 
         self.shown += tuple(substitute(condition, final) for condition in conditions)
         self.outputs = {name: substitute(output, final) for name, output in outputs.items()}
+
+
+@dataclass(eq=False)
+class LeadingNode(PlanNode):
+    """The first rows of a flow in an order."""
+
+    flow: Flow = field(default_factory=lambda: Product({}, {}))  # yields _c0…; of one mention
+    held: tuple[PlanColumn, ...] = ()  # _c0…
+    order: tuple[Node, ...] = ()  # over bare _c0…: the user's
+    ties: tuple[Node, ...] = ()  # what tells apart rows that the user's order does not
+    shown: dict[str, str] = field(default_factory=dict)  # column → _c… or the number
+    number: str = "row_number"
+    first: int = 1
+    last: int = 1
+
+    def absorbs(self, outputs: Mapping[str, Node], conditions: tuple[Node, ...]) -> bool:
+        return not conditions and all(isinstance(output, exp.Column) for output in outputs.values())
+
+    def absorb(self, alias: str, outputs: Mapping[str, Node], conditions: tuple[Node, ...]) -> None:
+        del alias, conditions
+        self.rename_key(outputs)
+        self.shown = {name: self.shown[output.name] for name, output in outputs.items()}
 
 
 @dataclass(eq=False)
