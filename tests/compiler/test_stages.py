@@ -17,7 +17,14 @@ from tests.compiler.shop import kinds, only_stage, plan_of
         ("SELECT id FROM users UNION SELECT user_id FROM orders", ["accumulating"]),
         ("SELECT country, max(age) AS oldest FROM users GROUP BY country", ["keyed"]),
         ("SELECT page, max(ms) AS slowest FROM visits GROUP BY page", ["accumulating"]),
-        ("SELECT max(age) AS oldest FROM users", ["whole"]),
+        ("SELECT max(age) AS oldest FROM users", ["leading"]),
+        ("SELECT max(age) AS oldest, count(*) AS n FROM users", ["accumulating", "leading", "bilinear"]),
+        ("SELECT max(ms) AS slowest FROM visits", ["accumulating"]),
+        ("SELECT max(age) AS oldest, percentile(age, 0.5) AS middle FROM users", ["whole"]),
+        (
+            "SELECT min(o.amount) AS a, max(u.age) AS b FROM orders o JOIN users u ON o.user_id = u.id",
+            ["bilinear", "leading", "leading", "bilinear"],
+        ),
         ("SELECT country, count(DISTINCT age) AS n FROM users GROUP BY country", ["accumulating", "accumulating"]),
         (
             "SELECT country, count(DISTINCT age) AS n, count(DISTINCT id) AS m, sum(age) AS s FROM users "

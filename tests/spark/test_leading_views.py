@@ -1,6 +1,6 @@
 """Views of leading rows on Spark: right after every tick, and without reading the relation.
 
-What it is: ORDER BY … LIMIT over tables whose leading rows come, change and leave.
+What it is: ORDER BY … LIMIT, and min and max without GROUP BY, over tables whose leading rows come, change and leave.
 Invariants: the oracle is Spark, which runs the user's own text over the rows that a dictionary holds. The orders are
 total, so that there is one answer. The buffers have hardly a row to spare, so that they are filled again and again.
 Not here: thousands of cases, on DuckDB (``tests/compiler/test_first_rows.py``).
@@ -37,6 +37,11 @@ VIEWS = {
     "ORDER BY a.id DESC, b.id LIMIT 3",
     "above": "SELECT id + 1 AS next, upper(name) AS loud FROM (SELECT id, name FROM scores ORDER BY id LIMIT 5) "
     "WHERE name IS NOT NULL",
+    "extremes": "SELECT max(score) AS high, min(score) AS low, max(tags) AS tags, max_by(name, id) AS last, "
+    "min_by(id, id) FILTER (WHERE name = 'b') AS b, count(*) AS n, count(DISTINCT name) AS names FROM scores",
+    "largest": "SELECT name, n FROM (SELECT name, count(*) AS n FROM scores GROUP BY name) AS counts "
+    "WHERE n = (SELECT max(m) FROM (SELECT count(*) AS m FROM scores GROUP BY name))",
+    "beyond": "SELECT min(name) AS least FROM scores HAVING max(id) > 20",
 }
 WAYS: tuple[dict[str, int], ...] = (
     {},
