@@ -43,6 +43,51 @@ def test_the_first_rows_are_right_whatever_comes_and_leaves(data: st.DataObject)
     check(TABLES, (View("v0", Query(query, ())),), happening, seed=data.draw(st.integers(0, 9)))
 
 
+@settings(max_examples=60 * THOROUGH, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_numbered_rows_up_to_a_bound_are_right_whatever_comes_and_leaves(data: st.DataObject) -> None:
+    number = data.draw(st.sampled_from(["row_number", "rank", "dense_rank"]))
+    bound = data.draw(st.sampled_from(["<= 1", "<= 2", "< 4", "= 1", "= 3", "BETWEEN 2 AND 3", "<= 2 AND place > 1"]))
+    source = data.draw(st.sampled_from(SOURCES))
+    order = "at DESC, x, w, k" if number == "row_number" else data.draw(st.sampled_from(["at DESC", "x, w", "k + x"]))
+    shown = data.draw(st.sampled_from(["k, at, x, w", "k, at, x, w, place", "at, w", "k + x AS y, at, place + 1 AS p"]))
+    query = (
+        f"SELECT {shown} FROM (SELECT k, at, x, w, {number}() OVER (ORDER BY {order}) AS place FROM {source} AS q) "
+        f"AS p WHERE place {bound}"
+    )
+    happening = data.draw(ticks(TABLES, most=6), label="ticks")
+
+    (plan,) = compile_all(TABLES, [("v0", query)])
+    assert any(isinstance(stage, LeadingStage) for stage in plan.stages)
+    check(TABLES, (View("v0", Query(query, ())),), happening, seed=data.draw(st.integers(0, 9)))
+
+
+@pytest.mark.parametrize(
+    ("sql", "kinds"),
+    [
+        ("SELECT id FROM users QUALIFY row_number() OVER (ORDER BY age, id) <= 3", ["leading"]),
+        ("SELECT id, age + 1 AS a FROM users QUALIFY rank() OVER (ORDER BY age) = 2", ["leading", "linear"]),
+        (
+            "SELECT id, a FROM (SELECT id, age + 1 AS a, rank() OVER (ORDER BY age) AS r FROM users) "
+            "WHERE r < 4 AND a > 7",
+            ["leading", "linear"],
+        ),
+        ("SELECT id FROM users QUALIFY rank() OVER (ORDER BY age) > 2", ["whole"]),
+        ("SELECT id FROM users QUALIFY rank() OVER (ORDER BY age) <= id", ["whole"]),
+        ("SELECT id FROM users QUALIFY rank() OVER (ORDER BY age) <= 50001", ["whole"]),
+        ("SELECT id FROM users QUALIFY count(*) OVER (ORDER BY age) <= 3", ["whole"]),
+        (
+            "SELECT id, row_number() OVER (ORDER BY age, id) AS a, rank() OVER (ORDER BY id) AS b FROM users "
+            "QUALIFY row_number() OVER (ORDER BY age, id) <= 3",
+            ["whole"],
+        ),
+        ("SELECT id, age + 1 AS a, rank() OVER (ORDER BY age) AS r FROM users", ["whole"]),
+    ],
+)
+def test_numbered_rows_need_a_bound(sql: str, kinds: list[str]) -> None:
+    assert [stage.kind.value for stage in plan_of(sql).stages] == kinds
+
+
 def test_ties_in_an_order_are_broken_by_the_other_columns() -> None:
     stage = only_stage("SELECT id, age FROM users ORDER BY age DESC LIMIT 3 OFFSET 2")
 

@@ -1,6 +1,7 @@
 """Views of leading rows on Spark: right after every tick, and without reading the relation.
 
-What it is: ORDER BY … LIMIT, and min and max without GROUP BY, over tables whose leading rows come, change and leave.
+What it is: ORDER BY … LIMIT, min and max without GROUP BY, and numbered rows up to a bound, over a table whose leading
+rows come, change and leave.
 Invariants: the oracle is Spark, which runs the user's own text over the rows that a dictionary holds. The orders are
 total, so that there is one answer. The buffers have hardly a row to spare, so that they are filled again and again.
 Not here: thousands of cases, on DuckDB (``tests/compiler/test_first_rows.py``).
@@ -25,7 +26,7 @@ from headwater.views import thresholds
 from headwater.views.compiler import render
 from headwater.views.compiler.plan import StageKind
 
-TICKS = 8 * int(os.environ.get("HEADWATER_THOROUGH", "1"))
+TICKS = 6 * int(os.environ.get("HEADWATER_THOROUGH", "1"))
 SCHEMA = "id BIGINT, name STRING, score DOUBLE, tags ARRAY<INT>"
 VIEWS = {
     "top": "SELECT id, score FROM scores ORDER BY score DESC, id LIMIT 3",
@@ -41,6 +42,11 @@ VIEWS = {
     "min_by(id, id) FILTER (WHERE name = 'b') AS b, count(*) AS n, count(DISTINCT name) AS names FROM scores",
     "largest": "SELECT name, n FROM (SELECT name, count(*) AS n FROM scores GROUP BY name) AS counts "
     "WHERE n = (SELECT max(m) FROM (SELECT count(*) AS m FROM scores GROUP BY name))",
+    "ranked": "SELECT * FROM (SELECT id, score, rank() OVER (ORDER BY score DESC) AS place FROM scores) "
+    "WHERE place <= 2",
+    "dense": "SELECT name, tags, place FROM (SELECT name, tags, dense_rank() OVER (ORDER BY tags, name DESC) AS place "
+    "FROM scores) WHERE place BETWEEN 2 AND 3",
+    "numbered": "SELECT upper(name) AS loud, id FROM scores QUALIFY row_number() OVER (ORDER BY score, id DESC) < 4",
     "beyond": "SELECT min(name) AS least FROM scores HAVING max(id) > 20",
 }
 WAYS: tuple[dict[str, int], ...] = (
@@ -52,7 +58,7 @@ SCORES = (None, math.nan, -0.0, 0.0, 1.5, math.inf, -math.inf, 1.5, 2.5)
 
 def changed(random: Random, rows: dict[int, dict[str, Any]], tick: int) -> tuple[list[dict[str, Any]], list[int]]:
     """The rows to upsert and the keys to delete: at times the leading ones, at times all."""
-    if tick == 5:
+    if tick == 3:
         return [], list(rows)
     upserts = [
         {

@@ -192,6 +192,10 @@ def _named(flow: Flow, names: tuple[str, ...]) -> Flow:
 def _last(workshop: CompileContext, flow: Flow) -> PlanNode:
     """The draft that is the view: the stage that the flow merely reads, or a stage for the flow."""
     if isinstance(flow, Product):
+        for source in flow.items.values():
+            read = workshop.drafts.get(source.relation) if isinstance(source, TableRef) else None
+            if isinstance(read, KeyedNode):
+                read.numbered = None  # no filter above can tell a bound any more
         flow = absorbed(workshop, flow)
         ((alias, item), *others) = flow.items.items() or [("", None)]
         plain = all(output == column(alias, name) for name, output in flow.outputs.items())

@@ -23,7 +23,7 @@ from headwater.views.compiler.algebra.select_block import REST, SelectBlock
 from headwater.views.compiler.frontend.as_of import ONE_AT
 from headwater.views.compiler.frontend.time_windows import check_sessions
 from headwater.views.compiler.operators.aggregation import aggregate, distinct
-from headwater.views.compiler.operators.first_rows import first_rows, listed
+from headwater.views.compiler.operators.first_rows import bounded, first_rows, listed
 from headwater.views.compiler.operators.grouping import group_expressions
 from headwater.views.compiler.operators.joins import join
 from headwater.views.compiler.operators.keyed_stages import whole_query
@@ -115,7 +115,7 @@ def _finish(block: SelectBlock) -> Flow:
 
 def absorbed(workshop: CompileContext, product: Product) -> Product:
     """The product, with the filters that concern one stage only taken into that stage, or all of it if it reads one."""
-    product = _sink_filters(workshop, product)
+    product = _sink_filters(workshop, bounded(workshop, product))
     if len(product.items) != 1 or product.laterals:
         return product
     ((alias, item),) = product.items.items()

@@ -124,7 +124,7 @@ class LeadingNode(PlanNode):
     last: int = 1
 
     def absorbs(self, outputs: Mapping[str, Node], conditions: tuple[Node, ...]) -> bool:
-        return not conditions and all(isinstance(output, exp.Column) for output in outputs.values())
+        return not conditions and _are_columns(outputs)
 
     def absorb(self, alias: str, outputs: Mapping[str, Node], conditions: tuple[Node, ...]) -> None:
         del alias, conditions
@@ -140,12 +140,21 @@ class KeyedNode(PlanNode):
     keys: tuple[PlanColumn, ...] = ()
     inputs: dict[str, tuple[Node, ...]] = field(default_factory=dict)  # mention → key over bare columns
     depth: int = 0
+    numbered: LeadingNode | None = None  # what it becomes when a filter above bounds the number of the rows
+
+    def absorbs(self, outputs: Mapping[str, Node], conditions: tuple[Node, ...]) -> bool:
+        # Expressions over numbered rows wait: a filter above them may still tell the bound.
+        return self.numbered is None or bool(conditions) or _are_columns(outputs)
 
     def absorb(self, alias: str, outputs: Mapping[str, Node], conditions: tuple[Node, ...]) -> None:
         self.rename_key(outputs)
         if any(outputs.get(name) != column(alias, name) for name in self.one_at or ()):
             self.one_at = None
-        plain = not conditions and all(isinstance(output, exp.Column) for output in outputs.values())
+        plain = not conditions and _are_columns(outputs)
+        if self.numbered is not None and plain:
+            self.numbered.absorb(alias, outputs, conditions)
+        elif self.numbered is not None:
+            self.numbered = None
         if plain and isinstance(self.query, exp.Select) and _can_be_renamed(self.query):
             self._rename(self.query, outputs)
             return
@@ -174,6 +183,10 @@ class KeyedNode(PlanNode):
         projections = [named(given[output.name], name) for name, output in outputs.items()]
         projections += [named(given[key.name], key.name) for key in self.keys]
         query.set("expressions", projections)
+
+
+def _are_columns(outputs: Mapping[str, Node]) -> bool:
+    return all(isinstance(output, exp.Column) for output in outputs.values())
 
 
 def _can_be_renamed(query: exp.Select) -> bool:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from headwater.views.compiler.algebra.flow import Flow, Product, TableRef, single, to_query
-from headwater.views.compiler.algebra.plan_nodes import CompileContext, KeyedNode
+from headwater.views.compiler.algebra.plan_nodes import CompileContext, KeyedNode, LeadingNode
 from headwater.views.compiler.sql.expressions import (
     Node,
     bare,
@@ -85,6 +85,7 @@ def keyed(
     what: str,
     key: tuple[str, ...] | None,
     spans: tuple[str, ...] = (),
+    numbered: LeadingNode | None = None,
 ) -> Product:
     """A keyed stage; ``select`` gives its columns, ``keys`` are the key in terms of its sources."""
     names = [projection.alias for projection in select.expressions]
@@ -100,5 +101,6 @@ def keyed(
         query=select,
         keys=found[len(names) :],
         inputs={leaf: given for each in inputs for leaf, given in each.keys.items()} if keys else {},
+        numbered=numbered,
     )
     return workshop.keep(draft)
