@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.views.compiler.plan import AccumulateStage, KeyedStage
+from headwater.views.compiler.plan import AccumulateStage, KeyedStage, WholeStage
 from tests.compiler.shop import kinds, only_stage, plan_of
 
 
@@ -140,6 +140,34 @@ def test_the_fingerprint_is_of_the_meaning() -> None:
     assert plan.fingerprint != other.fingerprint
     assert plan.fingerprint == plan_of("SELECT order_id,amount FROM orders\nWHERE amount>3").fingerprint
     assert spelled.columns == plan.columns
+
+
+@pytest.mark.parametrize(
+    ("sql", "reason"),
+    [
+        ("SELECT id, rank() OVER (ORDER BY age) AS r FROM users", "PARTITION BY, and no filter that bounds the number"),
+        ("SELECT id, sum(age) OVER (ORDER BY id) AS s FROM users", "a window function without PARTITION BY"),
+        ("SELECT collect_list(age) AS a FROM users", "aggregates that take every row"),
+        ("SELECT id FROM users ORDER BY age OFFSET 3", "LIMIT and OFFSET are not numbers"),
+        (
+            "SELECT session_window AS w, count(*) AS n FROM orders GROUP BY session_window(placedAt, '5 minutes')",
+            "session_window without another group",
+        ),
+        (
+            "SELECT id FROM users u WHERE NOT EXISTS (SELECT 1 FROM orders o WHERE o.amount < u.age)",
+            "a subquery without an equality",
+        ),
+        (
+            "SELECT a.id FROM users a JOIN LATERAL (SELECT 1 FROM orders WHERE user_id = a.id) AS x",
+            "LATERAL (SELECT …)",
+        ),
+    ],
+)
+def test_what_is_computed_whole_says_why(sql: str, reason: str) -> None:
+    stage = plan_of(sql).stages[-1]
+
+    assert isinstance(stage, WholeStage)
+    assert reason in stage.reason
 
 
 def test_a_query_that_is_not_understood_is_one_whole_stage() -> None:

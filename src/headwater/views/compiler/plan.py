@@ -254,6 +254,7 @@ class WholeStage(Stage):
 
     inputs: tuple[Leaf, ...] = ()
     sql: str = ""
+    reason: str = ""  # for people: why it has no cheaper kind
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:

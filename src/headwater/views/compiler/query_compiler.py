@@ -209,4 +209,4 @@ def _whole(workshop: CompileContext, query: exp.Query, reason: str) -> Flow:
         if isinstance(source, exp.Subquery) and isinstance(source.this, exp.Query):
             flow = compile_query(workshop, source.this)
             source.set("this", whole_query(workshop, flow))
-    return workshop.keep_whole(query, what=f"computed whole: {reason}")
+    return workshop.keep_whole(query, what=f"computed whole: {reason}", reason=reason)

@@ -197,6 +197,7 @@ class StageRenderer:
                 what=draft.what,
                 inputs=tuple(given.leaf for given in inputs),
                 sql=sql,
+                reason=draft.reason,
             )
         return KeyedStage(
             name=name,

@@ -137,9 +137,7 @@ def _stage(
     # In parentheses, and not SELECT * FROM (…): Spark refuses a star over some queries that it runs alone.
     written = f"{AS_WRITTEN} WITH {named_leaves} (\n{own}\n)" if inputs else f"{AS_WRITTEN} {own}"
     columns = describe(written, tables) if describe is not None else ()
-    return WholeStage(
-        name=name, kind=StageKind.WHOLE, columns=columns, hidden=(), what=reason, inputs=tuple(inputs), sql=written
-    )
+    return WholeStage(name, StageKind.WHOLE, columns, (), reason, tuple(inputs), written, reason)
 
 
 def _known(

@@ -140,6 +140,7 @@ class KeyedNode(PlanNode):
     keys: tuple[PlanColumn, ...] = ()
     inputs: dict[str, tuple[Node, ...]] = field(default_factory=dict)  # mention → key over bare columns
     depth: int = 0
+    reason: str = ""  # without keys: why it is computed from everything
     numbered: LeadingNode | None = None  # what it becomes when a filter above bounds the number of the rows
 
     def absorbs(self, outputs: Mapping[str, Node], conditions: tuple[Node, ...]) -> bool:
@@ -231,9 +232,10 @@ class CompileContext:
         outputs: dict[str, Node] = {found.name: column(alias, found.name) for found in draft.columns}
         return Product(items={alias: TableRef(draft.name)}, outputs=outputs)
 
-    def keep_whole(self, query: exp.Query, what: str) -> Product:
-        """A query to be computed from everything."""
-        return self.keep(KeyedNode(name=self.new_name(), what=what, columns=self.types(query), query=query))
+    def keep_whole(self, query: exp.Query, what: str, reason: str) -> Product:
+        """A query to be computed from everything, and why."""
+        columns = self.types(query)
+        return self.keep(KeyedNode(name=self.new_name(), what=what, columns=columns, query=query, reason=reason))
 
     def materialized(self, flow: Flow) -> Product:
         """A flow as a stage of its own, read whole."""

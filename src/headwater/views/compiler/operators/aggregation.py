@@ -205,7 +205,8 @@ def _by_group(block: SelectBlock, groups: list[Node], calls: list[Node], session
     unique = tuple(f"g__{place}" for place in range(len(groups)))
     key_columns: list[Node] = [column(alias, key) for key in keys]
     what = _what(groups, calls)
-    return keyed(workshop, select, key_columns, [given], what=what, key=unique, spans=_spans(groups))
+    reason = "session_window without another group" if session is not None else "aggregates that take every row"
+    return keyed(workshop, select, key_columns, [given], what=what, key=unique, spans=_spans(groups), reason=reason)
 
 
 def _spans(groups: list[Node]) -> tuple[str, ...]:

@@ -184,7 +184,8 @@ def _whole(
     for clause in ("limit", "offset"):
         if clauses.args.get(clause):
             select.set(clause, clauses.args[clause].copy())
-    return workshop.keep_whole(select, what="the first rows in order")
+    reason = f"LIMIT and OFFSET are not numbers that are together at most {LEADING_ROWS_MAX:,}"
+    return workshop.keep_whole(select, what="the first rows in order", reason=reason)
 
 
 def is_orderable(kind: str | None) -> bool:

@@ -85,9 +85,13 @@ def keyed(
     what: str,
     key: tuple[str, ...] | None,
     spans: tuple[str, ...] = (),
+    reason: str = "",
     numbered: LeadingNode | None = None,
 ) -> Product:
-    """A keyed stage; ``select`` gives its columns, ``keys`` are the key in terms of its sources."""
+    """A keyed stage; ``select`` gives its columns, ``keys`` are the key in terms of its sources.
+
+    ``reason``: why there may be no key, and so everything is computed.
+    """
     names = [projection.alias for projection in select.expressions]
     for place, part in enumerate(keys):
         select.append("expressions", named(part, f"_k{place}"))
@@ -101,6 +105,7 @@ def keyed(
         query=select,
         keys=found[len(names) :],
         inputs={leaf: given for each in inputs for leaf, given in each.keys.items()} if keys else {},
+        reason=reason,
         numbered=numbered,
     )
     return workshop.keep(draft)

@@ -203,8 +203,8 @@ def _keep_rows(block: SelectBlock, matches: list[Correlated]) -> None:
     sides = [side_of(workshop, left, block.items[left], wanted, outer, own)]
     for each in matches:
         right, flow = workshop.fresh("others"), workshop.compile(each.source_query())
-        keys: list[Node] = [column(right, name) for name in flow.names[: len(outer)]]
-        sides.append(side_of(workshop, right, flow, list(flow.names), keys))
+        ties_of: list[Node] = [column(right, name) for name in flow.names[: len(outer)]]
+        sides.append(side_of(workshop, right, flow, list(flow.names), ties_of))
     kept = comparable_keys(workshop, sides, len(outer))
     inputs = [side.to_input(workshop, kept) for side in sides]
     joins = [_join(each, side, given) for each, side, given in zip(matches, sides[1:], inputs[1:], strict=True)]
@@ -216,7 +216,9 @@ def _keep_rows(block: SelectBlock, matches: list[Correlated]) -> None:
         for each, side in zip(matches, sides[1:], strict=True)
     ]
     what = f"{workshop.shown_source(block.items[left])} {' and '.join(kinds)}"
-    stage = keyed(workshop, select, [column(left, f"k__{place}") for place in kept], inputs, what=what, key=None)
+    keys: list[Node] = [column(left, f"k__{place}") for place in kept]
+    reason = "a subquery without an equality, of one type, with the query around it"
+    stage = keyed(workshop, select, keys, inputs, what=what, key=None, reason=reason)
     block.replace_source((left,), stage, visible)
 
 

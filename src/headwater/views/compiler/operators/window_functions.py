@@ -82,7 +82,10 @@ def windows(block: SelectBlock) -> None:
     # A row stays a row: what tells the rows apart tells the results apart.
     unique = unique_outputs(workshop, block.product({names[pair]: column(*pair) for pair in pairs}))
     columns: list[Node] = [column(alias, key) for key in keys]
-    stage = keyed(workshop, select, columns, [given], what=what, key=unique, numbered=numbered)
+    reason = "a window function without PARTITION BY"
+    if numbered is not None:
+        reason += ", and no filter that bounds the number"
+    stage = keyed(workshop, select, columns, [given], what=what, key=unique, reason=reason, numbered=numbered)
     _read_from(block, stage, names, calls)
 
 
