@@ -1,4 +1,4 @@
-"""Outer joins without an equality: the inner join, and the rows that have no partner."""
+"""Joins and subqueries without an equality: which values have a match is kept."""
 
 from __future__ import annotations
 
@@ -40,6 +40,22 @@ def test_outer_joins_by_any_condition_are_right_whatever_comes_and_leaves(data: 
     check(TABLES, (View("v0", Query(query, ())),), happening, seed=data.draw(st.integers(0, 9)))
 
 
+@settings(max_examples=40 * THOROUGH, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_subqueries_by_any_condition_are_right_whatever_comes_and_leaves(data: st.DataObject) -> None:
+    exists = data.draw(st.sampled_from(["EXISTS", "NOT EXISTS"]))
+    left, right = (data.draw(st.sampled_from(SOURCES)) for _ in range(2))
+    on = data.draw(st.sampled_from([condition for condition in CONDITIONS if "a." in condition]))
+    where = data.draw(st.sampled_from(["", " AND a.k > 0", " AND EXISTS (SELECT 1 FROM s WHERE s.x < a.x)"]))
+    shown = data.draw(st.sampled_from(["a.k, a.x, a.w", "a.at", "count(*) AS n, sum(a.x) AS s"]))
+    query = f"SELECT {shown} FROM {left} AS a WHERE {exists} (SELECT 1 FROM {right} AS b WHERE {on}){where}"
+    happening = data.draw(ticks(TABLES, most=5), label="ticks")
+
+    (plan,) = compile_all(TABLES, [("v0", query)])
+    assert all(stage.kind is not StageKind.WHOLE for stage in plan.stages)
+    check(TABLES, (View("v0", Query(query, ())),), happening, seed=data.draw(st.integers(0, 9)))
+
+
 @pytest.mark.parametrize(
     ("sql", "expected"),
     [
@@ -52,7 +68,12 @@ def test_outer_joins_by_any_condition_are_right_whatever_comes_and_leaves(data: 
             ["accumulating", "keyed", "accumulating", "keyed", "bilinear"],
         ),
         ("SELECT o.order_id, u.id FROM orders o LEFT JOIN users u ON TRUE", ["accumulating", "bilinear", "bilinear"]),
+        (
+            "SELECT id FROM users u WHERE NOT EXISTS (SELECT 1 FROM orders o WHERE o.amount < u.age)",
+            ["accumulating", "keyed"],
+        ),
+        ("SELECT id FROM users u LEFT SEMI JOIN orders o ON o.amount < u.age", ["accumulating", "keyed"]),
     ],
 )
-def test_an_outer_join_without_an_equality_has_these_stages(sql: str, expected: list[str]) -> None:
+def test_what_has_no_equality_has_these_stages(sql: str, expected: list[str]) -> None:
     assert kinds(sql) == expected

@@ -28,6 +28,8 @@ VIEWS = {
     "banded": "SELECT o.id, b.band FROM orders o LEFT JOIN bands b ON o.amount >= b.low AND o.amount < b.high",
     "both": "SELECT o.id, o.amount, b.band FROM orders o FULL JOIN bands b ON o.amount BETWEEN b.low AND b.high",
     "counts": "SELECT b.band, count(o.id) AS n FROM orders o RIGHT JOIN bands b ON o.amount > b.low GROUP BY b.band",
+    "unbanded": "SELECT o.id FROM orders o WHERE NOT EXISTS (SELECT 1 FROM bands b WHERE o.amount >= b.low)",
+    "above": "SELECT b.band, b.high FROM bands b LEFT SEMI JOIN orders o ON o.amount > b.high",
     "always": "SELECT o.id, b.band FROM orders o LEFT JOIN bands b ON b.low > 5",
 }
 WAYS: tuple[dict[str, int], ...] = (
