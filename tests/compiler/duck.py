@@ -34,7 +34,7 @@ from headwater.views.compiler.plan import (
     ViewPlan,
     WholeStage,
 )
-from headwater.views.stages.leading_buffer import filled, merged, state_rows
+from headwater.views.stages.leading_buffer import BufferMerge, filled, state_rows
 from tests.compiler.dialect import connect, to_duckdb, type_to_duckdb, type_to_spark
 
 Row = tuple[object, ...]
@@ -244,7 +244,11 @@ class DuckRunner:
         held = list_of(stage.held)
         self._make("_before", f"SELECT {held}, 1 AS {WEIGHT} FROM _old")
         self._flow([stage.term], None)
-        buffer = None if self._first else merged(stage, self._arrow(to_duckdb(stage.merge)))
+        merge = None if self._first else BufferMerge(stage, self._arrow(to_duckdb(stage.merge)))
+        if merge is not None and merge.is_unreached:
+            self._commit(stage, None, old=None)
+            return
+        buffer = None if merge is None else merge.buffer()
         if buffer is None:
             self._bind(stage.everything)
             buffer = filled(stage, self._arrow(to_duckdb(stage.fill)))

@@ -19,28 +19,43 @@ from headwater.views.compiler.plan import NUMBER, WEIGHT, LeadingStage
 from headwater.views.state.algebra import SHOWN, WEIGHT_FIELD, consolidate, weights, with_weight
 
 
-def merged(stage: LeadingStage, found: pa.Table) -> pa.Table | None:
-    """The new buffer from the rows of ``LeadingStage.merge``; None when it must be filled from everything.
+class BufferMerge:
+    """The rows of ``LeadingStage.merge``: a tick's changes among the rows of the buffer.
 
     >>> from headwater.views.compiler.plan import PlanColumn, StageKind
     >>> hidden = (PlanColumn("_c0", "BIGINT"), PlanColumn("_shown", "BOOLEAN"))
     >>> stage = LeadingStage("v", StageKind.LEADING, (), hidden, "first 1 by x", last=1, spare=9)
     >>> places = {"_held": [True, False, False, True], "_place": [1, 1, 3, 4], "_rows": [4, 4, 4, 4]}
-    >>> found = pa.table({"_c0": [1, 1, 2, 5], "_weight": [1, -1, 1, 1], **places})
-    >>> merged(stage, found).select(["_c0", "_number", "_shown"]).to_pylist()  # 1 left, 2 came
+    >>> merge = BufferMerge(stage, pa.table({"_c0": [1, 1, 2, 5], "_weight": [1, -1, 1, 1], **places}))
+    >>> merge.is_unreached
+    False
+    >>> merge.buffer().select(["_c0", "_number", "_shown"]).to_pylist()  # 1 left, 2 came
     [{'_c0': 2, '_number': 1, '_shown': True}, {'_c0': 5, '_number': 2, '_shown': False}]
     """
-    found = found.take(pc.sort_indices(found, sort_keys=[("_place", "ascending")]))
-    held = found.filter(found.column("_held"))
-    everything = not _reaches_behind(stage, _numbered(stage, held))
-    if everything:
-        everything = not found.num_rows or found.num_rows == found.column("_rows")[0].as_py()
-    else:
-        found = found.filter(pc.less_equal(found.column("_place"), held.column("_place")[-1]))
-    names = [name for name in (*stage.held, "_place", "_peer", WEIGHT) if name in found.column_names]
-    rows = consolidate(found.select(names))
-    buffer = _numbered(stage, rows.filter(pc.greater(rows.column(WEIGHT), 0)))
-    return buffer if everything or _reaches_behind(stage, buffer) else None
+
+    def __init__(self, stage: LeadingStage, found: pa.Table) -> None:
+        self.stage = stage
+        self.found = found.take(pc.sort_indices(found, sort_keys=[("_place", "ascending")]))
+        held = self.found.filter(self.found.column("_held"))
+        self.was_everything = not _reaches_behind(stage, _numbered(stage, held))
+        self.is_everything = self.was_everything and (
+            not found.num_rows or found.num_rows == found.column("_rows")[0].as_py()
+        )
+        if not self.was_everything:
+            near = pc.less_equal(self.found.column("_place"), held.column("_place")[-1])
+            self.found = self.found.filter(near)
+
+    @property
+    def is_unreached(self) -> bool:
+        """Whether all changes are behind the buffer, so that it stays as it is."""
+        return not self.was_everything and bool(pc.all(self.found.column("_held")).as_py())
+
+    def buffer(self) -> pa.Table | None:
+        """The new buffer; None when it must be filled from everything."""
+        names = [name for name in (*self.stage.held, "_place", "_peer", WEIGHT) if name in self.found.column_names]
+        rows = consolidate(self.found.select(names))
+        buffer = _numbered(self.stage, rows.filter(pc.greater(rows.column(WEIGHT), 0)))
+        return buffer if self.is_everything or _reaches_behind(self.stage, buffer) else None
 
 
 def filled(stage: LeadingStage, found: pa.Table) -> pa.Table:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from headwater.views import thresholds
 from headwater.views.compiler.plan import LeadingStage
 from headwater.views.spark.scans import fitted
-from headwater.views.stages.leading_buffer import filled, merged, state_rows
+from headwater.views.stages.leading_buffer import BufferMerge, filled, state_rows
 from headwater.views.stages.relation import BoundRows, TickRelation
 from headwater.views.stages.stage_schemas import StageSchema
 from headwater.views.stages.view_sessions import ViewSessions
@@ -49,7 +49,12 @@ class LeadingRun:
 
     def run(self) -> Delta:
         """The stage's changes."""
-        buffer = None if self.initial else merged(self.stage, self._placed())
+        buffer = None
+        if not self.initial:
+            merge = BufferMerge(self.stage, self._placed())
+            if merge.is_unreached:
+                return Delta.nothing(weighted_schema(self.shape.state))
+            buffer = merge.buffer()
         if buffer is None:
             buffer = filled(self.stage, self._first_of_everything())
         new = fitted(state_rows(self.stage, buffer, self.shape.state), weighted_schema(self.shape.state))
