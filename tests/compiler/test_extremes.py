@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from headwater.views.compiler.plan import LeadingStage, StageKind
 from tests.compiler.duck import compile_all
 from tests.compiler.queries import Query, View
-from tests.compiler.schemas import ticks
+from tests.compiler.schemas import busy_ticks
 from tests.compiler.shop import only_stage
 from tests.compiler.test_first_rows import SOURCES
 from tests.compiler.test_incremental_equals_batch import check
@@ -25,7 +25,7 @@ CALLS = (
 )
 
 
-@settings(max_examples=60 * THOROUGH, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40 * THOROUGH, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_extremes_are_right_whatever_comes_and_leaves(data: st.DataObject) -> None:
     calls = data.draw(st.lists(st.sampled_from(CALLS), min_size=1, max_size=4, unique=True))
@@ -35,7 +35,7 @@ def test_extremes_are_right_whatever_comes_and_leaves(data: st.DataObject) -> No
     source = data.draw(st.sampled_from(SOURCES))
     shown = ", ".join(f"{call} AS c{place}" for place, call in enumerate(calls))
     query = f"SELECT {shown} FROM {source} AS q{where}{having}"
-    happening = data.draw(ticks(TABLES, most=6), label="ticks")
+    happening = data.draw(busy_ticks(TABLES), label="ticks")
 
     (plan,) = compile_all(TABLES, [("v0", query)])
     assert all(stage.kind is not StageKind.WHOLE for stage in plan.stages)

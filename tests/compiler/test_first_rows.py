@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from headwater.views.compiler.plan import LeadingStage, WholeStage
 from tests.compiler.duck import compile_all
 from tests.compiler.queries import Query, View
-from tests.compiler.schemas import ticks
+from tests.compiler.schemas import busy_ticks
 from tests.compiler.shop import only_stage, plan_of
 from tests.compiler.test_incremental_equals_batch import check
 from tests.compiler.test_time_windows import TABLES
@@ -27,23 +27,23 @@ SOURCES = (
 )
 
 
-@settings(max_examples=60 * THOROUGH, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40 * THOROUGH, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_the_first_rows_are_right_whatever_comes_and_leaves(data: st.DataObject) -> None:
     order = data.draw(st.sampled_from(["at DESC, k, x, w", "x NULLS LAST, w DESC, k, at", "k + x DESC, k, x, w, at"]))
-    limit = data.draw(st.sampled_from(["LIMIT 1", "LIMIT 3", "LIMIT 2 OFFSET 2", "LIMIT 50", "LIMIT 0"]))
+    limit = data.draw(st.sampled_from(["LIMIT 1", "LIMIT 3", "LIMIT 2 OFFSET 2", "LIMIT 4", "LIMIT 50", "LIMIT 0"]))
     shown = data.draw(st.sampled_from(["k, at, x, w", "at, w"]))
     where = data.draw(st.sampled_from(["", "WHERE x > 1 ", "WHERE k IS NULL "]))
     source = data.draw(st.sampled_from(SOURCES))
     query = f"SELECT {shown} FROM {source} AS q {where}ORDER BY {order} {limit}"
-    happening = data.draw(ticks(TABLES, most=6), label="ticks")
+    happening = data.draw(busy_ticks(TABLES), label="ticks")
 
     (plan,) = compile_all(TABLES, [("v0", query)])
     assert isinstance(plan.stages[-1], LeadingStage)
     check(TABLES, (View("v0", Query(query, ())),), happening, seed=data.draw(st.integers(0, 9)))
 
 
-@settings(max_examples=60 * THOROUGH, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40 * THOROUGH, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_numbered_rows_up_to_a_bound_are_right_whatever_comes_and_leaves(data: st.DataObject) -> None:
     number = data.draw(st.sampled_from(["row_number", "rank", "dense_rank"]))
@@ -55,7 +55,7 @@ def test_numbered_rows_up_to_a_bound_are_right_whatever_comes_and_leaves(data: s
         f"SELECT {shown} FROM (SELECT k, at, x, w, {number}() OVER (ORDER BY {order}) AS place FROM {source} AS q) "
         f"AS p WHERE place {bound}"
     )
-    happening = data.draw(ticks(TABLES, most=6), label="ticks")
+    happening = data.draw(busy_ticks(TABLES), label="ticks")
 
     (plan,) = compile_all(TABLES, [("v0", query)])
     assert any(isinstance(stage, LeadingStage) for stage in plan.stages)

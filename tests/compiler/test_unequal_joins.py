@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from headwater.views.compiler.plan import StageKind
 from tests.compiler.duck import compile_all
 from tests.compiler.queries import Query, View
-from tests.compiler.schemas import ticks
+from tests.compiler.schemas import busy_ticks
 from tests.compiler.shop import kinds
 from tests.compiler.test_first_rows import SOURCES
 from tests.compiler.test_incremental_equals_batch import check
@@ -33,7 +33,7 @@ def test_outer_joins_by_any_condition_are_right_whatever_comes_and_leaves(data: 
     where = data.draw(st.sampled_from(["", " WHERE a.k > 0", " WHERE b.x IS NULL", " WHERE a.x IS NULL OR b.x > a.x"]))
     shown = data.draw(st.sampled_from(["a.k, a.x, b.k AS l, b.x AS y", "b.w", "count(*) AS n, sum(a.x) AS s"]))
     query = f"SELECT {shown} FROM {left} AS a {side} JOIN {right} AS b ON {on}{where}"
-    happening = data.draw(ticks(TABLES, most=5), label="ticks")
+    happening = data.draw(busy_ticks(TABLES), label="ticks")
 
     (plan,) = compile_all(TABLES, [("v0", query)])
     assert all(stage.kind is not StageKind.WHOLE for stage in plan.stages)
@@ -49,7 +49,7 @@ def test_subqueries_by_any_condition_are_right_whatever_comes_and_leaves(data: s
     where = data.draw(st.sampled_from(["", " AND a.k > 0", " AND EXISTS (SELECT 1 FROM s WHERE s.x < a.x)"]))
     shown = data.draw(st.sampled_from(["a.k, a.x, a.w", "a.at", "count(*) AS n, sum(a.x) AS s"]))
     query = f"SELECT {shown} FROM {left} AS a WHERE {exists} (SELECT 1 FROM {right} AS b WHERE {on}){where}"
-    happening = data.draw(ticks(TABLES, most=5), label="ticks")
+    happening = data.draw(busy_ticks(TABLES), label="ticks")
 
     (plan,) = compile_all(TABLES, [("v0", query)])
     assert all(stage.kind is not StageKind.WHOLE for stage in plan.stages)
