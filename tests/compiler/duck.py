@@ -5,7 +5,7 @@ right without Spark. Everything is a table of DuckDB: for each relation and stag
 ever) and its *changes* of this tick.
 Invariants: a leaf gets exactly what its content says. A lookup is honoured or not by the toss of a coin, as the
 contract allows; terms whose changes are empty are not run. Asserted after each stage: no row is there less than
-never, and a group has one row.
+never, and a group has one row. What becomes of a buffer of leading rows is computed by the code of Spark's stages.
 Not here: what queries and rows are tried (``queries.py``); how Spark runs the same (``views/tick/engine.py``).
 Read next: ``plan.py``, beside this file.
 """
@@ -13,7 +13,10 @@ Read next: ``plan.py``, beside this file.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from random import Random
+
+import pyarrow as pa
 
 from headwater.views.compiler.compile import compile_view
 from headwater.views.compiler.plan import (
@@ -21,6 +24,7 @@ from headwater.views.compiler.plan import (
     AccumulateStage,
     FlowStage,
     KeyedStage,
+    LeadingStage,
     Leaf,
     LeafContent,
     PlanColumn,
@@ -30,6 +34,7 @@ from headwater.views.compiler.plan import (
     ViewPlan,
     WholeStage,
 )
+from headwater.views.stages.leading_buffer import BufferMerge, filled, state_rows
 from tests.compiler.dialect import connect, to_duckdb, type_to_duckdb, type_to_spark
 
 Row = tuple[object, ...]
@@ -107,7 +112,7 @@ class DuckRunner:
             self._declare(relation.name, relation.columns, hidden=())
         for stage in self._stages():
             self._declare(stage.name, stage.columns, hidden=stage.hidden)
-            if isinstance(stage, AccumulateStage):
+            if isinstance(stage, AccumulateStage | LeadingStage):
                 self._shown.add(stage.name)
 
     # What users of the runner call.
@@ -145,6 +150,8 @@ class DuckRunner:
             self._accumulate(stage)
         elif isinstance(stage, KeyedStage):
             self._keyed(stage)
+        elif isinstance(stage, LeadingStage):
+            self._leading(stage)
         elif isinstance(stage, WholeStage):
             self._whole(stage)
         else:
@@ -226,6 +233,32 @@ class DuckRunner:
             f"WHERE NOT EXISTS (SELECT 1 FROM _bare WHERE {hit})",
         )
         self._make(leaf.name, "SELECT * FROM _led")
+
+    def _leading(self, stage: LeadingStage) -> None:
+        if not self._first and self._nothing_changed(stage.everything.relation):
+            self._commit(stage, None, old=None)
+            return
+        # A buffer with little to spare runs short often.
+        stage = replace(stage, spare=self._random.choice([1, 2, stage.spare]))
+        self._own_state(stage, [], touched=None)
+        held = list_of(stage.held)
+        self._make("_before", f"SELECT {held}, 1 AS {WEIGHT} FROM _old")
+        self._flow([stage.term], None)
+        merge = None if self._first else BufferMerge(stage, self._arrow(to_duckdb(stage.merge)))
+        if merge is not None and merge.is_unreached:
+            self._commit(stage, None, old=None)
+            return
+        buffer = None if merge is None else merge.buffer()
+        if buffer is None:
+            self._bind(stage.everything)
+            buffer = filled(stage, self._arrow(to_duckdb(stage.fill)))
+        names = self._all_columns[stage.name]
+        self._duck.register("_buffer", state_rows(stage, buffer, pa.schema([(name, pa.null()) for name in names])))
+        self._commit(stage, "SELECT * FROM _buffer", old="_old")
+        self._duck.unregister("_buffer")
+
+    def _arrow(self, sql: str) -> pa.Table:
+        return self._duck.sql(sql).to_arrow_table()
 
     def _whole(self, stage: WholeStage) -> None:
         if not self._first and all(self._empty(changes_of(leaf.relation)) for leaf in stage.inputs):

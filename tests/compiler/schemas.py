@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from random import Random
 
 from hypothesis import strategies as st
 
@@ -137,5 +138,33 @@ def rows(draw: st.DrawFn, relation: Relation) -> Row:
         draw(st.integers(1, 4))
         if column.name in relation.key
         else draw(st.sampled_from([*VALUES[str(column.type)], None]))
+        for column in relation.columns
+    )
+
+
+@st.composite
+def busy_ticks(draw: st.DrawFn, tables: tuple[Relation, ...]) -> tuple[tuple[Change, ...], ...]:
+    """Ticks that fill tables with dozens of rows and take most of them away again, as a seed tells."""
+    random = Random(draw(st.integers(0, 10**6)))
+    model = Tables(tables)
+    result = []
+    for number in range(7):
+        tick: list[Change] = []
+        for _ in range(45 if number in (0, 4) else random.randrange(1, 16)):
+            relation = random.choice(tables)
+            there = model.content[relation.name]
+            if there and not relation.append_only and random.random() < (0.1 if number in (0, 4) else 0.8):
+                change = Change(relation.name, random.choice(there), insert=False)
+            else:
+                change = Change(relation.name, _any_row(random, relation), insert=True)
+            model.apply([change])
+            tick.append(change)
+        result.append(tuple(tick))
+    return tuple(result)
+
+
+def _any_row(random: Random, relation: Relation) -> Row:
+    return tuple(
+        random.randrange(30) if column.name in relation.key else random.choice([*VALUES[str(column.type)], None])
         for column in relation.columns
     )

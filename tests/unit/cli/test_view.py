@@ -168,6 +168,30 @@ def test_a_plan_tells_how_many_queries_of_the_last_ticks_were_planned(tmp_path: 
     assert f"revenue: {counted}" in after.stderr.splitlines()
 
 
+def test_a_plan_names_what_is_computed_whole_with_its_cost_and_the_reason(tmp_path: Path) -> None:
+    file = tmp_path / "shop.py"
+    middle = "SELECT percentile(amount, 0.5) AS middle FROM orders"
+    file.write_text(
+        SHOP.format(home=tmp_path / "home").replace("if __name__", f'app.view("m", "{middle}")\nif __name__')
+    )
+    before = call("plan", str(file), "--no-types")
+    with Log(tmp_path / "home") as log:
+        for tick, read in ((1, 12_000), (2, 12_345), (3, 13_000)):
+            report = TickReport(tick, 7, 0.25, (ViewProgress("m", 1, read, 1, 0.125, 1, 1),))
+            TickReports(log.catalog, "shop").save(report, 0)
+
+    revenue, whole = json.loads(call("plan", str(file), "--no-types", "--json").stdout)["views"]
+    after = call("plan", str(file), "--no-types")
+
+    reason = "aggregates that take every row"
+    assert (revenue["whole"], revenue["rows_read"]) == ([], None)
+    assert whole["whole"] == [{"stage": "m", "reads": ["orders"], "reason": reason}]
+    assert f"m reads all of orders at each change: {reason}" in before.stderr.splitlines()
+    cost = "12,345 rows in an ordinary tick of the view"
+    assert f"m reads all of orders at each change ({cost}): {reason}" in after.stderr.splitlines()
+    assert f"m reads all of orders at each change: {reason}" in call("explain", str(file), "m", "--no-types").stdout
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

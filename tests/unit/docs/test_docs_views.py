@@ -47,9 +47,9 @@ def written(found: Mapping[str, ViewPlan]) -> list[str]:
 def section() -> str:
     of_tpch, of_nexmark = plans(tpch.TABLES, tpch.queries(1.0)), plans(events.TABLES, catalogue.queries())
     whole = [name for name, plan in of_tpch.items() if plan.kind is StageKind.WHOLE]
+    those = f"; those that have one are {', '.join(whole)}" if whole else ""
     lines = [
-        f"**TPC-H**: {without_whole(of_tpch)} of {len(of_tpch)} queries have no `whole` stage; "
-        f"those that have one are {', '.join(whole)}.",
+        f"**TPC-H**: {without_whole(of_tpch)} of {len(of_tpch)} queries have no `whole` stage{those}.",
         "",
         *written(of_tpch),
         "",

@@ -9,6 +9,8 @@ Read next: ``views/explain.py``.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -49,6 +51,7 @@ def plan(file: AppFileArgument, no_types: NoTypes = False, as_json: JsonOption =
             each["paused"] = paused[each["name"]]
             counts[each["name"]] = plan_counts(reports, each["name"])
             each["plans"] = vars(counts[each["name"]])
+            each["rows_read"] = _rows_read(reports, each["name"])
         document = {"app": app.name, "home": str(app.home), "inputs": sources, "views": views}
     if as_json:
         write_json(document)
@@ -75,6 +78,8 @@ def plan(file: AppFileArgument, no_types: NoTypes = False, as_json: JsonOption =
         if each["paused"]:
             reason = f"{each['name']} is paused since {each['paused']['since']}: {each['paused']['reason']}"
             console(stderr=True).print(reason, markup=False, soft_wrap=True)
+        for said in _read_whole(each):
+            console(stderr=True).print(said, markup=False, soft_wrap=True)
         for note in each["notes"]:
             console(stderr=True).print(f"{each['name']}: {note}", markup=False)
         if counts[each["name"]].ticks:
@@ -122,6 +127,8 @@ def _show_stages(view: dict[str, Any], *, sql: bool) -> None:
         for each in view["stages"]
     ]
     show_table(["stage", "kind", "does", "reads", "a tick costs"], rows)
+    for said in _read_whole(view):
+        say(said)
     for note in view["notes"]:
         say(f"note: {note}")
     if sql:
@@ -133,6 +140,8 @@ def _show_stages(view: dict[str, Any], *, sql: bool) -> None:
 
 def described(app: App, *, types: bool) -> list[dict[str, Any]]:
     """Every view of the app as JSON values."""
+    from headwater.views.explain import whole_stages
+
     prepared = app._runtime.prepared.views if types else {}
     described = []
     for view in app.views:
@@ -153,6 +162,7 @@ def described(app: App, *, types: bool) -> list[dict[str, Any]]:
                 "key": [] if plan is None else list(plan.key),
                 "columns": [{"name": name, "type": type} for name, type in columns],
                 "notes": [] if plan is None else list(plan.notes),
+                "whole": [] if plan is None else whole_stages(plan),
                 "stages": [] if plan is None else [_stage(stage) for stage in plan.stages],
             }
         )
@@ -160,13 +170,32 @@ def described(app: App, *, types: bool) -> list[dict[str, Any]]:
 
 
 def _stage(stage: Any) -> dict[str, Any]:
+    from headwater.views.compiler.plan import LeadingStage
+
     sql: list[tuple[str, str]] = []
     for number, term in enumerate(getattr(stage, "terms", ()), start=1):
         sql.append((f"changes of {term.changes}, term {number}", term.sql))
-    for name in ("constant", "partial", "combine", "sql"):
+    if isinstance(stage, LeadingStage):
+        sql.append((f"changes of {stage.term.changes}", stage.term.sql))
+    for name in ("constant", "partial", "combine", "merge", "fill", "sql"):
         if getattr(stage, name, None):
             sql.append((name, getattr(stage, name)))
     return {"name": stage.name, "kind": str(stage.kind), "what": stage.what, "reads": sorted(stage.reads), "sql": sql}
+
+
+def _read_whole(view: dict[str, Any]) -> Iterator[str]:
+    """A sentence for each stage that is computed from everything: what it costs, and why."""
+    read = view.get("rows_read")
+    cost = f" ({read:,} rows in an ordinary tick of the view)" if read is not None else ""
+    for stage in view["whole"]:
+        reads = ", ".join(stage["reads"]) or "nothing"
+        yield f"{stage['stage']} reads all of {reads} at each change{cost}: {stage['reason']}"
+
+
+def _rows_read(reports: list[dict[str, Any]], view: str) -> int | None:
+    """The median of the rows that a view read in a tick; None when it had none."""
+    found = [each["rows_read"] for report in reports for each in report["views"] if each["view"] == view]
+    return int(median(found)) if found else None
 
 
 def _columns(view: dict[str, Any]) -> str:

@@ -30,7 +30,7 @@ from headwater.views.compiler.frontend.as_of import check_as_of, with_versions
 from headwater.views.compiler.frontend.name_resolution import check_output_names, check_tables, settle
 from headwater.views.compiler.frontend.parse import Parsed, is_read_whole, parse
 from headwater.views.compiler.frontend.time_windows import OnePiece, check_regrouping
-from headwater.views.compiler.operators.keyed_stages import is_orderable
+from headwater.views.compiler.operators.first_rows import is_orderable
 from headwater.views.compiler.plan import PlanColumn, Relation, Stage, ViewPlan
 from headwater.views.compiler.query_compiler import absorbed, compile_query
 from headwater.views.compiler.render import StageRenderer
@@ -192,6 +192,10 @@ def _named(flow: Flow, names: tuple[str, ...]) -> Flow:
 def _last(workshop: CompileContext, flow: Flow) -> PlanNode:
     """The draft that is the view: the stage that the flow merely reads, or a stage for the flow."""
     if isinstance(flow, Product):
+        for source in flow.items.values():
+            read = workshop.drafts.get(source.relation) if isinstance(source, TableRef) else None
+            if isinstance(read, KeyedNode):
+                read.numbered = None  # no filter above can tell a bound any more
         flow = absorbed(workshop, flow)
         ((alias, item), *others) = flow.items.items() or [("", None)]
         plain = all(output == column(alias, name) for name, output in flow.outputs.items())

@@ -26,6 +26,7 @@ class StageKind(StrEnum):
     LINEAR = "linear"  # the changes
     BILINEAR = "bilinear"  # the changes and their matches
     ACCUMULATING = "accumulating"  # the groups touched
+    LEADING = "leading"  # the changes and a bounded number of leading rows
     KEYED = "keyed"  # the rows of the touched keys
     WHOLE = "whole"  # everything
 
@@ -85,6 +86,7 @@ class Leaf:
 
 
 NOTHING = Leaf("", "", LeafContent.CHANGES, ())
+NUMBER = "_number"  # of a leading row: its row_number, rank or dense_rank
 
 
 def topic_of(relation: str) -> str:
@@ -212,6 +214,47 @@ class KeyedStage(Stage):
 
 
 @dataclass(frozen=True)
+class LeadingStage(Stage):
+    """The first rows in an order, of one relation: ORDER BY … LIMIT and what is written as such.
+
+    State rows, the *buffer*: ``columns``, then hidden ``_c0…`` (the row of the flow), ``_shown`` (BOOLEAN). They are
+    the first rows of the flow, some more than are shown. A row has a ``number`` (row_number, rank or dense_rank);
+    shown are those from ``first`` to ``last``. While the buffer has a row behind ``last`` it may lack rows of the flow,
+    all of them behind its own last one; while it has none, it is the whole flow.
+
+    1. ``term`` yields the changes of the flow: ``_c0…`` and ``_weight``; they are bound to ``_flow``;
+    2. ``merge`` reads ``_flow`` and ``_before`` (the buffer: ``_c0…`` and ``_weight``), and yields the rows of both,
+       with ``_held`` (it is of the buffer), ``_place`` (its rank in the order, equal for equal rows), ``_peer`` (the
+       same without what breaks ties) and ``_rows`` (how many rows both have). It may leave out rows whose ``_place``
+       is neither up to ``last + spare`` nor up to that of the last row of the buffer.
+    3. The new buffer: those rows up to the last one of the buffer, or all when it was the whole flow, added up. When
+       no row behind ``last`` is left, and it may not be the whole flow, it is filled anew:
+    4. ``fill`` reads ``everything``: the first rows of the flow, those up to ``last`` and ``spare`` more, as a bag of
+       ``_c0…`` with ``_place`` and ``_peer``.
+    The stage's changes: the new buffer less the old one. On the first tick the buffer is filled.
+    """
+
+    term: Term = Term("", (), "")
+    everything: Leaf = NOTHING  # content BAG
+    merge: str = ""
+    fill: str = ""
+    shown: tuple[str, ...] = ()  # for each of ``columns`` the ``_c…`` it shows, or ``NUMBER``
+    number: str = "row_number"
+    first: int = 1
+    last: int = 1
+    spare: int = 0
+
+    @property
+    def leaves(self) -> tuple[Leaf, ...]:
+        return (*self.term.leaves, self.everything)
+
+    @property
+    def held(self) -> tuple[str, ...]:
+        """The columns of the flow: ``_c0…``."""
+        return tuple(column.name for column in self.hidden if column.name != "_shown")
+
+
+@dataclass(frozen=True)
 class WholeStage(Stage):
     """What is none of these: computed anew from everything, whenever something changed.
 
@@ -220,6 +263,7 @@ class WholeStage(Stage):
 
     inputs: tuple[Leaf, ...] = ()
     sql: str = ""
+    reason: str = ""  # for people: why it has no cheaper kind
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:

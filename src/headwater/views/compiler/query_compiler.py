@@ -18,14 +18,15 @@ from typing import cast
 from sqlglot import exp
 
 from headwater.views.compiler.algebra.flow import ConstantRows, Flow, Product, Source, TableRef
-from headwater.views.compiler.algebra.plan_nodes import CompileContext, FlowNode, Unsupported
+from headwater.views.compiler.algebra.plan_nodes import CompileContext, Unsupported
 from headwater.views.compiler.algebra.select_block import REST, SelectBlock
 from headwater.views.compiler.frontend.as_of import ONE_AT
 from headwater.views.compiler.frontend.time_windows import check_sessions
 from headwater.views.compiler.operators.aggregation import aggregate, distinct
+from headwater.views.compiler.operators.first_rows import bounded, first_rows, listed
 from headwater.views.compiler.operators.grouping import group_expressions
 from headwater.views.compiler.operators.joins import join
-from headwater.views.compiler.operators.keyed_stages import first_rows, whole_query
+from headwater.views.compiler.operators.keyed_stages import whole_query
 from headwater.views.compiler.operators.set_operations import compile_set_operation
 from headwater.views.compiler.operators.subqueries import filter_by_subqueries, project_subqueries
 from headwater.views.compiler.operators.window_functions import has_windows, windows
@@ -95,6 +96,7 @@ def _finish(block: SelectBlock) -> Flow:
     limited = bool(rest.args.get("limit") or rest.args.get("offset"))
     visible = {output_name(projection): unaliased(projection) for projection in rest.expressions}
     order = rest.args.get("order")
+    by = listed(order.expressions) if order is not None else ""
     extra: dict[str, Node] = {}
     if limited and order is not None:
         for place, ordered in enumerate(order.expressions):
@@ -107,20 +109,20 @@ def _finish(block: SelectBlock) -> Flow:
             raise Unsupported("ORDER BY something that DISTINCT leaves out")
         flow = distinct(workshop, flow)
     if limited:
-        flow = first_rows(workshop, flow, rest, tuple(visible))
+        flow = first_rows(workshop, flow, rest, tuple(visible), by)
     return flow
 
 
 def absorbed(workshop: CompileContext, product: Product) -> Product:
     """The product, with the filters that concern one stage only taken into that stage, or all of it if it reads one."""
-    product = _sink_filters(workshop, product)
+    product = _sink_filters(workshop, bounded(workshop, product))
     if len(product.items) != 1 or product.laterals:
         return product
     ((alias, item),) = product.items.items()
     draft = workshop.drafts.get(item.relation) if isinstance(item, TableRef) else None
     if (
         draft is None
-        or isinstance(draft, FlowNode)
+        or not draft.absorbs(product.outputs, product.conditions)
         or not all(map(is_row_wise, (*product.outputs.values(), *product.conditions)))
     ):
         return product
@@ -135,9 +137,11 @@ def _sink_filters(workshop: CompileContext, product: Product) -> Product:
     for alias, item in product.items.items():
         draft = workshop.drafts.get(item.relation) if isinstance(item, TableRef) else None
         own = [part for part in conditions if sources(part) == {alias} and is_row_wise(part)]
-        if draft is None or isinstance(draft, FlowNode) or not own or len(product.items) == 1:
+        if draft is None or not own or len(product.items) == 1:
             continue
-        same = {found.name: column(alias, found.name) for found in draft.columns}
+        same: dict[str, Node] = {found.name: column(alias, found.name) for found in draft.columns}
+        if not draft.absorbs(same, tuple(own)):
+            continue
         draft.absorb(alias, same, tuple(own))
         conditions = [part for part in conditions if not any(part is other for other in own)]
     return replace(product, conditions=tuple(conditions))
@@ -205,4 +209,4 @@ def _whole(workshop: CompileContext, query: exp.Query, reason: str) -> Flow:
         if isinstance(source, exp.Subquery) and isinstance(source.this, exp.Query):
             flow = compile_query(workshop, source.this)
             source.set("this", whole_query(workshop, flow))
-    return workshop.keep_whole(query, what=f"computed whole: {reason}")
+    return workshop.keep_whole(query, what=f"computed whole: {reason}", reason=reason)

@@ -16,13 +16,21 @@ from sqlglot import exp
 
 from headwater.views.compiler.algebra.exact_sums import HEAVY_ROWS, spark_sql
 from headwater.views.compiler.algebra.flow import Flow, LookupLink, constant, leaves, links, only, to_query, used
-from headwater.views.compiler.algebra.plan_nodes import AccumulateNode, CompileContext, FlowNode, KeyedNode, PlanNode
+from headwater.views.compiler.algebra.plan_nodes import (
+    AccumulateNode,
+    CompileContext,
+    FlowNode,
+    KeyedNode,
+    LeadingNode,
+    PlanNode,
+)
 from headwater.views.compiler.operators.top_k import leading_columns
 from headwater.views.compiler.plan import (
     AccumulateStage,
     FlowStage,
     KeyedInput,
     KeyedStage,
+    LeadingStage,
     Leaf,
     LeafContent,
     Lookup,
@@ -34,6 +42,8 @@ from headwater.views.compiler.plan import (
 )
 from headwater.views.compiler.sql.dialect import text
 from headwater.views.compiler.sql.expressions import Node, bare, column, conjunction, named, table
+
+SPARE_ROWS_MIN = 100  # so many leading rows may leave before a buffer of leading rows is filled again
 
 
 class StageRenderer:
@@ -49,6 +59,8 @@ class StageRenderer:
             return self._flow(draft, name)
         if isinstance(draft, AccumulateNode):
             return self._accumulate(draft, name)
+        if isinstance(draft, LeadingNode):
+            return self._leading_rows(draft, name)
         return self._keyed(cast(KeyedNode, draft), name)
 
     def _flow(self, draft: FlowNode, name: str) -> FlowStage:
@@ -131,6 +143,30 @@ class StageRenderer:
             one_row=draft.one_row,
         )
 
+    def _leading_rows(self, draft: LeadingNode, name: str) -> LeadingStage:
+        (term,) = self._terms(draft.flow)
+        ((alias, relation),) = leaves(draft.flow)
+        query = to_query(draft.flow)
+        columns = self._spelled(relation, used(query).get(alias, [])) or (self.workshop.columns_of(relation)[0].name,)
+        everything = Leaf("_l1", self._relation(relation), LeafContent.BAG, columns)
+        spare = draft.last + SPARE_ROWS_MIN
+        return LeadingStage(
+            name=name,
+            kind=StageKind.LEADING,
+            columns=draft.columns,
+            hidden=(*draft.held, PlanColumn("_shown", "BOOLEAN")),
+            what=draft.what,
+            term=term,
+            everything=everything,
+            merge=_merge(draft, spare),
+            fill=_fill(draft, _labelled(query, {alias: everything.name}), spare),
+            shown=tuple(draft.shown.values()),
+            number=draft.number,
+            first=draft.first,
+            last=draft.last,
+            spare=spare,
+        )
+
     def _keyed(self, draft: KeyedNode, name: str) -> KeyedStage | WholeStage:
         query = draft.query.copy()
         wanted = used(query)
@@ -161,6 +197,7 @@ class StageRenderer:
                 what=draft.what,
                 inputs=tuple(given.leaf for given in inputs),
                 sql=sql,
+                reason=draft.reason,
             )
         return KeyedStage(
             name=name,
@@ -187,6 +224,44 @@ class StageRenderer:
     def _spelled(self, relation: str, names: Iterable[str]) -> tuple[str, ...]:
         known = {found.name.lower(): found.name for found in self.workshop.columns_of(relation)}
         return tuple(known.get(name.lower(), name) for name in names)
+
+
+def _places(draft: LeadingNode) -> str:
+    """The columns that tell where a leading row stands."""
+    places = f"rank() OVER (ORDER BY {_listed((*draft.order, *draft.ties))}) AS _place"
+    if draft.number == "row_number":
+        return places
+    return f"{places}, rank() OVER (ORDER BY {_listed(draft.order)}) AS _peer"
+
+
+def _listed(nodes: Iterable[Node]) -> str:
+    return ", ".join(text(node) for node in nodes)
+
+
+def _merge(draft: LeadingNode, spare: int) -> str:
+    """The query of a tick's changes and the buffer of leading rows."""
+    names = ", ".join((*(found.name for found in draft.held), "_weight"))
+    both = f"SELECT {names}, FALSE AS _held FROM _flow UNION ALL SELECT {names}, TRUE AS _held FROM _before"
+    placed = f"SELECT *, {_places(draft)} FROM ({both})"
+    counted = (
+        f"SELECT *, max(CASE WHEN _held THEN _place END) OVER () AS _last, count(*) OVER () AS _rows FROM ({placed})"
+    )
+    return f"SELECT * FROM ({counted}) WHERE _place <= _last OR _place <= {draft.last + spare}"
+
+
+def _fill(draft: LeadingNode, flow: str, spare: int) -> str:
+    """The query of the first rows of everything."""
+    names = ", ".join(found.name for found in draft.held)
+    total = _listed((*draft.order, *draft.ties))
+    if draft.number == "row_number":
+        first = f"SELECT {names} FROM ({flow}) ORDER BY {total} LIMIT {draft.last + spare}"
+        return f"SELECT {names}, {_places(draft)} FROM ({first})"
+    numbered = (
+        f"SELECT *, row_number() OVER (ORDER BY {total}) AS _row, "
+        f"{draft.number}() OVER (ORDER BY {_listed(draft.order)}) AS _number, {_places(draft)} FROM ({flow})"
+    )
+    counted = f"SELECT *, count(CASE WHEN _number <= {draft.last} THEN 1 END) OVER () AS _wanted FROM ({numbered})"
+    return f"SELECT {names}, _place, _peer FROM ({counted}) WHERE _row <= _wanted + {spare}"
 
 
 def _tables(query: exp.Query) -> list[exp.Table]:

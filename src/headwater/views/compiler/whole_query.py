@@ -30,6 +30,7 @@ from headwater.views.compiler.sql.dialect import CALLED_WITHOUT_BRACKETS, text
 from headwater.views.compiler.sql.refusal import Span, refuse
 
 AS_WRITTEN = "/* as written */"  # how the text of a whole stage begins: nobody may rewrite it
+STATES = 2  # raised when the stages of the same query keep another state: views are then filled anew
 UNREAD = "computed as one piece, since Spark's parser reads it and ours does not"
 
 
@@ -109,9 +110,9 @@ def bare_text(sql: str) -> str:
 
 
 def fingerprint(canonical: str, reads: tuple[str, ...], relations: Mapping[str, Relation]) -> str:
-    """Equal for equal meaning: the settled text, and the columns of what it reads."""
+    """Equal for equal meaning and equal state: the settled text, and the columns of what it reads."""
     known = {relation.name: relation for relation in relations.values()}
-    parts = [canonical, *(repr((name, known[name].columns)) for name in reads)]
+    parts = [str(STATES), canonical, *(repr((name, known[name].columns)) for name in reads)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
 
 
@@ -137,9 +138,7 @@ def _stage(
     # In parentheses, and not SELECT * FROM (…): Spark refuses a star over some queries that it runs alone.
     written = f"{AS_WRITTEN} WITH {named_leaves} (\n{own}\n)" if inputs else f"{AS_WRITTEN} {own}"
     columns = describe(written, tables) if describe is not None else ()
-    return WholeStage(
-        name=name, kind=StageKind.WHOLE, columns=columns, hidden=(), what=reason, inputs=tuple(inputs), sql=written
-    )
+    return WholeStage(name, StageKind.WHOLE, columns, (), reason, tuple(inputs), written, reason)
 
 
 def _known(

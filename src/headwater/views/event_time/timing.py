@@ -26,6 +26,7 @@ from headwater.views.compiler.plan import (
     FinalStage,
     FlowStage,
     KeyedStage,
+    LeadingStage,
     Leaf,
     LeafContent,
     Relation,
@@ -236,6 +237,9 @@ def _reading(stage: Stage, renamed: Mapping[str, str]) -> Stage:
         return replace(stage, terms=terms)
     if isinstance(stage, KeyedStage):
         return replace(stage, inputs=tuple(replace(given, leaf=leaf(given.leaf)) for given in stage.inputs))
+    if isinstance(stage, LeadingStage):
+        term = replace(stage.term, leaves=tuple(map(leaf, stage.term.leaves)))
+        return replace(stage, term=term, everything=leaf(stage.everything))
     assert isinstance(stage, WholeStage)
     return replace(stage, inputs=tuple(map(leaf, stage.inputs)))
 

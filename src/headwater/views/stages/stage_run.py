@@ -25,6 +25,7 @@ from headwater.views.compiler.plan import (
     FlowStage,
     KeyedInput,
     KeyedStage,
+    LeadingStage,
     Leaf,
     LeafContent,
     Stage,
@@ -34,6 +35,7 @@ from headwater.views.compiler.plan import (
 from headwater.views.spark.scans import fitted
 from headwater.views.spark.spark_errors import row_failures
 from headwater.views.spark.topic_scan import quoted
+from headwater.views.stages.leading_run import LeadingRun
 from headwater.views.stages.python_views import RowFunctionStage
 from headwater.views.stages.relation import BoundRows, TickRelation, by_place, signed
 from headwater.views.stages.stage_schemas import StageSchema
@@ -110,6 +112,9 @@ class StageRun:
             return self._keyed(stage)
         if isinstance(stage, RowFunctionStage):
             return self._row_function(stage)
+        if isinstance(stage, LeadingStage):
+            source = self.sources[stage.everything.relation]
+            return LeadingRun(stage, self.shape, source, self.own, self.sessions, initial=self.initial).run()
         assert isinstance(stage, WholeStage)
         return self._whole(stage.sql, [(leaf, self.sources[leaf.relation].bag(leaf.columns)) for leaf in stage.inputs])
 

@@ -20,10 +20,12 @@ from headwater.errors import HeadwaterError, InvalidDeclaration
 from headwater.log.schema.ddl import DAY_TO_SECOND, parse_view_ddl, spark_type
 from headwater.views.compiler.compile import SparkAnalysis
 from headwater.views.compiler.plan import (
+    NUMBER,
     AccumulateStage,
     FinalStage,
     FlowStage,
     KeyedStage,
+    LeadingStage,
     LeafContent,
     PlanColumn,
     Stage,
@@ -37,7 +39,7 @@ from headwater.views.spark.spark_parser import spark_reading
 from headwater.views.spark.special_times import WORDS, check_special_times
 from headwater.views.spark.topic_scan import quoted
 from headwater.views.stages.view_sessions import ViewSessions
-from headwater.views.state.algebra import weighted_schema
+from headwater.views.state.algebra import SHOWN, weighted_schema
 from headwater.views.state.sql_equality import groups_compared
 
 if TYPE_CHECKING:
@@ -71,7 +73,7 @@ class StageSchema:
 
     visible: pa.Schema
     state: pa.Schema  # visible and hidden
-    flow: pa.Schema | None = None  # _g…, _x…, _weight of an accumulating stage
+    flow: pa.Schema | None = None  # _g…, _x…, _weight of an accumulating stage; _c…, _weight of one of leading rows
     partial: pa.Schema | None = None
     in_range_partial: pa.Schema | None = None
 
@@ -131,6 +133,8 @@ class Analyser:
             )
         if isinstance(stage, AccumulateStage):
             return self._accumulating(stage, visible)
+        if isinstance(stage, LeadingStage):
+            return self._leading(stage, visible)
         if isinstance(stage, FlowStage):
             state = self._schema(_union(stage))
         else:
@@ -158,6 +162,15 @@ class Analyser:
                 break
             assumed = found
         return StageSchema(pa.schema([assumed.field(name) for name in visible]), assumed, flow, partial, in_range)
+
+    def _leading(self, stage: LeadingStage, visible: list[str]) -> StageSchema:
+        # What is filled from everything has the types of what is: with a constant among it, that of both.
+        filled = self._schema(stage.fill)
+        held = [filled.field(name) for name in stage.held]
+        known = {**{field.name: field.type for field in held}, NUMBER: pa.int32()}
+        shown = pa.schema([(name, known[of]) for name, of in zip(visible, stage.shown, strict=True)])
+        state = pa.schema([*shown, *held, (SHOWN, pa.bool_())])
+        return StageSchema(shown, state, flow=weighted_schema(pa.schema(held)))
 
     def _empty(self, name: str, schema: pa.Schema) -> None:
         self._tables[name] = schema

@@ -15,6 +15,7 @@ const COSTS = {
   linear: "costs the changes",
   bilinear: "costs the changes and their matches",
   accumulating: "costs the groups touched",
+  leading: "costs the changes and the leading rows",
   keyed: "costs the rows of the touched keys",
   whole: "costs everything",
 };

@@ -54,6 +54,11 @@ class PlanNode:
     one_at: tuple[str, ...] | None = None
     spans: tuple[str, ...] = ()  # those of the key that are windows of time: the start, or the end, tells them apart
 
+    def absorbs(self, outputs: Mapping[str, Node], conditions: tuple[Node, ...]) -> bool:
+        """Whether a projection and a filter over this stage, row by row, can be taken into it."""
+        del outputs, conditions
+        return True
+
     def absorb(self, alias: str, outputs: Mapping[str, Node], conditions: tuple[Node, ...]) -> None:
         """Take a projection and a filter over this stage into the stage itself."""
         raise NotImplementedError
@@ -79,6 +84,10 @@ class FlowNode(PlanNode):
 
     flow: Flow = field(default_factory=lambda: Product({}, {}))
 
+    def absorbs(self, outputs: Mapping[str, Node], conditions: tuple[Node, ...]) -> bool:
+        del outputs, conditions
+        return False
+
 
 @dataclass(eq=False)
 class AccumulateNode(PlanNode):
@@ -102,6 +111,28 @@ class AccumulateNode(PlanNode):
 
 
 @dataclass(eq=False)
+class LeadingNode(PlanNode):
+    """The first rows of a flow in an order."""
+
+    flow: Flow = field(default_factory=lambda: Product({}, {}))  # yields _c0…; of one mention
+    held: tuple[PlanColumn, ...] = ()  # _c0…
+    order: tuple[Node, ...] = ()  # over bare _c0…: the user's
+    ties: tuple[Node, ...] = ()  # what tells apart rows that the user's order does not
+    shown: dict[str, str] = field(default_factory=dict)  # column → _c… or the number
+    number: str = "row_number"
+    first: int = 1
+    last: int = 1
+
+    def absorbs(self, outputs: Mapping[str, Node], conditions: tuple[Node, ...]) -> bool:
+        return not conditions and _are_columns(outputs)
+
+    def absorb(self, alias: str, outputs: Mapping[str, Node], conditions: tuple[Node, ...]) -> None:
+        del alias, conditions
+        self.rename_key(outputs)
+        self.shown = {name: self.shown[output.name] for name, output in outputs.items()}
+
+
+@dataclass(eq=False)
 class KeyedNode(PlanNode):
     """Computed key by key; without keys, from everything (a whole stage)."""
 
@@ -109,12 +140,22 @@ class KeyedNode(PlanNode):
     keys: tuple[PlanColumn, ...] = ()
     inputs: dict[str, tuple[Node, ...]] = field(default_factory=dict)  # mention → key over bare columns
     depth: int = 0
+    reason: str = ""  # without keys: why it is computed from everything
+    numbered: LeadingNode | None = None  # what it becomes when a filter above bounds the number of the rows
+
+    def absorbs(self, outputs: Mapping[str, Node], conditions: tuple[Node, ...]) -> bool:
+        # Expressions over numbered rows wait: a filter above them may still tell the bound.
+        return self.numbered is None or bool(conditions) or _are_columns(outputs)
 
     def absorb(self, alias: str, outputs: Mapping[str, Node], conditions: tuple[Node, ...]) -> None:
         self.rename_key(outputs)
         if any(outputs.get(name) != column(alias, name) for name in self.one_at or ()):
             self.one_at = None
-        plain = not conditions and all(isinstance(output, exp.Column) for output in outputs.values())
+        plain = not conditions and _are_columns(outputs)
+        if self.numbered is not None and plain:
+            self.numbered.absorb(alias, outputs, conditions)
+        elif self.numbered is not None:
+            self.numbered = None
         if plain and isinstance(self.query, exp.Select) and _can_be_renamed(self.query):
             self._rename(self.query, outputs)
             return
@@ -143,6 +184,10 @@ class KeyedNode(PlanNode):
         projections = [named(given[output.name], name) for name, output in outputs.items()]
         projections += [named(given[key.name], key.name) for key in self.keys]
         query.set("expressions", projections)
+
+
+def _are_columns(outputs: Mapping[str, Node]) -> bool:
+    return all(isinstance(output, exp.Column) for output in outputs.values())
 
 
 def _can_be_renamed(query: exp.Select) -> bool:
@@ -187,9 +232,10 @@ class CompileContext:
         outputs: dict[str, Node] = {found.name: column(alias, found.name) for found in draft.columns}
         return Product(items={alias: TableRef(draft.name)}, outputs=outputs)
 
-    def keep_whole(self, query: exp.Query, what: str) -> Product:
-        """A query to be computed from everything."""
-        return self.keep(KeyedNode(name=self.new_name(), what=what, columns=self.types(query), query=query))
+    def keep_whole(self, query: exp.Query, what: str, reason: str) -> Product:
+        """A query to be computed from everything, and why."""
+        columns = self.types(query)
+        return self.keep(KeyedNode(name=self.new_name(), what=what, columns=columns, query=query, reason=reason))
 
     def materialized(self, flow: Flow) -> Product:
         """A flow as a stage of its own, read whole."""

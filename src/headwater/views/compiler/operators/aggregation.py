@@ -5,8 +5,8 @@ What it is: a block with aggregates becomes a block over a stage that holds one 
 otherwise.
 Invariants: the rest of the SELECT (expressions over aggregates, HAVING, windows) is rewritten to the stage's columns
 and compiled like any other SELECT.
-Not here: GROUPING SETS and DISTINCT aggregates, which become plain ones first (``grouping.py``); how an aggregate is
-kept (``views/compiler/algebra/accumulators.py``).
+Not here: GROUPING SETS and DISTINCT aggregates, which become plain ones first (``grouping.py``); min and max without
+groups (``extremes.py``); how an aggregate is kept (``views/compiler/algebra/accumulators.py``).
 Read next: ``grouping.py``.
 """
 
@@ -19,6 +19,7 @@ from headwater.views.compiler.algebra.flow import Flow, Product, to_query
 from headwater.views.compiler.algebra.plan_nodes import AccumulateNode, CompileContext, Unsupported
 from headwater.views.compiler.algebra.select_block import SelectBlock, output_names, renaming
 from headwater.views.compiler.frontend.time_windows import CALLS, OnePiece, is_call, is_session
+from headwater.views.compiler.operators.extremes import extremes
 from headwater.views.compiler.operators.grouping import expand_distinct, expand_sets, group_expressions
 from headwater.views.compiler.operators.keyed_stages import keyed, keyed_input
 from headwater.views.compiler.plan import PlanColumn
@@ -58,7 +59,10 @@ def aggregate(block: SelectBlock) -> None:
         return
     if expand_distinct(block, groups, calls, aggregate=aggregate, accumulates=_accumulates):
         groups, calls = group_expressions(block.rest, aggregates)[0], _distinct_calls(block.rest)
-    flow = _accumulate(block, groups, calls) or _by_group(block, groups, calls)
+    flow = _accumulate(block, groups, calls)
+    if flow is None and not groups:
+        flow = extremes(block, calls, aggregate)
+    flow = flow or _by_group(block, groups, calls)
     _read_from(block, flow, groups, calls)
 
 
@@ -201,7 +205,8 @@ def _by_group(block: SelectBlock, groups: list[Node], calls: list[Node], session
     unique = tuple(f"g__{place}" for place in range(len(groups)))
     key_columns: list[Node] = [column(alias, key) for key in keys]
     what = _what(groups, calls)
-    return keyed(workshop, select, key_columns, [given], what=what, key=unique, spans=_spans(groups))
+    reason = "session_window without another group" if session is not None else "aggregates that take every row"
+    return keyed(workshop, select, key_columns, [given], what=what, key=unique, spans=_spans(groups), reason=reason)
 
 
 def _spans(groups: list[Node]) -> tuple[str, ...]:

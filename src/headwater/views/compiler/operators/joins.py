@@ -3,8 +3,8 @@
 What it is: inner and cross joins add a source to the block; semi and anti joins become EXISTS conditions; outer joins
 become stages keyed by their equality columns, for which rows find a partner depends on rows of the same key only.
 Invariants: an outer join takes as little of the left side as its condition mentions: ``a JOIN b LEFT JOIN c ON c.x =
-a.x`` is ``(a LEFT JOIN c) JOIN b``. An outer join without an equality is computed whole.
-Not here: EXISTS (``subqueries.py``).
+a.x`` is ``(a LEFT JOIN c) JOIN b``.
+Not here: EXISTS (``subqueries.py``); outer joins without an equality (``unequal_joins.py``).
 Read next: ``subqueries.py``.
 """
 
@@ -20,6 +20,7 @@ from headwater.views.compiler.algebra.plan_nodes import CompileContext, Unsuppor
 from headwater.views.compiler.algebra.select_block import SelectBlock, output_names
 from headwater.views.compiler.algebra.uniqueness import equal_means_same
 from headwater.views.compiler.operators.keyed_stages import KeyedSource, keyed, keyed_input
+from headwater.views.compiler.operators.unequal_joins import unequal_outer_join
 from headwater.views.compiler.sql.expressions import (
     Node,
     column,
@@ -114,6 +115,13 @@ def outer_join(block: SelectBlock, alias: str, source: Source, on: list[Node], s
         )
     ]
     kept = comparable_keys(block.workshop, sides, len(join_keys))
+    shown = {name: block.workshop.shown_source(given) for name, given in ((left, block.items[left]), (alias, source))}
+    if not kept:
+        block.where += where
+        visible = output_names(block.used(left, alias) or pairs[:1])
+        flows = {each.alias: each.flow for each in sides}
+        block.replace_source((left,), unequal_outer_join(block.workshop, flows, on, side, visible, shown), visible)
+        return
     inputs = [each.to_input(block.workshop, kept) for each in sides]
     select = exp.Select(expressions=[named(column(*pair), name) for pair, name in visible.items()])
     select.set("from_", exp.From(this=inputs[0].source))
@@ -122,7 +130,7 @@ def outer_join(block: SelectBlock, alias: str, source: Source, on: list[Node], s
     if condition is not None:
         select.set("where", exp.Where(this=condition))
     keys = [_result_key(side, column(left, f"k__{place}"), column(alias, f"k__{place}")) for place in kept]
-    what = f"{block.workshop.shown_source(block.items[left])} {side.lower()} join {block.workshop.shown_source(source)}"
+    what = f"{shown[left]} {side.lower()} join {shown[alias]}"
     flow = keyed(block.workshop, select, keys, inputs, what=what, key=None)
     block.replace_source((left,), flow, visible)
 

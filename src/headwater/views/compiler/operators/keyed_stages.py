@@ -1,7 +1,6 @@
 """Keyed stages: what is computed anew for each key that was touched, or for everything when there is no key.
 
-What it is: how an input of such a stage is made (a relation read directly, or a flow that becomes a stage first), and
-the simplest of them: the first rows in an order.
+What it is: how an input of such a stage is made: a relation read directly, or a flow that becomes a stage first.
 Invariants: a key's expressions give, for every row of an input, the key of the results that row can have a part in;
 for a row that has no part in any, whatever they give, they do not raise where the query does not.
 Not here: which key (``aggregation.py``, ``joins.py``, ``window_functions.py``, ``set_operations.py``).
@@ -16,11 +15,10 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from headwater.views.compiler.algebra.flow import Flow, Product, TableRef, single, to_query
-from headwater.views.compiler.algebra.plan_nodes import CompileContext, KeyedNode
+from headwater.views.compiler.algebra.plan_nodes import CompileContext, KeyedNode, LeadingNode
 from headwater.views.compiler.sql.expressions import (
     Node,
     bare,
-    column,
     conjunction,
     is_row_wise,
     named,
@@ -87,8 +85,13 @@ def keyed(
     what: str,
     key: tuple[str, ...] | None,
     spans: tuple[str, ...] = (),
+    reason: str = "",
+    numbered: LeadingNode | None = None,
 ) -> Product:
-    """A keyed stage; ``select`` gives its columns, ``keys`` are the key in terms of its sources."""
+    """A keyed stage; ``select`` gives its columns, ``keys`` are the key in terms of its sources.
+
+    ``reason``: why there may be no key, and so everything is computed.
+    """
     names = [projection.alias for projection in select.expressions]
     for place, part in enumerate(keys):
         select.append("expressions", named(part, f"_k{place}"))
@@ -102,45 +105,7 @@ def keyed(
         query=select,
         keys=found[len(names) :],
         inputs={leaf: given for each in inputs for leaf, given in each.keys.items()} if keys else {},
+        reason=reason,
+        numbered=numbered,
     )
     return workshop.keep(draft)
-
-
-def first_rows(
-    workshop: CompileContext, flow: Flow, clauses: exp.Query, visible: tuple[str, ...] | None = None
-) -> Product:
-    """ORDER BY … LIMIT … OFFSET. Rows that the order does not tell apart are told apart by their other columns, so
-    that the answer is one and the same."""
-    alias = workshop.fresh("ordered")
-    names = visible or flow.names
-    select = exp.Select(expressions=[named(column(alias, name), name) for name in names])
-    inner = whole_query(workshop, flow)
-    select.set(
-        "from_",
-        exp.From(this=exp.Subquery(this=inner, alias=exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))),
-    )
-    orders: list[Node] = []
-    for ordered in clauses.args["order"].expressions if clauses.args.get("order") else []:
-        ordered = ordered.copy()
-        ordered.set("this", _over(ordered.this, alias))
-        orders.append(ordered)
-    mentioned = {order.this.name for order in orders if isinstance(order.this, exp.Column)}
-    for found in workshop.types_of(flow):
-        if found.name not in mentioned and is_orderable(found.type):
-            orders.append(exp.Ordered(this=column(alias, found.name), desc=False, nulls_first=True))
-    select.set("order", exp.Order(expressions=orders))
-    for clause in ("limit", "offset"):
-        if clauses.args.get(clause):
-            select.set(clause, clauses.args[clause].copy())
-    return workshop.keep_whole(select, what="the first rows in order")
-
-
-def _over(expression: Node, alias: str) -> Node:
-    return expression.transform(
-        lambda node: column(alias, node.name) if isinstance(node, exp.Column) and not node.table else node
-    )
-
-
-def is_orderable(kind: str | None) -> bool:
-    """Whether Spark can order by a type."""
-    return kind is not None and "map<" not in kind.lower() and kind.lower() != "variant"

@@ -17,7 +17,8 @@ from headwater.views.compiler.algebra.flow import Flow, Product, Sum
 from headwater.views.compiler.algebra.plan_nodes import CompileContext, Unsupported
 from headwater.views.compiler.frontend.time_windows import OnePiece
 from headwater.views.compiler.operators.aggregation import distinct
-from headwater.views.compiler.operators.keyed_stages import first_rows, keyed, keyed_input
+from headwater.views.compiler.operators.first_rows import first_rows
+from headwater.views.compiler.operators.keyed_stages import keyed, keyed_input
 from headwater.views.compiler.plan import PlanColumn
 from headwater.views.compiler.sql.expressions import Node, column, named, output_name
 

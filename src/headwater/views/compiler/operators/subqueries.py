@@ -25,6 +25,7 @@ from headwater.views.compiler.algebra.uniqueness import equal_means_same, is_uni
 from headwater.views.compiler.operators.aggregation import distinct
 from headwater.views.compiler.operators.joins import JoinSide, comparable_keys, outer_join, side_of
 from headwater.views.compiler.operators.keyed_stages import KeyedSource, keyed
+from headwater.views.compiler.operators.unequal_joins import unequal_semi_join
 from headwater.views.compiler.sql.builtin_functions import NULL_OF_NOTHING, aggregate_name
 from headwater.views.compiler.sql.dialect import Spelled
 from headwater.views.compiler.sql.expressions import (
@@ -203,20 +204,27 @@ def _keep_rows(block: SelectBlock, matches: list[Correlated]) -> None:
     sides = [side_of(workshop, left, block.items[left], wanted, outer, own)]
     for each in matches:
         right, flow = workshop.fresh("others"), workshop.compile(each.source_query())
-        keys: list[Node] = [column(right, name) for name in flow.names[: len(outer)]]
-        sides.append(side_of(workshop, right, flow, list(flow.names), keys))
+        ties_of: list[Node] = [column(right, name) for name in flow.names[: len(outer)]]
+        sides.append(side_of(workshop, right, flow, list(flow.names), ties_of))
     kept = comparable_keys(workshop, sides, len(outer))
-    inputs = [side.to_input(workshop, kept) for side in sides]
-    joins = [_join(each, side, given) for each, side, given in zip(matches, sides[1:], inputs[1:], strict=True)]
-    select = exp.Select(expressions=[named(column(*pair), name) for pair, name in visible.items()])
-    select.set("from_", exp.From(this=inputs[0].source))
-    select.set("joins", joins)
     kinds = [
         f"{'anti' if each.negative else 'semi'} join {workshop.shown_source(side.flow)}"
         for each, side in zip(matches, sides[1:], strict=True)
     ]
     what = f"{workshop.shown_source(block.items[left])} {' and '.join(kinds)}"
-    stage = keyed(workshop, select, [column(left, f"k__{place}") for place in kept], inputs, what=what, key=None)
+    if not kept and len(matches) == 1:
+        flows, on = {side.alias: side.flow for side in sides}, matches[0].ties_to(sides[1].alias)
+        found = unequal_semi_join(workshop, flows, on, visible, what=what, negative=matches[0].negative)
+        block.replace_source((left,), found, visible)
+        return
+    inputs = [side.to_input(workshop, kept) for side in sides]
+    joins = [_join(each, side, given) for each, side, given in zip(matches, sides[1:], inputs[1:], strict=True)]
+    select = exp.Select(expressions=[named(column(*pair), name) for pair, name in visible.items()])
+    select.set("from_", exp.From(this=inputs[0].source))
+    select.set("joins", joins)
+    keys: list[Node] = [column(left, f"k__{place}") for place in kept]
+    reason = "subqueries whose values must be cast to be compared"
+    stage = keyed(workshop, select, keys, inputs, what=what, key=None, reason=reason)
     block.replace_source((left,), stage, visible)
 
 

@@ -27,7 +27,7 @@ def leading_columns(query: exp.Query, leaf: str, wanted: Sequence[str]) -> tuple
     if inner is None or not _is_plain(inner) or inner.args.get("where") or not isinstance(query, exp.Select):
         return ()
     numbers = {output_name(part): unaliased(part) for part in inner.expressions if part.find(exp.Window)}
-    if len(numbers) != 1 or not _is_number(next(iter(numbers.values()))):
+    if len(numbers) != 1 or not is_number(next(iter(numbers.values()))):
         return ()
     tests = conjuncts(query.args["where"].this) if query.args.get("where") else []
     if len(tests) != 1 or not _is_limit(tests[0], next(iter(numbers))):
@@ -48,7 +48,8 @@ def _below(query: Node) -> exp.Select | None:
     return source.this if isinstance(source, exp.Subquery) and isinstance(source.this, exp.Select) else None
 
 
-def _is_number(call: Node) -> bool:
+def is_number(call: Node) -> bool:
+    """Whether a window function numbers rows in an order."""
     function = call.this if isinstance(call, exp.Window) else None
     if not isinstance(function, exp.Func):
         return False

@@ -1,7 +1,8 @@
 """Windows: functions over a partition.
 
 What it is: window functions become columns of a stage keyed by the expressions that all of them partition by.
-Invariants: without an expression common to all windows of a SELECT the stage is computed whole.
+Invariants: without an expression common to all windows of a SELECT the stage is computed whole, unless a filter above
+bounds a row_number, rank or dense_rank (``first_rows.py``).
 Not here: window(at, '1 minute'), which is a grouping by time and has only the name in common.
 Read next: ``keyed_stages.py``.
 """
@@ -10,15 +11,19 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from headwater.views.compiler.algebra.flow import Product, TableRef
-from headwater.views.compiler.algebra.plan_nodes import Unsupported
+from headwater.views.compiler.algebra.flow import Product, TableRef, single
+from headwater.views.compiler.algebra.plan_nodes import CompileContext, LeadingNode, Unsupported
 from headwater.views.compiler.algebra.select_block import SelectBlock, output_names, renaming
 from headwater.views.compiler.algebra.uniqueness import unique_outputs
 from headwater.views.compiler.frontend.as_of import VERSIONS
+from headwater.views.compiler.operators.first_rows import leading_node
 from headwater.views.compiler.operators.keyed_stages import keyed, keyed_input
+from headwater.views.compiler.operators.top_k import is_number
+from headwater.views.compiler.plan import NUMBER
 from headwater.views.compiler.sql.dialect import text
 from headwater.views.compiler.sql.expressions import (
     Node,
+    bare,
     canonical,
     column,
     conjuncts,
@@ -62,7 +67,12 @@ def windows(block: SelectBlock) -> None:
     outputs |= {f"k__{place}": part for place, part in enumerate(partitions)}
     keys = tuple(f"k__{place}" for place in range(len(partitions)))
     alias = workshop.fresh("rows")
-    given = keyed_input(workshop, block.product(outputs), alias, keys)
+    flow = block.product(outputs)
+    numbered = None
+    if not partitions and len(calls) == 1 and is_number(calls[0]) and calls[0].args.get("order"):
+        flow = flow if single(flow) else workshop.materialized(flow)
+        numbered = _numbered(workshop, flow, names, calls[0])
+    given = keyed_input(workshop, flow, alias, keys)
     change = renaming(alias, names)
     select = exp.Select(expressions=[named(column(alias, name), name) for name in names.values()])
     for place, call in enumerate(calls):
@@ -71,8 +81,25 @@ def windows(block: SelectBlock) -> None:
     what = _what(block, calls, partitions)
     # A row stays a row: what tells the rows apart tells the results apart.
     unique = unique_outputs(workshop, block.product({names[pair]: column(*pair) for pair in pairs}))
-    flow = keyed(workshop, select, [column(alias, key) for key in keys], [given], what=what, key=unique)
-    _read_from(block, flow, names, calls)
+    columns: list[Node] = [column(alias, key) for key in keys]
+    reason = "a window function without PARTITION BY"
+    if numbered is not None:
+        reason += ", and no filter that bounds the number"
+    stage = keyed(workshop, select, columns, [given], what=what, key=unique, reason=reason, numbered=numbered)
+    _read_from(block, stage, names, calls)
+
+
+def _numbered(
+    workshop: CompileContext, flow: Product, names: dict[tuple[str, str], str], call: exp.Window
+) -> LeadingNode:
+    """The first row by a number; which ones are wanted, a filter has to tell."""
+    order = [
+        substitute(part, lambda found: bare(names[found.table, found.name])) for part in call.args["order"].expressions
+    ]
+    leads = leading_node(workshop, flow, order, flow.names, what="")
+    leads.shown["w__0"] = NUMBER
+    leads.number = call.this.name.lower() if isinstance(call.this, exp.Anonymous) else call.this.sql_name().lower()
+    return leads
 
 
 def _what(block: SelectBlock, calls: list[exp.Window], partitions: list[Node]) -> str:
