@@ -103,16 +103,10 @@ def bounded(workshop: CompileContext, product: Product) -> Product:
         if last is None or last > LEADING_ROWS_MAX:
             continue
         first = max((low for low, _ in tests.values() if low is not None), default=1)
-        leads = draft.numbered
-        leads.name, leads.columns, leads.key, leads.first, leads.last = (
-            draft.name,
-            draft.columns,
-            draft.key,
-            first,
-            last,
+        what = f"{draft.what}, up to {last}"
+        workshop.drafts[draft.name] = replace(
+            draft.numbered, name=draft.name, what=what, columns=draft.columns, key=draft.key, first=first, last=last
         )
-        leads.what = f"{draft.what}, up to {last}"
-        workshop.drafts[draft.name] = leads
         conditions = [part for part in conditions if id(part) not in tests]
     return replace(product, conditions=tuple(conditions))
 
