@@ -42,7 +42,7 @@ def answer(bench: ViewSessions, question: CachedQuery, **tables: pa.Table) -> li
 
 
 def kept(bench: ViewSessions, question: CachedQuery) -> list[KeptPlan]:
-    return [plan for (asked, *_), plan in bench.plan_cache._kept.items() if asked == question]
+    return [plan for (key, _), plan in bench.plan_cache._kept.items() if key.question == question]
 
 
 def test_a_query_is_planned_once_and_answers_for_the_rows_of_each_time(bench: ViewSessions) -> None:

@@ -45,6 +45,7 @@ class ViewProgress:
     seconds: float
     plans_reused: int = 0  # of the actions: with a plan that an earlier one had made; Spark planned the others
     in_lane: int = 0  # of the actions: on the driver's thread; the others were Spark jobs
+    idle: bool = False  # nothing that it reads has moved
 
     @property
     def plans_made(self) -> int:
@@ -114,7 +115,8 @@ class Evaluation:
             self.store.discard(stages)
             self.visible = {stage: shown for stage, shown in self.visible.items() if stage not in stages}
         done = {name: future.result() for name, future in futures.items() if name not in self.failed}
-        return [done.get(name) or ViewProgress(name, 0, 0, 0, 0.0) for name in self.views if name not in self.failed]
+        still = {name: ViewProgress(name, 0, 0, 0, 0.0, idle=True) for name in idle}
+        return [done.get(name) or still[name] for name in self.views if name not in self.failed]
 
     def shown(self, views: Iterable[str]) -> dict[str, Delta]:
         """What these views show to their readers; without those that stood still."""

@@ -149,6 +149,6 @@ def _plain(report: TickReport, committed_us: int) -> dict[str, Any]:
                 "seconds": round(each.seconds, 4),
             }
             for each in report.views
-            if each.seconds  # else it stood still
+            if not each.idle
         ],
     }
