@@ -25,7 +25,7 @@ CALLS = (
 )
 
 
-@settings(max_examples=40 * THOROUGH, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15 * THOROUGH, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_extremes_are_right_whatever_comes_and_leaves(data: st.DataObject) -> None:
     calls = data.draw(st.lists(st.sampled_from(CALLS), min_size=1, max_size=4, unique=True))

@@ -27,7 +27,7 @@ SOURCES = (
 )
 
 
-@settings(max_examples=40 * THOROUGH, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15 * THOROUGH, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_the_first_rows_are_right_whatever_comes_and_leaves(data: st.DataObject) -> None:
     order = data.draw(st.sampled_from(["at DESC, k, x, w", "x NULLS LAST, w DESC, k, at", "k + x DESC, k, x, w, at"]))
@@ -43,7 +43,7 @@ def test_the_first_rows_are_right_whatever_comes_and_leaves(data: st.DataObject)
     check(TABLES, (View("v0", Query(query, ())),), happening, seed=data.draw(st.integers(0, 9)))
 
 
-@settings(max_examples=40 * THOROUGH, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15 * THOROUGH, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_numbered_rows_up_to_a_bound_are_right_whatever_comes_and_leaves(data: st.DataObject) -> None:
     number = data.draw(st.sampled_from(["row_number", "rank", "dense_rank"]))

@@ -24,7 +24,7 @@ CONDITIONS = (
 )
 
 
-@settings(max_examples=40 * THOROUGH, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15 * THOROUGH, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_outer_joins_by_any_condition_are_right_whatever_comes_and_leaves(data: st.DataObject) -> None:
     side = data.draw(st.sampled_from(["LEFT", "RIGHT", "FULL"]))
@@ -40,7 +40,7 @@ def test_outer_joins_by_any_condition_are_right_whatever_comes_and_leaves(data: 
     check(TABLES, (View("v0", Query(query, ())),), happening, seed=data.draw(st.integers(0, 9)))
 
 
-@settings(max_examples=40 * THOROUGH, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15 * THOROUGH, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_subqueries_by_any_condition_are_right_whatever_comes_and_leaves(data: st.DataObject) -> None:
     exists = data.draw(st.sampled_from(["EXISTS", "NOT EXISTS"]))

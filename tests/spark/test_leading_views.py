@@ -26,7 +26,7 @@ from headwater.views import thresholds
 from headwater.views.compiler import render
 from headwater.views.compiler.plan import StageKind
 
-TICKS = 6 * int(os.environ.get("HEADWATER_THOROUGH", "1"))
+TICKS = 5 * int(os.environ.get("HEADWATER_THOROUGH", "1"))
 SCHEMA = "id BIGINT, name STRING, score DOUBLE, tags ARRAY<INT>"
 VIEWS = {
     "top": "SELECT id, score FROM scores ORDER BY score DESC, id LIMIT 3",

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 import headwater as hw
 from headwater.views import thresholds
 
-TICKS = 5 * int(os.environ.get("HEADWATER_THOROUGH", "1"))
+TICKS = 4 * int(os.environ.get("HEADWATER_THOROUGH", "1"))
 ORDERS, BANDS = "id BIGINT, amount DOUBLE", "band STRING, low DOUBLE, high DOUBLE"
 VIEWS = {
     "banded": "SELECT o.id, b.band FROM orders o LEFT JOIN bands b ON o.amount >= b.low AND o.amount < b.high",
