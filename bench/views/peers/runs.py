@@ -90,7 +90,8 @@ def run(
         for number in range(len(lots)):
             put_at, opened_at = _put_lot(folder, number)
             done = heard(process, "done", peer.title, folder, LOT_SECONDS_MAX)["at"]
-            seconds.append(done - (put_at if from_put else opened_at() or put_at))
+            first_opened = opened_at()  # ends the watch
+            seconds.append(done - (put_at if from_put or first_opened is None else first_opened))
         return PeerRun(seconds[1:], peak_of(process.pid))
 
 
