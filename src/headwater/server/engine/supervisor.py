@@ -89,7 +89,7 @@ class Supervisor:
         self._state = EngineState(STOPPED)
         self._engine: EngineChild | None = None
         self._standby: EngineChild | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
 
@@ -217,18 +217,18 @@ class Supervisor:
                 logger.warning("the standby ended with status %s", child.process.wait())
                 self._stopping.wait(backoff.after(failures))
             elif child.stands_by.is_set() and self._state.standby == STARTING:
-                self._change(standby=READY)
+                self._replace_standby(child, child, READY)
         if (child := self._standby) is not None:
             child.end(STOP_S)
 
-    def _replace_standby(self, old: EngineChild | None, new: EngineChild | None) -> bool:
+    def _replace_standby(self, old: EngineChild | None, new: EngineChild | None, state: str = STARTING) -> bool:
         """Put another child, or none, into the place of the standby; False when it is no longer ``old``."""
         with self._lock:
             if self._standby is not old:
                 return False
             self._standby = new
-        self._change(standby=None if new is None else STARTING, standby_pid=None if new is None else new.pid)
-        return True
+            self._change(standby=None if new is None else state, standby_pid=None if new is None else new.pid)
+            return True
 
     def _called_standby(self) -> EngineChild | None:
         """The standby, called to run the app; None when there is none, or it cannot."""
@@ -249,9 +249,10 @@ class Supervisor:
             self.on_change()
 
     def _change(self, **changes: Any) -> None:
-        if changes.get("state", self._state.state) != self._state.state:
-            changes["since_us"] = self.clock.now_us()
-        self._state = replace(self._state, **changes)
+        with self._lock:  # two threads change it: the engine's, and the one that keeps a standby
+            if changes.get("state", self._state.state) != self._state.state:
+                changes["since_us"] = self.clock.now_us()
+            self._state = replace(self._state, **changes)
         if self.on_change is not None:
             self.on_change()
 
