@@ -104,3 +104,10 @@ def test_an_error_underlines_the_users_own_text(sql, underlined):
     assert sql[data["start"] : data["stop"]] == underlined
     assert "$" not in str(refused.value)
     assert data["line"] == sql[: data["start"]].count("\n") + 1
+
+
+def test_a_misspelt_metadata_column_is_suggested():
+    with pytest.raises(InvalidView) as refused:
+        timed_plan("v", "SELECT _actr, count(*) AS n FROM orders GROUP BY _actr", RELATIONS, Timing(), {})
+
+    assert refused.value.hint == 'Did you mean "_actor"?'

@@ -66,7 +66,7 @@ def plan(file: AppFileArgument, no_types: NoTypes = False, as_json: JsonOption =
         (
             each["name"],
             each["kind"],
-            ", ".join(each["reads"]),
+            ", ".join(dict.fromkeys(map(topic_of, each["reads"]))),
             ", ".join(each["key"]),
             _columns(each),
             each["declared_at"],

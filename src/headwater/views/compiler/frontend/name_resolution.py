@@ -23,6 +23,7 @@ from sqlglot.schema import MappingSchema
 
 from headwater.hints import closest
 from headwater.views.compiler.frontend.as_of import VERSIONS, check_moments, is_as_of, written_out
+from headwater.views.compiler.frontend.metadata_columns import NAMES as METADATA_NAMES
 from headwater.views.compiler.frontend.metadata_columns import TEXT_COLUMNS
 from headwater.views.compiler.frontend.session_distinct import write_out_sets
 from headwater.views.compiler.frontend.time_windows import (
@@ -319,7 +320,7 @@ def _refuse_column(mention: exp.Column, scope: Scope, relations: Mapping[str, Re
         check_bare_call(mention, sql)
         if len(owners) == 1:
             raise OnePiece(f"which source the column {name} is of")
-    near = closest(name, every)
+    near = closest(name, [*every, *(METADATA_NAMES if name.startswith("_") else ())])
     where = f' in "{mention.table}"' if mention.table else ""
     hint = f'Did you mean "{near}"?' if near else f"The columns here are {', '.join(sorted(every))}."
     refuse(sql, mention, f'no column "{name}"{where}', hint, name=name)
