@@ -27,13 +27,9 @@ ENDING_S = 10  # for requests that are under way
 WAITING_MAX = 2048  # connections that wait to be accepted
 
 
-def serve(state: ServerState, *, on_listening: Callable[[str], None] | None = None) -> None:
-    """Serve until a signal. ``on_listening`` is called with the address."""
-    listener = listening(state.settings.host, state.settings.port)
-    try:
-        asyncio.run(_serve(state, listener, on_listening))
-    finally:
-        listener.close()
+def serve(state: ServerState, listener: socket.socket, *, on_listening: Callable[[str], None] | None = None) -> None:
+    """Serve on a socket that listens, until a signal. ``on_listening`` is called with the address."""
+    asyncio.run(_serve(state, listener, on_listening))
 
 
 def listening(host: str, port: int) -> socket.socket:

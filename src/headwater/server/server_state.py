@@ -117,7 +117,7 @@ class ServerState:
     # Its life
 
     async def start(self) -> None:
-        """Start background tasks and the engine."""
+        """Start background tasks. The engine's supervisor has started, or is started, by whoever made it."""
         loop = asyncio.get_running_loop()
         self.notifier.start(loop)
         self.notifier.watch(self.folder)
@@ -128,7 +128,6 @@ class ServerState:
         self.begin(self.watchdog.run())
         if self.supervisor is not None:
             self.supervisor.on_change = lambda: _call(loop, self.events.wake)
-            self.supervisor.start()
 
     def begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Start a task that ends with the server."""

@@ -115,9 +115,9 @@ def serve(
     required()
     from headwater.server.engine.supervisor import Supervisor
     from headwater.server.http.log_lines import log_to_stderr
+    from headwater.server.running import listening
     from headwater.server.running import serve as listen
     from headwater.server.server_settings import ServerSettings
-    from headwater.server.server_state import ServerState
 
     settings = ServerSettings(
         host=host,
@@ -143,11 +143,12 @@ def serve(
         stalled_seconds_max=parse_seconds(stalled_after, "--stalled-after", at_least="1s"),
     )
     log_to_stderr()
-    with app_of(file) as app:
+    with app_of(file) as app, listening(host, port) as listener:
         folder = app.log.home / "views" / app.name
         supervisor = None
         if engine and app.views:
             supervisor = Supervisor(file.resolve(), folder, app.log.clock, accept_loss=accept_loss, standby=standby)
+            supervisor.start()  # first, since Java takes longer to start than all that the server imports
 
         def announce(address: str) -> None:
             if as_json:
@@ -156,4 +157,10 @@ def serve(
             else:
                 console(stderr=True).print(f'app "{app.name}" in {app.home}: {address}', markup=False)
 
-        listen(ServerState(app, settings, supervisor=supervisor), on_listening=announce)
+        try:
+            from headwater.server.server_state import ServerState
+
+            listen(ServerState(app, settings, supervisor=supervisor), listener, on_listening=announce)
+        finally:
+            if supervisor is not None:
+                supervisor.stop()

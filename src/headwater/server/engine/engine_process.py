@@ -89,7 +89,7 @@ class EngineProcess:
         told = False
         while not self.called.is_set():
             with runtime.mapped_errors():
-                self._plans.warm_up()
+                self._plans.warm_up(self.called.wait)
                 if ended(runtime.running_spark) is not None:
                     raise ConnectionError("Spark has ended")
             if not told:

@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,7 @@ class Supervisor:
         self._lock = threading.RLock()
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
+        self._ending: list[threading.Thread] = []  # each ends what a child has left
 
     @property
     def state(self) -> EngineState:
@@ -133,7 +135,9 @@ class Supervisor:
         for child in children:
             child.wait(STOP_S)
         for thread in self._threads:
-            thread.join(STOP_S)  # they end what the children left
+            thread.join(STOP_S)
+        for thread in self._ending:
+            thread.join(STOP_S)
         self._change(state=STOPPED, pid=None, standby=None, standby_pid=None)
         with contextlib.suppress(FileNotFoundError):
             self._socket.unlink()
@@ -191,11 +195,15 @@ class Supervisor:
         for event in engine.events():
             self._take_event(event)
         status = engine.process.wait()
-        if self._standby is None:
-            engine.end_session()
-        else:  # which takes over meanwhile: it needs nothing that the other one's JVM still holds
-            threading.Thread(target=engine.end_session, name="headwater-ended", daemon=True).start()
+        self._end_beside(engine.end_session)  # the next one needs nothing that this one's JVM still holds
         return status
+
+    def _end_beside(self, end: Callable[[], None]) -> None:
+        """End a child in a thread, for which ``stop`` waits."""
+        self._ending = [thread for thread in self._ending if thread.is_alive()]
+        thread = threading.Thread(target=end, name="headwater-ended", daemon=True)
+        thread.start()
+        self._ending.append(thread)
 
     # The standby
 
@@ -237,7 +245,7 @@ class Supervisor:
             return None
         if child.call():
             return child
-        threading.Thread(target=child.end, args=(STOP_S,), name="headwater-ended", daemon=True).start()
+        self._end_beside(partial(child.end, STOP_S))
         return None
 
     def _take_event(self, event: dict[str, Any]) -> None:

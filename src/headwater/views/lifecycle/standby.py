@@ -10,6 +10,8 @@ Read next: ``views/spark/plans/plan_record.py``.
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from headwater.views.runtime import AppRuntime
 
 logger = logging.getLogger("headwater.views")
+
+RESTS = 3.0  # times as long as it worked: a quarter of one core is what a standby takes from the engine
 
 
 class Standby:
@@ -32,17 +36,25 @@ class Standby:
     def _record(self) -> PlanRecord:
         return PlanRecord(self._runtime.folder / "plans.json", self._runtime.spark.version)
 
-    def warm_up(self) -> None:
-        """Be as ready as can be; called again, it makes the plans that the running engine has made since."""
+    def warm_up(self, pause: Callable[[float], bool]) -> None:
+        """Be as ready as can be; called again, it makes the plans that the running engine has made since.
+
+        ``pause`` is called after each plan with the seconds to rest, since the engine needs the processor more; when it
+        returns True, the rest is left.
+        """
         views, recorded = self._runtime.prepared.views, self._record.read()
         for name in views.keys() & recorded.keys():
             for key in recorded[name]:
+                began = time.monotonic()
                 try:
-                    views[name].sessions.plan_cache.plan_ahead(key)
+                    made = views[name].sessions.plan_cache.plan_ahead(key)
                 except Exception as error:
                     if lost_contact(error):
                         raise
                     logger.info("a plan of view %s is not made ahead: %s", name, error)
+                    made = True
+                if made and pause(RESTS * (time.monotonic() - began)):
+                    return
 
     def note_plans(self) -> None:
         """Write down which plans the views keep."""

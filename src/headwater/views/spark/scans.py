@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FRAMES_MAX = 4
+PIECE_ROWS_MIN = 4096
 SCRATCH = "spark.headwater.scratch"  # of a session: where it may put tables until the tick ends
 
 
@@ -75,6 +76,17 @@ def one_chunk(table: pa.Table) -> pa.Table:
         return table.combine_chunks()
     # Arrow can neither combine nor cast a nested column of no chunks at all: give it one.
     return pa.Table.from_batches([pa.RecordBatch.from_pylist([], schema=table.schema)])
+
+
+def gathered(table: pa.Table) -> pa.Table:
+    """The table in one piece, unless its pieces are large. An operation takes as long for each piece as for some
+    thousand rows, and tables that were added up again and again come in pieces of one row.
+
+    >>> gathered(pa.concat_tables([pa.table({"id": [1]}), pa.table({"id": [2]})])).column("id").num_chunks
+    1
+    """
+    pieces = max((column.num_chunks for column in table.columns), default=1)
+    return table.combine_chunks() if pieces > 1 and table.num_rows < pieces * PIECE_ROWS_MIN else table
 
 
 def fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:

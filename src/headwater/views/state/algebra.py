@@ -27,7 +27,7 @@ import pyarrow.types as kinds
 from headwater.log.schema.row_identity import comparable, hashable_values
 from headwater.views import thresholds
 from headwater.views.compiler.plan import WEIGHT
-from headwater.views.spark.scans import fitted, nullable
+from headwater.views.spark.scans import fitted, gathered, nullable
 from headwater.views.spark.topic_scan import quoted
 from headwater.views.state.row_equality import last_of_each
 from headwater.views.state.sql_equality import entries, holds_map
@@ -99,10 +99,11 @@ def consolidate(rows: Rows, columns: Sequence[str] | None = None) -> Rows:
 def _consolidate_table(table: pa.Table) -> pa.Table:
     if table.num_rows == 0:
         return table
-    if table.num_rows <= thresholds.FEW_ROWS_MAX and not any(kinds.is_nested(field.type) for field in table.schema):
-        return _consolidate_few(table)
+    table = gathered(table)
     place = table.schema.get_field_index(WEIGHT)
     columns = [column for at, column in enumerate(table.columns) if at != place]
+    if table.num_rows <= thresholds.FEW_ROWS_MAX:
+        return _consolidate_few(table, place, columns)
     names = [str(at) for at in range(len(columns))]
     rows = pa.array(np.arange(table.num_rows))
     keys = [_grouping_key(column) for column in columns]
@@ -117,10 +118,9 @@ def _consolidate_table(table: pa.Table) -> pa.Table:
     return kept.set_column(place, table.schema.field(place), sums.column("weight_sum"))
 
 
-def _consolidate_few(table: pa.Table) -> pa.Table:
-    """The same for few rows without nested columns, by a dictionary."""
-    place = table.schema.get_field_index(WEIGHT)
-    values = [hashable_values(column) for at, column in enumerate(table.columns) if at != place]
+def _consolidate_few(table: pa.Table, place: int, columns: Sequence[pa.ChunkedArray]) -> pa.Table:
+    """The same for few rows, by a dictionary."""
+    values = [hashable_values(_grouping_key(each) if kinds.is_nested(each.type) else each) for each in columns]
     rows = zip(*values, strict=True) if values else ((),) * table.num_rows
     sums: dict[tuple[Any, ...], list[int]] = {}  # the first place and the sum of the weights
     for at, (row, weight) in enumerate(zip(rows, table.column(place).to_pylist(), strict=True)):
@@ -164,7 +164,7 @@ def latest(tables: Sequence[pa.Table], key: Sequence[str]) -> pa.Table:
     >>> latest([before, after], ["id"]).to_pylist()
     [{'id': 1, 'country': 'IT', '_weight': 1}]
     """
-    together = pa.concat_tables(map(_negative_first, tables))
+    together = gathered(pa.concat_tables(map(_negative_first, tables)))
     return together.filter(pa.array(last_of_each(together, key) & (weights(together) > 0)))
 
 

@@ -22,6 +22,7 @@ import xxhash
 
 from headwater.errors import Corruption
 from headwater.views import thresholds
+from headwater.views.spark.scans import gathered
 from headwater.views.state.run import Run, SmallContent
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class SmallRuns:
         """Take a run's rows, for the manifest that will list it; None when they are too many."""
         if table.nbytes > thresholds.SMALL_RUN_BYTES_MAX:
             return None
+        table = gathered(table)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, table.schema, options=OPTIONS) as writer:
             writer.write_table(table)

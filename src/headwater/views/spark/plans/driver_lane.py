@@ -3,9 +3,9 @@
 What it is: ``DriverLane``, and ``LanePlan``, a frame of one partition that it runs. Catalyst, generated code and every
 operator are Spark's; only the scheduler is left out, which takes 20 to 40 ms for a job of a thousand rows. The thread
 of the JVM that serves this Python thread iterates over the plan's one partition, within a task context of its own.
-Invariants: a run has a task memory manager of its own, and gives all of it back, also after an error; settings are
-those that the plan was made with. Plans that remember rows (exchange, broadcast, subquery) never come here, and one
-that ran here is never sent as a job: a sort keeps its sorter.
+Invariants: the runs of a thread share a task memory manager, and each gives all of it back, also after an error;
+settings are those that the plan was made with. Plans that remember rows (exchange, broadcast, subquery) never come
+here, and one that ran here is never sent as a job: a sort keeps its sorter.
 Not here: which plans may come (``plan_cache.py``); whether this Spark can do it (``lane_check.py``); Python functions,
 which need a job.
 Read next: ``plan_cache.py``, ``lane_check.py``.
@@ -16,6 +16,7 @@ from __future__ import annotations
 import itertools
 import struct
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -33,6 +34,18 @@ class LaneInterrupted(Exception):
     """A run was asked to end."""
 
 
+@dataclass(frozen=True)
+class LaneThread:
+    """What a thread's runs use one after the other; after one that failed it is made anew.
+
+    The rows come back by a file, to which a stream of the JVM appends: an answer of py4j took 44 ms from 10 KB on.
+    """
+
+    file: SharedFile
+    stream: Any
+    memory: Any  # a task memory manager, all of which each run gives back
+
+
 class DriverLane:
     """What all runs in one JVM share."""
 
@@ -45,13 +58,14 @@ class DriverLane:
         self._memory = _field(jvm, env, "org.apache.spark.SparkEnv", "_memoryManager")
         self._metrics = _field(jvm, env, "org.apache.spark.SparkEnv", "metricsSystem")
         self._manager, self._context = package.memory.TaskMemoryManager, package.TaskContextImpl
+        self._context._converters = ()  # py4j asks of each number whether it is a list, a map or a date
         self._resources = getattr(self._context, "$lessinit$greater$default$12")()
         self._task_metrics = scala_object(package.executor, "TaskMetrics").empty()
         self._none = scala_object(jvm.scala, "None")
         self._current = scala_object(package, "TaskContext")
         self._python_rdd = scala_object(package.api.python, "PythonRDD")
         self._numbers = itertools.count(FIRST_TASK)
-        self._out = threading.local()
+        self._threads = threading.local()
         self._running: dict[int, Any] = {}  # the contexts of runs under way
 
     def memory_used(self) -> int:
@@ -66,17 +80,17 @@ class DriverLane:
     def run(self, plan: LanePlan) -> list[bytes]:
         """The record batches that a plan gives."""
         number = next(self._numbers)
-        memory = self._manager(self._memory, number)
+        own = self._of_thread()
         context = self._context(
-            0, 0, 0, number, 0, 1, memory, plan.settings, self._metrics, self._task_metrics, None, self._resources
+            0, 0, 0, number, 0, 1, own.memory, plan.settings, self._metrics, self._task_metrics, None, self._resources
         )
-        file, stream = self._output()
-        file.clear()
+        own.file.clear()
         self._running[number] = context
         self._current.setTaskContext(context)
         try:
-            self._python_rdd.writeIteratorToStream(plan.rdd.iterator(plan.partition, context), stream)
+            self._python_rdd.writeIteratorToStream(plan.rdd.iterator(plan.partition, context), own.stream)
         except Exception as error:
+            del self._threads.own
             if context.isInterrupted():
                 raise LaneInterrupted("the tick was given up") from error
             raise
@@ -84,20 +98,17 @@ class DriverLane:
             del self._running[number]
             try:
                 context.markTaskCompleted(self._none)  # frees Arrow vectors, hash tables, sorters
-                memory.cleanUpAllAllocatedMemory()
+                own.memory.cleanUpAllAllocatedMemory()
             finally:
                 self._current.unset()
-        return _split(file.read())
+        return _split(own.file.read())
 
-    def _output(self) -> tuple[SharedFile, Any]:
-        """The file of this thread, and the JVM's stream that appends to it.
-
-        A result as an answer of py4j took 44 ms from 10 KB on.
-        """
-        if not hasattr(self._out, "opened"):
+    def _of_thread(self) -> LaneThread:
+        if not hasattr(self._threads, "own"):
             file, io = SharedFile(), self.jvm.java.io
-            self._out.opened = file, io.DataOutputStream(io.FileOutputStream(file.path, True))
-        found: tuple[SharedFile, Any] = self._out.opened
+            stream = io.DataOutputStream(io.FileOutputStream(file.path, True))
+            self._threads.own = LaneThread(file, stream, self._manager(self._memory, next(self._numbers)))
+        found: LaneThread = self._threads.own
         return found
 
 
