@@ -12,6 +12,7 @@ Read next: ``Makefile``, target ``test``.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,10 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
+from headwater.demo.demo_command import SHORT_LIVED
 from headwater.views.compiler import compile as compiling
 
+os.environ.setdefault("JDK_JAVA_OPTIONS", SHORT_LIVED)  # an engine's first tick takes 9 s of Java's time in place of 15
 compiling.STRICT = True  # what the compiler trips over is an error here, not a view that is computed whole
 
 collect_ignore = ["browser/shop_app.py", "services/server/shop_app.py"]  # apps that are served, each in a home
