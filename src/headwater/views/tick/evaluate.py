@@ -11,10 +11,12 @@ Read next: ``views/stages/stage_run.py``, ``engine.py``.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 
@@ -101,7 +103,10 @@ class Evaluation:
             for other in view.plan.reads:  # a view that stands still is read with no changes
                 if other in idle and other not in sources:
                     self._with_all_it_reads(idle[other], idle, sources)
-            futures[view.name] = pool.submit(self._view, view, needed, sources)
+            if len(moving) == 1 and not _is_main_thread():  # another thread would only take time
+                futures[view.name] = _done(partial(self._view, view, needed, sources))
+            else:
+                futures[view.name] = pool.submit(self._view, view, needed, sources)
         errors = {name: error for name, future in futures.items() if (error := future.exception()) is not None}
         for name, error in errors.items():
             if isinstance(error, InputFailed):
@@ -203,6 +208,23 @@ class Evaluation:
         ):
             return trimmed(changes, own, time, sessions)
         return changes
+
+
+def _is_main_thread() -> bool:
+    """Whether Ctrl-C may come between any two steps of this thread: in the middle of a call to Java it would leave an
+    answer behind, which the next call takes for its own.
+    """
+    return threading.current_thread() is threading.main_thread()
+
+
+def _done(work: Callable[[], ViewProgress]) -> Future[ViewProgress]:
+    """What came of some work, done in this thread."""
+    future: Future[ViewProgress] = Future()
+    try:
+        future.set_result(work())
+    except Exception as error:
+        future.set_exception(error)
+    return future
 
 
 def _visible(changes: Delta, schema: pa.Schema) -> Delta:
