@@ -21,6 +21,7 @@ OUT = Path(__file__).parent / "out" / "views.json"
 # By name, so that a part's modules are imported in its own process only.
 PARTS = {
     "latency": ("bench.views.latency", "measure"),
+    "parts": ("bench.views.tick_parts", "measure"),
     "growth": ("bench.views.growth", "measure"),
     "throughput": ("bench.views.throughput", "measure"),
     "catch-up": ("bench.views.throughput", "measure_catch_up"),

@@ -55,12 +55,12 @@ def _quick_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
 
 
 def hashable_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """The values of a column that is not nested, as Python objects that are equal exactly where SQL has equal values.
+    """The values of a column as Python objects that are equal exactly where SQL has equal values.
 
     >>> hashable_values(pa.array([-0.0, float("nan"), None])) == hashable_values(pa.array([0.0, -float("nan"), None]))
     True
     """
-    values = _quick_values(column)
+    values = _quick_values(comparable(column) if kinds.is_nested(column.type) else column)
     if kinds.is_floating(column.type):
         return [value if value == value else "NaN" for value in values]
     return values

@@ -119,9 +119,13 @@ def _consolidate_table(table: pa.Table) -> pa.Table:
 
 
 def _consolidate_few(table: pa.Table, place: int, columns: Sequence[pa.ChunkedArray]) -> pa.Table:
-    """The same for few rows, by a dictionary."""
-    values = [hashable_values(_grouping_key(each) if kinds.is_nested(each.type) else each) for each in columns]
-    rows = zip(*values, strict=True) if values else ((),) * table.num_rows
+    """The same for few rows, by a dictionary; rows that differ in their first columns are not looked at further."""
+    rows: list[tuple[Any, ...]] = [()] * table.num_rows
+    for column in columns:
+        values = hashable_values(_grouping_key(column) if kinds.is_list(column.type) else column)
+        rows = [(*row, value) for row, value in zip(rows, values, strict=True)]
+        if len(set(rows)) == len(rows) and pc.all(pc.not_equal(table.column(place), 0)).as_py():
+            return table
     sums: dict[tuple[Any, ...], list[int]] = {}  # the first place and the sum of the weights
     for at, (row, weight) in enumerate(zip(rows, table.column(place).to_pylist(), strict=True)):
         sums.setdefault(row, [at, 0])[1] += weight

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
 
-from headwater.log.schema.row_identity import comparable
+from headwater.log.schema.row_identity import comparable, hashable_values
 from headwater.views import thresholds
 from headwater.views.state.row_hash import comparisons, hash_rows
 
@@ -62,6 +62,10 @@ def last_of_each(table: pa.Table, columns: Sequence[str]) -> np.ndarray:
     """
     there = np.zeros(table.num_rows, dtype=bool)
     if not table.num_rows:
+        return there
+    if table.num_rows <= thresholds.FEW_ROWS_MAX:
+        keys = zip(*(hashable_values(table.column(name)) for name in columns), strict=True)
+        there[list({key: at for at, key in enumerate(keys)}.values())] = True
         return there
     schema = table.select(list(columns)).schema
     # A hash and a place in one number: sorting those takes a tenth of the time of numbering the keys.

@@ -173,6 +173,8 @@ class Trace:
         """The rows that are there with their weights, added up, on the driver: for a small trace. It is remembered."""
         if self._content is None:
             self._content = self.consolidated_table()
+        elif self._since and self.key:
+            self._content = latest([self._content, *self._since], self.key)
         elif self._since:
             self._content = consolidate(pa.concat_tables([self._content, *self._since]))
         self._since = ()
