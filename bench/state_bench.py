@@ -28,7 +28,7 @@ import headwater as hw
 from bench import report
 from bench.report import Measurement
 from headwater.views.state import state_store
-from headwater.views.state.manifest import folder_name
+from headwater.views.state.manifest_entries import folder_name
 from headwater.views.tick import engine
 
 OUT = Path(__file__).parent / "out" / "state.json"

@@ -14,7 +14,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ import xxhash
 
 from headwater.errors import Corruption
 from headwater.views import thresholds
+from headwater.views.state.manifest_entries import Place
 from headwater.views.state.run import Run, SmallContent
 
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
 REMEMBERED_MAX = 4096  # tables
 OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
-
-Place = tuple[str, str]  # folder and name of a run
 
 
 class SmallRuns:
@@ -114,10 +113,10 @@ class SmallRuns:
 
     # Within the commit of a manifest
 
-    def write(self, db: sqlite3.Connection, listed: Mapping[str, set[str]]) -> list[Place]:
+    def write(self, db: sqlite3.Connection, listed: Iterable[Place]) -> list[Place]:
         """Write the rows of runs that a manifest lists for the first time; returns them, for ``written``."""
         with self._lock:
-            places = [place for place in self._pending if place[1] in listed.get(place[0], ())]
+            places = [place for place in listed if place in self._pending]
             rows = [(self.app, *place, self._pending[place]) for place in places]
         db.executemany("INSERT OR REPLACE INTO small_runs (app, folder, name, rows) VALUES (?, ?, ?, ?)", rows)
         return places

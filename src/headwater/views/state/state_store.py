@@ -32,7 +32,8 @@ from headwater.views.compiler.plan import WEIGHT, AccumulateStage
 from headwater.views.state.algebra import weighted_schema
 from headwater.views.state.delta import Delta
 from headwater.views.state.log_trace import LogTrace
-from headwater.views.state.manifest import Listed, Manifest, RelationEntry, folder_name
+from headwater.views.state.manifest import Manifest, RelationEntry
+from headwater.views.state.manifest_entries import Listed, folder_name
 from headwater.views.state.run import STAGING, Run
 from headwater.views.state.small_runs import SmallRuns
 from headwater.views.state.state_trace import Traces
