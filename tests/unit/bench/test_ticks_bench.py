@@ -16,7 +16,7 @@ KEPT = 50
 
 
 def test_nothing_grows_with_the_number_of_ticks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state_store, "UNLISTED_SECONDS_MAX", 0)
+    monkeypatch.setattr(state_store, "RELEASED_SECONDS_MAX", 0)
     samples = []
     with hw.Log(tmp_path / "home", maintenance_interval=None) as log:
         simulation = Simulation(log, orders=2_000, kept=KEPT, large=((250, 2_000), (50, 200)))

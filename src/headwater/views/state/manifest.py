@@ -23,7 +23,7 @@ from headwater.errors import Corruption, Fenced
 from headwater.log.catalog.catalog import Catalog
 from headwater.log.groups.readers import write_app_positions
 from headwater.log.token import Token
-from headwater.views.state.manifest_entries import FIELDS, EntryChanges, Listed, ManifestEntries, text_of
+from headwater.views.state.manifest_entries import FIELDS, EntryChanges, Listed, ManifestEntries, Place, text_of
 from headwater.views.state.run import Run, RunEntry
 from headwater.views.state.small_runs import SmallRuns
 
@@ -135,6 +135,7 @@ class Manifests:
         self.app = app
         self.entries = ManifestEntries(catalog, app)
         self._committed: Manifest | None = None  # the last one that was committed here
+        self._released: list[Place] = []
 
     def take_over(self) -> int:
         """Become the one process that may commit; whoever was it before no longer is. Returns the new epoch."""
@@ -237,13 +238,19 @@ class Manifests:
             written = [] if small is None else small.write(db, changes.places)
             db.execute("DELETE FROM ticks WHERE app = ? AND tick < ?", (self.app, first_kept))
             db.execute("DELETE FROM tick_changes WHERE app = ? AND tick < ?", (self.app, first_kept))
-            self.entries.forget(db, first_kept)
+            released = self.entries.forget(db, first_kept)
             positions = {manifest.topics[name]: at for name, at in manifest.frontier.items() if name in manifest.topics}
             again = [{manifest.topics[name]: f[name] for name in f if name in manifest.topics} for f in needed]
             write_app_positions(db, self.app, positions, manifest.committed_us, needed=again)
         self._committed = manifest
+        self._released += released
         if small is not None:
             small.written(written)
+
+    def take_released(self) -> list[Place]:
+        """The files, by folder, that were listed and are not any more, since commits here let the last of them go."""
+        released, self._released = self._released, []
+        return released
 
     def _before(self, manifest: Manifest) -> Manifest:
         """The manifest of the tick before, remembered where this process committed it."""

@@ -43,7 +43,7 @@ UNION ALL SELECT 'run', folder, run FROM asked CROSS JOIN manifest_runs
 """
 NOW, THEN = AT_TICK.format(tick="(SELECT tick FROM apps WHERE name = ?1)"), AT_TICK.format(tick="?2")
 
-Place = tuple[str, str]  # folder and name of a run
+Place = tuple[str, str]  # folder, and name of a run or a file
 Listed = dict[str, set[str]]  # {folder: names of files}
 
 
@@ -177,9 +177,12 @@ class ManifestEntries:
             ],
         )
 
-    def forget(self, db: sqlite3.Connection, first_kept: int) -> None:
-        """Remove what held only before the first kept tick, with the rows of small runs."""
+    def forget(self, db: sqlite3.Connection, first_kept: int) -> list[Place]:
+        """Remove what held only before the first kept tick, with the rows of small runs; returns files, by folder."""
         gone = (self.app, first_kept)
+        released = db.execute(
+            "SELECT folder, run FROM manifest_runs WHERE app = ? AND last_tick < ? AND files > 0", gone
+        ).fetchall()
         db.execute(
             "DELETE FROM small_runs WHERE app = ?1 AND (folder, name) IN"
             " (SELECT folder, name FROM manifest_runs WHERE app = ?1 AND last_tick < ?2)",
@@ -187,6 +190,7 @@ class ManifestEntries:
         )
         db.execute("DELETE FROM manifest_runs WHERE app = ? AND last_tick < ?", gone)
         db.execute("DELETE FROM manifest_entries WHERE app = ? AND last_tick < ?", gone)
+        return [(folder, file[0]) for folder, run in released for file in json.loads(run)["files"]]
 
 
 @dataclass

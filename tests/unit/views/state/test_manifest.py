@@ -11,6 +11,7 @@ import pytest
 
 from headwater.errors import Corruption, Fenced
 from headwater.log.home import Log
+from headwater.views.state import state_store
 from headwater.views.state.algebra import weighted_schema
 from headwater.views.state.manifest import Manifest, Manifests
 from headwater.views.state.manifest_entries import folder_name
@@ -267,3 +268,30 @@ def test_pruning_removes_old_files_that_no_kept_manifest_lists_and_folders_of_re
     assert left == kept | {("one-first", "just-written.parquet")}
     assert kept < every
     assert {path.name for path in folder.iterdir()} == {place for place, _ in left} | {"new-first"}
+
+
+def test_files_that_were_listed_go_some_minutes_after_the_last_kept_tick_that_lists_them(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(log, 3)
+    folder = log.home / "views" / "shop"
+    store = StateStore(folder, log.files, cast(Any, None))
+    for _ in range(20):
+        engine.commit(max(1, engine.tick - 4))
+    kept, every = files_of(engine.kept(15)), files_of(engine.kept(1))
+    for place, name in sorted({*every, ("one-first", "never-listed.parquet")}):
+        (folder / place).mkdir(parents=True, exist_ok=True)
+        (folder / place / name).touch()
+    released = engine.manifests.take_released()
+
+    store.prune(engine.manifests.listed(), {}, released)
+    at_first = {(path.parent.name, path.name) for path in folder.glob("*/*.parquet")}
+    monkeypatch.setattr(state_store, "RELEASED_SECONDS_MAX", 0)
+    store.prune(engine.manifests.listed(), {}, engine.manifests.take_released())
+    left = {(path.parent.name, path.name) for path in folder.glob("*/*.parquet")}
+    store.close()
+
+    assert set(released) == every - kept
+    assert len(released) == len(set(released))
+    assert at_first == every | {("one-first", "never-listed.parquet")}
+    assert left == kept | {("one-first", "never-listed.parquet")}
