@@ -28,7 +28,8 @@ VIEWS = {
     "customers": "SELECT user_id, sum(amount) AS spent, count(*) AS orders FROM orders GROUP BY user_id",
     "large": "SELECT id, user_id, amount FROM orders WHERE amount > 990",
     "leaders": "SELECT id, amount FROM orders ORDER BY amount DESC, id LIMIT 10",
-    "silent": "SELECT u.id, u.country FROM users u LEFT JOIN orders o ON o.user_id = u.id WHERE o.id IS NULL",
+    "modest": "SELECT u.id, u.country FROM users u LEFT JOIN orders o ON o.user_id = u.id AND o.amount > 900"
+    " WHERE o.id IS NULL",
 }
 CLICKS = "SELECT window.start AS minute, page, count(*) AS clicks FROM clicks GROUP BY window(at, '1 minute'), page"
 SEGMENTS = {"segment_bytes_max": 1 << 20}

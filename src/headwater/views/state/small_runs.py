@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from headwater.log.catalog.catalog import Catalog
 
 REMEMBERED_MAX = 4096  # tables
+REMEMBERED_BYTES_MAX = 32 << 20
 OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
 
 
@@ -48,6 +49,7 @@ class SmallRuns:
         self._lock = threading.Lock()
         self._pending: dict[Place, bytes] = {}  # of runs that no committed manifest lists yet
         self._tables: OrderedDict[tuple[str, str, int], pa.Table] = OrderedDict()
+        self._bytes = 0  # of these tables
 
     def keep(self, folder: str, name: str, table: pa.Table) -> SmallContent | None:
         """Take a run's rows, for the manifest that will list it; None when they are too many."""
@@ -57,6 +59,8 @@ class SmallRuns:
         with pa.ipc.new_stream(sink, table.schema, options=OPTIONS) as writer:
             writer.write_table(table)
         rows = sink.getvalue().to_pybytes()
+        if len(rows) > thresholds.SMALL_RUN_STORED_BYTES_MAX:
+            return None
         content = SmallContent(len(rows), xxhash.xxh3_64_intdigest(rows))
         with self._lock:
             self._pending[folder, name] = rows
@@ -64,9 +68,12 @@ class SmallRuns:
         return content
 
     def _remember(self, key: tuple[str, str, int], table: pa.Table) -> None:
+        if key in self._tables:
+            return
         self._tables[key] = table
-        while len(self._tables) > REMEMBERED_MAX:
-            self._tables.popitem(last=False)
+        self._bytes += table.nbytes
+        while len(self._tables) > REMEMBERED_MAX or self._bytes > REMEMBERED_BYTES_MAX:
+            self._bytes -= self._tables.popitem(last=False)[1].nbytes
 
     def table(self, folder: str, run: Run) -> pa.Table:
         """The rows of a small run."""
