@@ -135,6 +135,7 @@ class Manifests:
         self.app = app
         self.entries = ManifestEntries(catalog, app)
         self._committed: Manifest | None = None  # the last one that was committed here
+        self._current: Manifest | None = None  # the last one that was read as the current one
         self._released: list[Place] = []
 
     def take_over(self) -> int:
@@ -161,8 +162,11 @@ class Manifests:
         return int(rows[0]["tick"]) if rows else 0
 
     def current(self) -> Manifest:
-        """The last committed manifest, or that of tick 0."""
-        return self._read(None) or Manifest()
+        """The last committed manifest, or that of tick 0. It is read once a tick."""
+        known = self._current
+        if known is None or known.tick != self.tick():
+            known = self._current = self._read(None) or Manifest()
+        return known
 
     def at(self, tick: int) -> Manifest | None:
         """The manifest of a tick, when it is still kept."""

@@ -318,7 +318,8 @@ class StateStore:
         for name, trace in traces.items():
             if isinstance(trace, LogTrace):
                 trace.prune()
-            elif isinstance(trace, Trace) and name not in self._merges:  # a merge sorts copies of its own
+            # A merge sorts copies of its own. Most relations of an app of many views have no folder.
+            elif isinstance(trace, Trace) and name not in self._merges and trace.folder.is_dir():
                 trace.prune_caches(trace.runs)
 
     def _remove_unlisted(self, listed: Listed, before: float, current: set[str]) -> None:

@@ -179,6 +179,18 @@ def test_a_commit_that_dies_halfway_leaves_the_tick_before_and_can_be_repeated(
     assert engine.manifests.listed() == {}
 
 
+def test_the_current_manifest_is_that_of_the_last_commit_whoever_made_it(log: Log) -> None:
+    engine, reader = Engine(log, 6), Manifests(log.catalog, "shop")
+    seen = [reader.current()]
+
+    for _ in range(10):
+        engine.commit(1)
+        seen += [reader.current(), reader.current()]
+
+    assert seen[0] == Manifest()
+    assert seen[1:] == [manifest for tick in range(1, 11) for manifest in [engine.committed[tick]] * 2]
+
+
 def test_nothing_is_left_of_ticks_that_are_no_longer_kept(log: Log) -> None:
     engine = Engine(log, 4)
     for _ in range(30):
