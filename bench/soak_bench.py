@@ -14,6 +14,7 @@ Read next: ``bench/soak/samples.py``.
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 import threading
 import time
@@ -150,21 +151,41 @@ def picture(samples: Sequence[SoakSample]) -> str:
 
 
 def show(found: Sequence[Measurement], console: Console) -> None:
-    """Print the table for people."""
-    table = Table(title="what an hour adds", title_justify="left")
-    for heading, side in (
-        ("what", "left"),
-        ("value", "right"),
-        ("unit", "left"),
-        ("at most", "right"),
-        ("holds", "left"),
-    ):
-        table.add_column(heading, justify=side)  # type: ignore[arg-type]
-    for line in found:
-        told = {True: "yes", False: "[bold red]no", None: ""}[line.holds]
-        bar = "" if line.bar is None or line.holds is None else f"{line.bar:,g}"
-        table.add_row(line.name, "–" if line.value is None else f"{line.value:,g}", line.unit, bar, told)
+    """Print the table for people: a line for each figure."""
+    lines = {line.name: line for line in found}
+    table = Table(title="what an hour adds, by the last two thirds", title_justify="left")
+    table.add_column("what")
+    for heading in ("median", "growth, % an hour", "growth an hour", "at most"):
+        table.add_column(heading, justify="right")
+    table.add_column("holds")
+    for name, (_, unit, _, _) in FIGURES.items():
+        median, percent, grown = (lines[f"{name}, {what}"] for what in ("median", "growth an hour", "growth"))
+        table.add_row(
+            f"{name}{unit and f', {unit}'}",
+            *(f"{line.value:,.1f}" for line in (median, percent, grown)),
+            f"{grown.bar:,.1f}",
+            _verdict(grown),
+        )
+    for which in ("p50", "p95"):
+        beside = lines[f"tick {which}, last tenth beside the second"]
+        median = lines[f"tick {which}, median"]
+        table.add_row(
+            f"tick {which}, ms; last tenth beside the second",
+            f"{median.value:,.1f}",
+            "",
+            f"{beside.value:,.2f} x",
+            f"{SLOWER_MAX} x",
+            _verdict(beside),
+        )
     console.print(table)
+    told = ", ".join(
+        f"{lines[name].value:,} {lines[name].unit or name}" for name in ("length", "ticks", "ticks a second")
+    )
+    console.print(told, highlight=False)
+
+
+def _verdict(line: Measurement) -> str:
+    return {True: "[green]yes", False: "[bold red]no", None: "too short a run"}[line.holds]
 
 
 def main() -> None:
@@ -176,7 +197,7 @@ def main() -> None:
     parser.add_argument("--memory", default="1g", help="of Spark's driver")
     parser.add_argument("--svg", type=Path, default=PICTURE, help="where the picture goes")
     given = parser.parse_args()
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 140)
     with tempfile.TemporaryDirectory(prefix="headwater-bench-soak-") as folder:
         samples = soak(
             Path(folder) / "home",

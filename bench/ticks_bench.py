@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -348,7 +349,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=180, help="end after so long, with the ticks that were made")
     given = parser.parse_args()
     state_store.RELEASED_SECONDS_MAX = RELEASED_SECONDS
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 160)
     with tempfile.TemporaryDirectory(prefix="headwater-bench-ticks-") as folder:
         samples, found = run(Path(folder) / "home", given.ticks, console, minutes=given.minutes)
     show(samples, found, console)

@@ -192,13 +192,15 @@ class StateStore:
         """The traces after the tick whose runs were written. A write that failed fails here."""
         for write in self._written():
             write.result()
-        following: Traces = {}
+        # Most relations of an app of many views stand still: they are taken along at once.
+        same = prepared is self._prepared and traces.keys() >= self._shapes.keys()
+        following: Traces = dict(traces) if same else {}
         for name, base in prepared.inputs.items():
             if base.is_log_backed:
                 log_trace = traces.get(name) or self.log_trace(base, base.topic.start_offsets())
                 assert isinstance(log_trace, LogTrace)
                 following[name] = log_trace.with_range(stop[base.topic.name])
-        for name in self._shapes_of(prepared):
+        for name in list(self._pending) if same else self._shapes_of(prepared):
             trace = self._current(traces, name)
             if name in self._pending:
                 trace = trace.with_run(*self._pending[name])
