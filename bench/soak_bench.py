@@ -143,8 +143,8 @@ def picture(samples: Sequence[SoakSample]) -> str:
                     line("Java's heap after a collection", "heap_megabytes"),
                 ],
             ),
-            Panel("number", [line("handles", "handles"), line("threads", "threads")]),
-            Panel("number", [line("files of views", "view_files"), line("files of the log", "log_files")]),
+            Panel("", [line("handles", "handles"), line("threads", "threads")]),
+            Panel("", [line("files of views", "view_files"), line("files of the log", "log_files")]),
             Panel("MB", [line("catalog", "catalog_megabytes"), line("log", "log_megabytes")]),
         ],
     )

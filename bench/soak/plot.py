@@ -1,8 +1,9 @@
 """A picture of samples: small line plots under each other, as SVG.
 
 What it is: ``drawn`` makes the text of an SVG from panels of lines over the same time.
-Invariants: every panel begins at zero, so that a flat line is flat; colours are told in the panel's title, and each
-line is named there too. The picture needs no script and no font but the reader's.
+Invariants: every panel begins at zero, so that a flat line is flat, and ends above what comes after the first tenth:
+the start of a process would make all else small, and is cut off. A line's name has its colour. The picture needs no
+script and no font but the reader's.
 Not here: what is drawn (``bench/soak_bench.py``).
 Read next: ``bench/soak_bench.py``.
 """
@@ -56,22 +57,23 @@ def drawn(title: str, minutes: Sequence[float], panels: Sequence[Panel]) -> str:
 
 
 def _panel(panel: Panel, minutes: Sequence[float], top: float, *, last: bool) -> list[str]:
-    most = _round(max((value for line in panel.lines for value in line.values), default=1.0) or 1.0)
+    later = [value for line in panel.lines for value in line.values[len(line.values) // 10 :]]
+    most = _round(max(later, default=1.0) or 1.0)
     span = max(minutes[-1], 1e-9) if minutes else 1.0
     parts, x = [], LEFT
     for line, colour in zip(panel.lines, COLOURS, strict=False):
-        name = f"{line.name}, {panel.unit}" if line is panel.lines[-1] else line.name
+        name = f"{line.name}, {panel.unit}" if panel.unit and line is panel.lines[-1] else line.name
         parts.append(f'  <text x="{x:.0f}" y="{top - 6:.0f}" fill="{colour}">{escape(name)}</text>')
         x += 8 * len(name) + 18
     for share in (0.0, 0.5, 1.0):
         y = top + PANEL * (1 - share)
         parts.append(f'  <line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="#dde3e6"/>')
         parts.append(
-            f'  <text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end" fill="#5b6b73">{most * share:,.4g}</text>'
+            f'  <text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end" fill="#5b6b73">{_number(most * share)}</text>'
         )
     for line, colour in zip(panel.lines, COLOURS, strict=False):
         points = " ".join(
-            f"{LEFT + (WIDTH - LEFT - RIGHT) * at / span:.1f},{top + PANEL * (1 - value / most):.1f}"
+            f"{LEFT + (WIDTH - LEFT - RIGHT) * at / span:.1f},{top + PANEL * (1 - min(1.0, value / most)):.1f}"
             for at, value in zip(minutes, line.values, strict=True)
         )
         parts.append(f'  <polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
@@ -84,6 +86,10 @@ def _panel(panel: Panel, minutes: Sequence[float], top: float, *, last: bool) ->
                 f'  <text x="{at:.0f}" y="{top + PANEL + 18:.0f}" text-anchor="{anchor}" fill="#5b6b73">{text}</text>'
             )
     return parts
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:g}"
 
 
 def _round(value: float) -> float:
