@@ -12,7 +12,7 @@ RUN = PYTHONDONTWRITEBYTECODE= PYSPARK_PYTHON="$$PWD/.venv/bin/python" PYSPARK_D
 # Two at a time, each with a Spark of its own: half of a test is waiting.
 TESTS = -n 2 --dist=loadfile --no-loadscope-reorder tests src/headwater --doctest-modules
 
-.PHONY: help demo test test-functions check docs bench bench-log bench-writes bench-source bench-views bench-time bench-timeline bench-state bench-capture bench-sinks bench-server bench-hostile bench-federation torture-capture torture-writes screenshot clean
+.PHONY: help demo test test-functions check docs bench bench-log bench-writes bench-source bench-views bench-time bench-timeline bench-state bench-ticks bench-soak bench-capture bench-sinks bench-server bench-hostile bench-federation torture-capture torture-writes screenshot clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -44,7 +44,7 @@ docs: .venv/.ready  ## the docs as a site, with a reference made from the code, 
 	@NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build --quiet $(ARGS)
 	@echo "open build/site/index.html"
 
-bench: bench-log bench-writes bench-source bench-views bench-time bench-timeline bench-state bench-capture bench-sinks bench-server bench-hostile bench-federation  ## every benchmark
+bench: bench-log bench-writes bench-source bench-views bench-time bench-timeline bench-state bench-ticks bench-soak bench-capture bench-sinks bench-server bench-hostile bench-federation  ## every benchmark
 
 bench-log: .venv/.ready  ## the log beside SQLite, Redis, NATS and Kafka, in one run
 	@bash bench/setup.sh
@@ -63,6 +63,12 @@ bench-views: .venv/.ready  ## views beside recomputation, Flink SQL and Pathway;
 
 bench-state: .venv/.ready  ## a day of events under a horizon of ten minutes: state, log and memory hour by hour
 	@$(RUN) .venv/bin/python -m bench.state_bench $(ARGS)
+
+bench-ticks: .venv/.ready  ## a million ticks without Spark: files, the catalog, merges and pruning; ARGS="--ticks 100000"
+	@$(RUN) .venv/bin/python -m bench.ticks_bench $(ARGS)
+
+bench-soak: .venv/.ready  ## eight views at 20 appends a second for an hour: memory, handles, files, the time of ticks; ARGS="--minutes 5"
+	@$(RUN) .venv/bin/python -m bench.soak_bench $(ARGS)
 
 bench-capture: .venv/.ready  ## PostgreSQL captured, beside COPY and pg_recvlogical; ARGS="--quick"
 	@$(RUN) .venv/bin/python -m bench.capture_bench $(ARGS)

@@ -28,7 +28,7 @@ import headwater as hw
 from bench import report
 from bench.report import Measurement
 from headwater.views.state import state_store
-from headwater.views.state.manifest import folder_name
+from headwater.views.state.manifest_entries import folder_name
 from headwater.views.tick import engine
 
 OUT = Path(__file__).parent / "out" / "state.json"
@@ -140,7 +140,8 @@ def main() -> None:
     parser.add_argument("--rate", type=int, default=20, help="searches a second")
     parser.add_argument("--step", type=int, default=60, help="seconds of event time in a tick")
     given = parser.parse_args()
-    engine.TICKS_KEPT, engine.PRUNE_TICKS, state_store.UNLISTED_SECONDS_MAX = TICKS_KEPT, 20, UNLISTED_SECONDS
+    engine.TICKS_KEPT, engine.PRUNE_TICKS = TICKS_KEPT, 20
+    state_store.UNLISTED_SECONDS_MAX = state_store.RELEASED_SECONDS_MAX = UNLISTED_SECONDS
     with tempfile.TemporaryDirectory(prefix="headwater-bench-state-") as folder:
         found = day(Path(folder), given.hours, given.rate, given.step)
     report.write(found, OUT)

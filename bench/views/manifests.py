@@ -24,7 +24,8 @@ from bench.views.scale import Lines, Scale
 from headwater.views.serving.committed_changes import CommittedChanges
 from headwater.views.serving.view_reader import ViewReader
 from headwater.views.state.algebra import weighted_schema
-from headwater.views.state.manifest import Manifest, Manifests, folder_name
+from headwater.views.state.manifest import Manifest, Manifests
+from headwater.views.state.manifest_entries import folder_name
 from headwater.views.state.merge import FAN
 from headwater.views.state.run import Run, RunFile
 from headwater.views.state.state_store import StateStore

@@ -17,7 +17,7 @@ import pytest
 
 import headwater as hw
 from headwater.views.lifecycle.rebuild import Rebuild
-from headwater.views.state.manifest import folder_name
+from headwater.views.state.manifest_entries import folder_name
 from headwater.views.state.state_store import BUILD
 from tests.crash.ledger import many
 from tests.crash.tick_points import COMMITS, Mortal, Points

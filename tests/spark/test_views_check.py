@@ -170,6 +170,12 @@ def test_a_store_that_sqlite_cannot_read_is_found(home: Path) -> None:
     [
         ("UPDATE ticks SET manifest = substr(manifest, 1, 40) WHERE tick = 4", "the manifest of tick 4 is damaged"),
         ("DELETE FROM ticks WHERE tick = 4", "the manifest of tick 4 is missing"),
+        (
+            "DELETE FROM manifest_entries WHERE kind = 'view' AND name = 'large'",
+            "the manifests of 4 ticks are damaged: what it says of large cannot be found, from tick 1 to tick 4",
+        ),
+        ("DELETE FROM manifest_runs WHERE folder LIKE 'large-%'", "cannot be found"),
+        ("UPDATE manifest_runs SET run = '{' WHERE folder LIKE 'large-%'", "damaged: Expecting"),
     ],
 )
 def test_a_damaged_manifest_is_found(home: Path, statement: str, message: str) -> None:

@@ -33,7 +33,7 @@ from headwater.views.lifecycle.rebuild_progress import RebuildProgress
 from headwater.views.stages.stage_run import StageRun
 from headwater.views.state import state_store
 from headwater.views.state.delta import Delta
-from headwater.views.state.manifest import folder_name
+from headwater.views.state.manifest_entries import folder_name
 from headwater.views.state.state_store import BUILD
 from headwater.views.tick import engine
 from tests.spark.batch_failures import failure_of

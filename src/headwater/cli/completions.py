@@ -9,7 +9,6 @@ Read next: ``completion.py``.
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +18,7 @@ import typer
 CATALOG = "catalog.sqlite"
 TOPICS = "SELECT name FROM topics ORDER BY name"
 STORES = "SELECT name FROM attachments ORDER BY name"
-MANIFESTS = "SELECT t.manifest FROM apps a JOIN ticks t ON t.app = a.name AND t.tick = a.tick"
+VIEWS = "SELECT DISTINCT name FROM manifest_entries WHERE kind = 'view' AND last_tick IS NULL ORDER BY name"
 
 
 def topics(context: typer.Context, incomplete: str) -> list[str]:
@@ -34,11 +33,7 @@ def stores(context: typer.Context, incomplete: str) -> list[str]:
 
 def views(context: typer.Context, incomplete: str) -> list[str]:
     """The views that have run in the home."""
-
-    def read(db: sqlite3.Connection) -> list[str]:
-        return sorted({name for (manifest,) in db.execute(MANIFESTS) for name in json.loads(manifest)["views"]})
-
-    return _fitting(context, incomplete, read)
+    return _fitting(context, incomplete, lambda db: [row[0] for row in db.execute(VIEWS)])
 
 
 def _fitting(context: typer.Context, incomplete: str, read: Callable[[sqlite3.Connection], list[str]]) -> list[str]:

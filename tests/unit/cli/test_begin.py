@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 from headwater.cli.app_argument import app_of
 from headwater.cli.main import PANELS, app
 from headwater.log.home import Log
+from headwater.views.state.manifest import Manifest, Manifests
 from tests.unit.command_line import SOURCE
 
 runner = CliRunner()
@@ -82,13 +84,13 @@ def completed(*words: str, home: Path) -> list[str]:
 
 
 def test_verbs_and_the_names_of_a_home_are_completed(tmp_path: Path) -> None:
-    manifest = json.dumps({"views": {"revenue": {}, "returns": {}, "total": {}}})
+    about: Any = {"fingerprint": "f1", "created_tick": 1}
+    views = dict.fromkeys(("revenue", "returns", "total"), about)
     with Log(tmp_path) as log:
         for name in ("orders", "organs", "users"):
             log.topic(name, "id BIGINT")
-        with log.catalog.write() as db:
-            db.execute("INSERT INTO apps VALUES ('shop', 1, 1)")
-            db.execute("INSERT INTO ticks VALUES ('shop', 1, 1, 0, ?)", (manifest,))
+        manifests = Manifests(log.catalog, "shop")
+        manifests.commit(Manifest(tick=1, epoch=manifests.take_over(), views=views))
 
     assert completed("topic", "ta", home=tmp_path) == ["tail"]
     assert completed("topic", "tail", "or", home=tmp_path) == ["orders", "organs"]

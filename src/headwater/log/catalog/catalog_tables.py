@@ -1,12 +1,13 @@
 """Catalog tables of the packages above the log: apps, ticks, sinks, attachments and inlets.
 
-What it is: ``TABLES_ABOVE_LOG``, created with the catalog. ``views/state/manifest.py`` owns ``apps``, ``ticks``,
-``tick_changes`` and ``retired_files``, ``views/state/small_runs.py`` ``small_runs``, ``views/tick/reports.py``
-``tick_reports``, ``sinks/runner/sink_status.py`` ``home_id`` and the sinks, ``federation/attachments.py`` the
-attachments, ``inlets/counters.py`` the inlets.
-Invariants: ``apps.tick`` names the current row of ``ticks``; the five tables change in one transaction. A home's id
-never changes. An attachment's address is stored as given: ``${NAME}`` stays a name. Counters of inlets are only added
-to, so several processes may count for one inlet.
+What it is: ``TABLES_ABOVE_LOG``, created with the catalog. ``views/state/manifest.py`` owns ``apps``, ``ticks`` and
+``tick_changes``, ``views/state/manifest_entries.py`` ``manifest_entries`` and ``manifest_runs``,
+``views/state/small_runs.py`` ``small_runs``, ``views/tick/reports.py`` ``tick_reports``,
+``sinks/runner/sink_status.py`` ``home_id`` and the sinks, ``federation/attachments.py`` the attachments,
+``inlets/counters.py`` the inlets.
+Invariants: ``apps.tick`` names the current row of ``ticks``; the six tables of manifests change in one transaction. A
+home's id never changes. An attachment's address is stored as given: ``${NAME}`` stays a name. Counters of inlets are
+only added to, so several processes may count for one inlet.
 Not here: topics and segments (``registry.py``), groups (``log/groups``).
 Read next: ``views/state/manifest.py``, ``sinks/runner/sink_status.py``.
 """
@@ -24,7 +25,7 @@ CREATE TABLE IF NOT EXISTS ticks (
     tick INTEGER NOT NULL,
     epoch INTEGER NOT NULL,
     committed_us INTEGER NOT NULL,
-    manifest TEXT NOT NULL,              -- JSON, see views/state/manifest.py
+    manifest TEXT NOT NULL,              -- JSON: what each tick changes, see views/state/manifest.py
     PRIMARY KEY (app, tick)
 );
 CREATE TABLE IF NOT EXISTS tick_changes (  -- of the kept ticks: how much a reader of a view is behind
@@ -34,19 +35,32 @@ CREATE TABLE IF NOT EXISTS tick_changes (  -- of the kept ticks: how much a read
     rows INTEGER NOT NULL,               -- weighted rows of the tick's changes
     PRIMARY KEY (app, tick, view)
 ) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS retired_files (  -- files of runs that kept manifests list and the current one does not
+CREATE TABLE IF NOT EXISTS manifest_entries (  -- what manifests say of views and relations, once for all their ticks
     app TEXT NOT NULL,
-    last_tick INTEGER NOT NULL,          -- the last tick whose manifest lists it
-    folder TEXT NOT NULL,
-    file TEXT NOT NULL,
-    PRIMARY KEY (app, last_tick, folder, file)
-) WITHOUT ROWID;
+    kind TEXT NOT NULL,                  -- view, relation, apart, field or order
+    name TEXT NOT NULL,
+    first_tick INTEGER NOT NULL,         -- it holds from here
+    last_tick INTEGER,                   -- to here; NULL: until now
+    entry TEXT NOT NULL                  -- JSON; of a relation without its runs
+);
+CREATE INDEX IF NOT EXISTS manifest_entries_by_end ON manifest_entries (app, last_tick, kind, name, first_tick);
+CREATE TABLE IF NOT EXISTS manifest_runs (  -- the runs of those relations, likewise
+    app TEXT NOT NULL,
+    folder TEXT NOT NULL,                -- the relation's, in views/APP/
+    name TEXT NOT NULL,
+    files INTEGER NOT NULL,              -- how many; 0: its rows are in small_runs
+    first_tick INTEGER NOT NULL,         -- of the first manifest that lists it
+    last_tick INTEGER,
+    run TEXT NOT NULL                    -- JSON, see views/state/run.py
+);
+CREATE INDEX IF NOT EXISTS manifest_runs_by_end ON manifest_runs (app, last_tick, folder, name, first_tick);
+CREATE INDEX IF NOT EXISTS manifest_runs_with_files ON manifest_runs (app) WHERE files > 0;
 CREATE TABLE IF NOT EXISTS small_runs (  -- rows of runs that are not worth a file
     app TEXT NOT NULL,
     folder TEXT NOT NULL,                -- the relation, as its files would lie in views/APP/
     name TEXT NOT NULL,                  -- the run
     rows BLOB NOT NULL,                  -- Arrow, compressed
-    PRIMARY KEY (app, folder, name)
+    PRIMARY KEY (app, name, folder)      -- names begin with a tick: a tick's runs are written side by side
 );
 CREATE TABLE IF NOT EXISTS tick_reports (  -- durations of the last ticks, for other processes
     app TEXT NOT NULL,

@@ -11,8 +11,9 @@ Read next: ``log/maintenance/home_check.py``, ``views/state/run.py``.
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from headwater.errors import HeadwaterError
+from headwater.errors import Corruption, HeadwaterError
 from headwater.log.maintenance.alerts import Condition, alerts_topic, begin, end, lasting_names, publish
 from headwater.log.maintenance.home_check import CheckReport
 from headwater.log.maintenance.segment_check import Problem, Severity
@@ -30,7 +31,8 @@ from headwater.views.serving.serving_columns import DECIMAL_COLLATION, compare_d
 from headwater.views.serving.serving_store import FILE, ServingStore
 from headwater.views.serving.view_reader import ViewReader
 from headwater.views.spark.scans import fitted
-from headwater.views.state.manifest import Manifest, Manifests, folder_name
+from headwater.views.state.manifest import Manifests
+from headwater.views.state.manifest_entries import APART, RELATION, folder_name
 from headwater.views.state.row_hash import comparisons, hash_rows
 from headwater.views.state.run import Run, RunFile
 from headwater.views.state.small_runs import SmallRuns
@@ -110,28 +112,51 @@ class ViewsCheck:
             damaged.add(relation.partition("$")[0])
             ticks = f"ticks {run.first_tick} to {run.last_tick}"
             message = f"the rows of run {run.name} are {problem}; it holds {_of(relation)}, {ticks}"
-            self._add("error", f'catalog.sqlite, app "{manifests.app}"', message, DERIVED)
+            self._catalog(manifests, message)
         return damaged
 
     def _listed(
         self, manifests: Manifests, *, quietly: bool = False
     ) -> dict[tuple[str, str], tuple[RunFile, tuple[int, int]]]:
         """The files that kept manifests list, by relation and path, each with the ticks that it holds."""
-        found: dict[tuple[str, str], tuple[RunFile, tuple[int, int]]] = {}
-        rows = self.log.catalog.read("SELECT tick, manifest FROM ticks WHERE app = ? ORDER BY tick", (manifests.app,))
-        for row in rows:
+        entries, runs = [], []
+        for kind, name, first, text in manifests.entries.kept():
             try:
-                manifest = Manifest.from_json(row["manifest"])
-                for relation, path, file, run in _files_of(manifest):
-                    found[relation, path] = (file, (run.first_tick, run.last_tick))
+                entry = json.loads(text)
+                if kind == "run":
+                    runs.append((name, Run.from_json(entry)))
+                elif kind in (RELATION, APART):
+                    entries.append((folder_name(name, entry["identity"]), name))
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 if not quietly:
-                    where = f'catalog.sqlite, app "{manifests.app}"'
-                    self._add("error", where, f"the manifest of tick {row['tick']} is damaged: {error}", DERIVED)
-        if not quietly and manifests.tick() not in {row["tick"] for row in rows} | {0}:
-            where = f'catalog.sqlite, app "{manifests.app}"'
-            self._add("error", where, f"the manifest of tick {manifests.tick()} is missing", DERIVED)
-        return found
+                    what = f"what the manifests from tick {first} on say of a {kind} ({name})"
+                    self._catalog(manifests, f"{what} is damaged: {error}")
+        if not quietly:
+            self._manifests(manifests)
+        relations = dict(entries)
+        return {
+            (relations.get(folder, folder), f"{folder}/{file.name}"): (file, (run.first_tick, run.last_tick))
+            for folder, run in runs
+            for file in run.files
+        }
+
+    def _manifests(self, manifests: Manifests) -> None:
+        """Check that the manifest of every kept tick can be read, and that the current tick has one."""
+        kept, damaged = [tick for tick, _ in manifests.kept()], dict[str, list[int]]()
+        for tick in kept:
+            try:
+                manifests.at(tick)
+            except Corruption as error:
+                damaged.setdefault(str(error.__cause__), []).append(tick)
+        for reason, ticks in damaged.items():
+            which = f"manifest of tick {ticks[0]} is" if len(ticks) == 1 else f"manifests of {len(ticks)} ticks are"
+            more = "" if len(ticks) == 1 else f", from tick {ticks[0]} to tick {ticks[-1]}"
+            self._catalog(manifests, f"the {which} damaged: {reason}{more}")
+        if manifests.tick() not in {*kept, 0}:
+            self._catalog(manifests, f"the manifest of tick {manifests.tick()} is missing")
+
+    def _catalog(self, manifests: Manifests, message: str) -> None:
+        self._add("error", f'catalog.sqlite, app "{manifests.app}"', message, DERIVED)
 
     # The serving store
 
@@ -201,18 +226,9 @@ def _small_of(manifests: Manifests) -> list[tuple[str, str, Run]]:
     try:
         relations = manifests.current().relations
         runs = [(name, entry, Run.from_json(run)) for name, entry in relations.items() for run in entry["runs"]]
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (Corruption, KeyError, TypeError, AttributeError):
         return []
     return [(name, folder_name(name, entry["identity"]), run) for name, entry, run in runs if run.small is not None]
-
-
-def _files_of(manifest: Manifest) -> Iterator[tuple[str, str, RunFile, Run]]:
-    for relations in (manifest.relations, manifest.apart):
-        for relation, entry in relations.items():
-            folder = folder_name(relation, entry["identity"])
-            for run in map(Run.from_json, entry["runs"]):
-                for file in run.files:
-                    yield relation, f"{folder}/{file.name}", file, run
 
 
 def _problem(path: Path, file: RunFile) -> str | None:

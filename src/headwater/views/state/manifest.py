@@ -1,11 +1,12 @@
 """The manifest: what is true of an app's views, and who may say so.
 
-What it is: one row per app in the catalog (its epoch and its current tick) and one per kept tick (its manifest, JSON).
-Two tables answer what is asked of all kept ticks, so that only single manifests are ever parsed: ``tick_changes`` has
-the rows that each tick changed in each view, ``retired_files`` the files that kept manifests list and the current one
-does not. The rows of small runs are written with the manifest (``small_runs.py``).
+What it is: one row per app in the catalog (its epoch and its current tick) and one per kept tick: its manifest, JSON.
+What a manifest says of views, relations and runs is stored once for all the ticks that it holds in
+(``manifest_entries.py``), so that a tick writes what it changed. ``tick_changes`` has the rows that each tick changed
+in each view, so that no manifests are read for a lag. The rows of small runs are written with the manifest
+(``small_runs.py``).
 Invariants: a manifest is committed by one transaction that also compares the epoch and the tick, so that of two
-processes exactly one can commit a tick and an older one never can again; a committed manifest is never changed. Both
+processes exactly one can commit a tick and an older one never can again; a committed manifest is never changed. All
 tables change in that transaction. The kept ticks have no gap.
 Not here: the files that it lists (``run.py``); when to commit (``views/tick/engine.py``).
 Read next: ``views/tick/engine.py``.
@@ -18,10 +19,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NotRequired, TypedDict
 
-from headwater.errors import Fenced
+from headwater.errors import Corruption, Fenced
 from headwater.log.catalog.catalog import Catalog
 from headwater.log.groups.readers import write_app_positions
 from headwater.log.token import Token
+from headwater.views.state.manifest_entries import FIELDS, EntryChanges, Listed, ManifestEntries, Place, text_of
 from headwater.views.state.run import Run, RunEntry
 from headwater.views.state.small_runs import SmallRuns
 
@@ -37,7 +39,7 @@ class RelationEntry(TypedDict):
     runs: list[RunEntry]
 
 
-ENTRIES = ("views", "relations")  # the fields of a manifest with an entry for each
+STORED_APART = ("views", "relations", "apart", *FIELDS)  # the fields of a manifest that are entries
 
 
 class ViewEntry(TypedDict):
@@ -96,84 +98,16 @@ class Manifest:
         entry = self.relations.get(relation)
         return [] if entry is None else [Run.from_json(run) for run in entry["runs"]]
 
-    def to_json(self, entries: EntryMemory | None = None) -> str:
-        """The text that the catalog keeps; ``entries`` remembers those of views and relations that stood still."""
-        memory = EntryMemory() if entries is None else entries
-        frontier = {
-            topic: {str(number): offset for number, offset in of.items()} for topic, of in self.frontier.items()
-        }
-        fields = {name: value for name, value in vars(self).items() if name not in ("frontier", *ENTRIES)}
-        head = _text({**fields, "frontier": frontier})
-        return f"{head[:-1]},{','.join(memory.text(kind, getattr(self, kind)) for kind in ENTRIES)}}}"
+    def to_json(self) -> str:
+        """The text that the catalog keeps with the tick: all but the entries, of which it has the number of runs."""
+        fields = {name: value for name, value in vars(self).items() if name not in STORED_APART}
+        fields["frontier"] = {topic: {str(p): at for p, at in of.items()} for topic, of in self.frontier.items()}
+        return text_of({**fields, "runs": self.run_count})
 
-    @staticmethod
-    def from_json(text: str) -> Manifest:
-        """The manifest that ``to_json`` wrote.
-
-        >>> Manifest.from_json(Manifest(tick=3, frontier={"orders": {0: 7}}).to_json()).frontier
-        {'orders': {0: 7}}
-        """
-        parts = json.loads(text)
-        parts["frontier"] = {t: {int(p): offset for p, offset in of.items()} for t, of in parts["frontier"].items()}
-        return Manifest(**parts)
-
-
-class EntryMemory:
-    """What was made of a manifest's entries: of one that is the same object as before it is not made again.
-
-    In an app of many views most stand still in most ticks.
-    """
-
-    def __init__(self) -> None:
-        self._texts: dict[tuple[str, str], tuple[Mapping[str, Any], str]] = {}
-        self._files: dict[str, tuple[RelationEntry, str, set[str]]] = {}
-
-    def text(self, kind: str, entries: Mapping[str, Mapping[str, Any]]) -> str:
-        """These entries as a field of a manifest's text.
-
-        >>> EntryMemory().text("views", {"v": {"key": ["id"]}})
-        '"views":{"v":{"key":["id"]}}'
-        """
-        parts = []
-        for name, entry in entries.items():
-            known = self._texts.get((kind, name))
-            if known is None or known[0] is not entry:
-                known = self._texts[kind, name] = (entry, f"{_text(name)}:{_text(entry)}")
-            parts.append(known[1])
-        return f'"{kind}":{{{",".join(parts)}}}'
-
-    def listed(self, manifest: Manifest) -> Listed:
-        """The files that a manifest lists. The sets are shared with the answers before and after this one."""
-        found: Listed = {}
-        for name, entry in manifest.relations.items():
-            known = self._files.get(name)
-            if known is None or known[0] is not entry:
-                known = self._files[name] = (entry, folder_name(name, entry["identity"]), _files(entry))
-            found[known[1]] = known[2]
-        for name, entry in manifest.apart.items():
-            folder = folder_name(name, entry["identity"])
-            found[folder] = found.get(folder, set()) | _files(entry)
-        return found
-
-
-def _text(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"))
-
-
-def _files(entry: RelationEntry) -> set[str]:
-    return {
-        name
-        for run in entry["runs"]
-        for name in ((file[0] for file in run["files"]) if run["files"] else (run["name"],))
-    }
-
-
-def folder_name(relation: str, identity: str) -> str:
-    """The name of a relation's folder."""
-    return f"{relation.replace('$', '.')}-{identity}"
-
-
-Listed = dict[str, set[str]]  # {folder: names of files, and of small runs}
+    @property
+    def run_count(self) -> int:
+        """How many runs it lists."""
+        return sum(len(entry["runs"]) for of in (self.relations, self.apart) for entry in of.values())
 
 
 @dataclass(frozen=True)
@@ -199,8 +133,10 @@ class Manifests:
     def __init__(self, catalog: Catalog, app: str) -> None:
         self.catalog = catalog
         self.app = app
-        self._listed: tuple[int, int, Listed] | None = None  # of the last commit here: its epoch, its tick, its files
-        self._entries = EntryMemory()
+        self.entries = ManifestEntries(catalog, app)
+        self._committed: Manifest | None = None  # the last one that was committed here
+        self._current: Manifest | None = None  # the last one that was read as the current one
+        self._released: list[Place] = []
 
     def take_over(self) -> int:
         """Become the one process that may commit; whoever was it before no longer is. Returns the new epoch."""
@@ -226,17 +162,33 @@ class Manifests:
         return int(rows[0]["tick"]) if rows else 0
 
     def current(self) -> Manifest:
-        """The last committed manifest, or that of tick 0."""
-        rows = self.catalog.read(
-            "SELECT manifest FROM ticks JOIN apps ON ticks.app = apps.name AND ticks.tick = apps.tick WHERE app = ?",
-            (self.app,),
-        )
-        return Manifest.from_json(rows[0]["manifest"]) if rows else Manifest()
+        """The last committed manifest, or that of tick 0. It is read once a tick."""
+        known = self._current
+        if known is None or known.tick != self.tick():
+            known = self._current = self._read(None) or Manifest()
+        return known
 
     def at(self, tick: int) -> Manifest | None:
         """The manifest of a tick, when it is still kept."""
-        rows = self.catalog.read("SELECT manifest FROM ticks WHERE app = ? AND tick = ?", (self.app, tick))
-        return Manifest.from_json(rows[0]["manifest"]) if rows else None
+        return self._read(tick)
+
+    def _read(self, tick: int | None) -> Manifest | None:
+        try:
+            found = self.entries.at(tick)
+            if found is None:
+                return None
+            text, entries = found
+            fields = json.loads(text)
+            runs = fields.pop("runs", 0)
+            fields["frontier"] = {t: {int(p): at for p, at in of.items()} for t, of in fields["frontier"].items()}
+            return Manifest(**{**fields, **entries.fields(runs)})
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise Corruption(
+                f"the manifest of tick {self.tick() if tick is None else tick} is damaged: {error}",
+                detail=f'It is of app "{self.app}": catalog.sqlite, tables ticks, manifest_entries and manifest_runs.',
+                hint="What views hold is derived from the log: headwater check says what is damaged.",
+                app=self.app,
+            ) from error
 
     def kept(self) -> list[tuple[int, int]]:
         """The ticks whose manifest is kept, each with the microsecond of its commit."""
@@ -253,13 +205,8 @@ class Manifests:
         return MissedTicks(*map(int, rows[0])) if rows else None
 
     def listed(self) -> Listed:
-        """The files that kept manifests list, and the folders that the current one does."""
-        found = EntryMemory().listed(
-            self.current()
-        )  # before the retired: a file that retires meanwhile is in both, not in neither
-        for folder, file in self.catalog.read("SELECT folder, file FROM retired_files WHERE app = ?", (self.app,)):
-            found.setdefault(folder, set()).add(file)
-        return found
+        """The folders that kept manifests list, and the files in them."""
+        return self.entries.listed()
 
     def commit(
         self,
@@ -283,44 +230,38 @@ class Manifests:
                 raise self._fenced(manifest.epoch)
             db.execute(
                 "INSERT OR REPLACE INTO ticks (app, tick, epoch, committed_us, manifest) VALUES (?, ?, ?, ?, ?)",
-                (self.app, manifest.tick, manifest.epoch, manifest.committed_us, manifest.to_json(self._entries)),
+                (self.app, manifest.tick, manifest.epoch, manifest.committed_us, manifest.to_json()),
             )
+            before = self._before(manifest)
             db.executemany(
                 "INSERT INTO tick_changes (app, tick, view, rows) VALUES (?, ?, ?, ?)",
-                [(self.app, manifest.tick, view, rows) for view, rows in _changes(manifest).items()],
+                [(self.app, manifest.tick, view, rows) for view, rows in _changes(before, manifest).items()],
             )
-            listed = self._entries.listed(manifest)
-            written = [] if small is None else small.write(db, listed)
-            db.executemany(
-                "INSERT INTO retired_files (app, last_tick, folder, file) VALUES (?, ?, ?, ?)",
-                [
-                    (self.app, manifest.tick - 1, folder, file)
-                    for folder, files in self._listed_before(manifest).items()
-                    if files is not listed.get(folder)
-                    for file in sorted(files - listed.get(folder, set()))
-                ],
-            )
+            changes = EntryChanges.between(before, manifest)
+            self.entries.write(db, manifest.tick, changes)
+            written = [] if small is None else small.write(db, changes.places)
             db.execute("DELETE FROM ticks WHERE app = ? AND tick < ?", (self.app, first_kept))
             db.execute("DELETE FROM tick_changes WHERE app = ? AND tick < ?", (self.app, first_kept))
-            db.execute(
-                "DELETE FROM small_runs WHERE app = ?1 AND (folder, name) IN"
-                " (SELECT folder, file FROM retired_files WHERE app = ?1 AND last_tick < ?2)",
-                (self.app, first_kept),
-            )
-            db.execute("DELETE FROM retired_files WHERE app = ? AND last_tick < ?", (self.app, first_kept))
+            released = self.entries.forget(db, first_kept)
             positions = {manifest.topics[name]: at for name, at in manifest.frontier.items() if name in manifest.topics}
             again = [{manifest.topics[name]: f[name] for name in f if name in manifest.topics} for f in needed]
             write_app_positions(db, self.app, positions, manifest.committed_us, needed=again)
-        self._listed = (manifest.epoch, manifest.tick, listed)
+        self._committed = manifest
+        self._released += released
         if small is not None:
             small.written(written)
 
-    def _listed_before(self, manifest: Manifest) -> Listed:
-        """The files of the tick before, remembered where this process committed it."""
-        if self._listed is not None and self._listed[:2] == (manifest.epoch, manifest.tick - 1):
-            return self._listed[2]
-        before = self.at(manifest.tick - 1)
-        return {} if before is None else EntryMemory().listed(before)
+    def take_released(self) -> list[Place]:
+        """The files, by folder, that were listed and are not any more, since commits here let the last of them go."""
+        released, self._released = self._released, []
+        return released
+
+    def _before(self, manifest: Manifest) -> Manifest:
+        """The manifest of the tick before, remembered where this process committed it."""
+        last = self._committed
+        if last is not None and (last.epoch, last.tick) == (manifest.epoch, manifest.tick - 1):
+            return last
+        return self.at(manifest.tick - 1) or Manifest()
 
     def _fenced(self, epoch: int) -> Fenced:
         return Fenced(
@@ -332,14 +273,15 @@ class Manifests:
         )
 
 
-def _changes(manifest: Manifest) -> dict[str, int]:
+def _changes(before: Manifest, manifest: Manifest) -> dict[str, int]:
     """The rows that the manifest's tick changed in each view; a tick with which a view began brought all it holds."""
     found: dict[str, int] = {}
     for view, about in manifest.views.items():
         entry = manifest.apart.get(view) or manifest.relations.get(view)
+        if entry is None or entry is before.relations.get(view):  # most views stand still in most ticks
+            continue
         whole = about["created_tick"] == manifest.tick
-        runs = [] if entry is None else entry["runs"]
-        rows = sum(run["rows"] for run in runs if whole or run["first_tick"] == manifest.tick)
+        rows = sum(run["rows"] for run in entry["runs"] if whole or run["first_tick"] == manifest.tick)
         if rows:
             found[view] = rows
     return found

@@ -14,7 +14,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -23,15 +23,15 @@ import xxhash
 from headwater.errors import Corruption
 from headwater.views import thresholds
 from headwater.views.spark.scans import gathered
+from headwater.views.state.manifest_entries import Place
 from headwater.views.state.run import Run, SmallContent
 
 if TYPE_CHECKING:
     from headwater.log.catalog.catalog import Catalog
 
 REMEMBERED_MAX = 4096  # tables
+REMEMBERED_BYTES_MAX = 32 << 20
 OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
-
-Place = tuple[str, str]  # folder and name of a run
 
 
 class SmallRuns:
@@ -50,6 +50,7 @@ class SmallRuns:
         self._lock = threading.Lock()
         self._pending: dict[Place, bytes] = {}  # of runs that no committed manifest lists yet
         self._tables: OrderedDict[tuple[str, str, int], pa.Table] = OrderedDict()
+        self._bytes = 0  # of these tables
 
     def keep(self, folder: str, name: str, table: pa.Table) -> SmallContent | None:
         """Take a run's rows, for the manifest that will list it; None when they are too many."""
@@ -60,6 +61,8 @@ class SmallRuns:
         with pa.ipc.new_stream(sink, table.schema, options=OPTIONS) as writer:
             writer.write_table(table)
         rows = sink.getvalue().to_pybytes()
+        if len(rows) > thresholds.SMALL_RUN_STORED_BYTES_MAX:
+            return None
         content = SmallContent(len(rows), xxhash.xxh3_64_intdigest(rows))
         with self._lock:
             self._pending[folder, name] = rows
@@ -67,9 +70,12 @@ class SmallRuns:
         return content
 
     def _remember(self, key: tuple[str, str, int], table: pa.Table) -> None:
+        if key in self._tables:
+            return
         self._tables[key] = table
-        while len(self._tables) > REMEMBERED_MAX:
-            self._tables.popitem(last=False)
+        self._bytes += table.nbytes
+        while len(self._tables) > REMEMBERED_MAX or self._bytes > REMEMBERED_BYTES_MAX:
+            self._bytes -= self._tables.popitem(last=False)[1].nbytes
 
     def table(self, folder: str, run: Run) -> pa.Table:
         """The rows of a small run."""
@@ -116,10 +122,10 @@ class SmallRuns:
 
     # Within the commit of a manifest
 
-    def write(self, db: sqlite3.Connection, listed: Mapping[str, set[str]]) -> list[Place]:
+    def write(self, db: sqlite3.Connection, listed: Iterable[Place]) -> list[Place]:
         """Write the rows of runs that a manifest lists for the first time; returns them, for ``written``."""
         with self._lock:
-            places = [place for place in self._pending if place[1] in listed.get(place[0], ())]
+            places = [place for place in listed if place in self._pending]
             rows = [(self.app, *place, self._pending[place]) for place in places]
         db.executemany("INSERT OR REPLACE INTO small_runs (app, folder, name, rows) VALUES (?, ?, ?, ?)", rows)
         return places

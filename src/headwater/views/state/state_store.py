@@ -16,7 +16,8 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,7 +33,8 @@ from headwater.views.compiler.plan import WEIGHT, AccumulateStage
 from headwater.views.state.algebra import weighted_schema
 from headwater.views.state.delta import Delta
 from headwater.views.state.log_trace import LogTrace
-from headwater.views.state.manifest import Listed, Manifest, RelationEntry, folder_name
+from headwater.views.state.manifest import Manifest, RelationEntry
+from headwater.views.state.manifest_entries import Listed, Place, folder_name
 from headwater.views.state.run import STAGING, Run
 from headwater.views.state.small_runs import SmallRuns
 from headwater.views.state.state_trace import Traces
@@ -52,6 +54,7 @@ APART = "apart"  # what a rebuild changed, beside the state that it made
 BUILD = re.compile(r".+-[0-9a-f]{16}\.[0-9]+\.(?P<epoch>[0-9]+)")  # a folder that a rebuild made
 WRITERS = 2  # mostly they wait for the disk
 UNLISTED_SECONDS_MAX = 3600  # a run is listed soon after it was written, or never
+RELEASED_SECONDS_MAX = 300  # whoever reads an older tick goes on reading its files for so long after it was forgotten
 
 
 class StateStore:
@@ -70,6 +73,7 @@ class StateStore:
         self._writes: list[Future[None]] = []
         self._merger = ThreadPoolExecutor(max_workers=1, thread_name_prefix="headwater-merge")
         self._pruning: Future[None] | None = None
+        self._released: deque[tuple[float, Place]] = deque()  # when a file was let go, and which
         self._entries: dict[str, tuple[Trace, Shape, RelationEntry]] = {}  # what manifests said last
         self._unmerged: dict[str, Trace] = {}  # traces of which no merge is due
         self._merges: dict[str, Future[tuple[tuple[Run, ...], Run | None]]] = {}
@@ -188,13 +192,15 @@ class StateStore:
         """The traces after the tick whose runs were written. A write that failed fails here."""
         for write in self._written():
             write.result()
-        following: Traces = {}
+        # Most relations of an app of many views stand still: they are taken along at once.
+        same = prepared is self._prepared and traces.keys() >= self._shapes.keys()
+        following: Traces = dict(traces) if same else {}
         for name, base in prepared.inputs.items():
             if base.is_log_backed:
                 log_trace = traces.get(name) or self.log_trace(base, base.topic.start_offsets())
                 assert isinstance(log_trace, LogTrace)
                 following[name] = log_trace.with_range(stop[base.topic.name])
-        for name in self._shapes_of(prepared):
+        for name in list(self._pending) if same else self._shapes_of(prepared):
             trace = self._current(traces, name)
             if name in self._pending:
                 trace = trace.with_run(*self._pending[name])
@@ -283,17 +289,26 @@ class StateStore:
         self._open = traces
         return traces
 
-    def prune(self, listed: Listed, traces: Traces) -> None:
-        """Remove files that no kept manifest lists, and sorted copies of runs that are no longer current."""
+    def prune(self, listed: Listed, traces: Traces, released: Iterable[Place] = ()) -> None:
+        """Remove files that no kept manifest lists, and sorted copies of runs that are no longer current.
+
+        ``released`` are files that were listed and are not any more: they go soon. What was never listed stays longer,
+        since another process may be about to list it.
+        """
         self._prune_caches(traces)
+        self._release(released)
         self._remove_unlisted(listed, self._settled_s(), {trace.folder.name for trace in traces.values()})
 
-    def begin_pruning(self, listed: Callable[[], Listed], traces: Traces) -> None:
+    def begin_pruning(self, listed: Callable[[], Listed], traces: Traces, released: Iterable[Place] = ()) -> None:
         """The same, the files beside the next ticks."""
         self._prune_caches(traces)
+        self._release(released)
         before, current = self._settled_s(), {trace.folder.name for trace in traces.values()}
         if self._pruning is None or self._pruning.done():
             self._pruning = self._merger.submit(lambda: self._remove_unlisted(listed(), before, current))
+
+    def _release(self, released: Iterable[Place]) -> None:
+        self._released.extend((time.time(), place) for place in released)
 
     def _settled_s(self) -> float:
         """What was written before this moment is listed, or is of no use any more."""
@@ -305,10 +320,14 @@ class StateStore:
         for name, trace in traces.items():
             if isinstance(trace, LogTrace):
                 trace.prune()
-            elif isinstance(trace, Trace) and name not in self._merges:  # a merge sorts copies of its own
+            # A merge sorts copies of its own. Most relations of an app of many views have no folder.
+            elif isinstance(trace, Trace) and name not in self._merges and trace.folder.is_dir():
                 trace.prune_caches(trace.runs)
 
     def _remove_unlisted(self, listed: Listed, before: float, current: set[str]) -> None:
+        while self._released and self._released[0][0] <= time.time() - RELEASED_SECONDS_MAX:
+            _, (folder, name) = self._released.popleft()
+            self.files.unlink(self.folder / folder / name, label="state.prune")
         for place in sorted(path for path in self.folder.iterdir() if path.is_dir()):
             known, settled = listed.get(place.name, set()), place.stat().st_mtime < before
             for name in sorted(fnmatch.filter(os.listdir(place), "*.parquet")):

@@ -479,7 +479,7 @@ class TickEngine:
             view.sessions.tidy()
         self.store.begin_merges({name: trace for name, trace in self.traces.items() if _owner(name) not in self.paused})
         if number % PRUNE_TICKS == 0 and self.pinned_tick is None:
-            self.store.begin_pruning(self.manifests.listed, self.traces)
+            self.store.begin_pruning(self.manifests.listed, self.traces, self.manifests.take_released())
 
     def close(self) -> None:
         """Stop the threads. What was committed stays."""

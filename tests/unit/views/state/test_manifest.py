@@ -9,10 +9,12 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from headwater.errors import Fenced
+from headwater.errors import Corruption, Fenced
 from headwater.log.home import Log
+from headwater.views.state import state_store
 from headwater.views.state.algebra import weighted_schema
-from headwater.views.state.manifest import Manifest, Manifests, folder_name
+from headwater.views.state.manifest import Manifest, Manifests
+from headwater.views.state.manifest_entries import folder_name
 from headwater.views.state.run import Run, RunFile
 from headwater.views.state.state_store import UNLISTED_SECONDS_MAX, StateStore
 from headwater.views.state.trace import Trace
@@ -64,6 +66,8 @@ class Engine:
             relations={name: entry("first", runs) for name, runs in self.runs.items()},
             views={name: {"created_tick": self.created[name]} for name in self.runs},
             apart=apart,
+            topics={"orders": 1 + self.epoch // 3},
+            aside={"orders": {"0": [self.tick // 7]}},
         )
         self.manifests.commit(manifest, first_kept=first_kept)
         self.committed[self.tick] = manifest
@@ -114,8 +118,112 @@ def test_listed_files_and_missed_changes_are_those_of_all_kept_manifests(log: Lo
         assert missed is not None
         assert (missed.first, missed.committed_us) == (after + 1, after + 1)
         assert missed.changes == changes_of(engine.kept(after + 1), "two")
+        read = [engine.manifests.at(manifest.tick) for manifest in engine.kept(first)]
+        assert read == engine.kept(first)
+        assert [list(manifest.relations) for manifest in read if manifest] == [
+            list(manifest.relations) for manifest in engine.kept(first)
+        ]
+        assert engine.manifests.current() == engine.committed[engine.tick]
+        assert engine.manifests.at(first - 1) is None
+        assert engine.manifests.at(engine.tick + 1) is None
     assert [tick for tick, _ in engine.manifests.kept()] == list(range(first, 61))
     assert engine.manifests.missed("two", 60) is None
+
+
+def rows_of(log: Log) -> int:
+    return sum(
+        log.catalog.read(f"SELECT count(*) FROM {table}")[0][0] for table in ("manifest_entries", "manifest_runs")
+    )
+
+
+def test_a_tick_stores_what_it_changed_and_nothing_of_views_that_stood_still(log: Log) -> None:
+    manifests = Manifests(log.catalog, "shop")
+    epoch = manifests.take_over()
+    views: Any = {f"view{number}": {"created_tick": 1} for number in range(100)}
+    first: Any = {name: entry("first", [Run("1-1", (RunFile("a", 1, 2),), 1, 1, 1)]) for name in views}
+    manifests.commit(Manifest(1, epoch, views=views, relations=first))
+    begin = rows_of(log)
+
+    second = {**first, "view7": entry("first", [Run(f"{n}-1", (RunFile("a", 1, 2),), 1, n, n) for n in (1, 2)])}
+    manifests.commit(Manifest(2, epoch, views=views, relations=second))
+    added = rows_of(log) - begin
+    again = Manifests(log.catalog, "shop")  # a process that has only read the manifest
+    third = {name: entry("first", [Run.from_json(run) for run in about["runs"]]) for name, about in second.items()}
+    again.commit(Manifest(3, epoch, views={name: dict(about) for name, about in views.items()}, relations=third))
+
+    assert added == 1
+    assert rows_of(log) - begin == 1
+    assert len(log.catalog.read("SELECT manifest FROM ticks WHERE tick = 3")[0][0]) < 300
+    assert again.at(2) == Manifest(2, epoch, views=views, relations=second)
+
+
+def test_a_commit_that_dies_halfway_leaves_the_tick_before_and_can_be_repeated(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(log, 5)
+    for _ in range(5):
+        engine.commit(1)
+    before = rows_of(log)
+    manifest = Manifest(6, engine.epoch, committed_us=6)
+
+    for place in ("write_app_positions", "EntryChanges.between"):
+        with monkeypatch.context() as broken:
+            broken.setattr(f"headwater.views.state.manifest.{place}", lambda *_, **__: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                engine.manifests.commit(manifest, first_kept=6)
+    dead = rows_of(log), engine.manifests.current(), engine.manifests.at(1)
+    engine.manifests.commit(manifest, first_kept=6)
+
+    assert dead == (before, engine.committed[5], engine.committed[1])
+    assert engine.manifests.current() == manifest
+    assert engine.manifests.listed() == {}
+
+
+def test_the_current_manifest_is_that_of_the_last_commit_whoever_made_it(log: Log) -> None:
+    engine, reader = Engine(log, 6), Manifests(log.catalog, "shop")
+    seen = [reader.current()]
+
+    for _ in range(10):
+        engine.commit(1)
+        seen += [reader.current(), reader.current()]
+
+    assert seen[0] == Manifest()
+    assert seen[1:] == [manifest for tick in range(1, 11) for manifest in [engine.committed[tick]] * 2]
+
+
+def test_nothing_is_left_of_ticks_that_are_no_longer_kept(log: Log) -> None:
+    engine = Engine(log, 4)
+    for _ in range(30):
+        engine.commit(1)
+    many = rows_of(log)
+    for _ in range(30):
+        engine.commit(engine.tick + 1)
+
+    assert engine.manifests.kept() == [(60, 60)]
+    assert rows_of(log) < many / 4
+    assert log.catalog.read("SELECT count(*) FROM manifest_runs WHERE last_tick < 60")[0][0] == 0
+    assert engine.manifests.current() == engine.committed[60]
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("DELETE FROM manifest_entries WHERE kind = 'view' AND name = 'one'", "what it says of one cannot be found"),
+        ("DELETE FROM manifest_runs WHERE last_tick IS NULL", "runs cannot be found"),
+        ("UPDATE manifest_entries SET entry = '{' WHERE kind = 'relation'", "is damaged"),
+        ("UPDATE ticks SET manifest = substr(manifest, 1, 20)", "is damaged"),
+    ],
+)
+def test_a_manifest_with_a_missing_or_damaged_entry_is_an_error(log: Log, statement: str, message: str) -> None:
+    manifests = Manifests(log.catalog, "shop")
+    relations: Any = {"one": entry("first", [Run("1-1", (RunFile("a", 1, 2),), 1, 1, 1)])}
+    views: Any = {"one": {"created_tick": 1}}
+    manifests.commit(Manifest(1, manifests.take_over(), views=views, relations=relations))
+    with log.catalog.write() as db:
+        db.execute(statement)
+
+    with pytest.raises(Corruption, match=message):
+        manifests.current()
 
 
 def test_a_process_that_was_shut_out_commits_nothing(log: Log) -> None:
@@ -172,3 +280,30 @@ def test_pruning_removes_old_files_that_no_kept_manifest_lists_and_folders_of_re
     assert left == kept | {("one-first", "just-written.parquet")}
     assert kept < every
     assert {path.name for path in folder.iterdir()} == {place for place, _ in left} | {"new-first"}
+
+
+def test_files_that_were_listed_go_some_minutes_after_the_last_kept_tick_that_lists_them(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(log, 3)
+    folder = log.home / "views" / "shop"
+    store = StateStore(folder, log.files, cast(Any, None))
+    for _ in range(20):
+        engine.commit(max(1, engine.tick - 4))
+    kept, every = files_of(engine.kept(15)), files_of(engine.kept(1))
+    for place, name in sorted({*every, ("one-first", "never-listed.parquet")}):
+        (folder / place).mkdir(parents=True, exist_ok=True)
+        (folder / place / name).touch()
+    released = engine.manifests.take_released()
+
+    store.prune(engine.manifests.listed(), {}, released)
+    at_first = {(path.parent.name, path.name) for path in folder.glob("*/*.parquet")}
+    monkeypatch.setattr(state_store, "RELEASED_SECONDS_MAX", 0)
+    store.prune(engine.manifests.listed(), {}, engine.manifests.take_released())
+    left = {(path.parent.name, path.name) for path in folder.glob("*/*.parquet")}
+    store.close()
+
+    assert set(released) == every - kept
+    assert len(released) == len(set(released))
+    assert at_first == every | {("one-first", "never-listed.parquet")}
+    assert left == kept | {("one-first", "never-listed.parquet")}
