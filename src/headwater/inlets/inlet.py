@@ -95,6 +95,11 @@ class Inlet(ABC):
         return self.counter_store.problem
 
     @property
+    def lag(self) -> int | None:
+        """How many messages wait in the other system, where it counts them; None elsewhere."""
+        return None
+
+    @property
     def running(self) -> bool:
         """Whether it was started and not stopped."""
         return bool(self._threads) and not self._stopping.is_set()
