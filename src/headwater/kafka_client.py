@@ -22,9 +22,11 @@ from typing import Any
 from headwater.errors import InvalidDeclaration, MissingExtra, Unavailable
 
 REQUEST_SECONDS_MAX = 10.0
+LEADER_SECONDS_MAX = 5.0
 LOOK_S = 0.05
 SERVERS = re.compile(r"[^\s,/@]+:\d{1,5}(,[^\s,/@]+:\d{1,5})*")
 OURS = ("bootstrap.servers", "group.id", "isolation.level", "transactional.id", "auto.offset.reset")
+NO_LEADER = ("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "UNKNOWN_TOPIC_OR_PART", "REPLICA_NOT_AVAILABLE")
 HOPELESS = ("_ALL_BROKERS_DOWN", "_AUTHENTICATION", "_SSL")
 SAYS_WHY = ("_AUTHENTICATION", "_SSL", "_RESOLVE")
 FENCED = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
@@ -177,18 +179,23 @@ class KafkaAdmin:
 
     def _offsets(self, topic: str, partitions: Iterable[int], spec: Any, *, committed: bool = True) -> dict[int, int]:
         levels = self._kafka.IsolationLevel
-        asked = self._client.list_offsets(
-            {self._kafka.TopicPartition(topic, number): spec for number in partitions},
-            isolation_level=levels.READ_COMMITTED if committed else levels.READ_UNCOMMITTED,
-            request_timeout=REQUEST_SECONDS_MAX,
-        )
-        try:
-            return {place.partition: self._result(future).offset for place, future in asked.items()}
-        except self._kafka.KafkaException as error:
-            raise self.failure.told(error, doing=f'the offsets of topic "{topic}"') from error
+        level = levels.READ_COMMITTED if committed else levels.READ_UNCOMMITTED
+        wanted = {self._kafka.TopicPartition(topic, number): spec for number in partitions}
+        deadline = time.monotonic() + LEADER_SECONDS_MAX
+        while True:
+            asked = self._client.list_offsets(wanted, isolation_level=level, request_timeout=REQUEST_SECONDS_MAX)
+            try:
+                return {place.partition: self._result(future).offset for place, future in asked.items()}
+            except self._kafka.KafkaException as error:
+                # A topic that was just made, or a broker that just started: not every broker knows it yet.
+                if error.args[0].name() not in NO_LEADER or time.monotonic() > deadline:
+                    raise self.failure.told(error, doing=f'the offsets of topic "{topic}"') from error
+            time.sleep(LOOK_S)
 
     def _result(self, future: Any) -> Any:
         """Wait for an answer; not longer than there is hope for one."""
+        self._client.poll(0)
+        self.failure.forget()  # a connection that was idle may have been closed: that is no failure of this request
         deadline = time.monotonic() + REQUEST_SECONDS_MAX
         while not wait([future], LOOK_S).done:
             self._client.poll(0)  # so that errors in the background are heard of

@@ -105,7 +105,7 @@ ROOMS = {
         "algebra": {"sql", "frontend"},
         "operators": {"sql", "frontend", "algebra"},
     },
-    "sinks": {"runner": set(), "postgres": {"runner"}},
+    "sinks": {"runner": set(), "kafka": {"runner"}, "postgres": {"runner"}},
     "capture": {"mysql": set(), "postgres": set(), "debezium": {"mysql"}},  # MySQL's and Debezium's dates are alike
     "inlets": {"amqp": set(), "kafka": set(), "webhook": set(), "statsd": set(), "zeromq": set()},
     "server": {

@@ -16,13 +16,13 @@ from tests.services.sinks.servers import PostgresServer, RedisServer
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     postgres = PostgresServer(tmp_path_factory.mktemp("postgres"))
     redis = RedisServer(tmp_path_factory.mktemp("redis"))
+    servers = Servers(postgres, redis, tmp_path_factory.mktemp("kafka"))
     try:
         postgres.start()
         redis.start()
-        yield Servers(postgres, redis)
+        yield servers
     finally:
-        postgres.remove()
-        redis.stop()
+        servers.stop()
 
 
 @pytest.fixture(params=PLACES)
