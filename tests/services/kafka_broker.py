@@ -167,18 +167,29 @@ class KafkaBroker:
         if "transactional.id" in settings:
             producer.commit_transaction(30)
 
-    def read(self, topic: str) -> list[Any]:
-        """Every committed message, in the order of each partition; a plain consumer, which is the oracle."""
-        from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
+    def drop_before(self, topic: str, offset: int) -> None:
+        """Delete the messages before an offset, as retention does."""
+        from confluent_kafka import TopicPartition
+
+        (dropped,) = self.admin.delete_records([TopicPartition(topic, 0, offset)]).values()
+        dropped.result(30)
+
+    def ends(self, topic: str) -> dict[int, int]:
+        """The end of what is committed, of each partition."""
+        from confluent_kafka import IsolationLevel, TopicPartition
         from confluent_kafka.admin import OffsetSpec
 
-        places = [
-            TopicPartition(topic, number, 0) for number in self.admin.list_topics(topic, 30).topics[topic].partitions
-        ]
-        found = self.admin.list_offsets(
-            {place: OffsetSpec.latest() for place in places}, isolation_level=IsolationLevel.READ_COMMITTED
-        )
-        ends = {place.partition: future.result(30).offset for place, future in found.items()}
+        numbers = self.admin.list_topics(topic, 30).topics[topic].partitions
+        asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in numbers}
+        found = self.admin.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED)
+        return {place.partition: future.result(30).offset for place, future in found.items()}
+
+    def read(self, topic: str) -> list[Any]:
+        """Every committed message, in the order of each partition; a plain consumer, which is the oracle."""
+        from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+        ends = self.ends(topic)
+        places = [TopicPartition(topic, number, 0) for number in ends]
         settings = {"isolation.level": "read_committed", "enable.partition.eof": True, "auto.offset.reset": "earliest"}
         consumer = Consumer(
             {

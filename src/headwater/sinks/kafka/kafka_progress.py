@@ -23,7 +23,7 @@ SUFFIX = ".headwater-progress"
 # One record for each delivery: small segments, so that compaction has something to work on.
 SETTINGS = {"cleanup.policy": "compact", "segment.bytes": str(1 << 20), "min.cleanable.dirty.ratio": "0.1"}
 LOOKED_AT_FIRST = 100  # offsets before the end; a record and a marker each
-WAIT_S = 0.02
+WAIT_S = 0.005
 
 
 @dataclass(frozen=True)

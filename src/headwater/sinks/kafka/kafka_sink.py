@@ -12,6 +12,7 @@ Not here: the inlet (``inlets/kafka/kafka_inlet.py``). Read next: ``kafka_transa
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ import pyarrow as pa
 from headwater.durations import Duration, to_seconds
 from headwater.errors import SinkRefused, Unavailable
 from headwater.kafka_client import KafkaAdmin, KafkaCluster, KafkaTopicFacts, client
-from headwater.sinks.kafka.kafka_progress import SETTINGS, KafkaProgress, ProgressToken, committed_messages
+from headwater.sinks.kafka.kafka_progress import SETTINGS, WAIT_S, KafkaProgress, ProgressToken, committed_messages
 from headwater.sinks.kafka.kafka_records import (
     CHANGES,
     ROWS,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from headwater.log.home import Log
 
 FORMS = (ROWS, CHANGES)
+READABLE_SECONDS_MAX = 1.0
 NOTHING = -1  # the tick of a token before the first full copy
 
 
@@ -201,7 +203,17 @@ class KafkaTarget(Target):
     def _written(self, records: Iterable[KafkaRecord], tick: int, epoch: int, facts: KafkaTopicFacts) -> StoredProgress:
         token = ProgressToken(self.context.identity, facts.id, tick, epoch, self.context.version)
         self._commit(records, token)
+        self._wait_until_readable(facts)
         return token.stored
+
+    def _wait_until_readable(self, facts: KafkaTopicFacts) -> None:
+        """Wait until a reader that begins now sees the delivery: Kafka marks the partitions after the commit."""
+        deadline = time.monotonic() + READABLE_SECONDS_MAX
+        for topic, numbers in ((self.topic, facts.partitions), (self.tokens.topic, (0,))):
+            ends = self.admin.ends(topic, numbers, committed=False)
+            # The bound is for transactions of other programs, which may be open for longer.
+            while time.monotonic() < deadline and self.admin.ends(topic, numbers) != ends:
+                time.sleep(WAIT_S)
 
     def _commit(self, records: Iterable[KafkaRecord], token: ProgressToken) -> None:
         assert self._producer is not None
