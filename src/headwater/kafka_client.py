@@ -22,11 +22,19 @@ from typing import Any
 from headwater.errors import InvalidDeclaration, MissingExtra, Unavailable
 
 REQUEST_SECONDS_MAX = 10.0
-LEADER_SECONDS_MAX = 5.0
+LEADER_SECONDS_MAX = 10.0
 LOOK_S = 0.05
 SERVERS = re.compile(r"[^\s,/@]+:\d{1,5}(,[^\s,/@]+:\d{1,5})*")
 OURS = ("bootstrap.servers", "group.id", "isolation.level", "transactional.id", "auto.offset.reset")
-NO_LEADER = ("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "UNKNOWN_TOPIC_OR_PART", "REPLICA_NOT_AVAILABLE")
+NO_LEADER = (
+    "NOT_LEADER_FOR_PARTITION",
+    "LEADER_NOT_AVAILABLE",
+    "UNKNOWN_LEADER_EPOCH",
+    "FENCED_LEADER_EPOCH",
+    "OFFSET_NOT_AVAILABLE",
+    "UNKNOWN_TOPIC_OR_PART",
+    "REPLICA_NOT_AVAILABLE",
+)
 HOPELESS = ("_ALL_BROKERS_DOWN", "_AUTHENTICATION", "_SSL")
 SAYS_WHY = ("_AUTHENTICATION", "_SSL", "_RESOLVE")
 FENCED = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")

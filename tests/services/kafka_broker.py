@@ -77,12 +77,19 @@ class KafkaBroker:
         self._end(signal.SIGKILL)
 
     def answers(self) -> bool:
+        """Whether it listens, and leads every partition that it has: it listens a moment earlier."""
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=2) as connection:
                 connection.sendall(API_VERSIONS)
-                return connection.recv(64).startswith(b"\0")
-        except OSError:
+                if not connection.recv(64).startswith(b"\0"):
+                    return False
+            topics = AdminClient({"bootstrap.servers": self.servers, "log_level": 0}).list_topics(timeout=5).topics
+        except (OSError, KafkaException):
             return False
+        return all(part.leader >= 0 for topic in topics.values() for part in topic.partitions.values())
 
     def said(self) -> str:
         return (self.directory / "output").read_text(errors="replace")[-3000:]

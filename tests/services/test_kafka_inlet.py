@@ -413,13 +413,13 @@ def test_two_processes_of_one_inlet_write_each_message_once(
 def test_a_killed_inlet_loses_nothing_and_doubles_nothing(kafka: KafkaBroker, source: str, tmp_path: Path) -> None:
     home, app = tmp_path / "home", tmp_path / "shop.py"
     app.write_text(APP.format(home=str(home), servers=kafka.servers, source=source))
-    kills, count = 5 * THOROUGH, 20_000 * THOROUGH
+    kills, count = 4 * THOROUGH, 8_000 * THOROUGH
     chance = random.Random(7)
 
     def trade() -> None:
-        for begin in range(0, count, 500):
-            batch = [(str(n), json.dumps({"order_id": n})) for n in range(begin, begin + 500)]
-            kafka.send(source, batch, **TRANSACTIONAL if begin % 1000 else {})
+        for begin in range(0, count, 400):
+            batch = [(str(n), json.dumps({"order_id": n})) for n in range(begin, begin + 400)]
+            kafka.send(source, batch, **TRANSACTIONAL if begin % 800 else {})
 
     with Log(home) as log:
         topic = log.topic("orders", "order_id BIGINT, at BIGINT", key="order_id", partitions=2)
@@ -427,7 +427,7 @@ def test_a_killed_inlet_loses_nothing_and_doubles_nothing(kafka: KafkaBroker, so
         sender.start()
         for _ in range(kills):
             process = started(app)
-            grown = sum(topic.end_offsets().values()) + chance.randrange(1, 2_000)
+            grown = sum(topic.end_offsets().values()) + chance.randrange(1, 1_200)
             eventually(
                 lambda grown=grown: sum(topic.end_offsets().values()) >= min(grown, count), "rows of the next process"
             )
