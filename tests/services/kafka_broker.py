@@ -158,6 +158,9 @@ class KafkaBroker:
     def delete(self, topic: str) -> None:
         self.admin.delete_topics([topic])[topic].result(30)
 
+    def exists(self, topic: str) -> bool:
+        return topic in self.admin.list_topics(timeout=30).topics
+
     def send(self, topic: str, messages: Iterable[tuple[Any, ...]], **settings: Any) -> None:
         """Produce (key, value[, partition[, headers]]), each acknowledged."""
         from confluent_kafka import Producer

@@ -37,16 +37,6 @@ app.inlet("shop", hw.inlets.Kafka(orders, {servers!r}, source={source!r}, offset
 """
 
 
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    broker = KafkaBroker(tmp_path_factory.mktemp("kafka"))
-    try:
-        broker.start()
-        yield broker
-    finally:
-        broker.kill()
-
-
 @pytest.fixture
 def source(kafka: KafkaBroker, request: pytest.FixtureRequest) -> str:
     return kafka.create(request.node.name.partition("[")[0][:200], 2)

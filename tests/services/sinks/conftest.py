@@ -13,16 +13,16 @@ from tests.services.sinks.servers import PostgresServer, RedisServer
 
 
 @pytest.fixture(scope="session")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+def servers(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Servers]:
     postgres = PostgresServer(tmp_path_factory.mktemp("postgres"))
     redis = RedisServer(tmp_path_factory.mktemp("redis"))
-    servers = Servers(postgres, redis, tmp_path_factory.mktemp("kafka"))
     try:
         postgres.start()
         redis.start()
-        yield servers
+        yield Servers(postgres, redis, lambda: request.getfixturevalue("kafka"))
     finally:
-        servers.stop()
+        postgres.remove()
+        redis.stop()
 
 
 @pytest.fixture(params=PLACES)

@@ -46,20 +46,12 @@ class Servers:
 
     postgres: PostgresServer
     redis: RedisServer
-    kafka_directory: Path
+    start_kafka: Callable[[], KafkaBroker]
 
     @cached_property
     def kafka(self) -> KafkaBroker:
         """Started when the first test asks for it."""
-        broker = KafkaBroker(self.kafka_directory)
-        broker.start()
-        return broker
-
-    def stop(self) -> None:
-        self.postgres.remove()
-        self.redis.stop()
-        if "kafka" in vars(self):
-            self.kafka.kill()
+        return self.start_kafka()
 
 
 @dataclass

@@ -63,6 +63,11 @@ class KafkaPositions:
         """Set the first position of some partitions; where another process was quicker, its positions stay."""
         rows = [(*self._key, number, topic_id, offset, offset) for number, offset in offsets.items()]
         with self._log.catalog.write() as db:
+            # What an inlet read under another declaration is kept, but is no lag of this one.
+            db.execute(
+                "UPDATE inlet_positions SET end_offset = next_offset WHERE app = ? AND inlet = ? AND source <> ?",
+                self._key,
+            )
             db.executemany("INSERT OR IGNORE INTO inlet_positions VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
 
     def replace(self, before: Mapping[int, PartitionPosition], after: Mapping[int, PartitionPosition]) -> None:
