@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headwater.backoff import Backoff
 from headwater.errors import HeadwaterError, Unavailable, UnknownTopic
 from headwater.inlets.counters import WRITE_EVERY_S, Counters, CounterStore
+from headwater.log.table import Table
 from headwater.log.topic import Topic
 from headwater.log.topic_settings import check_name
 
@@ -38,7 +39,7 @@ class InletDeclaration(ABC):
     """The declaration of an inlet; subclasses are frozen dataclasses with a ``topic``."""
 
     kind: ClassVar[str]
-    topic: Topic | str
+    topic: Topic | Table | str
 
     @abstractmethod
     def open(self, log: Log, name: str, *, app: str = "") -> Inlet:

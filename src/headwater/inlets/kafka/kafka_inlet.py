@@ -30,6 +30,7 @@ from headwater.inlets.kafka.schema_registry import SchemaRegistry, avro
 from headwater.inlets.kafka.value_formats import AvroValues, DebeziumValues, JsonValues, RawValues, ValueFormat
 from headwater.kafka_client import KafkaCluster, client
 from headwater.log.commits.transaction import CommitPlan
+from headwater.log.table import Table
 from headwater.log.topic import Topic
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class Kafka(InletDeclaration):
 
     kind: ClassVar[str] = "kafka"
 
-    topic: Topic | str
+    topic: Topic | Table | str
     servers: str
     source: str | None = None
     value: Literal["json", "avro", "arrow", "debezium", "raw"] = "json"
