@@ -40,13 +40,13 @@ def avro() -> Any:
 class SchemaRegistry:
     """The schemas of a registry. ``url`` may have a user and password.
 
-    >>> SchemaRegistry("http://ada:s3cret@registry.example.com:8081")
-    SchemaRegistry('http://registry.example.com:8081')
+    >>> SchemaRegistry("http://ada:s3cret@localhost:8081")
+    SchemaRegistry('http://localhost:8081')
     >>> SchemaRegistry("registry:8081")
     Traceback (most recent call last):
         ...
     headwater.errors.InvalidDeclaration: a schema registry is not reached at 'registry:8081'
-      Hint: Write http://host:8081, with user:password@ before the host if it asks for them.
+      Hint: Write http://localhost:8081, with user:password@ before the host if it asks for them.
     """
 
     def __init__(self, url: str) -> None:
@@ -54,7 +54,7 @@ class SchemaRegistry:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InvalidDeclaration(
                 f"a schema registry is not reached at {url.rpartition('@')[2]!r}",
-                hint="Write http://host:8081, with user:password@ before the host if it asks for them.",
+                hint="Write http://localhost:8081, with user:password@ before the host if it asks for them.",
             )
         self.url = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
         self._headers = {"Accept": "application/vnd.schemaregistry.v1+json"}

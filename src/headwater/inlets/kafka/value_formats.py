@@ -3,7 +3,7 @@
 What it is: one class for each ``value=``: ``JsonValues``, ``AvroValues``, ``DebeziumValues`` and ``RawValues``. Each
 makes ``RowChange``s of a message's value, and a batch of the rows of many.
 Invariants: any bytes give changes or ``RowRefused``, never another error, but for ``Unavailable`` of a schema registry.
-Not here: Arrow (``kafka_messages.py``: a message is a table there), keys (``message_keys.py``).
+Not here: Arrow, where a message is a table, and keys (``kafka_messages.py``).
 Read next: ``kafka_messages.py``; ``capture/debezium/envelope.py``.
 """
 
