@@ -74,9 +74,9 @@ class KafkaCluster:
             if name in OURS:
                 raise InvalidDeclaration(f'the setting "{name}" is set by Headwater', hint="Leave it out.")
 
-    def options(self, failure: KafkaFailure, **own: Any) -> dict[str, Any]:
-        """All settings of one client: the user's, then ours; a name's underscores are dots."""
-        return {
+    def client(self, kind: Any, failure: KafkaFailure, **own: Any) -> Any:
+        """A client of this kind with the user's settings, then ours; a name's underscores are dots."""
+        options = {
             "reconnect.backoff.ms": 50,
             "reconnect.backoff.max.ms": 1000,
             "socket.timeout.ms": int(REQUEST_SECONDS_MAX * 1000),
@@ -86,6 +86,13 @@ class KafkaCluster:
             "error_cb": failure.note,
             **{name.replace("_", "."): value for name, value in own.items()},
         }
+        try:
+            return kind(options)
+        except client().KafkaException as error:
+            raise InvalidDeclaration(
+                f"Kafka's client does not take these settings: {error.args[0].str()}",
+                hint="Correct settings={…}: the names are those of librdkafka.",
+            ) from error
 
 
 # librdkafka writes several lines for each connection that is refused; the last one is in the error that we tell.
@@ -147,7 +154,7 @@ class KafkaAdmin:
     def __init__(self, cluster: KafkaCluster) -> None:
         self.failure = KafkaFailure(cluster)
         self._kafka = client()
-        self._client = self._kafka.admin.AdminClient(cluster.options(self.failure))
+        self._client = cluster.client(self._kafka.admin.AdminClient, self.failure)
 
     def find(self, topic: str) -> KafkaTopicFacts | None:
         """A topic; None when it does not exist."""

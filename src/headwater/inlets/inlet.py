@@ -64,8 +64,8 @@ class Inlet(ABC):
     >>> _ = app.topic("pushes", "repository STRING")
     >>> github = app.inlet("github", hw.inlets.Webhook("pushes", path="/github", port=0))
     >>> github.start()
-    >>> github.running, github.problem, github.counters.received, github.address
-    (True, None, 0, 'http://127.0.0.1:.../github')
+    >>> github.running, github.problem, github.lag, github.counters.received, github.address
+    (True, None, None, 0, 'http://127.0.0.1:.../github')
     >>> github.stop()
     """
 

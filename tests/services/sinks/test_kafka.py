@@ -229,6 +229,23 @@ def ticks_one_by_one(home: Path, sink: Kafka, view: SyntheticView) -> None:
         signal.pause()
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"transaction_timeout": "20 minutes"}, "Transaction timeout is larger than the maximum value allowed"),
+        ({"settings": {"no.such.setting": 1}}, 'No such configuration property: "no.such.setting"'),
+    ],
+    ids=["timeout", "setting"],
+)
+def test_a_sink_that_kafka_would_never_take_stops(
+    kafka: KafkaBroker, topic: str, view: SyntheticView, log: Log, options: dict[str, Any], said: str
+) -> None:
+    status = SinkTask("copy", "the view", "app", Kafka(kafka.servers, topic=topic, **options), view, log).catch_up()
+
+    assert status.state is SinkState.STOPPED
+    assert said in json.dumps(status.error).replace('\\"', '"')
+
+
 def test_what_a_sink_writes_an_inlet_reads(kafka: KafkaBroker, topic: str, view: SyntheticView, log: Log) -> None:
     import headwater as hw
 

@@ -71,19 +71,18 @@ class KafkaReader:
         self._told: dict[int, int] = {}  # to Kafka, for monitoring
 
     def __enter__(self) -> Self:
-        self._consumer = self._kafka.Consumer(
-            self.source.cluster.options(
-                self._failure,
-                group_id=self.source.group,
-                enable_auto_commit=False,
-                enable_auto_offset_store=False,
-                isolation_level="read_committed",
-                auto_offset_reset="error",  # the default skips what retention took
-                enable_partition_eof=True,  # the only sign that the rest of a partition holds no message
-                fetch_wait_max_ms=100,
-                queued_max_messages_kbytes=32_768,
-                topic_metadata_refresh_interval_ms=5_000,
-            )
+        self._consumer = self.source.cluster.client(
+            self._kafka.Consumer,
+            self._failure,
+            group_id=self.source.group,
+            enable_auto_commit=False,
+            enable_auto_offset_store=False,
+            isolation_level="read_committed",
+            auto_offset_reset="error",  # the default skips what retention took
+            enable_partition_eof=True,  # the only sign that the rest of a partition holds no message
+            fetch_wait_max_ms=100,
+            queued_max_messages_kbytes=32_768,
+            topic_metadata_refresh_interval_ms=5_000,
         )
         try:
             self._begin()

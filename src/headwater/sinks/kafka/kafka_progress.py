@@ -106,16 +106,15 @@ def committed_messages(cluster: KafkaCluster, topic: str, ranges: dict[int, tupl
     left = {number: end for number, (first, end) in ranges.items() if first < end}
     if not left:
         return
-    consumer = kafka.Consumer(
-        cluster.options(
-            failure,
-            group_id="headwater.progress",  # librdkafka asks for one; nothing is committed under it
-            enable_auto_commit=False,
-            isolation_level="read_committed",
-            auto_offset_reset="error",
-            enable_partition_eof=True,
-            fetch_wait_max_ms=20,
-        )
+    consumer = cluster.client(
+        kafka.Consumer,
+        failure,
+        group_id="headwater.progress",  # librdkafka asks for one; nothing is committed under it
+        enable_auto_commit=False,
+        isolation_level="read_committed",
+        auto_offset_reset="error",
+        enable_partition_eof=True,
+        fetch_wait_max_ms=20,
     )
     try:
         consumer.assign([kafka.TopicPartition(topic, number, ranges[number][0]) for number in left])

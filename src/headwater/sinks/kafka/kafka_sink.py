@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from headwater.log.home import Log
 
 FORMS = (ROWS, CHANGES)
+TIMEOUT_SECONDS_MIN = 15.0
 READABLE_SECONDS_MAX = 1.0
 NOTHING = -1  # the tick of a token before the first full copy
 
@@ -72,7 +73,11 @@ class KafkaSink(Sink):
             raise SinkRefused(f"form cannot be {self.form!r}", hint=f"Use one of {', '.join(FORMS)}.")
         if self.partitions < 1:
             raise SinkRefused(f"partitions cannot be {self.partitions}", hint="Use a number above zero.")
-        to_seconds(self.transaction_timeout)
+        if to_seconds(self.transaction_timeout) < TIMEOUT_SECONDS_MIN:
+            raise SinkRefused(
+                f"transaction_timeout cannot be {self.transaction_timeout!r}",
+                hint=f"Use {TIMEOUT_SECONDS_MIN:g} seconds or more: a full copy is one transaction.",
+            )
 
     @property
     def layout(self) -> str:

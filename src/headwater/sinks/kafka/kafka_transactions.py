@@ -25,7 +25,7 @@ ABORT_SECONDS_MAX = 5.0
 ROOM_SECONDS = 0.1
 TICK_HEADER = "headwater-tick"
 TOO_LARGE = ("MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE")
-REFUSED = ("INVALID_TXN_TIMEOUT", "INVALID_TRANSACTION_TIMEOUT", "POLICY_VIOLATION", "INVALID_RECORD")
+REFUSED = ("INVALID_TRANSACTION_TIMEOUT", "POLICY_VIOLATION", "INVALID_RECORD")
 
 
 class ProducerFenced(Exception):
@@ -39,19 +39,17 @@ class KafkaTransactions:
         self.cluster = cluster
         self.failure = KafkaFailure(cluster)
         self._kafka = client()
-        self._producer = self._kafka.Producer(
-            cluster.options(
-                self.failure,
-                transactional_id=transactional_id,
-                transaction_timeout_ms=timeout_ms,
-                partitioner="murmur2_random",  # that of Kafka's own clients
-                linger_ms=20,
-                compression_type=cluster.settings.get("compression.type", "lz4"),
-                retry_backoff_ms=20,
-                message_timeout_ms=0,  # a transaction has its own
-                queue_buffering_max_messages=200_000,
-                queue_buffering_max_kbytes=262_144,
-            )
+        self._producer = cluster.client(
+            self._kafka.Producer,
+            self.failure,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=timeout_ms,
+            partitioner="murmur2_random",  # that of Kafka's own clients
+            linger_ms=20,
+            compression_type=cluster.settings.get("compression.type", "lz4"),
+            retry_backoff_ms=20,
+            queue_buffering_max_messages=200_000,
+            queue_buffering_max_kbytes=262_144,
         )
         self._in_transaction = False
 
@@ -87,11 +85,17 @@ class KafkaTransactions:
                 self._producer.produce(topic, record.value, record.key, place, headers=headers)
                 return
             except BufferError:  # the broker is slower than we are
-                self._producer.poll(ROOM_SECONDS)
-                if self.failure.hopeless:
-                    raise self.failure.told() from None
+                self._make_room()
             except self._kafka.KafkaException as error:
                 raise self._meant(error) from error
+
+    def _make_room(self) -> None:
+        try:
+            self._producer.poll(ROOM_SECONDS)
+        except self._kafka.KafkaException as error:
+            raise self._meant(error) from error
+        if self.failure.hopeless:
+            raise self.failure.told()
 
     def _awaited(self, call: Callable[[float], Any], seconds_max: float) -> None:
         """Call until it is done: a call that timed out, or met a coordinator that starts, is continued by the next."""
@@ -101,7 +105,8 @@ class KafkaTransactions:
                 call(STEP_SECONDS)
                 return
             except self._kafka.KafkaException as error:
-                self._producer.poll(ROOM_SECONDS)  # so that errors in the background are heard of
+                with suppress(self._kafka.KafkaException):  # one that ends the producer; the call has it too
+                    self._producer.poll(ROOM_SECONDS)  # so that errors in the background are heard of
                 late = self.failure.hopeless or time.monotonic() > deadline
                 if late or not error.args[0].retriable():
                     raise self._meant(error) from error
