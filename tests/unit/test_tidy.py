@@ -49,7 +49,7 @@ PUBLIC_NAMES = [
 PUBLIC_NAMES_MAX = 16
 
 # Who may import whom, inside the package: data walks through once. A part may always import itself.
-GROUND = {"backoff", "errors", "clock", "durations", "hints", "event", "notebook", "settings"}
+GROUND = {"backoff", "errors", "clock", "durations", "hints", "event", "kafka_client", "notebook", "settings"}
 LOG = GROUND | {"log"}
 DERIVED = {"capture", "federation", "inlets", "views", "aggregates", "sinks"}
 BUILT = LOG | DERIVED | {"app", "app_declarations", "app_file", "app_services", "sync", "upkeep"}
@@ -58,6 +58,7 @@ MAY_IMPORT = {
     "log": GROUND,
     **dict.fromkeys(DERIVED, LOG),
     "federation": LOG | {"capture"},  # a table has one type, captured or attached
+    "inlets": LOG | {"capture"},  # Debezium's envelope has one reader
     "views": LOG | {"federation"},
     "sinks": LOG | {"views"},  # they read what views have committed; never Spark
     "app_services": LOG | DERIVED | {"app_declarations"},  # the app itself only by name
@@ -104,9 +105,9 @@ ROOMS = {
         "algebra": {"sql", "frontend"},
         "operators": {"sql", "frontend", "algebra"},
     },
-    "sinks": {"runner": set(), "postgres": {"runner"}},
+    "sinks": {"runner": set(), "kafka": {"runner"}, "postgres": {"runner"}},
     "capture": {"mysql": set(), "postgres": set(), "debezium": {"mysql"}},  # MySQL's and Debezium's dates are alike
-    "inlets": {"amqp": set(), "webhook": set(), "statsd": set(), "zeromq": set()},
+    "inlets": {"amqp": set(), "kafka": set(), "webhook": set(), "statsd": set(), "zeromq": set()},
     "server": {
         "http": set(),
         "engine": {"http"},

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from headwater.log.home import Log
 
 WRITE_EVERY_S = 1.0
+LAGS = "SELECT inlet, sum(max(end_offset - next_offset, 0)) AS lag FROM inlet_positions WHERE app = ? GROUP BY inlet"
 
 
 @dataclass(frozen=True)
@@ -115,11 +116,14 @@ class CounterStore:
 def stored(log: Log, app: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """The stored counters of some inlets, by name; zeros for one that has never run.
 
+    ``lag`` is how many offsets of a foreign log are still to be read; None where there is none.
+
     >>> import headwater as hw, tempfile
     >>> stored(hw.Log(tempfile.mkdtemp()), "shop", ["github"])["github"]["received"]
     0
     """
     rows = {row["name"]: row for row in log.catalog.read("SELECT * FROM inlets WHERE app = ?", (app,))}
+    lags = {row["inlet"]: row["lag"] for row in log.catalog.read(LAGS, (app,))}
     found: dict[str, dict[str, Any]] = {}
     for name in names:
         row = rows.get(name)
@@ -129,5 +133,6 @@ def stored(log: Log, app: str, names: Sequence[str]) -> dict[str, dict[str, Any]
             "address": row["address"] if row else None,
             "problem": row["problem"] if row else None,
             "counted_at": format_us(row["counted_us"]) if row else None,
+            "lag": lags.get(name),
         }
     return found

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.errors import HeadwaterError
 from headwater.log.commits.request_ids import IdsKnown
-from headwater.log.commits.transaction import append_messages
+from headwater.log.commits.transaction import TransactionRows, append_messages
 from headwater.log.schema.event_metadata import Metadata, with_metadata
 
 if TYPE_CHECKING:
     from headwater.log.home import Log
+    from headwater.log.topic import Topic
 
 SCHEMA = (
     "inlet STRING, code STRING, reason STRING, died_at TIMESTAMP, message_id STRING, source STRING, "
@@ -59,19 +60,27 @@ class DeadMessages:
         """Store some messages; returns when they are on disk."""
         if not messages:
             return
-        topic = self.log.topic(self.name, SCHEMA, partitions=1, fsync="always")
+        topic = self._topic()
         while True:
             seen = self.log.request_ids.known(topic.id, (each.id for each in messages if each.id is not None))
             new = {each.id or place: each for place, each in enumerate(messages) if each.id not in seen}
             ids = {each.id for each in new.values() if each.id is not None}
             try:
                 if new:
-                    rows = topic.row_batch([self._row(each) for each in new.values()])
-                    said = [each.metadata for each in new.values()]
-                    append_messages(topic, with_metadata(rows, said if any(said) else None), ids)
+                    append_messages(topic, self.rows(list(new.values())).batch, ids)
                 return
             except IdsKnown:  # another process was first, with at least one of them
                 continue
+
+    def rows(self, messages: Sequence[DeadMessage]) -> TransactionRows:
+        """Some messages as rows for a transaction that keeps each of them once by other means."""
+        topic = self._topic()
+        batch = topic.row_batch([self._row(each) for each in messages])
+        said = [each.metadata for each in messages]
+        return TransactionRows(topic, with_metadata(batch, said if any(said) else None))
+
+    def _topic(self) -> Topic:
+        return self.log.topic(self.name, SCHEMA, partitions=1, fsync="always")
 
     def _row(self, message: DeadMessage) -> dict[str, Any]:
         return {

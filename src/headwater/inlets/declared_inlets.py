@@ -43,7 +43,8 @@ class DeclaredInlets:
             )
         if not isinstance(declared, InletDeclaration):
             raise InvalidDeclaration(
-                f'inlet "{name}" cannot be {declared!r}', hint="Give one of hw.inlets: Webhook, StatsD, ZeroMQ, Amqp."
+                f'inlet "{name}" cannot be {declared!r}',
+                hint="Give one of hw.inlets: Webhook, StatsD, ZeroMQ, Amqp, Kafka.",
             )
         inlet = self._inlets[name] = declared.open(self.log, name, app=self.app)
         return inlet

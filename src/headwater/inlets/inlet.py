@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headwater.backoff import Backoff
 from headwater.errors import HeadwaterError, Unavailable, UnknownTopic
 from headwater.inlets.counters import WRITE_EVERY_S, Counters, CounterStore
+from headwater.log.table import Table
 from headwater.log.topic import Topic
 from headwater.log.topic_settings import check_name
 
@@ -38,7 +39,7 @@ class InletDeclaration(ABC):
     """The declaration of an inlet; subclasses are frozen dataclasses with a ``topic``."""
 
     kind: ClassVar[str]
-    topic: Topic | str
+    topic: Topic | Table | str
 
     @abstractmethod
     def open(self, log: Log, name: str, *, app: str = "") -> Inlet:
@@ -63,8 +64,8 @@ class Inlet(ABC):
     >>> _ = app.topic("pushes", "repository STRING")
     >>> github = app.inlet("github", hw.inlets.Webhook("pushes", path="/github", port=0))
     >>> github.start()
-    >>> github.running, github.problem, github.counters.received, github.address
-    (True, None, 0, 'http://127.0.0.1:.../github')
+    >>> github.running, github.problem, github.lag, github.counters.received, github.address
+    (True, None, None, 0, 'http://127.0.0.1:.../github')
     >>> github.stop()
     """
 
@@ -93,6 +94,11 @@ class Inlet(ABC):
     def problem(self) -> str | None:
         """The present failure; None without one."""
         return self.counter_store.problem
+
+    @property
+    def lag(self) -> int | None:
+        """How many messages wait in the other system, where it counts them; None elsewhere."""
+        return None
 
     @property
     def running(self) -> bool:

@@ -1,9 +1,10 @@
-"""Message bodies: JSON and JSON lines, as rows.
+"""Message bodies: JSON, JSON lines and Arrow, as rows.
 
 What it is: ``rows_of`` reads an object, an array of objects, or JSON lines, with the strictness of
-``log/schema/json_lines.py``.
-Invariants: any bytes give rows or ``RowRefused``, never another error; an empty body is refused.
-Not here: the topic's schema (``ingest.py``), Arrow (``inlets/zeromq/zeromq_inlet.py``). Read next: ``ingest.py``.
+``log/schema/json_lines.py``; ``arrow_table`` reads a stream of Arrow IPC.
+Invariants: any bytes give rows or ``RowRefused``, never another error; an empty body is refused. Foreign Arrow data is
+validated before use.
+Not here: the topic's schema (``ingest.py``). Read next: ``ingest.py``.
 """
 
 from __future__ import annotations
@@ -58,6 +59,22 @@ def rows_of(body: bytes, schema: pa.Schema) -> tuple[dict[str, Any], ...]:
                 expected="a JSON object",
             )
     return tuple(value)
+
+
+def arrow_table(body: bytes) -> pa.Table:
+    """The rows of a body that is a stream of Arrow IPC.
+
+    >>> arrow_table(b"x")
+    Traceback (most recent call last):
+        ...
+    headwater.errors.RowRefused: the message is not a stream of Arrow IPC: ...
+    """
+    try:
+        table = pa.ipc.open_stream(body).read_all()
+        table.validate(full=True)  # offsets in foreign data may point anywhere
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise RowRefused(f"the message is not a stream of Arrow IPC: {str(error)[:200]}", expected="Arrow") from None
+    return table
 
 
 def _refused(message: str, detail: str) -> RowRefused:

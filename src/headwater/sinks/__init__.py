@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from headwater.sinks.alert_sink import AlertSink as Alert
     from headwater.sinks.delta_sink import DeltaSink as Delta
     from headwater.sinks.email import Email
+    from headwater.sinks.kafka.kafka_sink import KafkaSink as Kafka
     from headwater.sinks.parquet_sink import ParquetSink as Parquet
     from headwater.sinks.postgres.postgres_sink import PostgresSink as Postgres
     from headwater.sinks.redis_sink import RedisSink as Redis
@@ -27,13 +28,27 @@ if TYPE_CHECKING:
     from headwater.sinks.topic_sink import TopicSink as Topic
     from headwater.sinks.webhook_sink import WebhookSink as Webhook
 
-__all__ = ["Alert", "Delta", "Email", "Parquet", "Postgres", "Redis", "SQLite", "Search", "Sink", "Topic", "Webhook"]
+__all__ = [
+    "Alert",
+    "Delta",
+    "Email",
+    "Kafka",
+    "Parquet",
+    "Postgres",
+    "Redis",
+    "SQLite",
+    "Search",
+    "Sink",
+    "Topic",
+    "Webhook",
+]
 
 # hw.sinks.Postgres, beside hw.capture.Postgres: the short name for users, the whole one where the class is defined.
 _DEFINED_IN = {
     "Alert": "alert_sink.AlertSink",
     "Delta": "delta_sink.DeltaSink",
     "Email": "email.Email",
+    "Kafka": "kafka.kafka_sink.KafkaSink",
     "Parquet": "parquet_sink.ParquetSink",
     "Postgres": "postgres.postgres_sink.PostgresSink",
     "Redis": "redis_sink.RedisSink",

@@ -13,13 +13,13 @@ from tests.services.sinks.servers import PostgresServer, RedisServer
 
 
 @pytest.fixture(scope="session")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+def servers(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Servers]:
     postgres = PostgresServer(tmp_path_factory.mktemp("postgres"))
     redis = RedisServer(tmp_path_factory.mktemp("redis"))
     try:
         postgres.start()
         redis.start()
-        yield Servers(postgres, redis)
+        yield Servers(postgres, redis, lambda: request.getfixturevalue("kafka"))
     finally:
         postgres.remove()
         redis.stop()

@@ -13,8 +13,10 @@ import base64
 import json
 import sqlite3
 import uuid
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ from headwater.sinks import SQLite
 from headwater.sinks.sink import Sink
 from headwater.views.serving.serving_columns import column_of_declaration, quoted
 from headwater.views.state.algebra import consolidate, expand
+from tests.services.kafka_broker import KafkaBroker
 from tests.services.sinks.receiver import Receiver
 from tests.services.sinks.servers import PostgresServer, RedisServer, Server
 from tests.services.sinks.synthetic import SyntheticView
@@ -43,6 +46,12 @@ class Servers:
 
     postgres: PostgresServer
     redis: RedisServer
+    start_kafka: Callable[[], KafkaBroker]
+
+    @cached_property
+    def kafka(self) -> KafkaBroker:
+        """Started when the first test asks for it."""
+        return self.start_kafka()
 
 
 @dataclass
@@ -52,7 +61,7 @@ class Place:
     sink: Sink
     read: Read
     atomic: bool = True  # a delivery is there whole or not at all
-    server: Server | Receiver | None = None  # that can be stopped
+    server: Server | Receiver | KafkaBroker | None = None  # that can be stopped
     nul: bool = True  # whether texts may have NULs
     migrates: bool = True  # whether other columns can take the place of those there are
     rows_many: int = 100_000
@@ -219,6 +228,31 @@ def webhook_place(_: Path, __: Servers) -> Place:
     return Place(Webhook(receiver.url, secret="s3cret"), read, atomic=False, server=receiver, rows_many=4_000)
 
 
+def kafka_place(_: Path, servers: Servers) -> Place:
+    from headwater.sinks import Kafka
+
+    topic = f"the-view-{uuid.uuid4().hex[:8]}"
+
+    def read(view: SyntheticView) -> pa.Table:
+        if view.key:
+            lines = list(servers.kafka.latest(topic).values())
+            return pa.Table.from_batches([far_json_lines(lines, view.schema)])
+        counts: dict[int, Counter[str]] = {}
+        for message in servers.kafka.read(topic):
+            said = json.loads(message.value())
+            rows = counts.setdefault(message.partition(), Counter())
+            if said.get("op") == "reset":
+                rows.clear()
+            elif "op" in said:  # else a row of the view that had a key, before the reset
+                row = json.dumps(said["after"] or said["before"])
+                rows[row] += said["count"] if said["after"] else -said["count"]
+        lines = [line for rows in counts.values() for line, count in rows.items() for _ in range(count)]
+        return pa.Table.from_batches([far_json_lines(lines, view.schema)])
+
+    sink = Kafka(servers.kafka.servers, topic=topic, partitions=2)
+    return Place(sink, read, server=servers.kafka, rows_many=20_000)
+
+
 PLACES: dict[str, Callable[[Path, Servers], Place]] = {
     "sqlite": sqlite_place,
     "postgres": postgres_place,
@@ -228,6 +262,7 @@ PLACES: dict[str, Callable[[Path, Servers], Place]] = {
     "parquet": parquet_place,
     "delta": delta_place,
     "search": search_place,
+    "kafka": kafka_place,
     "webhook": webhook_place,
 }
 

@@ -1,6 +1,6 @@
 """Sinks of a whole app, with Spark: led along by ``run`` in a process that is killed, and by ``tick``.
 
-What it is: one app, four views, five sinks, one of which nobody answers.
+What it is: one app, four views, six sinks, one of which nobody answers.
 Invariants: after ``kill -9`` and a restart every sink that answers holds what its view holds; the dead one delays none.
 Not here: what one sink does (``test_conformance.py``).
 Read next: ``app_with_sinks.py``.
@@ -9,6 +9,7 @@ Read next: ``app_with_sinks.py``.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import signal
@@ -29,19 +30,20 @@ import headwater as hw
 from headwater.sinks.runner.sink_status import SinkState
 from tests.crash.ledger import many
 from tests.crash.view_shop import Shop, bag
+from tests.services.kafka_broker import eventually
 from tests.services.sinks.app_with_sinks import declare
 from tests.services.sinks.places import Servers
 from tests.spark.conftest import SHORT_LIVED, spark
 
 __all__ = ["spark"]
 ROOT = Path(__file__).parents[3]
-LIVING = ("revenue.postgres", "revenue.sqlite", "first_orders.sqlite", "pages.redis")
+LIVING = ("revenue.postgres", "revenue.sqlite", "first_orders.sqlite", "pages.redis", "pages.kafka")
 
 
 @contextlib.contextmanager
 def running(home: Path, servers: Servers) -> Iterator[subprocess.Popen[str]]:
     environment = {**os.environ, **SHORT_LIVED, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
-    arguments = [str(home), servers.postgres.dsn, servers.redis.url]
+    arguments = [str(home), servers.postgres.dsn, servers.redis.url, servers.kafka.servers]
     child = subprocess.Popen(
         [sys.executable, "-m", "tests.services.sinks.app_with_sinks", *arguments],
         stdout=subprocess.PIPE,
@@ -69,7 +71,9 @@ def contents(home: Path, servers: Servers) -> dict[str, Counter[Any]]:
     with redis.Redis.from_url(servers.redis.url) as client:
         pages = [client.hgetall(key) for key in client.scan_iter("pages:*")]
     clicks = Counter((page[b"page"].decode(), int(page[b"clicks"])) for page in pages)
-    return dict(zip(LIVING, (revenue, copy, orders, clicks), strict=True))
+    records = [json.loads(row) for row in servers.kafka.latest("pages").values()]
+    messages = Counter((page["page"], page["clicks"]) for page in records)
+    return dict(zip(LIVING, (revenue, copy, orders, clicks, messages), strict=True))
 
 
 def judge(app: hw.App, shop: Shop, home: Path, servers: Servers) -> None:
@@ -85,7 +89,7 @@ def judge(app: hw.App, shop: Shop, home: Path, servers: Servers) -> None:
 @pytest.mark.usefixtures("spark")
 def test_sinks_are_right_after_the_process_that_led_them_was_killed(tmp_path: Path, servers: Servers) -> None:
     home, chance = tmp_path / "home", random.Random(5)
-    with declare(home, servers.postgres.dsn, servers.redis.url) as app:
+    with declare(home, servers.postgres.dsn, servers.redis.url, servers.kafka.servers) as app:
         shop = Shop(5)
         for _ in range(many(1)):
             shop.trade(app)
@@ -94,6 +98,8 @@ def test_sinks_are_right_after_the_process_that_led_them_was_killed(tmp_path: Pa
                 for _ in range(4):
                     assert child.stdout.readline().startswith("tick"), "the app ended by itself"
                     shop.trade(app)
+                eventually(lambda: all(app.get_sink(name).status().tick > 0 for name in LIVING), "each is begun")
+                shop.trade(app)
                 time.sleep(chance.uniform(0, 0.3))  # the random moment itself, nothing waits for it
                 os.killpg(child.pid, signal.SIGKILL)
                 assert child.wait() == -signal.SIGKILL

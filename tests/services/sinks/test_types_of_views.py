@@ -42,7 +42,7 @@ def two_ticks(sink: Sink, log: Log, **options: Any) -> tuple[SyntheticView, Sink
 
 
 @pytest.mark.parametrize("key", [("id",), ()], ids=["key", "bag"])
-@pytest.mark.parametrize("name", ["sqlite", "redis hash", "redis json", "parquet", "search", "webhook"])
+@pytest.mark.parametrize("name", ["sqlite", "redis hash", "redis json", "parquet", "search", "kafka", "webhook"])
 def test_they_arrive_as_they_were(
     name: str, key: tuple[str, ...], tmp_path: Path, servers: Servers, log: Log, caplog: pytest.LogCaptureFixture
 ) -> None:

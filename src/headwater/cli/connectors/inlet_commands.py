@@ -74,6 +74,7 @@ def ls(file: AppFileArgument, as_json: JsonOption = False) -> None:
     columns: ListColumns = {
         **{name: name for name in ("inlet", "kind", "topic")},
         **{f">{name}": thousands(name) for name in counted},
+        ">lag": lambda each: "" if each["lag"] is None else f"{each['lag']:,}",
         "address": "address",
         "last counted": lambda each: each["counted_at"] or "never",
         "problem": "problem",
@@ -92,7 +93,9 @@ def _tell(inlet: Inlet, *, as_json: bool, ended: bool = False) -> None:
     counted: dict[str, Any] = inlet.counters.to_dict()
     if as_json:
         facts = {"inlet": inlet.name, "kind": inlet.kind, "topic": inlet.topic.name, "address": inlet.address}
-        sys.stdout.write(json.dumps({**facts, "problem": inlet.problem, "ended": ended, **counted}) + "\n")
+        sys.stdout.write(
+            json.dumps({**facts, "problem": inlet.problem, "lag": inlet.lag, "ended": ended, **counted}) + "\n"
+        )
     elif ended:
         numbers = ", ".join(f"{number:,} {name}" for name, number in counted.items() if number)
         sys.stdout.write(f"{inlet.name}: {numbers or 'nothing came'}\n")

@@ -1,0 +1,128 @@
+"""Kafka transactions: records and the token of a delivery, committed together or not at all.
+
+What it is: ``KafkaTransactions``, a transactional producer under one transactional id, and what its errors mean.
+Invariants: at most one producer of an id can commit: beginning a new one ends the open transaction of the one before
+and shuts it out (``ProducerFenced``). Any other error ends the producer too: whether its last transaction was committed
+is then read from the progress, never guessed.
+Not here: who may begin one (``kafka_sink.py``). Read next: ``kafka_sink.py``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any
+
+from headwater.errors import SinkRefused
+from headwater.kafka_client import FENCED, KafkaCluster, KafkaFailure, client
+from headwater.sinks.kafka.kafka_records import KafkaRecord
+
+BEGIN_SECONDS_MAX = 30.0
+COMMIT_SECONDS_MAX = 60.0
+STEP_SECONDS = 1.0
+ABORT_SECONDS_MAX = 5.0
+ROOM_SECONDS = 0.1
+TICK_HEADER = "headwater-tick"
+TOO_LARGE = ("MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE")
+REFUSED = ("INVALID_TRANSACTION_TIMEOUT", "POLICY_VIOLATION", "INVALID_RECORD")
+
+
+class ProducerFenced(Exception):
+    """Another producer of the same transactional id has begun, or the broker ended a transaction that took too long."""
+
+
+class KafkaTransactions:
+    """One producer. It is over after its first error."""
+
+    def __init__(self, cluster: KafkaCluster, transactional_id: str, timeout_ms: int) -> None:
+        self.cluster = cluster
+        self.failure = KafkaFailure(cluster)
+        self._kafka = client()
+        self._producer = cluster.client(
+            self._kafka.Producer,
+            self.failure,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=timeout_ms,
+            partitioner="murmur2_random",  # that of Kafka's own clients
+            linger_ms=20,
+            compression_type=cluster.settings.get("compression.type", "lz4"),
+            retry_backoff_ms=20,
+            queue_buffering_max_messages=200_000,
+            queue_buffering_max_kbytes=262_144,
+        )
+        self._in_transaction = False
+
+    def begin(self) -> None:
+        """Shut out every earlier producer of the id, and end what it left open."""
+        self._awaited(self._producer.init_transactions, BEGIN_SECONDS_MAX)
+
+    def write(self, topic: str, records: Iterable[KafkaRecord], token: tuple[str, bytes, bytes], *, tick: int) -> None:
+        """Commit records and a token (topic, key, value) as one transaction."""
+        self.failure.forget()
+        self._awaited(lambda _: self._producer.begin_transaction(), 0)
+        self._in_transaction = True
+        header = [(TICK_HEADER, str(tick).encode())]
+        for record in records:
+            self._produce(topic, record, header)
+        self._produce(token[0], KafkaRecord(token[1], token[2]), header)
+        self._awaited(self._producer.commit_transaction, COMMIT_SECONDS_MAX)
+        self._in_transaction = False
+
+    def close(self) -> None:
+        """End an open transaction, if the broker answers, so that readers need not wait for its timeout."""
+        if self._in_transaction:
+            self._in_transaction = False
+            if not self.failure.hopeless:
+                with suppress(self._kafka.KafkaException):
+                    self._producer.abort_transaction(ABORT_SECONDS_MAX)
+        self._producer.purge()
+
+    def _produce(self, topic: str, record: KafkaRecord, headers: Any) -> None:
+        place = -1 if record.partition is None else record.partition
+        while True:
+            try:
+                self._producer.produce(topic, record.value, record.key, place, headers=headers)
+                return
+            except BufferError:  # the broker is slower than we are
+                self._make_room()
+            except self._kafka.KafkaException as error:
+                raise self._meant(error) from error
+
+    def _make_room(self) -> None:
+        try:
+            self._producer.poll(ROOM_SECONDS)
+        except self._kafka.KafkaException as error:
+            raise self._meant(error) from error
+        if self.failure.hopeless:
+            raise self.failure.told()
+
+    def _awaited(self, call: Callable[[float], Any], seconds_max: float) -> None:
+        """Call until it is done: a call that timed out, or met a coordinator that starts, is continued by the next."""
+        deadline = time.monotonic() + seconds_max
+        while True:
+            try:
+                call(STEP_SECONDS)
+                return
+            except self._kafka.KafkaException as error:
+                with suppress(self._kafka.KafkaException):  # one that ends the producer; the call has it too
+                    self._producer.poll(ROOM_SECONDS)  # so that errors in the background are heard of
+                late = self.failure.hopeless or time.monotonic() > deadline
+                if late or not error.args[0].retriable():
+                    raise self._meant(error) from error
+
+    def _meant(self, error: Any) -> Exception:
+        found = error.args[0]
+        name = found.name()
+        if name in FENCED or (found.fatal() and "fenced" in found.str().lower()):
+            return ProducerFenced(found.str())
+        if name in TOO_LARGE:
+            return SinkRefused(
+                f"Kafka at {self.cluster.servers} refuses a record that is too large: {found.str()}",
+                hint="Raise message.max.bytes there and in settings={…}, or leave the large column out of the view.",
+            )
+        if name in REFUSED:
+            return SinkRefused(
+                f"Kafka at {self.cluster.servers} refuses the changes: {found.str()}", hint="See its log."
+            )
+        return self.failure.told(error, doing="a transaction")

@@ -1,0 +1,292 @@
+"""A real Kafka for the tests: a plain process on loopback, with its data in a directory of ours.
+
+What it is: ``KafkaBroker`` starts one node (KRaft, broker and controller in one) from the jars that ``bench/setup.sh``
+brings. It listens three times: openly, with a password (SASL/PLAIN), and with a password over TLS.
+Invariants: it is stopped by its process id; should the tests be killed, the kernel stops it. A broker that comes back
+has its data and its ports. Jars that are missing are a failure that names the line that brings them, never a skip.
+Not here: what is asked of it (``test_kafka_inlet.py``, ``sinks/test_kafka.py``).
+Read next: ``bench/setup.sh``.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from bench.peer_servers import die_with_parent, free_port, tools_directory
+
+SECONDS_MAX = 90.0
+HEAP = ["-Xms96m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
+USER, PASSWORD = "ada", "s3cret"
+# An ApiVersions request of version 0; the first byte of the answer is the high byte of its length, which is zero.
+API_VERSIONS = bytes([0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 1, 0xFF, 0xFF])
+
+
+class KafkaBroker:
+    """One broker, which can be stopped or killed and started again over the same data."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.port, self.password_port, self.tls_port, self._controller_port = (free_port() for _ in range(4))
+        self._process: subprocess.Popen[bytes] | None = None
+        self._formatted = False
+
+    @property
+    def servers(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def certificate(self) -> Path:
+        """The certificate that the broker shows, as PEM."""
+        return self.directory / "broker.pem"
+
+    def start(self) -> None:
+        """Start, and wait until it answers."""
+        java, jars = shutil.which("java"), tools_directory() / "kafka"
+        assert java is not None, "Kafka needs Java; on Debian: apt-get install openjdk-17-jre-headless"
+        assert list(jars.glob("kafka_2.13-*.jar")), f"there are no jars of Kafka in {jars}: run bench/setup.sh"
+        logging = self.directory / "log4j2.properties"
+        command = [java, *HEAP, f"-Dlog4j2.configurationFile={logging}", "-cp", f"{jars}/*"]
+        properties = str(self.directory / "server.properties")
+        if not self._formatted:
+            self._write_settings(logging)
+            identity = ["--cluster-id", "AAAAAAAAAAAAAAAAAAAAAQ", "--standalone"]
+            made = self._run([*command, "kafka.tools.StorageTool", "format", "--config", properties, *identity])
+            assert made.wait() == 0, self.said()
+            self._formatted = True
+        self._process = self._run([*command, "kafka.Kafka", properties])
+        deadline = time.monotonic() + SECONDS_MAX
+        while not self.answers():
+            assert self._process.poll() is None, self.said()
+            assert time.monotonic() < deadline, self.said()
+            time.sleep(0.05)  # until it listens; nothing is measured by it
+
+    def stop(self) -> None:
+        """Stop, and wait until it has ended."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """As a power cut does it."""
+        self._end(signal.SIGKILL)
+
+    def answers(self) -> bool:
+        """Whether it listens, and leads every partition that it has: it listens a moment earlier."""
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=2) as connection:
+                connection.sendall(API_VERSIONS)
+                if not connection.recv(64).startswith(b"\0"):
+                    return False
+            topics = AdminClient({"bootstrap.servers": self.servers, "log_level": 0}).list_topics(timeout=5).topics
+        except (OSError, KafkaException):
+            return False
+        return all(part.leader >= 0 for topic in topics.values() for part in topic.partitions.values())
+
+    def said(self) -> str:
+        return (self.directory / "output").read_text(errors="replace")[-3000:]
+
+    def _end(self, how: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(how)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _run(self, command: list[str]) -> subprocess.Popen[bytes]:
+        with (self.directory / "output").open("ab") as output:
+            return subprocess.Popen(
+                command,
+                cwd=self.directory,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=die_with_parent,
+            )
+
+    def _write_settings(self, logging: Path) -> None:
+        keytool = shutil.which("keytool")
+        assert keytool is not None, "Java's keytool makes the certificate for TLS"
+        store = self.directory / "broker.p12"
+        key = ["-keystore", str(store), "-storepass", PASSWORD, "-alias", "broker"]
+        name = ["-dname", "CN=127.0.0.1", "-ext", "SAN=IP:127.0.0.1", "-keyalg", "EC", "-validity", "30"]
+        subprocess.run([keytool, "-genkeypair", *key, *name], check=True, capture_output=True)
+        subprocess.run(
+            [keytool, "-exportcert", "-rfc", *key, "-file", self.certificate], check=True, capture_output=True
+        )
+        logging.write_text(LOG4J)
+        settings = SETTINGS.format(
+            port=self.port,
+            password_port=self.password_port,
+            tls_port=self.tls_port,
+            controller_port=self._controller_port,
+            data=self.directory / "data",
+            store=store,
+            user=USER,
+            password=PASSWORD,
+        )
+        (self.directory / "server.properties").write_text(settings)
+
+    # What tests do with it, by a client of their own
+
+    @cached_property
+    def admin(self) -> Any:
+        from confluent_kafka.admin import AdminClient
+
+        return AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+
+    def create(self, topic: str, partitions: int = 1, **settings: str) -> str:
+        from confluent_kafka.admin import NewTopic
+
+        named = {name.replace("_", "."): value for name, value in settings.items()}
+        self.admin.create_topics([NewTopic(topic, partitions, 1, config=named)])[topic].result(30)
+        return topic
+
+    def delete(self, topic: str) -> None:
+        self.admin.delete_topics([topic])[topic].result(30)
+
+    def exists(self, topic: str) -> bool:
+        return topic in self.admin.list_topics(timeout=30).topics
+
+    def send(self, topic: str, messages: Iterable[tuple[Any, ...]], **settings: Any) -> None:
+        """Produce (key, value[, partition[, headers]]), each acknowledged."""
+        from confluent_kafka import Producer
+
+        producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 2, "log_level": 0, **settings})
+        if "transactional.id" in settings:
+            producer.init_transactions(30)
+            producer.begin_transaction()
+        for key, value, *more in messages:
+            partition = more[0] if more and more[0] is not None else -1
+            producer.produce(topic, value, key, partition, headers=more[1] if len(more) > 1 else None)
+            producer.poll(0)
+        assert producer.flush(60) == 0
+        if "transactional.id" in settings:
+            producer.commit_transaction(30)
+
+    def drop_before(self, topic: str, offset: int) -> None:
+        """Delete the messages before an offset, as retention does."""
+        from confluent_kafka import TopicPartition
+
+        (dropped,) = self.admin.delete_records([TopicPartition(topic, 0, offset)]).values()
+        dropped.result(30)
+
+    def ends(self, topic: str) -> dict[int, int]:
+        """The end of what is committed, of each partition."""
+        from confluent_kafka import IsolationLevel, TopicPartition
+        from confluent_kafka.admin import OffsetSpec
+
+        numbers = self.admin.list_topics(topic, 30).topics[topic].partitions
+        asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in numbers}
+        found = self.admin.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED)
+        return {place.partition: future.result(30).offset for place, future in found.items()}
+
+    def read(self, topic: str) -> list[Any]:
+        """Every committed message, in the order of each partition; a plain consumer, which is the oracle."""
+        from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+        ends = self.ends(topic)
+        places = [TopicPartition(topic, number, 0) for number in ends]
+        settings = {"isolation.level": "read_committed", "enable.partition.eof": True, "auto.offset.reset": "earliest"}
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.servers,
+                "group.id": "oracle",
+                "log_level": 0,
+                "fetch.wait.max.ms": 10,
+                **settings,
+            }
+        )
+        messages: list[Any] = []
+        try:
+            consumer.assign(places)
+            while ends:
+                for message in consumer.consume(5_000, 0.05):
+                    error = message.error()
+                    if error is None:
+                        messages.append(message)
+                    else:
+                        assert error.code() == KafkaError._PARTITION_EOF, error
+                    if message.offset() + (error is None) >= ends.get(message.partition(), 1 << 62):
+                        del ends[message.partition()]
+            return messages
+        finally:
+            consumer.close()
+
+    def latest(self, topic: str) -> dict[str, str]:
+        """The latest value of each key that was not deleted: what a compacted topic means."""
+        values: dict[str, str] = {}
+        for message in self.read(topic):
+            key = message.key().decode()
+            values.pop(key, None)
+            if message.value() is not None:
+                values[key] = message.value().decode()
+        return values
+
+
+def eventually(condition: Callable[[], object], what: str) -> None:
+    """Wait until something is so; a failure after a minute."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, f"not within a minute: {what}"
+        time.sleep(0.02)
+
+
+SETTINGS = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=127.0.0.1:{controller_port}
+listeners=PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{password_port},SASL_SSL://127.0.0.1:{tls_port},\
+CONTROLLER://127.0.0.1:{controller_port}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{password_port},\
+SASL_SSL://127.0.0.1:{tls_port}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL,CONTROLLER:PLAINTEXT
+inter.broker.listener.name=PLAINTEXT
+controller.listener.names=CONTROLLER
+sasl.enabled.mechanisms=PLAIN
+listener.name.sasl_plaintext.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \
+user_{user}="{password}";
+listener.name.sasl_ssl.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \
+user_{user}="{password}";
+ssl.keystore.type=PKCS12
+ssl.keystore.location={store}
+ssl.keystore.password={password}
+log.dirs={data}
+log.index.size.max.bytes=65536
+log.cleaner.dedupe.buffer.size=4194304
+auto.create.topics.enable=false
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+group.initial.rebalance.delay.ms=0
+broker.session.timeout.ms=2000
+broker.heartbeat.interval.ms=300
+log.initial.task.delay.ms=500
+log.retention.check.interval.ms=500
+"""
+
+LOG4J = """\
+rootLogger.level = WARN
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %p %c{1}: %m%n
+"""
