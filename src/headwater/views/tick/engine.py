@@ -403,7 +403,7 @@ class TickEngine:
             trace = self.traces.get(name)
             changes, merged = base.changes(self._begin(base), stop[base.topic.name], trace), None
             if not changes.is_lazy and changes.rows and not base.is_log_backed:
-                if changes.rows > thresholds.TASK_ROWS_MAX:
+                if changes.rows > thresholds.TASK_ROWS_MAX or changes.staying is not None:
                     merged = self.store.write_and_merge(name, changes, number, self.epoch)
                 else:
                     self.store.write(name, changes, number, self.epoch)
