@@ -39,6 +39,7 @@ from headwater.views.state.state_trace import Traces
 from headwater.views.tick import overtaken, pausing, unprepared
 from headwater.views.tick.cancellation import Cancellation
 from headwater.views.tick.evaluate import Evaluation, ViewProgress
+from headwater.views.tick.exchange import release_memory
 from headwater.views.tick.inputs import InputRelation
 from headwater.views.tick.overtaken import LostRows
 from headwater.views.tick.pausing import Pause
@@ -193,6 +194,8 @@ class TickEngine:
         if self.lost:
             overtaken.note_loss(self.prepared.log, self.manifests.app, manifest.tick, self.lost)
         self._keep_house(manifest.tick)
+        if rows_in > thresholds.TASK_ROWS_MAX:
+            release_memory()
         failed = (*evaluation.failed, *unserved)
         return TickReport(manifest.tick, rows_in, time.perf_counter() - began, tuple(progress), stop, behind, failed)
 

@@ -264,6 +264,7 @@ class InputRelation:
         if trace is None or trace.rows == 0:
             return Delta.local(with_weight(new, 1))
         keys = latest.select(list(self.key))
+        del rows, latest  # a tick may have half a gigabyte of them
         assert isinstance(trace, Trace)
         many = keys.num_rows > thresholds.LOOKUP_KEYS_MAX and keys.num_rows > thresholds.LOOKUP_PART * trace.rows
         # An old row and a new one for each key: so many are files for Spark.
