@@ -38,7 +38,9 @@ few = settings(
     suppress_health_check=list(HealthCheck),
 )
 
-# As few rows go, as middling ones go (looked up, but too many for one task), and as many go: read by Spark throughout.
+# As few rows go, as middling ones go (looked up, but too many for one task), and as many go: read by Spark throughout;
+# at last as many changes of a table go that is larger still: its old rows are found in one pass, and what stays is not
+# written.
 WAYS: tuple[dict[str, int], ...] = (
     {},
     {"TASK_ROWS_MAX": 2, "LOCAL_ROWS_MAX": 1, "SMALL_RUN_BYTES_MAX": 0, "FEW_ROWS_MAX": 0},
@@ -46,6 +48,7 @@ WAYS: tuple[dict[str, int], ...] = (
         **{"TASK_ROWS_MAX": 0, "LOCAL_ROWS_MAX": 0, "LOOKUP_KEYS_MAX": 0, "SETTLED_ROWS_MAX": 0, "TAIL_ROWS_MIN": 0},
         "SMALL_RUN_BYTES_MAX": 0,  # every run is a file, as those of many rows are
     },
+    {"LOOKUP_KEYS_MOST": 0, "SMALL_RUN_BYTES_MAX": 0},
 )
 
 

@@ -40,6 +40,9 @@ TASK_BYTES_MAX = 64 << 20
 LOOKUP_KEYS_MAX = 200_000
 # A lookup of more keys than this part of the state's rows touches nearly every block: the whole state is read instead.
 LOOKUP_PART = 0.25
+# More keys than this are never looked up, however many rows there are: on the driver the rows found would take some 200
+# bytes each of memory. One pass over the state writes them to files instead.
+LOOKUP_KEYS_MOST = 2_500_000
 # A stage whose inputs changed by more than this part is computed from their whole content.
 RECOMPUTE_PART = 0.1
 # Before such a recomputation the driver consolidates an input of at most so many rows, so that a row that came and

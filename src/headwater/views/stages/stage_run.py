@@ -44,7 +44,7 @@ from headwater.views.stages.view_sessions import ViewSessions
 from headwater.views.state.algebra import consolidate, distinct, expand, negate, union, weighted_schema, with_weight
 from headwater.views.state.delta import Delta
 from headwater.views.state.row_equality import matching
-from headwater.views.state.sql_equality import groups_compared, same_value
+from headwater.views.state.sql_equality import groups_compared, groups_flattened, same_value
 from headwater.views.state.state_trace import StateTrace
 
 if TYPE_CHECKING:
@@ -293,7 +293,8 @@ class StageRun:
         if _small(bound):
             return BoundRows.of(self.sessions.collect(partial_sql, bound, schema, (("_flow", sql),)))
         self.sessions.frame(sql, bound, large=True).createOrReplaceTempView("_flow")
-        frame = self.sessions.frame(partial_sql, {}, large=True)
+        groups = pa.schema([schema.field(column.name) for column in stage.groups])
+        frame = self.sessions.frame(groups_flattened(partial_sql, groups), {}, large=True)
         # Without groups it is one row, however many flow.
         return (
             self.sessions.materialize(frame, schema)

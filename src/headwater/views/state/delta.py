@@ -53,9 +53,8 @@ class Delta:
         self.weighed = weighed
         self.table = table
         self.files = tuple(files)
-        self.content: pa.Table | None = (
-            None  # all that is there after the tick, weighted, where that was computed on the way
-        )
+        # Files with the rows that the tick leaves as they are, where these were found on the way.
+        self.staying: tuple[Path, ...] | None = None
         self._build = build
         self._frames = FrameCache()
 

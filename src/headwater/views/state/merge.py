@@ -23,13 +23,14 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from headwater.views import thresholds
-from headwater.views.state.run import STAGING, Run, adopt_run, weigh_files
+from headwater.views.state.run import STAGING, Run, RunFile, adopt_run, weigh_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -108,6 +109,18 @@ def write_merged(trace: Trace, table: pa.Table, *, first_tick: int, last_tick: i
     if not table.num_rows:
         return None
     return trace.write_table(_name(first_tick, last_tick), table, first_tick=first_tick, last_tick=last_tick)
+
+
+def adopt_merged(
+    trace: Trace, paths: Sequence[Path], shared: Sequence[RunFile], *, first_tick: int, last_tick: int
+) -> Run | None:
+    """Make a run of files that hold the content of some runs: these, and files of a run; None when there are none."""
+    if not paths and not shared:
+        return None
+    name = _name(first_tick, last_tick)
+    weighed = weigh_files([*paths, *(trace.folder / file.name for file in shared)])
+    run = adopt_run(trace.folder, name, paths, weighed, first_tick=first_tick, last_tick=last_tick, files=trace.files)
+    return replace(run, files=(*run.files, *shared))
 
 
 def _name(first_tick: int, last_tick: int) -> str:

@@ -63,26 +63,31 @@ def last_of_each(table: pa.Table, columns: Sequence[str]) -> np.ndarray:
     there = np.zeros(table.num_rows, dtype=bool)
     if not table.num_rows:
         return there
+    keys = table.select(list(columns))
     if table.num_rows <= thresholds.FEW_ROWS_MAX:
-        keys = zip(*(hashable_values(table.column(name)) for name in columns), strict=True)
-        there[list({key: at for at, key in enumerate(keys)}.values())] = True
+        values = zip(*map(hashable_values, keys.columns), strict=True)
+        there[list({value: at for at, value in enumerate(values)}.values())] = True
         return there
-    schema = table.select(list(columns)).schema
+    schema = keys.schema
     # A hash and a place in one number: sorting those takes a tenth of the time of numbering the keys.
     bits = np.uint64(table.num_rows.bit_length())
-    packed = hash_rows([table.column(name) for name in columns], comparisons(columns, schema, schema)) >> bits << bits
+    # In place: each of these arrays is a tenth of the memory of a tick of millions of rows.
+    packed = hash_rows([table.column(name) for name in columns], comparisons(columns, schema, schema))
+    packed >>= bits
+    packed <<= bits
     packed |= np.arange(table.num_rows, dtype=np.uint64)
     packed.sort()
     hashes = packed >> bits
-    places = (packed & ((np.uint64(1) << bits) - np.uint64(1))).view(np.int64)
+    packed &= (np.uint64(1) << bits) - np.uint64(1)
+    places = packed.view(np.int64)
     meets = hashes[1:] == hashes[:-1]  # the hash of the next row
     there[places[:-1][~meets]] = there[places[-1]] = True
     pairs = np.flatnonzero(meets)
-    unequal = hashes[pairs[~_equal_rows(table, columns, places[pairs], places[pairs + 1])]]
+    unequal = hashes[pairs[~equal_rows(keys, places[pairs], keys, places[pairs + 1])]]
     if len(unequal):  # of millions of rows a few meet by their hashes alone
         spans = set(zip(hashes.searchsorted(unequal), hashes.searchsorted(unequal, side="right"), strict=True))
         some = np.sort(np.concatenate([places[start:stop] for start, stop in spans]))
-        numbers = row_numbers(table.select(list(columns)).take(pa.array(some)))
+        numbers = row_numbers(keys.take(pa.array(some)))
         last = np.full(int(numbers.max()) + 1, -1, dtype=np.int64)
         last[numbers] = some  # of several the last assignment stays
         there[some] = False
@@ -111,13 +116,17 @@ def _dense(*columns: pa.ChunkedArray) -> DenseIntegers | None:
     return DenseIntegers(tuple(some - low for some in values), size)
 
 
-def _equal_rows(table: pa.Table, columns: Sequence[str], some: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Whether rows are equal to others, pair by pair."""
+def equal_rows(one: pa.Table, some: np.ndarray, other: pa.Table, others: np.ndarray) -> np.ndarray:
+    """Whether these rows of one table equal those of the other, pair by pair, in the columns that the other has.
+
+    >>> equal_rows(pa.table({"id": [7, 8]}), np.array([0, 1]), pa.table({"id": [9, 8]}), np.array([1, 1])).tolist()
+    [False, True]
+    """
     equal = np.ones(len(some), dtype=bool)
-    for name in columns if len(some) else ():
-        column = comparable(table.column(name))
-        one, other = column.take(pa.array(some)), column.take(pa.array(others))
-        same = pc.or_(pc.equal(one, other).fill_null(False), pc.and_(pc.is_null(one), pc.is_null(other)))
+    for name in other.column_names if len(some) else ():
+        left, right = one.column(name).take(pa.array(some)), other.column(name).take(pa.array(others))
+        left, right = comparable(left), comparable(right)
+        same = pc.or_(pc.equal(left, right).fill_null(False), pc.and_(pc.is_null(left), pc.is_null(right)))
         equal &= same.to_numpy(zero_copy_only=False) if isinstance(same, pa.Array) else same.to_numpy()
     return equal
 

@@ -30,6 +30,7 @@ from headwater.views.compiler.plan import WEIGHT
 from headwater.views.spark.scans import fitted
 
 READ_ROWS = 131_072
+GROUP_ROWS = 1 << 20  # of a file that is written in batches: each group of rows is one task's work at most
 STAGING = ".parquet.tmp"  # the ending of what is not yet a run's file: a file, or a folder that Spark writes into
 
 
@@ -182,17 +183,62 @@ def write_run(folder: Path, name: str, table: pa.Table, *, first_tick: int, last
     path = folder / f"{name}.parquet"
     temporary = folder / f"{name}{STAGING}"
     with translated(f"run {path}"):
-        pq.write_table(
-            table,
-            temporary,
-            compression="zstd",
-            compression_level=1,
-            write_page_checksum=True,
-            use_dictionary=_repeating(table.schema),
-        )
+        pq.write_table(table, temporary, **_options(table.schema))
     described = _settle(temporary, path, files)
     files.sync_dir(folder, label="run.sync_directory")
     return _describe(name, [described], weigh(table), first_tick, last_tick)
+
+
+class RowWriter:
+    """Rows that come in batches, into one Parquet file such as a run has.
+
+    >>> import tempfile
+    >>> schema = pa.schema([("id", pa.int64()), ("_weight", pa.int64())])
+    >>> with RowWriter(Path(tempfile.mkdtemp()) / "rows.parquet", schema) as writer:
+    ...     writer.add(pa.table({"id": [7, 8], "_weight": [1, 1]}, schema=schema))
+    >>> writer.rows, pq.read_table(writer.path).num_rows
+    (2, 2)
+    """
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self.path = path
+        self.rows = 0
+        self._waiting: list[pa.Table] = []
+        self._waiting_rows = 0
+        with translated(f"run {path}"):
+            self._file = pq.ParquetWriter(path, schema, **_options(schema))
+
+    def __enter__(self) -> RowWriter:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if error[0] is None:
+            self._flush()
+        self._file.close()
+
+    def add(self, rows: pa.Table) -> None:
+        """Write these rows behind the others."""
+        self._waiting.append(rows)
+        self._waiting_rows += rows.num_rows
+        self.rows += rows.num_rows
+        if self._waiting_rows >= GROUP_ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._waiting_rows:
+            with translated(f"run {self.path}"):
+                self._file.write_table(pa.concat_tables(self._waiting), row_group_size=GROUP_ROWS)
+        self._waiting, self._waiting_rows = [], 0
+
+
+def _options(schema: pa.Schema) -> dict[str, Any]:
+    """How run files are written."""
+    return {
+        "compression": "zstd",
+        "compression_level": 1,
+        "write_page_checksum": True,
+        "use_dictionary": _repeating(schema),
+    }
 
 
 def _repeating(schema: pa.Schema) -> list[str]:

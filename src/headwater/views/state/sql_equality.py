@@ -1,7 +1,7 @@
 """Equality in Spark SQL for types that Spark cannot compare: maps, at any depth.
 
 What it is: ``entries``, SQL for a value with its maps as sorted lists of entries; ``same_value`` and
-``groups_compared``, comparisons that use it.
+``groups_compared``, comparisons that use it; ``groups_flattened``, groups by the fields of a struct.
 Invariants: two values have equal entries exactly when ``row_equality.py`` finds them equal.
 Not here: equal rows of Arrow tables (``row_equality.py``).
 Read next: ``algebra.py``.
@@ -46,6 +46,39 @@ def groups_compared(sql: str, groups: pa.Schema) -> str:
             compared = same_value(f"p.{field.name}", f"b.{field.name}", field.type)
             sql = re.sub(f"{one} <=> {other}", compared.replace("\\", r"\\"), sql)
     return sql
+
+
+def groups_flattened(sql: str, groups: pa.Schema) -> str:
+    """A stage's ``partial`` SQL with its groups that are structs of numbers and times, as windows are, taken apart.
+
+    Spark would make a struct for each row, and compare these: a third of the time of sums by minute.
+
+    >>> window = pa.struct([("start", pa.timestamp("us", "UTC")), ("end", pa.timestamp("us", "UTC"))])
+    >>> print(groups_flattened("SELECT _g0, SUM(_x0) AS _a0 FROM _flow GROUP BY _g0", pa.schema([("_g0", window)])))
+    SELECT IF(_g0 IS NULL, NULL, named_struct('start', _g0.`start`, 'end', _g0.`end`)) AS _g0, SUM(_x0) AS _a0 FROM \
+_flow GROUP BY _g0 IS NULL, _g0.`start`, _g0.`end`
+    """
+    selected, found, grouped = sql.rpartition(" GROUP BY ")
+    for field in groups if found else ():
+        if not kinds.is_struct(field.type) or not field.type.num_fields or not all(map(_is_plain, field.type)):
+            continue
+        parts = {each.name: f"{field.name}.{quoted(each.name)}" for each in field.type}
+        pairs = ", ".join(f"'{_escaped(name)}', {part}" for name, part in parts.items())
+        apart = f"IF({field.name} IS NULL, NULL, named_struct({pairs})) AS {field.name}"
+        name = re.compile(rf"(?<![\w.`]){field.name}(?![\w.`])")
+        selected = name.sub(lambda _, apart=apart: apart, selected, count=1)
+        grouped = name.sub(
+            lambda _, parts=parts, one=field: f"{one.name} IS NULL, {', '.join(parts.values())}", grouped
+        )
+    return f"{selected}{found}{grouped}"
+
+
+def _is_plain(field: pa.Field) -> bool:
+    return bool(kinds.is_integer(field.type) or kinds.is_temporal(field.type))
+
+
+def _escaped(name: str) -> str:
+    return name.replace("\\", "\\\\").replace("'", "\\'")
 
 
 def has_map(arrow: pa.DataType) -> bool:

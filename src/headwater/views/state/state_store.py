@@ -10,6 +10,7 @@ Read next: ``trace.py``.
 from __future__ import annotations
 
 import fnmatch
+import functools
 import logging
 import os
 import re
@@ -78,6 +79,8 @@ class StateStore:
         self._unmerged: dict[str, Trace] = {}  # traces of which no merge is due
         self._merges: dict[str, Future[tuple[tuple[Run, ...], Run | None]]] = {}
         self._merging_since: dict[str, float] = {}
+        # Merges within the tick whose runs are to be sorted for lookups: after it, so that its views have all cores.
+        self._unfinished: dict[str, Callable[[], tuple[tuple[Run, ...], Run | None]]] = {}
         self._shapes: dict[str, Shape] = {}
         self._prepared: Prepared | None = None
 
@@ -166,21 +169,20 @@ class StateStore:
         counts from the next tick on, as others do: the manifest of this one lists the run.
         """
         began = time.time()
-        if changes.content is None or name in self._merges:
-            self.write(name, changes, tick, epoch)
-            trace = self._new[name].with_run(self._pending[name][0])
-            merge = None if name in self._merges else trace.merge_due()
-            if merge is None or merge.runs != trace.runs or merge.needs_spark:
-                return None
-            merged = merge.write()
+        self.write(name, changes, tick, epoch)
+        trace = self._new[name].with_run(self._pending[name][0])
+        if changes.staying is not None and name not in self._merges:
+            merge, merged = trace.merge_of_all(), trace.adopt_content(changes.staying, trace.runs[-1])
         else:
-            write = self._write_beside(name, changes, tick, epoch)
-            merged = self._current(self._open, name).write_content(changes.content, last_tick=tick)
-            write.result()
-            merge = self._new[name].with_run(self._pending[name][0]).merge_of_all()
+            for path in changes.staying or ():
+                self.files.unlink(path, label="exchange.unlink")
+            due = None if name in self._merges else trace.merge_due()
+            if due is None or due.runs != trace.runs or due.needs_spark:
+                return None
+            merge, merged = due, due.write()
         self._pending[name] = (self._pending[name][0], None)  # lookups read the merged run instead
         self._merging_since[name] = began
-        self._merges[name] = self._merger.submit(merge.finish, merged)
+        self._unfinished[name] = functools.partial(merge.finish, merged)
         schema = merge.trace.schema
         if merged is None:
             return Delta.nothing(schema)
@@ -234,7 +236,7 @@ class StateStore:
     def forget(self) -> None:
         """Drop the runs that were written and not committed: the tick failed, or a new one begins."""
         self._written()
-        self._pending, self._new = {}, {}
+        self._pending, self._new, self._unfinished = {}, {}, {}
 
     def _written(self) -> list[Future[None]]:
         """Wait until nothing is being written."""
@@ -263,6 +265,9 @@ class StateStore:
 
     def begin_merges(self, traces: Traces) -> None:
         """Merge traces that have grown too many runs, beside the next ticks."""
+        for name, finish in self._unfinished.items():
+            self._merges[name] = self._merger.submit(finish)
+        self._unfinished = {}
         for name, trace in traces.items():
             if not isinstance(trace, Trace) or name in self._merges or self._unmerged.get(name) is trace:
                 continue

@@ -33,7 +33,7 @@ from headwater.views.state.delta import Delta
 from headwater.views.state.lookups.arrangements import Arrangements
 from headwater.views.state.lookups.sorted_blocks import StatePiece
 from headwater.views.state.multisets import WeightedPart, consolidated, expanded
-from headwater.views.state.run import Run, adopt_run, read_run, verify_run, weigh, write_run
+from headwater.views.state.run import Run, adopt_run, read_run, verify_run, weigh, weigh_files, write_run
 from headwater.views.state.state_trace import Restriction
 
 if TYPE_CHECKING:
@@ -147,10 +147,11 @@ class Trace:
         """
         return self._arrangements.lookup(list(map(self._piece, self.runs)), self.schema, columns, keys, wanted)
 
-    def read(self, runs: Sequence[Run] | None = None) -> Iterator[pa.RecordBatch]:
-        """The weighted rows of some runs (all when None), on the driver."""
+    def read(self, runs: Sequence[Run] | None = None, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """The weighted rows of some runs (all when None), on the driver; with ``columns``, these of them."""
+        fields = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
         for run in self.runs if runs is None else runs:
-            yield from self._read(run, self.schema)
+            yield from self._read(run, fields)
 
     def _read(self, run: Run, fields: pa.Schema) -> Iterator[pa.RecordBatch]:
         if run.small is None:
@@ -276,12 +277,15 @@ class Trace:
 
         return RunMerge(self, self.runs)
 
-    def write_content(self, content: pa.Table, *, last_tick: int) -> Run | None:
-        """Write what is there after a tick as one run, for ``merge_of_all``; None when nothing is left."""
-        from headwater.views.state.merge import write_merged
+    def adopt_content(self, staying: Sequence[Path], newest: Run) -> Run | None:
+        """What is there after a tick as one run, for ``merge_of_all``; None when nothing is left.
 
-        table = fitted(content, self.schema)
-        return write_merged(self, table, first_tick=self.runs[0].first_tick, last_tick=last_tick)
+        It has the files of the rows that stayed, and those files of the tick's run that add rows: both runs list them.
+        """
+        from headwater.views.state.merge import adopt_merged
+
+        added = [file for file in newest.files if weigh_files([self.folder / file.name]).weight_min > 0]
+        return adopt_merged(self, staying, added, first_tick=self.runs[0].first_tick, last_tick=newest.last_tick)
 
     def prepare(self, run: Run) -> None:
         """Sort a run for the lookups known so far, so that the first one after a merge does not wait."""

@@ -39,6 +39,7 @@ from headwater.views.state.state_trace import Traces
 from headwater.views.tick import overtaken, pausing, unprepared
 from headwater.views.tick.cancellation import Cancellation
 from headwater.views.tick.evaluate import Evaluation, ViewProgress
+from headwater.views.tick.exchange import release_memory
 from headwater.views.tick.inputs import InputRelation
 from headwater.views.tick.overtaken import LostRows
 from headwater.views.tick.pausing import Pause
@@ -193,6 +194,8 @@ class TickEngine:
         if self.lost:
             overtaken.note_loss(self.prepared.log, self.manifests.app, manifest.tick, self.lost)
         self._keep_house(manifest.tick)
+        if rows_in > thresholds.TASK_ROWS_MAX:
+            release_memory()
         failed = (*evaluation.failed, *unserved)
         return TickReport(manifest.tick, rows_in, time.perf_counter() - began, tuple(progress), stop, behind, failed)
 
@@ -403,7 +406,7 @@ class TickEngine:
             trace = self.traces.get(name)
             changes, merged = base.changes(self._begin(base), stop[base.topic.name], trace), None
             if not changes.is_lazy and changes.rows and not base.is_log_backed:
-                if changes.rows > thresholds.TASK_ROWS_MAX:
+                if changes.rows > thresholds.TASK_ROWS_MAX or changes.staying is not None:
                     merged = self.store.write_and_merge(name, changes, number, self.epoch)
                 else:
                     self.store.write(name, changes, number, self.epoch)

@@ -26,7 +26,6 @@ from headwater.views import thresholds
 from headwater.views.compiler.frontend.as_of import APPENDED, DELETED, OFFSET, VERSIONS, versions_of
 from headwater.views.compiler.frontend.metadata_columns import METADATA, metadata_of
 from headwater.views.compiler.plan import WEIGHT, Relation
-from headwater.views.spark.scans import fitted
 from headwater.views.spark.topic_scan import SYSTEM
 from headwater.views.stages.stage_schemas import columns_of
 from headwater.views.state.algebra import consolidate, distinct, negate, union, weighted_schema, with_weight
@@ -35,6 +34,7 @@ from headwater.views.state.omissions import Omitted, frame_without, without
 from headwater.views.state.row_equality import last_of_each, matches, matching
 from headwater.views.state.state_trace import StateTrace
 from headwater.views.state.trace import Trace
+from headwater.views.tick.exchange import exchanged
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -264,18 +264,12 @@ class InputRelation:
         if trace is None or trace.rows == 0:
             return Delta.local(with_weight(new, 1))
         keys = latest.select(list(self.key))
-        if keys.num_rows > thresholds.LOOKUP_KEYS_MAX and keys.num_rows > thresholds.LOOKUP_PART * trace.rows:
-            return self._exchanged(trace, keys, with_weight(new, 1))
-        found = matching(trace.lookup(list(self.key), keys, self.schema.names), self.key, keys)
-        both = union(negate(found), with_weight(new, 1))
-        return Delta.local(consolidate(both) if both.num_rows <= thresholds.INPUT_CONSOLIDATED_ROWS_MAX else both)
-
-    def _exchanged(self, trace: StateTrace, keys: pa.Table, new: pa.Table) -> Delta:
-        """Changes of a good part of all keys: all rows are read, and so the content afterwards is known too."""
+        del rows, latest  # a tick may have half a gigabyte of them
         assert isinstance(trace, Trace)
-        every = fitted(trace.consolidated_table(), new.schema)
-        leaving = matches(every, self.key, keys)
-        old = every.filter(leaving)
-        changes = Delta.local(pa.concat_tables([negate(old), new]))
-        changes.content = pa.concat_tables([every.filter(pc.invert(leaving)), new])
-        return changes
+        many = keys.num_rows > thresholds.LOOKUP_KEYS_MAX and keys.num_rows > thresholds.LOOKUP_PART * trace.rows
+        # An old row and a new one for each key: so many are files for Spark.
+        if (many and 2 * keys.num_rows > thresholds.TASK_ROWS_MAX) or keys.num_rows > thresholds.LOOKUP_KEYS_MOST:
+            return exchanged(trace, keys, with_weight(new, 1), keeps=many)
+        found = trace.consolidated_table() if many else trace.lookup(list(self.key), keys, self.schema.names)
+        both = union(negate(matching(found, self.key, keys)), with_weight(new, 1))
+        return Delta.local(consolidate(both) if both.num_rows <= thresholds.INPUT_CONSOLIDATED_ROWS_MAX else both)
