@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.errors import InvalidView
+from headwater.errors import InvalidView, Misuse
 from headwater.views.compiler.frontend.parse import parse
+from headwater.views.compiler.sql.compiled_sqlglot import refuse_compiled
 from headwater.views.compiler.sql.dialect import text
 
 
@@ -67,3 +68,11 @@ def test_limit_inside_exists_needs_no_order() -> None:
     parsed = parse("SELECT a FROM t WHERE EXISTS (SELECT 1 FROM s LIMIT 1)")
 
     assert "LIMIT" not in text(parsed.query)
+
+
+def test_compiled_sqlglot_is_refused_in_a_sentence() -> None:
+    """With sqlglotc every view was refused as SQL that cannot be read."""
+    refuse_compiled("sqlglot/parser.py")
+    with pytest.raises(Misuse, match="compiled form of sqlglot") as refused:
+        refuse_compiled("sqlglot/parser.cpython-311-x86_64-linux-gnu.so")
+    assert "pip uninstall sqlglotc" in str(refused.value.hint)

@@ -14,7 +14,7 @@ from typing import cast
 
 from sqlglot import exp
 
-from headwater.views.compiler.algebra.exact_sums import HEAVY_ROWS, spark_sql
+from headwater.views.compiler.algebra.exact_sums import HEAVY_ROWS, spelled_sql
 from headwater.views.compiler.algebra.flow import Flow, LookupLink, constant, leaves, links, only, to_query, used
 from headwater.views.compiler.algebra.plan_nodes import (
     AccumulateNode,
@@ -332,7 +332,7 @@ def _two_queries(draft: AccumulateNode, groups: list[str], *, in_range: bool) ->
         return node
 
     if heavy and not out_of_range:  # what counts out-of-range values counts heavy rows too
-        partials.append(named(spark_sql(HEAVY_ROWS), "_heavy"))
+        partials.append(named(spelled_sql(HEAVY_ROWS), "_heavy"))
         out_of_range.append(exp.GT(this=column("p", "_heavy"), expression=exp.Literal.number(0)))
     if out_of_range:
         merges.append(named(exp.or_(*out_of_range), "_out_of_range"))

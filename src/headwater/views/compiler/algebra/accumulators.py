@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from headwater.views.compiler.algebra.exact_sums import IS_HEAVY, LIGHT_WEIGHT, ExactSum, spark_sql
+from headwater.views.compiler.algebra.exact_sums import IS_HEAVY, LIGHT_WEIGHT, ExactSum, spark_sql, spelled_sql
 from headwater.views.compiler.sql.builtin_functions import aggregate_name
 
 DECIMAL_PRECISION_MAX = 38
@@ -66,7 +66,7 @@ class Accumulator:
         ['coalesce(sum(CASE WHEN _x0 THEN _weight END), 0)']
         """
         names = {f"x{number}": name for number, name in enumerate(xs)}
-        return tuple(spark_sql(template, **names) for template in self.partials)
+        return tuple(spelled_sql(template, **names) for template in self.partials)
 
     def merge(self, before: tuple[str, ...], partial: tuple[str, ...]) -> tuple[exp.Expr, ...]:
         """What is kept after the tick, of what was kept before (columns that are null for a new group).
@@ -79,13 +79,13 @@ class Accumulator:
         """
         names = {f"b{number}": name for number, name in enumerate(before)}
         names |= {f"p{number}": name for number, name in enumerate(partial)}
-        return tuple(spark_sql(template, **names) for template in self.merges)
+        return tuple(spelled_sql(template, **names) for template in self.merges)
 
     def is_out_of_range(self, before: tuple[str, ...], partial: tuple[str, ...]) -> exp.Expr:
         """Whether the ``in_range`` form does not hold for a group."""
         names = {f"b{number}": name for number, name in enumerate(before)}
         names |= {f"p{number}": name for number, name in enumerate(partial)}
-        return spark_sql(self.out_of_range, **names)
+        return exp.Paren(this=spelled_sql(self.out_of_range, **names))
 
     def final(self, accumulators: tuple[str, ...], n: str) -> exp.Expr:
         """The aggregate's value, of what is kept and the number of rows in the group.

@@ -16,11 +16,15 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, ClassVar
 
-from sqlglot import exp
+from sqlglot import exp, parser
 from sqlglot.dialects.spark import Spark
 from sqlglot.generators.spark import SparkGenerator
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
+
+from headwater.views.compiler.sql.compiled_sqlglot import refuse_compiled
+
+refuse_compiled(parser.__file__)
 
 # Written before a text in quotes these make one literal: DATE'2020-01-01', X '1F'.
 LITERAL_TYPES = frozenset({"DATE", "TIME", "TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ", "X"})
