@@ -19,6 +19,7 @@ import pyarrow as pa
 import pytest
 
 import headwater as hw
+from headwater.inlets.counters import stored
 from headwater.inlets.kafka.kafka_inlet import KafkaInlet
 from headwater.log.home import Log
 from headwater.log.table import declare_table
@@ -80,6 +81,7 @@ def test_messages_become_rows_once_over_restarts(kafka: KafkaBroker, source: str
         eventually(lambda: again.lag == 0, "it has read everything")
 
     assert ids(orders) == list(range(110))
+    assert stored(orders.log, "", ["shop"])["shop"]["lag"] == 0
     assert (inlet.counters.appended, again.counters.appended) == (100, 10)
     assert address == f"kafka://{kafka.servers} {source}"
     assert committed(kafka, source, "headwater.shop") == 110
