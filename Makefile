@@ -87,6 +87,7 @@ bench-time: .venv/.ready  ## windows by event time beside Structured Streaming, 
 	@$(RUN) .venv/bin/python -m bench.time_bench $(ARGS)
 
 bench-sinks: .venv/.ready  ## the PostgreSQL sink beside COPY and INSERT by hand, and every other sink; ARGS="--quick"
+	@bash bench/setup.sh
 	@bash tools/services.sh
 	@$(RUN) .venv/bin/python -m bench.sinks_bench $(ARGS)
 

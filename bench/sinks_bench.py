@@ -35,6 +35,7 @@ from headwater.log.home import Log
 from headwater.log.schema.normalization import WEIGHT
 from headwater.sinks.sink import Sink, SinkContext, Target
 from headwater.views.serving.deliveries import Delivery, upserts
+from tests.services.kafka_broker import KafkaBroker
 from tests.services.sinks.receiver import Receiver
 from tests.services.sinks.servers import PostgresServer, RedisServer
 
@@ -165,16 +166,20 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="headwater-bench-sinks-") as name, Log(Path(name) / "home") as log:
         folder = Path(name)
         (folder / "redis").mkdir()
-        postgres, redis = PostgresServer(folder), RedisServer(folder / "redis")
+        (folder / "kafka").mkdir()
+        postgres, redis, kafka = PostgresServer(folder), RedisServer(folder / "redis"), KafkaBroker(folder / "kafka")
         try:
             postgres.start()
             redis.start()
+            kafka.start()
             for many in (rows, 1000):
                 beside_by_hand(postgres, log, rows=many, before=before, turns=7, lines=lines)
             others: dict[str, Sink] = {
                 "SQLite": sinks.SQLite(folder / "copy.db"),
                 "Redis, hashes": sinks.Redis(redis.url, prefix="h"),
                 "Redis, JSON": sinks.Redis(redis.url, prefix="j", form="json"),
+                "Kafka, rows": sinks.Kafka(kafka.servers, topic="rows"),
+                "Kafka, changes": sinks.Kafka(kafka.servers, topic="changes", form="changes"),
                 "topic": sinks.Topic("changes"),
                 "full-text search": sinks.Search(folder / "index", text=["name"]),
                 "Parquet": sinks.Parquet(folder / "parquet"),
@@ -186,6 +191,7 @@ def main() -> None:
         finally:
             postgres.remove()
             redis.stop()
+            kafka.kill()
     show("sinks", lines.measurements)
     report.write(lines.measurements, OUT)
     sys.exit(0 if all(line.holds is not False for line in lines.measurements) else 1)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import time
 from collections.abc import Callable, Iterable
@@ -42,10 +43,12 @@ class KafkaBroker:
     def servers(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    @property
+    @cached_property
     def certificate(self) -> Path:
-        """The certificate that the broker shows, as PEM."""
-        return self.directory / "broker.pem"
+        """The certificate that the broker shows, as PEM: it signed it itself."""
+        path = self.directory / "broker.pem"
+        path.write_text(ssl.get_server_certificate(("127.0.0.1", self.tls_port)))
+        return path
 
     def start(self) -> None:
         """Start, and wait until it answers."""
@@ -56,10 +59,10 @@ class KafkaBroker:
         command = [java, *HEAP, f"-Dlog4j2.configurationFile={logging}", "-cp", f"{jars}/*"]
         properties = str(self.directory / "server.properties")
         if not self._formatted:
-            self._write_settings(logging)
+            key = self._write_settings(logging)
             identity = ["--cluster-id", "AAAAAAAAAAAAAAAAAAAAAQ", "--standalone"]
             made = self._run([*command, "kafka.tools.StorageTool", "format", "--config", properties, *identity])
-            assert made.wait() == 0, self.said()
+            assert (made.wait(), key.wait()) == (0, 0), self.said()
             self._formatted = True
         self._process = self._run([*command, "kafka.Kafka", properties])
         deadline = time.monotonic() + SECONDS_MAX
@@ -117,16 +120,13 @@ class KafkaBroker:
                 preexec_fn=die_with_parent,
             )
 
-    def _write_settings(self, logging: Path) -> None:
+    def _write_settings(self, logging: Path) -> subprocess.Popen[bytes]:
+        """Write the settings; the process that makes the key for TLS."""
         keytool = shutil.which("keytool")
         assert keytool is not None, "Java's keytool makes the certificate for TLS"
         store = self.directory / "broker.p12"
-        key = ["-keystore", str(store), "-storepass", PASSWORD, "-alias", "broker"]
-        name = ["-dname", "CN=127.0.0.1", "-ext", "SAN=IP:127.0.0.1", "-keyalg", "EC", "-validity", "30"]
-        subprocess.run([keytool, "-genkeypair", *key, *name], check=True, capture_output=True)
-        subprocess.run(
-            [keytool, "-exportcert", "-rfc", *key, "-file", self.certificate], check=True, capture_output=True
-        )
+        key = ["-keystore", str(store), "-storepass", PASSWORD, "-alias", "broker", "-keyalg", "EC"]
+        name = ["-dname", "CN=127.0.0.1", "-ext", "SAN=IP:127.0.0.1", "-validity", "30"]
         logging.write_text(LOG4J)
         settings = SETTINGS.format(
             port=self.port,
@@ -139,6 +139,7 @@ class KafkaBroker:
             password=PASSWORD,
         )
         (self.directory / "server.properties").write_text(settings)
+        return self._run([keytool, "-genkeypair", *key, *name])
 
     # What tests do with it, by a client of their own
 

@@ -9,6 +9,7 @@ Not here: the topic's schema (``ingest.py``). Read next: ``ingest.py``.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pyarrow as pa
@@ -18,8 +19,10 @@ from headwater.log.schema.columns import shorten
 from headwater.log.schema.json_lines import json_decoder, json_objects
 
 
-def rows_of(body: bytes, schema: pa.Schema) -> tuple[dict[str, Any], ...]:
+def rows_of(body: bytes, schema: pa.Schema, decoder: json.JSONDecoder | None = None) -> tuple[dict[str, Any], ...]:
     r"""The rows of a body: one object, an array of objects, or an object on each line.
+
+    Whoever reads many may give the schema's ``decoder``: choosing it takes as long as a small body.
 
     >>> schema = pa.schema([("x", pa.int32())])
     >>> rows_of(b'{"x": 1}', schema)
@@ -40,7 +43,7 @@ def rows_of(body: bytes, schema: pa.Schema) -> tuple[dict[str, Any], ...]:
     if not text:
         raise _refused("the body is empty", "An object, an array of objects, or an object on each line is expected.")
     try:
-        value = json_decoder(schema).decode(text)
+        value = (decoder or json_decoder(schema)).decode(text)
     except (ValueError, RecursionError) as failure:
         if "\n" in text and text.startswith("{"):
             return tuple(json_objects(text, schema))

@@ -179,7 +179,7 @@ def test_a_reader_is_never_shown_a_part_of_a_tick_and_each_tick_once(
     kafka: KafkaBroker, topic: str, tmp_path: Path
 ) -> None:
     """A process that brings ticks along is killed again and again, anywhere, and the broker once too."""
-    view, home, kills = SyntheticView(SCHEMA), tmp_path / "home", 4
+    view, home, kills = SyntheticView(SCHEMA), tmp_path / "home", 3
     sink = Kafka(kafka.servers, topic=topic, form="changes", partitions=1)
     context = multiprocessing.get_context("forkserver")
     for number in range(kills):

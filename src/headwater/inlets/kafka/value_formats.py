@@ -24,6 +24,7 @@ from headwater.capture.debezium.envelope import EMPTIED, GONE, NOTHING, UNAVAILA
 from headwater.errors import CaptureBlocked, RowRefused
 from headwater.inlets.kafka.schema_registry import SchemaRegistry
 from headwater.inlets.message_bodies import rows_of
+from headwater.log.schema.json_lines import json_decoder
 from headwater.log.topic import Topic
 
 Row = dict[str, Any]
@@ -54,15 +55,24 @@ class ValueFormat(ABC):
         return self.topic.json_batch(rows)
 
     def _known(self, row: Row) -> Row:
-        names = self.topic.schema.names
-        return {name: row[name] for name in names if name in row} if self.ignore_unknown else row
+        if not self.ignore_unknown:
+            return row
+        return {name: row[name] for name in self.topic.schema.names if name in row}
 
 
 class JsonValues(ValueFormat):
     """An object, an array of objects, or an object on each line."""
 
+    def __init__(self, topic: Topic, *, ignore_unknown: bool = False) -> None:
+        super().__init__(topic, ignore_unknown=ignore_unknown)
+        self._schema: pa.Schema | None = None
+        self._decoder = json_decoder(topic.schema)
+
     def changes(self, value: bytes) -> list[RowChange]:
-        return [RowChange(self._known(row)) for row in rows_of(value, self.topic.schema)]
+        schema = self.topic.schema
+        if schema is not self._schema:  # it has evolved
+            self._schema, self._decoder = schema, json_decoder(schema)
+        return [RowChange(self._known(row)) for row in rows_of(value, schema, self._decoder)]
 
 
 class RawValues(ValueFormat):

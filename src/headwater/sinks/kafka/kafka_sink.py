@@ -156,11 +156,14 @@ class KafkaTarget(Target):
             self._producer = KafkaTransactions(self.cluster, identity, timeout_ms)
             try:
                 self._producer.begin()
+                self._token = self.tokens.last(settled=True)
+                check_fence(self._fence(self._token), self.context, epoch, filling=filling)
+                self._claim(epoch, facts)
             except ProducerFenced as error:
                 raise self._shut_out(epoch, filling=filling, said=str(error)) from error
-            self._token = self.tokens.last(settled=True)
-            check_fence(self._fence(self._token), self.context, epoch, filling=filling)
-            self._claim(epoch, facts)
+            except BaseException:
+                self.close()
+                raise
         return facts
 
     def _made(self, *, filling: bool) -> KafkaTopicFacts:
