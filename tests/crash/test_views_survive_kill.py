@@ -42,8 +42,9 @@ KILLS = 2  # each costs half a minute of starting Spark; HEADWATER_THOROUGH=3 ma
         (10, {}),
         (12, {"SMALL_RUN_BYTES_MAX": 0}),
         (8, {"SMALL_RUN_BYTES_MAX": 0, "TASK_ROWS_MAX": 2, "LOCAL_ROWS_MAX": 1, "TAIL_ROWS_MIN": 0}),
+        (8, {"SMALL_RUN_BYTES_MAX": 0, "TASK_ROWS_MAX": 0, "LOCAL_ROWS_MAX": 1, "LOOKUP_KEYS_MAX": 0}),
     ],
-    ids=["small runs", "few rows", "many rows, merged at once"],
+    ids=["small runs", "few rows", "many rows, merged at once", "many keys, exchanged"],
 )
 def test_a_tick_that_dies_anywhere_leaves_nothing_half_done(
     quick_path: Path, monkeypatch: pytest.MonkeyPatch, deaths: int, way: dict[str, int]

@@ -65,7 +65,8 @@ SMALL_RUN_STORED_BYTES_MAX = 32 << 10
 # Runs that are not merged yet are cheap to read below so many rows, and wait until they are eight.
 TAIL_ROWS_MIN = 100_000
 # A merge up to this size runs on the driver: a million rows in 0.6 s on one core, where Spark takes some 3 s on two.
-# The bytes are those of Parquet files; in memory the rows take some ten times as much.
+# The bytes are those of Parquet files; in memory the rows take some ten times as much. (With a key they are merged in
+# one pass, and are never in memory together.)
 DRIVER_MERGE_ROWS_MAX = 30_000_000
 DRIVER_MERGE_BYTES_MAX = 256 << 20
 # A consolidated content is kept in memory until so many ticks passed without a reader, or one brought so many rows.

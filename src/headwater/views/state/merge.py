@@ -30,7 +30,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headwater.views import thresholds
-from headwater.views.state.run import STAGING, Run, RunFile, adopt_run, weigh_files
+from headwater.views.state.lookups.current_rows import current_rows
+from headwater.views.state.run import STAGING, RowWriter, Run, RunFile, adopt_run, weigh_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,7 +85,25 @@ class RunMerge:
 
     def _on_driver(self) -> Run | None:
         first, last = self.runs[0].first_tick, self.runs[-1].last_tick
+        if self.trace.key and self.runs == self.trace.runs and self.rows > thresholds.TASK_ROWS_MAX:
+            return self._in_one_pass(_name(first, last))
         return write_merged(self.trace, self.trace.consolidated_table(self.runs), first_tick=first, last_tick=last)
+
+    def _in_one_pass(self, name: str) -> Run | None:
+        """All runs of a relation with a key, which need not be in memory together."""
+        trace = self.trace
+        trace.files.make_dir(trace.folder, label="run.make_directory")
+        with RowWriter(trace.folder / f"{name}{STAGING}", trace.schema) as writer:
+            for rows in current_rows(trace):
+                writer.add(rows)
+        if not writer.rows:
+            trace.files.unlink(writer.path, label="merge.unlink")
+            return None
+        first, last = self.runs[0].first_tick, self.runs[-1].last_tick
+        weighed = weigh_files([writer.path])
+        return adopt_run(
+            trace.folder, name, [writer.path], weighed, first_tick=first, last_tick=last, files=trace.files
+        )
 
     def _by_spark(self, spark: SparkSession) -> Run | None:
         trace, name = self.trace, _name(self.runs[0].first_tick, self.runs[-1].last_tick)

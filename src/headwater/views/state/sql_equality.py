@@ -65,11 +65,10 @@ _flow GROUP BY _g0 IS NULL, _g0.`start`, _g0.`end`
         parts = {each.name: f"{field.name}.{quoted(each.name)}" for each in field.type}
         pairs = ", ".join(f"'{_escaped(name)}', {part}" for name, part in parts.items())
         apart = f"IF({field.name} IS NULL, NULL, named_struct({pairs})) AS {field.name}"
+        fields = f"{field.name} IS NULL, {', '.join(parts.values())}"
         name = re.compile(rf"(?<![\w.`]){field.name}(?![\w.`])")
-        selected = name.sub(lambda _, apart=apart: apart, selected, count=1)
-        grouped = name.sub(
-            lambda _, parts=parts, one=field: f"{one.name} IS NULL, {', '.join(parts.values())}", grouped
-        )
+        selected = name.sub(apart.replace("\\", r"\\"), selected, count=1)
+        grouped = name.sub(fields.replace("\\", r"\\"), grouped)
     return f"{selected}{found}{grouped}"
 
 

@@ -171,11 +171,9 @@ class StateStore:
         began = time.time()
         self.write(name, changes, tick, epoch)
         trace = self._new[name].with_run(self._pending[name][0])
-        if changes.staying is not None and name not in self._merges:
+        if changes.staying is not None:  # a merge that is under way is of no use any more: this one has all runs
             merge, merged = trace.merge_of_all(), trace.adopt_content(changes.staying, trace.runs[-1])
         else:
-            for path in changes.staying or ():
-                self.files.unlink(path, label="exchange.unlink")
             due = None if name in self._merges else trace.merge_due()
             if due is None or due.runs != trace.runs or due.needs_spark:
                 return None

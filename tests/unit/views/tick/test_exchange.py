@@ -9,6 +9,7 @@ import math
 import tempfile
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headwater.views import thresholds
 from headwater.views.state.algebra import with_weight
 from headwater.views.state.delta import Delta
 from headwater.views.state.lookups.key_index import KeyIndex
@@ -105,9 +107,15 @@ def test_ticks_of_many_keys_are_those_of_a_dictionary(data: st.DataObject) -> No
             else:
                 trace = following
             if len(trace.runs) > 2 and data.draw(st.booleans()):
-                merged = trace.merge_of_all().run() if data.draw(st.booleans()) else later_merge(trace)
+                merged = merge_of_all(trace) if data.draw(st.booleans()) else later_merge(trace)
                 trace = trace.with_merge(*merged)
         assert summed(pa.Table.from_batches(trace.read(), trace.schema)) == after
+
+
+def merge_of_all(trace: Trace) -> Any:
+    """As many rows are merged: in one pass."""
+    with patch.object(thresholds, "TASK_ROWS_MAX", 0):
+        return trace.merge_of_all().run()
 
 
 def later_merge(trace: Trace) -> Any:
@@ -142,7 +150,7 @@ def test_memory_does_not_grow_with_the_state(tmp_path: Path, monkeypatch: pytest
         ids = np.arange(tick * 200_000, (tick + 1) * 200_000)
         rows = Delta.local(with_weight(pa.table({"id": ids, "text": pa.array(["x" * 50]).take([0] * len(ids))}), 1))
         trace = trace.with_run(trace.write(rows, tick=tick, epoch=1))
-    monkeypatch.setattr(exchange, "BATCH_ROWS", 10_000)
+    monkeypatch.setattr("headwater.views.state.lookups.current_rows.BATCH_ROWS", 10_000)
     monkeypatch.setattr("headwater.views.state.run.GROUP_ROWS", 20_000)
     monkeypatch.setattr("headwater.views.state.run.READ_ROWS", 10_000)
     held: list[int] = []
