@@ -2,8 +2,8 @@
 
 What it is: the loop of ``app.run`` over a shop whose tables keep their sizes (``bench/soak/steady_shop.py``), with
 appends 20 times a second; every ten seconds memory of Python and Java, the heap after a collection, handles, threads,
-files, the catalog, and the time of ticks. For people as a table, for programs in ``bench/out/soak.json``, and as a
-picture.
+files, the catalog, and the time of ticks. For people as a table and a picture, for programs in ``bench/out/soak.json``
+and, every sample, in ``bench/out/soak_samples.json``.
 Invariants: judged is how much each figure grows an hour over the last two thirds of the run, and the time of ticks in
 the last tenth beside the second one. A bar is claimed only for a run of half an hour or more: a slope of minutes says
 little about an hour. At the end the views over tables are verified against the log.
@@ -14,11 +14,13 @@ Read next: ``bench/soak/samples.py``.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
@@ -33,7 +35,7 @@ from bench.soak.steady_shop import VIEWS, Changes, declared
 from headwater.views.tick.reports import TickReport
 
 OUT = Path(__file__).parent / "out" / "soak.json"
-PICTURE = OUT.with_suffix(".svg")
+SAMPLES, PICTURE = OUT.with_name("soak_samples.json"), OUT.with_suffix(".svg")
 JUDGED_MINUTES_MIN = 30
 SLOWER_MAX = 1.2
 FIGURES = {  # name: attribute, unit, the most that it may grow in an hour: in percent, or in its unit if that is more
@@ -210,6 +212,7 @@ def main() -> None:
     found = judged(samples)
     show(found, console)
     report.write(found, OUT)
+    SAMPLES.write_text("[\n" + ",\n".join(json.dumps(asdict(sample)) for sample in samples) + "\n]\n")
     given.svg.parent.mkdir(parents=True, exist_ok=True)
     given.svg.write_text(picture(samples))
     console.print(f"{OUT}, {given.svg}")
