@@ -330,7 +330,8 @@ class StateStore:
     def _remove_unlisted(self, listed: Listed, before: float, current: set[str]) -> None:
         while self._released and self._released[0][0] <= time.time() - RELEASED_SECONDS_MAX:
             _, (folder, name) = self._released.popleft()
-            self.files.unlink(self.folder / folder / name, label="state.prune")
+            if name not in listed.get(folder, ()):  # a merged run may list a file of the run that was let go
+                self.files.unlink(self.folder / folder / name, label="state.prune")
         for place in sorted(path for path in self.folder.iterdir() if path.is_dir()):
             known, settled = listed.get(place.name, set()), place.stat().st_mtime < before
             for name in sorted(fnmatch.filter(os.listdir(place), "*.parquet")):

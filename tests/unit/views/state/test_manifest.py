@@ -307,3 +307,41 @@ def test_files_that_were_listed_go_some_minutes_after_the_last_kept_tick_that_li
     assert len(released) == len(set(released))
     assert at_first == every | {("one-first", "never-listed.parquet")}
     assert left == kept | {("one-first", "never-listed.parquet")}
+
+
+def test_a_file_of_two_runs_stays_as_long_as_a_kept_tick_lists_one_of_them(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tick that changes a good part of a table writes its new rows once, for its own run and for the merged one."""
+    monkeypatch.setattr(state_store, "RELEASED_SECONDS_MAX", 0)
+    manifests = Manifests(log.catalog, "shop")
+    epoch = manifests.take_over()
+    folder = log.home / "views" / "shop"
+    store = StateStore(folder, log.files, cast(Any, None))
+    place = folder / folder_name("orders", "first")
+    place.mkdir(parents=True)
+    for name in ("old", "new", "stayed"):
+        (place / f"{name}.parquet").touch()
+
+    def commit(tick: int, *runs: tuple[str, tuple[str, ...]]) -> None:
+        listed = [
+            Run(name, tuple(RunFile(f"{file}.parquet", 1, 1) for file in files), 1, 1, tick).to_json()
+            for name, files in runs
+        ]
+        entry = {"identity": "first", "schema": "id BIGINT", "key": ["id"], "runs": listed}
+        relations = cast(Any, {"orders": entry})
+        manifests.commit(Manifest(tick=tick, epoch=epoch, relations=relations), first_kept=max(1, tick - 1))
+        store.prune(manifests.listed(), {}, manifests.take_released())
+
+    commit(1, ("tick", ("old", "new")))
+    commit(2, ("merged", ("stayed", "new")))
+    commit(3, ("merged", ("stayed", "new")))
+    commit(4, ("merged", ("stayed", "new")))
+    left = {path.name for path in place.glob("*.parquet")}
+    commit(5)
+    commit(6)
+    commit(7)
+    store.close()
+
+    assert left == {"new.parquet", "stayed.parquet"}
+    assert not any(place.glob("*.parquet"))
