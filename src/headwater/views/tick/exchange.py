@@ -5,7 +5,7 @@ and each row that is current goes into one of two files, that of the rows that l
 Invariants: memory does not grow with the state, only with the rows of the tick, which ``tick_rows_max`` bounds. A file
 that this module leaves behind in a crash belongs to no run.
 Not here: few keys (``Trace.lookup``); which rows of a range are the last of their keys (``inputs.py``); which rows of
-the state are current (``views/state/lookups/current_rows.py``).
+the state are current (``views/state/lookups/keyed_pass.py``).
 Read next: ``inputs.py``, ``views/state/state_store.py``, which makes runs of the files.
 
 Why not by Spark: to replace rows of a table of 2 million by 1.8 million changes takes it 3.8 s of processor time (a
@@ -28,8 +28,8 @@ import pyarrow as pa
 from headwater.log.storage.files import Files
 from headwater.views.state.algebra import negate
 from headwater.views.state.delta import Delta, StayingRows
-from headwater.views.state.lookups.current_rows import current_rows
 from headwater.views.state.lookups.key_index import NOT_FOUND, KeyIndex
+from headwater.views.state.lookups.keyed_pass import current_rows
 from headwater.views.state.run import STAGING, RowWriter
 from headwater.views.state.trace import Trace
 

@@ -150,7 +150,7 @@ def test_memory_does_not_grow_with_the_state(tmp_path: Path, monkeypatch: pytest
         ids = np.arange(tick * 200_000, (tick + 1) * 200_000)
         rows = Delta.local(with_weight(pa.table({"id": ids, "text": pa.array(["x" * 50]).take([0] * len(ids))}), 1))
         trace = trace.with_run(trace.write(rows, tick=tick, epoch=1))
-    monkeypatch.setattr("headwater.views.state.lookups.current_rows.BATCH_ROWS", 10_000)
+    monkeypatch.setattr("headwater.views.state.lookups.keyed_pass.BATCH_ROWS", 10_000)
     monkeypatch.setattr("headwater.views.state.run.GROUP_ROWS", 20_000)
     monkeypatch.setattr("headwater.views.state.run.READ_ROWS", 10_000)
     held: list[int] = []
