@@ -289,6 +289,10 @@ class Trace:
         """Sort a run for the lookups known so far, so that the first one after a merge does not wait."""
         self._arrangements.prepare(self._piece(run), self.schema)
 
+    def unmap(self) -> None:
+        """Let go of the sorted copies; a lookup opens their files again. For a tick after which they are of no use."""
+        self._arrangements.forget([run.identity for run in self.runs])
+
     def prune(self, keep: Collection[Run]) -> None:
         """Delete every file of this folder that belongs to none of these runs."""
         names = {file.name for run in keep for file in run.files}

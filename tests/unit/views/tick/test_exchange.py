@@ -207,3 +207,19 @@ def test_an_exchange_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pyte
         exchanged(trace, new, with_weight(new, 1), keeps=True)
 
     assert not list(tmp_path.glob(f"*{STAGING}"))
+
+
+def test_keys_are_still_looked_up_after_an_exchange_that_was_not_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(thresholds, "ARRANGEMENT_FILE_ROWS_MIN", 1)
+    trace = Trace(tmp_path, pa.schema([("id", pa.int64())]), key=["id"])
+    rows = Delta.local(with_weight(pa.table({"id": [1, 2]}), 1))
+    trace = trace.with_run(trace.write(rows, tick=1, epoch=1))
+    one = pa.table({"id": [2]})
+    before = trace.lookup(["id"], one, ["id"])
+
+    exchanged(trace, one, with_weight(one, 1), keeps=True)
+
+    assert trace.lookup(["id"], one, ["id"]).equals(before)
+    assert before.to_pylist() == [{"id": 2, "_weight": 1}]
